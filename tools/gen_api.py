@@ -1,0 +1,302 @@
+"""Generates the Kubernetes API structs in ``src/pykubelet/base/api`` from a file of JSON schema definitions.
+
+Owns the shape of the generated modules: one frozen ``msgspec.Struct`` per definition, attribute names exactly as in
+JSON (a trailing underscore where Python keeps the name for itself).
+Does not own defaulting or validation (``base/api/defaults.py`` and ``base/api/validation``).
+
+Shape:
+
+* arrays are ``tuple[T, ...] = ()``, maps ``dict[str, T] = {}``, strings and times ``str = ""``, bytes (base64 on
+  the wire) ``bytes = b""``;
+* optional integers, booleans and structs are ``T | None = None``; an explicit ``false`` or ``0`` survives a round trip;
+* required integers, booleans, strings and arrays have a default factory that the encoder does not take for a default,
+  so they are always encoded; required times and quantities are left out while empty, because an empty string is
+  neither a valid time nor a valid quantity;
+* kinds have non-null ``metadata`` and ``spec``; Pod and Node also a non-null ``status``;
+* ``managedFields`` is left out: nothing in a node agent reads it, and it is half of the bytes.
+
+Usage: ``python tools/gen_api.py [types.json] [--check]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import keyword
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+DEFAULT_TYPES = ROOT.parent / "shared" / "data" / "kubernetes-1.36-types.json"
+OUT = ROOT / "src" / "pykubelet" / "base" / "api"
+
+CORE = "io.k8s.api.core.v1."
+META = "io.k8s.apimachinery.pkg.apis.meta.v1."
+AUTHN = "io.k8s.api.authentication.v1."
+AUTHZ = "io.k8s.api.authorization.v1."
+CERTS = "io.k8s.api.certificates."
+STORAGE = "io.k8s.api.storage.v1."
+RESOURCE = "io.k8s.api.resource.v1."
+
+# Definitions that are not structs: what they become, and whether an empty string is a legal value on the wire.
+SCALARS = {
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": "Quantity",
+    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": "IntOrString",
+    META + "Time": "str",
+    META + "MicroTime": "str",
+    META + "FieldsV1": "Any",
+    "io.k8s.apimachinery.pkg.runtime.RawExtension": "Any",
+}
+ALIASES = """#: A resource amount as written: text, or a bare number from YAML. Parse it with base.api.quantity.
+Quantity = str | int | float
+#: A port or a count: a number, or a name or percentage.
+IntOrString = int | str"""
+# Attribute names that would hide the type names later annotations of the same class need.
+BUILTINS = {"bool", "bytes", "dict", "float", "int", "str", "tuple"}
+LEFT_OUT = {(META + "ObjectMeta", "managedFields")}
+NON_NULL_STATUS = {CORE + "Pod", CORE + "Node"}
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """One generated file: its roots (definitions; their closure follows) and the sentence that opens it."""
+
+    name: str
+    about: str
+    roots: tuple[str, ...]
+
+
+MODULES = (
+    Module(
+        "core",
+        "Pods, nodes and what a node agent without a cluster needs.",
+        tuple(CORE + n for n in ("Pod", "PodList", "Node", "NodeList", "ConfigMap", "Secret", "Service", "Event"))
+        + tuple(CORE + n for n in ("ConfigMapList", "SecretList", "ServiceList", "Binding", "PodTemplateSpec"))
+        + (
+            "io.k8s.api.coordination.v1.Lease",
+            "io.k8s.api.node.v1.RuntimeClass",
+            "io.k8s.api.node.v1.RuntimeClassList",
+        )
+        + tuple(META + n for n in ("Status", "DeleteOptions", "LabelSelector", "Condition")),
+    ),
+    Module(
+        "storage",
+        "Persistent volumes, claims, attachments and CSI registration objects.",
+        tuple(CORE + n for n in ("PersistentVolume", "PersistentVolumeClaim", "PersistentVolumeClaimList"))
+        + tuple(STORAGE + n for n in ("CSINode", "CSIDriver", "CSIDriverList", "VolumeAttachment", "StorageClass")),
+    ),
+    Module(
+        "auth",
+        "Token requests and the reviews that authenticate and authorize callers.",
+        tuple(AUTHN + n for n in ("TokenRequest", "TokenReview")) + (AUTHZ + "SubjectAccessReview",),
+    ),
+    Module(
+        "certificates",
+        "Signing requests, trust bundles and pod certificate requests.",
+        (
+            CERTS + "v1.CertificateSigningRequest",
+            CERTS + "v1beta1.ClusterTrustBundle",
+            CERTS + "v1beta1.ClusterTrustBundleList",
+            CERTS + "v1beta1.PodCertificateRequest",
+            CERTS + "v1beta1.PodCertificateRequestList",
+        ),
+    ),
+    Module(
+        "resource",
+        "Dynamic resource allocation: claims and slices.",
+        tuple(RESOURCE + n for n in ("ResourceClaim", "ResourceClaimList", "ResourceSlice", "ResourceSliceList")),
+    ),
+)
+
+
+def short(definition: str) -> str:
+    """The Python class name of a definition: the last part of its id."""
+    return definition.rsplit(".", 1)[1]
+
+
+def refs_of(schema: dict[str, Any]) -> Iterator[str]:
+    """Definitions that one property refers to."""
+    if "$ref" in schema:
+        yield schema["$ref"].rsplit("/", 1)[1]
+    for inner in ("items", "additionalProperties"):
+        if isinstance(schema.get(inner), dict):
+            yield from refs_of(schema[inner])
+
+
+class Generator:
+    """Turns definitions into module texts; what an earlier module holds is referred to by import."""
+
+    def __init__(self, definitions: dict[str, Any]) -> None:
+        self.definitions = definitions
+        self.placed: dict[str, str] = {}
+
+    def closure(self, roots: tuple[str, ...]) -> list[str]:
+        """Roots and all they need that no module holds yet, each after what it refers to."""
+        order: list[str] = []
+        seen: set[str] = set()
+
+        def visit(name: str, trail: tuple[str, ...]) -> None:
+            if name in SCALARS or name in self.placed or name in seen:
+                return
+            if name in trail:
+                raise ValueError(f"definitions refer to each other: {' -> '.join((*trail, name))}")
+            for prop, schema in sorted(self.definitions[name].get("properties", {}).items()):
+                if (name, prop) not in LEFT_OUT:
+                    for ref in refs_of(schema):
+                        visit(ref, (*trail, name))
+            seen.add(name)
+            order.append(name)
+
+        for root in roots:
+            visit(root, ())
+        return order
+
+    def type_of(self, schema: dict[str, Any], module: str) -> str:
+        """The Python type of a property, without optionality."""
+        if "$ref" in schema:
+            target = schema["$ref"].rsplit("/", 1)[1]
+            if target in SCALARS:
+                return SCALARS[target]
+            home = self.placed[target]
+            return short(target) if home == module else f"{home}.{short(target)}"
+        match schema.get("type"):
+            case "array":
+                return f"tuple[{self.type_of(schema['items'], module)}, ...]"
+            case "object":
+                extra = schema.get("additionalProperties")
+                return f"dict[str, {self.type_of(extra, module) if extra else 'Any'}]"
+            case "string":
+                return "bytes" if schema.get("format") == "byte" else "str"
+            case "integer":
+                return "int"
+            case "boolean":
+                return "bool"
+            case "number":
+                return "float"
+            case other:
+                raise ValueError(f"unknown schema type {other!r}")
+
+    def field_line(self, owner: str, prop: str, schema: dict[str, Any], required: bool, module: str) -> str:
+        """One attribute of a struct."""
+        kind = self.type_of(schema, module)
+        time = "$ref" in schema and kind == "str"
+        args: list[str] = []
+        attribute = prop
+        if keyword.iskeyword(prop) or prop in BUILTINS:
+            attribute = prop + "_"
+            args.append(f'name="{prop}"')
+        is_kind = "x-kubernetes-group-version-kind" in self.definitions[owner]
+        struct = "$ref" in schema and schema["$ref"].rsplit("/", 1)[1] not in SCALARS
+        always = required or (
+            is_kind and (prop in ("metadata", "spec") or (prop == "status" and owner in NON_NULL_STATUS))
+        )
+        if struct:
+            default = f"default_factory={kind}" if always else "default=None"
+            annotation = kind if always else f"{kind} | None"
+        elif kind.startswith("dict["):
+            default, annotation = "default_factory=dict", kind
+        elif kind.startswith("tuple["):
+            default, annotation = ("default_factory=lambda: ()" if required else "default=()"), kind
+        elif kind == "bytes":
+            default, annotation = ("default_factory=bytes" if required else 'default=b""'), kind
+        elif kind == "str":
+            default, annotation = ("default_factory=str" if required and not time else 'default=""'), kind
+        elif kind == "Quantity":
+            default, annotation = ('default=""', kind) if required else ("default=None", "Quantity | None")
+        elif kind == "Any":
+            default, annotation = "default=None", "Any"
+        else:
+            factory = "int" if kind == "IntOrString" else kind
+            default, annotation = (
+                (f"default_factory={factory}", kind) if required else ("default=None", f"{kind} | None")
+            )
+        if not args and default.startswith("default="):
+            return f"    {attribute}: {annotation} = {default.removeprefix('default=')}"
+        if not args and default == "default_factory=dict":
+            return f"    {attribute}: {annotation} = {{}}"
+        return f"    {attribute}: {annotation} = field({', '.join([default, *args])})"
+
+    def struct(self, name: str, module: str) -> str:
+        """One class."""
+        definition = self.definitions[name]
+        required = set(definition.get("required", ()))
+        lines = [f"class {short(name)}(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):"]
+        for prop, schema in sorted(definition.get("properties", {}).items()):
+            if (name, prop) not in LEFT_OUT:
+                lines.append(self.field_line(name, prop, schema, prop in required, module))
+        if len(lines) == 1:
+            lines.append("    pass")
+        return "\n".join(lines)
+
+    def kinds(self, names: list[str]) -> str:
+        """The table from class to (apiVersion, kind) for the objects an API server serves."""
+        rows = []
+        for name in names:
+            for gvk in self.definitions[name].get("x-kubernetes-group-version-kind", ())[:1]:
+                group, version = gvk["group"], gvk["version"]
+                if short(name) == gvk["kind"]:
+                    rows.append(f'    {short(name)}: ("{group + "/" if group else ""}{version}", "{gvk["kind"]}"),')
+        return "KINDS: dict[type[Struct], tuple[str, str]] = {\n" + "\n".join(rows) + "\n}"
+
+    def module(self, module: Module, version: str) -> str:
+        """The whole text of one module."""
+        names = self.closure(module.roots)
+        doubles = {short(n) for n in names if [short(m) for m in names].count(short(n)) > 1}
+        if doubles:
+            raise ValueError(f"module {module.name} has two classes of one name: {sorted(doubles)}")
+        self.placed.update(dict.fromkeys(names, module.name))
+        structs = "\n\n\n".join(self.struct(name, module.name) for name in names)
+        kinds = self.kinds(names)
+        used = {w for w in ("core",) if f"{w}." in structs and module.name != w}
+        lines = ["from __future__ import annotations", ""]
+        if "Any" in structs:
+            lines += ["from typing import Any", ""]
+        lines += ["from msgspec import Struct, field" if " = field(" in structs else "from msgspec import Struct", ""]
+        if used:
+            lines += ["from pykubelet.base.api import core"]
+        scalars = [s for s in ("IntOrString", "Quantity") if f"{s}" in structs]
+        if module.name == "core":
+            lines += [ALIASES]
+        elif scalars:
+            lines += [f"from pykubelet.base.api.core import {', '.join(scalars)}"]
+        head = "\n".join(lines).rstrip()
+        body = f"{head}\n\n\n{structs}\n\n\n#: apiVersion and kind of each object here.\n{kinds}\n"
+        digest = hashlib.sha256(body.encode()).hexdigest()
+        return (
+            f'"""{module.about} Kubernetes {version} types as frozen structs.\n\n'
+            "Generated by tools/gen_api.py: do not edit. Names are those of the wire; unknown fields are ignored.\n"
+            f'body sha256: {digest}\n"""\n\n{body}'
+        )
+
+
+def generate(types: Path) -> dict[str, str]:
+    """Module name to module text for a file of definitions."""
+    loaded = json.loads(types.read_text())
+    generator = Generator(loaded["definitions"])
+    return {module.name: generator.module(module, loaded["info"]["version"]) for module in MODULES}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Writes the modules, or with --check reports those that are stale (exit code 1)."""
+    parser = argparse.ArgumentParser(description="Generate base/api structs from Kubernetes type definitions.")
+    parser.add_argument("types", nargs="?", type=Path, default=DEFAULT_TYPES)
+    parser.add_argument("--check", action="store_true", help="change nothing; fail when a module is stale")
+    args = parser.parse_args(argv)
+    stale = 0
+    for name, text in generate(args.types).items():
+        path = OUT / f"{name}.py"
+        if args.check:
+            if not path.exists() or path.read_text() != text:
+                print(f"{path}: stale, run tools/gen_api.py", file=sys.stderr)
+                stale = 1
+        else:
+            path.write_text(text)
+    return stale
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
