@@ -28,7 +28,7 @@ def proto_dirs() -> list[Path]:
 
 
 def generate(proto_dir: Path, out_dir: Path) -> list[Path]:
-    """Compile every .proto of one directory into `out_dir`; returns the files written. Raises RuntimeError on failure."""
+    """Compile every .proto of one directory into `out_dir`; returns the files written. Raises RuntimeError."""
     protos = sorted(proto_dir.glob("*.proto"))
     out_dir.mkdir(parents=True, exist_ok=True)
     well_known = Path(str(grpc_tools.__file__)).parent / "_proto"
