@@ -1,0 +1,1 @@
+"""The ground floor: no I/O, knows nothing above it."""

@@ -1,0 +1,1 @@
+"""The vocabulary that all floors share: ids, snapshots, events, reasons, paths. Pure."""

@@ -1,0 +1,40 @@
+"""Exponential back-off, as values: pure, the caller brings the time.
+
+Source: the back-off of client-go (`flowcontrol.Backoff`) that the Kubernetes documentation describes for crash loops
+and image pulls: the delay doubles with every failure up to a cap, and an entry untouched for twice the cap is new again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """The delay that holds now, and when it was last raised (monotonic seconds)."""
+
+    delay_s: float
+    updated_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class BackoffPolicy:
+    """`initial_s` doubling to `cap_s`; forgotten after `2 * cap_s` without a new failure."""
+
+    initial_s: float
+    cap_s: float
+
+    def raised(self, entry: Backoff | None, now: float) -> Backoff:
+        """The entry after one more failure at `now`."""
+        if entry is None or self.is_expired(entry, now):
+            return Backoff(min(self.initial_s, self.cap_s), now)
+        return Backoff(min(entry.delay_s * 2, self.cap_s), now)
+
+    def is_expired(self, entry: Backoff, now: float) -> bool:
+        return now - entry.updated_at > 2 * self.cap_s
+
+    def remaining_s(self, entry: Backoff | None, since: float, now: float) -> float:
+        """Seconds still to wait when the failure happened at `since`; 0 when free to go on."""
+        if entry is None or self.is_expired(entry, now):
+            return 0.0
+        return max(0.0, since + entry.delay_s - now)

@@ -1,0 +1,54 @@
+"""Time as an argument: the one place that reads the clocks.
+
+Owns: the pair of clocks every room is given. Decisions never read a clock; they take `now` (seconds on the monotonic
+clock, a float) and, where Kubernetes wants a date, a wall time (seconds since the epoch, a float).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """The real clocks and virtual time in tests."""
+
+    def monotonic(self) -> float:
+        """Seconds that only go forward; deadlines, back-off and probes are measured on it."""
+        ...
+
+    def wall(self) -> float:
+        """Seconds since 1970-01-01 UTC; only for what people and the API read."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wall(self) -> float:
+        return time.time()
+
+
+class ManualClock:
+    """A clock that tests turn by hand; both hands move together unless `jump_wall` is used."""
+
+    def __init__(self, start: float = 1000.0, wall: float = 1_700_000_000.0) -> None:
+        self._now = start
+        self._wall = wall
+
+    def monotonic(self) -> float:
+        return self._now
+
+    def wall(self) -> float:
+        return self._wall
+
+    def advance(self, seconds: float) -> None:
+        self._now += seconds
+        self._wall += seconds
+
+    def jump_wall(self, seconds: float) -> None:
+        """Move the wall clock alone, as an administrator or NTP would."""
+        self._wall += seconds

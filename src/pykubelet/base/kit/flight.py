@@ -1,0 +1,135 @@
+"""Blocking work, single-flight per key, that cannot hold up anybody else.
+
+A thread cannot be cancelled: a `mount` or `stat` on a dead file system stays where it is. So blocking work runs in
+daemon threads of our own, at most one per key; the waiter gives up at its deadline with `Uncertain`, and until the
+stuck thread comes back every further call for that key is `Uncertain` at once instead of overlapping it. Threads that
+are stuck do not count against the limit of workers, so one dead volume never starves the others, and being daemons
+they do not hold up the end of the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+IDLE_END_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Done(Generic[T]):
+    """The work ended; this is its value."""
+
+    value: T
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The work ended with an error."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Uncertain:
+    """The work did not end in time and may still be running."""
+
+    since: float
+
+
+Outcome = Done[T] | Failed | Uncertain
+
+
+class Flight:
+    """Runs blocking callables in up to `workers` live threads, one at a time per key."""
+
+    def __init__(self, name: str, workers: int = 8) -> None:
+        self._name = name
+        self._workers = workers
+        self._lock = threading.Condition()
+        self._queue: deque[Callable[[], None]] = deque()
+        self._idle = 0
+        self._live = 0
+        self._stuck = 0
+        self._made = 0
+        self._running: dict[str, float] = {}
+        self._marked: set[str] = set()
+
+    def stuck(self) -> dict[str, float]:
+        """Keys whose work missed its deadline and has not come back, with their starts (loop time)."""
+        with self._lock:
+            return {key: self._running[key] for key in self._marked if key in self._running}
+
+    async def run(self, key: str, work: Callable[[], T], deadline_s: float) -> Outcome[T]:
+        """Run `work` in a thread; at most one per key, never longer awaited than `deadline_s`."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            if key in self._running:
+                return Uncertain(self._running[key])
+            self._running[key] = loop.time()
+        future: asyncio.Future[Outcome[T]] = loop.create_future()
+
+        def job() -> None:
+            outcome: Outcome[T]
+            try:
+                outcome = Done(work())
+            except Exception as error:  # noqa: BLE001 - handed to the caller as a value
+                outcome = Failed(error)
+            with self._lock:
+                self._running.pop(key, None)
+                if key in self._marked:
+                    self._marked.discard(key)
+                    self._stuck -= 1
+            try:
+                loop.call_soon_threadsafe(_settle, future, outcome)
+            except RuntimeError:
+                return  # the loop has ended; nobody waits
+
+        self._submit(job)
+        try:
+            return await asyncio.wait_for(asyncio.shield(future), deadline_s)
+        except TimeoutError:
+            with self._lock:
+                since = self._running.get(key)
+                if since is None:
+                    return await future
+                self._marked.add(key)
+                self._stuck += 1
+                self._grow()
+            return Uncertain(since)
+
+    def _submit(self, job: Callable[[], None]) -> None:
+        with self._lock:
+            self._queue.append(job)
+            if self._idle >= len(self._queue):
+                self._lock.notify()
+            else:
+                self._grow()
+
+    def _grow(self) -> None:
+        if self._queue and self._live - self._stuck < self._workers:
+            self._live += 1
+            self._made += 1
+            threading.Thread(target=self._work, name=f"{self._name}-{self._made}", daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                while not self._queue:
+                    self._idle += 1
+                    woken = self._lock.wait(IDLE_END_S)
+                    self._idle -= 1
+                    if not woken and not self._queue:
+                        self._live -= 1
+                        return
+                job = self._queue.popleft()
+            job()
+
+
+def _settle(future: asyncio.Future[Outcome[T]], outcome: Outcome[T]) -> None:
+    if not future.done():
+        future.set_result(outcome)

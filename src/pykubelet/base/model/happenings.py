@@ -1,0 +1,37 @@
+"""Kubernetes Events as values: what a room wants people to read about an object.
+
+Rooms post `Happening`s to one mailbox; report decides what becomes of them (the agent's log and each pod's recent
+story when there is no API server, Events of the API when there is one).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from pykubelet.base.model.ids import PodRef
+
+
+class EventType(StrEnum):
+    NORMAL = "Normal"
+    WARNING = "Warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """One Event. `pod` is None for Events about the node; `field_path` names the container, as `container_field_path`."""
+
+    type: EventType
+    reason: str
+    message: str
+    pod: PodRef | None = None
+    field_path: str = ""
+    annotations: tuple[tuple[str, str], ...] = field(default=())
+
+
+def normal(reason: str, message: str, pod: PodRef | None = None, field_path: str = "") -> Happening:
+    return Happening(EventType.NORMAL, reason, message, pod, field_path)
+
+
+def warning(reason: str, message: str, pod: PodRef | None = None, field_path: str = "") -> Happening:
+    return Happening(EventType.WARNING, reason, message, pod, field_path)

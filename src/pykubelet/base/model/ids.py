@@ -1,0 +1,28 @@
+"""Identities, as distinct types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NewType
+
+PodUID = NewType("PodUID", str)
+ContainerID = NewType("ContainerID", str)
+SandboxID = NewType("SandboxID", str)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PodRef:
+    """Which pod, in words people use."""
+
+    namespace: str
+    name: str
+    uid: PodUID
+
+    @property
+    def full_name(self) -> str:
+        """`name_namespace`, the key under which only one static pod may run."""
+        return f"{self.name}_{self.namespace}"
+
+    def __str__(self) -> str:
+        """`name_namespace(uid)`, as the reference prints pods in messages."""
+        return f"{self.name}_{self.namespace}({self.uid})"

@@ -1,0 +1,46 @@
+"""The node as its pods need to know it. `NodeView` and `RuntimeReady` are written by report/node alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """Name, addresses (primary family first), and resources: `cpu` in milli, the others in bytes or pieces."""
+
+    name: str
+    hostname: str
+    ips: tuple[str, ...] = ()
+    capacity: Mapping[str, int] = field(default_factory=dict)
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    page_sizes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerFeatures:
+    recursive_read_only_mounts: bool = False
+    user_namespaces: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeReady:
+    """The runtime's own account of itself. Errors are empty when all is well; `None` fields: not asked yet.
+
+    `epoch` grows with every restart of the runtime that was noticed.
+    """
+
+    checked: bool = False
+    runtime_error: str = "container runtime status check may not have completed yet"
+    network_error: str = ""
+    name: str = ""
+    version: str = ""
+    handlers: Mapping[str, HandlerFeatures] = field(default_factory=dict)
+    supplemental_groups_policy: bool = False
+    epoch: int = 0
+
+    @property
+    def ok(self) -> bool:
+        return self.checked and not self.runtime_error

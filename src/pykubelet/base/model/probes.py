@@ -1,0 +1,32 @@
+"""Results of probes, as snapshots. `ProbeResults` is written by observe/probes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from pykubelet.base.model.ids import ContainerID
+
+
+class ProbeKind(StrEnum):
+    STARTUP = "startup"
+    LIVENESS = "liveness"
+    READINESS = "readiness"
+
+
+class ProbeResult(StrEnum):
+    SUCCESS = "success"
+    FAILURE = "failure"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResults:
+    """By container instance. A kind that is not `watched` has no worker: such a probe neither holds back nor kills."""
+
+    results: Mapping[tuple[ContainerID, ProbeKind], ProbeResult] = field(default_factory=dict)
+    watched: frozenset[ProbeKind] = frozenset()
+
+    def get(self, container: ContainerID, kind: ProbeKind) -> ProbeResult | None:
+        return self.results.get((container, kind))

@@ -1,0 +1,68 @@
+"""The pods that should run here, as snapshots and events. `Roster` is written by desired/roster alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pykubelet.base.api.core import Pod
+from pykubelet.base.model.ids import PodRef, PodUID
+from pykubelet.base.model.labels import CONFIG_MIRROR, CONFIG_SOURCE, SOURCE_API
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestProblem:
+    """One manifest that cannot be used: where it came from, which field, and why."""
+
+    origin: str
+    field_path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceChanged:
+    """Posted by a source: its full set of pods, and what was wrong with the rest."""
+
+    source: str
+    pods: tuple[Pod, ...]
+    problems: tuple[ManifestProblem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """The node refuses the pod: status reason and message (`Pod was rejected: ` is put before it in the status)."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class RosterPod:
+    """One desired pod. `seen_at`: wall seconds of its first sight."""
+
+    pod: Pod
+    source: str
+    seen_at: float
+    rejection: Rejection | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """All desired pods by UID. Before `sources_ready` nothing may be deleted because it is missing here."""
+
+    pods: Mapping[PodUID, RosterPod] = field(default_factory=dict)
+    sources_ready: bool = False
+    problems: tuple[ManifestProblem, ...] = ()
+
+
+def pod_ref(pod: Pod) -> PodRef:
+    return PodRef(pod.metadata.namespace, pod.metadata.name, PodUID(pod.metadata.uid))
+
+
+def is_static(pod: Pod) -> bool:
+    """True for pods that do not come from the API server."""
+    return pod.metadata.annotations.get(CONFIG_SOURCE, SOURCE_API) != SOURCE_API
+
+
+def is_mirror(pod: Pod) -> bool:
+    return CONFIG_MIRROR in pod.metadata.annotations

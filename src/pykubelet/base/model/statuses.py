@@ -1,0 +1,14 @@
+"""Pod statuses as the API shows them. `Statuses` is written by report/status alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pykubelet.base.api.core import PodStatus
+from pykubelet.base.model.ids import PodUID
+
+
+@dataclass(frozen=True, slots=True)
+class Statuses:
+    pods: Mapping[PodUID, PodStatus] = field(default_factory=dict)

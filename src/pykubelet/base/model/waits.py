@@ -1,0 +1,36 @@
+"""Waits: everything the agent waits for on behalf of a pod has a name, a start and an owner.
+
+They answer "why is my pod not starting?" in `pykubelet explain`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """`what` the pod waits for, `since` when (wall seconds), which room `owner` has it, and what comes next.
+
+    `subject` narrows it down (a container, a volume, an image). `reason` and `detail` say why it is not done yet, in
+    the reference's words where there are some. `next_at` (wall seconds) and `next_step` say what happens without
+    anybody's help; None where only the outside can end the wait.
+    """
+
+    what: str
+    owner: str
+    since: float
+    subject: str = ""
+    reason: str = ""
+    detail: str = ""
+    next_step: str = ""
+    next_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoryLine:
+    """One transition or Event of a pod: when (wall seconds), what, and what caused it."""
+
+    at: float
+    what: str
+    cause: str = ""
