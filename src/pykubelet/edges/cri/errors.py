@@ -1,0 +1,112 @@
+"""The one error of the CRI edge: what the runtime or the way to it answered.
+
+Owns: `CriError`, its codes, and the reading of a runtime's phrases that have no code of their own. Library errors are
+translated here once; nobody above sees a grpc type.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+
+import grpc
+
+_RESERVED = re.compile(r'name "(?P<name>[^"]*)" is reserved for "(?P<id>[^"]*)"')
+_NOT_INITIALIZED = "server is not initialized yet"
+
+
+class CriCode(StrEnum):
+    """The gRPC status codes, spelled as the reference kubelet prints them in events and messages."""
+
+    CANCELED = "Canceled"
+    UNKNOWN = "Unknown"
+    INVALID_ARGUMENT = "InvalidArgument"
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+    NOT_FOUND = "NotFound"
+    ALREADY_EXISTS = "AlreadyExists"
+    PERMISSION_DENIED = "PermissionDenied"
+    RESOURCE_EXHAUSTED = "ResourceExhausted"
+    FAILED_PRECONDITION = "FailedPrecondition"
+    ABORTED = "Aborted"
+    OUT_OF_RANGE = "OutOfRange"
+    UNIMPLEMENTED = "Unimplemented"
+    INTERNAL = "Internal"
+    UNAVAILABLE = "Unavailable"
+    DATA_LOSS = "DataLoss"
+    UNAUTHENTICATED = "Unauthenticated"
+
+
+_CODES = {
+    grpc.StatusCode.CANCELLED: CriCode.CANCELED,
+    grpc.StatusCode.UNKNOWN: CriCode.UNKNOWN,
+    grpc.StatusCode.INVALID_ARGUMENT: CriCode.INVALID_ARGUMENT,
+    grpc.StatusCode.DEADLINE_EXCEEDED: CriCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.NOT_FOUND: CriCode.NOT_FOUND,
+    grpc.StatusCode.ALREADY_EXISTS: CriCode.ALREADY_EXISTS,
+    grpc.StatusCode.PERMISSION_DENIED: CriCode.PERMISSION_DENIED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: CriCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.FAILED_PRECONDITION: CriCode.FAILED_PRECONDITION,
+    grpc.StatusCode.ABORTED: CriCode.ABORTED,
+    grpc.StatusCode.OUT_OF_RANGE: CriCode.OUT_OF_RANGE,
+    grpc.StatusCode.UNIMPLEMENTED: CriCode.UNIMPLEMENTED,
+    grpc.StatusCode.INTERNAL: CriCode.INTERNAL,
+    grpc.StatusCode.UNAVAILABLE: CriCode.UNAVAILABLE,
+    grpc.StatusCode.DATA_LOSS: CriCode.DATA_LOSS,
+    grpc.StatusCode.UNAUTHENTICATED: CriCode.UNAUTHENTICATED,
+}
+
+
+class CriError(Exception):
+    """A call to the runtime failed.
+
+    `code` is the status, `message` the runtime's own words, `call` the method (`RunPodSandbox`). As text it reads
+    `rpc error: code = NotFound desc = ...`, which is what users find in the reference's events and statuses.
+    """
+
+    def __init__(self, code: CriCode, message: str, call: str) -> None:
+        super().__init__(code, message, call)
+        self.code = code
+        self.message = message
+        self.call = call
+
+    def __str__(self) -> str:
+        return f"rpc error: code = {self.code} desc = {self.message}"
+
+    @property
+    def is_not_found(self) -> bool:
+        """The container, sandbox or image is not there."""
+        return self.code is CriCode.NOT_FOUND
+
+    @property
+    def is_unavailable(self) -> bool:
+        """The runtime is away or still starting: nothing is known about the call, try again later."""
+        return self.code is CriCode.UNAVAILABLE
+
+    @property
+    def is_deadline(self) -> bool:
+        """No answer in time, ours or the runtime's own; the call may still take effect in the runtime."""
+        return self.code is CriCode.DEADLINE_EXCEEDED
+
+    @property
+    def is_unimplemented(self) -> bool:
+        """This runtime is too old for the call."""
+        return self.code is CriCode.UNIMPLEMENTED
+
+    @property
+    def is_already_exists(self) -> bool:
+        """An object of this name exists, or the runtime holds the name for a half-made one."""
+        return self.code is CriCode.ALREADY_EXISTS or self.reserved_for is not None
+
+    @property
+    def reserved_for(self) -> str | None:
+        """The id of the object that holds the name, when containerd says `name "..." is reserved for "<id>"`."""
+        match = _RESERVED.search(self.message)
+        return match["id"] if match else None
+
+
+def translated(status: grpc.StatusCode, details: str, call: str) -> CriError:
+    """The `CriError` for a failed call; raise it `from` the library's error."""
+    code = _CODES.get(status, CriCode.UNKNOWN)
+    if _NOT_INITIALIZED in details:
+        code = CriCode.UNAVAILABLE  # containerd right after its start says so with code Unknown
+    return CriError(code, details, call)
