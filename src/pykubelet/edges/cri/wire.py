@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar, cast
 
 import grpc
 
@@ -144,7 +143,7 @@ class Stream(Generic[Q, R]):
 
 
 class OpenStream(Generic[R]):
-    """A running stream; iterate once."""
+    """A running stream with one reader."""
 
     def __init__(self, wire: Wire, name: str, call: grpc.aio.UnaryStreamCall[Q, R]) -> None:
         self._wire = wire
@@ -160,17 +159,17 @@ class OpenStream(Generic[R]):
             return CriError(CriCode.UNAVAILABLE, "the runtime ended the stream", self._name)
         return self._wire.error(code, details, self._name)
 
-    async def messages(self) -> AsyncIterator[R]:
-        """Each answer; ends when the runtime ends the stream, raises CriError when it breaks."""
+    async def read(self) -> R | None:
+        """The next answer, or None when the runtime has ended the stream; CriError when it broke."""
         try:
-            async for message in self._call:
-                yield message
+            answer = await self._call.read()
         except grpc.aio.AioRpcError as error:
             raise self._wire.error(error.code(), error.details(), self._name) from error
         except asyncio.CancelledError as error:
             if _is_cancelled_from_outside():
                 raise
             raise CriError(CriCode.CANCELED, "the client was closed", self._name) from error
+        return None if answer is grpc.aio.EOF else cast("R", answer)  # type: ignore[attr-defined]
 
     def close(self) -> None:
         """End the stream; harmless when it has ended."""
