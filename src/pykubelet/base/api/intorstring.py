@@ -1,0 +1,28 @@
+"""IntOrString fields: ports by number or name, counts by number or percentage. Pure."""
+
+from __future__ import annotations
+
+from pykubelet.base.api.core import ContainerPort, IntOrString
+
+
+def resolve_port(port: IntOrString, ports: tuple[ContainerPort, ...]) -> int | None:
+    """The port number a probe or hook means: the number itself, digits as text, or the named container port.
+
+    None when the name is not among `ports` or the number is outside 1-65535.
+    """
+    if isinstance(port, str):
+        named = next((candidate.containerPort for candidate in ports if candidate.name == port), None)
+        if named is None and port.isascii() and port.isdigit():
+            named = int(port)
+        port = named if named is not None else 0
+    return port if 0 < port < 65536 else None
+
+
+def scaled_value(amount: IntOrString, total: int, round_up: bool) -> int:
+    """A count out of `total`: the number, or the percentage of it. ValueError when the text is no percentage."""
+    if isinstance(amount, int):
+        return amount
+    digits = amount.removesuffix("%")
+    if digits == amount or not (digits.isascii() and digits.isdigit()):
+        raise ValueError("invalid value for IntOrString: invalid type: string is not a percentage")
+    return -(-int(digits) * total // 100) if round_up else int(digits) * total // 100

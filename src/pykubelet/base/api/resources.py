@@ -1,0 +1,59 @@
+"""Sums of container resources, as the scheduler and the node count them. Pure.
+
+A pod needs, for each resource, the larger of what its containers need together (with all restartable init containers
+beside them) and what any moment of its start needs (an init container with the restartable ones before it).
+Source: KEP-753 (sidecar containers), component-helpers' `AggregateContainerRequests`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pykubelet.base.api.core import Container, PodSpec, Quantity
+from pykubelet.base.api.quantity import Amount, parse
+
+_ZERO = Amount(0)
+
+
+def _requests(container: Container) -> Mapping[str, Quantity]:
+    return container.resources.requests if container.resources else {}
+
+
+def _limits(container: Container) -> Mapping[str, Quantity]:
+    return container.resources.limits if container.resources else {}
+
+
+def _add(into: dict[str, Amount], more: Mapping[str, Amount]) -> None:
+    for name, amount in more.items():
+        into[name] = into[name] + amount if name in into else amount
+
+
+def _sum(spec: PodSpec, listed: Callable[[Container], Mapping[str, Quantity]]) -> dict[str, Amount]:
+    total: dict[str, Amount] = {}
+    for container in spec.containers:
+        _add(total, {name: parse(quantity) for name, quantity in listed(container).items()})
+    sidecars: dict[str, Amount] = {}
+    start_up: dict[str, Amount] = {}
+    for container in spec.initContainers:
+        moment = {name: parse(quantity) for name, quantity in listed(container).items()}
+        if container.restartPolicy == "Always":
+            _add(total, moment)
+            _add(sidecars, moment)
+            moment = sidecars
+        else:
+            _add(moment, sidecars)
+        for name, amount in moment.items():
+            start_up[name] = max(start_up.get(name, _ZERO), amount, key=lambda item: item.nano)
+    for name, amount in start_up.items():
+        total[name] = max(total.get(name, _ZERO), amount, key=lambda item: item.nano)
+    return total
+
+
+def sum_container_requests(spec: PodSpec) -> dict[str, Amount]:
+    """What the containers of a pod request together, by resource; QuantityError for an unreadable amount."""
+    return _sum(spec, _requests)
+
+
+def sum_container_limits(spec: PodSpec) -> dict[str, Amount]:
+    """What the containers of a pod may use together, by resource; only of those that state a limit."""
+    return _sum(spec, _limits)

@@ -1,0 +1,57 @@
+"""Dates of the API as text: RFC 3339, pure functions of seconds since the epoch (UTC).
+
+Owns the three spellings Kubernetes uses: `Time` (whole seconds), `MicroTime` (exactly six digits, or the API server
+refuses it) and the annotations' RFC3339Nano (trailing zeros dropped). Reads no clock.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_RFC3339 = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9})\d*)?(?:[Zz]|([+-])(\d\d):(\d\d))", re.ASCII
+)
+
+
+def _whole(seconds: int) -> str:
+    return (EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S").rjust(19, "0")
+
+
+def format_time(wall_s: float) -> str:
+    """`2026-01-02T03:04:05Z`: a `Time`, the fraction cut off."""
+    return _whole(int(wall_s // 1)) + "Z"
+
+
+def format_micro_time(wall_s: float) -> str:
+    """`2026-01-02T03:04:05.000006Z`: a `MicroTime`, always six digits."""
+    micros = round(wall_s * 1_000_000)
+    return f"{_whole(micros // 1_000_000)}.{micros % 1_000_000:06d}Z"
+
+
+def format_nano_time(wall_ns: int) -> str:
+    """RFC3339Nano of nanoseconds since the epoch: trailing zeros of the fraction are dropped, as annotations have it."""
+    seconds, nanos = divmod(wall_ns, 1_000_000_000)
+    fraction = f".{nanos:09d}".rstrip("0").rstrip(".")
+    return f"{_whole(seconds)}{fraction}Z"
+
+
+def parse_time_ns(text: str) -> int:
+    """Nanoseconds since the epoch of an RFC 3339 date; ValueError when it is none."""
+    match = _RFC3339.fullmatch(text)
+    if match is None:
+        raise ValueError(f"not an RFC 3339 time: {text!r}")
+    year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
+    leap = second == 60
+    moment = datetime(year, month, day, hour, minute, 59 if leap else second, tzinfo=UTC)
+    seconds = (moment - EPOCH) // timedelta(seconds=1) + leap
+    if match[8]:
+        offset = int(match[9]) * 3600 + int(match[10]) * 60
+        seconds -= offset if match[8] == "+" else -offset
+    return seconds * 1_000_000_000 + int((match[7] or "").ljust(9, "0"))
+
+
+def parse_time(text: str) -> float:
+    """Seconds since the epoch of an RFC 3339 date; ValueError when it is none."""
+    return parse_time_ns(text) / 1_000_000_000

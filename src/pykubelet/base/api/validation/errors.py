@@ -1,0 +1,117 @@
+"""What is wrong with a field, as values that read like the API server's own messages. Pure.
+
+Owns the kinds of errors and their rendering. Where the reference prints a Go struct, the JSON of the object is shown.
+Paths are text: `spec.containers[0].name`, map keys as `limits[cpu]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+
+
+class ErrorKind(StrEnum):
+    """The kinds of field errors, by the words they are shown with."""
+
+    REQUIRED = "Required value"
+    INVALID = "Invalid value"
+    NOT_SUPPORTED = "Unsupported value"
+    DUPLICATE = "Duplicate value"
+    FORBIDDEN = "Forbidden"
+    TOO_LONG = "Too long"
+    TOO_MANY = "Too many"
+    NOT_FOUND = "Not found"
+
+
+_WITHOUT_VALUE = frozenset({ErrorKind.REQUIRED, ErrorKind.FORBIDDEN, ErrorKind.TOO_LONG})
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """One wrong field. `value` is already rendered as text."""
+
+    path: str
+    kind: ErrorKind
+    value: str
+    detail: str
+
+    @property
+    def body(self) -> str:
+        """The message without the path."""
+        text = str(self.kind) if self.kind in _WITHOUT_VALUE else f"{self.kind}: {self.value}"
+        return f"{text}: {self.detail}" if self.detail else text
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.body}"
+
+
+Errors = list[FieldError]
+
+
+def show(value: object) -> str:
+    """A value as messages show it: text in quotes, numbers and booleans bare, lists of text as Go writes them."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return str(value)
+        case str():
+            return msgspec.json.encode(value).decode()
+        case tuple() | list() if all(isinstance(item, str) for item in value):
+            return "[]string{" + ", ".join(show(item) for item in value) + "}"
+        case _:
+            return msgspec.json.encode(value).decode()
+
+
+def required(path: str, detail: str = "") -> FieldError:
+    return FieldError(path, ErrorKind.REQUIRED, "", detail)
+
+
+def invalid(path: str, value: object, detail: str) -> FieldError:
+    return FieldError(path, ErrorKind.INVALID, show(value), detail)
+
+
+def invalid_bare(path: str, value: str, detail: str) -> FieldError:
+    """Like `invalid`, for values the reference prints without quotes (quantities)."""
+    return FieldError(path, ErrorKind.INVALID, value, detail)
+
+
+def not_supported(path: str, value: object, supported: Iterable[str]) -> FieldError:
+    """`supported` is shown in the order given, which is the reference's."""
+    listed = ", ".join(show(item) for item in supported)
+    return FieldError(path, ErrorKind.NOT_SUPPORTED, show(value), f"supported values: {listed}")
+
+
+def duplicate(path: str, value: object) -> FieldError:
+    return FieldError(path, ErrorKind.DUPLICATE, show(value), "")
+
+
+def forbidden(path: str, detail: str) -> FieldError:
+    return FieldError(path, ErrorKind.FORBIDDEN, "", detail)
+
+
+def too_long(path: str, limit: int) -> FieldError:
+    return FieldError(path, ErrorKind.TOO_LONG, "", f"may not be more than {limit} bytes")
+
+
+def too_many(path: str, count: int, limit: int) -> FieldError:
+    return FieldError(path, ErrorKind.TOO_MANY, str(count), f"must have at most {limit} items")
+
+
+def not_found(path: str, value: object, detail: str = "") -> FieldError:
+    return FieldError(path, ErrorKind.NOT_FOUND, show(value), detail)
+
+
+def invalids(path: str, value: object, reasons: Iterable[str]) -> Errors:
+    """One `invalid` for each reason."""
+    return [invalid(path, value, reason) for reason in reasons]
+
+
+def nonnegative(path: str, value: int | None) -> Errors:
+    """Unset or not below zero."""
+    return [invalid(path, value, "must be greater than or equal to 0")] if value is not None and value < 0 else []
