@@ -1,0 +1,96 @@
+"""The one error of the host edge. `OSError` is translated here once; nobody above looks at errno numbers."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class HostError(Exception):
+    """Something the kernel or the file system refused.
+
+    `op` is what was tried (`open`, `mount`), `path` on what, `errno_name` the symbol (`ENOSPC`; empty where no errno is
+    behind it), `message` the reason in lower case. As text it reads `mkdir /a/b: no space left on device`, like the
+    reference's events.
+    """
+
+    def __init__(self, op: str, path: str, errno_name: str, message: str) -> None:
+        super().__init__(op, path, errno_name, message)
+        self.op = op
+        self.path = path
+        self.errno_name = errno_name
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.op} {self.path}: {self.message}" if self.path else f"{self.op}: {self.message}"
+
+    @property
+    def is_not_found(self) -> bool:
+        """Nothing is there, or a part of the way is no directory."""
+        return self.errno_name in ("ENOENT", "ENOTDIR")
+
+    @property
+    def is_exists(self) -> bool:
+        return self.errno_name == "EEXIST"
+
+    @property
+    def is_no_space(self) -> bool:
+        """The disk, its inodes or the quota are used up."""
+        return self.errno_name in ("ENOSPC", "EDQUOT")
+
+    @property
+    def is_read_only(self) -> bool:
+        return self.errno_name == "EROFS"
+
+    @property
+    def is_permission(self) -> bool:
+        return self.errno_name in ("EACCES", "EPERM")
+
+    @property
+    def is_busy(self) -> bool:
+        """In use: mounted, or a cgroup with processes or children."""
+        return self.errno_name in ("EBUSY", "ENOTEMPTY")
+
+    @property
+    def is_stale(self) -> bool:
+        """The file system behind the path is dead or gone away."""
+        return self.errno_name in ("ESTALE", "EIO", "ENOTCONN", "EHOSTDOWN", "ETIMEDOUT")
+
+    @property
+    def is_too_large(self) -> bool:
+        return self.errno_name == "EFBIG"
+
+
+def errno_name(number: int | None) -> str:
+    """`ENOENT` for 2; empty for None."""
+    return "" if number is None else errno.errorcode.get(number, str(number))
+
+
+def reason_of(number: int) -> str:
+    """The kernel's words for an errno, spelled as the reference prints them."""
+    text = os.strerror(number)
+    return text[:1].lower() + text[1:]
+
+
+def host_error(op: str, path: str, number: int, detail: str = "") -> HostError:
+    """A `HostError` for an errno number."""
+    message = reason_of(number)
+    return HostError(op, path, errno_name(number), f"{message} ({detail})" if detail else message)
+
+
+def translated(op: str, path: str, error: OSError) -> HostError:
+    """The `HostError` for a failed call; raise it `from` the original."""
+    if error.errno is None:
+        return HostError(op, path, "", str(error) or type(error).__name__)
+    return host_error(op, path, error.errno)
+
+
+@contextmanager
+def translating(op: str, path: str) -> Iterator[None]:
+    """Turn every OSError of the block into a `HostError`."""
+    try:
+        yield
+    except OSError as error:
+        raise translated(op, path, error) from error

@@ -1,0 +1,200 @@
+"""Whole directory trees: removing, owning, measuring, without leaving the file system or following a link.
+
+Owns: walks that a pod's own content cannot lead astray: no link is followed, no mount point is crossed, a tree of any
+depth is walked with a bounded number of descriptors. Every function blocks: use `base.kit.flight`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Callable
+
+from pykubelet.edges.host import libc
+from pykubelet.edges.host.errors import HostError, translated, translating
+from pykubelet.edges.host.mounts import mounts_below
+
+_MAX_DEPTH = 100
+_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+def remove_tree(path: str) -> bool:
+    """Remove `path` and all below it; False when nothing was there.
+
+    Refuses (HostError, `is_busy`) when anything is mounted at or below it, and stops at a mount that appears meanwhile.
+    """
+    try:
+        mode = os.lstat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise translated("remove", path, error) from error
+    with translating("remove", path):
+        if not stat.S_ISDIR(mode):
+            os.unlink(path)
+            return True
+        below = mounts_below(path)
+        if below:
+            raise HostError("remove", path, "EBUSY", f"something is still mounted at {below[0].target}")
+        parent_fd = os.open(os.path.dirname(path.rstrip("/")) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            _remove_dir(parent_fd, os.path.basename(path.rstrip("/")))
+        finally:
+            os.close(parent_fd)
+    return True
+
+
+def _enter(dir_fd: int, name: str) -> int:
+    """Open a directory for walking; EXDEV when something is mounted on it (bind mounts too, where openat2 exists)."""
+    resolve = libc.RESOLVE_NO_XDEV | libc.RESOLVE_NO_SYMLINKS | libc.RESOLVE_BENEATH
+    descriptor = libc.openat2(dir_fd, name, _FLAGS, resolve)
+    if descriptor is None:
+        descriptor = os.open(name, _FLAGS, dir_fd=dir_fd)
+        if os.fstat(descriptor).st_dev != os.fstat(dir_fd).st_dev:
+            os.close(descriptor)
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), name)
+    return descriptor
+
+
+def _remove_dir(parent_fd: int, name: str) -> None:
+    """Empty and remove one directory. Deep trees are flattened: what lies too deep is moved up and removed after."""
+    top = _enter(parent_fd, name)
+    try:
+        while _empty(top, top, 0):
+            continue
+    finally:
+        os.close(top)
+    os.rmdir(name, dir_fd=parent_fd)
+
+
+def _empty(top: int, here: int, depth: int) -> bool:
+    """Remove what is in `here`; True when a part was moved up to `top` and another round is needed."""
+    again = False
+    with os.scandir(here) as entries:
+        listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for name, is_dir in listed:
+        try:
+            if not is_dir:
+                os.unlink(name, dir_fd=here)
+                continue
+            if depth >= _MAX_DEPTH:
+                os.rename(name, f".removed-{secrets.token_hex(8)}", src_dir_fd=here, dst_dir_fd=top)
+                again = True
+                continue
+            inner = _enter(here, name)
+            try:
+                again = _empty(top, inner, depth + 1) or again
+            finally:
+                os.close(inner)
+            os.rmdir(name, dir_fd=here)
+        except FileNotFoundError:
+            continue  # somebody else removed it, which is what we want
+    return again
+
+
+def walk_tree(path: str, visit: Callable[[int, str, os.stat_result], None]) -> None:
+    """Call `visit(dir_fd, name, lstat)` for everything below `path`, children before their directory, then for `path`.
+
+    Crosses no mount point. What vanishes meanwhile is skipped.
+    """
+    with translating("walk", path):
+        parent_fd = os.open(os.path.dirname(path.rstrip("/")) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            name = os.path.basename(path.rstrip("/"))
+            top = os.open(name, _FLAGS & ~os.O_NOFOLLOW, dir_fd=parent_fd)
+            try:
+                _walk(top, 0, visit)
+                visit(top, ".", os.fstat(top))
+            finally:
+                os.close(top)
+        finally:
+            os.close(parent_fd)
+
+
+def _walk(here: int, depth: int, visit: Callable[[int, str, os.stat_result], None]) -> None:
+    if depth > 4 * _MAX_DEPTH:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    with os.scandir(here) as entries:
+        listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for name, is_dir in listed:
+        try:
+            result = os.stat(name, dir_fd=here, follow_symlinks=False)
+            if is_dir:
+                inner = _enter(here, name)
+                try:
+                    _walk(inner, depth + 1, visit)
+                finally:
+                    os.close(inner)
+            visit(here, name, result)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+
+
+def chown_tree(path: str, uid: int, gid: int) -> None:
+    """Give everything to `uid` and `gid` (-1 keeps); links themselves, never what they point at."""
+
+    def own(dir_fd: int, name: str, _: os.stat_result) -> None:
+        os.chown(name, uid, gid, dir_fd=dir_fd, follow_symlinks=False)
+
+    walk_tree(path, own)
+
+
+def apply_group(path: str, gid: int, *, read_only: bool = False) -> None:
+    """The ownership that `fsGroup` asks for: the group owns and may use everything, new files inherit it.
+
+    Files get rw (or r) for the group, directories also x and the set-gid bit. The top directory comes last, so that
+    its state tells whether the work was finished (`fsGroupChangePolicy: OnRootMismatch`).
+    """
+    access = 0o440 if read_only else 0o660
+
+    def own(dir_fd: int, name: str, found: os.stat_result) -> None:
+        os.chown(name, -1, gid, dir_fd=dir_fd, follow_symlinks=False)
+        if stat.S_ISLNK(found.st_mode):
+            return
+        mask = access | (stat.S_ISGID | 0o110 if stat.S_ISDIR(found.st_mode) else 0)
+        _change_mode(dir_fd, name, mask)
+
+    walk_tree(path, own)
+
+
+def _change_mode(dir_fd: int, name: str, mask: int) -> None:
+    """Add bits to a mode, through a descriptor: chmod by name would follow a link put there meanwhile."""
+    descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISLNK(mode) and mode & mask != mask:
+            os.chmod(f"/proc/self/fd/{descriptor}", stat.S_IMODE(mode) | mask)
+    finally:
+        os.close(descriptor)
+
+
+def group_is_applied(path: str, gid: int, *, read_only: bool = False) -> bool:
+    """Whether the top directory already is as `apply_group` leaves it."""
+    with translating("stat", path):
+        found = os.stat(path)
+    wanted = (0o440 if read_only else 0o660) | 0o110
+    mode = stat.S_IMODE(found.st_mode)
+    return found.st_gid == gid and mode & wanted == wanted and bool(mode & stat.S_ISGID)
+
+
+def read_disk_usage(path: str) -> tuple[int, int]:
+    """Bytes on disk and inodes of a tree, hard links counted once, as `du -x` does."""
+    seen: set[tuple[int, int]] = set()
+    total = [0, 0]
+
+    def count(_: int, __: str, found: os.stat_result) -> None:
+        if found.st_nlink > 1 and not stat.S_ISDIR(found.st_mode):
+            key = (found.st_dev, found.st_ino)
+            if key in seen:
+                return
+            seen.add(key)
+        total[0] += found.st_blocks * 512
+        total[1] += 1
+
+    walk_tree(path, count)
+    return total[0], total[1]
