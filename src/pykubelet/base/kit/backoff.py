@@ -24,17 +24,17 @@ class BackoffPolicy:
     initial_s: float
     cap_s: float
 
-    def raised(self, entry: Backoff | None, now: float) -> Backoff:
-        """The entry after one more failure at `now`."""
-        if entry is None or self.is_expired(entry, now):
+    def raised(self, entry: Backoff | None, event_at: float, now: float) -> Backoff:
+        """The entry after the failure that happened at `event_at` was answered at `now`."""
+        if entry is None or self.is_expired(entry, event_at):
             return Backoff(min(self.initial_s, self.cap_s), now)
         return Backoff(min(entry.delay_s * 2, self.cap_s), now)
 
-    def is_expired(self, entry: Backoff, now: float) -> bool:
-        return now - entry.updated_at > 2 * self.cap_s
+    def is_expired(self, entry: Backoff, event_at: float) -> bool:
+        return event_at - entry.updated_at > 2 * self.cap_s
 
-    def remaining_s(self, entry: Backoff | None, since: float, now: float) -> float:
-        """Seconds still to wait when the failure happened at `since`; 0 when free to go on."""
-        if entry is None or self.is_expired(entry, now):
-            return 0.0
-        return max(0.0, since + entry.delay_s - now)
+    def free_at(self, entry: Backoff | None, event_at: float) -> float:
+        """When one may go on after a failure at `event_at`."""
+        if entry is None or self.is_expired(entry, event_at):
+            return event_at
+        return event_at + entry.delay_s

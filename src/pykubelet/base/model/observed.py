@@ -139,5 +139,5 @@ class Observed:
 class PodTouched:
     """Posted to observe/pleg: something was just done to this pod; look at it now rather than at the next relist."""
 
-    uid: PodUID
+    ref: PodRef
     cause: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from pykubelet.base.api.core import Pod, ResourceRequirements
-from pykubelet.base.api.quantity import parse_quantity
+from pykubelet.base.api.quantity import milli_value
 
 
 class QOSClass(StrEnum):
@@ -19,8 +19,8 @@ _COUNTED = ("cpu", "memory")
 
 def _positive(resources: ResourceRequirements | None, which: str) -> dict[str, int]:
     quantities = getattr(resources, which) if resources is not None else {}
-    parsed = {name: parse_quantity(quantities[name]) for name in _COUNTED if name in quantities}
-    return {name: value.milli_value() for name, value in parsed.items() if value.milli_value() > 0}
+    parsed = {name: milli_value(quantities[name]) for name in _COUNTED if name in quantities}
+    return {name: milli for name, milli in parsed.items() if milli > 0}
 
 
 def qos_class(pod: Pod) -> QOSClass:

@@ -1,0 +1,1 @@
+"""The runtime's state, as a diff of looks at it. Writes the cell `Observed`."""

@@ -1,0 +1,344 @@
+"""One pod's life as a pure machine: `step(state, event, now)` gives the next state and the commands.
+
+Rules:
+- syncing -> terminating -> terminated -> finished; never back, except that a finished pod is cleaned again when it is
+  removed for good.
+- One thing is done to a pod at a time (`Work`). What arrives meanwhile is kept in the state and looked at afterwards;
+  a kill, and a change that a waiting sync should not miss, abandon the running sync.
+- Nothing is planned from a look at the runtime that is older than the last thing done to the pod.
+- A kill shortens the grace period, never lengthens it.
+- A container that ended again waits: 10 s doubling to the cap, measured from its end, forgotten after twice the cap.
+- After a restart of the agent everything is derived again from what is observed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from pykubelet.act.pods.model import (
+    REMOVING,
+    AbandonSync,
+    CleanEnded,
+    CleanUp,
+    Command,
+    CrashHold,
+    Event,
+    KillOrder,
+    KillRequested,
+    PodState,
+    ProbesChanged,
+    RuntimeChanged,
+    SayHeld,
+    SpecChanged,
+    StopEnded,
+    StopPod,
+    Sync,
+    SyncEnded,
+    WakeAt,
+    Woke,
+    Work,
+)
+from pykubelet.act.runtime.plan import HashOf, PodPlan, plan_pod
+from pykubelet.base.api.core import Container, EphemeralContainer, Pod
+from pykubelet.base.kit.backoff import BackoffPolicy
+from pykubelet.base.kit.durations import format_duration
+from pykubelet.base.model.ids import ContainerID
+from pykubelet.base.model.lifecycle import KillReason, Stage, StartError
+from pykubelet.base.model.observed import ContainerState, ContainerView, PodView
+from pykubelet.base.model.phase import pod_phase
+from pykubelet.base.model.probes import ProbeResults
+from pykubelet.base.model.reasons import CRASH_LOOP_BACK_OFF
+
+DEFAULT_GRACE_S = 30
+MIN_GRACE_S = 1
+START_RETRY_S = 10.0
+POD_RETRY_S = 1.0
+POD_RETRY_CAP_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a decision needs besides state, event and time. `resync_s`: the safety net's period for one pod."""
+
+    hash_of: HashOf
+    crash: BackoffPolicy
+    resync_s: float
+    probes: ProbeResults
+
+
+Result = tuple[PodState, tuple[Command, ...]]
+
+
+def step(state: PodState, event: Event, now: float, rules: Rules) -> Result:
+    """The machine. Raises ValueError for an event that cannot happen in this state (a bug)."""
+    match event:
+        case SpecChanged():
+            return _spec_changed(state, event, now, rules)
+        case RuntimeChanged():
+            return _runtime_changed(state, event, now, rules)
+        case ProbesChanged():
+            return _advance(state, now, rules, event.cause)
+        case KillRequested():
+            return _kill_requested(state, event, now, rules)
+        case Woke():
+            return _advance(state, now, rules, event.cause)
+        case SyncEnded():
+            return _sync_ended(state, event, now, rules)
+        case StopEnded():
+            return _stop_ended(state, event, now, rules)
+        case CleanEnded():
+            return _clean_ended(state, event, now, rules)
+        case _:
+            assert_never(event)
+
+
+def _expect(state: PodState, work: Work, event: Event) -> None:
+    if state.work is not work:
+        raise ValueError(f"{type(event).__name__} while {state.work} ({state.ref})")
+
+
+# Events
+
+
+def _spec_changed(state: PodState, event: SpecChanged, now: float, rules: Rules) -> Result:
+    changed = state.pod.spec != event.pod.spec
+    state = replace(state, pod=event.pod)
+    if event.pod.metadata.deletionTimestamp:
+        order = KillRequested(KillReason.DELETED, event.cause, event.pod.metadata.deletionGracePeriodSeconds)
+        return _kill_requested(state, order, now, rules)
+    if changed and state.stage is Stage.SYNCING:
+        state = replace(state, retry_at={}, pod_failures=0)
+        if state.work is Work.SYNC:
+            return state, (AbandonSync(hard=True, cause=event.cause),)
+    return _advance(state, now, rules, event.cause)
+
+
+def _runtime_changed(state: PodState, event: RuntimeChanged, now: float, rules: Rules) -> Result:
+    if state.view is not None and event.view.read_at < state.view.read_at:
+        return state, ()
+    exits = _exits(state.exits, event.view, now, event.wall)
+    running = {c.name for c in event.view.running}
+    errors = {name: error for name, error in state.start_errors.items() if name not in running}
+    state = replace(state, view=event.view, exits=exits, start_errors=errors)
+    if state.work is Work.SYNC and state.stage is Stage.SYNCING and _is_fresh(state):
+        return state, (AbandonSync(hard=False, cause=event.cause),)
+    return _advance(state, now, rules, event.cause)
+
+
+def _exits(known: Mapping[ContainerID, float], view: PodView, now: float, wall: float) -> dict[ContainerID, float]:
+    """When each ended container ended, on the monotonic clock; the first estimate stays, whatever the wall clock does."""
+    exits: dict[ContainerID, float] = {}
+    for container in view.containers:
+        if container.state is ContainerState.EXITED:
+            ago = max(0.0, wall - container.finished_at / 1e9)
+            exits[container.id] = known.get(container.id, now - ago)
+    return exits
+
+
+def _kill_requested(state: PodState, event: KillRequested, now: float, rules: Rules) -> Result:
+    grace = _grace(state, event.grace_s)
+    if state.kill is None:
+        state = replace(state, kill=KillOrder(event.reason, grace, event.override))
+        if state.work is Work.SYNC:
+            return replace(state, stage=Stage.TERMINATING), (AbandonSync(hard=True, cause=event.cause),)
+        return _advance(state, now, rules, event.cause)
+    reason = event.reason if event.reason in REMOVING else state.kill.reason
+    shorter = min(grace, state.kill.grace_s)
+    hurry = shorter < state.kill.grace_s
+    state = replace(state, kill=replace(state.kill, reason=reason, grace_s=shorter))
+    if state.work is Work.STOP and hurry:
+        return state, (StopPod(state.pod, shorter, event.cause),)
+    return _advance(state, now, rules, event.cause)
+
+
+def _grace(state: PodState, override: int | None) -> int:
+    meta = state.pod.metadata
+    own = state.pod.spec.terminationGracePeriodSeconds
+    grace = DEFAULT_GRACE_S if own is None else own
+    if meta.deletionTimestamp and meta.deletionGracePeriodSeconds is not None:
+        grace = min(grace, meta.deletionGracePeriodSeconds)
+    if override is not None:
+        grace = override
+    return max(MIN_GRACE_S, grace)
+
+
+def _sync_ended(state: PodState, event: SyncEnded, now: float, rules: Rules) -> Result:
+    _expect(state, Work.SYNC, event)
+    errors = {name: error for name, error in state.start_errors.items() if name not in event.started}
+    retry = {name: at for name, at in state.retry_at.items() if name and name not in event.started}
+    for name, failure in event.failed.items():
+        errors[name] = failure.error
+        retry[name] = failure.retry_at if failure.retry_at is not None else now + START_RETRY_S
+    failures = state.pod_failures + 1 if event.pod_error is not None else 0
+    if event.pod_error is not None:
+        retry[""] = now + min(POD_RETRY_CAP_S, POD_RETRY_S * 2 ** min(failures - 1, 6))
+    state = replace(
+        state,
+        work=Work.NONE,
+        start_errors=errors,
+        retry_at=retry,
+        pod_error=event.pod_error,
+        pod_failures=failures,
+        look_after=now,
+        restarting_all=False,
+    )
+    return _advance(state, now, rules, event.cause)
+
+
+def _stop_ended(state: PodState, event: StopEnded, now: float, rules: Rules) -> Result:
+    _expect(state, Work.STOP, event)
+    state = replace(state, work=Work.NONE, look_after=now)
+    if event.error:
+        failures = state.pod_failures + 1
+        wait = min(POD_RETRY_CAP_S, POD_RETRY_S * 2 ** min(failures - 1, 6))
+        error = StartError("FailedKillPod", event.error)
+        return replace(state, pod_failures=failures, pod_error=error, retry_at={"": now + wait}), (WakeAt(now + wait),)
+    view = event.view if event.view is not None else state.view
+    state = replace(state, view=view, stage=Stage.TERMINATED, pod_failures=0, pod_error=None, retry_at={})
+    return _advance(state, now, rules, event.cause)
+
+
+def _clean_ended(state: PodState, event: CleanEnded, now: float, rules: Rules) -> Result:
+    _expect(state, Work.CLEAN, event)
+    state = replace(state, work=Work.NONE)
+    if event.error:
+        failures = state.pod_failures + 1
+        wait = min(POD_RETRY_CAP_S, POD_RETRY_S * 2 ** min(failures - 1, 6))
+        error = StartError("FailedCleanUp", event.error)
+        return replace(state, pod_failures=failures, pod_error=error, retry_at={"": now + wait}), (WakeAt(now + wait),)
+    state = replace(state, stage=Stage.FINISHED, pod_failures=0, pod_error=None, retry_at={})
+    return _advance(state, now, rules, event.cause)
+
+
+# What follows
+
+
+def _advance(state: PodState, now: float, rules: Rules, cause: str) -> Result:
+    """Start whatever the state asks for, if nothing is being done."""
+    if state.work is not Work.NONE:
+        return state, ()
+    if (pause := state.retry_at.get("", now)) > now and not (state.kill and state.stage is Stage.SYNCING):
+        return state, (WakeAt(pause),)
+    match state.stage:
+        case Stage.SYNCING:
+            if state.kill is not None:
+                return _terminate(state, cause)
+            return _advance_syncing(state, now, rules, cause)
+        case Stage.TERMINATING:
+            return _terminate(state, cause)
+        case Stage.TERMINATED:
+            removing = state.kill is not None and state.kill.reason in REMOVING
+            return replace(state, work=Work.CLEAN, removed=removing), (CleanUp(removing, cause),)
+        case Stage.FINISHED:
+            if state.kill is not None and state.kill.reason in REMOVING and not state.removed:
+                state = replace(state, stage=Stage.TERMINATED, work=Work.CLEAN, removed=True)
+                return state, (CleanUp(True, cause),)
+            return state, ()
+        case _:
+            assert_never(state.stage)
+
+
+def _terminate(state: PodState, cause: str) -> Result:
+    assert state.kill is not None
+    grace = state.kill.grace_s
+    state = replace(state, stage=Stage.TERMINATING, work=Work.STOP)
+    return state, (StopPod(state.pod, grace, cause),)
+
+
+def _complete(state: PodState, cause: str) -> Result:
+    kill = KillOrder(KillReason.COMPLETED, _grace(state, None))
+    return _terminate(replace(state, terminal=True, kill=kill), cause)
+
+
+def _is_fresh(state: PodState) -> bool:
+    return state.view is not None and state.view.read_at >= state.look_after
+
+
+def _advance_syncing(state: PodState, now: float, rules: Rules, cause: str) -> Result:
+    view = state.view
+    if view is None or not _is_fresh(state):
+        return state, ()
+    if pod_phase(state.pod, view, state.start_errors, ended=False).is_terminal:
+        return _complete(state, "all containers have ended")
+    plan = plan_pod(state.pod, view, rules.probes, rules.hash_of)
+    if plan.stop_pod and not plan.create_sandbox:
+        return _complete(state, "nothing is left to run")
+    state, plan, wakes, said = _hold_back(state, plan, now, rules)
+    if plan.is_empty:
+        return state, (*said, WakeAt(min(wakes, default=now + rules.resync_s)))
+    state = replace(state, work=Work.SYNC, restarting_all=plan.restart_all)
+    return state, (*said, Sync(state.pod, plan, view, cause))
+
+
+def _hold_back(
+    state: PodState, plan: PodPlan, now: float, rules: Rules
+) -> tuple[PodState, PodPlan, list[float], tuple[Command, ...]]:
+    """Take out of the plan what must wait, and remember the restarts that go ahead."""
+    wakes: list[float] = []
+    said: list[Command] = []
+    held: set[str] = set()
+    errors, holds, told = dict(state.start_errors), dict(state.holds), set(state.said_held)
+    for name in plan.starts:
+        container = find_container(state.pod, name)
+        newest = state.view.newest(name) if state.view is not None else None
+        free_at, hold = _free_at(state, container, newest, rules)
+        if (retry := state.retry_at.get(name, now)) > now:
+            held.add(name)
+            wakes.append(retry)
+        elif free_at > now and newest is not None and hold is not None:
+            held.add(name)
+            wakes.append(free_at)
+            errors[name] = StartError(CRASH_LOOP_BACK_OFF, back_off_message(state, name, hold.entry.delay_s))
+            if newest.id not in told:
+                told.add(newest.id)
+                said.append(SayHeld(name, CRASH_LOOP_BACK_OFF))
+        elif newest is not None and newest.id in state.exits:
+            raised = rules.crash.raised(hold.entry if hold else None, state.exits[newest.id], now)
+            holds[name] = CrashHold(back_off_key(state.pod, container), raised)
+    if not held:
+        return replace(state, holds=holds), plan, wakes, ()
+    kills = tuple(kill for kill in plan.kills if kill.container.name not in held)
+    plan = replace(
+        plan,
+        kills=kills,
+        start_ephemeral=tuple(n for n in plan.start_ephemeral if n not in held),
+        start_init=tuple(n for n in plan.start_init if n not in held),
+        start=tuple(n for n in plan.start if n not in held),
+    )
+    present = {c.id for c in state.view.containers} if state.view is not None else set()
+    state = replace(state, start_errors=errors, holds=holds, said_held=frozenset(told & present))
+    return state, plan, wakes, tuple(said)
+
+
+def _free_at(
+    state: PodState, container: Container | EphemeralContainer, newest: ContainerView | None, rules: Rules
+) -> tuple[float, CrashHold | None]:
+    """When the crash back-off lets a container start, and the entry that holds it."""
+    hold = state.holds.get(container.name)
+    if hold is not None and hold.key != back_off_key(state.pod, container):
+        hold = None
+    if newest is None or newest.id not in state.exits:
+        return 0.0, hold
+    return rules.crash.free_at(hold.entry if hold else None, state.exits[newest.id]), hold
+
+
+def back_off_key(pod: Pod, container: Container | EphemeralContainer) -> str:
+    """A change of image or resources is a new key and so a new start."""
+    meta = pod.metadata
+    return f"{meta.name}_{meta.namespace}_{meta.uid}_{container.name}_{container.image}_{container.resources}"
+
+
+def back_off_message(state: PodState, container: str, delay_s: float) -> str:
+    return f"back-off {format_duration(delay_s)} restarting failed container={container} pod={state.ref}"
+
+
+def find_container(pod: Pod, name: str) -> Container | EphemeralContainer:
+    """The container of that name among regular, init and ephemeral ones."""
+    lists: tuple[tuple[Container | EphemeralContainer, ...], ...] = (
+        pod.spec.containers,
+        pod.spec.initContainers,
+        pod.spec.ephemeralContainers,
+    )
+    return next(container for group in lists for container in group if container.name == name)

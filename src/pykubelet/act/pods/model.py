@@ -1,0 +1,212 @@
+"""The private values of the pods room: one pod's state, the events that change it, the commands that follow.
+
+Times are monotonic seconds unless a name says wall.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from pykubelet.act.runtime.plan import PodPlan
+from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.backoff import Backoff
+from pykubelet.base.model.ids import ContainerID, PodRef
+from pykubelet.base.model.lifecycle import KillReason, Stage, StartError, StatusOverride
+from pykubelet.base.model.observed import PodView
+from pykubelet.base.model.probes import ProbeResults
+
+#: Kills after which nothing of the pod is kept: containers, sandboxes, logs and directories go.
+REMOVING = frozenset({KillReason.REMOVED, KillReason.DELETED, KillReason.ORPHANED})
+
+
+class Work(StrEnum):
+    """What is being done to the pod right now; never two at once."""
+
+    NONE = "none"
+    SYNC = "sync"
+    STOP = "stop"
+    CLEAN = "clean"
+
+
+@dataclass(frozen=True, slots=True)
+class KillOrder:
+    """Why and how the pod is ended. `grace_s` only shrinks."""
+
+    reason: KillReason
+    grace_s: int
+    override: StatusOverride | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CrashHold:
+    """A container held back after it ended again: its back-off entry, and the identity it counts for."""
+
+    key: str
+    entry: Backoff
+
+
+@dataclass(frozen=True, slots=True)
+class PodState:
+    """One pod, whole.
+
+    `view` is None until the runtime was looked at once. `look_after`: a view read earlier says nothing. `exits`: when
+    each ended container ended, as first seen. `holds`: crash back-off by container. `retry_at`: by container, and "" for
+    the pod itself. `said_held`: ends of containers whose back-off was already told.
+    """
+
+    ref: PodRef
+    pod: Pod
+    stage: Stage
+    started_wall: float
+    stage_since_wall: float
+    view: PodView | None = None
+    work: Work = Work.NONE
+    kill: KillOrder | None = None
+    look_after: float = 0.0
+    start_errors: Mapping[str, StartError] = field(default_factory=dict)
+    exits: Mapping[ContainerID, float] = field(default_factory=dict)
+    holds: Mapping[str, CrashHold] = field(default_factory=dict)
+    retry_at: Mapping[str, float] = field(default_factory=dict)
+    pod_error: StartError | None = None
+    pod_failures: int = 0
+    terminal: bool = False
+    removed: bool = False
+    restarting_all: bool = False
+    said_held: frozenset[ContainerID] = frozenset()
+
+
+# Events, in past tense
+
+
+@dataclass(frozen=True, slots=True)
+class SpecChanged:
+    pod: Pod
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeChanged:
+    """A newer look at the pod's sandboxes and containers. `wall`: the wall clock at that moment."""
+
+    view: PodView
+    wall: float
+    cause: str = "runtime changed"
+
+
+@dataclass(frozen=True, slots=True)
+class ProbesChanged:
+    probes: ProbeResults
+    cause: str = "probe result changed"
+
+
+@dataclass(frozen=True, slots=True)
+class KillRequested:
+    """`grace_s` None: the pod's own."""
+
+    reason: KillReason
+    cause: str
+    grace_s: int | None = None
+    override: StatusOverride | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Woke:
+    cause: str = "timer"
+
+
+@dataclass(frozen=True, slots=True)
+class StartFailed:
+    """A container could not be started. `retry_at` None: after the ordinary pause."""
+
+    error: StartError
+    retry_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SyncEnded:
+    """What a sync came to. `started` and `failed` by container name; `pod_error` when it got no further than the pod.
+
+    `unfinished`: it stopped early because something newer is to be looked at.
+    """
+
+    started: tuple[str, ...] = ()
+    failed: Mapping[str, StartFailed] = field(default_factory=dict)
+    pod_error: StartError | None = None
+    unfinished: bool = False
+    cause: str = "sync ended"
+
+
+@dataclass(frozen=True, slots=True)
+class StopEnded:
+    """The pod's processes are gone, or `error` says why not. `view`: the last look at its containers."""
+
+    view: PodView | None = None
+    error: str = ""
+    cause: str = "stop ended"
+
+
+@dataclass(frozen=True, slots=True)
+class CleanEnded:
+    error: str = ""
+    cause: str = "clean-up ended"
+
+
+Event = SpecChanged | RuntimeChanged | ProbesChanged | KillRequested | Woke | SyncEnded | StopEnded | CleanEnded
+
+
+# Commands, in the imperative
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """Carry out `plan` for `pod`; `view` is what it was made from."""
+
+    pod: Pod
+    plan: PodPlan
+    view: PodView
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class AbandonSync:
+    """End the running sync: at the next pause (`hard` False), or now, cancelling the calls under way."""
+
+    hard: bool
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopPod:
+    """Stop all containers within `grace_s`, then the sandboxes. Given again with a shorter grace, it hurries."""
+
+    pod: Pod
+    grace_s: int
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class CleanUp:
+    """Release volumes and cgroup; with `remove`, remove containers, sandboxes and logs too."""
+
+    remove: bool
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class WakeAt:
+    """Send `Woke` at this time; replaces an earlier request."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class SayHeld:
+    """Tell people that a crash-looping container is held back."""
+
+    container: str
+    cause: str
+
+
+Command = Sync | AbandonSync | StopPod | CleanUp | WakeAt | SayHeld

@@ -1,0 +1,340 @@
+"""What to do with one pod, from what it should be and what is there. Pure.
+
+Rules (source: the Kubernetes documentation "Pod Lifecycle", "Init Containers", "Sidecar Containers"):
+- One ready sandbox of the right network mode with an address; otherwise everything is stopped and a new one made,
+  unless the pod has ended for good.
+- Init containers run one after the other, each to its end; sidecars among them are started and stay. The walk goes from
+  the last backwards to the first that has a state: that is how far the pod has come.
+- A regular container that is not running is started if its restart policy says so; a running one is killed when its
+  definition changed or a probe gave it up.
+- When nothing is kept and nothing is to be started, the pod is stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from pykubelet.base.api.core import Container, Pod
+from pykubelet.base.model.ids import ContainerID, SandboxID
+from pykubelet.base.model.labels import CONTAINER_HASH
+from pykubelet.base.model.observed import ContainerState, ContainerView, NetworkMode, PodView, SandboxView
+from pykubelet.base.model.phase import UNKNOWN_EXIT_CODE, has_initialized
+from pykubelet.base.model.probes import ProbeKind, ProbeResult, ProbeResults
+from pykubelet.base.model.restart import (
+    NEVER,
+    ON_FAILURE,
+    AfterExit,
+    after_exit,
+    is_sidecar,
+    may_ever_restart,
+    should_restart,
+)
+
+HashOf = Callable[[Container], str]
+
+
+class KillCause(StrEnum):
+    """Why one container is killed; startup and liveness have grace periods of their own."""
+
+    CHANGED = "changed"
+    LIVENESS = "liveness"
+    STARTUP = "startup"
+    UNKNOWN = "unknown"
+    RESTART_ALL = "restart-all"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerKill:
+    container: ContainerView
+    cause: KillCause
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodPlan:
+    """What to do, in this order: kill, remove, create the sandbox, start.
+
+    `sandbox`: the one to start containers in, None when it is to be created (`create_sandbox`, with `attempt`).
+    `stop_pod`: stop all containers and all sandboxes first. `restart_all`: remove all containers (a rule of KEP-5532).
+    Names in `start_*` are in order. `holding`: the init container or sidecar that the rest waits for.
+    """
+
+    stop_pod: bool = False
+    create_sandbox: bool = False
+    attempt: int = 0
+    sandbox: SandboxView | None = None
+    kills: tuple[ContainerKill, ...] = ()
+    remove: tuple[ContainerID, ...] = ()
+    restart_all: bool = False
+    start_ephemeral: tuple[str, ...] = ()
+    start_init: tuple[str, ...] = ()
+    start: tuple[str, ...] = ()
+    holding: str = ""
+
+    @property
+    def is_empty(self) -> bool:
+        return not (
+            self.stop_pod or self.create_sandbox or self.kills or self.remove or self.restart_all or self.starts
+        )
+
+    @property
+    def starts(self) -> tuple[str, ...]:
+        return (*self.start_ephemeral, *self.start_init, *self.start)
+
+
+@dataclass(slots=True)
+class _Draft:
+    """The plan while it is being made."""
+
+    kills: list[ContainerKill] = field(default_factory=list)
+    start_init: list[str] = field(default_factory=list)
+    start: list[str] = field(default_factory=list)
+    stop_pod: bool = False
+    initialized: bool = False
+    holding: str = ""
+    kept: int = 0
+
+
+def plan_pod(pod: Pod, view: PodView, probes: ProbeResults, hash_of: HashOf) -> PodPlan:
+    """The plan for one pod. `view` is the newest look at the runtime; an empty one for a pod never started."""
+    needs, sandbox = _sandbox_needs(pod, view)
+    if needs:
+        return _plan_new_sandbox(pod, view)
+    assert sandbox is not None
+    if trigger := _restart_all_trigger(pod, view, sandbox.id):
+        return _plan_restart_all(view, trigger)
+    draft = _Draft()
+    _plan_init(pod, view, probes, hash_of, draft)
+    if draft.initialized and not draft.stop_pod:
+        _plan_regular(pod, view, probes, hash_of, draft)
+        stays = draft.kept or draft.start or draft.start_init
+        draft.stop_pod = not stays
+    if draft.stop_pod:
+        return PodPlan(stop_pod=True, kills=tuple(draft.kills))
+    return PodPlan(
+        sandbox=sandbox,
+        kills=tuple(draft.kills),
+        remove=_prune_init(pod, view),
+        start_ephemeral=tuple(c.name for c in pod.spec.ephemeralContainers if view.newest(c.name) is None),
+        start_init=tuple(draft.start_init),
+        start=tuple(draft.start),
+        holding=draft.holding,
+    )
+
+
+def _sandbox_needs(pod: Pod, view: PodView) -> tuple[bool, SandboxView | None]:
+    """Whether a sandbox must be created, and else the one to use."""
+    if not view.sandboxes:
+        return True, None
+    newest = view.sandboxes[0]
+    if len(view.ready_sandboxes) > 1 or not newest.ready:
+        return True, newest
+    host_network = bool(pod.spec.hostNetwork)
+    if (newest.network is NetworkMode.NODE) != host_network:
+        return True, newest
+    if not host_network and not newest.ips:
+        return True, newest
+    return False, newest
+
+
+def _plan_new_sandbox(pod: Pod, view: PodView) -> PodPlan:
+    attempt = view.sandboxes[0].attempt + 1 if view.sandboxes else 0
+    stop = PodPlan(stop_pod=True)
+    if _never_restarts(pod) and attempt != 0 and view.containers:
+        return stop
+    names = {c.name for c in pod.spec.containers}
+    starts = tuple(c.name for c in pod.spec.containers if not _succeeded_for_good(pod, c, view))
+    if not starts and any(c.name in names for c in view.containers):
+        return stop
+    plan = PodPlan(stop_pod=True, create_sandbox=True, attempt=attempt)
+    if pod.spec.initContainers:
+        return replace(plan, start_init=(pod.spec.initContainers[0].name,), holding=pod.spec.initContainers[0].name)
+    return replace(plan, start=starts)
+
+
+def _never_restarts(pod: Pod) -> bool:
+    """No container of the pod can ever run a second time."""
+    return (pod.spec.restartPolicy or "") == NEVER and not any(
+        (c.restartPolicy and c.restartPolicy != NEVER) or c.restartPolicyRules for c in pod.spec.containers
+    )
+
+
+def _succeeded_for_good(pod: Pod, container: Container, view: PodView) -> bool:
+    newest = view.newest(container.name)
+    if newest is None or newest.state is not ContainerState.EXITED or newest.exit_code != 0:
+        return False
+    return (container.restartPolicy or pod.spec.restartPolicy) in (ON_FAILURE, NEVER)
+
+
+def _restart_all_trigger(pod: Pod, view: PodView, sandbox: SandboxID) -> ContainerView | None:
+    """The exited container whose rule asks for a restart of all, if there is one."""
+    for container in (*pod.spec.initContainers, *pod.spec.containers):
+        newest = view.newest(container.name)
+        if newest is None or newest.state is not ContainerState.EXITED or newest.sandbox_id != sandbox:
+            continue
+        if after_exit(pod, container, newest.exit_code) is AfterExit.RESTART_ALL:
+            return newest
+    return None
+
+
+def _plan_restart_all(view: PodView, trigger: ContainerView) -> PodPlan:
+    kills = tuple(
+        ContainerKill(c, KillCause.RESTART_ALL, f"Container {trigger.name} asks for a restart of all containers")
+        for c in view.containers
+        if c.state is ContainerState.RUNNING
+    )
+    return PodPlan(restart_all=True, kills=kills, remove=tuple(c.id for c in view.containers))
+
+
+def _probe(probes: ProbeResults, container: ContainerView, kind: ProbeKind) -> ProbeResult | None:
+    return probes.get(container.id, kind)
+
+
+def _is_started(container: Container, newest: ContainerView, probes: ProbeResults) -> bool:
+    if container.startupProbe is None or ProbeKind.STARTUP not in probes.watched:
+        return True
+    return _probe(probes, newest, ProbeKind.STARTUP) is ProbeResult.SUCCESS
+
+
+def _given_up(
+    pod: Pod, container: Container, newest: ContainerView, probes: ProbeResults, hash_of: HashOf
+) -> tuple[ContainerKill, bool] | None:
+    """Why a running container must be killed, and whether it is started again; None to keep it."""
+    name = container.name
+    recorded = newest.annotations.get(CONTAINER_HASH)
+    if recorded is not None and recorded != hash_of(container):
+        message = f"Container {name} definition changed"
+        return ContainerKill(newest, KillCause.CHANGED, f"{message}, will be restarted"), True
+    if _probe(probes, newest, ProbeKind.LIVENESS) is ProbeResult.FAILURE:
+        cause, message = KillCause.LIVENESS, f"Container {name} failed liveness probe"
+    elif _probe(probes, newest, ProbeKind.STARTUP) is ProbeResult.FAILURE:
+        cause, message = KillCause.STARTUP, f"Container {name} failed startup probe"
+    else:
+        return None
+    again = may_ever_restart(pod, container)
+    return ContainerKill(newest, cause, f"{message}, will be restarted" if again else message), again
+
+
+def _unknown_kill(newest: ContainerView) -> ContainerKill:
+    message = 'Container is in "unknown" state, try killing it before restart'
+    return ContainerKill(newest, KillCause.UNKNOWN, message)
+
+
+def _plan_init(pod: Pod, view: PodView, probes: ProbeResults, hash_of: HashOf, draft: _Draft) -> None:
+    """Find how far the init containers are. Sets `initialized`, or what to start and what holds the rest."""
+    inits = pod.spec.initContainers
+    if not inits:
+        draft.initialized = True
+        return
+    past = has_initialized(pod, view)
+    if past:
+        draft.initialized = True
+        _keep_sidecars(pod, view, probes, hash_of, draft)
+        return
+    for index in range(len(inits) - 1, -1, -1):
+        newest = view.newest(inits[index].name)
+        if newest is None or newest.sandbox_id != view.sandboxes[0].id:
+            continue
+        _keep_sidecars(pod, view, probes, hash_of, draft, before=index)
+        _plan_init_at(pod, index, newest, probes, hash_of, draft)
+        return
+    draft.start_init.append(inits[0].name)
+    draft.holding = inits[0].name
+
+
+def _next_init(pod: Pod, index: int, draft: _Draft) -> None:
+    if index + 1 < len(pod.spec.initContainers):
+        draft.start_init.append(pod.spec.initContainers[index + 1].name)
+        draft.holding = pod.spec.initContainers[index + 1].name
+    else:
+        draft.initialized = True
+
+
+def _plan_init_at(
+    pod: Pod, index: int, newest: ContainerView, probes: ProbeResults, hash_of: HashOf, draft: _Draft
+) -> None:
+    """The furthest init container that has a state."""
+    container = pod.spec.initContainers[index]
+    name = container.name
+    match newest.state:
+        case ContainerState.RUNNING:
+            if not is_sidecar(container):
+                draft.kept += 1
+                draft.holding = name
+                return
+            if given_up := _given_up(pod, container, newest, probes, hash_of):
+                draft.kills.append(given_up[0])
+                draft.start_init.append(name)
+                draft.holding = name
+                return
+            draft.kept += 1
+            if _is_started(container, newest, probes):
+                _next_init(pod, index, draft)
+            else:
+                draft.holding = name
+        case ContainerState.EXITED:
+            if is_sidecar(container):
+                draft.start_init.append(name)
+                draft.holding = name
+            elif newest.exit_code == 0:
+                _next_init(pod, index, draft)
+            elif after_exit(pod, container, newest.exit_code) is AfterExit.STAY:
+                draft.stop_pod = True
+            else:
+                draft.start_init.append(name)
+                draft.holding = name
+        case ContainerState.CREATED:
+            draft.start_init.append(name)
+            draft.holding = name
+        case ContainerState.UNKNOWN:
+            draft.kills.append(_unknown_kill(newest))
+            draft.holding = name
+            if not is_sidecar(container) and after_exit(pod, container, UNKNOWN_EXIT_CODE) is AfterExit.STAY:
+                draft.stop_pod = True
+            else:
+                draft.start_init.append(name)
+
+
+def _keep_sidecars(
+    pod: Pod, view: PodView, probes: ProbeResults, hash_of: HashOf, draft: _Draft, before: int | None = None
+) -> None:
+    """Sidecars that the pod has passed are kept running."""
+    for container in pod.spec.initContainers[:before]:
+        if not is_sidecar(container):
+            continue
+        newest = view.newest(container.name)
+        if newest is None or newest.state in (ContainerState.EXITED, ContainerState.CREATED):
+            draft.start_init.append(container.name)
+        elif newest.state is ContainerState.UNKNOWN:
+            draft.kills.append(_unknown_kill(newest))
+            draft.start_init.append(container.name)
+        elif given_up := _given_up(pod, container, newest, probes, hash_of):
+            draft.kills.append(given_up[0])
+            draft.start_init.append(container.name)
+
+
+def _plan_regular(pod: Pod, view: PodView, probes: ProbeResults, hash_of: HashOf, draft: _Draft) -> None:
+    for container in pod.spec.containers:
+        newest = view.newest(container.name)
+        if newest is None or newest.state is not ContainerState.RUNNING:
+            if should_restart(pod, container, newest):
+                if newest is not None and newest.state is ContainerState.UNKNOWN:
+                    draft.kills.append(_unknown_kill(newest))
+                draft.start.append(container.name)
+            continue
+        if given_up := _given_up(pod, container, newest, probes, hash_of):
+            draft.kills.append(given_up[0])
+            if given_up[1]:
+                draft.start.append(container.name)
+        else:
+            draft.kept += 1
+    if not draft.kept and not draft.start:
+        draft.start_init.clear()
+
+
+def _prune_init(pod: Pod, view: PodView) -> tuple[ContainerID, ...]:
+    """Exited instances of init containers but the newest of each."""
+    names = [c.name for c in pod.spec.initContainers]
+    return tuple(old.id for name in names for old in view.instances(name)[1:] if old.state is ContainerState.EXITED)

@@ -1,0 +1,251 @@
+"""The look-out: keeps `Observed` true by events first, by relisting as the safety net.
+
+Owns: the cell `Observed`. Reads: the runtime, and its event stream. Wakes on `PodTouched`.
+
+How: a hint from the runtime, or a touch by somebody who just did something to a pod, marks that pod; marked pods are
+read, several at once, each on its own, so a runtime that hangs for one pod delays no other. A view that began to be
+read earlier never replaces one that began later. A full relist comes when the event stream is (re)opened, for ids
+nobody knows, and every `relist_s`; without an event stream every `relist_without_events_s`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+from pykubelet.base.kit.cells import CellWriter
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.mailbox import Mailbox
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.ids import PodRef, PodUID
+from pykubelet.base.model.observed import ContainerState, Observed, PodTouched, PodView
+from pykubelet.edges.cri.client import CriClient
+from pykubelet.edges.cri.errors import CriError
+from pykubelet.edges.cri.events import HintKind, NoEvents, RuntimeHint, StreamLost, watch_runtime
+from pykubelet.observe.pleg.read import ListedPod, complete_pod, find_pod, is_unchanged, list_pods, read_pod
+
+log = Log("pleg")
+
+RESUBSCRIBE_S = (0.05, 0.1, 0.2, 0.5, 1.0)
+#: containerd says a process has ended some 20 to 45 ms before its CRI status does.
+EXIT_LAG_S = (0.012, 0.012, 0.016, 0.03, 0.06, 0.12)
+UNKNOWN_ID_S = 1.0
+RETRY_S = 0.5
+
+Hints = Callable[[CriClient], AsyncIterator[RuntimeHint]]
+
+
+@dataclass(frozen=True, slots=True)
+class RelistPeriods:
+    """Seconds between full looks, with and without an event stream."""
+
+    with_events_s: float = 30.0
+    without_events_s: float = 1.0
+
+
+class PodLookout:
+    """observe/pleg's loop. `run` never returns."""
+
+    def __init__(
+        self,
+        cri: CriClient,
+        clock: Clock,
+        observed: CellWriter[Observed],
+        mailbox: Mailbox[PodTouched],
+        periods: RelistPeriods,
+        hints: Hints = watch_runtime,
+    ) -> None:
+        self._cri = cri
+        self._clock = clock
+        self._observed = observed
+        self._mailbox = mailbox
+        self._periods = periods
+        self._hints = hints
+        self._pods: dict[PodUID, PodView] = {}
+        self._refs: dict[PodUID, PodRef] = {}
+        self._reading: set[PodUID] = set()
+        self._again: set[PodUID] = set()
+        self._unknown: set[str] = set()
+        self._ending: set[str] = set()
+        self._listed_at: float | None = None
+        self._relist_due = asyncio.Event()
+        self._has_events = False
+        self._failing: set[PodUID] = set()
+        self._list_failed = False
+        self._supervisor = Supervisor("pleg")
+
+    async def run(self) -> None:
+        async with self._supervisor as supervisor:
+            supervisor.start_root("pleg-hints", self._follow_hints())
+            supervisor.start_root("pleg-relist", self._relist_when_due())
+            supervisor.start_root("pleg-touched", self._follow_touches())
+            raise await supervisor.wait_failed()
+
+    # Wake-ups
+
+    async def _follow_touches(self) -> None:
+        while True:
+            for touch in await self._mailbox.get_all():
+                self._refs.setdefault(touch.ref.uid, touch.ref)
+                self._mark(touch.ref.uid)
+
+    async def _follow_hints(self) -> None:
+        failures = 0
+        while True:
+            try:
+                async for hint in self._hints(self._cri):
+                    failures = 0
+                    self._take_hint(hint)
+            except NoEvents as error:
+                log.warning("no events from the runtime, relisting instead", error=error)
+                return
+            except StreamLost as error:
+                if self._has_events:
+                    log.info("event stream lost, subscribing again", error=error)
+            self._has_events = False
+            self._relist_due.set()
+            await asyncio.sleep(RESUBSCRIBE_S[min(failures, len(RESUBSCRIBE_S) - 1)])
+            failures += 1
+
+    def _take_hint(self, hint: RuntimeHint) -> None:
+        if hint.kind is HintKind.SUBSCRIBED:
+            log.info("following runtime events", source=hint.source)
+            self._has_events = True
+            self._relist_due.set()
+            return
+        uid = PodUID(hint.pod_uid) if hint.pod_uid else find_pod(self._pods, hint.id)
+        if uid is None or uid not in self._refs:
+            self._note_unknown(hint.id)
+        elif hint.kind is HintKind.STOPPED:
+            self._await_exit(uid, hint.id)
+        elif hint.kind not in (HintKind.STARTED, HintKind.CREATED) or not self._knows(uid, hint.id):
+            self._mark(uid)
+
+    def _knows(self, uid: PodUID, runtime_id: str) -> bool:
+        view = self._pods.get(uid)
+        if view is None:
+            return False
+        state = next((c.state for c in view.containers if c.id == runtime_id), None)
+        return state is ContainerState.RUNNING or any(s.id == runtime_id for s in view.sandboxes)
+
+    def _note_unknown(self, runtime_id: str) -> None:
+        """An id we have not seen: most often one we are just making, so look only if it stays unknown."""
+        self._unknown.add(runtime_id)
+        asyncio.get_running_loop().call_later(UNKNOWN_ID_S, self._check_unknown, runtime_id)
+
+    def _check_unknown(self, runtime_id: str) -> None:
+        if runtime_id in self._unknown:
+            self._unknown.discard(runtime_id)
+            if find_pod(self._pods, runtime_id) is None:
+                self._relist_due.set()
+
+    def _await_exit(self, uid: PodUID, runtime_id: str) -> None:
+        if runtime_id not in self._ending:
+            self._ending.add(runtime_id)
+            self._supervisor.start_child(f"pleg-exit-{runtime_id[:12]}", self._read_until_ended(uid, runtime_id))
+
+    async def _read_until_ended(self, uid: PodUID, runtime_id: str) -> None:
+        try:
+            for pause in EXIT_LAG_S:
+                await asyncio.sleep(pause)
+                view = self._pods.get(uid)
+                if view is None or not self._is_running(view, runtime_id):
+                    return
+                self._mark(uid)
+        finally:
+            self._ending.discard(runtime_id)
+
+    @staticmethod
+    def _is_running(view: PodView, runtime_id: str) -> bool:
+        return any(c.id == runtime_id and c.is_running for c in view.containers) or any(
+            s.id == runtime_id and s.ready for s in view.sandboxes
+        )
+
+    # Looking
+
+    def _mark(self, uid: PodUID) -> None:
+        """Have a pod read; once more if it is being read already."""
+        if uid in self._reading:
+            self._again.add(uid)
+            return
+        self._reading.add(uid)
+        self._supervisor.start_child(f"pleg-read-{uid}", self._read(uid))
+
+    async def _read(self, uid: PodUID) -> None:
+        while True:
+            self._again.discard(uid)
+            try:
+                self._take(await read_pod(self._cri, self._clock, self._refs[uid], self._pods.get(uid)))
+                self._failing.discard(uid)
+            except CriError as error:
+                if uid not in self._failing:
+                    log.warning("cannot read a pod from the runtime", uid=uid, error=error)
+                    self._failing.add(uid)
+                self._again.add(uid)
+                await asyncio.sleep(RETRY_S)
+            if uid not in self._again:
+                self._reading.discard(uid)
+                return
+
+    def _take(self, view: PodView) -> None:
+        """Publish one pod's newer view."""
+        uid = view.ref.uid
+        known = self._pods.get(uid)
+        if known is not None and known.read_at > view.read_at:
+            return
+        self._unknown.difference_update(c.id for c in view.containers)
+        self._unknown.difference_update(s.id for s in view.sandboxes)
+        self._pods = {**self._pods, uid: view}
+        self._refs.setdefault(uid, view.ref)
+        self._observed.publish(Observed(self._pods, self._listed_at))
+
+    async def _relist_when_due(self) -> None:
+        while True:
+            self._relist_due.clear()
+            await self._relist()
+            period = self._periods.with_events_s if self._has_events else self._periods.without_events_s
+            try:
+                async with asyncio.timeout(period):
+                    await self._relist_due.wait()
+            except TimeoutError:
+                continue
+
+    async def _relist(self) -> None:
+        try:
+            read_at, listed = await list_pods(self._cri, self._clock)
+        except CriError as error:
+            if not self._list_failed:
+                log.warning("cannot list pods", error=error)
+            self._list_failed = True
+            return
+        if self._list_failed:
+            log.info("listing pods works again")
+        self._list_failed = False
+        changed = []
+        for ref, found in listed.items():
+            self._refs[ref.uid] = ref
+            known = self._pods.get(ref.uid)
+            if known is None or (known.read_at <= read_at and not is_unchanged(known, *found)):
+                changed.append(self._relisted(ref, found, known, read_at))
+        await asyncio.gather(*changed)
+        present = {ref.uid for ref in listed}
+        pods = dict(self._pods)
+        for uid, view in self._pods.items():
+            if uid not in present and view.read_at < read_at:
+                if not view.is_gone:
+                    pods[uid] = PodView(view.ref, read_at=read_at)
+                elif uid not in self._reading:
+                    del pods[uid]
+                    self._refs.pop(uid, None)
+        self._pods = pods
+        self._listed_at = read_at
+        self._observed.publish(Observed(pods, read_at))
+
+    async def _relisted(self, ref: PodRef, found: ListedPod, known: PodView | None, read_at: float) -> None:
+        try:
+            self._take(await complete_pod(self._cri, ref, found, known, read_at))
+        except CriError as error:
+            log.warning("cannot read a pod from the runtime", pod=ref, uid=ref.uid, error=error)
+            self._mark(ref.uid)

@@ -1,0 +1,122 @@
+"""Looks at the runtime: one pod, or all. Asks for the status only of what is new or has changed.
+
+An exited container never changes again, and a running one changes only by ending, so a list tells which statuses are
+worth a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.model.ids import PodRef, PodUID
+from pykubelet.base.model.observed import ContainerView, PodView, SandboxView
+from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet.edges.cri.client import CriClient
+from pykubelet.edges.cri.errors import CriError
+from pykubelet.observe.pleg.views import container_view, pod_of, pod_view, sandbox_view, state_of
+
+#: A pod's sandboxes and containers as listed, without their statuses.
+ListedPod = tuple[list[pb.PodSandbox], list[pb.Container]]
+
+
+async def read_pod(cri: CriClient, clock: Clock, ref: PodRef, known: PodView | None) -> PodView:
+    """One pod as it is now. Raises CriError."""
+    read_at = clock.monotonic()
+    sandboxes, containers = await asyncio.gather(cri.list_pod_sandboxes(uid=ref.uid), cri.list_containers(uid=ref.uid))
+    return await _complete(cri, ref, sandboxes, containers, known, read_at)
+
+
+async def list_pods(cri: CriClient, clock: Clock) -> tuple[float, dict[PodRef, ListedPod]]:
+    """What there is, by pod, and when the look began; no statuses yet. Raises CriError."""
+    read_at = clock.monotonic()
+    sandboxes, containers = await asyncio.gather(cri.list_pod_sandboxes(), cri.list_containers())
+    pods: dict[PodRef, ListedPod] = {}
+    for sandbox in sandboxes:
+        if ref := pod_of(sandbox.labels):
+            pods.setdefault(ref, ([], []))[0].append(sandbox)
+    for container in containers:
+        if ref := pod_of(container.labels):
+            pods.setdefault(ref, ([], []))[1].append(container)
+    return read_at, pods
+
+
+def is_unchanged(known: PodView, sandboxes: Sequence[pb.PodSandbox], containers: Sequence[pb.Container]) -> bool:
+    """Whether a list shows nothing that the known view does not."""
+    if len(known.sandboxes) != len(sandboxes) or len(known.containers) != len(containers):
+        return False
+    ready = {str(s.id): s.ready for s in known.sandboxes}
+    states = {str(c.id): c.state for c in known.containers}
+    return all(ready.get(s.id) == (s.state == pb.SANDBOX_READY) for s in sandboxes) and all(
+        states.get(c.id) is state_of(c) for c in containers
+    )
+
+
+async def complete_pod(
+    cri: CriClient,
+    ref: PodRef,
+    listed: ListedPod,
+    known: PodView | None,
+    read_at: float,
+) -> PodView:
+    """The view of a pod that a list has shown, with the statuses that are missing. Raises CriError."""
+    return await _complete(cri, ref, listed[0], listed[1], known, read_at)
+
+
+async def _complete(
+    cri: CriClient,
+    ref: PodRef,
+    sandboxes: Sequence[pb.PodSandbox],
+    containers: Sequence[pb.Container],
+    known: PodView | None,
+    read_at: float,
+) -> PodView:
+    old_sandboxes = {str(s.id): s for s in known.sandboxes} if known else {}
+    old_containers = {str(c.id): c for c in known.containers} if known else {}
+    sandbox_views, container_views = await asyncio.gather(
+        asyncio.gather(*(_sandbox(cri, s, old_sandboxes.get(s.id)) for s in sandboxes)),
+        asyncio.gather(*(_container(cri, c, old_containers.get(c.id)) for c in containers)),
+    )
+    return pod_view(ref, sandbox_views, (c for c in container_views if c is not None), read_at)
+
+
+async def _sandbox(cri: CriClient, sandbox: pb.PodSandbox, old: SandboxView | None) -> SandboxView:
+    ready = sandbox.state == pb.SANDBOX_READY
+    if old is not None and old.ready == ready and (old.ips or not ready):
+        return old
+    try:
+        response = await cri.pod_sandbox_status(sandbox.id)
+    except CriError as error:
+        if error.is_not_found:
+            return sandbox_view(sandbox, None)
+        raise
+    view = sandbox_view(sandbox, response.status)
+    if not view.ips and old is not None:
+        # a stopped sandbox tells no address any more; the pod's status keeps the last one
+        return sandbox_view_with_ips(view, old.ips)
+    return view
+
+
+def sandbox_view_with_ips(view: SandboxView, ips: tuple[str, ...]) -> SandboxView:
+    return SandboxView(view.id, view.attempt, view.ready, view.created_at, ips, view.network, view.runtime_handler)
+
+
+async def _container(cri: CriClient, container: pb.Container, old: ContainerView | None) -> ContainerView | None:
+    if old is not None and old.state is state_of(container):
+        return old
+    try:
+        response = await cri.container_status(container.id)
+    except CriError as error:
+        if error.is_not_found:
+            return None
+        raise
+    return container_view(container, response.status)
+
+
+def find_pod(pods: dict[PodUID, PodView], runtime_id: str) -> PodUID | None:
+    """The pod that a container or sandbox id belongs to."""
+    for uid, view in pods.items():
+        if any(s.id == runtime_id for s in view.sandboxes) or any(c.id == runtime_id for c in view.containers):
+            return uid
+    return None

@@ -1,0 +1,102 @@
+"""From CRI messages to the views that the agent decides on. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
+from pykubelet.base.model.labels import CONTAINER_NAME, POD_NAME, POD_NAMESPACE, POD_UID
+from pykubelet.base.model.observed import (
+    ContainerState,
+    ContainerUser,
+    ContainerView,
+    MountView,
+    NetworkMode,
+    PodView,
+    ResourcesView,
+    SandboxView,
+)
+from pykubelet.edges.cri import cri_pb2 as pb
+
+_STATES = {
+    pb.CONTAINER_CREATED: ContainerState.CREATED,
+    pb.CONTAINER_RUNNING: ContainerState.RUNNING,
+    pb.CONTAINER_EXITED: ContainerState.EXITED,
+    pb.CONTAINER_UNKNOWN: ContainerState.UNKNOWN,
+}
+
+
+def state_of(container: pb.Container) -> ContainerState:
+    return _STATES[container.state]
+
+
+def pod_of(labels: Mapping[str, str]) -> PodRef | None:
+    """The pod that labels name; None for what no node agent made."""
+    uid, name, namespace = labels.get(POD_UID), labels.get(POD_NAME), labels.get(POD_NAMESPACE)
+    if not uid or not name or not namespace:
+        return None
+    return PodRef(namespace, name, PodUID(uid))
+
+
+def container_view(container: pb.Container, status: pb.ContainerStatus) -> ContainerView:
+    """`container` tells the sandbox and the labels, `status` the rest."""
+    linux = status.resources.linux if status.HasField("resources") and status.resources.HasField("linux") else None
+    user = status.user.linux if status.HasField("user") and status.user.HasField("linux") else None
+    return ContainerView(
+        id=ContainerID(container.id),
+        name=container.labels.get(CONTAINER_NAME) or container.metadata.name,
+        sandbox_id=SandboxID(container.pod_sandbox_id),
+        state=_STATES[status.state],
+        attempt=container.metadata.attempt,
+        created_at=status.created_at,
+        started_at=status.started_at,
+        finished_at=status.finished_at,
+        exit_code=status.exit_code,
+        reason=status.reason,
+        message=status.message,
+        image=status.image.image,
+        image_ref=status.image_ref,
+        image_id=status.image_id,
+        log_path=status.log_path,
+        annotations=dict(status.annotations),
+        mounts=tuple(
+            MountView(m.container_path, m.host_path, m.readonly, m.recursive_read_only) for m in status.mounts
+        ),
+        user=ContainerUser(user.uid, user.gid, tuple(user.supplemental_groups)) if user is not None else None,
+        resources=(
+            ResourcesView(linux.cpu_shares, linux.cpu_quota, linux.cpu_period, linux.memory_limit_in_bytes)
+            if linux is not None
+            else None
+        ),
+    )
+
+
+def sandbox_view(sandbox: pb.PodSandbox, status: pb.PodSandboxStatus | None) -> SandboxView:
+    """`status` None: it could not be read; the sandbox then counts as one without addresses."""
+    ips: tuple[str, ...] = ()
+    network = NetworkMode.POD
+    if status is not None:
+        if status.linux.namespaces.options.network == pb.NODE:
+            network = NetworkMode.NODE
+        ips = tuple(ip for ip in (status.network.ip, *(more.ip for more in status.network.additional_ips)) if ip)
+    return SandboxView(
+        id=SandboxID(sandbox.id),
+        attempt=sandbox.metadata.attempt,
+        ready=sandbox.state == pb.SANDBOX_READY,
+        created_at=sandbox.created_at,
+        ips=ips,
+        network=network,
+        runtime_handler=sandbox.runtime_handler,
+    )
+
+
+def pod_view(
+    ref: PodRef, sandboxes: Iterable[SandboxView], containers: Iterable[ContainerView], read_at: float
+) -> PodView:
+    """Newest first, by time of creation and then by attempt."""
+    return PodView(
+        ref=ref,
+        sandboxes=tuple(sorted(sandboxes, key=lambda s: (s.created_at, s.attempt), reverse=True)),
+        containers=tuple(sorted(containers, key=lambda c: (c.created_at, c.attempt), reverse=True)),
+        read_at=read_at,
+    )
