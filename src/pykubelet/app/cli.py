@@ -1,0 +1,85 @@
+"""The program: `pykubelet`, also under the name `kubelet`. Decides what is asked for and imports only what that needs.
+
+`--version` and `--help` must answer at once, so nothing heavy is imported at the top here, in `flags.py`,
+`flags_table.py` and `version.py`. Exit codes: 0 done, 1 wrong command line or configuration; the agent has its own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from pykubelet.app import version
+from pykubelet.app.flags import CommandLine, FlagError, parse_command_line
+
+QUESTIONS = ("pods", "explain")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program with `argv` (without the program's name; None: the process's own). Returns the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments and arguments[0] in QUESTIONS:
+        from pykubelet.app import ask
+
+        question = ask.pods if arguments[0] == "pods" else ask.explain
+        return question(arguments[1:])
+    try:
+        line = parse_command_line(arguments)
+    except FlagError as error:
+        return _fail(f"failed to parse kubelet flag: {error}")
+    if line.words:
+        return _fail(f"unknown command {line.words[0]}")
+    if (line.last("help") or "false") == "true":
+        from pykubelet.app import help_text
+
+        print(help_text.render(_program()))
+        return 0
+    wanted = line.last("version")
+    if wanted is not None and wanted != "false":
+        return _show_version(wanted)
+    return _run(line)
+
+
+def _show_version(wanted: str) -> int:
+    """Answer `--version`, `--version=raw`, `--version=vX.Y.Z`."""
+    if wanted == "true":
+        print(version.version_line())
+    elif wanted == "raw":
+        print(version.raw_version())
+    elif version.overridden_version(wanted):
+        print(f"Kubernetes {wanted}")
+    else:
+        allowed = f'must be true, false, raw or "{version.KUBERNETES}" with a suffix'
+        return _fail(f'failed to parse kubelet flag: invalid argument "{wanted}" for "--version" flag: {allowed}')
+    return 0
+
+
+def _run(line: CommandLine) -> int:
+    from pykubelet.app.load import load
+    from pykubelet.base.config.errors import ConfigError
+
+    try:
+        settings = load(line)
+    except FlagError as error:
+        return _fail(f"failed to parse kubelet flag: {error}")
+    except ConfigError as error:
+        return _fail(*error.problems)
+    from pykubelet.app import run
+
+    return run.run(settings)
+
+
+def _program() -> str:
+    name = os.path.basename(sys.argv[0])
+    return name if name in ("pykubelet", "kubelet") else "pykubelet"
+
+
+def _fail(*problems: str) -> int:
+    for problem in problems:
+        print(f"Error: {problem}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

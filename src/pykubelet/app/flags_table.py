@@ -1,0 +1,256 @@
+"""The kubelet's flags: name, type, where the value goes. Data only, and cheap to import.
+
+A target with a dot or of a name in camel case is a field of KubeletConfiguration; `flags.NAME` is an attribute of
+`base.config.settings.Flags`; the empty target is accepted and goes nowhere. Types are explained in `flags_parse.py`.
+Source: the kubelet's command line reference (doc page kubelet).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Flag(NamedTuple):
+    """One flag. `deprecated`: what its warning says, empty when there is none."""
+
+    name: str
+    kind: str
+    target: str
+    help: str = ""
+    deprecated: str = ""
+
+    @property
+    def attribute(self) -> str:
+        """The attribute of `Flags`, empty when the target is a field."""
+        return self.target.removeprefix("flags.") if self.target.startswith("flags.") else ""
+
+
+IN_FILE = (
+    "This parameter should be set via the config file specified by the Kubelet's --config flag. See "
+    "https://kubernetes.io/docs/tasks/administer-cluster/kubelet-config-file/ for more information."
+)
+NOT_DEPRECATED = frozenset({"v", "vmodule", "log-flush-frequency", "provider-id", "fail-cgroupv1"})
+_EVICTION = "Use --eviction-hard or --eviction-soft instead. Will be removed in a future version."
+_CADVISOR = (
+    "This is a cadvisor flag that was mistakenly registered with the Kubelet. Due to legacy concerns, it will follow the "
+    "standard CLI deprecation timeline before being removed."
+)
+
+OWN = (
+    Flag("config", "str", "flags.config", "read the configuration from this file; flags beat it"),
+    Flag("config-dir", "str", "flags.config_dir", "merge the *.conf files of this directory over the configuration"),
+    Flag("kubeconfig", "str", "flags.kubeconfig", "how to reach the API server; without it the node stands alone"),
+    Flag("bootstrap-kubeconfig", "str", "flags.bootstrap_kubeconfig", "used to get a client certificate"),
+    Flag("hostname-override", "str", "flags.hostname_override", "the node's name instead of the host's name"),
+    Flag("node-ip", "node-ip", "flags.node_ip", "the node's address, or a dual-stack pair with a comma"),
+    Flag("cert-dir", "str", "flags.cert_dir", "where certificates are kept"),
+    Flag("cloud-provider", "str", "flags.cloud_provider", 'empty or "external"'),
+    Flag("root-dir", "str", "flags.root_dir", "where the node agent keeps pods and state"),
+    Flag("seccomp-default", "bool", "flags.seccomp_default", "RuntimeDefault for containers without a profile"),
+    Flag("node-labels", "labels", "flags.node_labels", "key=value,...: labels of the node at registration"),
+    Flag("lock-file", "str", "flags.lock_file", "hold a lock on this file"),
+    Flag("exit-on-lock-contention", "bool", "flags.exit_on_lock_contention", "exit when the lock file is touched"),
+    Flag("runtime-cgroups", "str", "flags.runtime_cgroups", "the container runtime's cgroup, for statistics"),
+    Flag(
+        "image-credential-provider-config",
+        "str",
+        "flags.image_credential_provider_config",
+        "credential provider configuration: a file, or a directory of them",
+    ),
+    Flag(
+        "image-credential-provider-bin-dir",
+        "str",
+        "flags.image_credential_provider_bin_dir",
+        "where the credential provider programs are",
+    ),
+    Flag("runonce", "bool", "flags.run_once", "bring the manifests' pods up, report, and exit", IN_FILE),
+    Flag(
+        "minimum-container-ttl-duration",
+        "duration",
+        "flags.minimum_container_ttl_s",
+        "least age of a dead container before it is removed",
+        _EVICTION,
+    ),
+    Flag(
+        "maximum-dead-containers-per-container",
+        "int32",
+        "flags.maximum_dead_containers_per_container",
+        "dead instances kept per container",
+        _EVICTION,
+    ),
+    Flag(
+        "maximum-dead-containers",
+        "int32",
+        "flags.maximum_dead_containers",
+        "dead containers kept in all; negative: no limit",
+        _EVICTION,
+    ),
+    Flag(
+        "experimental-mounter-path", "str", "", "no effect", "will be removed in 1.25 or later. in favor of using CSI."
+    ),
+    Flag(
+        "experimental-allocatable-ignore-eviction",
+        "bool",
+        "flags.experimental_allocatable_ignore_eviction",
+        "leave hard eviction out of allocatable",
+        "will be removed in 1.25 or later.",
+    ),
+    Flag("housekeeping-interval", "duration", "flags.housekeeping_interval_s", "interval of container statistics"),
+    Flag(
+        "max-housekeeping-interval",
+        "duration",
+        "flags.max_housekeeping_interval_s",
+        "longest interval of container statistics",
+    ),
+)
+
+# Accepted, checked for type, without a target.
+CADVISOR = tuple(
+    Flag(name, kind, "", "no effect", _CADVISOR)
+    for name, kind in (
+        ("application-metrics-count-limit", "int32"),
+        ("boot-id-file", "str"),
+        ("container-hints", "str"),
+        ("containerd", "str"),
+        ("containerd-namespace", "str"),
+        ("enable-load-reader", "bool"),
+        ("event-storage-age-limit", "str"),
+        ("event-storage-event-limit", "str"),
+        ("global-housekeeping-interval", "duration"),
+        ("log-cadvisor-usage", "bool"),
+        ("machine-id-file", "str"),
+        ("storage-driver-user", "str"),
+        ("storage-driver-password", "str"),
+        ("storage-driver-host", "str"),
+        ("storage-driver-db", "str"),
+        ("storage-driver-table", "str"),
+        ("storage-driver-secure", "bool"),
+        ("storage-driver-buffer-duration", "duration"),
+    )
+)
+
+_FIELDS = """
+    enable-server bool enableServer
+    fail-swap-on bool failSwapOn
+    pod-manifest-path str staticPodPath
+    sync-frequency duration syncFrequency
+    file-check-frequency duration fileCheckFrequency
+    http-check-frequency duration httpCheckFrequency
+    manifest-url str staticPodURL
+    manifest-url-header multimap staticPodURLHeader
+    address ip address
+    port int32 port
+    read-only-port int32 readOnlyPort
+    fail-cgroupv1 bool failCgroupV1
+    container-runtime-endpoint str containerRuntimeEndpoint
+    image-service-endpoint str imageServiceEndpoint
+    anonymous-auth bool authentication.anonymous.enabled
+    authentication-token-webhook bool authentication.webhook.enabled
+    authentication-token-webhook-cache-ttl duration authentication.webhook.cacheTTL
+    client-ca-file str authentication.x509.clientCAFile
+    authorization-mode str authorization.mode
+    authorization-webhook-cache-authorized-ttl duration authorization.webhook.cacheAuthorizedTTL
+    authorization-webhook-cache-unauthorized-ttl duration authorization.webhook.cacheUnauthorizedTTL
+    tls-cert-file str tlsCertFile
+    tls-private-key-file str tlsPrivateKeyFile
+    rotate-server-certificates bool serverTLSBootstrap
+    tls-cipher-suites strings tlsCipherSuites
+    tls-min-version str tlsMinVersion
+    rotate-certificates bool rotateCertificates
+    registry-qps int32 registryPullQPS
+    registry-burst int32 registryBurst
+    event-qps int32 eventRecordQPS
+    event-burst int32 eventBurst
+    enable-debugging-handlers bool enableDebuggingHandlers
+    contention-profiling bool enableContentionProfiling
+    healthz-port int32 healthzPort
+    healthz-bind-address ip healthzBindAddress
+    oom-score-adj int32 oomScoreAdj
+    cluster-domain str clusterDomain
+    volume-plugin-dir str volumePluginDir
+    cluster-dns strings clusterDNS
+    streaming-connection-idle-timeout duration streamingConnectionIdleTimeout
+    node-status-update-frequency duration nodeStatusUpdateFrequency
+    minimum-image-ttl-duration duration imageMinimumGCAge
+    image-gc-high-threshold int32 imageGCHighThresholdPercent
+    image-gc-low-threshold int32 imageGCLowThresholdPercent
+    volume-stats-agg-period duration volumeStatsAggPeriod
+    feature-gates bools featureGates
+    kubelet-cgroups str kubeletCgroups
+    system-cgroups str systemCgroups
+    provider-id str providerID
+    cgroups-per-qos bool cgroupsPerQOS
+    cgroup-driver str cgroupDriver
+    cgroup-root str cgroupRoot
+    cpu-manager-policy str cpuManagerPolicy
+    cpu-manager-policy-options map-whole cpuManagerPolicyOptions
+    cpu-manager-reconcile-period duration cpuManagerReconcilePeriod
+    qos-reserved map qosReserved
+    topology-manager-policy str topologyManagerPolicy
+    runtime-request-timeout duration runtimeRequestTimeout
+    hairpin-mode str hairpinMode
+    max-pods int32 maxPods
+    pod-cidr str podCIDR
+    pod-max-pids int64 podPidsLimit
+    resolv-conf str resolvConf
+    cpu-cfs-quota bool cpuCFSQuota
+    cpu-cfs-quota-period duration cpuCFSQuotaPeriod
+    enable-controller-attach-detach bool enableControllerAttachDetach
+    make-iptables-util-chains bool makeIPTablesUtilChains
+    container-log-max-size str containerLogMaxSize
+    container-log-max-files int32 containerLogMaxFiles
+    allowed-unsafe-sysctls strings allowedUnsafeSysctls
+    node-status-max-images int32 nodeStatusMaxImages
+    kernel-memcg-notification bool kernelMemcgNotification
+    local-storage-capacity-isolation bool localStorageCapacityIsolation
+    max-open-files int64 maxOpenFiles
+    kube-api-content-type str contentType
+    kube-api-qps int32 kubeAPIQPS
+    kube-api-burst int32 kubeAPIBurst
+    serialize-image-pulls bool serializeImagePulls
+    eviction-hard map< evictionHard
+    eviction-soft map< evictionSoft
+    eviction-soft-grace-period map evictionSoftGracePeriod
+    eviction-pressure-transition-period duration evictionPressureTransitionPeriod
+    eviction-max-pod-grace-period int32 evictionMaxPodGracePeriod
+    eviction-minimum-reclaim map evictionMinimumReclaim
+    pods-per-core int32 podsPerCore
+    protect-kernel-defaults bool protectKernelDefaults
+    reserved-cpus str reservedSystemCPUs
+    topology-manager-scope str topologyManagerScope
+    topology-manager-policy-options map topologyManagerPolicyOptions
+    system-reserved map systemReserved
+    kube-reserved map kubeReserved
+    enforce-node-allocatable strings enforceNodeAllocatable
+    system-reserved-cgroup str systemReservedCgroup
+    kube-reserved-cgroup str kubeReservedCgroup
+    logging-format str logging.format
+    log-flush-frequency duration logging.flushFrequency
+    v verbosity logging.verbosity
+    vmodule vmodule logging.vmodule
+    log-text-split-stream bool logging.options.text.splitStream
+    log-text-info-buffer-size quantity logging.options.text.infoBufferSize
+    log-json-split-stream bool logging.options.json.splitStream
+    log-json-info-buffer-size quantity logging.options.json.infoBufferSize
+    memory-manager-policy str memoryManagerPolicy
+    reserved-memory reserved-memory reservedMemory
+    register-node bool registerNode
+    register-with-taints taints registerWithTaints
+"""
+
+
+def _field_flags() -> tuple[Flag, ...]:
+    rows = (line.split() for line in _FIELDS.strip().splitlines())
+    return tuple(
+        Flag(name, kind, target, f"sets {target}", "" if name in NOT_DEPRECATED else IN_FILE)
+        for name, kind, target in rows
+    )
+
+
+FIELDS = _field_flags()
+PROGRAM = (
+    Flag("version", "version", "", "print the version and exit; =raw in full, =vX.Y.Z to report another"),
+    Flag("help", "bool", "", "show this help and exit"),
+)
+SHORT = {"v": "v", "h": "help"}
+ALL = {flag.name: flag for flag in (*OWN, *CADVISOR, *FIELDS, *PROGRAM)}

@@ -1,0 +1,108 @@
+"""Reads what the configuration is made of (files, facts of the machine) and has it combined into `Settings`.
+
+All file reading of the configuration is here; the rules are in `base/config`. Nothing is changed on the machine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from pykubelet.app.flags import CommandLine
+from pykubelet.app.flags_parse import read_flags
+from pykubelet.base.config.combine import File, combine
+from pykubelet.base.config.cpuset import parse_cpuset
+from pykubelet.base.config.errors import ConfigError
+from pykubelet.base.config.settings import Settings
+from pykubelet.base.config.validate_host import HostFacts
+
+DROP_IN_SUFFIX = ".conf"
+_REASONS = {FileNotFoundError: "no such file or directory", PermissionError: "permission denied"}
+
+
+def load(line: CommandLine, root: str = "/") -> Settings:
+    """The settings of a command line on this machine. `root`: where /proc and /sys are found.
+
+    Raises FlagError for a flag's value and ConfigError for everything else that is wrong.
+    """
+    given = read_flags(line)
+    file = None
+    if given.flags.config:
+        file = File(given.flags.config, _read(given.flags.config, "kubelet config file"))
+    drop_ins, skipped = _drop_ins(given.flags.config_dir) if given.flags.config_dir else ((), ())
+    settings = combine(file, drop_ins, given, read_host(root))
+    if not skipped:
+        return settings
+    warning = f"Skipped files without the suffix {DROP_IN_SUFFIX} in {given.flags.config_dir}: {', '.join(skipped)}"
+    return Settings(
+        settings.config,
+        settings.flags,
+        settings.gates,
+        settings.no_effect,
+        (*settings.warnings, warning),
+        settings.files,
+    )
+
+
+def read_host(root: str = "/") -> HostFacts:
+    """The facts of the machine that the rules ask for; what cannot be read counts as not there."""
+    base = root.rstrip("/")
+    return HostFacts(
+        cgroup_v2=os.path.exists(f"{base}/sys/fs/cgroup/cgroup.controllers"),
+        online_cpus=parse_cpuset(_text(f"{base}/sys/devices/system/cpu/online").strip()),
+        swap_on=swap_on(_text(f"{base}/proc/swaps")),
+    )
+
+
+def swap_on(swaps: str) -> bool:
+    """Whether the text of /proc/swaps lists an area. A line of zram or a deleted file counts like any other."""
+    return any(line.split() for line in swaps.splitlines()[1:])
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as stream:
+            return stream.read()
+    except OSError:
+        return ""
+
+
+def _read(path: str, what: str) -> bytes:
+    try:
+        with open(path, "rb") as stream:
+            return stream.read()
+    except OSError as error:
+        raise ConfigError(f"failed to load {what}, path: {path}, error: {_reason(error)}") from error
+
+
+def _reason(error: OSError) -> str:
+    return _REASONS.get(type(error), (error.strerror or str(error)).lower())
+
+
+def _drop_ins(directory: str) -> tuple[tuple[File, ...], tuple[str, ...]]:
+    """The drop-in files in the order they apply, and the names of those passed over."""
+    files: list[File] = []
+    skipped: list[str] = []
+    for path in _walk(directory):
+        if os.path.splitext(path)[1] == DROP_IN_SUFFIX:
+            files.append(File(path, _read(path, "kubelet drop-in file")))
+        else:
+            skipped.append(os.path.relpath(path, directory))
+    return tuple(files), tuple(skipped)
+
+
+def _walk(directory: str) -> Iterator[str]:
+    """All files below, in lexical order, each subdirectory in its place among its neighbours."""
+    try:
+        with os.scandir(directory) as found:
+            entries = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in found)
+    except OSError as error:
+        raise ConfigError(
+            f"failed to walk through kubelet dropin directory {directory}, error: {_reason(error)}"
+        ) from error
+    for name, is_directory in entries:
+        path = os.path.join(directory, name)
+        if is_directory:
+            yield from _walk(path)
+        else:
+            yield path

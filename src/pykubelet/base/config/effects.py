@@ -1,0 +1,90 @@
+"""Which fields and flags do something: the one list to extend when a part of the agent is built.
+
+A field that is accepted, given explicitly and not listed here is named once in the log at start, so that nobody relies
+on it. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+# Dotted paths of KubeletConfiguration; a path covers all below it.
+EFFECTIVE = frozenset(
+    {
+        "address",
+        "allowedUnsafeSysctls",
+        "cgroupDriver",
+        "cgroupRoot",
+        "cgroupsPerQOS",
+        "clusterDNS",
+        "clusterDomain",
+        "containerLogMaxFiles",
+        "containerLogMaxSize",
+        "containerLogMaxWorkers",
+        "containerLogMonitorInterval",
+        "containerRuntimeEndpoint",
+        "cpuCFSQuota",
+        "cpuCFSQuotaPeriod",
+        "crashLoopBackOff",
+        "failCgroupV1",
+        "failSwapOn",
+        "featureGates",
+        "fileCheckFrequency",
+        "healthzBindAddress",
+        "healthzPort",
+        "httpCheckFrequency",
+        "imageServiceEndpoint",
+        "logging.format",
+        "logging.verbosity",
+        "maxParallelImagePulls",
+        "oomScoreAdj",
+        "podLogsDir",
+        "podPidsLimit",
+        "readOnlyPort",
+        "registryBurst",
+        "registryPullQPS",
+        "resolvConf",
+        "runOnce",
+        "runtimeRequestTimeout",
+        "seccompDefault",
+        "serializeImagePulls",
+        "singleProcessOOMKill",
+        "staticPodPath",
+        "staticPodURL",
+        "staticPodURLHeader",
+        "syncFrequency",
+        "userNamespaces.idsPerPod",
+    }
+)
+
+# Flags without a field.
+EFFECTIVE_FLAGS = frozenset(
+    {
+        "config",
+        "config-dir",
+        "help",
+        "hostname-override",
+        "image-credential-provider-bin-dir",
+        "image-credential-provider-config",
+        "maximum-dead-containers",
+        "maximum-dead-containers-per-container",
+        "minimum-container-ttl-duration",
+        "node-ip",
+        "root-dir",
+        "runonce",
+        "seccomp-default",
+        "version",
+    }
+)
+
+
+def without_effect(fields: Iterable[str], flags: Iterable[str]) -> tuple[str, ...]:
+    """Of the given field paths and flag names those that do nothing yet, sorted; flags with their dashes."""
+    idle = [path for path in fields if not _covered(path)]
+    idle += [f"--{name}" for name in flags if name not in EFFECTIVE_FLAGS]
+    return tuple(sorted(set(idle)))
+
+
+def _covered(path: str) -> bool:
+    parts = path.split(".")
+    return any(".".join(parts[:end]) in EFFECTIVE for end in range(1, len(parts) + 1))
