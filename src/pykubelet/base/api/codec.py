@@ -8,7 +8,6 @@ and the object is decoded again.
 from __future__ import annotations
 
 import re
-from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -36,18 +35,18 @@ class DecodeError(ValueError):
         self.reason = reason
 
 
-@cache
-def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
-    return msgspec.json.Decoder(kind)
-
-
+_decoders: dict[object, msgspec.json.Decoder[Any]] = {}
 _encoder = msgspec.json.Encoder()
 
 
 def decode(kind: type[T], data: bytes | str) -> T:
     """JSON text as a struct. DecodeError when it is not JSON or a field has the wrong type."""
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.json.Decoder(kind)
     try:
-        return _decoder(kind).decode(data)
+        decoded: T = decoder.decode(data)
+        return decoded
     except msgspec.ValidationError as error:
         if "null`" not in str(error):
             raise _translated(error) from error
