@@ -1,0 +1,71 @@
+"""The machine's size and identity, read once at start and again for the node's status.
+
+Owns: `Machine`. Not here: what of it pods may use (act/resources) and how it is reported (report/node).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pykubelet.edges.host import procfs
+from pykubelet.edges.host.mounts import read_fs_usage
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """CPUs in milli, everything else in bytes or pieces. `huge_pages`: page size to bytes of all its pages."""
+
+    cpu_milli: int
+    memory_bytes: int
+    swap_bytes: int
+    huge_pages: tuple[tuple[int, int], ...]
+    pids: int
+    root_fs_bytes: int
+    machine_id: str
+    system_uuid: str
+    boot_id: str
+    kernel_version: str
+    os_image: str
+    architecture: str
+    hostname: str
+
+    @property
+    def page_sizes(self) -> tuple[int, ...]:
+        return tuple(size for size, _ in self.huge_pages)
+
+    def capacity(self) -> dict[str, int]:
+        """By resource name, as `NodeView.capacity`: `cpu` in milli; `pid` is for reservations only."""
+        found = {"cpu": self.cpu_milli, "memory": self.memory_bytes, "ephemeral-storage": self.root_fs_bytes}
+        found.update((f"hugepages-{binary_name(size)}", amount) for size, amount in self.huge_pages)
+        if self.pids:
+            found["pid"] = self.pids
+        return found
+
+
+def binary_name(size: int) -> str:
+    """`2Mi` for 2097152, as in resource names."""
+    for unit, name in ((1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")):
+        if size % unit == 0:
+            return f"{size // unit}{name}"
+    return str(size)
+
+
+def read_machine(root: str = "/", root_dir: str = "/") -> Machine:
+    """Everything, now. `root`: a fixture tree. `root_dir`: a path on the file system that holds the pods."""
+    memory = procfs.read_meminfo(root)
+    release = procfs.read_os_release(root)
+    return Machine(
+        cpu_milli=procfs.read_cpu_count(root) * 1000,
+        memory_bytes=memory.get("MemTotal", 0),
+        swap_bytes=memory.get("SwapTotal", 0),
+        huge_pages=tuple((pages.size, pages.size * pages.total) for pages in procfs.read_huge_pages(root)),
+        pids=procfs.read_pid_limit(root),
+        root_fs_bytes=read_fs_usage(root_dir).capacity_bytes,
+        machine_id=procfs.read_machine_id(root),
+        system_uuid=procfs.read_system_uuid(root),
+        boot_id=procfs.read_boot_id(root),
+        kernel_version=procfs.read_kernel_release(root),
+        os_image=release.get("PRETTY_NAME", "Linux"),
+        architecture=procfs.read_architecture(),
+        hostname=procfs.read_hostname(root),
+    )
