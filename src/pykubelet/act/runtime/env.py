@@ -1,0 +1,178 @@
+"""The environment of a container. Pure.
+
+Rules (source: Kubernetes docs, "Define Environment Variables for a Container", "Expose Pod Information", KEP-3721):
+1. Services of the pod's namespace, as `{NAME}_SERVICE_HOST` and so on (given to us ready made).
+2. `envFrom`, in order; a later source replaces an earlier one.
+3. `env`, in order; a value may refer to what is already defined (2 and 3) and then to services. Later ones win.
+References that are optional and lead nowhere leave the variable out; others refuse the container.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from pykubelet.act.runtime.context import (
+    AnyContainer,
+    ApiObjects,
+    ContainerContext,
+    RenderError,
+    RenderSettings,
+    Unavailable,
+    errors_as_values,
+)
+from pykubelet.act.runtime.expansion import expand
+from pykubelet.act.runtime.render_fields import field_text, resource_text
+from pykubelet.base.api.core import EnvFromSource, EnvVar, EnvVarSource, FileKeySelector, Pod
+from pykubelet.base.model.roster import is_static
+
+MAX_ENV_FILE_KEY = 128
+MAX_ENV_FILE_VALUE = 32 * 1024
+
+_FILE_NOISE = re.compile(r"[ \t\r]*(?:#[^\n]*)?(?:\n|\Z)")
+_FILE_VARIABLE = re.compile(r"[ \t]*([-._a-zA-Z][-._a-zA-Z0-9]*)='([^']*)'[ \t\r]*(?:#[^\n]*)?(?:\n|\Z)")
+
+
+def build_environment(
+    pod: Pod, container: AnyContainer, settings: RenderSettings, ctx: ContainerContext
+) -> dict[str, str]:
+    """All variables, those of device plugins included. RenderError when one cannot be had."""
+    services = _services(pod, ctx)
+    defined: dict[str, str] = {}
+    for source in container.envFrom:
+        defined.update(_from_object(source, pod.metadata.namespace, ctx.api_objects))
+    for variable in container.env:
+        if variable.value or variable.valueFrom is None:
+            defined[variable.name] = expand(variable.value, defined, services)
+            continue
+        value = _resolve(variable, variable.valueFrom, pod, container, settings, ctx)
+        if value is not None:
+            defined[variable.name] = value
+    return {**ctx.devices.env, **defined, **{name: text for name, text in services.items() if name not in defined}}
+
+
+@errors_as_values
+def make_environment(
+    pod: Pod, container: AnyContainer, settings: RenderSettings, ctx: ContainerContext
+) -> dict[str, str]:
+    """`build_environment` with its refusal as a value."""
+    return build_environment(pod, container, settings, ctx)
+
+
+def _services(pod: Pod, ctx: ContainerContext) -> Mapping[str, str]:
+    if pod.spec.enableServiceLinks is None:
+        raise RenderError("nil pod.spec.enableServiceLinks encountered, cannot construct envvars")
+    if ctx.services is None:
+        if not is_static(pod):
+            raise RenderError("services have not yet been read at least once, cannot construct envvars")
+        return {}
+    return ctx.services
+
+
+def _resolve(
+    variable: EnvVar,
+    source: EnvVarSource,
+    pod: Pod,
+    container: AnyContainer,
+    settings: RenderSettings,
+    ctx: ContainerContext,
+) -> str | None:
+    """The value of a `valueFrom`; None when an optional one leads nowhere."""
+    namespace = pod.metadata.namespace
+    if source.fieldRef is not None:
+        return field_text(pod, source.fieldRef, ctx.pod_ips, ctx.host_ips)
+    if source.resourceFieldRef is not None:
+        return resource_text(pod, container, source.resourceFieldRef, settings.node.allocatable)
+    if (in_map := source.configMapKeyRef) is not None:
+        data = _config_map(ctx.api_objects, namespace, in_map.name, in_map.optional)
+        return _key(data, in_map.key, in_map.optional, f"ConfigMap {namespace}/{in_map.name}")
+    if (in_secret := source.secretKeyRef) is not None:
+        data = _secret(ctx.api_objects, namespace, in_secret.name, in_secret.optional)
+        return _key(data, in_secret.key, in_secret.optional, f"Secret {namespace}/{in_secret.name}")
+    if source.fileKeyRef is not None:
+        return _from_file(source.fileKeyRef, ctx)
+    return variable.value
+
+
+def _from_object(source: EnvFromSource, namespace: str, objects: ApiObjects | None) -> dict[str, str]:
+    data: Mapping[str, str] | None = None
+    if source.configMapRef is not None:
+        data = _config_map(objects, namespace, source.configMapRef.name, source.configMapRef.optional)
+    elif source.secretRef is not None:
+        data = _secret(objects, namespace, source.secretRef.name, source.secretRef.optional)
+    return {source.prefix + key: value for key, value in (data or {}).items()}
+
+
+def _config_map(
+    objects: ApiObjects | None, namespace: str, name: str, optional: bool | None
+) -> Mapping[str, str] | None:
+    if objects is None:
+        raise RenderError(f"couldn't get configMap {namespace}/{name}, no kubeClient defined")
+    found = objects.config_maps.get(name) or Unavailable(f'configmap "{name}" not found', not_found=True)
+    if isinstance(found, Unavailable):
+        _refuse_unless(optional, found)
+        return None
+    return found.data
+
+
+def _secret(objects: ApiObjects | None, namespace: str, name: str, optional: bool | None) -> Mapping[str, str] | None:
+    if objects is None:
+        raise RenderError(f"couldn't get secret {namespace}/{name}, no kubeClient defined")
+    found = objects.secrets.get(name) or Unavailable(f'secret "{name}" not found', not_found=True)
+    if isinstance(found, Unavailable):
+        _refuse_unless(optional, found)
+        return None
+    # Environments are bytes; what is not UTF-8 travels as surrogates and is written out unchanged.
+    return {key: data.decode("utf-8", "surrogateescape") for key, data in found.data.items()}
+
+
+def _refuse_unless(optional: bool | None, found: Unavailable) -> None:
+    if not (optional and found.not_found):
+        raise RenderError(found.message)
+
+
+def _key(data: Mapping[str, str] | None, key: str, optional: bool | None, owner: str) -> str | None:
+    if data is None:
+        return None
+    if key not in data and not optional:
+        raise RenderError(f"couldn't find key {key} in {owner}")
+    return data.get(key)
+
+
+def _from_file(selector: FileKeySelector, ctx: ContainerContext) -> str | None:
+    """A variable of a file that another container of the pod wrote into an emptyDir (KEP-3721)."""
+    key = selector.key
+    if selector.volumeName not in ctx.mounts:
+        raise RenderError(f'cannot find the volume "{selector.volumeName}" referenced by FileKeyRef')
+    if len(key) > MAX_ENV_FILE_KEY:
+        raise RenderError(f'environment variable key "{key}" exceeds maximum length of {MAX_ENV_FILE_KEY} characters')
+    text = ctx.env_files.get((selector.volumeName, selector.path))
+    found = None if text is None else read_env_file(text, key)
+    if found is None:
+        raise RenderError("couldn't parse env file")
+    if len(found.encode("utf-8", "surrogateescape")) > MAX_ENV_FILE_VALUE:
+        raise RenderError(f'environment variable value for key "{key}" exceeds maximum size of 32KB')
+    if not found:
+        if selector.optional:
+            return None
+        raise RenderError(f'environment variable key "{key}" not found in file')
+    return found
+
+
+def read_env_file(text: str, key: str) -> str | None:
+    """The value of `key` in lines `NAME='value'` (values may span lines), "" when it is not there.
+
+    Empty lines and comments are passed over. None when anything before it is of another form.
+    """
+    position = 0
+    while position < len(text):
+        if noise := _FILE_NOISE.match(text, position):
+            position = noise.end()
+            continue
+        variable = _FILE_VARIABLE.match(text, position)
+        if variable is None:
+            return None
+        if variable[1] == key:
+            return variable[2]
+        position = variable.end()
+    return ""
