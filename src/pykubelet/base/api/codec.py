@@ -74,8 +74,8 @@ def encode(value: object) -> bytes:
 
 
 def to_object(value: object) -> Any:
-    """A struct as plain objects, the way JSON would have it."""
-    return msgspec.to_builtins(value)
+    """A struct as plain objects, the way JSON would have it (lists, not tuples)."""
+    return msgspec.json.decode(_encoder.encode(value))
 
 
 def without_nulls(value: object) -> object:

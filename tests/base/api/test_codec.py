@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import pytest
+
+from pykubelet.base.api import codec, core
+
+
+def test_nulls_mean_absent() -> None:
+    text = b'{"metadata":{"name":"x","labels":null,"creationTimestamp":null},"spec":null,"status":null}'
+    assert codec.decode(core.Pod, text) == core.Pod(metadata=core.ObjectMeta(name="x"))
+
+
+def test_plain_objects_decode_too() -> None:
+    pod = codec.from_object(core.Pod, {"metadata": {"name": "x"}, "spec": {"nodeName": None, "priority": 3}})
+    assert (pod.metadata.name, pod.spec.nodeName, pod.spec.priority) == ("x", "", 3)
+    assert codec.to_object(pod)["spec"] == {"containers": [], "priority": 3}
+    assert codec.decode(core.Pod, codec.encode(pod)) == pod
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "reason"),
+    [
+        (b'{"spec":{"containers":[{"name":5}]}}', "spec.containers[0].name", "expected string, got integer"),
+        (b'{"spec":{"containers":{}}}', "spec.containers", "expected list, got object"),
+        (b'{"spec":{"hostPID":"yes"}}', "spec.hostPID", "expected boolean, got string"),
+        (b'{"spec":{"priority":1.5}}', "spec.priority", "expected integer, got number"),
+        (b'{"spec":{"containers":[null]}}', "spec.containers[0]", "expected object, got null"),
+        (b"[]", "", "expected object, got list"),
+        (b"{", "", "Input data was truncated"),
+    ],
+)
+def test_errors_name_the_field(text: bytes, path: str, reason: str) -> None:
+    with pytest.raises(codec.DecodeError) as caught:
+        codec.decode(core.Pod, text)
+    assert (caught.value.path, caught.value.reason) == (path, reason)
