@@ -1,0 +1,1 @@
+"""Volumes of pods: desired, actual and uncertain mounts. Public: `loop.Volumes`, `subpath.Subpaths`."""

@@ -1,0 +1,454 @@
+"""What to do next with the pods' volumes: (state, event, now) -> (state, commands). Pure.
+
+Rules:
+ 1. A pod that is desired, admitted and not yet being stopped needs its volumes; one that is being stopped keeps what it
+    has; one whose containers have ended, or that nobody knows, gives up its volumes; one that nobody knows also loses its
+    directory. Nobody knows a pod only once all sources are ready.
+ 2. Nothing is unmounted under running containers, nor before the runtime was looked at once.
+ 3. One operation per volume at a time; the pod's directory is removed only when no volume is left, and nothing is set
+    up while it is being removed.
+ 4. What failed is tried again after 500 ms, doubling to 2 min 2 s. What ended without an answer is uncertain: it may be
+    there, so it is set up again, or torn down, like one that is. A change of what is wanted is acted on at once.
+ 5. What cannot be had as the pod is, is told once and tried again only when the pod or the node changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from pykubelet.act.volumes.model import (
+    BUSY,
+    Claim,
+    Command,
+    Event,
+    FoundPod,
+    FoundVolume,
+    InPlacePlan,
+    Inputs,
+    Looked,
+    MakeTree,
+    Moment,
+    PayloadPlan,
+    Phase,
+    PodState,
+    RefusedPlan,
+    RemoveTree,
+    Result,
+    Scan,
+    ScanFailed,
+    Scanned,
+    SetUp,
+    SetUpEnded,
+    State,
+    TearDown,
+    TearDownEnded,
+    Tell,
+    Tree,
+    TreeMade,
+    TreeRemoved,
+    Trouble,
+    UndecidedPlan,
+    VolumeState,
+    Woke,
+)
+from pykubelet.act.volumes.plan import has_subpaths, kind_of, mounted_volume, plan_volume, plugin_of, used_volumes
+from pykubelet.act.volumes.project import is_ready, missing_volumes, project_pod
+from pykubelet.base.api.core import Pod, Volume
+from pykubelet.base.model import reasons
+from pykubelet.base.model.happenings import warning
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.lifecycle import Stage
+from pykubelet.base.model.mounts import Mounts, PodMounts
+from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.roster import pod_ref
+
+FIRST_DELAY_S = 0.5
+LAST_DELAY_S = 122.0
+COMPLAIN_AFTER_S = 123.0
+
+
+def step(state: State, event: Event, now: Moment, paths: Paths) -> tuple[State, list[Command]]:
+    """The next state and what to do. `state.mounts` is what the room publishes."""
+    turn = _Turn(state, now, paths)
+    match event:
+        case Looked():
+            turn.looked(event.inputs)
+        case SetUpEnded():
+            turn.set_up_ended(event)
+        case TearDownEnded():
+            turn.tear_down_ended(event)
+        case TreeMade():
+            turn.tree_made(event)
+        case TreeRemoved():
+            turn.tree_removed(event)
+        case Scanned():
+            turn.scanned(event.found)
+        case ScanFailed():
+            turn.scan = _trouble(state.scan, event.error, now)
+            turn.scanning = False
+        case Woke():
+            turn.woke(event.scan)
+        case _:
+            assert_never(event)
+    return turn.end(), turn.commands
+
+
+def next_wake(state: State, now: Moment) -> float | None:
+    """The next monotonic second after `now` at which `Woke` is wanted; None when nothing waits for time.
+
+    What was due by `now` and is still there waits for something else (containers that run, another room).
+    """
+    times = [state.scan.retry_at if state.scan is not None else None]
+    for pod in state.pods.values():
+        times.append(pod.complain_at)
+        if pod.tree_trouble is not None:
+            times.append(pod.tree_trouble.retry_at)
+        times.extend(v.trouble.retry_at for v in pod.volumes.values() if v.trouble is not None)
+    return min((time for time in times if time is not None and time > now.mono), default=None)
+
+
+def claim_of(uid: PodUID, inputs: Inputs) -> Claim:
+    """Rule 1."""
+    entry = inputs.roster.pods.get(uid)
+    life = inputs.lifecycles.pods.get(uid)
+    stage = life.stage if life is not None else None
+    if stage is Stage.TERMINATED:
+        return Claim.RELEASED
+    if entry is None and (stage is None or stage is Stage.FINISHED):
+        return Claim.ORPHANED if inputs.roster.sources_ready else Claim.KEPT
+    if stage is Stage.FINISHED:
+        return Claim.RELEASED
+    if entry is None or entry.rejection is not None or stage is Stage.TERMINATING:
+        return Claim.KEPT
+    return Claim.NEEDED
+
+
+def _is_running(uid: PodUID, inputs: Inputs) -> bool:
+    """Rule 2: also true as long as the runtime was not looked at."""
+    view = inputs.observed.pods.get(uid)
+    return inputs.observed.listed_at is None or (view is not None and bool(view.running))
+
+
+def _is_alive(uid: PodUID, inputs: Inputs) -> bool:
+    view = inputs.observed.pods.get(uid)
+    return inputs.observed.listed_at is None or (view is not None and view.is_alive)
+
+
+def _trouble(last: Trouble | None, error: str, now: Moment) -> Trouble:
+    delay = min(max(FIRST_DELAY_S, 2 * last.delay_s if last is not None else 0.0), LAST_DELAY_S)
+    since = last.since if last is not None else now.wall
+    return Trouble(error, since, delay, now.mono + delay, now.wall + delay)
+
+
+class _Turn:
+    """One step in the making: the pods that changed, and the commands so far."""
+
+    def __init__(self, state: State, now: Moment, paths: Paths) -> None:
+        self.state = state
+        self.now = now
+        self.paths = paths
+        self.inputs = state.inputs
+        self.pods = dict(state.pods)
+        self.commands: list[Command] = []
+        self.touched: set[PodUID] = set()
+        self.reconstructed = state.mounts.reconstructed
+        self.scan = state.scan
+        self.scanning = state.scanning
+
+    def end(self) -> State:
+        mounts = self.state.mounts
+        views = dict(mounts.pods)
+        for uid in self.touched:
+            pod = self._complained(uid)
+            view = project_pod(pod, self.now.wall) if pod is not None else None
+            if view is None:
+                views.pop(uid, None)
+            elif views.get(uid) != view:
+                views[uid] = view
+        if self.reconstructed != mounts.reconstructed or _differs(views, mounts):
+            mounts = Mounts(views, self.reconstructed)
+        return State(self.pods, self.inputs, mounts, self.scan, self.scanning)
+
+    # Events
+
+    def looked(self, new: Inputs) -> None:
+        old, self.inputs = self.inputs, new
+        uids: set[PodUID] = set()
+        everybody = (
+            old.roster.sources_ready != new.roster.sources_ready
+            or (old.observed.listed_at is None) != (new.observed.listed_at is None)
+            or old.node is not new.node
+        )
+        if everybody:
+            uids.update(self.pods)
+        for before, after in (
+            (old.roster.pods, new.roster.pods),
+            (old.lifecycles.pods, new.lifecycles.pods),
+            (old.observed.pods, new.observed.pods),
+        ):
+            if before is after:
+                continue
+            uids.update(uid for uid, value in after.items() if before.get(uid) is not value)
+            uids.update(uid for uid in before if uid not in after)
+        for uid in sorted(uids):
+            self.advance(uid, "changed", afresh=old.node is not new.node)
+
+    def woke(self, scan: bool) -> None:
+        scan_due = self.scan is not None and _is_due(self.scan, self.now)
+        if (scan or scan_due) and not self.scanning:
+            self.scanning = True
+            self.commands.append(Scan("safety net" if self.scan is None else "failed before"))
+        for uid, pod in list(self.pods.items()):
+            if (
+                pod.complain_at is not None
+                or pod.tree_trouble is not None
+                or any(v.trouble for v in pod.volumes.values())
+            ):
+                self.advance(uid, "retry")
+
+    def scanned(self, found: tuple[FoundPod, ...]) -> None:
+        first = not self.reconstructed
+        self.reconstructed, self.scan, self.scanning = True, None, False
+        for one in found:
+            pod = self.pods.get(one.uid)
+            if pod is None:
+                self.pods[one.uid] = self._with_found(PodState(one.uid, Claim.KEPT, tree=Tree.MADE), one.volumes)
+            elif first and pod.claim is not Claim.NEEDED:
+                self.pods[one.uid] = self._with_found(pod, one.volumes)
+            else:
+                continue
+            self.advance(one.uid, "found on disk")
+
+    def set_up_ended(self, event: SetUpEnded) -> None:
+        pod, volume = self._busy_volume(event.uid, event.key, (Phase.SETTING_UP, Phase.REFRESHING))
+        refreshing = volume.phase is Phase.REFRESHING
+        if event.result is Result.DONE:
+            assert volume.plan is not None and not isinstance(volume.plan, (RefusedPlan, UndecidedPlan))
+            mounted = mounted_volume(volume.name, volume.plan)
+            volume = replace(volume, phase=Phase.MOUNTED, mounted=mounted, trouble=None)
+            if pod.tree is Tree.UNKNOWN:
+                pod = replace(pod, tree=Tree.MADE)
+        else:
+            failed = Phase.FAILED if event.result is Result.FAILED else Phase.UNCERTAIN
+            phase = Phase.MOUNTED if refreshing else failed
+            volume = replace(volume, phase=phase, trouble=_trouble(volume.trouble, event.error, self.now))
+            self._tell_failed_mount(pod, volume.name, event.error)
+        self._put(pod, event.key, volume)
+        self.advance(event.uid, "set up", afresh=True)
+
+    def tear_down_ended(self, event: TearDownEnded) -> None:
+        pod, volume = self._busy_volume(event.uid, event.key, (Phase.TEARING_DOWN,))
+        if event.result is Result.DONE:
+            self._put(pod, event.key, None)
+        else:
+            trouble = _trouble(volume.trouble, event.error, self.now)
+            self._put(pod, event.key, replace(volume, phase=Phase.UNCERTAIN, mounted=None, trouble=trouble))
+        self.advance(event.uid, "torn down")
+
+    def tree_made(self, event: TreeMade) -> None:
+        pod = self._pod_with_tree(event.uid, Tree.MAKING)
+        if event.result is Result.DONE:
+            pod = replace(pod, tree=Tree.MADE, tree_trouble=None)
+        else:
+            pod = replace(pod, tree=Tree.UNKNOWN, tree_trouble=_trouble(pod.tree_trouble, event.error, self.now))
+            if pod.ref is not None:
+                text = f"error making pod data directories: {event.error}"
+                self.commands.append(Tell(warning(reasons.EVENT_FAILED, text, pod.ref)))
+        self.pods[event.uid] = pod
+        self.advance(event.uid, "directory made")
+
+    def tree_removed(self, event: TreeRemoved) -> None:
+        pod = self._pod_with_tree(event.uid, Tree.REMOVING)
+        if event.result is Result.DONE and not event.left:
+            if pod.claim is Claim.ORPHANED:
+                self.pods.pop(event.uid)
+                self.touched.add(event.uid)
+                return
+            pod = replace(pod, tree=Tree.UNKNOWN, tree_trouble=None)
+        else:
+            error = event.error or "volumes are still there"
+            pod = replace(pod, tree=Tree.MADE, tree_trouble=_trouble(pod.tree_trouble, error, self.now))
+            if pod.claim is not Claim.NEEDED:
+                pod = self._with_found(pod, event.left)
+        self.pods[event.uid] = pod
+        self.advance(event.uid, "directory removed")
+
+    # Decisions
+
+    def advance(self, uid: PodUID, cause: str, afresh: bool = False) -> None:
+        """Bring one pod closer to what is wanted of it. `afresh`: something its content may depend on has changed."""
+        claim = claim_of(uid, self.inputs)
+        known = self.pods.get(uid)
+        if known is None and claim is not Claim.NEEDED:
+            return
+        pod = known if known is not None else PodState(uid, claim)
+        spec = self._spec_of(uid)
+        if spec is not None and pod.pod is not spec:
+            pod, afresh = replace(pod, pod=spec, ref=pod_ref(spec)), True
+        if claim is not pod.claim:
+            pod = replace(pod, claim=claim, volumes={k: replace(v, trouble=None) for k, v in pod.volumes.items()})
+        match claim:
+            case Claim.NEEDED:
+                pod = self._provide(pod, cause, afresh)
+            case Claim.KEPT:
+                pass
+            case Claim.RELEASED | Claim.ORPHANED:
+                pod = self._give_up(pod, cause)
+            case _:
+                assert_never(claim)
+        self.pods[uid] = pod
+        self.touched.add(uid)
+
+    def _spec_of(self, uid: PodUID) -> Pod | None:
+        entry = self.inputs.roster.pods.get(uid)
+        if entry is not None:
+            return entry.pod
+        life = self.inputs.lifecycles.pods.get(uid)
+        return life.pod if life is not None else None
+
+    def _provide(self, pod: PodState, cause: str, afresh: bool) -> PodState:
+        if pod.tree is Tree.REMOVING or pod.pod is None:
+            return pod
+        volumes = dict(pod.volumes)
+        for wanted in used_volumes(pod.pod):
+            present = volumes.get(wanted.name) or VolumeState(wanted.name, Phase.NEW, self.now.wall)
+            volumes[wanted.name] = self._provide_volume(pod, wanted, present, cause, afresh)
+        pod = replace(pod, volumes=volumes)
+        makes_tree = any(v.phase in BUSY for v in volumes.values())
+        if pod.tree is Tree.UNKNOWN and not makes_tree and _is_due(pod.tree_trouble, self.now):
+            self.commands.append(MakeTree(pod.uid, cause))
+            pod = replace(pod, tree=Tree.MAKING)
+        return pod
+
+    def _provide_volume(
+        self, pod: PodState, wanted: Volume, state: VolumeState, cause: str, afresh: bool
+    ) -> VolumeState:
+        assert pod.pod is not None
+        if state.phase in BUSY:
+            return state
+        refused = isinstance(state.plan, (RefusedPlan, UndecidedPlan))
+        if not _is_due(state.trouble, self.now) and not (refused and afresh):
+            return state
+        if state.phase is Phase.MOUNTED and not isinstance(state.plan, PayloadPlan):
+            return state
+        if state.phase is Phase.MOUNTED and not afresh and state.trouble is None:
+            return state
+        plan = plan_volume(pod.pod, wanted, self.inputs.node, self.paths)
+        if state.phase is Phase.MOUNTED:
+            if not isinstance(plan, PayloadPlan) or not isinstance(state.plan, PayloadPlan):
+                return state
+            if plan.files == state.plan.files and state.trouble is None:
+                return state
+            self.commands.append(SetUp(pod.uid, wanted.name, plan, "content changed"))
+            return replace(state, phase=Phase.REFRESHING, plan=plan)
+        state = replace(state, plugin=plugin_of(kind_of(wanted)))
+        match plan:
+            case RefusedPlan():
+                if plan == state.plan and state.trouble is not None:
+                    return state
+                self._tell_failed_mount(pod, wanted.name, plan.error)
+                return replace(state, plan=plan, trouble=Trouble(plan.error, self.now.wall))
+            case UndecidedPlan():
+                return replace(state, plan=plan, trouble=None)
+            case InPlacePlan():
+                mounted = mounted_volume(wanted.name, plan)
+                return replace(state, phase=Phase.MOUNTED, plan=plan, mounted=mounted, trouble=None)
+        self.commands.append(SetUp(pod.uid, wanted.name, plan, cause))
+        return replace(state, phase=Phase.SETTING_UP, plan=plan)
+
+    def _give_up(self, pod: PodState, cause: str) -> PodState:
+        if _is_running(pod.uid, self.inputs):
+            return pod
+        volumes: dict[str, VolumeState] = {}
+        for key, state in pod.volumes.items():
+            if state.phase in BUSY:
+                volumes[key] = state
+            elif state.phase is Phase.NEW or not _needs_tear_down(pod, state):
+                continue
+            elif _is_due(state.trouble, self.now):
+                self.commands.append(TearDown(pod.uid, key, state.plugin, state.name, cause))
+                volumes[key] = replace(state, phase=Phase.TEARING_DOWN, mounted=None)
+            else:
+                volumes[key] = state
+        pod = replace(pod, volumes=volumes)
+        idle = pod.tree is Tree.UNKNOWN or pod.tree is Tree.MADE
+        gone = pod.claim is Claim.ORPHANED and not volumes and not _is_alive(pod.uid, self.inputs)
+        if gone and idle and _is_due(pod.tree_trouble, self.now):
+            self.commands.append(RemoveTree(pod.uid, cause))
+            pod = replace(pod, tree=Tree.REMOVING)
+        return pod
+
+    def _complained(self, uid: PodUID) -> PodState | None:
+        """The pod with its reminder set, after telling that it has waited too long."""
+        pod = self.pods.get(uid)
+        if pod is None:
+            return None
+        waiting = pod.claim is Claim.NEEDED and not is_ready(pod)
+        if not waiting:
+            after = None
+        elif pod.complain_at is None:
+            after = self.now.mono + COMPLAIN_AFTER_S
+        elif self.now.mono >= pod.complain_at:
+            after = self.now.mono + COMPLAIN_AFTER_S
+            names = " ".join(missing_volumes(pod))
+            text = (
+                f"Unable to attach or mount volumes: unmounted volumes=[{names}], unattached volumes=[], "
+                "failed to process volumes=[]: context deadline exceeded"
+            )
+            self.commands.append(Tell(warning(reasons.EVENT_FAILED_MOUNT, text, pod.ref)))
+        else:
+            after = pod.complain_at
+        if after != pod.complain_at:
+            pod = replace(pod, complain_at=after)
+            self.pods[uid] = pod
+        return pod
+
+    # Small things
+
+    def _tell_failed_mount(self, pod: PodState, name: str, error: str) -> None:
+        text = f'MountVolume.SetUp failed for volume "{name}" : {error}'
+        self.commands.append(Tell(warning(reasons.EVENT_FAILED_MOUNT, text, pod.ref)))
+
+    def _with_found(self, pod: PodState, found: tuple[FoundVolume, ...]) -> PodState:
+        volumes = dict(pod.volumes)
+        for one in found:
+            key = one.name if one.name not in volumes else f"{one.plugin}/{one.name}"
+            same = any(v.name == one.name and v.plugin == one.plugin for v in volumes.values())
+            if not same and key not in volumes:
+                volumes[key] = VolumeState(one.name, Phase.UNCERTAIN, self.now.wall, one.plugin)
+        return replace(pod, volumes=volumes)
+
+    def _put(self, pod: PodState, key: str, volume: VolumeState | None) -> None:
+        volumes = dict(pod.volumes)
+        if volume is None:
+            del volumes[key]
+        else:
+            volumes[key] = volume
+        self.pods[pod.uid] = replace(pod, volumes=volumes)
+
+    def _busy_volume(self, uid: PodUID, key: str, phases: tuple[Phase, ...]) -> tuple[PodState, VolumeState]:
+        pod = self.pods.get(uid)
+        volume = pod.volumes.get(key) if pod is not None else None
+        if pod is None or volume is None or volume.phase not in phases:
+            raise RuntimeError(f"an operation ended that was not begun: pod {uid}, volume {key}, now {pod}")
+        return pod, volume
+
+    def _pod_with_tree(self, uid: PodUID, tree: Tree) -> PodState:
+        pod = self.pods.get(uid)
+        if pod is None or pod.tree is not tree:
+            raise RuntimeError(f"the directory of pod {uid} was not {tree}, now {pod}")
+        return pod
+
+
+def _is_due(trouble: Trouble | None, now: Moment) -> bool:
+    return trouble is None or (trouble.retry_at is not None and now.mono >= trouble.retry_at)
+
+
+def _needs_tear_down(pod: PodState, volume: VolumeState) -> bool:
+    """Volumes that leave nothing on the host need nothing taken away."""
+    return volume.plugin != "" or pod.pod is None or volume.plan is None or has_subpaths(pod.pod, volume.name)
+
+
+def _differs(views: dict[PodUID, PodMounts], mounts: Mounts) -> bool:
+    return len(views) != len(mounts.pods) or any(mounts.pods.get(uid) is not view for uid, view in views.items())

@@ -1,0 +1,49 @@
+"""downwardAPI volumes: which files with which content. Pure; `payload.py` writes them.
+
+Source: the Kubernetes documentation "Downward API" and the API reference, DownwardAPIVolumeSource.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping, Sequence
+
+from pykubelet.act.volumes.fields import FieldError, field_value, needs_node, resource_value
+from pykubelet.act.volumes.model import PayloadFile
+from pykubelet.base.api.core import DownwardAPIVolumeFile, Pod
+
+DEFAULT_MODE = 0o644
+
+
+def items_need_node(pod: Pod, items: Sequence[DownwardAPIVolumeFile]) -> bool:
+    """True when the content depends on what the node can allocate."""
+    try:
+        return any(item.resourceFieldRef is not None and needs_node(pod, item.resourceFieldRef) for item in items)
+    except FieldError:
+        return False  # the error is told when the files are planned
+
+
+def plan_files(
+    pod: Pod, items: Sequence[DownwardAPIVolumeFile], default_mode: int | None, allocatable: Mapping[str, int]
+) -> list[PayloadFile]:
+    """The files of the volume; FieldError joins what is wrong with all items."""
+    files: dict[str, PayloadFile] = {}
+    errors: list[str] = []
+    default = DEFAULT_MODE if default_mode is None else default_mode
+    for item in items:
+        path = posixpath.normpath(item.path)
+        mode = default if item.mode is None else item.mode
+        try:
+            if item.fieldRef is not None:
+                text = field_value(pod, item.fieldRef.fieldPath)
+            elif item.resourceFieldRef is not None:
+                text = resource_value(pod, item.resourceFieldRef, allocatable)
+            else:
+                text = ""
+        except FieldError as error:
+            errors.append(str(error))
+            continue
+        files[path] = PayloadFile(path, text.encode(), mode)
+    if errors:
+        raise FieldError(errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]")
+    return list(files.values())

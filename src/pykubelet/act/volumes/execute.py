@@ -1,0 +1,120 @@
+"""Commands carried out: each becomes blocking work in the flight, and its end an event. All I/O of the room starts here.
+
+One piece of work at a time per volume, whatever is commanded: one that misses its deadline ends uncertain, and what is
+commanded for the same volume before it has come back ends uncertain at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar, assert_never
+
+from pykubelet.act.volumes import disk, empty_dir, host_path, payload
+from pykubelet.act.volumes.model import (
+    Command,
+    EmptyDirPlan,
+    Event,
+    HostPathPlan,
+    MakeTree,
+    PayloadPlan,
+    RemoveTree,
+    Result,
+    Scan,
+    ScanFailed,
+    Scanned,
+    SetUp,
+    SetUpEnded,
+    TearDown,
+    TearDownEnded,
+    Tell,
+    TreeMade,
+    TreeRemoved,
+    VolumesError,
+)
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.flight import Done, Failed, Flight, Outcome, Uncertain
+from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.happenings import Happening
+from pykubelet.base.model.paths import Paths
+from pykubelet.edges.host.errors import HostError
+
+log = Log("act.volumes")
+T = TypeVar("T")
+SET_UP_S = 30.0
+TEAR_DOWN_S = 120.0
+
+
+class Executor:
+    """Carries out commands and posts how they ended."""
+
+    def __init__(
+        self, paths: Paths, flight: Flight, clock: Clock, tasks: Supervisor, ended: Post[Event], tell: Post[Happening]
+    ) -> None:
+        self._paths = paths
+        self._flight = flight
+        self._clock = clock
+        self._tasks = tasks
+        self._ended = ended
+        self._tell = tell
+
+    def run(self, command: Command) -> None:
+        """Begin; never waits."""
+        if isinstance(command, Tell):
+            self._tell.post(command.happening)
+        else:
+            self._tasks.start_child(f"volumes {type(command).__name__}", self._carry_out(command))
+
+    async def _carry_out(self, command: SetUp | TearDown | MakeTree | RemoveTree | Scan) -> None:
+        paths = self._paths
+        match command:
+            case SetUp(uid, key):
+                result, error, _ = await self._fly(f"volume/{uid}/{key}", lambda: self._set_up(command), SET_UP_S)
+                self._ended.post(SetUpEnded(uid, key, result, error))
+            case TearDown(uid, key, plugin, name):
+
+                def tear_down() -> None:
+                    disk.tear_down(paths, uid, plugin, name)
+
+                result, error, _ = await self._fly(f"volume/{uid}/{key}", tear_down, TEAR_DOWN_S)
+                self._ended.post(TearDownEnded(uid, key, result, error))
+            case MakeTree(uid):
+                result, error, _ = await self._fly(f"pod/{uid}", lambda: disk.make_tree(paths, uid), SET_UP_S)
+                self._ended.post(TreeMade(uid, result, error))
+            case RemoveTree(uid):
+                result, error, left = await self._fly(f"pod/{uid}", lambda: disk.remove_pod(paths, uid), TEAR_DOWN_S)
+                self._ended.post(TreeRemoved(uid, result, error, left or ()))
+            case Scan():
+                result, error, found = await self._fly("pods", lambda: disk.scan(paths), SET_UP_S)
+                self._ended.post(ScanFailed(error) if found is None else Scanned(found))
+            case _:
+                assert_never(command)
+
+    async def _fly(self, key: str, work: Callable[[], T], deadline_s: float) -> tuple[Result, str, T | None]:
+        began = self._clock.monotonic()
+        outcome: Outcome[T] = await self._flight.run(key, work, deadline_s)
+        match outcome:
+            case Done(value):
+                return Result.DONE, "", value
+            case Failed(error):
+                if not isinstance(error, (HostError, VolumesError)):
+                    log.error("work on a volume crashed", key=key, error=repr(error), exc_info=error)
+                return Result.FAILED, str(error) or repr(error), None
+            case Uncertain():
+                waited = self._clock.monotonic() - began
+                text = f"no answer after {waited:.0f}s" if waited >= 1 else "work begun earlier has not come back"
+                return Result.UNCERTAIN, f"{text}; it may still be under way", None
+        assert_never(outcome)
+
+    def _set_up(self, command: SetUp) -> None:
+        disk.make_tree(self._paths, command.uid)
+        match command.plan:
+            case EmptyDirPlan():
+                empty_dir.set_up(command.plan)
+            case HostPathPlan():
+                host_path.set_up(command.plan)
+            case PayloadPlan():
+                payload.set_up(command.plan, self._clock.wall())
+            case _:
+                assert_never(command.plan)

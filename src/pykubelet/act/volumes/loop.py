@@ -1,0 +1,167 @@
+"""The room's loop: waits for events, decides, publishes `Mounts`, carries out. Owns the cell `Mounts`.
+
+Reads `Roster`, `Lifecycles`, `Observed` and `NodeView`. Nothing here decides or blocks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from pykubelet.act.volumes.decide import next_wake, step
+from pykubelet.act.volumes.execute import Executor
+from pykubelet.act.volumes.model import (
+    Event,
+    Inputs,
+    Looked,
+    Moment,
+    Result,
+    SetUpEnded,
+    State,
+    TearDownEnded,
+    TreeRemoved,
+    Woke,
+)
+from pykubelet.base.kit.cells import Cell, CellWriter
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.mailbox import Mailbox, Post
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.happenings import Happening
+from pykubelet.base.model.lifecycle import Lifecycles
+from pykubelet.base.model.mounts import Mounts
+from pykubelet.base.model.node import NodeView
+from pykubelet.base.model.observed import Observed
+from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.roster import Roster
+
+log = Log("act.volumes")
+SCAN_PERIOD_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeInputs:
+    """The cells that the room reads."""
+
+    roster: Cell[Roster]
+    lifecycles: Cell[Lifecycles]
+    observed: Cell[Observed]
+    node: Cell[NodeView]
+
+    def look(self) -> Inputs:
+        return Inputs(self.roster.get(), self.lifecycles.get(), self.observed.get(), self.node.get())
+
+
+class Volumes:
+    """Public: `run` for as long as the agent lives. Stopping it unmounts nothing."""
+
+    def __init__(
+        self,
+        paths: Paths,
+        inputs: VolumeInputs,
+        mounts: CellWriter[Mounts],
+        flight: Flight,
+        clock: Clock,
+        happenings: Post[Happening],
+        scan_period_s: float = SCAN_PERIOD_S,
+    ) -> None:
+        self._paths = paths
+        self._inputs = inputs
+        self._mounts = mounts
+        self._flight = flight
+        self._clock = clock
+        self._happenings = happenings
+        self._scan_period_s = scan_period_s
+        self._state = State(mounts=mounts.get())
+        self._mailbox: Mailbox[Event | None] = Mailbox("volumes")
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at: float | None = None
+
+    async def run(self) -> None:
+        async with Supervisor("act.volumes") as tasks:
+            executor = Executor(self._paths, self._flight, self._clock, tasks, self._mailbox, self._happenings)
+            cells: tuple[Cell[Any], ...] = (
+                self._inputs.roster,
+                self._inputs.lifecycles,
+                self._inputs.observed,
+                self._inputs.node,
+            )
+            watchers = [tasks.start_root(f"volumes watch {cell.name}", self._watch(cell)) for cell in cells]
+            watchers.append(tasks.start_root("volumes scan", self._scan_again()))
+            work = tasks.start_root("volumes loop", self._turn_for_ever(executor))
+            try:
+                await asyncio.gather(work, *watchers)
+            finally:
+                if self._alarm is not None:
+                    self._alarm.cancel()
+
+    async def _watch(self, cell: Cell[Any]) -> None:
+        async for _ in cell.changes():
+            self._mailbox.post(None)
+
+    async def _scan_again(self) -> None:
+        while True:
+            self._mailbox.post(Woke(scan=True))
+            await asyncio.sleep(self._scan_period_s)
+
+    async def _turn_for_ever(self, executor: Executor) -> None:
+        while True:
+            self._turn(await self._mailbox.get_all(), executor)
+
+    def _turn(self, events: list[Event | None], executor: Executor) -> None:
+        """All waiting events, the cells first, in one turn: one publication at most."""
+        now = Moment(self._clock.monotonic(), self._clock.wall())
+        batch: list[Event] = [event for event in events if event is not None]
+        if len(batch) < len(events):
+            batch.insert(0, Looked(self._inputs.look()))
+        if self._alarm_at is not None and now.mono >= self._alarm_at:
+            self._alarm_at = None
+            batch.append(Woke())
+        before = self._state.mounts
+        commands = []
+        for event in batch:
+            old, (self._state, more) = self._state, step(self._state, event, now, self._paths)
+            commands.extend(more)
+            _log_change(event, old)
+        if self._state.mounts is not before:
+            self._mounts.publish(self._state.mounts)
+        for command in commands:
+            executor.run(command)
+        self._set_alarm(now)
+
+    def _set_alarm(self, now: Moment) -> None:
+        at = next_wake(self._state, now)
+        if at == self._alarm_at:
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_at = at
+        if at is not None:
+            self._alarm = asyncio.get_running_loop().call_later(at - now.mono, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm_at = None
+        self._mailbox.post(Woke())
+
+
+def _log_change(event: Event, before: State) -> None:
+    """Failed once, recovered once."""
+    if isinstance(event, (SetUpEnded, TearDownEnded)):
+        pod = before.pods[event.uid]
+        failing = pod.volumes[event.key].trouble is not None
+        what = "set up" if isinstance(event, SetUpEnded) else "torn down"
+        if event.result is Result.DONE and failing:
+            log.info("volume recovered", pod=pod.ref, uid=event.uid, volume=event.key, now=what)
+        elif event.result is not Result.DONE and not failing:
+            log.warning(f"volume not {what}", pod=pod.ref, uid=event.uid, volume=event.key, cause=event.error)
+        elif event.result is Result.DONE:
+            log.debug(f"volume {what}", pod=pod.ref, uid=event.uid, volume=event.key)
+    elif isinstance(event, TreeRemoved):
+        failing = before.pods[event.uid].tree_trouble is not None
+        if event.result is Result.DONE and not event.left:
+            log.debug("pod directory removed", uid=event.uid)
+        elif not failing:
+            cause = event.error or "volumes are still there"
+            log.warning("orphaned pod directory not removed", uid=event.uid, cause=cause)

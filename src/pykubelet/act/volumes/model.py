@@ -1,0 +1,329 @@
+"""The room's private values: plans of volumes, their states, the events that change them and the commands that follow.
+
+Owns no decision and no I/O. Times are monotonic seconds where nothing else is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from pykubelet.base.api.core import Pod
+from pykubelet.base.model.happenings import Happening
+from pykubelet.base.model.ids import PodRef, PodUID
+from pykubelet.base.model.lifecycle import Lifecycles
+from pykubelet.base.model.mounts import MountedVolume, Mounts
+from pykubelet.base.model.node import NodeView
+from pykubelet.base.model.observed import Observed
+from pykubelet.base.model.roster import Roster
+
+EMPTY_DIR = "kubernetes.io~empty-dir"
+DOWNWARD_API = "kubernetes.io~downward-api"
+PROJECTED = "kubernetes.io~projected"
+
+
+class VolumesError(Exception):
+    """A volume's set-up, tear-down or check failed; the text is what people read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When an event is looked at: `mono` seconds for decisions, `wall` seconds for what people read."""
+
+    mono: float
+    wall: float
+
+
+# What has to be done for one volume of a pod.
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyDirPlan:
+    """A directory of the pod's own. `size`: bytes, 0 for no limit; `page_size`: bytes of a huge page; `meta`: marker dir."""
+
+    path: str
+    meta: str
+    medium: str
+    size: int = 0
+    page_size: int = 0
+    fs_group: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostPathPlan:
+    """A path of the node that must be of `type` before it is used."""
+
+    path: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadFile:
+    path: str
+    data: bytes
+    mode: int
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadPlan:
+    """Files written by the agent into a tmpfs of `size` bytes and swapped as one."""
+
+    kind: str
+    path: str
+    files: tuple[PayloadFile, ...]
+    size: int = 0
+    fs_group: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InPlacePlan:
+    """Nothing to do on the host: an image volume, or a host path taken as it is."""
+
+    kind: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedPlan:
+    """The volume cannot be had as the pod is; only another pod or another node changes that."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class UndecidedPlan:
+    """Something must be known first: `missing`."""
+
+    missing: str
+
+
+Plan = EmptyDirPlan | HostPathPlan | PayloadPlan | InPlacePlan | RefusedPlan | UndecidedPlan
+HostPlan = EmptyDirPlan | HostPathPlan | PayloadPlan
+
+
+class Phase(StrEnum):
+    """new: nothing tried; failed: the last set-up failed, parts may be there; uncertain: nobody knows what is there."""
+
+    NEW = "new"
+    SETTING_UP = "setting up"
+    FAILED = "failed"
+    MOUNTED = "mounted"
+    REFRESHING = "refreshing"
+    UNCERTAIN = "uncertain"
+    TEARING_DOWN = "tearing down"
+
+
+BUSY = frozenset({Phase.SETTING_UP, Phase.REFRESHING, Phase.TEARING_DOWN})
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """The last failure: since when (wall) it fails, and when it is tried again (monotonic and wall).
+
+    `delay_s`: the back-off that led to `retry_at`. `retry_at` None: only a change from outside leads to another try.
+    """
+
+    error: str
+    since: float
+    delay_s: float = 0.0
+    retry_at: float | None = None
+    retry_wall: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeState:
+    """One volume of one pod. `plugin`: its directory below `volumes`, "" when it has none. `since`: wall."""
+
+    name: str
+    phase: Phase
+    since: float
+    plugin: str = ""
+    plan: Plan | None = None
+    mounted: MountedVolume | None = None
+    trouble: Trouble | None = None
+
+
+class Tree(StrEnum):
+    """The pod's directory: unknown (made by whoever comes first), being made, there, being removed."""
+
+    UNKNOWN = "unknown"
+    MAKING = "making"
+    MADE = "made"
+    REMOVING = "removing"
+
+
+class Claim(StrEnum):
+    """needed: set up what is missing; kept: change nothing; released: give up; orphaned: and remove the directory."""
+
+    NEEDED = "needed"
+    KEPT = "kept"
+    RELEASED = "released"
+    ORPHANED = "orphaned"
+
+
+@dataclass(frozen=True, slots=True)
+class PodState:
+    """All volumes of one pod. `pod` is None when it is only known from the disk. `complain_at`: monotonic."""
+
+    uid: PodUID
+    claim: Claim
+    pod: Pod | None = None
+    ref: PodRef | None = None
+    volumes: Mapping[str, VolumeState] = field(default_factory=dict)
+    tree: Tree = Tree.UNKNOWN
+    tree_trouble: Trouble | None = None
+    complain_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The other rooms' cells, looked at together."""
+
+    roster: Roster = field(default_factory=Roster)
+    lifecycles: Lifecycles = field(default_factory=Lifecycles)
+    observed: Observed = field(default_factory=Observed)
+    node: NodeView = field(default_factory=lambda: NodeView("", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    pods: Mapping[PodUID, PodState] = field(default_factory=dict)
+    inputs: Inputs = field(default_factory=Inputs)
+    mounts: Mounts = field(default_factory=Mounts)
+    scan: Trouble | None = None
+    scanning: bool = False
+
+
+# Events
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """One of the cells has changed."""
+
+    inputs: Inputs
+
+
+class Result(StrEnum):
+    DONE = "done"
+    FAILED = "failed"
+    UNCERTAIN = "uncertain"
+
+
+@dataclass(frozen=True, slots=True)
+class SetUpEnded:
+    uid: PodUID
+    key: str
+    result: Result
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TearDownEnded:
+    uid: PodUID
+    key: str
+    result: Result
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TreeMade:
+    uid: PodUID
+    result: Result
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundVolume:
+    """On disk or mounted: `plugin` directory ("" when only sub-path binds are left) and volume name."""
+
+    plugin: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPod:
+    uid: PodUID
+    volumes: tuple[FoundVolume, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TreeRemoved:
+    """`left`: volumes that were still there, so that nothing was removed."""
+
+    uid: PodUID
+    result: Result
+    error: str = ""
+    left: tuple[FoundVolume, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """The whole `pods` directory was read."""
+
+    found: tuple[FoundPod, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScanFailed:
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Woke:
+    """A time the room asked for has come. `scan`: the periodic look at the disk is due."""
+
+    scan: bool = False
+
+
+Event = Looked | SetUpEnded | TearDownEnded | TreeMade | TreeRemoved | Scanned | ScanFailed | Woke
+
+
+# Commands
+
+
+@dataclass(frozen=True, slots=True)
+class SetUp:
+    """Make the volume as planned; must do no harm to one that is already there."""
+
+    uid: PodUID
+    key: str
+    plan: HostPlan
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class TearDown:
+    """Unmount the sub-path binds, then the volume, and remove what belongs to it."""
+
+    uid: PodUID
+    key: str
+    plugin: str
+    name: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class MakeTree:
+    uid: PodUID
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveTree:
+    uid: PodUID
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    happening: Happening
+
+
+Command = SetUp | TearDown | MakeTree | RemoveTree | Scan | Tell

@@ -1,0 +1,263 @@
+"""From a pod's spec to what has to be done for each of its volumes. Pure.
+
+Rules: only volumes that a container uses are set up. Volumes that need the API server are refused by kind. What depends
+on the node's allocatable resources waits until they are known.
+Source: the Kubernetes documentation "Volumes"; KEP-1967 (size of memory backed volumes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from pykubelet.act.volumes.downward_api import items_need_node, plan_files
+from pykubelet.act.volumes.fields import FieldError
+from pykubelet.act.volumes.model import (
+    DOWNWARD_API,
+    EMPTY_DIR,
+    PROJECTED,
+    EmptyDirPlan,
+    HostPathPlan,
+    InPlacePlan,
+    PayloadFile,
+    PayloadPlan,
+    Plan,
+    RefusedPlan,
+    UndecidedPlan,
+)
+from pykubelet.act.volumes.projected import plan_projection, sources_need_node
+from pykubelet.base.api.core import Container, EmptyDirVolumeSource, Pod, Quantity, Volume
+from pykubelet.base.api.quantity import QuantityError, parse
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.mounts import MountedVolume
+from pykubelet.base.model.node import NodeView
+from pykubelet.base.model.paths import Paths
+
+MEMORY = "Memory"
+HUGE_PAGES = "HugePages"
+_HUGE_PREFIX = "hugepages-"
+_NEED_API = (
+    "secret",
+    "configMap",
+    "persistentVolumeClaim",
+    "ephemeral",
+    "csi",
+    "awsElasticBlockStore",
+    "azureDisk",
+    "azureFile",
+    "cinder",
+    "gcePersistentDisk",
+    "vsphereVolume",
+    "portworxVolume",
+)
+_NODE_UNKNOWN = UndecidedPlan("what the node can allocate is not known yet")
+
+
+class _PlanError(ValueError):
+    """The volume cannot be had; the text says why."""
+
+
+def kind_of(volume: Volume) -> str:
+    """The field of the volume that is set: `emptyDir`, `hostPath`...; an empty source is an emptyDir."""
+    for name in volume.__struct_fields__:
+        if name != "name" and getattr(volume, name) is not None:
+            return name
+    return "emptyDir"
+
+
+def plugin_of(kind: str) -> str:
+    """The directory below `volumes` where this kind lies; "" for kinds that have none."""
+    return {"emptyDir": EMPTY_DIR, "downwardAPI": DOWNWARD_API, "projected": PROJECTED}.get(kind, "")
+
+
+def used_volumes(pod: Pod) -> list[Volume]:
+    """The volumes that any container mounts, uses as a device, or takes environment files from; in the spec's order."""
+    used = {name for container in _all_containers(pod) for name in _names_used(container)}
+    for ephemeral in pod.spec.ephemeralContainers:
+        used.update(mount.name for mount in ephemeral.volumeMounts)
+        used.update(device.name for device in ephemeral.volumeDevices)
+    return [volume for volume in pod.spec.volumes if volume.name in used]
+
+
+def _all_containers(pod: Pod) -> Iterator[Container]:
+    yield from pod.spec.containers
+    yield from pod.spec.initContainers
+
+
+def _names_used(container: Container) -> Iterator[str]:
+    for mount in container.volumeMounts:
+        yield mount.name
+    for device in container.volumeDevices:
+        yield device.name
+    for variable in container.env:
+        if variable.valueFrom is not None and variable.valueFrom.fileKeyRef is not None:
+            yield variable.valueFrom.fileKeyRef.volumeName
+
+
+def has_subpaths(pod: Pod, name: str) -> bool:
+    """Whether any container mounts a part of the volume, so that binds of parts may be there."""
+    return any(
+        mount.name == name and (mount.subPath or mount.subPathExpr)
+        for container in _all_containers(pod)
+        for mount in container.volumeMounts
+    )
+
+
+def plan_volume(pod: Pod, volume: Volume, node: NodeView, paths: Paths) -> Plan:
+    """What has to be done for one volume of the pod on this node."""
+    uid = PodUID(pod.metadata.uid)
+    kind = kind_of(volume)
+    try:
+        match kind:
+            case "emptyDir":
+                return _plan_empty_dir(pod, volume, node, paths)
+            case "hostPath":
+                return _plan_host_path(volume)
+            case "image":
+                return InPlacePlan("image", "")
+            case "downwardAPI":
+                assert volume.downwardAPI is not None
+                if not node.allocatable and items_need_node(pod, volume.downwardAPI.items):
+                    return _NODE_UNKNOWN
+                files = plan_files(pod, volume.downwardAPI.items, volume.downwardAPI.defaultMode, node.allocatable)
+                return _plan_payload(pod, kind, files, paths.volume(uid, DOWNWARD_API, volume.name), node)
+            case "projected":
+                assert volume.projected is not None
+                if not node.allocatable and sources_need_node(pod, volume.projected):
+                    return _NODE_UNKNOWN
+                files = plan_projection(pod, volume.projected, node.allocatable)
+                return _plan_payload(pod, kind, files, paths.volume(uid, PROJECTED, volume.name), node)
+    except (FieldError, QuantityError, _PlanError) as error:
+        return RefusedPlan(str(error))
+    if kind in _NEED_API:
+        return RefusedPlan(f'volume kind "{kind}" is not supported without an API server yet')
+    return RefusedPlan(f'volume kind "{kind}" is not supported')
+
+
+def _fs_group(pod: Pod) -> int | None:
+    return pod.spec.securityContext.fsGroup if pod.spec.securityContext is not None else None
+
+
+def _plan_payload(pod: Pod, kind: str, files: list[PayloadFile], path: str, node: NodeView) -> Plan:
+    for file in files:
+        _check_path(file.path)
+    return PayloadPlan(kind, path, tuple(files), _memory_size(pod, None, node), _fs_group(pod))
+
+
+def _check_path(path: str) -> None:
+    """The writer's own names begin with `..`, and nothing may lead out of the volume."""
+    parts = path.split("/")
+    if path in ("", "."):
+        raise _PlanError('invalid path: must not be empty: ""')
+    if path.startswith("/"):
+        raise _PlanError(f"invalid path: must be relative path: {path}")
+    if len(path.encode()) > 4096:
+        raise _PlanError("invalid path: must be less than or equal to 4096 characters")
+    if ".." in parts:
+        raise _PlanError(f"invalid path: must not contain '..': {path}")
+    if parts[0].startswith(".."):
+        raise _PlanError(f"invalid path: must not start with '..': {path}")
+    if any(len(part.encode()) > 255 for part in parts):
+        raise _PlanError("invalid path: filenames must be less than or equal to 255 characters")
+
+
+def _plan_host_path(volume: Volume) -> Plan:
+    assert volume.hostPath is not None
+    path = volume.hostPath.path
+    if ".." in path.split("/"):
+        raise _PlanError(f"invalid HostPath `{path}`: must not contain '..'")
+    return HostPathPlan(path, volume.hostPath.type) if volume.hostPath.type else InPlacePlan("hostPath", path)
+
+
+def _plan_empty_dir(pod: Pod, volume: Volume, node: NodeView, paths: Paths) -> Plan:
+    source = volume.emptyDir or EmptyDirVolumeSource()
+    uid = PodUID(pod.metadata.uid)
+    path = paths.volume(uid, EMPTY_DIR, volume.name)
+    meta = f"{paths.pod_plugins(uid)}/{EMPTY_DIR}/{volume.name}"
+    group = _fs_group(pod)
+    if source.medium == "":
+        return EmptyDirPlan(path, meta, "", fs_group=group)
+    if source.medium == MEMORY:
+        if not node.allocatable:
+            return _NODE_UNKNOWN
+        return EmptyDirPlan(path, meta, MEMORY, size=_memory_size(pod, source.sizeLimit, node), fs_group=group)
+    if source.medium == HUGE_PAGES or source.medium.startswith(HUGE_PAGES + "-"):
+        if not node.page_sizes and not node.allocatable:
+            return _NODE_UNKNOWN
+        page_size = _page_size(pod, source.medium, node)
+        return EmptyDirPlan(path, meta, HUGE_PAGES, page_size=page_size, fs_group=group)
+    raise _PlanError(f'unknown storage medium "{source.medium}"')
+
+
+def _memory_size(pod: Pod, size_limit: Quantity | None, node: NodeView) -> int:
+    """The least of the volume's limit, the pod's memory limit and the node's allocatable memory; 0 when none is known."""
+    sizes = [node.allocatable.get("memory", 0), _pod_memory_limit(pod)]
+    if size_limit is not None:
+        sizes.append(parse(size_limit).value())
+    return min((size for size in sizes if size > 0), default=0)
+
+
+def _pod_memory_limit(pod: Pod) -> int:
+    """Bytes; 0 when the pod has none as a whole and not every container has one."""
+    if pod.spec.resources is not None and "memory" in pod.spec.resources.limits:
+        return parse(pod.spec.resources.limits["memory"]).value()
+    total = sidecars = highest = 0
+    for container in pod.spec.containers:
+        limit = _memory_limit(container)
+        if limit == 0:
+            return 0
+        total += limit
+    for container in pod.spec.initContainers:
+        limit = _memory_limit(container)
+        if limit == 0:
+            return 0
+        if container.restartPolicy == "Always":
+            sidecars += limit
+            highest = max(highest, sidecars)
+        else:
+            highest = max(highest, sidecars + limit)
+    return max(total + sidecars, highest)
+
+
+def _memory_limit(container: Container) -> int:
+    limits = container.resources.limits if container.resources is not None else {}
+    return parse(limits["memory"]).value() if "memory" in limits else 0
+
+
+def _page_size(pod: Pod, medium: str, node: NodeView) -> int:
+    """Bytes of a huge page, as the medium names it or the containers request it."""
+    requested = {parse(name.removeprefix(_HUGE_PREFIX)).value() for name in _huge_requests(pod)}
+    if medium == HUGE_PAGES:
+        if len(requested) > 1:
+            raise _PlanError(f"medium: {medium} can't be used if container requests multiple huge page sizes")
+        wanted = next(iter(requested), 0)
+    else:
+        wanted = parse(medium.removeprefix(HUGE_PAGES + "-")).value()
+    if wanted not in requested or wanted == 0:
+        raise _PlanError(
+            f"medium {medium}: hugePages storage requested, but there is no resource request for huge pages"
+        )
+    if wanted not in node.page_sizes:
+        raise _PlanError(f"medium {medium}: the node has no huge pages of {wanted} bytes")
+    return wanted
+
+
+def _huge_requests(pod: Pod) -> Iterator[str]:
+    listed: list[Mapping[str, Quantity]] = []
+    for resources in (pod.spec.resources, *(container.resources for container in _all_containers(pod))):
+        if resources is not None:
+            listed.extend((resources.requests, resources.limits))
+    for quantities in listed:
+        yield from (name for name in quantities if name.startswith(_HUGE_PREFIX))
+
+
+def mounted_volume(name: str, plan: EmptyDirPlan | HostPathPlan | PayloadPlan | InPlacePlan) -> MountedVolume:
+    """What containers bind once the plan is carried out."""
+    match plan:
+        case EmptyDirPlan():
+            return MountedVolume(name, "emptyDir", plan.path, supports_relabel=True)
+        case PayloadPlan():
+            return MountedVolume(name, plan.kind, plan.path, read_only=True, supports_relabel=True)
+        case HostPathPlan():
+            return MountedVolume(name, "hostPath", plan.path)
+        case InPlacePlan():
+            return MountedVolume(name, plan.kind, plan.path, read_only=plan.kind == "image")

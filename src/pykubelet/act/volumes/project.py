@@ -1,0 +1,75 @@
+"""What the room tells the others: a pod's state as `PodMounts`. Pure."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from pykubelet.act.volumes.model import Claim, Phase, PodState, Tree, Trouble, UndecidedPlan, VolumeState
+from pykubelet.act.volumes.plan import used_volumes
+from pykubelet.base.model import reasons
+from pykubelet.base.model.mounts import PodMounts
+from pykubelet.base.model.waits import Wait
+
+OWNER = "act/volumes"
+
+
+def missing_volumes(pod: PodState) -> list[str]:
+    """Names of the volumes that the pod's containers need and that are not in place."""
+    if pod.pod is None:
+        return []
+    present = pod.volumes
+    return [v.name for v in used_volumes(pod.pod) if v.name not in present or present[v.name].mounted is None]
+
+
+def is_ready(pod: PodState) -> bool:
+    """Everything the containers need is there. Merely making the directory does not hold them up; failing to does."""
+    return (
+        pod.pod is not None and pod.tree is not Tree.REMOVING and pod.tree_trouble is None and not missing_volumes(pod)
+    )
+
+
+def project_pod(pod: PodState, now_wall: float) -> PodMounts | None:
+    """None for a pod that has given up all its volumes."""
+    gives_up = pod.claim is Claim.RELEASED or pod.claim is Claim.ORPHANED
+    if gives_up and not pod.volumes:
+        return None
+    waits = [wait for state in pod.volumes.values() if (wait := _wait_for(pod, state)) is not None]
+    waits.extend(_tree_waits(pod, now_wall))
+    mounted = {state.name: state.mounted for state in pod.volumes.values() if state.mounted is not None}
+    return PodMounts(mounted, not gives_up and is_ready(pod), tuple(waits))
+
+
+def _tree_waits(pod: PodState, now_wall: float) -> list[Wait]:
+    trouble = pod.tree_trouble
+    if trouble is not None:
+        return [_trouble_wait("pod directory", "", reasons.EVENT_FAILED, trouble, "try again")]
+    if pod.tree is Tree.REMOVING and pod.claim is Claim.NEEDED:
+        return [Wait("pod directory", OWNER, now_wall, detail="the directory of the pod before is being removed")]
+    return []
+
+
+def _trouble_wait(what: str, subject: str, reason: str, trouble: Trouble, next_step: str) -> Wait:
+    next_at = trouble.retry_wall
+    return Wait(what, OWNER, trouble.since, subject, reason, trouble.error, next_step if next_at else "", next_at)
+
+
+def _wait_for(pod: PodState, state: VolumeState) -> Wait | None:
+    if state.trouble is not None:
+        if pod.claim is Claim.NEEDED:
+            return _trouble_wait("volume", state.name, reasons.EVENT_FAILED_MOUNT, state.trouble, "try again")
+        if pod.claim is Claim.KEPT:
+            return None
+        return _trouble_wait("volume", state.name, "", state.trouble, "try to unmount again")
+    match state.phase:
+        case Phase.MOUNTED | Phase.REFRESHING:
+            return None
+        case Phase.NEW | Phase.FAILED | Phase.UNCERTAIN:
+            if pod.claim is not Claim.NEEDED:
+                return None
+            detail = state.plan.missing if isinstance(state.plan, UndecidedPlan) else ""
+            return Wait("volume", OWNER, state.since, state.name, detail=detail)
+        case Phase.SETTING_UP:
+            return Wait("volume", OWNER, state.since, state.name, detail="being set up")
+        case Phase.TEARING_DOWN:
+            return Wait("volume", OWNER, state.since, state.name, detail="being unmounted and removed")
+    assert_never(state.phase)

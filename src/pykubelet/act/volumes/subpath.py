@@ -1,0 +1,93 @@
+"""Parts of volumes for containers (`subPath`): the way `act/pods` gets a host path that cannot lead out of the volume.
+
+Owns: the bind mounts below `pods/<uid>/volume-subpaths`; they go with their volume (`disk.tear_down`). Reads `Mounts`.
+What went wrong inside the volume is logged, not told to the pod: it could give away what the host has.
+Source: the Kubernetes documentation "Volumes", subPath.
+"""
+
+from __future__ import annotations
+
+from pykubelet.act.volumes.model import VolumesError
+from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.flight import Done, Failed, Flight, Uncertain
+from pykubelet.base.kit.log import Log
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.mounts import Mounts
+from pykubelet.base.model.paths import Paths
+from pykubelet.edges.host import files, subpaths
+from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.subpath_bind import bind_beneath
+
+log = Log("act.volumes")
+DEADLINE_S = 30.0
+_MODE_BITS = 0o2777
+
+
+class SubPathError(VolumesError):
+    """The part cannot be given to the container; the text is the container's waiting message."""
+
+
+class Subpaths:
+    """Public: prepares parts of mounted volumes, one piece of work at a time per container mount."""
+
+    def __init__(self, mounts: Cell[Mounts], paths: Paths, flight: Flight) -> None:
+        self._mounts = mounts
+        self._paths = paths
+        self._flight = flight
+
+    async def prepare_subpath(
+        self, uid: PodUID, volume: str, container: str, index: int, sub_path: str, mode: int | None = None
+    ) -> str | SubPathError:
+        """The host path to bind for `volumeMounts[index]` of a container, or why there is none.
+
+        `sub_path` is already expanded. Directories that are missing get `mode`, or else the mode of the volume.
+        """
+        if sub_path.startswith("/"):
+            return SubPathError(f"error SubPath `{sub_path}` must not be an absolute path")
+        if ".." in sub_path.split("/"):
+            return SubPathError(f"unable to provision SubPath `{sub_path}`: must not contain '..'")
+        pod = self._mounts.get().pods.get(uid)
+        mounted = pod.volumes.get(volume) if pod is not None else None
+        if mounted is None or not mounted.host_path:
+            return SubPathError(
+                f'cannot prepare subPath of volume "{volume}" for container "{container}": it is not mounted'
+            )
+        root, target = mounted.host_path, self._paths.subpath(uid, volume, container, index)
+
+        def work() -> None:
+            _make_missing(root, sub_path, mode)
+            try:
+                bind_beneath(root, sub_path, target)
+            except HostError as error:
+                raise _Stopped("prepare subPath") from error
+
+        outcome = await self._flight.run(f"subpath/{uid}/{volume}/{container}/{index}", work, DEADLINE_S)
+        match outcome:
+            case Done():
+                return target
+            case Uncertain():
+                what, cause = "prepare subPath", f"no answer within {DEADLINE_S:g}s"
+            case Failed(error):
+                what = error.what if isinstance(error, _Stopped) else "prepare subPath"
+                cause = str(error.__cause__ or error)
+        log.warning("subPath refused", uid=uid, volume=volume, container=container, path=sub_path, cause=cause)
+        return SubPathError(f'failed to {what} for volumeMount "{volume}" of container "{container}"')
+
+
+class _Stopped(VolumesError):
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+
+def _make_missing(root: str, sub_path: str, mode: int | None) -> None:
+    """Directories made by others later would have a mode that the pod's group cannot use."""
+    try:
+        if files.stat_file(f"{root}/{sub_path}") is not None:
+            return
+        found = files.stat_file(root)
+        if found is None:
+            raise HostError("stat", root, "ENOENT", "no such file or directory")
+        subpaths.make_beneath(root, sub_path, found.mode & _MODE_BITS if mode is None else mode)
+    except HostError as error:
+        raise _Stopped("create subPath directory") from error

@@ -1,0 +1,85 @@
+"""Pods and cells for the tests of volumes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pykubelet.act.volumes.model import Inputs, Moment
+from pykubelet.base.api.core import (
+    Container,
+    EmptyDirVolumeSource,
+    ObjectMeta,
+    Pod,
+    PodSecurityContext,
+    PodSpec,
+    Volume,
+    VolumeMount,
+)
+from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
+from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
+from pykubelet.base.model.node import NodeView
+from pykubelet.base.model.observed import ContainerState, ContainerView, Observed, PodView, SandboxView
+from pykubelet.base.model.roster import Rejection, Roster, RosterPod, pod_ref
+
+NODE = NodeView("node", "node", allocatable={"cpu": 2000, "memory": 1 << 30, "ephemeral-storage": 10 << 30})
+
+
+def moment(seconds: float = 0.0) -> Moment:
+    return Moment(1000.0 + seconds, 5000.0 + seconds)
+
+
+def make_pod(
+    *volumes: Volume,
+    uid: str = "u1",
+    fs_group: int | None = None,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    sub_path: str = "",
+    unused: tuple[str, ...] = (),
+) -> Pod:
+    """A pod with one container that mounts all `volumes` but the `unused` ones."""
+    mounts = tuple(
+        VolumeMount(name=v.name, mountPath=f"/{v.name}", subPath=sub_path) for v in volumes if v.name not in unused
+    )
+    return Pod(
+        metadata=ObjectMeta(
+            name="web", namespace="shop", uid=uid, labels=dict(labels or {}), annotations=dict(annotations or {})
+        ),
+        spec=PodSpec(
+            containers=(Container(name="main", image="x", volumeMounts=mounts),),
+            volumes=volumes,
+            securityContext=PodSecurityContext(fsGroup=fs_group),
+        ),
+    )
+
+
+def empty_dir(name: str = "data", medium: str = "", size_limit: str | None = None) -> Volume:
+    return Volume(name=name, emptyDir=EmptyDirVolumeSource(medium=medium, sizeLimit=size_limit))
+
+
+def roster(*pods: Pod, ready: bool = True, rejected: bool = False) -> Roster:
+    rejection = Rejection("OutOfcpu", "no") if rejected else None
+    return Roster({PodUID(p.metadata.uid): RosterPod(p, "file", 1.0, rejection) for p in pods}, ready)
+
+
+def lifecycles(*pods: tuple[Pod, Stage]) -> Lifecycles:
+    return Lifecycles({PodUID(p.metadata.uid): PodLifecycle(pod_ref(p), p, stage, 1.0, 1.0) for p, stage in pods})
+
+
+def running(*uids: str) -> Observed:
+    """The runtime with one running container in each of these pods."""
+    pods = {}
+    for uid in uids:
+        box = SandboxView(SandboxID("s" + uid), 0, True, 1)
+        container = ContainerView(ContainerID("c" + uid), "main", box.id, ContainerState.RUNNING, 0, 1)
+        pods[PodUID(uid)] = PodView(PodRef("shop", "web", PodUID(uid)), (box,), (container,))
+    return Observed(pods, listed_at=1.0)
+
+
+def inputs(
+    roster_now: Roster,
+    lifecycles_now: Lifecycles | None = None,
+    observed: Observed | None = None,
+    node: NodeView = NODE,
+) -> Inputs:
+    return Inputs(roster_now, lifecycles_now or Lifecycles(), observed or running(), node)
