@@ -8,7 +8,7 @@ metadata behind a `+`, as Kubernetes distributions write theirs (`v1.36.2+vendor
 
 from __future__ import annotations
 
-import platform
+import os
 import sys
 
 from pykubelet import __version__
@@ -25,7 +25,8 @@ def version_line() -> str:
 
 def raw_version() -> str:
     """What `--version=raw` prints: the reference's structure in its notation."""
-    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    machine = os.uname().machine
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
     python = "python" + ".".join(str(part) for part in sys.version_info[:3])
     major, minor = MINOR.split(".")
     fields = (

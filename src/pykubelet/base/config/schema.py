@@ -200,7 +200,9 @@ def is_quantity(value: Any) -> bool:
 
 
 def invalid(path: str, value: Any, allowed: str) -> Problem:
-    shown = msgspec.json.encode(value).decode()
+    import json  # only after a mistake
+
+    shown = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     shown = shown if len(shown) <= 200 else shown[:200] + "..."
     return Problem(path, f"{path}: invalid value {shown}: {allowed}")
 

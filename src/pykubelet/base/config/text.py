@@ -12,6 +12,7 @@ from typing import Any
 from pykubelet.base.config.errors import ConfigError
 
 _TRUE = frozenset({"yes", "true", "on"})
+MAX_DIGITS = 100  # beyond every field's type; the interpreter itself refuses 4300
 _TAG = "tag:yaml.org,2002:"
 _BINARY, _OCTAL, _HEX = (
     re.compile(r"[-+]?0b[01_]+"),
@@ -145,6 +146,8 @@ def scalar(tag: str, text: str) -> str | int | float | bool | None:
 
 def _integer(text: str) -> int | str:
     bare = text.replace("_", "")
+    if len(bare) > MAX_DIGITS:
+        return text
     if _DECIMAL.fullmatch(text):
         return int(bare)
     for pattern, base, prefix in ((_BINARY, 2, "0b"), (_HEX, 16, "0x"), (_OCTAL, 8, "0o")):

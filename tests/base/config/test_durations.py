@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pykubelet.base.config.durations import Duration, duration, format_duration, parse_duration
+
+
+@pytest.mark.parametrize(
+    ("text", "ns"),
+    [
+        ("0", 0),
+        ("0s", 0),
+        ("1h30m", 5_400_000_000_000),
+        ("100ms", 100_000_000),
+        ("1.5s", 1_500_000_000),
+        (".5s", 500_000_000),
+        ("1.s", 1_000_000_000),
+        ("-2m", -120_000_000_000),
+        ("+5s", 5_000_000_000),
+        ("3us", 3_000),
+        ("3µs", 3_000),
+        ("3μs", 3_000),
+        ("7ns", 7),
+        ("1h0m0.000000001s", 3_600_000_000_001),
+    ],
+)
+def test_go_duration_strings_are_read(text: str, ns: int) -> None:
+    assert parse_duration(text) == ns
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", 'time: invalid duration ""'),
+        ("-", 'time: invalid duration "-"'),
+        ("s", 'time: invalid duration "s"'),
+        (".s", 'time: invalid duration ".s"'),
+        ("10", 'time: missing unit in duration "10"'),
+        ("1m30", 'time: missing unit in duration "1m30"'),
+        ("5 s", 'time: unknown unit " s" in duration "5 s"'),
+        ("1d", 'time: unknown unit "d" in duration "1d"'),
+        ("9999999h", 'time: invalid duration "9999999h"'),
+    ],
+)
+def test_what_is_no_duration_is_refused_in_gos_words(text: str, message: str) -> None:
+    with pytest.raises(ValueError) as error:
+        parse_duration(text)
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (0, "0s"),
+        (1, "1ns"),
+        (1_100, "1.1µs"),
+        (2_200_000, "2.2ms"),
+        (100_000_000, "100ms"),
+        (1_000_000_000, "1s"),
+        (60_000_000_000, "1m0s"),
+        (3_600_000_000_000, "1h0m0s"),
+        (5_400_000_000_000, "1h30m0s"),
+        (-1_500_000_000, "-1.5s"),
+    ],
+)
+def test_durations_are_printed_as_go_does(ns: int, text: str) -> None:
+    assert format_duration(ns) == text
+
+
+@given(st.integers(min_value=-(2**63) + 1, max_value=2**63 - 1))
+def test_what_is_printed_reads_back_the_same(ns: int) -> None:
+    assert parse_duration(format_duration(ns)) == ns
+
+
+def test_a_duration_compares_and_converts() -> None:
+    assert duration("1500ms").s == 1.5
+    assert duration("1m") > duration("59s")
+    assert not Duration(0)
+    assert str(duration("90s")) == "1m30s"
