@@ -1,6 +1,6 @@
 """Control groups: what is common to version 1, version 2 and systemd, and finding out which one this machine has.
 
-Owns: the limits as values, the driver's shape, removal, and the numbers that both versions share. Paths of groups are
+Owns: the driver's shape, removal, and what both versions do alike. Paths of groups are
 relative to the mount (`/kubepods/burstable/pod1`). Not here: names and amounts (act/resources decides them).
 Source: the kernel's cgroup-v1 and cgroup-v2 documents, cgroups(7).
 """
@@ -8,45 +8,17 @@ Source: the kernel's cgroup-v1 and cgroup-v2 documents, cgroups(7).
 from __future__ import annotations
 
 import errno
-import math
 import os
 import signal
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Iterable
 from typing import Protocol
 
+from pykubelet.edges.host.cgroup_values import CgroupLimits, CgroupVersion
 from pykubelet.edges.host.errors import HostError, translated
 from pykubelet.edges.host.mounts import read_mounts
 
-UNLIMITED = -1
 DEFAULT_ROOT = "/sys/fs/cgroup"
 _NO_CONTROLLERS = frozenset({"rw", "ro", "xattr", "clone_children", "noprefix", "cpuset_v2_mode", "none", "all"})
-
-
-class CgroupVersion(StrEnum):
-    """`V1` includes the hybrid layout, where version 2 is mounted beside it without controllers."""
-
-    V1 = "1"
-    V2 = "2"
-
-
-@dataclass(frozen=True, slots=True)
-class CgroupLimits:
-    """What to set on a group. None leaves a value alone, `UNLIMITED` lifts it.
-
-    `cpu_shares`: 2 to 262144 (turned into a weight on version 2). `cpu_quota_us` in each `cpu_period_us`.
-    `memory_bytes`. `pids`. `huge_pages`: bytes by page size as the kernel spells it (`2MB`). `unified`: files of
-    version 2 by name (`memory.high`), not used on version 1.
-    """
-
-    cpu_shares: int | None = None
-    cpu_quota_us: int | None = None
-    cpu_period_us: int | None = None
-    memory_bytes: int | None = None
-    pids: int | None = None
-    huge_pages: Mapping[str, int] = field(default_factory=dict)
-    unified: Mapping[str, str] = field(default_factory=dict)
 
 
 class Cgroups(Protocol):
@@ -86,21 +58,6 @@ class Cgroups(Protocol):
     def children(self, path: str) -> tuple[str, ...]:
         """Names of the groups directly below, sorted; empty when there is no such group."""
         ...
-
-
-def shares_to_weight(shares: int) -> int:
-    """`cpu.weight` for `cpu.shares`, so that 1024 becomes 100 and the ends meet. 0 means unset and stays 0.
-
-    Source: the formula of opencontainers/cgroups that current runtimes use.
-    """
-    if shares == 0:
-        return 0
-    if shares <= 2:
-        return 1
-    if shares >= 262144:
-        return 10000
-    log = math.log2(shares)
-    return math.ceil(10 ** ((log * log + 125 * log) / 612 - 7 / 34))
 
 
 def join(root: str, path: str) -> str:

@@ -9,10 +9,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from pykubelet.edges.host.cgroup_values import UNLIMITED, CgroupLimits, CgroupVersion
 from pykubelet.edges.host.cgroups import (
-    UNLIMITED,
-    CgroupLimits,
-    CgroupVersion,
     join,
     kill_pids,
     read_control,

@@ -8,16 +8,13 @@ from __future__ import annotations
 import os
 
 from pykubelet.base.kit.log import Log
+from pykubelet.edges.host.cgroup_values import UNLIMITED, CgroupLimits, CgroupVersion, shares_to_weight
 from pykubelet.edges.host.cgroups import (
-    UNLIMITED,
-    CgroupLimits,
-    CgroupVersion,
     join,
     kill_pids,
     read_control,
     read_pids,
     remove_groups,
-    shares_to_weight,
     sub_groups,
     write_control,
 )

@@ -1,0 +1,68 @@
+"""The values of this room: what it is told, and what it decides. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from pykubelet.base.model.ids import PodUID
+
+
+class CgroupDriver(StrEnum):
+    """Who makes groups: the agent itself, or systemd at its request. Must be the runtime's choice too."""
+
+    CGROUPFS = "cgroupfs"
+    SYSTEMD = "systemd"
+
+
+class Enforce(StrEnum):
+    """The values of enforceNodeAllocatable."""
+
+    NONE = "none"
+    PODS = "pods"
+    SYSTEM_RESERVED = "system-reserved"
+    SYSTEM_RESERVED_COMPRESSIBLE = "system-reserved-compressible"
+    KUBE_RESERVED = "kube-reserved"
+    KUBE_RESERVED_COMPRESSIBLE = "kube-reserved-compressible"
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceSettings:
+    """What of the configuration concerns this room.
+
+    Amounts are by resource name: `cpu` in milli, the others in bytes or pieces (`pid`). `eviction_reserved`: what the
+    hard eviction thresholds keep free (`memory`, `ephemeral-storage`), percentages already worked out.
+    `pod_pids_limit`: None for no limit. `qos_reserved_memory`: percent, None when the gate is off.
+    """
+
+    cgroup_root: str = "/"
+    cgroups_per_qos: bool = True
+    driver: CgroupDriver = CgroupDriver.CGROUPFS
+    cpu_cfs_quota: bool = True
+    cpu_cfs_quota_period_us: int = 100_000
+    pod_pids_limit: int | None = None
+    system_reserved: Mapping[str, int] = field(default_factory=dict)
+    kube_reserved: Mapping[str, int] = field(default_factory=dict)
+    eviction_reserved: Mapping[str, int] = field(default_factory=dict)
+    enforce: frozenset[Enforce] = frozenset({Enforce.PODS})
+    system_reserved_cgroup: str = ""
+    kube_reserved_cgroup: str = ""
+    qos_reserved_memory: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeResources:
+    """The machine. `capacity` as in `NodeView`, with `pid` where it is known; `page_sizes`: huge pages, bytes."""
+
+    capacity: Mapping[str, int]
+    page_sizes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupError:
+    """Why a pod's group could not be made; the message says which file refused."""
+
+    uid: PodUID
+    message: str
+    is_no_space: bool = False
