@@ -1,0 +1,370 @@
+"""A private containerd below a folder: started, found again, stopped, and removed with everything it made.
+
+Owns the folder's `containerd/` part and its configuration. Never touches the machine's own containerd. Works with
+containerd 1.6, 1.7 and 2.x.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from testbed import cri, host, images
+from testbed.host import TestbedError
+from testbed.network import Network, choose_subnet, has_shared_chains, remove_network, used_subnets, write_cni_config
+
+CNI_BIN = "/usr/lib/cni"
+_SBIN = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# containerd puts `.ttrpc` behind the path, and a socket's path has 107 characters at most
+_LONGEST_SOCKET = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Testbed:
+    """A private containerd. Written to the folder at the first `up`, so that later calls find the same one."""
+
+    __test__ = False
+
+    folder: str
+    name: str
+    subnet: str
+    snapshotter: str
+    bin_dir: str = ""
+    shared_chains_were_there: bool = False
+
+    @property
+    def root(self) -> Path:
+        """Everything of this containerd is below it."""
+        return Path(self.folder, "containerd")
+
+    @property
+    def socket(self) -> Path:
+        """containerd's own socket, which also serves CRI."""
+        return self.root / "containerd.sock"
+
+    @property
+    def endpoint(self) -> str:
+        """The socket as KubeletConfiguration's containerRuntimeEndpoint has it."""
+        return f"unix://{self.socket}"
+
+    @property
+    def state(self) -> Path:
+        """containerd's volatile state: bundles, root file systems, network namespaces."""
+        return self.root / "state"
+
+    @property
+    def registries(self) -> Path:
+        """The runtime's registry config_path: a folder with a hosts.toml for each registry."""
+        return self.root / "registries"
+
+    @property
+    def network(self) -> Network:
+        """The pod network."""
+        return Network(self.name, self.subnet)
+
+    @property
+    def config_file(self) -> Path:
+        """The containerd configuration; its path marks the process as this testbed's."""
+        return self.root / "containerd.toml"
+
+    @property
+    def log_file(self) -> Path:
+        """What containerd says."""
+        return self.root / "containerd.log"
+
+    @property
+    def cgroup(self) -> str:
+        """Where containerd and its shims run."""
+        return f"/{self.name}-runtime"
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Environment for containerd and ctr: their own folder first, then the system's."""
+        path = f"{self.bin_dir}:{_SBIN}" if self.bin_dir else _SBIN
+        return {key: value for key, value in os.environ.items() if key in ("HOME", "LANG")} | {"PATH": path}
+
+    def ctr(self, *arguments: str, namespace: str = "k8s.io", timeout_s: float = 120) -> str:
+        """Run `ctr` against this containerd; returns its output."""
+        program = shutil.which("ctr", path=self.env["PATH"])
+        if program is None:
+            raise TestbedError("ctr is missing: install the Debian package containerd")
+        command = [program, "--address", str(self.socket), "--namespace", namespace, *arguments]
+        try:
+            done = subprocess.run(
+                command,
+                env=self.env,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=timeout_s,
+                check=True,
+            )
+        except subprocess.CalledProcessError as error:
+            raise TestbedError(f"ctr {' '.join(arguments)}: {error.stderr.strip()}") from error
+        return done.stdout
+
+    def pid(self) -> int | None:
+        """The process of this containerd, or None when it does not run."""
+        try:
+            pid = int((self.root / "containerd.pid").read_text())
+        except (OSError, ValueError):
+            return None
+        process = host.read_process(pid)
+        return pid if process is not None and str(self.config_file) in process.argv else None
+
+
+def load(folder: Path) -> Testbed | None:
+    """The testbed that `up` made in `folder`, running or not."""
+    try:
+        return Testbed(**json.loads((folder.resolve() / "testbed.json").read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def up(folder: Path, image_names: Iterable[str] = (images.BUSYBOX,), bin_dir: str = "") -> Testbed:
+    """Make sure that a private containerd runs below `folder` and has the images; returns it.
+
+    Finds a running one, also one that lost only its containerd (its containers are then adopted). `bin_dir` names
+    another containerd than the system's. Raises TestbedError with the end of containerd's log if it does not come up.
+    """
+    folder = folder.resolve()
+    with _locked(folder):
+        testbed = load(folder) or _plan(folder, bin_dir)
+        if len(str(testbed.socket)) > _LONGEST_SOCKET:
+            raise TestbedError(f"{testbed.socket} is too long for a socket: use a folder with a shorter path")
+        start(testbed)
+        for name in (images.PAUSE, *image_names):
+            import_image(testbed, name, images.build(name, folder / "images"))
+    return testbed
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "testbed.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _plan(folder: Path, bin_dir: str) -> Testbed:
+    seed = int.from_bytes(hashlib.sha256(os.fsencode(folder)).digest()[:4], "big")
+    testbed = Testbed(
+        folder=str(folder),
+        name=f"pyk{seed:08x}",
+        subnet=choose_subnet(seed, used_subnets()),
+        snapshotter="overlayfs" if _overlay_works(folder) else "native",
+        bin_dir=bin_dir,
+        shared_chains_were_there=has_shared_chains(),
+    )
+    part = folder / "testbed.json.part"
+    part.write_text(json.dumps(asdict(testbed), indent=2) + "\n")
+    part.replace(folder / "testbed.json")
+    return testbed
+
+
+def _overlay_works(folder: Path) -> bool:
+    """Overlay mounts are refused on some file systems, such as another overlay."""
+    trial = folder / "overlay-trial"
+    for part in ("lower", "upper", "work", "merged"):
+        (trial / part).mkdir(parents=True, exist_ok=True)
+    options = f"lowerdir={trial}/lower,upperdir={trial}/upper,workdir={trial}/work"
+    command = ["mount", "-t", "overlay", "overlay", "-o", options, str(trial / "merged")]
+    works = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode == 0
+    host.unmount_below(trial)
+    shutil.rmtree(trial)
+    return works
+
+
+def render_config(testbed: Testbed) -> str:
+    """The containerd configuration, in the version 2 form that 1.6, 1.7 and 2.x read."""
+    root, quoted = testbed.root, json.dumps
+    cri_plugin = 'plugins."io.containerd.grpc.v1.cri"'
+    handlers = "".join(
+        f"""
+[{cri_plugin}.containerd.runtimes.{handler}]
+runtime_type = "io.containerd.runc.v2"
+[{cri_plugin}.containerd.runtimes.{handler}.options]
+Root = {quoted(str(testbed.state / "runc"))}
+SystemdCgroup = false
+"""
+        for handler in ("runc", "test-handler")
+    )
+    return f"""version = 2
+root = {quoted(str(root / "root"))}
+state = {quoted(str(testbed.state))}
+disabled_plugins = [
+  "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper",
+  "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.blockfile", "io.containerd.internal.v1.opt",
+  "io.containerd.internal.v1.tracing", "io.containerd.tracing.processor.v1.otlp", "io.containerd.nri.v1.nri",
+]
+[grpc]
+address = {quoted(str(testbed.socket))}
+[{cri_plugin}]
+sandbox_image = {quoted(images.PAUSE)}
+restrict_oom_score_adj = true
+netns_mounts_under_state_dir = true
+tolerate_missing_hugetlb_controller = true
+[{cri_plugin}.containerd]
+snapshotter = {quoted(testbed.snapshotter)}
+default_runtime_name = "runc"
+{handlers}
+[{cri_plugin}.cni]
+bin_dir = {quoted(CNI_BIN)}
+conf_dir = {quoted(str(root / "cni"))}
+[{cri_plugin}.registry]
+config_path = {quoted(str(testbed.registries))}
+"""
+
+
+def start(testbed: Testbed, timeout_s: float = 60) -> None:
+    """Start containerd if it does not run, and wait until it answers CRI."""
+    if testbed.pid() is None:
+        program = shutil.which("containerd", path=testbed.env["PATH"])
+        if program is None:
+            raise TestbedError("containerd is missing: install the Debian package containerd")
+        for folder in (testbed.root / "root", testbed.state, testbed.registries):
+            folder.mkdir(parents=True, exist_ok=True)
+        write_cni_config(testbed.network, testbed.root / "cni", testbed.root / "ipam")
+        testbed.config_file.write_text(render_config(testbed))
+        testbed.socket.unlink(missing_ok=True)
+        argv = [program, "--config", str(testbed.config_file), "--log-level", "info"]
+        pid = host.spawn(argv, testbed.log_file, testbed.env, testbed.cgroup)
+        (testbed.root / "containerd.pid").write_text(str(pid))
+
+    def settled() -> bool:
+        return cri.is_ready(testbed.socket) or testbed.pid() is None
+
+    if not host.wait_until(settled, timeout_s) or testbed.pid() is None:
+        raise TestbedError(f"containerd does not answer; the end of {testbed.log_file}:\n{_tail(testbed.log_file)}")
+
+
+def _tail(path: Path, lines: int = 15) -> str:
+    try:
+        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+    except OSError as error:
+        return str(error)
+
+
+def stop(testbed: Testbed) -> None:
+    """End containerd only: shims and containers run on, and `start` finds them again."""
+    if (pid := testbed.pid()) is not None:
+        host.end_process(pid, 10)
+
+
+def kill(testbed: Testbed) -> None:
+    """SIGKILL to containerd only, as a crash would."""
+    if (pid := testbed.pid()) is not None:
+        host.kill_all([pid])
+
+
+def import_image(testbed: Testbed, name: str, archive: Path) -> None:
+    """Import a docker-archive unless the runtime has this very image, and wait until CRI knows it by `name`."""
+    with tarfile.open(archive) as tar, tar.extractfile("manifest.json") or contextlib.nullcontext() as member:
+        assert member is not None
+        image_id = "sha256:" + json.load(member)[0]["Config"].removesuffix(".json")
+    if cri.has_image(testbed.socket, name, image_id):
+        return
+    testbed.ctr("images", "import", "--snapshotter", testbed.snapshotter, "--all-platforms", str(archive))
+    if not host.wait_until(lambda: cri.has_image(testbed.socket, name, image_id), 20):
+        raise TestbedError(f"{archive} was imported, but CRI does not know {name}")
+
+
+def trust_registry(testbed: Testbed, registry: str, url: str, ca_file: Path | None = None, mirror_of: str = "") -> None:
+    """Tell containerd how to reach the registry `registry` (host:port): by `url` (http or https), with its own CA.
+
+    `mirror_of` names another registry host that this one answers for. containerd reads it at the next pull.
+    """
+    host_name = mirror_of or registry
+    folder = testbed.registries / (host_name.replace(":", "_") + "_" if ":" in host_name else host_name)
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [f"server = {json.dumps(url)}", f"[host.{json.dumps(url)}]", 'capabilities = ["pull", "resolve"]']
+    if ca_file is not None:
+        lines.append(f"ca = {json.dumps(str(ca_file))}")
+    (folder / "hosts.toml").write_text("\n".join(lines) + "\n")
+
+
+def down(folder: Path, cgroup_roots: Iterable[str] = ()) -> None:
+    """Stop everything that `up` and its users made below `folder`, remove it from the machine, and the folder with it.
+
+    `cgroup_roots` are groups of the caller's own in which pods ran. What an earlier `down` left is removed too.
+    """
+    folder = folder.resolve()
+    if not folder.exists():
+        for cgroup in cgroup_roots:
+            host.remove_cgroup(cgroup)
+        return
+    with _locked(folder):
+        if (testbed := load(folder)) is not None:
+            stop(testbed)
+            _end_containers(testbed)
+        for cgroup in cgroup_roots:
+            host.remove_cgroup(cgroup)
+        host.unmount_below(folder)
+        if testbed is not None:
+            remove_network(testbed.network, not testbed.shared_chains_were_there and not _another_runs(testbed))
+            host.remove_cgroup(testbed.cgroup)
+        shutil.rmtree(folder)
+
+
+def _end_containers(testbed: Testbed) -> None:
+    """Kill all containers, then their shims: without containerd nobody restarts or reports them."""
+    bundles = list(testbed.state.glob("io.containerd.runtime.v2.task/*/*"))
+    shims = [process.pid for process in host.processes() if _is_shim(process, testbed)]
+    groups: set[str] = set()
+    pids: set[int] = set()
+    for bundle in bundles:
+        pid = _read_init_pid(bundle)
+        process_groups = host.read_cgroups(pid) if pid else set()
+        own = {group for group in process_groups if bundle.name in group}
+        groups |= own
+        if own:  # a reused pid would not be in a group of this container's name
+            pids.add(pid)
+    for group in groups:
+        pids |= host.cgroup_pids(group)
+    host.kill_all(pids)
+    host.kill_all(shims)
+    for group in groups:
+        host.remove_cgroup(group)
+    for bundle in bundles:
+        _remove_shim_socket(bundle)
+
+
+def _is_shim(process: host.Process, testbed: Testbed) -> bool:
+    argv = process.argv
+    return bool(argv) and "containerd-shim" in os.path.basename(argv[0]) and str(testbed.socket) in argv
+
+
+def _read_init_pid(bundle: Path) -> int:
+    try:
+        return int((bundle / "init.pid").read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def _remove_shim_socket(bundle: Path) -> None:
+    """A killed shim leaves its socket behind, below /run/containerd/s; the bundle names it."""
+    try:
+        address = (bundle / "address").read_text().removeprefix("unix://")
+    except OSError:
+        return
+    if address.startswith("/run/containerd/s/"):
+        Path(address).unlink(missing_ok=True)
+
+
+def _another_runs(testbed: Testbed) -> bool:
+    """Whether a testbed of another folder is alive, which may be about to use the shared chains."""
+    own = str(testbed.config_file)
+    return any(
+        argument.endswith("/containerd/containerd.toml") and argument != own
+        for process in host.processes()
+        for argument in process.argv
+    )

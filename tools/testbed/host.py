@@ -1,0 +1,237 @@
+"""What the testbed asks of the machine: processes, mounts and cgroups, each only where they are the testbed's own.
+
+Nothing here keeps state. Every function may be called again after it was cut short.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+CGROUP_MOUNT = Path("/sys/fs/cgroup")
+_MNT_DETACH = 2
+_UMOUNT_NOFOLLOW = 8
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class TestbedError(Exception):
+    """The machine refuses something the testbed needs; the message says what and what to do."""
+
+    __test__ = False
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float, step_s: float = 0.02) -> bool:
+    """Whether `condition` became true within `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(step_s)
+    return True
+
+
+# processes
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process and its command line; `pid` is that of this process's pid namespace."""
+
+    pid: int
+    argv: tuple[str, ...]
+
+
+def read_process(pid: int) -> Process | None:
+    """The living process `pid`, or None when it is gone or a zombie."""
+    try:
+        raw = Path(f"/proc/{pid}/cmdline").read_bytes()
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+    except OSError:
+        return None
+    if state in (b"Z", b"X"):
+        return None
+    return Process(pid, tuple(part.decode(errors="replace") for part in raw.split(b"\0")[:-1]))
+
+
+def processes() -> Iterator[Process]:
+    """Every living process that can be read."""
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and (found := read_process(int(entry))) is not None:
+            yield found
+
+
+def spawn(argv: list[str], log: Path, env: dict[str, str], cgroup: str | None = None) -> int:
+    """Start a daemon in a session of its own, its output appended to `log`, in the cgroup `cgroup`; returns its pid."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
+    pid = os.posix_spawnp(argv[0], argv, env, file_actions=actions, setsid=True, setsigmask=[])
+    if cgroup is not None:
+        enter_cgroup(cgroup, pid)
+    return pid
+
+
+def is_gone(pid: int) -> bool:
+    """Whether `pid` has ended; a child of ours is reaped on the way."""
+    try:
+        os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        pass
+    return read_process(pid) is None
+
+
+def end_process(pid: int, grace_s: float) -> None:
+    """SIGTERM, then SIGKILL after `grace_s`, and wait for the end. The caller has checked that `pid` is its own."""
+    _signal(pid, signal.SIGTERM)
+    if not wait_until(lambda: is_gone(pid), grace_s):
+        kill_all([pid])
+
+
+def kill_all(pids: Iterable[int], timeout_s: float = 10) -> None:
+    """SIGKILL to all of `pids`, and wait until all have ended."""
+    left = list(pids)
+    for pid in left:
+        _signal(pid, signal.SIGKILL)
+    if not wait_until(lambda: all(map(is_gone, left)), timeout_s):
+        raise TestbedError(f"processes do not end on SIGKILL: {[pid for pid in left if not is_gone(pid)]}")
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+# mounts
+
+
+def mounts_below(folder: Path) -> list[str]:
+    """Mount points at or below `folder`, the innermost and latest first."""
+    root = os.path.realpath(folder)
+    found = []
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        point = line.split(" ")[4].encode().decode("unicode_escape").encode("latin-1").decode(errors="surrogateescape")
+        if point == root or point.startswith(root + "/"):
+            found.append(point)
+    return found[::-1]
+
+
+def unmount_below(folder: Path) -> None:
+    """Detach every mount at or below `folder`."""
+    for _ in range(5):
+        points = mounts_below(folder)
+        if not points:
+            return
+        for point in points:
+            _libc.umount2(os.fsencode(point), _MNT_DETACH | _UMOUNT_NOFOLLOW)
+    raise TestbedError(f"cannot unmount: {', '.join(mounts_below(folder))}")
+
+
+# cgroups
+
+
+def hierarchies() -> list[Path]:
+    """The roots of all cgroup hierarchies: one on v2, one for each controller (and the hybrid's v2 tree) on v1."""
+    if (CGROUP_MOUNT / "cgroup.controllers").exists():
+        return [CGROUP_MOUNT]
+    found = []
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        _, point, kind = line.split(" ")[:3]
+        if kind in ("cgroup", "cgroup2") and point.startswith(f"{CGROUP_MOUNT}/"):
+            found.append(Path(point))
+    return found
+
+
+def _checked(cgroup: str) -> str:
+    relative = cgroup.strip("/")
+    if not relative or ".." in relative.split("/"):
+        raise TestbedError(f"not a cgroup of our own: {cgroup!r}")
+    return relative
+
+
+def make_cgroup(cgroup: str) -> None:
+    """Make `cgroup` (/a/b) in every hierarchy; on v1 its cpuset is filled from above, on v2 controllers are handed down."""
+    for root in hierarchies():
+        folder = root
+        for part in _checked(cgroup).split("/"):
+            if (root / "cgroup.controllers").exists():
+                _hand_down_controllers(folder)
+            parent, folder = folder, folder / part
+            folder.mkdir(exist_ok=True)
+            for name in ("cpuset.cpus", "cpuset.mems"):
+                if root != CGROUP_MOUNT and (folder / name).exists() and not (folder / name).read_text().strip():
+                    (folder / name).write_text((parent / name).read_text())
+
+
+def _hand_down_controllers(folder: Path) -> None:
+    for controller in (folder / "cgroup.controllers").read_text().split():
+        try:
+            (folder / "cgroup.subtree_control").write_text(f"+{controller}")
+        except (
+            OSError
+        ):  # not ours to hand down (a container's own root, a realtime process); the agent says what it misses
+            continue
+
+
+def enter_cgroup(cgroup: str, pid: int) -> None:
+    """Make `cgroup` and move the process `pid` into it, in every hierarchy that lets us."""
+    make_cgroup(cgroup)
+    for root in hierarchies():
+        try:
+            (root / _checked(cgroup) / "cgroup.procs").write_text(str(pid))
+        except OSError:  # not possible in every hierarchy; the process then stays where it is
+            continue
+
+
+def cgroup_pids(cgroup: str) -> set[int]:
+    """Every process at or below `cgroup`, in any hierarchy."""
+    found: set[int] = set()
+    for root in hierarchies():
+        for folder, _, _ in os.walk(root / _checked(cgroup)):
+            try:
+                found.update(int(line) for line in Path(folder, "cgroup.procs").read_text().split())
+            except OSError:  # gone meanwhile, or a threaded group
+                continue
+    found.discard(0)  # a process of another pid namespace
+    return found
+
+
+def remove_cgroup(cgroup: str) -> None:
+    """Kill what runs at or below `cgroup` and remove it from every hierarchy. Never touches the group we are in."""
+    if os.getpid() in (pids := cgroup_pids(cgroup)):
+        raise TestbedError(f"refusing to remove the cgroup {cgroup}: this process is in it")
+    if pids:
+        kill_all(pids)
+    if not wait_until(lambda: _try_remove(_checked(cgroup)), 5):
+        raise TestbedError(f"cannot remove the cgroup {cgroup}")
+
+
+def _try_remove(relative: str) -> bool:
+    gone = True
+    for root in hierarchies():
+        for folder, _, _ in os.walk(root / relative, topdown=False):
+            try:
+                os.rmdir(folder)
+            except FileNotFoundError:
+                continue
+            except OSError:  # the kernel still has an exiting process in it
+                gone = False
+    return gone
+
+
+def read_cgroups(pid: int) -> set[str]:
+    """The cgroups of a process other than the root, as paths from the hierarchies' roots."""
+    try:
+        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    except OSError:
+        return set()
+    return {path for line in lines if (path := line.split(":", 2)[2]) != "/" and not path.startswith("/..")}
