@@ -134,7 +134,7 @@ def _sources(documents: list[tuple[str, dict[str, Any]]], given: FlagInput) -> d
 
 def _with_source(problem: Problem, sources: Mapping[str, str]) -> str:
     """The problem's text with the file or flag the value came from, when one gave it."""
-    source = sources.get(problem.field)
+    source = None if problem.field.startswith("--") else sources.get(problem.field)
     if source is None or (source.startswith("--") and source in problem.text):
         return problem.text
     return f"{problem.text} (set {'by' if source.startswith('--') else 'in'} {source})"

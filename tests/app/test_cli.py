@@ -1,0 +1,220 @@
+"""The program as users start it: a real process, its output and its exit code."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pykubelet.app import version
+from pykubelet.app.flags import parse_command_line
+from pykubelet.app.load import load, read_host, swap_on
+from pykubelet.base.config.errors import ConfigError
+
+HEADER = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+# What kubeadm matches the whole trimmed output of `kubelet --version` against.
+KUBEADM = re.compile(r"^\s*Kubernetes v((0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)([-0-9a-zA-Z_\.+]*)?)\s*$")
+SEMVER = re.compile(r"1\.36\.2\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*")
+
+
+def _run(*argv: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pykubelet.app.cli", *argv],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=30,
+        check=False,
+    )
+
+
+def _host(tmp_path: Path, swaps: str = "", v2: bool = True) -> str:
+    """A root directory with the facts of a machine."""
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/swaps").write_text("Filename\tType\tSize\tUsed\tPriority\n" + swaps)
+    (tmp_path / "sys/devices/system/cpu").mkdir(parents=True)
+    (tmp_path / "sys/devices/system/cpu/online").write_text("0-1\n")
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    if v2:
+        (tmp_path / "sys/fs/cgroup/cgroup.controllers").write_text("cpu memory\n")
+    return str(tmp_path)
+
+
+def test_the_version_is_one_line_that_kubeadm_takes() -> None:
+    done = _run("--version")
+    assert (done.returncode, done.stderr) == (0, "")
+    match = KUBEADM.match(done.stdout.strip())
+    assert match is not None and SEMVER.fullmatch(match[1])
+    assert done.stdout.count("\n") == 1
+    assert done.stdout.split()[1] == version.FULL
+
+
+def test_other_forms_of_the_version() -> None:
+    raw = _run("--version=raw")
+    assert raw.returncode == 0
+    assert raw.stdout.startswith('version.Info{Major:"1", Minor:"36", ')
+    assert f'GitVersion:"{version.FULL}"' in raw.stdout
+    assert _run("--version=v1.36.2-custom").stdout == "Kubernetes v1.36.2-custom\n"
+    wrong = _run("--version=v1.0.0")
+    assert wrong.returncode == 1
+    assert wrong.stderr.startswith(
+        'Error: failed to parse kubelet flag: invalid argument "v1.0.0" for "--version" flag'
+    )
+
+
+def test_help_names_every_flag_and_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from pykubelet.app.cli import main; main(['--help']); main(['--version']);"
+        "heavy = {'msgspec', 'yaml', 'grpc', 'aiohttp', 'asyncio', 'argparse', 'json'} & set(sys.modules);"
+        "sys.exit(str(heavy) if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    for name in (
+        "--config-dir",
+        "--pod-manifest-path",
+        "--housekeeping-interval",
+        "-v, --v",
+        "-h, --help",
+        "explain POD",
+    ):
+        assert name in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--nope"], "failed to parse kubelet flag: unknown flag: --nope"),
+        (["run"], "unknown command run"),
+        (["--v=4", "start", "now"], "unknown command start"),
+        (
+            ["--max-pods=x"],
+            'failed to parse kubelet flag: invalid argument "x" for "--max-pods" flag: '
+            'strconv.ParseInt: parsing "x": invalid syntax',
+        ),
+        (
+            ["--config=/nowhere/k.yaml"],
+            "failed to load kubelet config file, path: /nowhere/k.yaml, error: no such file or directory",
+        ),
+        (["--config=/"], "failed to load kubelet config file, path: /, error: is a directory"),
+        (
+            ["--config-dir=/nowhere"],
+            "failed to walk through kubelet dropin directory /nowhere, error: no such file or directory",
+        ),
+        (["--feature-gates=Nope=true"], "unrecognized feature gate: Nope (set by --feature-gates)"),
+        (
+            ["--fail-cgroupv1=false", "--port=0"],
+            "invalid configuration: port (--port) 0 must be between 1 and 65535, inclusive",
+        ),
+        (
+            ["--fail-cgroupv1=false", "--exit-on-lock-contention"],
+            "cannot exit on lock file contention: no lock file specified (--lock-file)",
+        ),
+    ],
+)
+def test_a_wrong_command_line_ends_with_one_and_says_why(argv: list[str], message: str) -> None:
+    done = _run(*argv)
+    assert done.returncode == 1
+    assert f"Error: {message}\n" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("body", "lines"),
+    [
+        ("maxPod: 5\n", ['{file}: maxPod: unknown field, did you mean "maxPods"?']),
+        ("maxPods: 5\nmaxPods: 6\n", ["{file}: maxPods: duplicate field: must be given once (line 4)"]),
+        (
+            "maxPods: many\nfailSwapOn: 1\n",
+            [
+                '{file}: maxPods: invalid value "many": must be an integer from -2147483648 to 2147483647',
+                "{file}: failSwapOn: invalid value 1: must be true or false",
+            ],
+        ),
+        (
+            "failCgroupV1: false\nmaxPods: -5\n",
+            ["invalid configuration: maxPods (--max-pods) -5 must not be a negative number (set in {file})"],
+        ),
+        ("a: [\n", ["{file}: not valid YAML at line 4, column 1: did not find expected node content"]),
+    ],
+)
+def test_a_wrong_file_ends_with_one_and_names_everything(tmp_path: Path, body: str, lines: list[str]) -> None:
+    file = tmp_path / "k.yaml"
+    file.write_text(HEADER + body)
+    root = tmp_path / "root"
+    done = _run("--config", str(file), "--root-dir", str(root))
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == ["Error: " + line.format(file=file) for line in lines]
+    assert not root.exists()
+
+
+def test_a_wrong_drop_in_ends_with_one(tmp_path: Path) -> None:
+    (tmp_path / "10.conf").write_text(HEADER + "prot: 5\n")
+    done = _run("--config-dir", str(tmp_path))
+    assert done.returncode == 1
+    assert done.stderr == f'Error: {tmp_path}/10.conf: prot: unknown field, did you mean "port"?\n'
+
+
+def test_drop_ins_are_taken_in_lexical_order_from_subdirectories_too(tmp_path: Path) -> None:
+    host = _host(tmp_path)
+    directory = tmp_path / "conf.d"
+    (directory / "20-sub").mkdir(parents=True)
+    (directory / "10-a.conf").write_text(HEADER + "maxPods: 10\nport: 10\n")
+    (directory / "20-sub/zz.conf").write_text(HEADER + "maxPods: 20\nreadOnlyPort: 20\n")
+    (directory / "30-b.conf").write_text(HEADER + "maxPods: 30\n")
+    (directory / "40.yaml").write_text("not read")
+    (directory / "50.conf.bak").write_text("not read")
+    (tmp_path / "k.yaml").write_text(HEADER + "maxPods: 1\n")
+    settings = load(parse_command_line(["--config", f"{tmp_path}/k.yaml", "--config-dir", str(directory)]), host)
+    assert (settings.config.maxPods, settings.config.port, settings.config.readOnlyPort) == (30, 10, 20)
+    assert [os.path.basename(file) for file in settings.files] == ["k.yaml", "10-a.conf", "zz.conf", "30-b.conf"]
+    assert settings.warnings == (f"Skipped files without the suffix .conf in {directory}: 40.yaml, 50.conf.bak",)
+
+
+def test_an_unreadable_drop_in_is_fatal(tmp_path: Path) -> None:
+    (tmp_path / "a.conf").symlink_to(tmp_path / "gone")
+    with pytest.raises(ConfigError, match=r"a\.conf, error: no such file or directory"):
+        load(parse_command_line(["--config-dir", str(tmp_path)]))
+
+
+def test_flags_beat_drop_ins_beat_the_file(tmp_path: Path) -> None:
+    host = _host(tmp_path)
+    (tmp_path / "k.yaml").write_text(HEADER + "maxPods: 1\nport: 1\naddress: 1.1.1.1\n")
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d/a.conf").write_text(HEADER + "maxPods: 2\nport: 2\n")
+    line = parse_command_line(["--max-pods=3", f"--config={tmp_path}/k.yaml", f"--config-dir={tmp_path}/d"])
+    config = load(line, host).config
+    assert (config.maxPods, config.port, config.address) == (3, 2, "1.1.1.1")
+
+
+def test_a_machine_with_swap_or_old_cgroups_is_refused(tmp_path: Path) -> None:
+    host = _host(tmp_path, swaps="/dev/sda2 partition 100 0 -2\n", v2=False)
+    with pytest.raises(ConfigError) as error:
+        load(parse_command_line([]), host)
+    assert error.value.problems == (
+        "kubelet is configured to not run on a host using cgroup v1. cgroup v1 support is in maintenance mode",
+        "running with swap on is not supported, please disable swap or set --fail-swap-on flag to false",
+    )
+    assert load(parse_command_line(["--fail-swap-on=false", "--fail-cgroupv1=false"]), host).config.failSwapOn is False
+
+
+def test_the_facts_of_a_machine_without_any_are_harmless(tmp_path: Path) -> None:
+    facts = read_host(str(tmp_path))
+    assert (facts.cgroup_v2, facts.online_cpus, facts.swap_on) == (False, frozenset(), False)
+
+
+def test_the_header_of_the_list_of_swap_areas_is_no_area() -> None:
+    assert not swap_on("Filename Type Size Used Priority\n")
+    assert not swap_on("")
+    assert swap_on("Filename Type Size Used Priority\n/swap file 1 0 -2\n")
+
+
+def test_run_once_by_flag_and_by_file(tmp_path: Path) -> None:
+    host = _host(tmp_path)
+    assert load(parse_command_line(["--runonce"]), host).run_once
+    (tmp_path / "k.yaml").write_text(HEADER + "runOnce: true\n")
+    assert load(parse_command_line([f"--config={tmp_path}/k.yaml"]), host).run_once

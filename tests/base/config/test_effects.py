@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from pykubelet.app.flags_table import ALL, OWN
+from pykubelet.base.config.combine import File, FlagInput, combine
+from pykubelet.base.config.effects import EFFECTIVE, EFFECTIVE_FLAGS, without_effect
+from pykubelet.base.config.schema import field_paths, to_plain
+
+DOCUMENT = Path(__file__).parents[3] / "docs/configuration.md"
+
+
+def test_the_list_names_only_fields_and_flags_that_exist() -> None:
+    for path in EFFECTIVE:
+        assert any(field == path or field.startswith(path + ".") for field in field_paths()), path
+    assert set(ALL) >= EFFECTIVE_FLAGS
+
+
+def test_the_documentation_names_every_field_and_flag_with_an_effect() -> None:
+    text = DOCUMENT.read_text()
+    listed = text[text.index("## Fields without effect") :]
+    assert [path for path in sorted(EFFECTIVE) if f"`{path}`" not in listed] == []
+    flags = {flag.name for flag in OWN} & EFFECTIVE_FLAGS
+    missing = [name for name in sorted(flags) if f"`--{name}`" not in listed]
+    assert [name for name in missing if not name.startswith("image-credential-provider-")] == []
+
+
+def test_a_path_covers_what_is_below_it() -> None:
+    fields = ["crashLoopBackOff.maxContainerRestartPeriod", "port", "logging.vmodule", "logging.verbosity"]
+    assert without_effect(fields, ["root-dir", "lock-file"]) == ("--lock-file", "logging.vmodule", "port")
+
+
+def test_a_configuration_as_go_programs_write_it_is_taken() -> None:
+    """Zero durations, empty maps and empty strings for what was not set."""
+    data = b"""{"kind":"KubeletConfiguration","apiVersion":"kubelet.config.k8s.io/v1beta1",
+    "syncFrequency":"0s","fileCheckFrequency":"10s","httpCheckFrequency":"0s",
+    "authentication":{"x509":{},"webhook":{"enabled":false,"cacheTTL":"0s"},"anonymous":{"enabled":true}},
+    "authorization":{"mode":"AlwaysAllow","webhook":{"cacheAuthorizedTTL":"0s","cacheUnauthorizedTTL":"0s"}},
+    "streamingConnectionIdleTimeout":"0s","nodeStatusUpdateFrequency":"0s","nodeStatusReportFrequency":"0s",
+    "imageMinimumGCAge":"0s","imageMaximumGCAge":"0s","volumeStatsAggPeriod":"10s","cgroupRoot":"/",
+    "cgroupDriver":"cgroupfs","cpuManagerReconcilePeriod":"0s","runtimeRequestTimeout":"0s",
+    "evictionHard":{"memory.available":"250Mi"},"evictionPressureTransitionPeriod":"30s","memorySwap":{},
+    "logging":{"flushFrequency":0,"verbosity":0,"options":{"text":{"infoBufferSize":"0"},"json":{"infoBufferSize":"0"}}},
+    "shutdownGracePeriod":"0s","shutdownGracePeriodCriticalPods":"0s","crashLoopBackOff":{},
+    "containerRuntimeEndpoint":"","failCgroupV1":false,"podCIDR":"10.100.0.0/24","serializeImagePulls":false}"""
+    config = combine(File("/k", data), (), FlagInput(), None).config
+    plain = to_plain(config)
+    assert plain["syncFrequency"] == "1m0s"
+    assert plain["logging"]["flushFrequency"] == "5s"
+    assert plain["authentication"]["webhook"]["cacheTTL"] == "2m0s"
+    assert plain["nodeStatusReportFrequency"] == "5m0s"
+    assert plain["containerRuntimeEndpoint"] == "unix:///run/containerd/containerd.sock"
+    assert plain["failCgroupV1"] is False
