@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pykubelet.app.flags import CommandLine
 from pykubelet.app.flags_parse import read_flags
@@ -34,14 +35,7 @@ def load(line: CommandLine, root: str = "/") -> Settings:
     if not skipped:
         return settings
     warning = f"Skipped files without the suffix {DROP_IN_SUFFIX} in {given.flags.config_dir}: {', '.join(skipped)}"
-    return Settings(
-        settings.config,
-        settings.flags,
-        settings.gates,
-        settings.no_effect,
-        (*settings.warnings, warning),
-        settings.files,
-    )
+    return replace(settings, warnings=(*settings.warnings, warning))
 
 
 def read_host(root: str = "/") -> HostFacts:
