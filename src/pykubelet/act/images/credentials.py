@@ -1,0 +1,98 @@
+"""All credentials a pod has for an image: its pull secrets, the node's docker config file, plugins; in this order.
+
+Owns: the five minutes for which the node's file is kept. The order within each kind is `keyring.py`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from pykubelet.act.images.keyring import (
+    Auth,
+    Credential,
+    CredentialError,
+    Keyring,
+    node_entries,
+    parse_config_json,
+    parse_dockercfg,
+    secret_entries,
+)
+from pykubelet.act.images.model import ImageRequest
+from pykubelet.act.images.providers import CredentialProviders
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.flight import Done, Failed, Flight
+from pykubelet.base.kit.log import Log
+from pykubelet.edges.content.pull_credentials import DockerConfigFile
+
+log = Log("images")
+NODE_FILE_KEPT_S = 300.0
+_READ_DEADLINE_S = 5.0
+
+
+def choose_node_auths(found: tuple[DockerConfigFile, ...]) -> tuple[dict[str, Auth], tuple[str, ...]]:
+    """The first usable file's credentials, and what is wrong with those before it."""
+    problems: list[str] = []
+    for file in found:
+        if file.problem:
+            problems.append(f"{file.path}: {file.problem}")
+            continue
+        try:
+            return (parse_dockercfg if file.legacy else parse_config_json)(file.data), tuple(problems)
+        except CredentialError as error:
+            problems.append(f"{file.path}: {error}")
+    return {}, tuple(problems)
+
+
+class PullCredentials:
+    """`read_node_files` blocks; it is run in a thread (`edges.content.pull_credentials.read_docker_configs`)."""
+
+    def __init__(
+        self,
+        read_node_files: Callable[[], tuple[DockerConfigFile, ...]],
+        providers: CredentialProviders | None,
+        clock: Clock,
+    ) -> None:
+        self._read_node_files = read_node_files
+        self._providers = providers
+        self._clock = clock
+        self._flight = Flight("docker-config", workers=1)
+        self._node = Keyring(())
+        self._node_read_at: float | None = None
+        self._problems: tuple[str, ...] = ()
+        self._reading = asyncio.Lock()
+
+    async def lookup(self, request: ImageRequest, repository: str) -> tuple[Credential, ...]:
+        """In the order they are to be tried; none: pull anonymously. Raises CredentialError for a bad pull secret."""
+        found = list(Keyring(secret_entries(request.secrets)).lookup(repository))
+        found.extend((await self._node_keyring()).lookup(repository))
+        if self._providers is not None:
+            entries = await self._providers.entries(repository, request.pod, request.account)
+            found.extend(Keyring(entries).lookup(repository))
+        return tuple(found)
+
+    async def stop(self) -> None:
+        if self._providers is not None:
+            await self._providers.stop()
+
+    async def _node_keyring(self) -> Keyring:
+        async with self._reading:
+            now = self._clock.monotonic()
+            if self._node_read_at is None or now - self._node_read_at >= NODE_FILE_KEPT_S:
+                await self._read_node(now)
+            return self._node
+
+    async def _read_node(self, now: float) -> None:
+        outcome = await self._flight.run("read", self._read_node_files, _READ_DEADLINE_S)
+        if isinstance(outcome, Failed):
+            raise outcome.error
+        if isinstance(outcome, Done):
+            auths, problems = choose_node_auths(outcome.value)
+            self._node = Keyring(node_entries(auths))
+            self._node_read_at = now
+        else:
+            problems = ("the disk with the node's docker config file does not answer",)
+        if problems != self._problems:
+            self._problems = problems
+            for problem in problems:
+                log.warning("a docker config file of the node cannot be used", problem=problem)

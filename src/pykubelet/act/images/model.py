@@ -1,0 +1,154 @@
+"""What this room takes, answers and publishes. Pure values.
+
+Owns: the request and the answers of `ImagePuller.ensure`, the room's settings, and the snapshot of running pulls
+(`Pulls`, whose one writer is `ImagePuller`). Times named `at` or `since` are wall seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from pykubelet.act.images.keyring import PullSecret
+from pykubelet.base.model.ids import PodRef
+from pykubelet.edges.cri.cri_pb2 import PodSandboxConfig
+
+
+class PullPolicy(StrEnum):
+    ALWAYS = "Always"
+    IF_NOT_PRESENT = "IfNotPresent"
+    NEVER = "Never"
+
+
+class VerificationPolicy(StrEnum):
+    """imagePullCredentialsVerificationPolicy: whose access to a present image must be proven first."""
+
+    NEVER_VERIFY = "NeverVerify"
+    PRELOADED = "NeverVerifyPreloadedImages"
+    ALLOWLISTED = "NeverVerifyAllowlistedImages"
+    ALWAYS_VERIFY = "AlwaysVerify"
+
+
+@dataclass(frozen=True, slots=True)
+class PullAccount:
+    """The pod's service account, for plugins that take its token. `uid` and `annotations` are the ServiceAccount's."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRequest:
+    """One container of one pod needs one image.
+
+    `image`: as the pod has it. `policy`: imagePullPolicy (empty counts as IfNotPresent). `field_path`: of the Events.
+    `sandbox_config`: what the runtime is told about the pod when it pulls. `annotations`: the pod's.
+    """
+
+    pod: PodRef
+    container: str
+    field_path: str
+    image: str
+    policy: str
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    secrets: tuple[PullSecret, ...] = ()
+    account: PullAccount | None = None
+    sandbox_config: PodSandboxConfig | None = None
+    runtime_handler: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageReady:
+    """The image is there and the pod may use it.
+
+    `image_ref` goes into CRI `ImageSpec.image`, `spec_image` (the name with its tag) into `user_specified_image`.
+    `uid` and `username` are the image's user, for runAsNonRoot: at most one is set; none means root.
+    """
+
+    image_ref: str
+    spec_image: str
+    image_id: str
+    size_bytes: int = 0
+    uid: int | None = None
+    username: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageError:
+    """The container cannot start: a waiting reason and its message.
+
+    `retry_at`: when to call `ensure` again (wall seconds). After a failed pull that is soon: the next call answers
+    ImagePullBackOff with the true time of the next attempt. None: only another image name helps.
+    """
+
+    reason: str
+    message: str
+    retry_at: float | None
+
+
+class PullStage(StrEnum):
+    QUEUED = "queued"
+    PULLING = "pulling"
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingPod:
+    pod: PodRef
+    container: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class ActivePull:
+    """One pull and who waits for it. `position`: 0 while pulling, else its place in the queue, from 1.
+
+    `since`: when it was asked for; `started_at`: when the runtime was told, None while queued.
+    """
+
+    image: str
+    stage: PullStage
+    position: int
+    since: float
+    started_at: float | None
+    pods: tuple[WaitingPod, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pulls:
+    """All pulls, in the order they were asked for."""
+
+    active: tuple[ActivePull, ...] = ()
+
+    def of_pod(self, pod: PodRef) -> tuple[ActivePull, ...]:
+        return tuple(pull for pull in self.active if any(waiting.pod == pod for waiting in pull.pods))
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSettings:
+    """Plain values of the configuration that this room needs.
+
+    `qps` 0: no limit. `max_parallel` None: no limit; `serialize` wins over it. Durations in seconds, `max_age_s` 0: off;
+    thresholds in percent. `allowlist`: preloadedImagesVerificationAllowlist. `ensure_secret_pulled`: the gate
+    KubeletEnsureSecretPulledImages. `protected`: image names never collected (a sandbox image that the runtime does
+    not report as pinned). `records_dir`: where pull records are kept.
+    """
+
+    records_dir: str
+    serialize: bool = True
+    max_parallel: int | None = None
+    qps: float = 5.0
+    burst: int = 10
+    back_off_initial_s: float = 10.0
+    back_off_max_s: float = 300.0
+    verification: VerificationPolicy = VerificationPolicy.PRELOADED
+    allowlist: frozenset[str] = frozenset()
+    ensure_secret_pulled: bool = True
+    min_age_s: float = 120.0
+    max_age_s: float = 0.0
+    high_percent: int = 85
+    low_percent: int = 80
+    gc_period_s: float = 300.0
+    protected: frozenset[str] = frozenset()

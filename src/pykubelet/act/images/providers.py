@@ -1,0 +1,178 @@
+"""Credentials from plugins: which are asked for an image, and how long their answers are kept.
+
+Owns: the cache of answers (by image, registry, or for all images, as the plugin says) and the single flight of equal
+questions. The protocol is in edges/plugins/credential_provider. A plugin that fails is logged and gives nothing; the
+pull goes on with what else there is.
+
+Source: the Kubernetes documentation "Configure a kubelet image credential provider".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pykubelet.act.images.keyring import Auth, Credential, ServiceAccountSource
+from pykubelet.act.images.model import PullAccount
+from pykubelet.act.images.names import matches_key, registry_of
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.ids import PodRef
+from pykubelet.edges.plugins.credential_config import ProviderConfig, TokenAttributes
+from pykubelet.edges.plugins.credential_provider import CacheKeyType, ProviderAnswer, ProviderError
+
+log = Log("images")
+Entries = tuple[tuple[str, Credential], ...]
+_GLOBAL_KEY = "<global>"
+_PURGE_PERIOD_S = 15 * 60.0
+
+
+class RunProvider(Protocol):
+    """`edges.plugins.credential_provider.run_provider`, or a fake."""
+
+    async def __call__(
+        self, config: ProviderConfig, image: str, token: str = "", annotations: Mapping[str, str] | None = None
+    ) -> ProviderAnswer: ...
+
+
+class TokenSource(Protocol):
+    """Makes a token of a pod's service account; raises ProviderError. There is none on a node that stands alone."""
+
+    async def pull_token(self, pod: PodRef, account: PullAccount, audience: str) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Identity:
+    """What a plugin is told about the pod's service account; empty for plugins that do not ask."""
+
+    token: str = field(default="", repr=False)
+    annotations: tuple[tuple[str, str], ...] = ()
+    source: ServiceAccountSource | None = None
+    cache_key: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    entries: Entries
+    expires_at: float
+
+
+class CredentialProviders:
+    """All configured plugins."""
+
+    def __init__(
+        self, configs: tuple[ProviderConfig, ...], run: RunProvider, clock: Clock, tokens: TokenSource | None = None
+    ) -> None:
+        self._configs = configs
+        self._run = run
+        self._clock = clock
+        self._tokens = tokens
+        self._tasks = Supervisor("credential-providers")
+        self._flights: dict[tuple[str, ...], asyncio.Task[Entries]] = {}
+        self._cache: dict[tuple[str, ...], _Kept] = {}
+        self._purged_at = clock.monotonic()
+
+    async def stop(self) -> None:
+        await self._tasks.stop()
+
+    async def entries(self, repository: str, pod: PodRef, account: PullAccount | None) -> list[tuple[str, Credential]]:
+        """What all plugins that match say, in their configured order. Never raises for a plugin's fault."""
+        matching = [c for c in self._configs if any(matches_key(key, repository) for key in c.match_images)]
+        answers = await asyncio.gather(*(self._ask(config, repository, pod, account) for config in matching))
+        return [entry for answer in answers for entry in answer]
+
+    async def _ask(self, config: ProviderConfig, repository: str, pod: PodRef, account: PullAccount | None) -> Entries:
+        self._purge()
+        try:
+            identity = await self._identity(config.token, pod, account)
+        except ProviderError as error:
+            log.error("a credential provider cannot be asked", plugin=config.name, image=repository, error=error)
+            return ()
+        if identity is None:
+            return ()
+        kept = self._kept(config, repository, identity)
+        if kept is not None:
+            return kept
+        key = (config.name, repository, *identity.cache_key)
+        flight = self._flights.get(key)
+        if flight is None:
+            flight = self._tasks.start_child(f"plugin {config.name}", self._fetch(config, repository, identity))
+            self._flights[key] = flight
+            flight.add_done_callback(lambda _: self._flights.pop(key, None))
+        return await asyncio.shield(flight)
+
+    async def _identity(
+        self, wanted: TokenAttributes | None, pod: PodRef, account: PullAccount | None
+    ) -> _Identity | None:
+        """None: the plugin is not to be asked. Raises ProviderError."""
+        if wanted is None:
+            return _Identity()
+        if account is None or not account.name:
+            return None if wanted.require_account else _Identity()
+        missing = [key for key in wanted.required_annotations if key not in account.annotations]
+        if missing:
+            where = f"{account.namespace}/{account.name}"
+            raise ProviderError(f"service account {where} lacks the required annotations {', '.join(missing)}")
+        if self._tokens is None:
+            raise ProviderError("service account tokens are not available on this node")
+        token = await self._tokens.pull_token(pod, account, wanted.audience)
+        keys = (*wanted.required_annotations, *wanted.optional_annotations)
+        annotations = tuple(sorted((key, account.annotations[key]) for key in keys if key in account.annotations))
+        cache_key = [account.namespace, account.name, account.uid, *(part for pair in annotations for part in pair)]
+        if wanted.cache_type == "Token":
+            cache_key.append(hashlib.sha256(token.encode()).hexdigest())
+        source = ServiceAccountSource(account.uid, account.namespace, account.name)
+        return _Identity(token, annotations, source, tuple(cache_key))
+
+    async def _fetch(self, config: ProviderConfig, repository: str, identity: _Identity) -> Entries:
+        try:
+            answer = await self._run(config, repository, identity.token, dict(identity.annotations))
+            _refuse_token_as_password(config, identity, answer)
+        except ProviderError as error:
+            log.error("a credential provider gave no credentials", plugin=config.name, image=repository, error=error)
+            return ()
+        entries = tuple(
+            (location, Credential(Auth(username, password), identity.source))
+            for location, (username, password) in answer.auth.items()
+        )
+        cache_s = config.default_cache_s if answer.cache_s is None else answer.cache_s
+        if cache_s > 0:
+            key = _cache_key(answer.cache_key_type, repository)
+            kept = _Kept(entries, self._clock.monotonic() + cache_s)
+            self._cache[(config.name, key, *identity.cache_key)] = kept
+        return entries
+
+    def _kept(self, config: ProviderConfig, repository: str, identity: _Identity) -> Entries | None:
+        for kind in CacheKeyType:
+            kept = self._cache.get((config.name, _cache_key(kind, repository), *identity.cache_key))
+            if kept is not None and kept.expires_at > self._clock.monotonic():
+                return kept.entries
+        return None
+
+    def _purge(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._purged_at >= _PURGE_PERIOD_S:
+            self._purged_at = now
+            self._cache = {key: kept for key, kept in self._cache.items() if kept.expires_at > now}
+
+
+def _cache_key(kind: CacheKeyType, repository: str) -> str:
+    match kind:
+        case CacheKeyType.IMAGE:
+            return repository
+        case CacheKeyType.REGISTRY:
+            return registry_of(repository)
+        case CacheKeyType.GLOBAL:
+            return _GLOBAL_KEY
+
+
+def _refuse_token_as_password(config: ProviderConfig, identity: _Identity, answer: ProviderAnswer) -> None:
+    """A token kept for all of a service account's pods would outlive the pod it is bound to."""
+    if config.token is None or config.token.cache_type != "ServiceAccount" or not identity.token:
+        return
+    if any(password == identity.token for _, password in answer.auth.values()):
+        raise ProviderError("it returned the service account token as a password, which cacheType Token is for")

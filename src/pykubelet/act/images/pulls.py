@@ -1,0 +1,268 @@
+"""Running pulls: each image once, however many pods wait for it.
+
+Owns: the pulls in flight and in the queue, their tasks, and the `Pulls` cell. A pull is shared by all who ask for the
+same image with the same credentials; it is cancelled when the last of them has gone. Does not know policies, back-off or
+Events (`execute.py`), nor the order of admission (`line.py`). Reads nothing but the runtime's image service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pykubelet.act.images.decide import access_of, joined_errors
+from pykubelet.act.images.keyring import Auth, Credential
+from pykubelet.act.images.line import Line, TokenBucket
+from pykubelet.act.images.model import ActivePull, ImageSettings, Pulls, PullStage, WaitingPod
+from pykubelet.act.images.record_store import RecordStore
+from pykubelet.base.kit.cells import CellWriter
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet.edges.cri.errors import CriCode, CriError
+
+log = Log("images")
+
+
+class ImageService(Protocol):
+    """The part of the CRI client that pulls need."""
+
+    async def image_status(self, image: pb.ImageSpec) -> pb.Image | None: ...
+
+    async def pull_image(
+        self, image: pb.ImageSpec, auth: pb.AuthConfig | None, sandbox_config: pb.PodSandboxConfig | None = None
+    ) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PullOrder:
+    """What is to be pulled, and with what. `auths` are tried in turn; none means anonymously."""
+
+    spec: pb.ImageSpec
+    auths: tuple[Auth, ...]
+    sandbox_config: pb.PodSandboxConfig | None = None
+
+    @property
+    def key(self) -> tuple[str, str, tuple[Auth, ...]]:
+        return self.spec.image, self.spec.runtime_handler, self.auths
+
+
+@dataclass(frozen=True, slots=True)
+class PullDone:
+    """`pull_s`: of the runtime's work alone. `image`: its status afterwards; None when it could not be read."""
+
+    image_ref: str
+    pull_s: float
+    image: pb.Image | None
+
+
+@dataclass(frozen=True, slots=True)
+class PullFailed:
+    """`runtime_away`: the runtime did not answer, so nothing is known about the image."""
+
+    error: str
+    runtime_away: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiter:
+    pod: WaitingPod
+    credentials: tuple[Credential, ...]
+
+
+@dataclass(slots=True, eq=False)
+class _Pull:
+    ticket: int
+    order: PullOrder
+    since: float
+    started_at: float | None = None
+    waiters: dict[int, _Waiter] = field(default_factory=dict)
+    admitted: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[PullDone | PullFailed] | None = None
+
+
+def error_text(error: CriError) -> str:
+    """A runtime's error as users read it; a code that says nothing is left out."""
+    return error.message if error.code is CriCode.UNKNOWN else str(error)
+
+
+class PullRunner:
+    """Use within `async with`: leaving it cancels all pulls."""
+
+    def __init__(
+        self,
+        images: ImageService,
+        records: RecordStore,
+        clock: Clock,
+        settings: ImageSettings,
+        cell: CellWriter[Pulls],
+    ) -> None:
+        self._images = images
+        self._records = records if settings.ensure_secret_pulled else None
+        self._clock = clock
+        self._cell = cell
+        self._bucket = TokenBucket(settings.qps, settings.burst, clock.monotonic())
+        self._line = Line(1 if settings.serialize else settings.max_parallel, self._bucket)
+        self._tasks = Supervisor("image-pulls")
+        self._numbers = itertools.count(1)
+        self._joinable: dict[tuple[str, str, tuple[Auth, ...]], _Pull] = {}
+        self._all: dict[int, _Pull] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def stop(self) -> None:
+        """Cancel what runs; the runtime stops pulling."""
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._tasks.stop()
+
+    async def run(
+        self, order: PullOrder, pod: WaitingPod, credentials: tuple[Credential, ...]
+    ) -> PullDone | PullFailed:
+        """Wait for the pull, joining one that is there. Cancelling the last one who waits cancels the pull."""
+        pull = self._joinable.get(order.key) or self._begin(order)
+        number = next(self._numbers)
+        pull.waiters[number] = _Waiter(pod, credentials)
+        self._publish()
+        assert pull.task is not None
+        try:
+            return await asyncio.shield(pull.task)
+        finally:
+            del pull.waiters[number]
+            if not pull.waiters and not pull.task.done():
+                self._retire(pull)
+                pull.task.cancel()
+                log.info("nobody waits for an image any more: its pull is cancelled", image=order.spec.image)
+            self._publish()
+
+    def _begin(self, order: PullOrder) -> _Pull:
+        pull = _Pull(next(self._numbers), order, self._clock.wall())
+        self._joinable[order.key] = pull
+        self._all[pull.ticket] = pull
+        self._line.join(pull.ticket)
+        pull.task = self._tasks.start_child(f"pull {order.spec.image}", self._pull(pull))
+        self._admit()
+        return pull
+
+    async def _pull(self, pull: _Pull) -> PullDone | PullFailed:
+        image = pull.order.spec.image
+        ends_known = False
+        recorded = False
+        try:
+            await pull.admitted.wait()
+            pull.started_at = self._clock.wall()
+            self._publish()
+            if self._records is not None:
+                refusal = await self._records.begin(image)
+                if refusal is not None:
+                    return PullFailed(refusal, False)
+                recorded = True
+            result, used = await self._attempt_all(pull)
+            waiters = tuple(pull.waiters.values())
+            self._retire(pull)
+            if recorded and self._records is not None and not (isinstance(result, PullFailed) and result.runtime_away):
+                ends_known = True
+                await self._record(self._records, image, result, used, waiters)
+            return result
+        finally:
+            self._retire(pull)
+            if recorded and not ends_known and self._records is not None:
+                self._records.unsure(image)
+
+    async def _record(
+        self,
+        records: RecordStore,
+        image: str,
+        result: PullDone | PullFailed,
+        used: int | None,
+        waiters: tuple[_Waiter, ...],
+    ) -> None:
+        if isinstance(result, PullFailed):
+            await records.failed(image)
+            return
+        proofs = [access_of(None if used is None else waiter.credentials[used]) for waiter in waiters]
+        await records.pulled(image, result.image_ref, dict.fromkeys(proofs))
+
+    async def _attempt_all(self, pull: _Pull) -> tuple[PullDone | PullFailed, int | None]:
+        """Try the credentials in turn; also which one was used."""
+        order = pull.order
+        errors: list[str] = []
+        away = True
+        attempts: list[tuple[int | None, Auth | None]] = [*enumerate(order.auths)] or [(None, None)]
+        for number, auth in attempts:
+            if errors:
+                await self._take_token()
+            begun = self._clock.monotonic()
+            try:
+                wire_auth = _auth_config(auth) if auth is not None else None
+                image_ref = await self._images.pull_image(order.spec, wire_auth, order.sandbox_config)
+            except CriError as error:
+                errors.append(error_text(error))
+                away = away and error.is_unavailable
+                continue
+            pull_s = self._clock.monotonic() - begun
+            return PullDone(image_ref, pull_s, await self._status(order.spec)), number
+        return PullFailed(joined_errors(errors), away), None
+
+    async def _status(self, spec: pb.ImageSpec) -> pb.Image | None:
+        try:
+            return await self._images.image_status(spec)
+        except CriError as error:
+            log.warning("an image was pulled but cannot be inspected", image=spec.image, error=error)
+            return None
+
+    async def _take_token(self) -> None:
+        """A further attempt of a running pull is a pull of its own for the registry."""
+        wait_s = self._bucket.wait_s(self._clock.monotonic())
+        while wait_s > 0:
+            await asyncio.sleep(wait_s)
+            wait_s = self._bucket.wait_s(self._clock.monotonic())
+        self._bucket.take(self._clock.monotonic())
+
+    def _retire(self, pull: _Pull) -> None:
+        """From now on nobody joins it, and its place is free."""
+        if self._all.pop(pull.ticket, None) is None:
+            return
+        if self._joinable.get(pull.order.key) is pull:
+            del self._joinable[pull.order.key]
+        self._line.leave(pull.ticket)
+        self._admit()
+        self._publish()
+
+    def _admit(self) -> None:
+        admitted, wait_s = self._line.admit(self._clock.monotonic())
+        for ticket in admitted:
+            self._all[ticket].admitted.set()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if wait_s is not None:
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._admit)
+        if admitted:
+            self._publish()
+
+    def _publish(self) -> None:
+        active = tuple(
+            ActivePull(
+                image=pull.order.spec.image,
+                stage=PullStage.QUEUED if pull.started_at is None else PullStage.PULLING,
+                position=self._line.position(pull.ticket),
+                since=pull.since,
+                started_at=pull.started_at,
+                pods=tuple(waiter.pod for waiter in pull.waiters.values()),
+            )
+            for pull in self._all.values()
+        )
+        if active != self._cell.get().active:
+            self._cell.publish(Pulls(active))
+
+
+def _auth_config(auth: Auth) -> pb.AuthConfig:
+    return pb.AuthConfig(
+        username=auth.username,
+        password=auth.password,
+        identity_token=auth.identity_token,
+        registry_token=auth.registry_token,
+    )

@@ -1,0 +1,169 @@
+"""Records of who pulled which image: their values and their files' format. Pure; `record_store.py` keeps them.
+
+Owns: `PulledRecord` (an image and the credentials it was pulled with) and the JSON of the kinds `ImagePullIntent` and
+`ImagePulledRecord`, so that records of another kubelet on the same root directory stay good.
+
+Source: the Kubernetes documentation "Kubelet Configuration (v1beta1)" and KEP-2535 (ensure secret pulled images).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from pykubelet.act.images.keyring import ServiceAccountSource
+from pykubelet.base.api.times import format_time, parse_time
+
+API_VERSION = "kubelet.config.k8s.io/v1beta1"
+_VERSIONS = (API_VERSION, "kubelet.config.k8s.io/v1alpha1")
+INTENT_KIND = "ImagePullIntent"
+PULLED_KIND = "ImagePulledRecord"
+
+
+class RecordError(ValueError):
+    """A record file cannot be used; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class SecretGrant:
+    """A Secret that opened the image; `credential_hash` is `Auth.digest` of what was in it."""
+
+    uid: str
+    namespace: str
+    name: str
+    credential_hash: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageAccess:
+    """Who may use an image. `node_wide`: every pod here. All empty: nobody without pulling again."""
+
+    node_wide: bool = False
+    secrets: tuple[SecretGrant, ...] = ()
+    accounts: tuple[ServiceAccountSource, ...] = ()
+
+    def merged(self, other: ImageAccess) -> ImageAccess:
+        """Both; a secret with new content replaces its old entry. Node-wide access makes the rest superfluous."""
+        if self.node_wide or other.node_wide:
+            return ImageAccess(node_wide=True)
+        places = {(s.uid, s.namespace, s.name): s for s in (*self.secrets, *other.secrets)}
+        secrets = tuple(sorted(places.values(), key=lambda s: (s.uid, s.namespace, s.name)))
+        accounts = tuple(sorted({*self.accounts, *other.accounts}, key=lambda a: (a.uid, a.namespace, a.name)))
+        return ImageAccess(False, secrets, accounts)
+
+
+@dataclass(frozen=True, slots=True)
+class PulledRecord:
+    """By repository (complete, no tag). `updated_at`: wall seconds, whole on disk."""
+
+    image_ref: str
+    updated_at: float
+    access: Mapping[str, ImageAccess] = field(default_factory=dict)
+
+    def with_access(self, repository: str, access: ImageAccess, now: float) -> PulledRecord:
+        """The record with more access; itself when nothing is new."""
+        known = self.access.get(repository)
+        merged = access if known is None else known.merged(access)
+        if merged == known:
+            return self
+        return replace(self, updated_at=now, access={**self.access, repository: merged})
+
+
+def file_name(key: str) -> str:
+    """The name of the record of an image (intents) or an image reference (pulled records)."""
+    return f"sha256-{hashlib.sha256(key.encode()).hexdigest()}"
+
+
+class _Secret(msgspec.Struct, frozen=True, omit_defaults=True):
+    uid: str = ""
+    namespace: str = ""
+    name: str = ""
+    credentialHash: str = ""
+
+
+class _Account(msgspec.Struct, frozen=True, omit_defaults=True):
+    uid: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+class _Credentials(msgspec.Struct, frozen=True, omit_defaults=True):
+    kubernetesSecrets: tuple[_Secret, ...] | None = None
+    kubernetesServiceAccounts: tuple[_Account, ...] | None = None
+    nodePodsAccessible: bool = False
+
+
+class _Pulled(msgspec.Struct, frozen=True, omit_defaults=True):
+    kind: str = ""
+    apiVersion: str = ""
+    lastUpdatedTime: str | None = None
+    imageRef: str = ""
+    credentialMapping: dict[str, _Credentials] | None = None
+
+
+class _Intent(msgspec.Struct, frozen=True, omit_defaults=True):
+    kind: str = ""
+    apiVersion: str = ""
+    image: str = ""
+
+
+def render_intent(image: str) -> bytes:
+    return msgspec.json.encode(_Intent(INTENT_KIND, API_VERSION, image))
+
+
+def parse_intent(data: bytes) -> str:
+    """The image of an intent file. Raises RecordError."""
+    try:
+        intent = msgspec.json.decode(data, type=_Intent)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RecordError(str(error)) from error
+    _check_kind(intent.kind, intent.apiVersion, INTENT_KIND)
+    if not intent.image:
+        raise RecordError("no image in it")
+    return intent.image
+
+
+def render_pulled(record: PulledRecord) -> bytes:
+    mapping = {
+        repository: _Credentials(
+            tuple(_Secret(s.uid, s.namespace, s.name, s.credential_hash) for s in access.secrets) or None,
+            tuple(_Account(a.uid, a.namespace, a.name) for a in access.accounts) or None,
+            access.node_wide,
+        )
+        for repository, access in record.access.items()
+    }
+    when = format_time(record.updated_at)
+    return msgspec.json.encode(_Pulled(PULLED_KIND, API_VERSION, when, record.image_ref, mapping or None))
+
+
+def parse_pulled(data: bytes) -> PulledRecord:
+    """The record in a file. Raises RecordError."""
+    try:
+        read = msgspec.json.decode(data, type=_Pulled)
+        updated_at = parse_time(read.lastUpdatedTime) if read.lastUpdatedTime else 0.0
+    except (msgspec.DecodeError, ValueError) as error:
+        raise RecordError(str(error)) from error
+    _check_kind(read.kind, read.apiVersion, PULLED_KIND)
+    if not read.imageRef:
+        raise RecordError("no image reference in it")
+    access = {
+        repository: ImageAccess(
+            credentials.nodePodsAccessible,
+            tuple(
+                SecretGrant(s.uid, s.namespace, s.name, s.credentialHash) for s in credentials.kubernetesSecrets or ()
+            ),
+            tuple(
+                ServiceAccountSource(a.uid, a.namespace, a.name) for a in credentials.kubernetesServiceAccounts or ()
+            ),
+        )
+        for repository, credentials in (read.credentialMapping or {}).items()
+    }
+    return PulledRecord(read.imageRef, updated_at, access)
+
+
+def _check_kind(kind: str, version: str, wanted: str) -> None:
+    if kind != wanted or version not in _VERSIONS:
+        raise RecordError(f"it is a {version} {kind}, not a {API_VERSION} {wanted}")
