@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from pykubelet.base.model.ids import ContainerID, SandboxID
+from pykubelet.base.model.labels import POD_UID
 from pykubelet.edges.cri import containerd_events_pb2 as events_pb2
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.calls import ContainerdCalls, ImageCalls, RuntimeCalls
 from pykubelet.edges.cri.errors import CriCode, CriError
 from pykubelet.edges.cri.wire import OpenStream, Wire, socket_path
 
-POD_UID_LABEL = "io.kubernetes.pod.uid"
 _RECONNECT_PAUSE_S = 0.1
 
 
@@ -83,13 +84,13 @@ class CriClient:
 
     # Sandboxes
 
-    async def run_pod_sandbox(self, config: pb.PodSandboxConfig, runtime_handler: str = "") -> str:
+    async def run_pod_sandbox(self, config: pb.PodSandboxConfig, runtime_handler: str = "") -> SandboxID:
         """Make and start a sandbox; its id. Has twice the usual deadline, for slow networks."""
         request = pb.RunPodSandboxRequest(config=config, runtime_handler=runtime_handler)
         answer = await self._runtime.run_pod_sandbox(request, self._timeout_s * 2)
         if not answer.pod_sandbox_id:
             raise _malformed(f'PodSandboxId is not set for sandbox "{config.metadata.name}"', "RunPodSandbox")
-        return answer.pod_sandbox_id
+        return SandboxID(answer.pod_sandbox_id)
 
     async def stop_pod_sandbox(self, sandbox_id: str) -> None:
         """Kill what runs in it and release its network; idempotent."""
@@ -133,13 +134,13 @@ class CriClient:
 
     async def create_container(
         self, sandbox_id: str, config: pb.ContainerConfig, sandbox_config: pb.PodSandboxConfig
-    ) -> str:
+    ) -> ContainerID:
         """Make a container, not started; its id."""
         request = pb.CreateContainerRequest(pod_sandbox_id=sandbox_id, config=config, sandbox_config=sandbox_config)
         answer = await self._runtime.create_container(request, self._timeout_s)
         if not answer.container_id:
             raise _malformed(f'ContainerId is not set for container "{config.metadata.name}"', "CreateContainer")
-        return answer.container_id
+        return ContainerID(answer.container_id)
 
     async def start_container(self, container_id: str) -> None:
         await self._runtime.start_container(pb.StartContainerRequest(container_id=container_id), self._timeout_s)
@@ -307,7 +308,7 @@ class CriClient:
 def _selector(uid: str | None, labels: Mapping[str, str] | None) -> dict[str, str]:
     selector = dict(labels or {})
     if uid is not None:
-        selector[POD_UID_LABEL] = uid
+        selector[POD_UID] = uid
     return selector
 
 
