@@ -5,6 +5,8 @@ Source: the Container Runtime Interface (ContainerConfig) and Kubernetes docs on
 
 from __future__ import annotations
 
+from typing import cast
+
 from pykubelet.act.runtime.container_resources import container_resources
 from pykubelet.act.runtime.context import (
     AnyContainer,
@@ -50,7 +52,7 @@ def stop_signal(container: AnyContainer, settings: RenderSettings) -> cri_pb2.Si
     if not name or not settings.container_stop_signals:
         return cri_pb2.SIGNAL_RUNTIME_DEFAULT
     spelled = "SIGNAL_" + name.replace("+", "PLUS").replace("-", "MINUS")
-    return _SIGNALS.get(spelled, cri_pb2.SIGNAL_RUNTIME_DEFAULT)
+    return cast("cri_pb2.Signal", _SIGNALS.get(spelled, cri_pb2.SIGNAL_RUNTIME_DEFAULT))
 
 
 def _render(

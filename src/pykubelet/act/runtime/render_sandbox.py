@@ -80,7 +80,11 @@ def has_privileged_container(pod: Pod) -> bool:
 def _security_context(pod: Pod, ctx: SandboxContext) -> cri_pb2.LinuxSandboxSecurityContext:
     # The sandbox's own process runs under the default profile, so that the pod may have a narrower one.
     runtime_default = cri_pb2.SecurityProfile(profile_type=cri_pb2.SecurityProfile.RuntimeDefault)
-    context = cri_pb2.LinuxSandboxSecurityContext(privileged=has_privileged_container(pod), seccomp=runtime_default)
+    context = cri_pb2.LinuxSandboxSecurityContext(
+        privileged=has_privileged_container(pod),
+        seccomp=runtime_default,
+        namespace_options=pod_namespaces(pod, ctx),
+    )
     of_pod = pod.spec.securityContext
     if of_pod is None:
         return context
@@ -88,7 +92,6 @@ def _security_context(pod: Pod, ctx: SandboxContext) -> cri_pb2.LinuxSandboxSecu
         context.run_as_user.value = of_pod.runAsUser
     if of_pod.runAsGroup is not None:
         context.run_as_group.value = of_pod.runAsGroup
-    context.namespace_options.CopyFrom(pod_namespaces(pod, ctx))
     if of_pod.fsGroup is not None:
         context.supplemental_groups.append(of_pod.fsGroup)
     context.supplemental_groups.extend((*ctx.supplemental_groups, *of_pod.supplementalGroups))

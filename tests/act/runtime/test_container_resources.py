@@ -1,0 +1,195 @@
+from dataclasses import replace
+
+import pytest
+from act.runtime.rendering import CONTEXT, GIB, NODE, SETTINGS, make_container, make_pod, with_resources
+
+from pykubelet.act.runtime.container_resources import (
+    container_resources,
+    cpu_quota,
+    cpu_shares,
+    oom_score_adj,
+    page_size_name,
+    sandbox_resources,
+    swap_limit,
+)
+from pykubelet.act.runtime.context import CpuSet, MemoryQos, SandboxContext
+
+V2 = replace(SETTINGS, cgroup_v2=True)
+
+
+def resources_of(container, settings=SETTINGS, ctx=CONTEXT, **spec):
+    return container_resources(make_pod(container, **spec), container, settings, ctx)
+
+
+@pytest.mark.parametrize(("milli", "shares"), [(0, 2), (1, 2), (2, 2), (100, 102), (1000, 1024), (256_001, 262_144)])
+def test_shares(milli: int, shares: int) -> None:
+    assert cpu_shares(milli) == shares
+
+
+@pytest.mark.parametrize(
+    ("milli", "period", "quota"), [(0, 100_000, 0), (1, 100_000, 1000), (250, 100_000, 25_000), (1500, 10_000, 15_000)]
+)
+def test_quota(milli: int, period: int, quota: int) -> None:
+    assert cpu_quota(milli, period) == quota
+
+
+def test_requests_and_limits() -> None:
+    found = resources_of(with_resources(requests={"cpu": "250m"}, limits={"cpu": "500m", "memory": "64Mi"}))
+    assert (found.cpu_shares, found.cpu_period, found.cpu_quota) == (256, 100_000, 50_000)
+    assert found.memory_limit_in_bytes == 64 << 20
+
+
+def test_without_a_request_the_limit_weighs() -> None:
+    assert resources_of(with_resources(limits={"cpu": "500m"})).cpu_shares == 512
+    assert resources_of(with_resources(requests={"cpu": "0"}, limits={"cpu": "500m"})).cpu_shares == 2
+
+
+def test_nothing_asked_for() -> None:
+    found = resources_of(make_container())
+    assert (found.cpu_shares, found.cpu_period, found.cpu_quota) == (2, 100_000, 0)
+    assert (found.memory_limit_in_bytes, found.oom_score_adj) == (0, 1000)
+    assert not found.unified
+
+
+def test_quota_switched_off_and_period_changed() -> None:
+    container = with_resources(limits={"cpu": "1"})
+    off = resources_of(container, replace(SETTINGS, cpu_cfs_quota=False))
+    assert (off.cpu_period, off.cpu_quota) == (0, 0)
+    short = resources_of(container, replace(SETTINGS, cpu_cfs_quota_period_us=10_000))
+    assert (short.cpu_period, short.cpu_quota) == (10_000, 10_000)
+
+
+def test_exclusive_cpus_are_not_throttled() -> None:
+    ctx = replace(CONTEXT, cpuset=CpuSet(cpus="2-3", mems="0", exclusive=True))
+    found = resources_of(with_resources(limits={"cpu": "2", "memory": "1Gi"}), ctx=ctx)
+    assert (found.cpu_quota, found.cpuset_cpus, found.cpuset_mems) == (-1, "2-3", "0")
+
+
+def test_pod_level_limits_stand_in() -> None:
+    found = resources_of(make_container(), resources={"limits": {"cpu": "1", "memory": "1Gi"}})
+    assert (found.cpu_quota, found.memory_limit_in_bytes) == (100_000, GIB)
+
+
+def test_huge_pages_of_every_size_of_the_machine() -> None:
+    settings = replace(SETTINGS, node=replace(NODE, page_sizes=(2 << 20, GIB)))
+    found = resources_of(with_resources(limits={"hugepages-2Mi": "8Mi", "hugepages-odd": "1"}), settings)
+    assert [(limit.page_size, limit.limit) for limit in found.hugepage_limits] == [("2MB", 8 << 20), ("1GB", 0)]
+
+
+@pytest.mark.parametrize(("size", "name"), [(64 << 10, "64KB"), (2 << 20, "2MB"), (GIB, "1GB"), (16 * GIB, "16GB")])
+def test_page_size_names(size: int, name: str) -> None:
+    assert page_size_name(size) == name
+
+
+def test_oom_group_on_v2_unless_single_processes_are_killed() -> None:
+    assert dict(resources_of(make_container(), V2).unified) == {"memory.oom.group": "1"}
+    assert dict(resources_of(make_container(), replace(V2, single_process_oom_kill=False)).unified)
+    assert not resources_of(make_container(), replace(V2, single_process_oom_kill=True)).unified
+
+
+GUARANTEED = {"cpu": "1", "memory": "1Gi"}
+
+
+def mem(amount: str):
+    return {"requests": {"memory": amount}}
+
+
+@pytest.mark.parametrize(
+    ("container", "spec", "score"),
+    [
+        (make_container(), {}, 1000),
+        (with_resources(requests=GUARANTEED, limits=GUARANTEED), {}, -997),
+        (with_resources(requests={"memory": "4Gi"}), {}, 750),
+        (with_resources(requests={"memory": "16Gi"}), {}, 3),
+        (with_resources(requests={"cpu": "1"}), {}, 999),
+        (with_resources(requests={"memory": "1Mi"}), {}, 999),
+        (make_container(), {"priority": 2_000_001_000, "priorityClassName": "system-node-critical"}, -997),
+        (make_container(), {"priority": 2_000_000_000, "priorityClassName": "system-cluster-critical"}, 1000),
+        (make_container(), {"priority": 5, "priorityClassName": "system-node-critical"}, 1000),
+        (make_container(), {"resources": {"requests": {"memory": "8Gi"}}}, 500),
+        (with_resources(requests={"memory": "4Gi"}), {"resources": {"requests": {"memory": "8Gi"}}}, 500),
+    ],
+)
+def test_oom_scores(container, spec, score: int) -> None:
+    assert oom_score_adj(make_pod(container, **spec), container, 16 * GIB) == score
+
+
+def test_sidecars_live_at_least_as_long_as_what_they_serve() -> None:
+    small = with_resources("side", requests={"memory": "1Gi"}, restartPolicy="Always")
+    setup = with_resources("setup", requests={"memory": "1Gi"})
+    pod = make_pod(
+        with_resources("a", requests={"memory": "4Gi"}),
+        with_resources("b", requests={"memory": "8Gi"}),
+        init=(setup, small),
+    )
+    assert oom_score_adj(pod, small, 16 * GIB) == 750
+    assert oom_score_adj(pod, setup, 16 * GIB) == 938
+    big = with_resources("side", requests={"memory": "12Gi"}, restartPolicy="Always")
+    assert oom_score_adj(make_pod(*pod.spec.containers, init=(big,)), big, 16 * GIB) == 250
+
+
+def test_unknown_capacity_does_not_divide_by_zero() -> None:
+    container = with_resources(requests={"memory": "1Gi"})
+    assert oom_score_adj(make_pod(container), container, 0) == 999
+
+
+def test_no_swap() -> None:
+    container = with_resources(requests={"memory": "1Gi"}, limits={"memory": "2Gi"})
+    v1 = resources_of(container, replace(SETTINGS, swap_controller=True))
+    assert v1.memory_swap_limit_in_bytes == v1.memory_limit_in_bytes == 2 * GIB
+    assert resources_of(container, replace(V2, swap_controller=True)).unified["memory.swap.max"] == "0"
+    assert "memory.swap.max" not in resources_of(container, V2).unified
+
+
+@pytest.mark.parametrize(
+    ("container", "spec", "expected"),
+    [
+        (with_resources(requests={"memory": "4Gi"}, limits={"memory": "8Gi"}), {}, 2 * GIB),
+        (with_resources(requests={"memory": "4Gi"}), {}, 2 * GIB),
+        (with_resources(requests={"memory": "4Gi", "cpu": "1"}, limits={"memory": "4Gi"}), {}, 0),
+        (with_resources(requests={"cpu": "1"}), {}, 0),
+        (with_resources(requests={"memory": "20Gi"}), {}, 0),
+        (with_resources(requests={"memory": "4Gi"}), {"priority": 2_000_000_000}, 0),
+        (make_container(), {}, 0),
+    ],
+)
+def test_limited_swap_is_shared_out_by_memory(container, spec, expected: int) -> None:
+    settings = replace(V2, swap_behavior="LimitedSwap", swap_controller=True, swap_capacity=8 * GIB)
+    assert swap_limit(make_pod(container, **spec), container, settings) == expected
+    assert resources_of(container, settings, **spec).unified["memory.swap.max"] == str(expected)
+
+
+def test_memory_qos() -> None:
+    settings = replace(V2, single_process_oom_kill=True, memory_qos=MemoryQos(tiered=True))
+    burstable = with_resources(requests={"memory": "1000Mi"}, limits={"memory": "2000Mi"})
+    assert dict(resources_of(burstable, settings).unified) == {
+        "memory.min": "0",
+        "memory.low": str(1000 << 20),
+        "memory.high": str(1900 << 20),
+    }
+    guaranteed = with_resources(requests=GUARANTEED, limits=GUARANTEED)
+    assert dict(resources_of(guaranteed, settings).unified) == {"memory.min": str(GIB), "memory.low": "0"}
+    untiered = replace(settings, memory_qos=MemoryQos())
+    assert dict(resources_of(make_container(), untiered).unified) == {"memory.min": "0", "memory.low": "0"}
+    open_ended = dict(resources_of(with_resources(requests={"memory": "1Gi"}), untiered).unified)
+    assert open_ended == {"memory.min": "0", "memory.low": "0", "memory.high": str(int(13.6 * GIB) // 4096 * 4096)}
+    assert not resources_of(burstable, replace(settings, cgroup_v2=False)).unified
+
+
+def test_sandboxes_have_the_sum_of_their_containers_and_the_overhead() -> None:
+    app = with_resources(requests={"cpu": "250m"}, limits={"cpu": "500m", "memory": "64Mi"})
+    other = with_resources("other", requests={"cpu": "250m"}, limits={"cpu": "500m", "memory": "64Mi"})
+    pod = make_pod(app, other, overhead={"cpu": "100m", "memory": "16Mi"})
+    together, overhead = sandbox_resources(pod, SETTINGS, SandboxContext())
+    assert (together.cpu_shares, together.cpu_quota, together.memory_limit_in_bytes) == (512, 100_000, 128 << 20)
+    assert (overhead.cpu_shares, overhead.cpu_quota, overhead.memory_limit_in_bytes) == (102, 10_000, 16 << 20)
+    assert together.oom_score_adj == 0
+
+
+def test_sandboxes_of_pods_with_resources_of_their_own() -> None:
+    pod = make_pod(
+        with_resources(requests={"cpu": "250m"}), resources={"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}
+    )
+    together, overhead = sandbox_resources(pod, SETTINGS, SandboxContext(exclusive_cpus=True))
+    assert (together.cpu_shares, together.cpu_quota) == (1024, -1)
+    assert overhead.ByteSize() == 0

@@ -1,0 +1,155 @@
+from dataclasses import replace
+
+import pytest
+from act.runtime.rendering import SETTINGS, make_pod
+
+from pykubelet.act.runtime.context import RenderError
+from pykubelet.act.runtime.dns import Resolver, dns_config, parse_resolv_conf, resolv_conf_warnings
+
+CLUSTER_SEARCH = ["shop.svc.cluster.local", "svc.cluster.local", "cluster.local"]
+MISSING = (
+    'kubelet does not have ClusterDNS IP configured and cannot create Pod using "ClusterFirst" policy. '
+    'Falling back to "Default" policy.'
+)
+
+
+def resolve(pod, settings=SETTINGS):
+    config, happenings = dns_config(pod, settings)
+    return (
+        list(config.servers),
+        list(config.searches),
+        list(config.options),
+        [(h.reason, h.message) for h in happenings],
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({}, (["10.96.0.10"], [*CLUSTER_SEARCH, "example.org"], ["ndots:5"], [])),
+        ({"hostNetwork": True}, (["192.0.2.1"], ["example.org"], ["timeout:2"], [])),
+        (
+            {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"},
+            (["10.96.0.10"], [*CLUSTER_SEARCH, "example.org"], ["ndots:5"], []),
+        ),
+        ({"dnsPolicy": "Default"}, (["192.0.2.1"], ["example.org"], ["timeout:2"], [])),
+        ({"dnsPolicy": "None"}, ([], [], [], [])),
+        (
+            {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["1.1.1.1"], "searches": ["a.b"]}},
+            (["1.1.1.1"], ["a.b"], [], []),
+        ),
+        (
+            {
+                "dnsConfig": {
+                    "nameservers": ["10.96.0.10", "1.1.1.1"],
+                    "searches": ["cluster.local", "x.y"],
+                    "options": [{"name": "ndots", "value": "2"}, {"name": "edns0"}],
+                }
+            },
+            (["10.96.0.10", "1.1.1.1"], [*CLUSTER_SEARCH, "example.org", "x.y"], ["ndots:2", "edns0"], []),
+        ),
+    ],
+)
+def test_policies(spec, expected) -> None:
+    assert resolve(make_pod(**spec)) == expected
+
+
+def test_cluster_first_without_cluster_dns_falls_back_and_says_so() -> None:
+    servers, searches, _, happenings = resolve(make_pod(), replace(SETTINGS, cluster_dns=()))
+    assert (servers, searches) == (["192.0.2.1"], ["example.org"])
+    assert happenings == [
+        ("MissingClusterDNS", MISSING),
+        ("MissingClusterDNS", f'pod: "web_shop(uid-1)". {MISSING}'),
+    ]
+
+
+def test_no_cluster_domain_adds_no_domains() -> None:
+    assert resolve(make_pod(), replace(SETTINGS, cluster_domain=""))[1] == ["example.org"]
+
+
+@pytest.mark.parametrize(
+    ("ips", "servers"),
+    [(("10.0.0.1",), ["127.0.0.1"]), (("fd00::1", "10.0.0.1"), ["::1", "127.0.0.1"]), ((), ["127.0.0.1"])],
+)
+def test_switched_off_host_file_lets_no_lookup_out(ips, servers) -> None:
+    settings = replace(SETTINGS, resolv_conf=None, node=replace(SETTINGS.node, ips=ips))
+    assert resolve(make_pod(dnsPolicy="Default"), settings) == (servers, ["."], [], [])
+
+
+def test_limits_are_applied_with_events() -> None:
+    config = {"nameservers": ["1.1.1.1", "1.1.1.2", "1.1.1.3"], "searches": [f"d{i}.example" for i in range(40)]}
+    servers, searches, _, happenings = resolve(make_pod(dnsConfig=config))
+    assert servers == ["10.96.0.10", "1.1.1.1", "1.1.1.2"]
+    assert len(searches) == 32
+    assert happenings == [
+        (
+            "DNSConfigForming",
+            "Nameserver limits were exceeded, some nameservers have been omitted, "
+            "the applied nameserver line is: 10.96.0.10 1.1.1.1 1.1.1.2",
+        ),
+        (
+            "DNSConfigForming",
+            "Search Line limits were exceeded, some search paths have been omitted, "
+            "the applied search line is: " + " ".join(searches),
+        ),
+    ]
+
+
+def test_long_domains_and_lines_are_cut() -> None:
+    too_long = "x" * 254
+    fine = ["y" * 250 for _ in range(1)] + [f"{i}" + "z" * 249 for i in range(9)]
+    pod = make_pod(dnsPolicy="None", dnsConfig={"nameservers": ["1.1.1.1"], "searches": [too_long, *fine]})
+    _, searches, _, happenings = resolve(pod)
+    assert searches == fine[:8]
+    assert len(" ".join(searches)) <= 2048
+    assert [reason for reason, _ in happenings] == ["DNSConfigForming"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", Resolver()),
+        ("# nameserver 9.9.9.9\n\nnameserver 1.1.1.1\nnameserver   1.1.1.2 extra\n", Resolver(("1.1.1.1", "1.1.1.2"))),
+        ("search a b\nsearch c. .\n", Resolver(searches=("c",))),
+        ("options ndots:5 rotate\noptions ndots:1\n", Resolver(options=("ndots:1", "rotate"))),
+        ("domain example.org\nsortlist 1.2.3.4\n", Resolver()),
+    ],
+)
+def test_reading_the_host_file(text, expected) -> None:
+    assert parse_resolv_conf(text) == expected
+
+
+def test_a_nameserver_without_address_is_an_error() -> None:
+    with pytest.raises(RenderError, match="nameserver list is empty "):
+        parse_resolv_conf("nameserver\n")
+
+
+def test_an_unreadable_host_file_refuses_the_sandbox() -> None:
+    with pytest.raises(RenderError, match="no such file") as caught:
+        dns_config(make_pod(), replace(SETTINGS, resolv_conf_error="open /etc/r: no such file or directory"))
+    assert caught.value.reason == "CreatePodSandboxError"
+
+
+@pytest.mark.parametrize(
+    ("text", "messages"),
+    [
+        ("search a b\n", []),
+        (
+            "search " + " ".join(f"d{i}" for i in range(30)),
+            ["Resolv.conf file '/r' contains search line consisting of more than 29 domains!"],
+        ),
+        (
+            "search " + "x" * 254,
+            ['Resolv.conf file "/r" contains a search path which length is more than allowed 253 chars!'],
+        ),
+        (
+            "search " + " ".join(f"{i}" + "x" * 249 for i in range(9)),
+            ["Resolv.conf file '/r' contains search line which length is more than allowed 2048 chars!"],
+        ),
+        ("nameserver\n", ["nameserver list is empty "]),
+    ],
+)
+def test_the_check_at_start(text, messages) -> None:
+    happenings = resolv_conf_warnings("/r", text, "cluster.local")
+    assert [h.message for h in happenings] == messages
+    assert all(h.reason == "CheckLimitsForResolvConf" and h.pod is None for h in happenings)

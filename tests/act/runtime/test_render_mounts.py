@@ -1,0 +1,223 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from act.runtime.rendering import CONTEXT, SETTINGS, make_container, make_pod
+
+from pykubelet.act.runtime.context import (
+    ConfigError,
+    ContainerContext,
+    DeviceMount,
+    DeviceNode,
+    Devices,
+    ImageVolume,
+    RenderError,
+    SandboxContext,
+)
+from pykubelet.act.runtime.render_mounts import container_devices, container_mounts, relative_sub_paths
+from pykubelet.base.model.mounts import MountedVolume
+from pykubelet.base.model.node import HandlerFeatures
+from pykubelet.edges.cri import cri_pb2
+
+DATA = MountedVolume("data", "kubernetes.io/empty-dir", "/v/data", supports_relabel=True)
+CONF = MountedVolume("conf", "kubernetes.io/config-map", "/v/conf", read_only=True)
+DISK = MountedVolume("disk", "kubernetes.io/csi", "/dev/disk0", is_block=True)
+MOUNTED = replace(CONTEXT, mounts={"data": DATA, "conf": CONF, "disk": DISK})
+RRO = replace(MOUNTED, sandbox=SandboxContext(handler_features=HandlerFeatures(recursive_read_only_mounts=True)))
+
+
+def mounts(*volume_mounts: dict[str, Any], ctx: ContainerContext = MOUNTED, settings=SETTINGS, env=None, **fields):
+    container = make_container(volumeMounts=list(volume_mounts), **fields)
+    return container_mounts(make_pod(container), container, settings, ctx, env or {})
+
+
+def sub_paths(*volume_mounts: dict[str, Any], ctx: ContainerContext = MOUNTED, env=()):
+    container = make_container(volumeMounts=list(volume_mounts), env=list(env))
+    return relative_sub_paths(make_pod(container), container, SETTINGS, ctx)
+
+
+def test_volumes_in_order() -> None:
+    found = mounts({"name": "data", "mountPath": "/data"}, {"name": "conf", "mountPath": "conf"})
+    assert [(m.container_path, m.host_path, m.readonly) for m in found] == [
+        ("/data", "/v/data", False),
+        ("/conf", "/v/conf", True),
+    ]
+    assert not any(m.selinux_relabel for m in found)
+
+
+def test_read_only_and_relabelling() -> None:
+    found = mounts(
+        {"name": "data", "mountPath": "/a", "readOnly": True},
+        {"name": "conf", "mountPath": "/b"},
+        settings=replace(SETTINGS, selinux_enabled=True),
+    )
+    assert [(m.readonly, m.selinux_relabel) for m in found] == [(True, True), (True, False)]
+
+
+@pytest.mark.parametrize(("mode", "expected"), [("", 0), ("None", 0), ("HostToContainer", 1), ("Bidirectional", 2)])
+def test_propagation(mode: str, expected: int) -> None:
+    [mount] = mounts({"name": "data", "mountPath": "/a", "mountPropagation": mode})
+    assert mount.propagation == expected
+
+
+def rro(mode: str, ctx: ContainerContext, **fields: Any) -> bool:
+    [mount] = mounts(
+        {"name": "data", "mountPath": "/a", "readOnly": True, "recursiveReadOnly": mode, **fields}, ctx=ctx
+    )
+    return mount.recursive_read_only
+
+
+def test_recursive_read_only() -> None:
+    assert rro("Enabled", RRO) is True
+    assert rro("IfPossible", RRO) is True
+    assert rro("IfPossible", MOUNTED) is False
+    assert rro("Disabled", RRO) is False
+
+
+@pytest.mark.parametrize(
+    ("mode", "ctx", "fields", "message"),
+    [
+        (
+            "Enabled",
+            MOUNTED,
+            {},
+            'volume "data" requested recursive read-only mode, but it is not supported by the runtime',
+        ),
+        (
+            "Enabled",
+            RRO,
+            {"readOnly": False},
+            'volume "data" requested recursive read-only mode, but it is not read-only',
+        ),
+        (
+            "IfPossible",
+            RRO,
+            {"mountPropagation": "Bidirectional"},
+            'volume "data" requested recursive read-only mode, but it is not compatible with propagation "Bidirectional"',
+        ),
+        ("Odd", RRO, {}, 'unknown recursive read-only mode "Odd"'),
+    ],
+)
+def test_recursive_read_only_refusals(mode, ctx, fields, message) -> None:
+    with pytest.raises(RenderError) as caught:
+        rro(mode, ctx, **fields)
+    assert caught.value.message == f"failed to resolve recursive read-only mode: {message}"
+
+
+@pytest.mark.parametrize(
+    ("mount", "message"),
+    [
+        ({"name": "none", "mountPath": "/a"}, 'cannot find volume "none" to mount into container "app"'),
+        ({"name": "disk", "mountPath": "/a"}, 'cannot find volume "disk" to mount into container "app"'),
+        ({"name": "data", "mountPath": "/a", "mountPropagation": "Odd"}, 'invalid MountPropagation mode: "Odd"'),
+        (
+            {"name": "data", "mountPath": "/a", "subPath": "x"},
+            'failed to prepare subPath for volumeMount "data" of container "app"',
+        ),
+    ],
+)
+def test_refusals(mount, message) -> None:
+    with pytest.raises(RenderError) as caught:
+        mounts(mount)
+    assert caught.value.message == message
+
+
+def test_sub_paths_are_bound_instead_of_the_volume() -> None:
+    plain = {"name": "data", "mountPath": "/a"}
+    below = {"name": "data", "mountPath": "/b", "subPath": "x/y"}
+    found = mounts(plain, below, ctx=replace(MOUNTED, subpaths={1: "/subpaths/data/app/1"}))
+    assert [m.host_path for m in found] == ["/v/data", "/subpaths/data/app/1"]
+
+
+def test_sub_paths_are_asked_for_by_index() -> None:
+    assert sub_paths(
+        {"name": "data", "mountPath": "/a"},
+        {"name": "data", "mountPath": "/b", "subPath": "x/y"},
+        {"name": "data", "mountPath": "/c", "subPathExpr": "logs/$(POD)"},
+        env=[{"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+    ) == {1: "x/y", 2: "logs/web"}
+
+
+@pytest.mark.parametrize(
+    ("mount", "message"),
+    [
+        ({"subPath": "/etc"}, "error SubPath `/etc` must not be an absolute path"),
+        ({"subPath": "a/../../etc"}, "unable to provision SubPath `a/../../etc`: must not contain '..'"),
+        ({"subPathExpr": "$(B)/$(A)"}, "missing value for A, B"),
+        ({"subPathExpr": "$(UP)"}, "unable to provision SubPath `..`: must not contain '..'"),
+    ],
+)
+def test_sub_paths_that_lead_out(mount, message) -> None:
+    result = sub_paths({"name": "data", "mountPath": "/a", **mount}, env=[{"name": "UP", "value": ".."}])
+    assert result == ConfigError(message)
+
+
+def test_sub_path_names_may_have_dots() -> None:
+    assert sub_paths({"name": "data", "mountPath": "/a", "subPath": "..data/a..b"}) == {0: "..data/a..b"}
+
+
+HOSTS = replace(MOUNTED, etc_hosts_host_path="/p/etc-hosts")
+
+
+def test_etc_hosts() -> None:
+    [mount] = mounts(ctx=HOSTS)
+    assert (mount.container_path, mount.host_path, mount.readonly) == ("/etc/hosts", "/p/etc-hosts", False)
+    assert mounts(ctx=replace(HOSTS, pod_ips=())) == []
+    assert [m.host_path for m in mounts({"name": "conf", "mountPath": "/etc/hosts"}, ctx=HOSTS)] == ["/v/conf"]
+    assert len(mounts({"name": "conf", "mountPath": "/etc/hosts/"}, ctx=HOSTS)) == 2
+
+
+def test_termination_message_file() -> None:
+    ctx = replace(MOUNTED, termination_log_host_path="/p/containers/app/1f")
+    [mount] = mounts(ctx=ctx, terminationMessagePath="/dev/termination-log")
+    assert (mount.container_path, mount.host_path) == ("/dev/termination-log", "/p/containers/app/1f")
+    assert mounts(ctx=ctx) == []
+    assert mounts(terminationMessagePath="/dev/termination-log") == []
+
+
+def test_image_volumes() -> None:
+    ctx = replace(MOUNTED, image_volumes={"models": ImageVolume("sha256:1", "registry/models:1")})
+    [mount] = mounts({"name": "models", "mountPath": "/m", "subPath": "small"}, ctx=ctx)
+    assert (mount.container_path, mount.host_path, mount.image_sub_path) == ("/m", "", "small")
+    assert mount.image == cri_pb2.ImageSpec(image="sha256:1", user_specified_image="registry/models:1")
+    assert sub_paths({"name": "models", "mountPath": "/m", "subPath": "small"}, ctx=ctx) == {}
+
+
+def test_an_image_volume_that_could_not_be_pulled() -> None:
+    failed = {name: ImageVolume(error=ConfigError(f"no {name}", "ErrImagePull")) for name in ("a", "b")}
+    with pytest.raises(RenderError) as caught:
+        mounts(
+            {"name": "a", "mountPath": "/a"},
+            {"name": "b", "mountPath": "/b"},
+            ctx=replace(MOUNTED, image_volumes=failed),
+        )
+    assert (caught.value.reason, caught.value.message) == ("ErrImagePull", "no b")
+
+
+def test_devices_come_first() -> None:
+    devices = Devices(
+        nodes=(DeviceNode("/dev/gpu0", "/dev/gpu0", "rw"),), mounts=(DeviceMount("/lib/gpu", "/lib/gpu", True),)
+    )
+    ctx = replace(MOUNTED, devices=devices)
+    found = mounts({"name": "data", "mountPath": "/data"}, ctx=ctx)
+    assert [(m.container_path, m.readonly) for m in found] == [("/lib/gpu", True), ("/data", False)]
+    container = make_container(volumeDevices=[{"name": "disk", "devicePath": "/dev/xvda"}])
+    assert [(d.host_path, d.container_path, d.permissions) for d in container_devices(container, ctx)] == [
+        ("/dev/gpu0", "/dev/gpu0", "rw"),
+        ("/dev/disk0", "/dev/xvda", "mrw"),
+    ]
+    read_only = replace(ctx, mounts={"disk": replace(DISK, read_only=True)})
+    assert container_devices(container, read_only)[1].permissions == "r"
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        ({"name": "disk", "devicePath": "xvda"}, "error DevicePath `xvda` must be an absolute path"),
+        ({"name": "data", "devicePath": "/dev/a"}, 'cannot find volume "data" to pass into container "app"'),
+    ],
+)
+def test_device_refusals(device, message) -> None:
+    with pytest.raises(RenderError) as caught:
+        container_devices(make_container(volumeDevices=[device]), MOUNTED)
+    assert caught.value.message == message

@@ -1,0 +1,70 @@
+import pytest
+from act.runtime.rendering import make_pod
+
+from pykubelet.act.runtime.render_sysctls import forbidden_sysctl, normalized, sysctls_of
+
+
+def pod_with(*names: str, **spec):
+    return make_pod(securityContext={"sysctls": [{"name": name, "value": "1"} for name in names]}, **spec)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("net.ipv4.tcp_syncookies", "net.ipv4.tcp_syncookies"),
+        ("net/ipv4/tcp_syncookies", "net.ipv4.tcp_syncookies"),
+        ("net/ipv4/conf/eno2.100/rp_filter", "net.ipv4.conf.eno2/100.rp_filter"),
+        ("net.ipv4.conf.eno2/100.rp_filter", "net.ipv4.conf.eno2/100.rp_filter"),
+        ("plain", "plain"),
+        ("", ""),
+    ],
+)
+def test_spelling(name: str, expected: str) -> None:
+    assert normalized(name) == expected
+
+
+def test_parameters_of_a_pod() -> None:
+    assert sysctls_of(pod_with("net/core/somaxconn")) == {"net.core.somaxconn": "1"}
+    assert sysctls_of(make_pod()) == {}
+
+
+@pytest.mark.parametrize(
+    ("pod", "allowed", "message"),
+    [
+        (pod_with("kernel.shm_rmid_forced"), (), None),
+        (pod_with("net/ipv4/tcp_syncookies"), (), None),
+        (pod_with("kernel.msgmax"), (), 'forbidden sysctl: "kernel.msgmax" not allowlisted'),
+        (pod_with("kernel.msgmax"), ("kernel.msg*",), None),
+        (pod_with("net.core.somaxconn"), ("net/core/somaxconn",), None),
+        (
+            pod_with("net.core.somaxconn2"),
+            ("net.core.somaxconn",),
+            'forbidden sysctl: "net.core.somaxconn2" not allowlisted',
+        ),
+        (
+            pod_with("net.ipv4.tcp_syncookies", hostNetwork=True),
+            (),
+            'forbidden sysctl: "net.ipv4.tcp_syncookies" not allowed with host net enabled',
+        ),
+        (
+            pod_with("kernel.shm_rmid_forced", hostIPC=True),
+            (),
+            'forbidden sysctl: "kernel.shm_rmid_forced" not allowed with host ipc enabled',
+        ),
+        (
+            pod_with("kernel.sem", hostIPC=True),
+            ("kernel.sem",),
+            'forbidden sysctl: "kernel.sem" not allowed with host ipc enabled',
+        ),
+        (pod_with("kernel.shm_rmid_forced", hostNetwork=True), (), None),
+        (make_pod(), (), None),
+    ],
+)
+def test_admission(pod, allowed, message) -> None:
+    assert forbidden_sysctl(pod, allowed) == message
+
+
+def test_a_kernel_that_does_not_keep_it_per_namespace() -> None:
+    pod = pod_with("net.ipv4.tcp_rmem")
+    assert forbidden_sysctl(pod, (), (4, 14)) == 'forbidden sysctl: "net.ipv4.tcp_rmem" not allowlisted'
+    assert forbidden_sysctl(pod, (), (4, 15)) is None
