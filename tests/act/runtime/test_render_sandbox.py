@@ -7,7 +7,6 @@ from pykubelet.act.runtime.context import ConfigError, SandboxContext
 from pykubelet.act.runtime.render_sandbox import port_mappings, render_sandbox
 from pykubelet.edges.cri import cri_pb2
 
-
 PLAIN = SandboxContext()
 
 
