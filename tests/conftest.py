@@ -1,0 +1,41 @@
+"""What every suite may ask for: a private containerd with our own images, one for the whole run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from testbed import containerd, host, images
+
+_PREFIX = "/tmp/pyk-tests-"
+
+
+def sweep_dead_runs() -> None:
+    """Remove what test runs that were killed left on the machine."""
+    for folder in Path("/tmp").glob(Path(_PREFIX).name + "*"):
+        pid = folder.name.rpartition("-")[2]
+        if pid.isdigit() and host.read_process(int(pid)) is None:
+            testbed = containerd.load(folder)
+            containerd.down(folder, [f"/{testbed.name}"] if testbed else [])
+
+
+@pytest.fixture(scope="session")
+def testbed() -> Iterator[containerd.Testbed]:
+    """A running private containerd with the images of `testbed.images.BUILDERS`.
+
+    Its cgroup root `/<name>` exists for the pods of the tests. Tests that stop or kill it start it again.
+    """
+    if os.geteuid() != 0 or shutil.which("containerd") is None:
+        pytest.fail("integration tests need root and containerd (make test installs what is missing)")
+    sweep_dead_runs()
+    folder = Path(f"{_PREFIX}{os.getpid()}")
+    try:
+        running = containerd.up(folder, tuple(images.BUILDERS))
+        host.make_cgroup(f"/{running.name}")
+        yield running
+    finally:
+        found = containerd.load(folder)
+        containerd.down(folder, [f"/{found.name}"] if found else [])

@@ -1,0 +1,196 @@
+"""The private containerd: runs real pods, is found again, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from testbed import containerd, cri, host, images
+from testbed.containerd import Testbed
+
+from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet.edges.cri.client import CriClient
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    path = Path(f"/tmp/pyk-own-{os.getpid()}")
+    try:
+        yield path
+    finally:
+        found = containerd.load(path)
+        containerd.down(path, [f"/{found.name}"] if found else [])
+
+
+def sandbox_config(testbed: Testbed, name: str, host_port: int = 0) -> pb.PodSandboxConfig:
+    return pb.PodSandboxConfig(
+        metadata=pb.PodSandboxMetadata(name=name, namespace="default", uid=f"uid-{name}", attempt=0),
+        hostname=name,
+        log_directory=f"{testbed.folder}/logs/{name}",
+        port_mappings=[pb.PortMapping(container_port=8080, host_port=host_port)] if host_port else [],
+        linux=pb.LinuxPodSandboxConfig(cgroup_parent=f"/{testbed.name}-pods/{name}"),
+    )
+
+
+async def run_pod(
+    client: CriClient, config: pb.PodSandboxConfig, *command: str, image: str = images.BUSYBOX, handler: str = ""
+) -> tuple[str, str]:
+    """Start a sandbox and one container in it; returns their ids."""
+    host.make_cgroup(config.linux.cgroup_parent)
+    os.makedirs(config.log_directory, exist_ok=True)
+    sandbox = await client.run_pod_sandbox(config, handler)
+    spec = pb.ContainerConfig(
+        metadata=pb.ContainerMetadata(name="main", attempt=0),
+        image=pb.ImageSpec(image=image),
+        command=command,
+        log_path="main.log",
+    )
+    container = await client.create_container(sandbox, spec, config)
+    await client.start_container(container)
+    return sandbox, container
+
+
+def traces(testbed: Testbed) -> list[str]:
+    """Everything on the machine that still names the testbed."""
+    found = [f"mount {point}" for point in host.mounts_below(Path(testbed.folder))]
+    found += [f"process {p.pid} {p.argv}" for p in host.processes() if any(testbed.folder in a for a in p.argv)]
+    for root in host.hierarchies():
+        found += [f"cgroup {path}" for path in root.glob(f"**/{testbed.name}*")]
+    found += [f"link {link.name}" for link in Path("/sys/class/net").glob(f"{testbed.name}*")]
+    rules = subprocess.run(["iptables-save"], capture_output=True, text=True, check=True).stdout
+    found += [f"rule {rule}" for rule in rules.splitlines() if testbed.name in rule]
+    found += [f"cached result {path}" for path in Path("/var/lib/cni/results").glob(f"{testbed.name}*")]
+    if Path(testbed.folder).exists():
+        found.append(f"folder {testbed.folder}")
+    return found
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def test_pods_run_and_down_leaves_nothing(folder: Path) -> None:
+    before = dead_shim_sockets()
+    testbed = containerd.up(folder)
+    client = CriClient(testbed.endpoint)
+    port = free_port()
+    command = ("sh", "-c", "echo served > /tmp/index.html; exec httpd -f -p 8080 -h /tmp")
+    _, container = await run_pod(client, sandbox_config(testbed, "one", port), *command)
+    await run_pod(client, sandbox_config(testbed, "two"), "sleep", "1000", handler="test-handler")
+
+    result = await client.exec_sync(container, ["wget", "-q", "-O", "-", "http://127.0.0.1:8080/index.html"])
+    assert result.stdout == b"served\n"
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+        connection.sendall(b"GET /index.html HTTP/1.0\r\n\r\n")
+        assert b"200 OK" in connection.recv(100)
+    sleeping = [p for p in host.processes() if p.argv == ("sleep", "1000")]
+    await client.close()
+
+    containerd.down(folder, [f"/{testbed.name}-pods"])
+    assert traces(testbed) == []
+    assert not [p for p in sleeping if host.read_process(p.pid) == p]
+    assert dead_shim_sockets() <= before
+
+
+def dead_shim_sockets() -> set[Path]:
+    """Sockets on which no shim listens any more; another testbed's shims do."""
+    return {path for path in Path("/run/containerd/s").glob("*") if not _answers(path)}
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+        return True
+
+
+async def test_a_killed_containerd_is_started_again_and_finds_its_containers(folder: Path) -> None:
+    testbed = containerd.up(folder)
+    client = CriClient(testbed.endpoint)
+    _, container = await run_pod(client, sandbox_config(testbed, "kept"), "sleep", "1000")
+    before = [p.pid for p in host.processes() if p.argv == ("sleep", "1000")]
+    await client.close()
+
+    containerd.kill(testbed)
+    assert testbed.pid() is None
+    assert containerd.up(folder) == testbed
+
+    client = CriClient(testbed.endpoint)
+    status = (await client.container_status(container)).status
+    await client.close()
+    assert status.state == pb.CONTAINER_RUNNING
+    assert [p.pid for p in host.processes() if p.argv == ("sleep", "1000")] == before
+    containerd.kill(testbed)  # `down` must also cope with what a crash leaves
+    containerd.down(folder, [f"/{testbed.name}-pods"])
+    assert traces(testbed) == []
+
+
+def test_up_twice_is_one_containerd(folder: Path) -> None:
+    testbed = containerd.up(folder)
+    pid = testbed.pid()
+    assert containerd.up(folder) == testbed
+    assert testbed.pid() == pid
+    containerd.down(folder)
+    containerd.down(folder)
+    assert traces(testbed) == []
+
+
+def test_the_log_is_shown_when_containerd_cannot_start(folder: Path) -> None:
+    broken = folder / "bin" / "containerd"
+    broken.parent.mkdir(parents=True)
+    broken.write_text("#!/bin/sh\necho cannot open the state >&2; exit 1\n")
+    broken.chmod(0o755)
+    with pytest.raises(host.TestbedError, match="cannot open the state"):
+        containerd.up(folder, bin_dir=str(broken.parent))
+
+
+def test_a_folder_too_deep_for_a_socket_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(host.TestbedError, match="shorter path"):
+        containerd.up(tmp_path / ("x" * 100))
+
+
+async def test_the_shell_pause_holds_a_sandbox_and_ends_on_sigterm(testbed: Testbed) -> None:
+    """Machines without a compiler get this one."""
+    archive = Path(testbed.folder, "images", "shell-pause.tar")
+    name = "localhost/shell-pause:1"
+    images.build_image(name, *images.pause_parts(None), archive)
+    containerd.import_image(testbed, name, archive)
+    client = CriClient(testbed.endpoint)
+    config = sandbox_config(testbed, "shell-pause")
+    sandbox = await client.run_pod_sandbox(config)
+    spec = pb.ContainerConfig(metadata=pb.ContainerMetadata(name="pause"), image=pb.ImageSpec(image=name))
+    container = await client.create_container(sandbox, spec, config)
+    await client.start_container(container)
+    # an orphan whose parent ends at once is adopted by pid 1, which must reap it
+    await client.exec_sync(container, ["/bin/sh", "-c", "(sleep 0.1 &) ; exit 0"])
+    listed = await client.exec_sync(container, ["/bin/sh", "-c", "sleep 0.3; cat /proc/[0-9]*/stat"])
+    assert b") Z " not in listed.stdout
+    await client.stop_container(container, 10)
+    status = (await client.container_status(container)).status
+    await client.stop_pod_sandbox(sandbox)
+    await client.remove_pod_sandbox(sandbox)
+    await client.close()
+    host.remove_cgroup(f"/{testbed.name}-pods")
+    assert status.exit_code == 0
+
+
+def test_cri_without_grpc_says_when_nobody_answers(tmp_path: Path) -> None:
+    assert not cri.is_ready(tmp_path / "none.sock")
+    assert not cri.has_image(tmp_path / "none.sock", "a", "sha256:b")
+
+
+def test_cri_without_grpc_tells_images_apart(testbed: Testbed) -> None:
+    assert cri.is_ready(testbed.socket)
+    assert not cri.has_image(testbed.socket, images.BUSYBOX, "sha256:" + "0" * 64)
+    assert not cri.has_image(testbed.socket, "localhost/none:1", "sha256:" + "0" * 64)
+    assert cri.call(testbed.socket, "runtime.v1.RuntimeService/NoSuchMethod") is None
