@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 from collections.abc import Iterator
@@ -11,6 +12,11 @@ import pytest
 from testbed import containerd, host, images
 
 _PREFIX = "/tmp/pyk-tests-"
+
+
+def pytest_configure() -> None:
+    """No loop before the first asynchronous test: asyncio would make one that nobody closes, which is a warning."""
+    asyncio.set_event_loop(None)
 
 
 def sweep_dead_runs() -> None:

@@ -1,0 +1,95 @@
+"""Blocking work: one at a time for each key, given up at its deadline, and never in the way of other keys."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from pykubelet.base.kit.flight import Done, Failed, Flight, Uncertain
+
+
+async def test_value_and_error_come_back_as_values() -> None:
+    flight = Flight("test")
+    assert await flight.run("a", lambda: 7, 5) == Done(7)
+    error = OSError(28, "full")
+
+    def fail() -> None:
+        raise error
+
+    assert await flight.run("a", fail, 5) == Failed(error)
+    assert await flight.run("a", lambda: 8, 5) == Done(8)
+
+
+async def test_work_of_one_key_never_overlaps() -> None:
+    flight = Flight("test")
+    gate = threading.Event()
+    first = asyncio.get_running_loop().create_task(flight.run("mount", gate.wait, 5))
+    await asyncio.sleep(0.02)
+    second = await flight.run("mount", lambda: "ran beside the first", 5)
+    assert isinstance(second, Uncertain)
+    gate.set()
+    assert await first == Done(True)
+    assert await flight.run("mount", lambda: "now", 5) == Done("now")
+
+
+async def test_deadline_leaves_it_uncertain_until_the_thread_is_back() -> None:
+    flight = Flight("test")
+    gate = threading.Event()
+    outcome = await flight.run("nfs", gate.wait, 0.02)
+    assert isinstance(outcome, Uncertain)
+    assert list(flight.stuck()) == ["nfs"]
+    assert await flight.run("nfs", lambda: 1, 5) == outcome
+    gate.set()
+    for _ in range(100):
+        if not flight.stuck():
+            break
+        await asyncio.sleep(0.005)
+    assert flight.stuck() == {}
+    assert await flight.run("nfs", lambda: 1, 5) == Done(1)
+
+
+async def test_stuck_threads_do_not_take_the_place_of_others() -> None:
+    flight = Flight("test", workers=2)
+    gate = threading.Event()
+    stuck = await asyncio.gather(*(flight.run(f"dead-{n}", gate.wait, 0.02) for n in range(6)))
+    assert all(isinstance(outcome, Uncertain) for outcome in stuck)
+    outcomes = await asyncio.gather(*(flight.run(f"alive-{n}", lambda n=n: n, 5) for n in range(20)))  # type: ignore[misc]
+    assert outcomes == [Done(n) for n in range(20)]
+    gate.set()
+
+
+async def test_cancelled_waiter_leaves_the_key_taken_until_the_end() -> None:
+    flight = Flight("test")
+    gate = threading.Event()
+    waiter = asyncio.get_running_loop().create_task(flight.run("a", gate.wait, 5))
+    await asyncio.sleep(0.02)
+    waiter.cancel()
+    await asyncio.gather(waiter, return_exceptions=True)
+    assert isinstance(await flight.run("a", lambda: 1, 5), Uncertain)
+    gate.set()
+    for _ in range(100):
+        outcome = await flight.run("a", lambda: 1, 5)
+        if outcome == Done(1):
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("the key was never free again")
+
+
+async def test_at_most_the_given_number_of_workers_run_at_once() -> None:
+    flight = Flight("test", workers=3)
+    lock = threading.Lock()
+    running = 0
+    most = 0
+    pause = threading.Event()
+
+    def work() -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        pause.wait(0.01)
+        with lock:
+            running -= 1
+
+    await asyncio.gather(*(flight.run(str(n), work, 5) for n in range(12)))
+    assert most == 3

@@ -1,0 +1,164 @@
+"""Files: exact modes, nothing half-written, nothing but regular files read, one error."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from pykubelet.edges.host import files
+from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.files import DirEntry, FileKind
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_write_atomic_replaces_with_the_exact_mode(tmp_path: Path) -> None:
+    target = tmp_path / "f"
+    before = os.umask(0o077)
+    try:
+        files.write_atomic(str(target), b"one", 0o644)
+        files.write_atomic(str(target), b"two", 0o666, durable=True)
+    finally:
+        os.umask(before)
+    assert target.read_bytes() == b"two"
+    assert mode_of(target) == 0o666
+    assert os.listdir(tmp_path) == ["f"]
+
+
+def test_write_atomic_that_fails_leaves_the_old_file_and_no_rest(tmp_path: Path) -> None:
+    (tmp_path / "f").mkdir()
+    (tmp_path / "f" / "x").touch()
+    with pytest.raises(HostError) as caught:
+        files.write_atomic(str(tmp_path / "f"), b"data")
+    assert caught.value.errno_name == "EISDIR"
+    assert os.listdir(tmp_path) == ["f"]
+
+
+def test_full_disk_is_told_as_such() -> None:
+    with pytest.raises(HostError) as caught:
+        files.append("/dev/full", b"x")
+    assert caught.value.is_no_space
+    assert str(caught.value) == "append /dev/full: no space left on device"
+
+
+def test_write_in_place_keeps_the_inode(tmp_path: Path) -> None:
+    target = tmp_path / "hosts"
+    files.write_in_place(str(target), b"a long first version")
+    inode = target.stat().st_ino
+    files.write_in_place(str(target), b"short", 0o600)
+    assert target.read_bytes() == b"short"
+    assert target.stat().st_ino == inode
+    assert mode_of(target) == 0o600
+
+
+def test_read_refuses_what_is_no_regular_file_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path, kind in ((tmp_path / "fifo", "fifo"), (Path("/dev/zero"), "char-device")):
+        with pytest.raises(HostError, match=f"not a regular file but a {kind}"):
+            files.read_bytes(str(path), 10)
+    with pytest.raises(HostError, match="is a directory"):
+        files.read_bytes(str(tmp_path), 10)
+
+
+def test_read_limits_and_tails(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"0123456789")
+    assert files.read_bytes(str(tmp_path / "f"), 10) == b"0123456789"
+    assert files.read_tail(str(tmp_path / "f"), 3) == b"789"
+    assert files.read_tail(str(tmp_path / "f"), 30) == b"0123456789"
+    with pytest.raises(HostError) as caught:
+        files.read_bytes(str(tmp_path / "f"), 9)
+    assert caught.value.is_too_large
+    with pytest.raises(HostError) as caught:
+        files.read_bytes(str(tmp_path / "nothing" / "f"), 9)
+    assert caught.value.is_not_found
+
+
+def test_proc_files_which_claim_to_be_empty_are_read() -> None:
+    assert b"MemTotal" in files.read_bytes("/proc/meminfo", 1 << 20)
+
+
+def test_stat_tells_kinds_and_none_for_nothing(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"abc")
+    os.symlink("f", tmp_path / "link")
+    os.symlink("nowhere", tmp_path / "dangling")
+    os.mkfifo(tmp_path / "pipe")
+    found = files.stat_file(str(tmp_path / "f"))
+    assert found is not None and found.is_file and found.size == 3
+    assert files.stat_file(str(tmp_path / "nothing")) is None
+    assert files.stat_file(str(tmp_path / "f" / "below")) is None
+    assert files.stat_file(str(tmp_path / "dangling")) is None
+    link = files.stat_file(str(tmp_path / "link"), follow=False)
+    assert link is not None and link.kind is FileKind.SYMLINK
+    assert files.list_dir(str(tmp_path)) == (
+        DirEntry("dangling", FileKind.SYMLINK),
+        DirEntry("f", FileKind.FILE),
+        DirEntry("link", FileKind.SYMLINK),
+        DirEntry("pipe", FileKind.FIFO),
+    )
+
+
+def test_make_dirs_gives_new_directories_the_mode_and_leaves_others(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir(mode=0o700)
+    assert files.make_dirs(str(tmp_path / "old" / "a" / "b"), 0o777)
+    assert mode_of(tmp_path / "old") == 0o700
+    assert mode_of(tmp_path / "old" / "a") == mode_of(tmp_path / "old" / "a" / "b") == 0o777
+    assert not files.make_dirs(str(tmp_path / "old" / "a" / "b"), 0o700)
+    (tmp_path / "file").touch()
+    with pytest.raises(HostError, match="not a directory"):
+        files.make_dirs(str(tmp_path / "file"), 0o755)
+
+
+def test_replace_symlink_in_one_step(tmp_path: Path) -> None:
+    link = tmp_path / "..data"
+    files.replace_symlink("one", str(link))
+    files.replace_symlink("two", str(link))
+    assert files.read_link(str(link)) == "two"
+    assert os.listdir(tmp_path) == ["..data"]
+    assert files.read_link(str(tmp_path / "nothing")) is None
+    (tmp_path / "plain").touch()
+    assert files.read_link(str(tmp_path / "plain")) is None
+
+
+def test_remove_file_and_dir_say_whether_something_was_there(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "f").touch()
+    with pytest.raises(HostError) as caught:
+        files.remove_dir(str(tmp_path / "d"))
+    assert caught.value.is_busy
+    assert files.remove_file(str(tmp_path / "d" / "f"))
+    assert not files.remove_file(str(tmp_path / "d" / "f"))
+    assert files.remove_dir(str(tmp_path / "d"))
+    assert not files.remove_dir(str(tmp_path / "d"))
+
+
+def test_gzip_file_takes_the_place_of_the_plain_one(tmp_path: Path) -> None:
+    log = tmp_path / "0.log.20240101-000000"
+    log.write_bytes(b"line\n" * 50_000)
+    log.chmod(0o640)
+    assert files.gzip_file(str(log)) == f"{log}.gz"
+    assert os.listdir(tmp_path) == [f"{log.name}.gz"]
+    packed = tmp_path / f"{log.name}.gz"
+    assert gzip.decompress(packed.read_bytes()) == b"line\n" * 50_000
+    assert mode_of(packed) == 0o640
+
+
+def test_create_file_once(tmp_path: Path) -> None:
+    assert files.create_file(str(tmp_path / "f"), 0o666)
+    assert not files.create_file(str(tmp_path / "f"), 0o600)
+    assert mode_of(tmp_path / "f") == 0o666
+
+
+def test_lock_is_held_until_closed(tmp_path: Path) -> None:
+    first = files.lock_file(str(tmp_path / "lock"))
+    assert first is not None
+    assert files.lock_file(str(tmp_path / "lock")) is None
+    os.close(first)
+    again = files.lock_file(str(tmp_path / "lock"))
+    assert again is not None
+    os.close(again)

@@ -1,0 +1,128 @@
+"""Mounts: the table as kernels write it, and real mounts below a temporary directory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pykubelet.edges.host import mounts
+from pykubelet.edges.host.errors import HostError
+
+TABLE = r"""
+22 28 0:21 / /proc rw,nosuid,nodev,noexec,relatime shared:12 - proc proc rw
+28 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw,errors=remount-ro
+97 28 8:1 /var/lib/a /var/lib/kubelet/pods/u1/volumes/x\040y\134z ro,noatime shared:5 master:1 - ext4 /dev/sda1 rw
+98 97 0:44 / /var/lib/kubelet/pods/u1/volumes/x\040y\134z/deep rw master:7 propagate_from:2 - tmpfs tmp\011fs rw,size=64k
+99 28 0:45 / /var/lib/kubelet/pods/u10 rw - nfs4 10.0.0.1:/export rw,addr=10.0.0.1
+not a line of the table
+30 28 0:26 / /sys/fs/cgroup rw unbindable - cgroup2 cgroup2 rw
+"""
+
+
+def test_parse_mountinfo() -> None:
+    table = mounts.parse_mountinfo(TABLE)
+    assert [m.id for m in table] == [22, 28, 97, 98, 99, 30]
+    bound, deep = table[2], table[3]
+    assert bound.target == "/var/lib/kubelet/pods/u1/volumes/x y\\z"
+    assert (bound.root, bound.shared, bound.master, bound.is_read_only) == ("/var/lib/a", 5, 1, True)
+    assert (deep.shared, deep.master, deep.fs_type, deep.source) == (None, 7, "tmpfs", "tmp\tfs")
+    assert deep.super_options == ("rw", "size=64k")
+
+
+def test_below_is_deepest_first_and_stops_at_names() -> None:
+    table = mounts.parse_mountinfo(TABLE)
+    assert [m.id for m in mounts.mounts_below("/var/lib/kubelet/pods/u1", table)] == [98, 97]
+    assert [m.id for m in mounts.mounts_below("/var/lib/kubelet/pods/u10", table)] == [99]
+    assert len(mounts.mounts_below("/", table)) == len(table)
+
+
+@pytest.mark.parametrize(
+    ("release", "known"), [("6.4.0", True), ("6.3.9-1-amd64", False), ("5.15.0", False), ("7.0", True), ("?", False)]
+)
+def test_tmpfs_no_swap_by_kernel(release: str, known: bool) -> None:
+    assert mounts.tmpfs_no_swap_supported(release) is known
+
+
+def test_fs_usage_adds_up(tmp_path: Path) -> None:
+    usage = mounts.read_fs_usage(str(tmp_path))
+    assert usage.capacity_bytes > usage.available_bytes > 0
+    assert usage.used_bytes == usage.capacity_bytes - usage.free_bytes
+    with pytest.raises(HostError) as caught:
+        mounts.read_fs_usage(str(tmp_path / "nothing"))
+    assert caught.value.is_not_found
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    for mount in mounts.mounts_below(str(tmp_path)):
+        mounts.unmount(mount.target, detach=True)
+
+
+@pytest.mark.integration
+def test_tmpfs_with_size_and_mode(place: Path) -> None:
+    (place / "m").mkdir()
+    mounts.mount_tmpfs(str(place / "m"), 1 << 20, 0o1777, no_swap=True)
+    assert mounts.is_mount_point(str(place / "m"))
+    assert mounts.read_fs_usage(str(place / "m")).capacity_bytes == 1 << 20
+    assert (place / "m").stat().st_mode & 0o7777 == 0o1777
+    with pytest.raises(OSError, match="No space left"):
+        (place / "m" / "f").write_bytes(b"x" * (2 << 20))
+    assert mounts.unmount(str(place / "m"))
+    assert not mounts.unmount(str(place / "m"))
+    assert not mounts.unmount(str(place / "nothing"))
+
+
+@pytest.mark.integration
+def test_read_only_bind_of_a_file_and_a_directory(place: Path) -> None:
+    (place / "src").mkdir()
+    (place / "src" / "f").write_text("hello")
+    (place / "d").mkdir()
+    (place / "f").touch()
+    mounts.bind(str(place / "src"), str(place / "d"), read_only=True)
+    mounts.bind(str(place / "src" / "f"), str(place / "f"))
+    assert mounts.is_mount_point(str(place / "d")) and mounts.is_mount_point(str(place / "f"))
+    assert not mounts.is_mount_point(str(place / "src"))
+    with pytest.raises(OSError, match="Read-only"):
+        (place / "d" / "g").touch()
+    (place / "src" / "g").touch()
+    assert (place / "f").read_text() == "hello"
+    os.symlink("d", place / "link")
+    assert not mounts.is_mount_point(str(place / "link"))
+
+
+@pytest.mark.integration
+def test_read_only_remount_keeps_the_other_flags(place: Path) -> None:
+    (place / "m").mkdir()
+    (place / "b").mkdir()
+    mounts.mount("tmpfs", str(place / "m"), "tmpfs", ("nosuid", "nodev", "noexec", "size=64k", "rw"))
+    mounts.bind(str(place / "m"), str(place / "b"), read_only=True)
+    (bound,) = mounts.mounts_below(str(place / "b"))
+    assert {"ro", "nosuid", "nodev", "noexec"} <= set(bound.options)
+
+
+@pytest.mark.integration
+def test_shared_root_directory_propagates(place: Path) -> None:
+    (place / "root").mkdir()
+    mounts.make_shared(str(place / "root"))
+    mounts.make_shared(str(place / "root"))
+    (found,) = mounts.mounts_below(str(place / "root"))
+    assert found.shared is not None
+    mounts.make_private(str(place / "root"))
+    (found,) = mounts.mounts_below(str(place / "root"))
+    assert found.shared is None
+
+
+@pytest.mark.integration
+def test_busy_mount_is_told_and_can_be_detached(place: Path) -> None:
+    (place / "m").mkdir()
+    mounts.mount_tmpfs(str(place / "m"))
+    with (place / "m" / "f").open("w"):
+        with pytest.raises(HostError) as caught:
+            mounts.unmount(str(place / "m"))
+        assert caught.value.is_busy
+        assert mounts.unmount(str(place / "m"), detach=True)
+    assert not mounts.is_mount_point(str(place / "m"))

@@ -1,0 +1,151 @@
+"""Sub-paths: links that stay inside are followed, nothing leads out, also not in a race."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pykubelet.edges.host import libc, mounts, subpaths
+from pykubelet.edges.host.errors import HostError
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Path:
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "key").write_text("secret")
+    here = tmp_path / "volume"
+    (here / "a" / "b").mkdir(parents=True)
+    (here / "a" / "f").write_text("inside")
+    return here
+
+
+@pytest.fixture(params=["openat2", "without openat2"])
+def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param != "openat2":
+        monkeypatch.setattr(libc, "openat2", lambda *_: None)
+
+
+def content(volume: Path, relative: str) -> str:
+    descriptor = subpaths.open_beneath(str(volume), relative)
+    try:
+        with open(f"/proc/self/fd/{descriptor}", encoding="utf-8") as file:
+            return file.read()
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.usefixtures("kernel")
+def test_plain_paths_and_links_that_stay_inside(volume: Path) -> None:
+    assert content(volume, "a/f") == "inside"
+    os.symlink("f", volume / "a" / "relative")
+    os.symlink(volume / "a", volume / "absolute")
+    assert content(volume, "a/relative") == "inside"
+    assert content(volume, "absolute/f") == "inside"
+    descriptor = subpaths.open_beneath(str(volume), ".")
+    assert subpaths.kind_is_directory(descriptor)
+    os.close(descriptor)
+
+
+@pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize("target", ["../secret", "/etc", "a/../../secret", "/proc/self/root/etc"])
+def test_links_that_lead_out_are_refused(volume: Path, target: str) -> None:
+    os.symlink(target, volume / "out")
+    for path in ("out", "out/key", "out/new/deep"):
+        with pytest.raises(HostError) as caught:
+            subpaths.make_beneath(str(volume), path, 0o755)
+        assert caught.value.errno_name == "EXDEV"
+    with pytest.raises(HostError) as caught:
+        subpaths.open_beneath(str(volume), "out")
+    assert caught.value.errno_name == "EXDEV"
+    assert os.listdir(volume.parent / "secret") == ["key"]
+
+
+@pytest.mark.parametrize("path", ["../secret", "a/../../secret", "/etc", "a/.."])
+def test_paths_must_be_relative_and_without_dots(volume: Path, path: str) -> None:
+    for action in (lambda: subpaths.open_beneath(str(volume), path), lambda: make(volume, path)):
+        with pytest.raises(HostError) as caught:
+            action()
+        assert caught.value.errno_name == "EXDEV"
+
+
+def make(volume: Path, path: str) -> int:
+    subpaths.make_beneath(str(volume), path, 0o755)
+    return 0
+
+
+@pytest.mark.usefixtures("kernel")
+def test_missing_is_told_and_can_be_made_with_the_mode(volume: Path) -> None:
+    with pytest.raises(HostError) as caught:
+        subpaths.open_beneath(str(volume), "new/dir")
+    assert caught.value.is_not_found
+    subpaths.make_beneath(str(volume), "new/dir", 0o2777)
+    subpaths.make_beneath(str(volume), "new/dir", 0o700)
+    assert (volume / "new" / "dir").stat().st_mode & 0o7777 == 0o2777
+    os.symlink("b", volume / "a" / "inner")
+    subpaths.make_beneath(str(volume), "a/inner/c", 0o755)
+    assert (volume / "a" / "b" / "c").is_dir()
+    with pytest.raises(HostError) as caught:
+        subpaths.make_beneath(str(volume), "a/f/x", 0o755)
+    assert caught.value.is_not_found
+
+
+@pytest.mark.usefixtures("kernel")
+def test_a_volume_that_is_itself_behind_a_link(volume: Path) -> None:
+    os.symlink(volume, volume.parent / "alias")
+    assert content(volume.parent / "alias", "a/f") == "inside"
+
+
+def swapping(volume: Path, until: threading.Event) -> Callable[[], None]:
+    """Exchange a directory and a link out of the volume as fast as possible."""
+    exchange = ctypes.CDLL(None).renameat2
+
+    def swap() -> None:
+        directory, link = (os.fsencode(volume / name) for name in ("a", "link"))
+        while not until.is_set():
+            exchange(-100, directory, -100, link, 2)
+
+    return swap
+
+
+@pytest.mark.usefixtures("kernel")
+def test_a_race_never_wins(volume: Path) -> None:
+    (volume / "a" / "key").write_text("inside")
+    os.symlink(volume.parent / "secret", volume / "link")
+    over = threading.Event()
+    thread = threading.Thread(target=swapping(volume, over))
+    thread.start()
+    outcomes = set()
+    try:
+        for _ in range(1500):
+            try:
+                outcomes.add(content(volume, "a/key"))
+                subpaths.make_beneath(str(volume), "a/made", 0o755)
+            except HostError as error:
+                outcomes.add(error.errno_name)
+    finally:
+        over.set()
+        thread.join()
+    assert "inside" in outcomes
+    assert "secret" not in outcomes
+    assert os.listdir(volume.parent / "secret") == ["key"]
+
+
+@pytest.mark.integration
+def test_bind_of_the_descriptor_is_of_what_was_opened(volume: Path) -> None:
+    target = volume.parent / "target"
+    target.touch()
+    descriptor = subpaths.open_beneath(str(volume), "a/f")
+    os.rename(volume / "a", volume / "was-a")
+    os.symlink(volume.parent / "secret", volume / "a")
+    mounts.bind_fd(descriptor, str(target))
+    os.close(descriptor)
+    try:
+        assert target.read_text() == "inside"
+    finally:
+        mounts.unmount(str(target))

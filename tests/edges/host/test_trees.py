@@ -1,0 +1,129 @@
+"""Trees: what a pod puts into its own volume must not lead the agent out of it, nor stop it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from pykubelet.edges.host import mounts, trees
+from pykubelet.edges.host.errors import HostError
+
+needs_root = pytest.mark.integration
+
+
+def test_remove_takes_everything_and_follows_nothing(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").write_text("x")
+    tree = tmp_path / "tree"
+    (tree / "a" / "b").mkdir(parents=True)
+    (tree / "a" / "f").touch()
+    os.mkfifo(tree / "pipe")
+    os.symlink(outside, tree / "a" / "link")
+    (tree / "a" / "b").chmod(0)
+    assert trees.remove_tree(str(tree))
+    assert not tree.exists()
+    assert (outside / "precious").read_text() == "x"
+    assert not trees.remove_tree(str(tree))
+
+
+def test_remove_of_a_link_removes_the_link(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    os.symlink("d", tmp_path / "link")
+    assert trees.remove_tree(str(tmp_path / "link"))
+    assert os.listdir(tmp_path) == ["d"]
+
+
+def test_remove_of_a_tree_deeper_than_any_path_may_be_long(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    here = os.open(tree, os.O_RDONLY)
+    for _ in range(2500):
+        os.mkdir("directory", dir_fd=here)
+        deeper = os.open("directory", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = deeper
+    os.close(here)
+    assert trees.remove_tree(str(tree))
+    assert not tree.exists()
+
+
+@needs_root
+def test_remove_refuses_while_something_is_mounted_below(tmp_path: Path) -> None:
+    inner = tmp_path / "tree" / "volume"
+    inner.mkdir(parents=True)
+    (tmp_path / "tree" / "a").touch()
+    mounts.mount_tmpfs(str(inner), 1 << 20)
+    try:
+        (inner / "precious").touch()
+        with pytest.raises(HostError) as caught:
+            trees.remove_tree(str(tmp_path / "tree"))
+        assert caught.value.is_busy
+        assert str(inner) in str(caught.value)
+        assert (tmp_path / "tree" / "a").exists() and (inner / "precious").exists()
+    finally:
+        mounts.unmount(str(inner))
+    assert trees.remove_tree(str(tmp_path / "tree"))
+
+
+@needs_root
+def test_remove_stops_at_a_bind_mount_that_appears_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "data").touch()
+    target = tmp_path / "tree" / "sub"
+    target.mkdir(parents=True)
+    monkeypatch.setattr(trees, "mounts_below", lambda _: ())  # the look before found nothing yet
+    mounts.bind(str(precious), str(target))
+    try:
+        with pytest.raises(HostError) as caught:
+            trees.remove_tree(str(tmp_path / "tree"))
+        assert caught.value.errno_name == "EXDEV"
+        assert (precious / "data").exists()
+    finally:
+        mounts.unmount(str(target))
+
+
+@needs_root
+def test_fs_group_owns_files_and_directories_but_not_the_targets_of_links(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.touch(mode=0o600)
+    volume = tmp_path / "volume"
+    (volume / "d").mkdir(parents=True, mode=0o755)
+    (volume / "d" / "f").touch(mode=0o600)
+    os.symlink(outside, volume / "link")
+    assert not trees.group_is_applied(str(volume), 2000)
+    trees.apply_group(str(volume), 2000)
+    assert trees.group_is_applied(str(volume), 2000)
+    file, directory = (volume / "d" / "f").stat(), (volume / "d").stat()
+    assert (file.st_gid, stat.S_IMODE(file.st_mode)) == (2000, 0o660)
+    assert (directory.st_gid, stat.S_IMODE(directory.st_mode)) == (2000, 0o2775)
+    assert (volume / "link").lstat().st_gid == 2000
+    assert (outside.stat().st_gid, stat.S_IMODE(outside.stat().st_mode)) == (0, 0o600)
+
+
+@needs_root
+def test_fs_group_of_a_read_only_volume(tmp_path: Path) -> None:
+    (tmp_path / "v").mkdir(mode=0o700)
+    (tmp_path / "v" / "f").touch(mode=0o600)
+    trees.apply_group(str(tmp_path / "v"), 2000, read_only=True)
+    assert stat.S_IMODE((tmp_path / "v" / "f").stat().st_mode) == 0o640
+    assert stat.S_IMODE((tmp_path / "v").stat().st_mode) == 0o2750
+
+
+@needs_root
+def test_chown_tree(tmp_path: Path) -> None:
+    (tmp_path / "t" / "d").mkdir(parents=True)
+    trees.chown_tree(str(tmp_path / "t"), 1234, -1)
+    assert {(p.stat().st_uid, p.stat().st_gid) for p in (tmp_path / "t", tmp_path / "t" / "d")} == {(1234, 0)}
+
+
+def test_disk_usage_counts_hard_links_once(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"x" * 100_000)
+    os.link(tmp_path / "a", tmp_path / "b")
+    used, inodes = trees.read_disk_usage(str(tmp_path))
+    assert 100_000 <= used < 150_000
+    assert inodes == 2
