@@ -1,0 +1,57 @@
+"""Finding fields that a struct does not have. Pure.
+
+Structs ignore what they do not know, which is right for objects of an API server and wrong for a manifest that somebody
+typed: there an unknown field is a misspelt one.
+"""
+
+from __future__ import annotations
+
+import types
+from functools import cache
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+# Known to the API and left out of the structs.
+_DROPPED = frozenset({"managedFields"})
+
+
+@cache
+def _fields_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """JSON name to type of the structs below the field, or None where nothing can be unknown."""
+    hints = get_type_hints(kind)
+    names = zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True)
+    return {name: _inner(hints[attribute]) for name, attribute in names}
+
+
+def _inner(hint: Any) -> type[msgspec.Struct] | None:
+    """The struct inside an optional, a tuple or a map."""
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        return hint
+    origin = get_origin(hint)
+    if origin in (tuple, dict, Union, types.UnionType):
+        return next((found for part in get_args(hint) if (found := _inner(part)) is not None), None)
+    return None
+
+
+def unknown_fields(kind: type[msgspec.Struct], value: object, path: str = "") -> list[str]:
+    """Paths (`spec.containers[0].imagez`) of the members of `value` that `kind` does not have, in reading order."""
+    if not isinstance(value, dict):
+        return []
+    fields = _fields_of(kind)
+    found: list[str] = []
+    for name, item in value.items():
+        at = f"{path}.{name}" if path else str(name)
+        if name not in fields:
+            if name not in _DROPPED:
+                found.append(at)
+            continue
+        inner = fields[name]
+        if inner is None:
+            continue
+        if isinstance(item, list):
+            for i, element in enumerate(item):
+                found += unknown_fields(inner, element, f"{at}[{i}]")
+        else:
+            found += unknown_fields(inner, item, at)
+    return found

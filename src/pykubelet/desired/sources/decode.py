@@ -1,0 +1,122 @@
+"""A manifest's bytes as pods, or what is wrong with them. Pure: bytes, their origin and the node's name in.
+
+Rules: one YAML or JSON document; a v1 Pod (from a URL also a PodList); no unknown field; a name; then defaulting and
+create-validation as the API server does them; and no reference to API objects.
+"""
+
+from __future__ import annotations
+
+from pykubelet.base.api import codec, core
+from pykubelet.base.api.defaults import default_pod
+from pykubelet.base.api.documents import DocumentError, load_document
+from pykubelet.base.api.strict import unknown_fields
+from pykubelet.base.api.validation import validate_pod
+from pykubelet.base.model.roster import ManifestProblem
+from pykubelet.desired.sources.references import api_reference
+from pykubelet.desired.sources.static import Origin, make_static
+
+MAX_BYTES = 10 << 20
+#: Problems told of one manifest; the rest is usually noise of the first.
+MAX_PROBLEMS = 20
+
+Pods = tuple[core.Pod, ...]
+Problems = tuple[ManifestProblem, ...]
+
+
+def problem(origin: Origin, field_path: str, reason: str) -> ManifestProblem:
+    return ManifestProblem(origin.shown, field_path, reason)
+
+
+def too_large(origin: Origin) -> ManifestProblem:
+    return problem(origin, "", f"manifest is larger than {MAX_BYTES >> 20} MiB")
+
+
+def decode_manifest(data: bytes, origin: Origin, node_name: str) -> Pods | Problems:
+    """The pods of a manifest, complete and valid; or its problems, never both, never none of both.
+
+    A file holds one Pod. A URL may also give a PodList; one bad item of it refuses them all, as the reference does.
+    """
+    if len(data) > MAX_BYTES:
+        return (too_large(origin),)
+    try:
+        document = load_document(data)
+    except DocumentError as error:
+        return (problem(origin, "", str(error)),)
+    if document is None:
+        return (problem(origin, "", "manifest is empty"),)
+    if not isinstance(document, dict):
+        return (problem(origin, "", f"expected an object, got {_spoken(document)}"),)
+    kinds = ("Pod",) if origin.is_file else ("Pod", "PodList")
+    if wrong := _wrong_type(document, kinds, origin):
+        return (wrong,)
+    if document.get("kind") == "PodList":
+        return _decode_list(document, origin, node_name)
+    return _decode_pod(document, origin, node_name, "")
+
+
+def _spoken(value: object) -> str:
+    names = {list: "a list", str: "text", bool: "a boolean", int: "a number", float: "a number"}
+    return names.get(type(value), type(value).__name__)
+
+
+def _wrong_type(document: dict[str, object], kinds: tuple[str, ...], origin: Origin) -> ManifestProblem | None:
+    allowed = " or ".join(f'"{kind}"' for kind in kinds)
+    kind, version = document.get("kind"), document.get("apiVersion")
+    if kind not in kinds:
+        return problem(origin, "kind", f"expected {allowed}, got {_quoted(kind)}")
+    if version != "v1":
+        return problem(origin, "apiVersion", f'expected "v1", got {_quoted(version)}')
+    return None
+
+
+def _quoted(value: object) -> str:
+    return "nothing" if value is None else f'"{value}"'
+
+
+def _decode_list(document: dict[str, object], origin: Origin, node_name: str) -> Pods | Problems:
+    items = document.get("items")
+    if items is None:
+        return (problem(origin, "items", "expected a list, got nothing"),)
+    if not isinstance(items, list):
+        return (problem(origin, "items", f"expected a list, got {_spoken(items)}"),)
+    unknown = sorted(set(document) - set(core.PodList.__struct_encode_fields__))
+    if unknown:
+        return tuple(problem(origin, field, "unknown field") for field in unknown[:MAX_PROBLEMS])
+    pods: list[core.Pod] = []
+    for i, item in enumerate(items):
+        path = f"items[{i}]"
+        if not isinstance(item, dict):
+            return (problem(origin, path, f"expected an object, got {_spoken(item)}"),)
+        given = {"kind": "Pod", "apiVersion": "v1", **item}
+        if wrong := _wrong_type(given, ("Pod",), origin):
+            return (problem(origin, f"{path}.{wrong.field_path}", wrong.reason),)
+        for result in _decode_pod(given, origin, node_name, path + "."):
+            if isinstance(result, ManifestProblem):
+                return (result,)
+            pods.append(result)
+    return tuple(pods)
+
+
+def _decode_pod(manifest: dict[str, object], origin: Origin, node_name: str, prefix: str) -> Pods | Problems:
+    try:
+        unknown = unknown_fields(core.Pod, manifest)
+        if unknown:
+            return tuple(problem(origin, prefix + path, "unknown field") for path in unknown[:MAX_PROBLEMS])
+        pod = codec.from_object(core.Pod, manifest)
+        if not pod.metadata.name:
+            return (problem(origin, prefix + "metadata.name", "invalid pod: name is needed for the pod"),)
+        pod = make_static(default_pod(pod), manifest, origin, node_name)
+    except codec.DecodeError as error:
+        return (problem(origin, prefix + error.path, error.reason),)
+    except RecursionError:
+        return (problem(origin, prefix.rstrip("."), "nested too deeply"),)
+    if errors := validate_pod(pod):
+        return tuple(problem(origin, prefix + error.path, error.body) for error in errors[:MAX_PROBLEMS])
+    if resource := api_reference(pod):
+        return (problem(origin, prefix + "spec", f"static pods may not reference {resource}"),)
+    return (pod,)
+
+
+def is_pods(result: Pods | Problems) -> bool:
+    """Whether `decode_manifest` gave pods (an empty PodList counts)."""
+    return not any(isinstance(item, ManifestProblem) for item in result)

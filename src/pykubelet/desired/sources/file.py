@@ -1,0 +1,172 @@
+"""The file source: a directory of manifests, or one manifest, watched.
+
+Owns: when to look. Events are hints; each one leads to a look at the whole path (`manifests.py`), and so does the
+period, as the safety net. A path that vanishes is an empty set; its nearest existing parent is watched until it is back.
+Posts `SourceChanged` with the full set when that changed, and once at the beginning.
+
+A directory's bad files are left out and reported; a single file that is bad leaves the set as it was (so a node whose
+only manifest was never good has no set at all: nothing that runs is killed because of it).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os.path
+from dataclasses import dataclass
+
+from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.mailbox import Mailbox, Post
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.labels import SOURCE_FILE
+from pykubelet.base.model.roster import ManifestProblem, SourceChanged
+from pykubelet.desired.sources.manifests import SETTLE_S, Look, Manifests
+from pykubelet.desired.sources.seen import FirstSeen
+from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.files import stat_file
+from pykubelet.edges.host.inotify import DIRECTORY_CHANGES, EventKind, FileEvent, Watcher
+
+log = Log("sources")
+
+PARENT_CHANGES = DIRECTORY_CHANGES & ~EventKind.ATTRIB
+WRITTEN = EventKind.CLOSE_WRITE | EventKind.MOVED_TO
+
+
+@dataclass(frozen=True, slots=True)
+class _TimeToLook:
+    """The period, or the time a young file needs to settle, has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _WatchLost:
+    """No more events will come."""
+
+    error: OSError
+
+
+_Event = FileEvent | _TimeToLook | _WatchLost
+
+
+class FileSource:
+    """Watches `path` and posts its set of pods to `out`. `period_s`: seconds between full looks (fileCheckFrequency)."""
+
+    def __init__(
+        self, path: str, node_name: str, period_s: float, out: Post[SourceChanged], clock: Clock, flight: Flight
+    ) -> None:
+        self._path = os.path.abspath(path)
+        self._period_s = period_s
+        self._out = out
+        self._clock = clock
+        self._manifests = Manifests(self._path, node_name, flight)
+        self._seen = FirstSeen()
+        self._pods: tuple[Pod, ...] = ()
+        self._problems: tuple[ManifestProblem, ...] = ()
+        self._posted = False
+        self._watched: set[str] = set()
+        self._unwatchable = ""
+
+    async def run(self) -> None:
+        """Look and watch until cancelled."""
+        try:
+            watcher = Watcher()
+        except HostError as error:
+            log.warning("manifests are not watched, only looked at", path=self._path, error=str(error))
+            watcher = None
+        events: Mailbox[_Event] = Mailbox("manifest events")
+        async with Supervisor("file source") as tasks:
+            try:
+                if watcher is not None:
+                    self._watch(watcher)
+                    tasks.start_root("manifest watch", _forward(watcher, self._path, events))
+                await self._follow(watcher, events)
+            finally:
+                await tasks.stop()
+                if watcher is not None:
+                    watcher.close()
+
+    async def _follow(self, watcher: Watcher | None, events: Mailbox[_Event]) -> None:
+        loop = asyncio.get_running_loop()
+        closed: set[str] = set()
+        settle = False
+        while True:
+            unsettled = self._publish(await self._manifests.look(self._clock.wall(), closed, settle))
+            settle = True
+            timer = loop.call_later(SETTLE_S if unsettled else self._period_s, events.post, _TimeToLook())
+            try:
+                closed = self._names_closed(await events.get_all())
+            finally:
+                timer.cancel()
+            if watcher is not None:
+                self._watch(watcher)
+
+    def _names_closed(self, events: list[_Event]) -> set[str]:
+        """Names of entries whose writers are done."""
+        names: set[str] = set()
+        for event in events:
+            match event:
+                case FileEvent(name=name, kinds=kinds) if kinds & WRITTEN:
+                    names.add(name)
+                case _WatchLost(error):
+                    log.warning("manifests are not watched any more", path=self._path, error=str(error))
+        return names
+
+    def _publish(self, look: Look) -> bool:
+        """Post the set if it changed; tells whether to look again soon."""
+        pods = self._pods if look.keep else self._seen.mark(look.pods, self._clock.wall())
+        for wrong in look.problems:
+            if wrong not in self._problems:
+                log.warning("bad manifest", origin=wrong.origin, field=wrong.field_path or None, reason=wrong.reason)
+        changed = pods != self._pods or look.problems != self._problems
+        self._pods, self._problems = pods, look.problems
+        if (changed and self._posted) or (not self._posted and not look.keep):
+            self._posted = True
+            self._out.post(SourceChanged(SOURCE_FILE, pods, look.problems))
+        return look.unsettled
+
+    def _watch(self, watcher: Watcher) -> None:
+        """Watch the path itself, and the nearest directory above it that exists; drop what is watched for no reason.
+
+        The parent tells when the path is replaced; a single file is always seen through its parent.
+        """
+        wanted = {self._path} if _is_dir(self._path) else set[str]()
+        parent = os.path.dirname(self._path)
+        while parent != "/" and not _is_dir(parent):
+            parent = os.path.dirname(parent)
+        wanted.add(parent)
+        for path in self._watched - wanted:
+            watcher.remove(path)
+        for path in wanted:
+            try:
+                watcher.add(path, DIRECTORY_CHANGES if path == self._path else PARENT_CHANGES)
+            except HostError as error:
+                if not error.is_not_found and self._unwatchable != str(error):
+                    self._unwatchable = str(error)
+                    log.warning("manifests are not watched, only looked at", path=path, error=str(error))
+        self._watched = wanted
+
+
+def _is_dir(path: str) -> bool:
+    try:
+        stat = stat_file(path)
+    except HostError:
+        return False
+    return stat is not None and stat.is_dir
+
+
+def _concerns(event: FileEvent, path: str) -> bool:
+    """Whether an event may change what is at `path`: not what else happens in the directories above it."""
+    if event.path in ("", path) or not event.name:
+        return True
+    return f"{path}/".startswith(f"{event.path.rstrip('/')}/{event.name}/")
+
+
+async def _forward(watcher: Watcher, path: str, events: Mailbox[_Event]) -> None:
+    """Events of the kernel into the source's mailbox, until the watch breaks."""
+    try:
+        async for event in watcher:
+            if _concerns(event, path):
+                events.post(event)
+    except OSError as error:
+        events.post(_WatchLost(error))

@@ -1,0 +1,174 @@
+"""One look at the manifest path: which files there are, and what is in those that changed.
+
+Owns: the memory of what each file held (unchanged files are not read again) and the rule about files that are being
+written. Reads the host through `edges.host.files`; decides nothing about when to look, which is `file.py`'s.
+
+A file that changed a moment ago and whose writer has not closed it (no CLOSE_WRITE or MOVED_TO was told) may be half
+written: what it held before counts until it is closed or has been still for `SETTLE_S`. So a slow editor never kills a
+running pod, and half a manifest never starts one.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Set
+from dataclasses import dataclass
+
+from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.flight import Done, Failed, Flight
+from pykubelet.base.model.roster import ManifestProblem
+from pykubelet.desired.sources.decode import MAX_BYTES, decode_manifest, problem, too_large
+from pykubelet.desired.sources.static import file_origin
+from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.files import FileKind, FileStat, list_dir, read_bytes, stat_file
+
+SETTLE_S = 0.5
+#: Larger manifests are decoded in a thread, so that the event loop goes on.
+INLINE_BYTES = 128 << 10
+DECODE_DEADLINE_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a file held when it was last read. `key`: what says that it has not changed since."""
+
+    key: tuple[int, int, int, int]
+    pods: tuple[Pod, ...]
+    problems: tuple[ManifestProblem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The whole set as it is now. `unsettled`: look again in `SETTLE_S`. `keep`: the set could not be told, so the one
+    before it stands."""
+
+    pods: tuple[Pod, ...] = ()
+    problems: tuple[ManifestProblem, ...] = ()
+    unsettled: bool = False
+    keep: bool = False
+
+
+class Manifests:
+    """The files at one path, a directory of manifests or a single one."""
+
+    def __init__(self, path: str, node_name: str, flight: Flight) -> None:
+        self._path = path
+        self._node_name = node_name
+        self._flight = flight
+        self._known: dict[str, Content] = {}
+
+    async def look(self, wall_s: float, closed: Set[str], settle: bool) -> Look:
+        """Everything there is. `closed`: names whose writer is known to be done; without `settle` all are taken so."""
+        try:
+            at_path = stat_file(self._path)
+        except HostError as error:
+            return Look(problems=(problem(file_origin(self._path), "", str(error)),), keep=True)
+        if at_path is None:
+            self._known.clear()
+            return Look()
+        if at_path.is_file:
+            return await self._look_at_file(at_path, wall_s, closed, settle)
+        if not at_path.is_dir:
+            words = f"is not a directory or file but a {at_path.kind}"
+            return Look(problems=(problem(file_origin(self._path), "", words),), keep=True)
+        return await self._look_at_directory(wall_s, closed, settle)
+
+    async def _look_at_file(self, stat: FileStat, wall_s: float, closed: Set[str], settle: bool) -> Look:
+        done = os.path.basename(self._path) in closed
+        before = self._known.get(self._path)
+        young = settle and not done and _is_young(stat, wall_s)
+        if before is not None and (young or (before.key == _key(stat) and not done)):
+            content: Content | None = before
+        else:
+            content = await self._read(self._path, stat)
+        if content is None:
+            self._known.clear()
+            return Look()
+        unsettled = young and content.key != _key(stat)
+        if content.pods:
+            self._known = {self._path: content}
+            return Look(content.pods, content.problems, unsettled)
+        return Look((), content.problems, unsettled, keep=True)
+
+    async def _look_at_directory(self, wall_s: float, closed: Set[str], settle: bool) -> Look:
+        try:
+            entries = list_dir(self._path)
+        except HostError as error:
+            if error.is_not_found:
+                self._known.clear()
+                return Look()
+            return Look(problems=(problem(file_origin(self._path), "", str(error)),), keep=True)
+        known: dict[str, Content] = {}
+        problems: list[ManifestProblem] = []
+        unsettled = False
+        for entry in entries:
+            if entry.name.startswith(".") or entry.kind is FileKind.DIRECTORY:
+                continue
+            path = os.path.join(self._path, entry.name)
+            try:
+                stat = stat_file(path)
+            except HostError as error:
+                problems.append(problem(file_origin(path), "", str(error)))
+                continue
+            if stat is None or stat.is_dir:
+                continue
+            if not stat.is_file:
+                problems.append(problem(file_origin(path), "", f"not a regular file but a {stat.kind}"))
+                continue
+            before = self._known.get(path)
+            if entry.name in closed:  # read it even if it looks the same: clocks of file systems are coarse
+                before = await self._read(path, stat)
+            elif before is None or before.key != _key(stat):
+                if settle and _is_young(stat, wall_s):
+                    unsettled = True
+                else:
+                    before = await self._read(path, stat)
+            if before is not None:
+                known[path] = before
+        self._known = known
+        return Look(
+            tuple(pod for content in known.values() for pod in content.pods),
+            (*problems, *(wrong for content in known.values() for wrong in content.problems)),
+            unsettled,
+        )
+
+    async def _read(self, path: str, stat: FileStat) -> Content | None:
+        """What the file holds; None when it has gone meanwhile. Files of special kinds never get here."""
+        key, origin = _key(stat), file_origin(path)
+        if stat.size > MAX_BYTES:
+            return Content(key, (), (too_large(origin),))
+        try:
+            data = read_bytes(path, MAX_BYTES)
+        except HostError as error:
+            if error.is_not_found:
+                return None
+            wrong = too_large(origin) if error.is_too_large else problem(origin, "", str(error))
+            return Content(_UNREAD, (), (wrong,))
+        if len(data) <= INLINE_BYTES:
+            result = decode_manifest(data, origin, self._node_name)
+        else:
+            outcome = await self._flight.run(
+                f"manifest {path}", lambda: decode_manifest(data, origin, self._node_name), DECODE_DEADLINE_S
+            )
+            match outcome:
+                case Done(value):
+                    result = value
+                case Failed(crash):
+                    raise crash
+                case _:
+                    result = (problem(origin, "", f"takes longer than {DECODE_DEADLINE_S:g} s to read"),)
+        pods = tuple(item for item in result if isinstance(item, Pod))
+        return Content(key, pods, tuple(item for item in result if isinstance(item, ManifestProblem)))
+
+
+#: The key of a file that could not be read: it is tried again at every look.
+_UNREAD = (-1, -1, -1, -1)
+
+
+def _key(stat: FileStat) -> tuple[int, int, int, int]:
+    return (stat.mtime_ns, stat.size, stat.inode, stat.device)
+
+
+def _is_young(stat: FileStat, wall_s: float) -> bool:
+    """Changed within the last `SETTLE_S`; a date in the future does not count as a change."""
+    return 0 <= wall_s - stat.mtime_ns / 1e9 < SETTLE_S

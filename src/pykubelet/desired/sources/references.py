@@ -1,0 +1,87 @@
+"""Which API objects a pod needs. Pure.
+
+A static pod must run without an API server, so it may need none (feature gate PreventStaticPodAPIReferences).
+"""
+
+from __future__ import annotations
+
+from pykubelet.base.api.core import Container, EphemeralContainer, Pod, PodSpec, Volume, VolumeProjection
+
+_WITH_SECRET_REF = ("cephfs", "cinder", "flexVolume", "rbd", "scaleIO", "iscsi", "storageos")
+
+
+def api_reference(pod: Pod) -> str:
+    """The plural name of the first kind of API object the pod refers to, as the reference words it; empty for none."""
+    spec = pod.spec
+    if spec.serviceAccountName:
+        return "serviceaccounts"
+    if _needs_secrets(spec):
+        return "secrets"
+    if _needs_config_maps(spec):
+        return "configmaps"
+    if spec.resourceClaims:
+        return "resourceclaims"
+    return next((found for volume in spec.volumes if (found := _volume_reference(volume))), "")
+
+
+def _containers(spec: PodSpec) -> tuple[Container | EphemeralContainer, ...]:
+    return (*spec.containers, *spec.initContainers, *spec.ephemeralContainers)
+
+
+def _needs_secrets(spec: PodSpec) -> bool:
+    if any(secret.name for secret in spec.imagePullSecrets):
+        return True
+    for container in _containers(spec):
+        if any(source.secretRef is not None for source in container.envFrom):
+            return True
+        if any(env.valueFrom is not None and env.valueFrom.secretKeyRef is not None for env in container.env):
+            return True
+    return any(_volume_secret(volume) for volume in spec.volumes)
+
+
+def _volume_secret(volume: Volume) -> bool:
+    if volume.secret is not None or volume.azureFile is not None:
+        return True
+    if volume.csi is not None and volume.csi.nodePublishSecretRef is not None:
+        return True
+    if volume.projected is not None and any(source.secret is not None for source in volume.projected.sources):
+        return True
+    sources = (getattr(volume, kind) for kind in _WITH_SECRET_REF)
+    return any(source is not None and source.secretRef is not None and source.secretRef.name for source in sources)
+
+
+def _needs_config_maps(spec: PodSpec) -> bool:
+    for container in _containers(spec):
+        if any(source.configMapRef is not None for source in container.envFrom):
+            return True
+        if any(env.valueFrom is not None and env.valueFrom.configMapKeyRef is not None for env in container.env):
+            return True
+    for volume in spec.volumes:
+        if volume.configMap is not None:
+            return True
+        if volume.projected is not None and any(source.configMap is not None for source in volume.projected.sources):
+            return True
+    return False
+
+
+def _volume_reference(volume: Volume) -> str:
+    if volume.csi is not None:
+        return "csidrivers (via CSI volumes)"
+    if volume.glusterfs is not None:
+        return "endpoints (via glusterFS volumes)"
+    if volume.persistentVolumeClaim is not None:
+        return "persistentvolumeclaims"
+    if volume.ephemeral is not None:
+        return "persistentvolumeclaims (via ephemeral volumes)"
+    sources = volume.projected.sources if volume.projected is not None else ()
+    return next((found for source in sources if (found := _projection_reference(source))), "")
+
+
+def _projection_reference(source: VolumeProjection) -> str:
+    if source.serviceAccountToken is not None:
+        return "serviceaccounts (via projected volumes)"
+    if source.clusterTrustBundle is not None:
+        return "clustertrustbundles"
+    if source.podCertificate is not None:
+        return "podcertificates"
+    return ""

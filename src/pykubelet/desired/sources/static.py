@@ -1,0 +1,83 @@
+"""What makes a pod of a manifest a static pod of this node. Pure.
+
+The UID is 32 hex digits (the shape of the reference's FNV-128a) of BLAKE2b over: the manifest's object as canonical JSON
+(keys sorted, nulls left out, before any defaulting), then `host:<node>` and `file:<path>`, or `url:<url>`. Comments,
+key order and spacing do not change it; a restart or another version of the agent does not either. A UID in the
+manifest wins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from pykubelet.base.api import core
+from pykubelet.base.api.codec import without_nulls
+from pykubelet.base.model import labels
+
+NO_EXECUTE = core.Toleration(operator="Exists", effect="NoExecute")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a manifest was read. `source`: `file` or `http`; `place`: the path or URL; `shown`: as people may see it."""
+
+    source: str
+    place: str
+    shown: str
+
+    @property
+    def is_file(self) -> bool:
+        return self.source == labels.SOURCE_FILE
+
+
+def file_origin(path: str) -> Origin:
+    return Origin(labels.SOURCE_FILE, path, path)
+
+
+def manifest_uid(manifest: object, origin: Origin, node_name: str) -> str:
+    """The UID of a static pod; `manifest` is the plain object that was read."""
+    canonical = json.dumps(without_nulls(manifest), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    digest = hashlib.blake2b(canonical.encode("utf-8", "surrogatepass"), digest_size=16)
+    where = f"host:{node_name}file:{origin.place}" if origin.is_file else f"url:{origin.place}"
+    digest.update(where.encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
+def make_static(pod: core.Pod, manifest: object, origin: Origin, node_name: str) -> core.Pod:
+    """The pod as this node runs it: name, namespace, UID, node, annotations, toleration, phase.
+
+    The annotation of the time when it was first seen is the source's to add (`with_seen`).
+    """
+    meta = pod.metadata
+    uid = meta.uid or manifest_uid(manifest, origin, node_name)
+    meta = replace(
+        meta,
+        name=f"{meta.name}-{node_name.lower()}",
+        namespace=meta.namespace or "default",
+        uid=uid,
+        annotations={**meta.annotations, labels.CONFIG_HASH: uid, labels.CONFIG_SOURCE: origin.source},
+    )
+    spec = replace(pod.spec, nodeName=node_name)
+    if origin.is_file:
+        spec = replace(spec, tolerations=_with_toleration(spec.tolerations))
+    return replace(pod, metadata=meta, spec=spec, status=core.PodStatus(phase="Pending"))
+
+
+def _with_toleration(tolerations: tuple[core.Toleration, ...]) -> tuple[core.Toleration, ...]:
+    """A toleration of all NoExecute taints for ever, in place of a like one that is there."""
+    kept = tuple(NO_EXECUTE if _alike(toleration) else toleration for toleration in tolerations)
+    return kept if NO_EXECUTE in kept else (*kept, NO_EXECUTE)
+
+
+def _alike(toleration: core.Toleration) -> bool:
+    return replace(toleration, tolerationSeconds=None) == NO_EXECUTE
+
+
+def with_seen(pod: core.Pod, seen: str) -> core.Pod:
+    """The pod with the time (RFC3339Nano) when it was first seen."""
+    annotations = {**pod.metadata.annotations, labels.CONFIG_SEEN: seen}
+    return replace(pod, metadata=replace(pod.metadata, annotations=annotations))

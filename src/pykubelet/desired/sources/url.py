@@ -1,0 +1,143 @@
+"""The URL source: one manifest behind HTTP, asked for again and again.
+
+Owns: the period, and what an answer means. An answer that is not 200, or none, leaves the set as it was; an empty body
+is an empty set; the same bytes change nothing. Posts `SourceChanged` with the full set when that changed, and once at
+the first good answer (until then the source is not ready, and nothing is killed because of it).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Protocol
+from urllib.parse import urlsplit, urlunsplit
+
+from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.flight import Done, Failed, Flight
+from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.model.labels import SOURCE_HTTP
+from pykubelet.base.model.roster import ManifestProblem, SourceChanged
+from pykubelet.desired.sources.decode import MAX_BYTES, Pods, Problems, decode_manifest, is_pods, problem
+from pykubelet.desired.sources.manifests import DECODE_DEADLINE_S, INLINE_BYTES
+from pykubelet.desired.sources.seen import FirstSeen
+from pykubelet.desired.sources.static import Origin
+from pykubelet.edges.host.httpget import HttpAnswer, HttpError, http_get
+
+log = Log("sources")
+
+TIMEOUT_S = 10.0
+
+
+class Fetch(Protocol):
+    """How the URL is asked: `edges.host.httpget.http_get`, or a fake."""
+
+    async def __call__(
+        self, url: str, headers: Mapping[str, tuple[str, ...]] | None, timeout_s: float, limit: int
+    ) -> HttpAnswer: ...
+
+
+def url_origin(url: str) -> Origin:
+    """The origin of a manifest URL; user and password are not shown."""
+    parts = urlsplit(url)
+    shown = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    return Origin(SOURCE_HTTP, url, shown)
+
+
+class UrlSource:
+    """Asks `url` every `period_s` seconds (httpCheckFrequency) and posts its set of pods to `out`."""
+
+    def __init__(
+        self,
+        url: str,
+        headers: Mapping[str, tuple[str, ...]],
+        node_name: str,
+        period_s: float,
+        out: Post[SourceChanged],
+        clock: Clock,
+        fetch: Fetch = http_get,
+    ) -> None:
+        self._origin = url_origin(url)
+        self._headers = headers
+        self._node_name = node_name
+        self._period_s = period_s
+        self._out = out
+        self._clock = clock
+        self._fetch = fetch
+        self._flight = Flight("url source", 1)
+        self._seen = FirstSeen()
+        self._body: bytes | None = None
+        self._body_is_bad = False
+        self._pods: tuple[Pod, ...] = ()
+        self._problems: tuple[ManifestProblem, ...] = ()
+        self._ready = False
+
+    async def run(self) -> None:
+        """Ask until cancelled."""
+        while True:
+            await self.ask()
+            await asyncio.sleep(self._period_s)
+
+    async def ask(self) -> None:
+        """Ask once, and post what changed."""
+        try:
+            answer = await self._fetch(self._origin.place, self._headers, TIMEOUT_S, MAX_BYTES)
+        except HttpError as error:
+            words = str(error).replace(self._origin.place, self._origin.shown)
+            self._failed((problem(self._origin, "", words),))
+            return
+        if answer.status != 200:
+            self._failed((problem(self._origin, "", f"the answer is {answer.status} {answer.reason}".rstrip()),))
+            return
+        if answer.body == self._body:
+            if not self._body_is_bad:
+                self._cleared()
+            return
+        result = await self._decode(answer.body)
+        self._body = answer.body
+        self._body_is_bad = not is_pods(result)
+        if self._body_is_bad:
+            self._failed(tuple(item for item in result if isinstance(item, ManifestProblem)))
+            return
+        pods = self._seen.mark((item for item in result if isinstance(item, Pod)), self._clock.wall())
+        changed = pods != self._pods or bool(self._problems) or not self._ready
+        self._pods, self._problems, self._ready = pods, (), True
+        if changed:
+            self._post()
+
+    async def _decode(self, body: bytes) -> Pods | Problems:
+        if not body:
+            return ()
+        if len(body) <= INLINE_BYTES:
+            return decode_manifest(body, self._origin, self._node_name)
+        outcome = await self._flight.run(
+            "decode", lambda: decode_manifest(body, self._origin, self._node_name), DECODE_DEADLINE_S
+        )
+        match outcome:
+            case Done(value):
+                return value
+            case Failed(error):
+                raise error
+            case _:
+                return (problem(self._origin, "", f"takes longer than {DECODE_DEADLINE_S:g} s to read"),)
+
+    def _failed(self, problems: Problems) -> None:
+        """The set stays; what is wrong is told when it changes."""
+        if problems == self._problems:
+            return
+        for wrong in problems:
+            log.warning("bad manifest", origin=wrong.origin, field=wrong.field_path or None, reason=wrong.reason)
+        self._problems = problems
+        if self._ready:
+            self._post()
+
+    def _cleared(self) -> None:
+        """The URL answers again, with what it had before."""
+        if self._problems:
+            log.info("manifest URL answers again", origin=self._origin.shown)
+            self._problems = ()
+            self._post()
+
+    def _post(self) -> None:
+        self._out.post(SourceChanged(SOURCE_HTTP, self._pods, self._problems))

@@ -1,0 +1,216 @@
+"""Manifests as bytes: what becomes of good ones, and what is said of bad ones."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from pykubelet.base.api import core
+from pykubelet.base.model.roster import ManifestProblem
+from pykubelet.desired.sources.decode import MAX_BYTES, decode_manifest
+from pykubelet.desired.sources.static import Origin, file_origin, manifest_uid
+from pykubelet.desired.sources.url import url_origin
+
+ORIGIN = file_origin("/etc/kubernetes/manifests/web.yaml")
+URL = url_origin("https://me:secret@example.com/pods?a=b")
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "web", "labels": {"app": "web"}},
+    "spec": {"containers": [{"name": "c", "image": "busybox:1", "command": ["sleep", "1"]}]},
+}
+
+
+def text(**changes: Any) -> bytes:
+    return yaml.safe_dump({**POD, **changes}).encode()
+
+
+def only_pod(data: bytes, origin: Origin = ORIGIN) -> core.Pod:
+    (pod,) = decode_manifest(data, origin, "node-1")
+    assert isinstance(pod, core.Pod), pod
+    return pod
+
+
+def only_problem(data: bytes, origin: Origin = ORIGIN) -> tuple[str, str]:
+    (wrong,) = decode_manifest(data, origin, "node-1")
+    assert isinstance(wrong, ManifestProblem)
+    assert wrong.origin == origin.shown
+    return wrong.field_path, wrong.reason
+
+
+def test_static_pod_of_a_file() -> None:
+    pod = only_pod(text())
+    uid = pod.metadata.uid
+    assert re.fullmatch("[0-9a-f]{32}", uid)
+    assert pod.metadata == core.ObjectMeta(
+        name="web-node-1",
+        namespace="default",
+        uid=uid,
+        labels={"app": "web"},
+        annotations={"kubernetes.io/config.hash": uid, "kubernetes.io/config.source": "file"},
+    )
+    assert (pod.spec.nodeName, pod.spec.restartPolicy, pod.status) == (
+        "node-1",
+        "Always",
+        core.PodStatus(phase="Pending"),
+    )
+    assert pod.spec.tolerations == (core.Toleration(operator="Exists", effect="NoExecute"),)
+
+
+def test_static_pod_of_a_url_tolerates_nothing_more() -> None:
+    pod = only_pod(text(), URL)
+    assert pod.spec.tolerations == ()
+    assert pod.metadata.annotations["kubernetes.io/config.source"] == "http"
+
+
+def test_own_uid_and_namespace_win() -> None:
+    pod = only_pod(text(metadata={"name": "web", "uid": "mine", "namespace": "kube-system"}))
+    assert (pod.metadata.uid, pod.metadata.namespace) == ("mine", "kube-system")
+    assert pod.metadata.annotations["kubernetes.io/config.hash"] == "mine"
+
+
+def test_uid_is_for_ever() -> None:
+    """A change of this value would restart every static pod at an upgrade of the agent."""
+    assert manifest_uid(POD, ORIGIN, "node-1") == "f49cec85ff4826d458b5a2216311dc52"
+
+
+def test_uid_depends_on_content_path_and_node_alone() -> None:
+    plain = only_pod(text()).metadata.uid
+    commented = b"# a comment\n" + text().replace(b"kind: Pod", b"kind:   'Pod'")
+    assert only_pod(commented).metadata.uid == plain
+    assert only_pod(text(status=None)).metadata.uid == plain
+    assert only_pod(text(), file_origin("/other")).metadata.uid != plain
+    assert only_pod(text(), URL).metadata.uid != plain
+    (other,) = decode_manifest(text(), ORIGIN, "node-2")
+    assert isinstance(other, core.Pod) and other.metadata.uid != plain
+
+
+def test_a_like_toleration_is_replaced() -> None:
+    given = [{"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}, {"operator": "Exists"}]
+    pod = only_pod(text(spec={**POD["spec"], "tolerations": given}))
+    assert [t.tolerationSeconds for t in pod.spec.tolerations] == [None, None]
+    assert len(pod.spec.tolerations) == 2
+
+
+def test_json_and_flow_yaml_are_read_too() -> None:
+    block = only_pod(text())
+    json = msgspec.json.encode(POD)
+    assert only_pod(json) == block
+    assert only_pod(json.replace(b'"web"', b"web")) == block
+
+
+def test_scalars_are_those_of_the_reference() -> None:
+    labels = b"metadata: {name: web, labels: {app: web}}"
+    data = text(metadata=None).replace(
+        b"metadata: null", b"metadata: {name: web, labels: {a: '1', 2: 'on', d: 2026-01-01}}"
+    )
+    assert labels not in data
+    assert only_pod(data).metadata.labels == {"a": "1", "2": "on", "d": "2026-01-01"}
+    data = text(spec={"hostNetwork": True, **POD["spec"]}).replace(b"hostNetwork: true", b"hostNetwork: yes")
+    assert only_pod(data).spec.hostNetwork is True
+
+
+SPEC: dict[str, Any] = POD["spec"]  # type: ignore[assignment]
+CONTAINER = SPEC["containers"][0]
+KEY = {"configMapKeyRef": {"name": "m", "key": "k"}}
+BUNDLE = {"clusterTrustBundle": {"name": "b", "path": "p"}}
+DEEP = b"a: " + b"[" * 5000
+
+
+@pytest.mark.parametrize(
+    ("data", "field_path", "reason"),
+    [
+        (b"a: [b", "", "line 2: not YAML: did not find expected ',' or ']'"),
+        (b"\xff\xfe", "", "not UTF-8 text: invalid start byte at byte 0"),
+        (b"", "", "manifest is empty"),
+        (b"# nothing\n---\n", "", "manifest is empty"),
+        (b"- a", "", "expected an object, got a list"),
+        (b"hello", "", "expected an object, got text"),
+        (text() + b"---\n" + text(), "", "more than one document"),
+        (b"kind: Pod\nkind: Pod", "", 'line 2: not YAML: key "kind" already set in map'),
+        (text(kind="Deployment"), "kind", 'expected "Pod", got "Deployment"'),
+        (b"apiVersion: v1", "kind", 'expected "Pod", got nothing'),
+        (text(kind="PodList", items=[]), "kind", 'expected "Pod", got "PodList"'),
+        (text(apiVersion="v2"), "apiVersion", 'expected "v1", got "v2"'),
+        (text(spec={"containers": [{**CONTAINER, "imagez": "x"}]}), "spec.containers[0].imagez", "unknown field"),
+        (text(spex={}), "spex", "unknown field"),
+        (text(metadata={}), "metadata.name", "invalid pod: name is needed for the pod"),
+        (text(spec={"containers": {}}), "spec.containers", "expected list, got object"),
+        (text(spec={**SPEC, "hostPID": "yes"}), "spec.hostPID", "expected boolean, got string"),
+        (text(spec={}), "spec.containers", "Required value"),
+        (text(spec={**SPEC, "serviceAccountName": "a"}), "spec", "static pods may not reference serviceaccounts"),
+    ],
+)
+def test_refused(data: bytes, field_path: str, reason: str) -> None:
+    assert only_problem(data) == (field_path, reason)
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    bad = text(spec={"containers": [{"name": "A"}], "restartPolicy": "Sometimes"})
+    found = [item for item in decode_manifest(bad, ORIGIN, "n") if isinstance(item, ManifestProblem)]
+    assert [item.field_path for item in found] == [
+        "spec.containers[0].name",
+        "spec.containers[0].image",
+        "spec.restartPolicy",
+    ]
+
+
+def test_a_document_may_end_with_a_separator() -> None:
+    assert only_pod(b"---\n" + text() + b"---\n# end\n").metadata.name == "web-node-1"
+
+
+def test_too_large() -> None:
+    assert only_problem(b"#" * (MAX_BYTES + 1)) == ("", "manifest is larger than 10 MiB")
+
+
+def test_hostile_documents_end_soon() -> None:
+    path, reason = only_problem(DEEP)
+    assert path == "" and ("not YAML" in reason or "nested too deeply" in reason)
+    bomb = b"a: &a [x,x,x,x,x,x,x,x,x]\n" + b"".join(
+        f"{chr(98 + i)}: &{chr(98 + i)} [{','.join(['*' + chr(97 + i)] * 9)}]\n".encode() for i in range(9)
+    )
+    assert only_problem(bomb) == ("", "aliases expand to too much")
+    assert only_problem(b"a: &a [*a]") == ("", "aliases expand to too much")
+    assert only_problem(b'{"a":' * 20000)[0] == ""
+
+
+@pytest.mark.parametrize(
+    ("spec", "resource"),
+    [
+        ({"imagePullSecrets": [{"name": "s"}]}, "secrets"),
+        ({"containers": [{**CONTAINER, "envFrom": [{"secretRef": {"name": "s"}}]}]}, "secrets"),
+        ({"volumes": [{"name": "v", "secret": {"secretName": "s"}}]}, "secrets"),
+        ({"volumes": [{"name": "v", "csi": {"driver": "d", "nodePublishSecretRef": {"name": "s"}}}]}, "secrets"),
+        ({"initContainers": [{**CONTAINER, "name": "i", "env": [{"name": "A", "valueFrom": KEY}]}]}, "configmaps"),
+        ({"volumes": [{"name": "v", "projected": {"sources": [{"configMap": {"name": "m"}}]}}]}, "configmaps"),
+        ({"resourceClaims": [{"name": "r", "resourceClaimName": "x"}]}, "resourceclaims"),
+        ({"volumes": [{"name": "v", "csi": {"driver": "d"}}]}, "csidrivers (via CSI volumes)"),
+        ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, "persistentvolumeclaims"),
+        ({"volumes": [{"name": "v", "projected": {"sources": [BUNDLE]}}]}, "clustertrustbundles"),
+    ],
+)  # fmt: skip
+def test_static_pods_stand_alone(spec: dict[str, Any], resource: str) -> None:
+    assert only_problem(text(spec={**SPEC, **spec})) == ("spec", f"static pods may not reference {resource}")
+
+
+def test_pod_list_of_a_url() -> None:
+    second = {"metadata": {"name": "db"}, "spec": SPEC}
+    pods = decode_manifest(
+        yaml.safe_dump({"apiVersion": "v1", "kind": "PodList", "items": [POD, second]}).encode(), URL, "n"
+    )
+    assert [pod.metadata.name for pod in pods if isinstance(pod, core.Pod)] == ["web-n", "db-n"]
+    assert decode_manifest(b"apiVersion: v1\nkind: PodList\nitems: []", URL, "n") == ()
+
+
+def test_one_bad_item_refuses_the_list() -> None:
+    bad = yaml.safe_dump({"apiVersion": "v1", "kind": "PodList", "items": [POD, {**POD, "metadata": {}}]}).encode()
+    assert only_problem(bad, URL) == ("items[1].metadata.name", "invalid pod: name is needed for the pod")
+
+
+def test_passwords_of_urls_are_not_shown() -> None:
+    assert URL.shown == "https://example.com/pods?a=b"
+    assert URL.place == "https://me:secret@example.com/pods?a=b"

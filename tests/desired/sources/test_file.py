@@ -1,0 +1,273 @@
+"""The file source on a real directory with real notifications."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.clock import SystemClock
+from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.mailbox import Mailbox
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.roster import SourceChanged
+from pykubelet.desired.sources.file import FileSource
+
+
+def manifest(name: str, image: str = "busybox:1") -> str:
+    return f"apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec: {{containers: [{{name: c, image: '{image}'}}]}}\n"
+
+
+class Reader:
+    """What the source posted, one at a time."""
+
+    def __init__(self, posts: Mailbox[SourceChanged]) -> None:
+        self.posts = posts
+
+    async def next(self, within_s: float = 5.0) -> SourceChanged:
+        async with asyncio.timeout(within_s):
+            return await self.posts.get()
+
+    async def names(self) -> list[str]:
+        return [pod.metadata.name for pod in (await self.next()).pods]
+
+    async def until(self, condition: Callable[[SourceChanged], bool]) -> SourceChanged:
+        while not condition(post := await self.next()):
+            pass
+        return post
+
+    async def quiet(self, for_s: float = 0.15) -> None:
+        with pytest.raises(TimeoutError):
+            await self.next(for_s)
+
+
+@asynccontextmanager
+async def source(path: Path, period_s: float = 60.0) -> AsyncIterator[Reader]:
+    posts: Mailbox[SourceChanged] = Mailbox("posts")
+    async with Supervisor("test") as tasks:
+        flight = Flight("test", 1)
+        task = tasks.start_root("source", FileSource(str(path), "n", period_s, posts, SystemClock(), flight).run())
+        yield Reader(posts)
+        assert not task.done(), task
+    assert len(posts) == 0, "posts that nobody expected"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "manifests"
+    path.mkdir()
+    return path
+
+
+async def test_files_come_change_and_go(folder: Path) -> None:
+    (folder / "b.yaml").write_text(manifest("b"))
+    (folder / "a.yaml").write_text(manifest("a"))
+    async with source(folder) as reader:
+        assert await reader.names() == ["a-n", "b-n"]
+        (folder / "c.json").write_text(manifest("c"))
+        assert await reader.names() == ["a-n", "b-n", "c-n"]
+        (folder / "b.yaml").unlink()
+        assert await reader.names() == ["a-n", "c-n"]
+        (folder / "a.yaml").write_text(manifest("a", "busybox:2"))
+        post = await reader.next()
+        assert post.pods[0].spec.containers[0].image == "busybox:2"
+        await reader.quiet()
+
+
+async def test_an_empty_directory_is_an_answer(folder: Path) -> None:
+    async with source(folder) as reader:
+        assert await reader.next() == SourceChanged("file", ())
+
+
+async def test_first_seen_stays_and_unchanged_pods_are_the_same_objects(folder: Path) -> None:
+    (folder / "a.yaml").write_text(manifest("a"))
+    async with source(folder) as reader:
+        (before,) = (await reader.next()).pods
+        (folder / "b.yaml").write_text(manifest("b"))
+        after = (await reader.next()).pods[0]
+        assert after is before
+        assert after.metadata.annotations["kubernetes.io/config.seen"].endswith("Z")
+        os.utime(folder / "a.yaml", (1, 1))
+        await reader.quiet()
+
+
+async def test_bad_files_are_told_and_disturb_nobody(folder: Path) -> None:
+    (folder / "good.yaml").write_text(manifest("good"))
+    (folder / "bad.yaml").write_text("a: [")
+    (folder / "huge.yaml").write_bytes(b"#" * (11 << 20))
+    (folder / ".hidden").write_text(manifest("hidden"))
+    (folder / "sub").mkdir()
+    (folder / "link").symlink_to(folder / "sub")
+    (folder / "gone").symlink_to(folder / "nowhere")
+    os.mkfifo(folder / "fifo")
+    (folder / "null").symlink_to("/dev/null")
+    async with source(folder) as reader:
+        post = await reader.next()
+        assert [pod.metadata.name for pod in post.pods] == ["good-n"]
+        assert [(os.path.basename(wrong.origin), wrong.reason) for wrong in post.problems] == [
+            ("fifo", "not a regular file but a fifo"),
+            ("null", "not a regular file but a char-device"),
+            ("bad.yaml", "line 2: not YAML: did not find expected node content"),
+            ("huge.yaml", "manifest is larger than 10 MiB"),
+        ]
+        (folder / "bad.yaml").write_text(manifest("bad"))
+        post = await reader.next()
+        assert [pod.metadata.name for pod in post.pods] == ["bad-n", "good-n"]
+        assert [os.path.basename(wrong.origin) for wrong in post.problems] == ["fifo", "null", "huge.yaml"]
+
+
+async def test_a_file_edited_badly_drops_out_when_its_writer_is_done(folder: Path) -> None:
+    path = folder / "a.yaml"
+    path.write_text(manifest("a"))
+    async with source(folder) as reader:
+        assert await reader.names() == ["a-n"]
+        path.write_text("kind: [")
+        post = await reader.next()
+        assert post.pods == () and len(post.problems) == 1
+
+
+async def test_a_file_being_written_keeps_its_pod(folder: Path) -> None:
+    path = folder / "a.yaml"
+    path.write_text(manifest("a"))
+    async with source(folder) as reader:
+        assert await reader.names() == ["a-n"]
+        with path.open("w") as half:
+            half.write("apiVersion: v1\nkind: Pod\n")
+            half.flush()
+            (folder / "b.yaml").write_text(manifest("b"))  # another event makes it look at the directory
+            post = await reader.next()
+            assert [pod.metadata.name for pod in post.pods] == ["a-n", "b-n"] and post.problems == ()
+            half.write("metadata: {name: a}\nspec: {containers: [{name: c, image: 'x:2'}]}\n")
+        post = await reader.next()
+        assert [pod.spec.containers[0].image for pod in post.pods] == ["x:2", "busybox:1"]
+
+
+async def test_a_new_file_counts_when_it_is_closed(folder: Path) -> None:
+    async with source(folder) as reader:
+        assert await reader.names() == []
+        with (folder / "a.yaml").open("w") as growing:
+            growing.write(manifest("a"))
+            growing.flush()
+            await reader.quiet(0.1)
+        assert await reader.names() == ["a-n"]
+
+
+async def test_a_link_without_a_writer_is_seen_soon(folder: Path, tmp_path: Path) -> None:
+    target = tmp_path / "elsewhere.yaml"
+    target.write_text(manifest("a"))
+    async with source(folder) as reader:
+        assert await reader.names() == []
+        (folder / "a.yaml").symlink_to(target)
+        assert await reader.names() == ["a-n"]
+
+
+async def test_same_name_in_two_files_is_the_rosters_business(folder: Path) -> None:
+    (folder / "a.yaml").write_text(manifest("a"))
+    (folder / "b.yaml").write_text(manifest("a"))
+    async with source(folder) as reader:
+        first, second = (await reader.next()).pods
+        assert (first.metadata.name, second.metadata.name) == ("a-n", "a-n")
+        assert first.metadata.uid != second.metadata.uid
+
+
+async def test_a_directory_that_vanishes_and_returns_is_followed(folder: Path) -> None:
+    (folder / "a.yaml").write_text(manifest("a"))
+    async with source(folder) as reader:
+        (before,) = (await reader.next()).pods
+        aside = folder.with_name("aside")
+        os.rename(folder, aside)
+        assert (await reader.next()).pods == ()
+        (aside / "ignored.yaml").write_text(manifest("ignored"))
+        await reader.quiet()
+        os.rename(aside, folder)
+        back = await reader.next()
+        assert [pod.metadata.name for pod in back.pods] == ["a-n", "ignored-n"]
+        assert back.pods[0].metadata.uid == before.metadata.uid
+        (folder / "b.yaml").write_text(manifest("b"))
+        assert await reader.names() == ["a-n", "b-n", "ignored-n"]
+
+
+async def test_a_directory_below_missing_parents_is_waited_for(tmp_path: Path) -> None:
+    folder = tmp_path / "etc" / "kubernetes" / "manifests"
+    async with source(folder) as reader:
+        assert await reader.names() == []
+        folder.mkdir(parents=True)
+        (folder / "a.yaml").write_text(manifest("a"))
+        assert await reader.names() == ["a-n"]
+
+
+async def test_the_period_finds_what_events_missed(tmp_path: Path) -> None:
+    """Another directory takes the place of a parent: no event is told below it."""
+    folder = tmp_path / "x" / "manifests"
+    folder.mkdir(parents=True)
+    (folder / "a.yaml").write_text(manifest("a"))
+    other = tmp_path / "y" / "manifests"
+    other.mkdir(parents=True)
+    (other / "b.yaml").write_text(manifest("b"))
+    os.utime(other / "b.yaml", (1, 1))
+    async with source(folder, period_s=0.1) as reader:
+        assert await reader.names() == ["a-n"]
+        (tmp_path / "x").rename(tmp_path / "z")
+        (tmp_path / "y").rename(tmp_path / "x")
+        await reader.until(lambda post: [pod.metadata.name for pod in post.pods] == ["b-n"])
+        (folder / "c.yaml").write_text(manifest("c"))
+        assert await reader.names() == ["b-n", "c-n"]
+
+
+async def test_single_file(tmp_path: Path) -> None:
+    path = tmp_path / "pod.yaml"
+    path.write_text(manifest("a"))
+    async with source(path) as reader:
+        assert await reader.names() == ["a-n"]
+        (tmp_path / "other.yaml").write_text(manifest("other"))
+        await reader.quiet()
+        path.write_text("kind: [")
+        post = await reader.next()
+        assert [pod.metadata.name for pod in post.pods] == ["a-n"], "the last good set stays"
+        assert len(post.problems) == 1
+        new = tmp_path / "new.yaml"
+        new.write_text(manifest("b"))
+        new.rename(path)
+        post = await reader.next()
+        assert [pod.metadata.name for pod in post.pods] == ["b-n"] and post.problems == ()
+        path.unlink()
+        assert await reader.names() == []
+
+
+async def test_a_single_file_that_was_never_good_is_no_answer(tmp_path: Path) -> None:
+    path = tmp_path / "pod.yaml"
+    path.write_text("kind: [")
+    async with source(path) as reader:
+        await reader.quiet()
+        path.write_text(manifest("a"))
+        assert await reader.names() == ["a-n"]
+
+
+async def test_large_manifests_are_read_beside_the_loop(folder: Path) -> None:
+    padding = "".join(f"# {n} padding padding padding padding padding\n" for n in range(6000))
+    (folder / "a.yaml").write_text(padding + manifest("a"))
+    async with source(folder) as reader:
+        assert await reader.names() == ["a-n"]
+
+
+async def test_reaction_takes_a_few_milliseconds(folder: Path) -> None:
+    for n in range(20):
+        (folder / f"p{n}.yaml").write_text(manifest(f"p{n}"))
+    async with source(folder) as reader:
+        await reader.next()
+        taken: list[float] = []
+        for n in range(10):
+            (folder / ".new").write_text(manifest("new", f"x:{n}"))
+            start = time.perf_counter()
+            os.replace(folder / ".new", folder / "new.yaml")
+            post = await reader.next()
+            taken.append(time.perf_counter() - start)
+            assert post.pods[0].spec.containers[0].image == f"x:{n}"
+            assert isinstance(post.pods[0], Pod)
+        assert min(taken) < 0.02, taken  # a few ms; the bound leaves room for a busy machine

@@ -1,0 +1,136 @@
+"""The URL source with answers from a script, and once with a real server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import yaml
+from aiohttp import web
+
+from pykubelet.base.kit.clock import ManualClock
+from pykubelet.base.kit.mailbox import Sink
+from pykubelet.base.model.roster import SourceChanged
+from pykubelet.desired.sources.url import UrlSource
+from pykubelet.edges.host.httpget import HttpAnswer, HttpError
+
+PLACE = "http://me:secret@example.com/pods"
+
+
+def pod(name: str) -> dict[str, object]:
+    spec = {"containers": [{"name": "c", "image": "x:1"}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+def body(*names: str) -> bytes:
+    listed = {"apiVersion": "v1", "kind": "PodList", "items": [pod(name) for name in names]}
+    return yaml.safe_dump(listed).encode()
+
+
+class Script:
+    """Gives the next answer each time it is asked."""
+
+    def __init__(self, *answers: bytes | int | HttpError) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[str, object, float]] = []
+
+    async def __call__(
+        self, url: str, headers: Mapping[str, tuple[str, ...]] | None, timeout_s: float, limit: int
+    ) -> HttpAnswer:
+        self.asked.append((url, headers, timeout_s))
+        match self.answers.pop(0):
+            case HttpError() as error:
+                raise error
+            case int(status):
+                return HttpAnswer(status, "Nope", b"")
+            case content:
+                return HttpAnswer(200, "OK", content)
+
+
+def source(script: Script, posts: Sink[SourceChanged]) -> UrlSource:
+    return UrlSource(PLACE, {"X-A": ("1", "2")}, "n", 20.0, posts, ManualClock(), script)
+
+
+async def shown(*answers: bytes | int | HttpError) -> list[tuple[list[str], list[tuple[str, str]]]]:
+    """What was posted for these answers: names of pods, problems."""
+    posts: Sink[SourceChanged] = Sink()
+    script = Script(*answers)
+    asking = source(script, posts)
+    for _ in answers:
+        await asking.ask()
+    assert script.asked[0] == (PLACE, {"X-A": ("1", "2")}, 10.0)
+    assert all(post.source == "http" for post in posts.events)
+    return [
+        ([item.metadata.name for item in post.pods], [(wrong.field_path, wrong.reason) for wrong in post.problems])
+        for post in posts.events
+    ]
+
+
+async def test_pod_list_then_pod_then_nothing() -> None:
+    single = yaml.safe_dump(pod("c")).encode()
+    assert await shown(body("a", "b"), single, b"") == [(["a-n", "b-n"], []), (["c-n"], []), ([], [])]
+
+
+async def test_the_same_bytes_change_nothing() -> None:
+    assert await shown(body("a"), body("a"), body("a")) == [(["a-n"], [])]
+
+
+async def test_errors_keep_the_set_and_are_told_once() -> None:
+    gone = HttpError(f"{PLACE}: no answer within 10 s")
+    told = ("", "http://example.com/pods: no answer within 10 s")
+    assert await shown(body("a"), 500, 500, gone, body("a")) == [
+        (["a-n"], []),
+        (["a-n"], [("", "the answer is 500 Nope")]),
+        (["a-n"], [told]),
+        (["a-n"], []),
+    ]
+
+
+async def test_a_bad_body_keeps_the_set() -> None:
+    wrong = ("kind", 'expected "Pod" or "PodList", got "Job"')
+    assert await shown(body("a"), b"kind: Job", b"kind: Job", body("b")) == [
+        (["a-n"], []),
+        (["a-n"], [wrong]),
+        (["b-n"], []),
+    ]
+
+
+async def test_not_ready_before_the_first_good_answer() -> None:
+    assert await shown(404, b"kind: Job", body("a")) == [(["a-n"], [])]
+
+
+async def test_an_empty_answer_makes_it_ready() -> None:
+    assert await shown(b"") == [([], [])]
+
+
+async def test_first_seen_stays_and_uid_is_of_the_url() -> None:
+    posts: Sink[SourceChanged] = Sink()
+    clock = ManualClock()
+    asking = UrlSource(PLACE, {}, "n", 20.0, posts, clock, Script(body("a"), body("a", "b")))
+    await asking.ask()
+    clock.advance(20)
+    await asking.ask()
+    before, after = posts.events[0].pods[0], posts.events[1].pods[0]
+    assert after is before
+    seen = [item.metadata.annotations["kubernetes.io/config.seen"] for item in posts.events[1].pods]
+    assert seen == ["2023-11-14T22:13:20Z", "2023-11-14T22:13:40Z"]
+
+
+async def test_real_request() -> None:
+    async def answer(request: web.Request) -> web.Response:
+        assert request.headers.getall("X-A") == ["1", "2"]
+        return web.Response(body=body("a"))
+
+    app = web.Application()
+    app.router.add_get("/pods", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        port = runner.addresses[0][1]
+        posts: Sink[SourceChanged] = Sink()
+        asking = UrlSource(f"http://127.0.0.1:{port}/pods", {"X-A": ("1", "2")}, "n", 20.0, posts, ManualClock())
+        await asking.ask()
+        assert [item.metadata.name for item in posts.events[0].pods] == ["a-n"]
+    finally:
+        await runner.cleanup()
