@@ -1,0 +1,59 @@
+"""The virtual environment: `.venv` with exactly what `uv.lock` says, and the command `pykubelet`."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+from testbed import packages
+from testbed.host import TestbedError
+
+
+def ensure(checkout: Path) -> Path:
+    """Make or update `<checkout>/.venv`; returns its pykubelet. Quick when the lock file has not changed."""
+    folder = checkout / ".venv"
+    program, stamp = folder / "bin" / "pykubelet", folder / "synced"
+    wanted = _fingerprint(checkout)
+    if program.exists() and stamp.exists() and stamp.read_text() == wanted:
+        return program
+    if not _works(folder):
+        packages.ensure(packages.ENVIRONMENT)
+        shutil.rmtree(folder, ignore_errors=True)
+        print(f"making {folder}", flush=True)
+        venv.create(folder, with_pip=True)
+    uv = folder / "bin" / "uv"
+    if not uv.exists():
+        _run([str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "uv>=0.8"], folder)
+    _run([str(uv), "sync", "--active", "--frozen", "--quiet", "--project", str(checkout)], folder)
+    stamp.write_text(wanted)
+    return program
+
+
+def _fingerprint(checkout: Path) -> str:
+    """Changes with the lock file, the project file, the interpreter, and the place: scripts hold absolute paths."""
+    digest = hashlib.sha256(f"{sys.version} {checkout}".encode())
+    for name in ("uv.lock", "pyproject.toml"):
+        digest.update((checkout / name).read_bytes())
+    return digest.hexdigest()
+
+
+def _works(folder: Path) -> bool:
+    """Whether the environment's interpreter runs, is of our version and can install."""
+    script = "import sys, pip; print(sys.version)"
+    try:
+        done = subprocess.run([folder / "bin" / "python", "-c", script], capture_output=True, text=True, check=False)
+    except OSError:
+        return False
+    return done.returncode == 0 and done.stdout.strip() == sys.version
+
+
+def _run(command: list[str], folder: Path) -> None:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    env["VIRTUAL_ENV"] = str(folder)
+    if subprocess.run(command, env=env, stdin=subprocess.DEVNULL, check=False).returncode != 0:
+        raise TestbedError(f"failed: {' '.join(command)}")

@@ -1,0 +1,78 @@
+"""Installs from Debian what a node or its tests need and this machine lacks. Needs root only if something is missing."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from testbed import images
+from testbed.containerd import CNI_BIN
+from testbed.host import TestbedError
+
+_SBIN = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def _has(*programs: str) -> Callable[[], bool]:
+    return lambda: all(shutil.which(program, path=_SBIN) is not None for program in programs)
+
+
+def _has_busybox() -> bool:
+    try:
+        images.busybox_binary()
+    except images.ImageError:
+        return False
+    return True
+
+
+def _has_venv() -> bool:
+    return importlib.util.find_spec("ensurepip") is not None and importlib.util.find_spec("venv") is not None
+
+
+# A package counts as there when what it is needed for is there, wherever that came from.
+ENVIRONMENT: Mapping[str, Callable[[], bool]] = {"python3-venv": _has_venv}
+NODE: Mapping[str, Callable[[], bool]] = {
+    "containerd": _has("containerd", "ctr", "containerd-shim-runc-v2"),
+    "runc": _has("runc"),
+    "containernetworking-plugins": lambda: all(
+        Path(CNI_BIN, plugin).exists() for plugin in ("bridge", "host-local", "loopback", "portmap")
+    ),
+    "iptables": _has("iptables", "iptables-save", "iptables-restore"),
+    "iproute2": _has("ip"),
+    "mount": _has("mount"),
+    "busybox-static": _has_busybox,
+}
+TESTS: Mapping[str, Callable[[], bool]] = {"docker-registry": _has("docker-registry"), "openssl": _has("openssl")}
+
+
+def missing(wanted: Mapping[str, Callable[[], bool]]) -> list[str]:
+    """The packages of `wanted` whose purpose nothing on this machine serves."""
+    return [package for package, is_there in wanted.items() if not is_there()]
+
+
+def ensure(*groups: Mapping[str, Callable[[], bool]]) -> None:
+    """Install what is missing of `groups`. Raises TestbedError without root, without apt-get, or when apt-get fails."""
+    wanted = {package: is_there for group in groups for package, is_there in group.items()}
+    absent = missing(wanted)
+    if not absent:
+        return
+    if shutil.which("apt-get") is None:
+        raise TestbedError(f"not a Debian machine, and these are missing: {' '.join(absent)}")
+    if os.geteuid() != 0:
+        raise TestbedError(f"run as root, or install: {' '.join(absent)}")
+    print(f"installing from Debian: {' '.join(absent)}", flush=True)
+    _apt_get(["update", "-q"], needed=False)
+    _apt_get(["install", "-q", "-y", "--no-install-recommends", *absent], needed=True)
+    if left := missing(wanted):
+        raise TestbedError(f"still missing after the installation: {' '.join(left)}")
+
+
+def _apt_get(arguments: Iterable[str], needed: bool) -> None:
+    env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    command = ["apt-get", *arguments]
+    done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0 and needed:
+        raise TestbedError(f"{' '.join(command)} failed:\n{done.stdout}")
