@@ -141,6 +141,7 @@ DEEP = b"a: " + b"[" * 5000
         (text(metadata={}), "metadata.name", "invalid pod: name is needed for the pod"),
         (text(spec={"containers": {}}), "spec.containers", "expected list, got object"),
         (text(spec={**SPEC, "hostPID": "yes"}), "spec.hostPID", "expected boolean, got string"),
+        (text(spec={**SPEC, "priority": 1 << 63}), "spec.priority", "number out of range"),
         (text(spec={}), "spec.containers", "Required value"),
         (text(spec={**SPEC, "serviceAccountName": "a"}), "spec", "static pods may not reference serviceaccounts"),
     ],

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -16,8 +17,13 @@ from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.flight import Flight
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.model.roster import SourceChanged
+from pykubelet.base.model.roster import ManifestProblem, SourceChanged
+from pykubelet.desired.sources import file
+from pykubelet.desired.sources.decode import decode_manifest
 from pykubelet.desired.sources.file import FileSource
+from pykubelet.desired.sources.manifests import SETTLE_S
+from pykubelet.desired.sources.static import file_origin
+from pykubelet.edges.host.errors import HostError
 
 
 def manifest(name: str, image: str = "busybox:1") -> str:
@@ -271,3 +277,76 @@ async def test_reaction_takes_a_few_milliseconds(folder: Path) -> None:
             assert post.pods[0].spec.containers[0].image == f"x:{n}"
             assert isinstance(post.pods[0], Pod)
         assert min(taken) < 0.02, taken  # a few ms; the bound leaves room for a busy machine
+
+
+async def test_a_directory_deleted_and_made_anew(folder: Path) -> None:
+    async with source(folder) as reader:
+        assert await reader.names() == []
+        for n in range(3):
+            os.rmdir(folder)
+            os.mkdir(folder)
+            (folder / f"p{n}.yaml").write_text(manifest(f"p{n}"))
+            await reader.until(lambda post, n=n: [pod.metadata.name for pod in post.pods] == [f"p{n}-n"])
+            (folder / f"p{n}.yaml").unlink()
+            await reader.until(lambda post: post.pods == ())
+
+
+async def test_without_notifications_the_period_is_enough(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class NoWatcher:
+        def __init__(self) -> None:
+            raise HostError("inotify_init", "", "EMFILE", "too many open files")
+
+    monkeypatch.setattr(file, "Watcher", NoWatcher)
+    async with source(folder, period_s=0.05) as reader:
+        assert await reader.names() == []
+        (folder / "a.yaml").write_text(manifest("a"))
+        assert await reader.names() == ["a-n"]
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_whatever_happens_the_last_set_is_what_is_there(folder: Path, seed: int) -> None:
+    """Writers, editors, link farms and whole-directory swaps at random; no period helps."""
+    random = Random(seed)
+    names = [f"f{n}.yaml" for n in range(6)]
+
+    def write(name: str) -> None:
+        (folder / name).write_text(manifest(f"p{random.randrange(100)}", f"x:{random.randrange(100)}"))
+
+    def replace(name: str) -> None:
+        aside = folder / f".{name}"
+        aside.write_text(manifest(f"p{random.randrange(100)}"))
+        os.replace(aside, folder / name)
+
+    def remove(name: str) -> None:
+        (folder / name).unlink(missing_ok=True)
+
+    def spoil(name: str) -> None:
+        (folder / name).write_text("kind: [")
+
+    def swap(name: str) -> None:
+        aside = folder.with_name("aside")
+        os.rename(folder, aside)
+        os.rename(aside, folder)
+
+    def rename(name: str) -> None:
+        if os.path.exists(folder / name):
+            os.rename(folder / name, folder / random.choice(names))
+
+    posts: Mailbox[SourceChanged] = Mailbox("posts")
+    async with Supervisor("test") as tasks:
+        tasks.start_root("s", FileSource(str(folder), "n", 60.0, posts, SystemClock(), Flight("test", 1)).run())
+        for _ in range(120):
+            random.choice([write, replace, remove, spoil, swap, rename, write])(random.choice(names))
+            if random.random() < 0.4:
+                await asyncio.sleep(random.random() * 0.01)
+        await asyncio.sleep(SETTLE_S + 0.2)
+        last = (await posts.get_all())[-1]
+    expected, bad = [], []
+    for name in names:
+        if name in os.listdir(folder):
+            content = (folder / name).read_bytes()
+            result = decode_manifest(content, file_origin(str(folder / name)), "n")
+            expected += [pod.metadata.uid for pod in result if isinstance(pod, Pod)]
+            bad += [str(folder / name) for item in result if isinstance(item, ManifestProblem)]
+    assert [pod.metadata.uid for pod in last.pods] == expected
+    assert [wrong.origin for wrong in last.problems] == bad

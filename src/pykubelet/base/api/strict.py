@@ -55,3 +55,17 @@ def unknown_fields(kind: type[msgspec.Struct], value: object, path: str = "") ->
         else:
             found += unknown_fields(inner, item, at)
     return found
+
+
+def huge_numbers(value: object, path: str = "") -> list[str]:
+    """Paths of whole numbers that need more than 64 bits: no field of the API holds them, and JSON cannot write them."""
+    if isinstance(value, int):
+        return [] if -(1 << 63) <= value < 1 << 63 else [path]
+    found: list[str] = []
+    if isinstance(value, dict):
+        for name, item in value.items():
+            found += huge_numbers(item, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, list):
+        for i, item in enumerate(value):
+            found += huge_numbers(item, f"{path}[{i}]")
+    return found

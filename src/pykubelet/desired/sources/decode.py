@@ -9,7 +9,7 @@ from __future__ import annotations
 from pykubelet.base.api import codec, core
 from pykubelet.base.api.defaults import default_pod
 from pykubelet.base.api.documents import DocumentError, load_document
-from pykubelet.base.api.strict import unknown_fields
+from pykubelet.base.api.strict import huge_numbers, unknown_fields
 from pykubelet.base.api.validation import validate_pod
 from pykubelet.base.model.roster import ManifestProblem
 from pykubelet.desired.sources.references import api_reference
@@ -102,6 +102,8 @@ def _decode_pod(manifest: dict[str, object], origin: Origin, node_name: str, pre
         unknown = unknown_fields(core.Pod, manifest)
         if unknown:
             return tuple(problem(origin, prefix + path, "unknown field") for path in unknown[:MAX_PROBLEMS])
+        if huge := huge_numbers(manifest):
+            return tuple(problem(origin, prefix + path, "number out of range") for path in huge[:MAX_PROBLEMS])
         pod = codec.from_object(core.Pod, manifest)
         if not pod.metadata.name:
             return (problem(origin, prefix + "metadata.name", "invalid pod: name is needed for the pod"),)

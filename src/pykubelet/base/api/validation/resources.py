@@ -196,6 +196,8 @@ def validate_pod_resources(spec: PodSpec, claims: Set[str], path: str) -> Errors
     requests, _ = _amounts(resources.requests, path)
     limits, _ = _amounts(resources.limits, path)
     for name, total in sorted(sum_container_requests(spec).items()):
+        if name not in POD_RESOURCES and not name.startswith(HUGEPAGES):
+            continue  # counted by container alone
         have = requests.get(name, Amount(0))
         if total > have:
             detail = f"must be greater than or equal to aggregate container requests of {total}"

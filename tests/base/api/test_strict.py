@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from pykubelet.base.api import core
+from pykubelet.base.api.strict import huge_numbers, unknown_fields
+
+
+def test_unknown_fields_are_named_with_their_paths() -> None:
+    pod = {
+        "metadata": {"managedFields": [{"anything": 1}], "labels": {"any": "key"}, "nam": "x"},
+        "spec": {
+            "containers": [{"name": "c"}, {"image": "x", "resources": {"limits": {"a/b": 1}, "limit": {}}}],
+            "affinity": {"nodeAffinity": {"required": {}}},
+            "volumes": "not a list",
+        },
+        "extra": None,
+    }
+    assert unknown_fields(core.Pod, pod) == [
+        "metadata.nam",
+        "spec.containers[1].resources.limit",
+        "spec.affinity.nodeAffinity.required",
+        "extra",
+    ]
+
+
+def test_names_that_python_keeps_for_itself_are_known() -> None:
+    assert unknown_fields(core.ListMeta, {"continue": "x", "continue_": "y"}) == ["continue_"]
+
+
+def test_numbers_that_do_not_fit_are_found() -> None:
+    assert huge_numbers({"a": [1, 1 << 63], "b": {"c": -(1 << 63)}, "d": 1e300, "e": True}) == ["a[1]"]
