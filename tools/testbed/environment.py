@@ -13,6 +13,8 @@ from pathlib import Path
 from testbed import packages
 from testbed.host import TestbedError
 
+OLDEST = (3, 11)
+
 
 def ensure(checkout: Path) -> Path:
     """Make or update `<checkout>/.venv`; returns its pykubelet. Quick when the lock file has not changed."""
@@ -22,13 +24,17 @@ def ensure(checkout: Path) -> Path:
     if program.exists() and stamp.exists() and stamp.read_text() == wanted:
         return program
     if not _works(folder):
+        if sys.version_info < OLDEST:
+            raise TestbedError(f"{sys.executable} is older than Python 3.11: name a newer one, make PYTHON=python3.12")
         packages.ensure(packages.ENVIRONMENT)
         shutil.rmtree(folder, ignore_errors=True)
         print(f"making {folder}", flush=True)
         venv.create(folder, with_pip=True)
-    uv = folder / "bin" / "uv"
+    python, uv = str(folder / "bin" / "python"), folder / "bin" / "uv"
     if not uv.exists():
-        _run([str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "uv>=0.8"], folder)
+        if not (folder / "bin" / "pip").exists():
+            _run([python, "-m", "ensurepip"], folder)
+        _run([python, "-m", "pip", "install", "--quiet", "uv>=0.8"], folder)
     _run([str(uv), "sync", "--active", "--frozen", "--quiet", "--project", str(checkout)], folder)
     stamp.write_text(wanted)
     return program
@@ -43,13 +49,12 @@ def _fingerprint(checkout: Path) -> str:
 
 
 def _works(folder: Path) -> bool:
-    """Whether the environment's interpreter runs, is of our version and can install."""
-    script = "import sys, pip; print(sys.version)"
+    """Whether the environment's interpreter runs and is new enough."""
+    script = f"import sys; sys.exit(sys.version_info < {OLDEST})"
     try:
-        done = subprocess.run([folder / "bin" / "python", "-c", script], capture_output=True, text=True, check=False)
+        return subprocess.run([folder / "bin" / "python", "-c", script], check=False).returncode == 0
     except OSError:
         return False
-    return done.returncode == 0 and done.stdout.strip() == sys.version
 
 
 def _run(command: list[str], folder: Path) -> None:

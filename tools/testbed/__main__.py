@@ -1,0 +1,67 @@
+"""What the Makefile calls: `python3 -m testbed env|packages|run|down|up` with `tools` on PYTHONPATH."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from testbed import containerd, environment, images, node, packages
+from testbed.host import TestbedError
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def main() -> int:
+    """Do one of the commands; a failure is one message and exit code 1."""
+    parser = argparse.ArgumentParser(prog="testbed", description="The surroundings of a node.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("env", help="make .venv")
+    commands.add_parser("packages", help="install what the tests need from Debian")
+    for name, text in (
+        ("run", "start the node and show its pods until Ctrl-C"),
+        ("up", "start only the private containerd, with all images; prints its socket"),
+        ("down", "remove the node and everything it made"),
+    ):
+        command = commands.add_parser(name, help=text)
+        command.add_argument("--folder", type=Path, default=CHECKOUT / ".run")
+        if name == "run":
+            command.add_argument("--manifests", type=Path, default=CHECKOUT / "examples")
+    options = parser.parse_args()
+    try:
+        return _do(options)
+    except (TestbedError, images.ImageError) as error:
+        print(f"{options.command}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _need_root() -> None:
+    if os.geteuid() != 0:
+        raise TestbedError("run as root: a node makes mounts, cgroups and network interfaces")
+
+
+def _do(options: argparse.Namespace) -> int:
+    match options.command:
+        case "env":
+            environment.ensure(CHECKOUT)
+        case "packages":
+            packages.ensure(packages.NODE, packages.TESTS)
+        case "run":
+            _need_root()
+            packages.ensure(packages.NODE)
+            return node.run(environment.ensure(CHECKOUT), options.folder, options.manifests)
+        case "up":
+            _need_root()
+            packages.ensure(packages.NODE)
+            print(containerd.up(options.folder, tuple(images.BUILDERS)).socket)
+        case "down":
+            _need_root()
+            node.down(options.folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,157 @@
+"""`make run` and `make down`: a node of our own below one folder, on the pods of a manifest directory.
+
+Owns the agent's process and configuration. Containers outlive the agent and this program; only `down` ends them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import live_table
+
+from testbed import containerd, host, images
+from testbed.containerd import Testbed
+from testbed.host import TestbedError
+
+NODE_NAME = "local"
+# Cut short, an agent has nothing to lose; this is for a machine that is very busy.
+_STOP_S = 15.0
+
+
+def pods_cgroup(testbed: Testbed) -> str:
+    """The group below which the node's pods run: a cgroup root of the testbed's own."""
+    return f"/{testbed.name}-pods"
+
+
+def free_port(preferred: int) -> int:
+    """`preferred` if nobody listens there on loopback, else one that is free now."""
+    for port in (preferred, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                return int(probe.getsockname()[1])
+    raise TestbedError("no free port on loopback")
+
+
+def render_config(testbed: Testbed, manifests: Path, ports: tuple[int, int, int]) -> dict[str, object]:
+    """The KubeletConfiguration of the node; `ports` are health, read-only and main."""
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "staticPodPath": str(manifests),
+        "containerRuntimeEndpoint": testbed.endpoint,
+        "podLogsDir": str(Path(testbed.folder, "logs")),
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": pods_cgroup(testbed),
+        "failCgroupV1": False,
+        "failSwapOn": False,
+        "healthzPort": ports[0],
+        "readOnlyPort": ports[1],
+        "port": ports[2],
+        "address": "127.0.0.1",
+        "clusterDomain": "cluster.local",
+        # without an API server nobody can be asked who somebody is
+        "authentication": {"anonymous": {"enabled": False}, "webhook": {"enabled": False}},
+        "authorization": {"mode": "AlwaysAllow"},
+        # a demonstration on a full disk keeps its images and pods: they cannot be pulled again
+        "imageGCHighThresholdPercent": 100,
+        "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+    }
+
+
+def agent_pid(folder: Path) -> int | None:
+    """The running agent of the node in `folder`."""
+    try:
+        pid = int((folder / "agent.pid").read_text())
+    except (OSError, ValueError):
+        return None
+    process = host.read_process(pid)
+    return pid if process is not None and str(folder / "kubelet.yaml") in process.argv else None
+
+
+@contextlib.contextmanager
+def _owning(folder: Path) -> Iterator[bool]:
+    """Whether we are the one `run` that ends the agent when it ends itself."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "run.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+def run(program: Path, folder: Path, manifests: Path) -> int:
+    """Bring containerd and the agent `program` up and show the pods until Ctrl-C; returns the exit code.
+
+    Ctrl-C ends the agent, no container. An agent that runs already is shown, and ended only if no other `run` shows it.
+    """
+    folder, manifests = folder.resolve(), manifests.resolve()
+    with _owning(folder) as ours:
+        if not ours and agent_pid(folder) is None:
+            raise TestbedError(f"another run on {folder} is starting or stopping: try again")
+        try:
+            if ours and agent_pid(folder) is None:
+                testbed = containerd.up(folder, (images.BUSYBOX,))
+                _start_agent(testbed, program, manifests)
+            return _watch(folder, program, manifests, ours)
+        except KeyboardInterrupt:
+            return 0
+        finally:
+            if ours:
+                _stop_agent(folder)
+
+
+def _start_agent(testbed: Testbed, program: Path, manifests: Path) -> None:
+    folder = Path(testbed.folder)
+    host.make_cgroup(pods_cgroup(testbed))
+    ports = (free_port(10248), free_port(10255), free_port(10250))
+    config = folder / "kubelet.yaml"
+    # JSON is YAML, and what a reader of the file wants to change is on a line of its own either way
+    config.write_text(json.dumps(render_config(testbed, manifests, ports), indent=2) + "\n")
+    argv = [str(program), "--config", str(config), "--root-dir", str(folder / "kubelet")]
+    argv += ["--hostname-override", NODE_NAME, "-v", "2"]
+    env = os.environ | {"PATH": testbed.env["PATH"]}
+    pid = host.spawn(argv, folder / "agent.log", env)
+    (folder / "agent.pid").write_text(str(pid))
+
+
+def _watch(folder: Path, program: Path, manifests: Path, ours: bool) -> int:
+    config = json.loads((folder / "kubelet.yaml").read_text())
+    footer = [
+        f"manifests {manifests}   log {folder / 'agent.log'}",
+        f"http://127.0.0.1:{config['healthzPort']}/healthz   http://127.0.0.1:{config['readOnlyPort']}/pods",
+        "Ctrl-C stops the agent; the containers run on (make run finds them, make down removes all)"
+        if ours
+        else "the agent was started by another run; Ctrl-C ends this view only",
+    ]
+    print("\n".join(footer), flush=True) if not os.isatty(1) else None
+    command = [str(program), "pods", "-o", "json", "--root-dir", str(folder / "kubelet")]
+    live_table.watch(command, lambda: agent_pid(folder) is not None, footer if os.isatty(1) else ())
+    log = (folder / "agent.log").read_text(errors="replace").splitlines() if (folder / "agent.log").exists() else []
+    print("the agent has ended; the end of its log:", *log[-15:], sep="\n", flush=True)
+    return 1
+
+
+def _stop_agent(folder: Path) -> None:
+    if (pid := agent_pid(folder)) is not None:
+        host.end_process(pid, _STOP_S)
+    (folder / "agent.pid").unlink(missing_ok=True)
+
+
+def down(folder: Path) -> None:
+    """Remove the node: agent, pods, containerd, cgroups, network, mounts, files. Again and after crashes, too."""
+    folder = folder.resolve()
+    if not folder.exists():
+        return
+    _stop_agent(folder)
+    testbed = containerd.load(folder)
+    containerd.down(folder, [pods_cgroup(testbed)] if testbed else [])
