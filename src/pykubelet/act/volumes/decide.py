@@ -228,7 +228,7 @@ class _Turn:
             mounted = mounted_volume(volume.name, volume.plan)
             volume = replace(volume, phase=Phase.MOUNTED, mounted=mounted, trouble=None)
             if pod.tree is Tree.UNKNOWN:
-                pod = replace(pod, tree=Tree.MADE)
+                pod = replace(pod, tree=Tree.MADE, tree_trouble=None)
         else:
             failed = Phase.FAILED if event.result is Result.FAILED else Phase.UNCERTAIN
             phase = Phase.MOUNTED if refreshing else failed
@@ -242,7 +242,7 @@ class _Turn:
         if event.result is Result.DONE:
             self._put(pod, event.key, None)
         else:
-            trouble = _trouble(volume.trouble, event.error, self.now)
+            trouble = None if pod.claim is Claim.NEEDED else _trouble(volume.trouble, event.error, self.now)
             self._put(pod, event.key, replace(volume, phase=Phase.UNCERTAIN, mounted=None, trouble=trouble))
         self.advance(event.uid, "torn down")
 
@@ -268,7 +268,8 @@ class _Turn:
             pod = replace(pod, tree=Tree.UNKNOWN, tree_trouble=None)
         else:
             error = event.error or "volumes are still there"
-            pod = replace(pod, tree=Tree.MADE, tree_trouble=_trouble(pod.tree_trouble, error, self.now))
+            trouble = None if pod.claim is Claim.NEEDED else _trouble(pod.tree_trouble, error, self.now)
+            pod = replace(pod, tree=Tree.UNKNOWN, tree_trouble=trouble)
             if pod.claim is not Claim.NEEDED:
                 pod = self._with_found(pod, event.left)
         self.pods[event.uid] = pod
@@ -287,7 +288,8 @@ class _Turn:
         if spec is not None and pod.pod is not spec:
             pod, afresh = replace(pod, pod=spec, ref=pod_ref(spec)), True
         if claim is not pod.claim:
-            pod = replace(pod, claim=claim, volumes={k: replace(v, trouble=None) for k, v in pod.volumes.items()})
+            volumes = {key: replace(state, trouble=None) for key, state in pod.volumes.items()}
+            pod = replace(pod, claim=claim, volumes=volumes, tree_trouble=None)
         match claim:
             case Claim.NEEDED:
                 pod = self._provide(pod, cause, afresh)

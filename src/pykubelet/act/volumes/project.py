@@ -64,8 +64,8 @@ def _wait_for(pod: PodState, state: VolumeState) -> Wait | None:
         case Phase.MOUNTED | Phase.REFRESHING:
             return None
         case Phase.NEW | Phase.FAILED | Phase.UNCERTAIN:
-            if pod.claim is not Claim.NEEDED:
-                return None
+            if pod.claim is not Claim.NEEDED or state.plan is None:
+                return None  # found on disk, and no container uses it
             detail = state.plan.missing if isinstance(state.plan, UndecidedPlan) else ""
             return Wait("volume", OWNER, state.since, state.name, detail=detail)
         case Phase.SETTING_UP:

@@ -1,0 +1,261 @@
+"""Volumes on the real file system: each kind, tearing down, reading back."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pykubelet.act.volumes import disk, empty_dir, host_path, payload
+from pykubelet.act.volumes.atomic_writer import write_payload
+from pykubelet.act.volumes.model import (
+    EMPTY_DIR,
+    EmptyDirPlan,
+    FoundPod,
+    FoundVolume,
+    HostPathPlan,
+    PayloadFile,
+    PayloadPlan,
+    VolumesError,
+)
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.paths import Paths
+from pykubelet.edges.host import mounts
+
+UID = PodUID("0f1e2d3c")
+WALL = 1_700_000_000.0
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Iterator[Paths]:
+    made = Paths(str(tmp_path / "root"), str(tmp_path / "logs"))
+    disk.make_tree(made, UID)
+    yield made
+    for mount in mounts.mounts_below(str(tmp_path)):
+        mounts.unmount(mount.target)
+
+
+def mode(path: str | Path) -> int:
+    return stat.S_IMODE(os.lstat(path).st_mode)
+
+
+def empty_plan(paths: Paths, medium: str = "", size: int = 0, group: int | None = None) -> EmptyDirPlan:
+    meta = f"{paths.pod_plugins(UID)}/{EMPTY_DIR}/data"
+    return EmptyDirPlan(paths.volume(UID, "kubernetes.io/empty-dir", "data"), meta, medium, size, 0, group)
+
+
+def test_the_pods_directory(paths: Paths) -> None:
+    for path in (paths.pod(UID), paths.pod_volumes(UID), paths.pod_plugins(UID)):
+        assert mode(path) == 0o750
+
+
+def test_an_empty_dir_on_disk_survives_a_restart_with_its_data(paths: Paths) -> None:
+    plan = empty_plan(paths, group=2000)
+    empty_dir.set_up(plan)
+    assert plan.path.endswith(f"/pods/{UID}/volumes/kubernetes.io~empty-dir/data")
+    assert mode(plan.path) == 0o2777
+    assert os.stat(plan.path).st_gid == 2000
+    Path(plan.path, "kept").write_text("yes")
+    os.chmod(plan.path, 0o700)  # a container may do that
+    empty_dir.set_up(plan)
+    assert Path(plan.path, "kept").read_text() == "yes"
+    assert mode(plan.path) == 0o700
+
+
+def test_an_empty_dir_that_was_not_finished_is_finished(paths: Paths) -> None:
+    plan = empty_plan(paths, group=2000)
+    os.makedirs(plan.path, 0o755)
+    empty_dir.set_up(plan)
+    assert mode(plan.path) == 0o2777
+
+
+@pytest.mark.integration
+def test_an_empty_dir_in_memory_has_its_size_and_goes_with_its_data(paths: Paths) -> None:
+    plan = empty_plan(paths, "Memory", size=1 << 20, group=2000)
+    empty_dir.set_up(plan)
+    empty_dir.set_up(plan)
+    assert mounts.read_fs_usage(plan.path).capacity_bytes == 1 << 20
+    assert [m.fs_type for m in mounts.mounts_below(plan.path)] == ["tmpfs"]
+    assert mode(plan.path) & 0o2777 == 0o2777
+    Path(plan.path, "file").write_text("x")
+    disk.tear_down(paths, UID, EMPTY_DIR, "data")
+    assert not os.path.exists(plan.path)
+    assert mounts.mounts_below(plan.path) == ()
+    assert disk.read_volumes(paths, UID) == ()
+
+
+def test_tearing_down_removes_data_and_marker_and_may_be_repeated(paths: Paths) -> None:
+    plan = empty_plan(paths)
+    empty_dir.set_up(plan)
+    Path(plan.path, "deep", "er").mkdir(parents=True)
+    Path(plan.path, "deep", "er", "file").write_text("x")
+    for _ in range(2):
+        disk.tear_down(paths, UID, EMPTY_DIR, "data")
+        assert not os.path.exists(plan.path)
+        assert not os.path.exists(plan.meta)
+    assert disk.remove_pod(paths, UID) == ()
+    assert not os.path.exists(paths.pod(UID))
+
+
+@pytest.mark.integration
+def test_what_a_container_mounted_below_is_unmounted_not_deleted(paths: Paths, tmp_path: Path) -> None:
+    plan = empty_plan(paths)
+    empty_dir.set_up(plan)
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file").write_text("mine")
+    inner = Path(plan.path, "a")
+    inner.mkdir()
+    mounts.bind(str(precious), str(inner))
+    disk.tear_down(paths, UID, EMPTY_DIR, "data")
+    assert (precious / "file").read_text() == "mine"
+    assert not os.path.exists(plan.path)
+
+
+@pytest.mark.integration
+def test_a_foreign_volume_is_unmounted_and_its_data_left_alone(paths: Paths, tmp_path: Path) -> None:
+    share = tmp_path / "share"
+    share.mkdir()
+    (share / "file").write_text("theirs")
+    place = paths.volume(UID, "kubernetes.io/nfs", "share")
+    os.makedirs(place)
+    mounts.bind(str(share), place)
+    assert disk.remove_pod(paths, UID) == (FoundVolume("kubernetes.io~nfs", "share"),)
+    disk.tear_down(paths, UID, "kubernetes.io~nfs", "share")
+    assert (share / "file").read_text() == "theirs"
+    assert disk.remove_pod(paths, UID) == ()
+
+
+@pytest.mark.integration
+def test_a_directory_is_not_removed_while_something_is_mounted_below(paths: Paths, tmp_path: Path) -> None:
+    odd = Path(paths.pod(UID), "odd")
+    odd.mkdir()
+    (tmp_path / "file").write_text("x")
+    mounts.bind(str(tmp_path), str(odd))
+    with pytest.raises(VolumesError, match="still mounted below"):
+        disk.remove_pod(paths, UID)
+    assert (tmp_path / "file").exists()
+
+
+def test_reading_back_skips_garbage(paths: Paths) -> None:
+    empty_dir.set_up(empty_plan(paths))
+    Path(paths.pods, "a file").write_text("?")
+    Path(paths.pods, "..strange").mkdir()
+    Path(paths.pod_volumes(UID), "file").write_text("?")
+    Path(paths.subpaths(UID), "left", "main").mkdir(parents=True)
+    expected = (FoundVolume(EMPTY_DIR, "data"), FoundVolume("", "left"))
+    assert disk.scan(paths) == (FoundPod(UID, expected),)
+    assert disk.scan(Paths("/nowhere/at/all", "")) == ()
+
+
+def make_things(tmp_path: Path) -> dict[str, Path]:
+    things = {"dir": tmp_path / "dir", "file": tmp_path / "file", "sock": tmp_path / "sock", "none": tmp_path / "none"}
+    things["dir"].mkdir()
+    things["file"].write_text("x")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(things["sock"]))
+    things["char"] = Path("/dev/null")
+    return things
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "words"),
+    [
+        ("Directory", {"dir"}, "directory"),
+        ("DirectoryOrCreate", {"dir", "none"}, "directory"),
+        ("File", {"file"}, "file"),
+        ("FileOrCreate", {"file", "none"}, "file"),
+        ("Socket", {"sock"}, "socket file"),
+        ("CharDevice", {"char"}, "character device"),
+        ("BlockDevice", set(), "block device"),
+    ],
+)
+def test_host_path_types(tmp_path: Path, kind: str, good: set[str], words: str) -> None:
+    for name, path in make_things(tmp_path).items():
+        if name in good:
+            host_path.set_up(HostPathPlan(str(path), kind))
+            assert path.exists()
+        else:
+            with pytest.raises(VolumesError) as caught:
+                host_path.set_up(HostPathPlan(str(path), kind))
+            assert str(caught.value) == f"hostPath type check failed: {path} is not a {words}"
+            assert path.exists() == (name != "none")
+
+
+def test_host_paths_that_are_made(tmp_path: Path) -> None:
+    host_path.set_up(HostPathPlan(str(tmp_path / "a" / "b"), "DirectoryOrCreate"))
+    assert mode(tmp_path / "a" / "b") == 0o755
+    host_path.set_up(HostPathPlan(str(tmp_path / "f"), "FileOrCreate"))
+    assert mode(tmp_path / "f") == 0o644
+    with pytest.raises(VolumesError, match="Wrong is an invalid volume type"):
+        host_path.set_up(HostPathPlan("/", "Wrong"))
+
+
+def listing(path: Path) -> dict[str, str]:
+    return {
+        str(p.relative_to(path)): os.readlink(p) if p.is_symlink() else "dir" if p.is_dir() else p.read_text()
+        for p in sorted(path.rglob("*"))
+        if not str(p.relative_to(path)).startswith("..20")
+    }
+
+
+def files(**content: str) -> tuple[PayloadFile, ...]:
+    return tuple(PayloadFile(name.replace("__", "/"), text.encode(), 0o640) for name, text in content.items())
+
+
+def test_the_layout_of_written_volumes(tmp_path: Path) -> None:
+    assert write_payload(str(tmp_path), files(a="1", sub__b="2", sub__deep__c="3"), WALL, None)
+    hidden = os.readlink(tmp_path / "..data")
+    assert hidden.startswith("..2023_11_14_22_13_20.")
+    assert hidden.rpartition(".")[2].isdigit()
+    assert listing(tmp_path) == {"..data": hidden, "a": "..data/a", "sub": "..data/sub"}
+    assert (tmp_path / "sub" / "deep" / "c").read_text() == "3"
+    assert mode(tmp_path / hidden) == 0o755
+    assert mode(tmp_path / hidden / "sub") == 0o755
+    assert mode(tmp_path / hidden / "a") == 0o640
+    # The same again changes nothing, not even the name.
+    assert not write_payload(str(tmp_path), files(sub__b="2", a="1", sub__deep__c="3"), WALL + 9, None)
+    assert os.readlink(tmp_path / "..data") == hidden
+
+
+def test_content_that_changes_is_swapped_and_old_names_go(tmp_path: Path) -> None:
+    write_payload(str(tmp_path), files(a="1", gone="2"), WALL, None)
+    old = os.readlink(tmp_path / "..data")
+    with open(tmp_path / "a") as reader:
+        assert write_payload(str(tmp_path), files(a="new", more="3"), WALL + 60, None)
+        assert reader.read() == "1"
+    fresh = os.readlink(tmp_path / "..data")
+    assert fresh != old
+    assert sorted(os.listdir(tmp_path)) == sorted(["..data", fresh, "a", "more"])
+    assert (tmp_path / "a").read_text() == "new"
+
+
+def test_what_an_interrupted_write_left_is_cleared(tmp_path: Path) -> None:
+    write_payload(str(tmp_path), files(a="1"), WALL, None)
+    (tmp_path / "..2023_01_01_00_00_00.7").mkdir()
+    os.symlink("..2023_01_01_00_00_00.7", tmp_path / "..data_tmp")
+    os.unlink(tmp_path / "a")
+    assert not write_payload(str(tmp_path), files(a="1"), WALL, None)
+    assert sorted(os.listdir(tmp_path)) == sorted(["..data", os.readlink(tmp_path / "..data"), "a"])
+    assert (tmp_path / "a").read_text() == "1"
+
+
+@pytest.mark.integration
+def test_a_written_volume_is_in_memory_and_follows_its_content(paths: Paths) -> None:
+    path = paths.volume(UID, "kubernetes.io/downward-api", "info")
+    payload.set_up(PayloadPlan("downwardAPI", path, files(labels='a="1"'), 1 << 20, 2000), WALL)
+    labels = Path(path, "labels")
+    assert [m.fs_type for m in mounts.mounts_below(path)] == ["tmpfs"]
+    assert labels.read_text() == 'a="1"'
+    assert os.stat(labels).st_gid == 2000
+    assert stat.S_IMODE(os.stat(labels).st_mode) == 0o640
+    payload.set_up(PayloadPlan("downwardAPI", path, files(labels='a="2"'), 1 << 20, 2000), WALL)
+    assert labels.read_text() == 'a="2"'
+    assert len(mounts.mounts_below(path)) == 1
+    assert mode(path) & 0o2550 == 0o2550
+    disk.tear_down(paths, UID, "kubernetes.io~downward-api", "info")
+    assert not os.path.exists(path)
