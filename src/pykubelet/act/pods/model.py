@@ -60,7 +60,6 @@ class PodState:
     pod: Pod
     stage: Stage
     started_wall: float
-    stage_since_wall: float
     view: PodView | None = None
     work: Work = Work.NONE
     kill: KillOrder | None = None

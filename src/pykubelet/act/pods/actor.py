@@ -1,0 +1,221 @@
+"""One actor per pod UID: feeds events through the machine in `decide`, and carries out its commands.
+
+Owns: one pod's state, story, timer and running work. Reads: the probe results. Talks to: its loop, by its lifecycle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from pykubelet.act.pods.decide import Rules, find_container, step
+from pykubelet.act.pods.execute import PodExecution
+from pykubelet.act.pods.model import (
+    AbandonSync,
+    CleanEnded,
+    CleanUp,
+    Command,
+    Event,
+    PodState,
+    RuntimeChanged,
+    SayHeld,
+    StopEnded,
+    StopPod,
+    Sync,
+    SyncEnded,
+    WakeAt,
+    Woke,
+)
+from pykubelet.act.pods.waitbook import WaitsChanged
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.mailbox import Mailbox, Post
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.fieldpath import container_field_path
+from pykubelet.base.model.happenings import Happening, warning
+from pykubelet.base.model.ids import PodRef
+from pykubelet.base.model.lifecycle import PodLifecycle, StartError
+from pykubelet.base.model.observed import PodTouched
+from pykubelet.base.model.reasons import EVENT_BACK_OFF, EVENT_FAILED_SYNC
+from pykubelet.base.model.waits import StoryLine
+
+log = Log("pods")
+STORY_LINES = 40
+
+
+class PodActor:
+    """`mailbox` takes the pod's events; `lifecycles` gets its lifecycle after every change."""
+
+    def __init__(
+        self,
+        state: PodState,
+        rules: Callable[[], Rules],
+        execution: PodExecution,
+        lifecycles: Post[PodLifecycle],
+        touched: Post[PodTouched],
+        supervisor: Supervisor,
+    ) -> None:
+        self.state = state
+        self.mailbox: Mailbox[Event | WaitsChanged] = Mailbox(f"pod-{state.ref.uid}")
+        self._rules = rules
+        self._execution = execution
+        self._clock: Clock = execution.clock
+        self._lifecycles = lifecycles
+        self._touched = touched
+        self._supervisor = supervisor
+        self._story: deque[StoryLine] = deque(maxlen=STORY_LINES)
+        self._work: asyncio.Task[None] | None = None
+        self._abandoned = False
+        self._stage_since = self._clock.wall()
+        self._timer: asyncio.TimerHandle | None = None
+        self._waits = execution.book(self.mailbox)
+
+    @property
+    def ref(self) -> PodRef:
+        return self.state.ref
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        self._tell("taken up", "")
+        self._publish()
+        while True:
+            for event in _conflated(await self.mailbox.get_all()):
+                if not isinstance(event, WaitsChanged):
+                    self._take(event)
+            self._publish()
+
+    def _take(self, event: Event) -> None:
+        before = self.state
+        self.state, commands = step(before, event, self._clock.monotonic(), self._rules())
+        if self.state.stage is not before.stage:
+            self._stage_since = self._clock.wall()
+            self._tell(f"{before.stage} -> {self.state.stage}", event.cause)
+            log.info(f"pod is {self.state.stage}", pod=self.ref, uid=self.ref.uid, cause=event.cause)
+        for command in commands:
+            self._carry_out(command)
+
+    def _carry_out(self, command: Command) -> None:
+        match command:
+            case Sync():
+                self._tell(_described(command), command.cause)
+                self._start("sync", self._sync(command))
+            case AbandonSync():
+                if command.hard and self._work is not None:
+                    self._abandoned = True
+                    self._work.cancel()
+                else:
+                    self._execution.interrupt()
+            case StopPod():
+                self._tell(f"stopping within {command.grace_s} s", command.cause)
+                if self._work is not None:
+                    self._work.cancel()
+                self._start("stop", self._stop(command))
+            case CleanUp():
+                self._start("clean", self._clean(command))
+            case WakeAt():
+                self._wake_at(command.at)
+            case SayHeld():
+                container = find_container(self.state.pod, command.container)
+                message = f"Back-off restarting failed container {container.name} in pod {self.ref}"
+                path = container_field_path(self.state.pod, container.name)
+                self._execution.happenings.post(warning(EVENT_BACK_OFF, message, self.ref, path))
+                self._tell(f"{container.name} is held back", command.cause)
+
+    def _start(self, what: str, work: Coroutine[Any, Any, None]) -> None:
+        self._work = self._supervisor.start_child(f"{what}-{self.ref.uid}", work)
+
+    async def _sync(self, command: Sync) -> None:
+        self._abandoned = False
+        try:
+            ended = await self._execution.sync(command, self._waits)
+        except asyncio.CancelledError:
+            if not self._abandoned:
+                raise
+            ended = SyncEnded(unfinished=True, cause="sync abandoned")
+        except Exception as error:  # noqa: BLE001 - a bug in one pod's work must not end the others
+            ended = SyncEnded(pod_error=self._report_bug("sync", error))
+        self.mailbox.post(ended)
+        self._touched.post(PodTouched(self.ref, ended.cause))
+
+    async def _stop(self, command: StopPod) -> None:
+        try:
+            error = await self._execution.stop(command, self._waits)
+        except Exception as bug:  # noqa: BLE001 - as above
+            error = self._report_bug("stop", bug).message
+        self.mailbox.post(StopEnded(error=error))
+        self._touched.post(PodTouched(self.ref, "stopped"))
+
+    async def _clean(self, command: CleanUp) -> None:
+        try:
+            error = await self._execution.clean(command, self._waits)
+        except Exception as bug:  # noqa: BLE001 - as above
+            error = self._report_bug("clean-up", bug).message
+        self.mailbox.post(CleanEnded(error=error))
+        if command.remove:
+            self._touched.post(PodTouched(self.ref, "removed"))
+
+    def _report_bug(self, what: str, error: Exception) -> StartError:
+        lines = [f"{line.at:.3f} {line.what} ({line.cause})" for line in self._story]
+        log.error(f"{what} crashed", pod=self.ref, uid=self.ref.uid, story=lines, exc_info=error)
+        message = f"internal error in {what}: {error!r}"
+        happening: Happening = warning(EVENT_FAILED_SYNC, message, self.ref)
+        self._execution.happenings.post(happening)
+        return StartError("InternalError", message)
+
+    def _wake_at(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        delay = max(0.0, at - self._clock.monotonic())
+        self._timer = asyncio.get_running_loop().call_later(delay, self.mailbox.post, Woke())
+
+    def close(self) -> None:
+        """Drop the timer; the tasks end with the supervisor."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _tell(self, what: str, cause: str) -> None:
+        self._story.append(StoryLine(self._clock.wall(), what, cause))
+
+    def _publish(self) -> None:
+        state = self.state
+        self._lifecycles.post(
+            PodLifecycle(
+                ref=state.ref,
+                pod=state.pod,
+                stage=state.stage,
+                stage_since=self._stage_since,
+                started_at=state.started_wall,
+                start_errors=state.start_errors,
+                override=state.kill.override if state.kill else None,
+                kill_reason=state.kill.reason if state.kill else None,
+                terminal=state.terminal,
+                restarting_all=state.restarting_all,
+                waits=self._waits.snapshot(state),
+                story=tuple(self._story),
+            )
+        )
+
+
+def _conflated(events: list[Event | WaitsChanged]) -> list[Event | WaitsChanged]:
+    """Only the newest look at the runtime counts."""
+    looks = [event for event in events if isinstance(event, RuntimeChanged)]
+    if len(looks) < 2:
+        return events
+    return [event for event in events if not isinstance(event, RuntimeChanged) or event is looks[-1]]
+
+
+def _described(command: Sync) -> str:
+    plan = command.plan
+    parts: list[str] = []
+    if plan.stop_pod and command.view.sandboxes:
+        parts.append("stop what is left")
+    if plan.restart_all:
+        parts.append("remove all containers to start again")
+    parts.extend(f"kill {kill.container.name} ({kill.cause})" for kill in plan.kills if not plan.restart_all)
+    if plan.create_sandbox:
+        parts.append(f"create sandbox (attempt {plan.attempt})")
+    if plan.starts:
+        parts.append("start " + ", ".join(plan.starts))
+    return "; ".join(parts) or "prune"

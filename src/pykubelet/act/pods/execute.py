@@ -1,0 +1,462 @@
+"""Carries out the commands of the pod machine: all I/O of the room, through the rooms beside it.
+
+Owns: the order of the steps of one sync, stop and clean-up. Reads: `Mounts`, `Observed`, `NodeView`, `RuntimeReady`.
+Every step may be repeated: what is there already is adopted, what is gone already is fine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from pykubelet.act.images.execute import ImagePuller
+from pykubelet.act.images.model import ImageError, ImageReady, ImageRequest
+from pykubelet.act.pods.decide import find_container
+from pykubelet.act.pods.model import CleanUp, StartFailed, StopPod, Sync, SyncEnded
+from pykubelet.act.pods.waitbook import WaitBook, WaitsChanged
+from pykubelet.act.resources.execute import PodCgroups
+from pykubelet.act.runtime.context import AnyContainer, ConfigError, ContainerContext, ImageVolume, RenderSettings
+from pykubelet.act.runtime.plan import KillCause
+from pykubelet.act.runtime.render_mounts import relative_sub_paths
+from pykubelet.act.runtime.sandbox import Sandbox, Sandboxes
+from pykubelet.act.runtime.start import ContainerStarter
+from pykubelet.act.runtime.stop import ContainerStopper
+from pykubelet.act.volumes.subpath import SubPathError, Subpaths
+from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.flight import Done, Flight
+from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.fieldpath import container_field_path
+from pykubelet.base.model.happenings import Happening, normal, warning
+from pykubelet.base.model.ids import ContainerID, PodRef
+from pykubelet.base.model.lifecycle import StartError
+from pykubelet.base.model.mounts import Mounts, PodMounts
+from pykubelet.base.model.node import NodeView, RuntimeReady
+from pykubelet.base.model.observed import Observed
+from pykubelet.base.model.reasons import (
+    CREATE_CONTAINER_CONFIG_ERROR,
+    EVENT_FAILED_CREATE_POD_CONTAINER,
+    EVENT_FAILED_KILL_POD,
+    EVENT_NETWORK_NOT_READY,
+    EVENT_SANDBOX_CHANGED,
+    KILL_CONTAINER_ERROR,
+)
+from pykubelet.base.model.waits import Wait
+from pykubelet.edges.cri.errors import CriError
+from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.files import list_dir, read_link, remove_file
+from pykubelet.edges.host.trees import remove_tree
+
+T = TypeVar("T")
+log = Log("pods")
+LOGS_DEADLINE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class PodCells:
+    """The cells this room's work reads."""
+
+    mounts: Cell[Mounts]
+    observed: Cell[Observed]
+    node: Cell[NodeView]
+    runtime: Cell[RuntimeReady]
+
+
+@dataclass(frozen=True, slots=True)
+class PodTools:
+    """What the work of all pods shares: the sibling rooms, the runtime's ends, the cells."""
+
+    clock: Clock
+    flight: Flight
+    cells: PodCells
+    sandboxes: Sandboxes
+    starter: ContainerStarter
+    stopper: ContainerStopper
+    images: ImagePuller
+    subpaths: Subpaths
+    cgroups: PodCgroups
+    supervisor: Supervisor
+    happenings: Post[Happening]
+
+
+class Interrupted(Exception):
+    """Something newer is to be looked at; the sync ends here."""
+
+
+class PodExecution:
+    """The work of one pod. At most one of `sync`, `stop` and `clean` runs at a time."""
+
+    def __init__(self, tools: PodTools, ref: PodRef) -> None:
+        self._tools = tools
+        self._ref = ref
+        self._attention = asyncio.Event()
+        self._pulls: dict[str, asyncio.Task[ImageReady | ImageError]] = {}
+
+    @property
+    def clock(self) -> Clock:
+        return self._tools.clock
+
+    @property
+    def happenings(self) -> Post[Happening]:
+        return self._tools.happenings
+
+    def book(self, mailbox: Post[WaitsChanged]) -> WaitBook:
+        return WaitBook(self._tools.clock, mailbox)
+
+    def interrupt(self) -> None:
+        """End the running sync at its next pause."""
+        self._attention.set()
+
+    # Sync
+
+    async def sync(self, command: Sync, waits: WaitBook) -> SyncEnded:
+        """Carry out a plan; what fails is in the answer."""
+        self._attention.clear()
+        pod, plan = command.pod, command.plan
+        try:
+            await self._runtime_ready(pod, plan.create_sandbox, waits)
+            if error := await self._clear_away(command, waits):
+                return SyncEnded(pod_error=error)
+            if not (plan.create_sandbox or plan.starts):
+                return SyncEnded()
+            self._start_pulls(pod, plan.starts)
+            sandbox = await self._sandbox(command, waits)
+            if isinstance(sandbox, StartError):
+                self._drop_pulls()
+                return SyncEnded(pod_error=sandbox)
+            return await self._start_all(command, sandbox, waits)
+        except Interrupted:
+            return SyncEnded(unfinished=True, cause="something newer to look at")
+        except asyncio.CancelledError:
+            self._drop_pulls()
+            raise
+
+    async def _wait(self, work: Awaitable[T], wait: Wait, waits: WaitBook) -> T:
+        """Await `work`, but end the sync when something newer comes up. A task handed in goes on in that case."""
+        attention = self._tools.supervisor.start_child(f"attention-{self._ref.uid}", self._attention.wait())
+        task: asyncio.Task[T]
+        task = work if isinstance(work, asyncio.Task) else self._tools.supervisor.start_child("wait", _awaited(work))
+        try:
+            with waits.waiting(wait):
+                await asyncio.wait((task, attention), return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            raise Interrupted
+        finally:
+            attention.cancel()
+            if task is not work:
+                task.cancel()
+
+    async def _runtime_ready(self, pod: Pod, needs_network: bool, waits: WaitBook) -> None:
+        cell = self._tools.cells.runtime
+        with_network = needs_network and not pod.spec.hostNetwork
+
+        def is_ready(now: RuntimeReady) -> bool:
+            return now.ok and not (with_network and now.network_error)
+
+        now = cell.get()
+        if is_ready(now):
+            return
+        if now.ok:
+            message = f"network is not ready: {now.network_error}"
+            self.happenings.post(warning(EVENT_NETWORK_NOT_READY, message, self._ref))
+            wait = Wait("network", "report/node", 0.0, reason=EVENT_NETWORK_NOT_READY, detail=now.network_error)
+        else:
+            wait = Wait("container runtime", "report/node", 0.0, reason="RuntimeNotReady", detail=now.runtime_error)
+        await self._wait(cell.wait_for(is_ready), wait, waits)
+
+    async def _clear_away(self, command: Sync, waits: WaitBook) -> StartError | None:
+        """Stop and remove what the plan wants gone."""
+        pod, plan, stopper = command.pod, command.plan, self._tools.stopper
+        grace = _own_grace(pod)
+        wait = Wait("containers to end", "act/runtime", 0.0, next_step="SIGKILL", next_at=self.clock.wall() + grace)
+        try:
+            if plan.stop_pod and not command.view.is_gone:
+                message = "Pod sandbox changed, it will be killed and re-created."
+                self.happenings.post(normal(EVENT_SANDBOX_CHANGED, message, self._ref))
+                with waits.waiting(wait):
+                    await stopper.stop_pod(pod, self._ref, grace)
+            elif plan.kills:
+                with waits.waiting(wait):
+                    await asyncio.gather(
+                        *(
+                            stopper.stop_container(
+                                pod, self._ref, k.container.name, k.container.id, _kill_grace(pod, k.cause), k.message
+                            )
+                            for k in plan.kills
+                        )
+                    )
+            for container in plan.remove:
+                await stopper.remove_container(container)
+        except CriError as error:
+            self.happenings.post(warning(EVENT_FAILED_KILL_POD, f"error killing pod: {error}", self._ref))
+            return StartError(KILL_CONTAINER_ERROR, str(error))
+        return None
+
+    async def _sandbox(self, command: Sync, waits: WaitBook) -> Sandbox | StartError:
+        """The pod's cgroup and volumes, then its sandbox."""
+        pod, plan = command.pod, command.plan
+        tools = self._tools
+        cgroup, _ = await asyncio.gather(tools.cgroups.ensure_pod(pod), self._mounted(waits))
+        if cgroup is not None:
+            message = f"unable to ensure pod container exists: {cgroup.message}"
+            self.happenings.post(warning(EVENT_FAILED_CREATE_POD_CONTAINER, message, self._ref))
+            return StartError(EVENT_FAILED_CREATE_POD_CONTAINER, message)
+        parent = tools.cgroups.cgroup_parent(pod)
+        if plan.sandbox is not None:
+            return tools.sandboxes.adopt(pod, plan.sandbox.id, plan.sandbox.ips, plan.sandbox.attempt, parent)
+        wait = Wait("sandbox", "container runtime", 0.0, detail="RunPodSandbox: network and pause container")
+        with waits.waiting(wait):
+            return await tools.sandboxes.create(pod, plan.attempt, parent)
+
+    def _mounts(self) -> PodMounts | None:
+        return self._tools.cells.mounts.get().pods.get(self._ref.uid)
+
+    async def _mounted(self, waits: WaitBook) -> None:
+        mounts = self._mounts()
+        if mounts is not None and mounts.ready:
+            return
+        uid = self._ref.uid
+
+        def is_ready(now: Mounts) -> bool:
+            entry = now.pods.get(uid)
+            return entry is not None and entry.ready
+
+        wait = Wait("volumes", "act/volumes", 0.0)
+        await self._wait(self._tools.cells.mounts.wait_for(is_ready), wait, waits)
+
+    # Containers
+
+    def _start_pulls(self, pod: Pod, names: Sequence[str]) -> None:
+        """Begin to get the images of all containers that are to be started, beside everything else."""
+        for name in names:
+            if name not in self._pulls:
+                self._pulls[name] = self._pull(pod, name)
+
+    def _pull(self, pod: Pod, name: str) -> asyncio.Task[ImageReady | ImageError]:
+        container = find_container(pod, name)
+        return self._ensure_image(pod, container, container.image, container.imagePullPolicy)
+
+    def _ensure_image(
+        self, pod: Pod, container: AnyContainer, image: str, policy: str
+    ) -> asyncio.Task[ImageReady | ImageError]:
+        request = ImageRequest(
+            pod=self._ref,
+            container=container.name,
+            field_path=container_field_path(pod, container.name),
+            image=image,
+            policy=policy,
+            annotations=pod.metadata.annotations,
+        )
+        return self._tools.supervisor.start_child(
+            f"image-{self._ref.uid}-{container.name}", self._tools.images.ensure(request)
+        )
+
+    def _drop_pulls(self) -> None:
+        for task in self._pulls.values():
+            task.cancel()
+        self._pulls.clear()
+
+    async def _start_all(self, command: Sync, sandbox: Sandbox, waits: WaitBook) -> SyncEnded:
+        started: list[str] = []
+        failed: dict[str, StartFailed] = {}
+        pod, plan = command.pod, command.plan
+        for name in plan.starts:
+            try:
+                outcome = await self._start_one(command, name, sandbox, waits)
+            except Interrupted:
+                return SyncEnded(tuple(started), failed, unfinished=True, cause="something newer to look at")
+            if isinstance(outcome, StartFailed):
+                failed[name] = outcome
+                if name in plan.start_init and find_container(pod, name) not in _sidecars(pod):
+                    break
+            else:
+                started.append(name)
+        self._drop_pulls()
+        return SyncEnded(tuple(started), failed)
+
+    async def _start_one(
+        self, command: Sync, name: str, sandbox: Sandbox, waits: WaitBook
+    ) -> ContainerID | StartFailed:
+        pod, tools = command.pod, self._tools
+        container = find_container(pod, name)
+        self._start_pulls(pod, (name,))
+        image = await self._image(name, container.image, waits)
+        if isinstance(image, ImageError):
+            return self._image_failed(image)
+        volumes = await self._image_volumes(pod, container, waits)
+        if isinstance(volumes, StartFailed):
+            return volumes
+        settings = tools.sandboxes.settings()
+        files = await tools.starter.prepare(pod, container, command.view.newest(name), settings, sandbox.ips)
+        if isinstance(files, StartError):
+            return StartFailed(files)
+        node, mounts = tools.cells.node.get(), self._mounts()
+        ctx = ContainerContext(
+            restart_count=files.restart_count,
+            image_ref=image.image_ref,
+            image_uid=image.uid,
+            image_username=image.username,
+            sandbox=sandbox.context,
+            pod_ips=node.ips if pod.spec.hostNetwork else sandbox.ips,
+            host_ips=node.ips,
+            mounts=mounts.volumes if mounts is not None else {},
+            image_volumes=volumes,
+            termination_log_host_path=files.termination_log,
+            etc_hosts_host_path=files.etc_hosts,
+            target_container_id=_target(command, container),
+        )
+        bound = await self._with_subpaths(pod, container, settings, ctx)
+        if isinstance(bound, StartFailed):
+            return bound
+        wait = Wait("container start", "container runtime", 0.0, name, detail="CreateContainer and StartContainer")
+        with waits.waiting(wait):
+            outcome = await tools.starter.start(pod, container, sandbox, settings, bound)
+        return StartFailed(outcome) if isinstance(outcome, StartError) else outcome
+
+    async def _image(self, name: str, image: str, waits: WaitBook) -> ImageReady | ImageError:
+        task = self._pulls[name]
+        wait = Wait("image", "act/images", 0.0, name, detail=image)
+        outcome = await self._wait(task, wait, waits)
+        del self._pulls[name]
+        return outcome
+
+    def _image_failed(self, error: ImageError) -> StartFailed:
+        retry_at = None
+        if error.retry_at is not None:
+            retry_at = self.clock.monotonic() + max(0.0, error.retry_at - self.clock.wall())
+        return StartFailed(StartError(error.reason, error.message), retry_at)
+
+    async def _image_volumes(
+        self, pod: Pod, container: AnyContainer, waits: WaitBook
+    ) -> dict[str, ImageVolume] | StartFailed:
+        """Pull the images that this container mounts as volumes."""
+        sources = {v.name: v.image for v in pod.spec.volumes if v.image is not None}
+        volumes: dict[str, ImageVolume] = {}
+        for mount in container.volumeMounts:
+            source = sources.get(mount.name)
+            if source is None or mount.name in volumes:
+                continue
+            task = self._ensure_image(pod, container, source.reference, source.pullPolicy)
+            wait = Wait("image volume", "act/images", 0.0, mount.name, detail=source.reference)
+            outcome = await self._wait(task, wait, waits)
+            if isinstance(outcome, ImageError):
+                return self._image_failed(outcome)
+            volumes[mount.name] = ImageVolume(outcome.image_ref, outcome.spec_image)
+        return volumes
+
+    async def _with_subpaths(
+        self, pod: Pod, container: AnyContainer, settings: RenderSettings, ctx: ContainerContext
+    ) -> ContainerContext | StartFailed:
+        wanted = relative_sub_paths(pod, container, settings, ctx)
+        if isinstance(wanted, ConfigError):
+            return StartFailed(self._tools.starter.failed(pod, container, wanted.reason, wanted.message))
+        if not wanted:
+            return ctx
+        paths: dict[int, str] = {}
+        for index, sub_path in wanted.items():
+            volume = container.volumeMounts[index].name
+            path = await self._tools.subpaths.prepare_subpath(self._ref.uid, volume, container.name, index, sub_path)
+            if isinstance(path, SubPathError):
+                error = self._tools.starter.failed(pod, container, CREATE_CONTAINER_CONFIG_ERROR, str(path))
+                return StartFailed(error)
+            paths[index] = path
+        return replace(ctx, subpaths=paths)
+
+    # Stop and clean-up
+
+    async def stop(self, command: StopPod, waits: WaitBook) -> str:
+        """Stop all containers, then the sandboxes; what is still wrong, or an empty string."""
+        self._drop_pulls()
+        stopper = self._tools.stopper
+        next_at = self.clock.wall() + command.grace_s
+        wait = Wait("containers to end", "act/runtime", 0.0, next_step="SIGKILL", next_at=next_at)
+        try:
+            with waits.waiting(wait):
+                await stopper.stop_pod(command.pod, self._ref, command.grace_s)
+            running = await stopper.still_running(self._ref)
+        except CriError as error:
+            self.happenings.post(warning(EVENT_FAILED_KILL_POD, f"error killing pod: {error}", self._ref))
+            return str(error)
+        return f"containers still run: {', '.join(running)}" if running else ""
+
+    async def clean(self, command: CleanUp, waits: WaitBook) -> str:
+        """Give back volumes and cgroup; with `remove`, also containers, sandboxes and logs."""
+        self._tools.images.forget(self._ref.uid)
+        problems = list(
+            await asyncio.gather(
+                self._volumes_gone(waits), self._remove_from_runtime() if command.remove else _nothing()
+            )
+        )
+        if not await self._tools.cgroups.remove_pod(self._ref.uid):
+            problems.append("the pod's cgroup is still in use")
+        if command.remove:
+            problems.append(await self._remove_logs())
+        return "; ".join(problem for problem in problems if problem)
+
+    async def _volumes_gone(self, waits: WaitBook) -> str:
+        uid, cell = self._ref.uid, self._tools.cells.mounts
+        if uid in cell.get().pods:
+            with waits.waiting(Wait("volumes to be unmounted", "act/volumes", 0.0)):
+                await cell.wait_for(lambda now: uid not in now.pods)
+        return ""
+
+    async def _remove_from_runtime(self) -> str:
+        try:
+            await self._tools.stopper.remove_pod(self._ref)
+        except CriError as error:
+            return str(error)
+        return ""
+
+    async def _remove_logs(self) -> str:
+        paths = self._tools.sandboxes.settings().paths
+        directory, links, ref = paths.pod_logs(self._ref), paths.log_links, self._ref
+
+        def remove() -> None:
+            prefix = f"{ref.name}_{ref.namespace}_"
+            for entry in list_dir(links):
+                target = read_link(f"{links}/{entry.name}") if entry.name.startswith(prefix) else None
+                if target is not None and target.startswith(directory + "/"):
+                    remove_file(f"{links}/{entry.name}")
+            remove_tree(directory)
+
+        outcome = await self._tools.flight.run(f"logs:{ref.uid}", remove, LOGS_DEADLINE_S)
+        if isinstance(outcome, Done):
+            return ""
+        error = getattr(outcome, "error", None)
+        if error is not None and not isinstance(error, HostError):
+            raise error
+        return f"logs cannot be removed: {error}" if error is not None else "the log directory does not answer"
+
+
+async def _nothing() -> str:
+    return ""
+
+
+def _own_grace(pod: Pod) -> int:
+    own = pod.spec.terminationGracePeriodSeconds
+    return 30 if own is None else max(1, own)
+
+
+def _kill_grace(pod: Pod, cause: KillCause) -> int:
+    return 0 if cause is KillCause.RESTART_ALL else _own_grace(pod)
+
+
+def _sidecars(pod: Pod) -> list[AnyContainer]:
+    return [c for c in pod.spec.initContainers if c.restartPolicy == "Always"]
+
+
+def _target(command: Sync, container: AnyContainer) -> str:
+    """The container whose processes an ephemeral container is to see."""
+    name = getattr(container, "targetContainerName", "")
+    newest = command.view.newest(name) if name else None
+    return newest.id if newest is not None else ""
+
+
+async def _awaited(work: Awaitable[T]) -> T:
+    return await work

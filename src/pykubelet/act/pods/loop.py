@@ -1,0 +1,243 @@
+"""The pods room's loop: which pods have an actor.
+
+Owns: the cell `Lifecycles`, and the actors. Reads: `Roster`, `Observed`, `ProbeResults`.
+
+Rules:
+- A desired pod gets an actor once the runtime has been listed; a static pod only when no older pod of the same full
+  name is left, and until then it shows that it waits.
+- A pod that is no longer desired is killed; but before all sources have reported, nothing is killed for being absent.
+- What runs in the runtime and is wanted by nobody is killed with a grace of one second.
+- An actor whose pod has nothing left is dropped; a pod that is wanted again starts afresh.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from pykubelet.act.pods.actor import PodActor
+from pykubelet.act.pods.decide import Rules
+from pykubelet.act.pods.execute import PodExecution, PodTools
+from pykubelet.act.pods.model import REMOVING, KillRequested, PodState, ProbesChanged, RuntimeChanged, SpecChanged
+from pykubelet.act.pods.orphans import orphan_pod
+from pykubelet.base.kit.cells import Cell, CellWriter
+from pykubelet.base.kit.mailbox import Mailbox, Post
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage, StatusOverride
+from pykubelet.base.model.observed import Observed, PodTouched, PodView
+from pykubelet.base.model.phase import Phase
+from pykubelet.base.model.probes import ProbeResults
+from pykubelet.base.model.roster import Roster, RosterPod, is_static, pod_ref
+from pykubelet.base.model.waits import Wait
+
+ORPHAN_GRACE_S = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PodInputs:
+    """The cells this room reads."""
+
+    roster: Cell[Roster]
+    observed: Cell[Observed]
+    probes: Cell[ProbeResults]
+
+
+class PodsLoop:
+    """`run` never returns."""
+
+    def __init__(
+        self,
+        inputs: PodInputs,
+        lifecycles: CellWriter[Lifecycles],
+        tools: PodTools,
+        rules: Rules,
+        touched: Post[PodTouched],
+    ) -> None:
+        self._inputs = inputs
+        self._lifecycles = lifecycles
+        self._tools = tools
+        self._rules = rules
+        self._touched = touched
+        self._actors: dict[PodUID, PodActor] = {}
+        self._tasks: dict[PodUID, asyncio.Task[None]] = {}
+        self._seen_views: dict[PodUID, PodView] = {}
+        self._seen_pods: dict[PodUID, RosterPod] = {}
+        self._kills_sent: set[PodUID] = set()
+        self._published: dict[PodUID, PodLifecycle] = {}
+        self._mailbox: Mailbox[PodLifecycle] = Mailbox("lifecycles")
+        self._supervisor = Supervisor("pods")
+
+    async def run(self) -> None:
+        async with self._supervisor as supervisor:
+            supervisor.start_root("pods-desired", self._follow_cells())
+            supervisor.start_root("pods-lifecycles", self._follow_lifecycles())
+            supervisor.start_root("pods-probes", self._follow_probes())
+            raise await supervisor.wait_failed()
+
+    async def _follow_cells(self) -> None:
+        bell = asyncio.Event()
+        bell.set()
+        for name, cell in (("roster", self._inputs.roster), ("observed", self._inputs.observed)):
+            self._supervisor.start_root(f"pods-{name}", _ring(cell, bell))
+        while True:
+            await bell.wait()
+            bell.clear()
+            self._reconcile()
+
+    async def _follow_probes(self) -> None:
+        async for results in self._inputs.probes.changes():
+            for actor in self._actors.values():
+                actor.mailbox.post(ProbesChanged(results))
+
+    async def _follow_lifecycles(self) -> None:
+        """Publish what the actors tell, and drop the actors that are done."""
+        while True:
+            dropped = False
+            for lifecycle in await self._mailbox.get_all():
+                uid = lifecycle.ref.uid
+                actor = self._actors.get(uid)
+                if actor is None:
+                    continue
+                self._published[uid] = lifecycle
+                if lifecycle.stage is Stage.FINISHED and lifecycle.kill_reason in REMOVING and actor.state.removed:
+                    self._drop(uid)
+                    dropped = True
+            if dropped:
+                self._reconcile()
+            self._publish()
+
+    def _publish(self) -> None:
+        self._lifecycles.publish(Lifecycles(dict(self._published)))
+
+    def _drop(self, uid: PodUID) -> None:
+        self._actors.pop(uid).close()
+        self._tasks.pop(uid).cancel()
+        for known in (self._published, self._seen_pods, self._seen_views):
+            known.pop(uid, None)
+        self._kills_sent.discard(uid)
+
+    # What should have an actor
+
+    def _reconcile(self) -> None:
+        roster, observed = self._inputs.roster.get(), self._inputs.observed.get()
+        if observed.listed_at is not None:
+            for uid, entry in roster.pods.items():
+                self._take_desired(uid, entry, observed)
+            if roster.sources_ready:
+                self._kill_undesired(roster, observed)
+            self._hand_on_views(observed.pods)
+        self._show_held_back(roster, observed)
+
+    def _take_desired(self, uid: PodUID, entry: RosterPod, observed: Observed) -> None:
+        actor = self._actors.get(uid)
+        if actor is None:
+            if self._older_namesake(entry) is None:
+                self._start(entry, observed)
+        elif self._seen_pods.get(uid) is not entry:
+            self._seen_pods[uid] = entry
+            actor.mailbox.post(SpecChanged(entry.pod, "manifest changed"))
+
+    def _older_namesake(self, entry: RosterPod) -> PodActor | None:
+        if not is_static(entry.pod):
+            return None
+        full_name = pod_ref(entry.pod).full_name
+        return next((actor for actor in self._actors.values() if actor.ref.full_name == full_name), None)
+
+    def _start(self, entry: RosterPod, observed: Observed) -> None:
+        ref = pod_ref(entry.pod)
+        now = self._tools.clock.monotonic()
+        view = observed.pods.get(ref.uid)
+        state = PodState(
+            ref=ref,
+            pod=entry.pod,
+            stage=Stage.SYNCING,
+            started_wall=entry.seen_at,
+            view=view if view is not None else PodView(ref, read_at=now),
+        )
+        self._seen_pods[ref.uid] = entry
+        actor = self._make(state)
+        if view is not None:
+            self._seen_views[ref.uid] = view
+            actor.mailbox.post(RuntimeChanged(view, self._tools.clock.wall(), "found running"))
+        else:
+            actor.mailbox.post(RuntimeChanged(PodView(ref, read_at=now), self._tools.clock.wall(), "new pod"))
+        if entry.rejection is not None:
+            message = f"Pod was rejected: {entry.rejection.message}"
+            override = StatusOverride(Phase.FAILED, entry.rejection.reason, message)
+            actor.mailbox.post(KillRequested(KillReason.REJECTED, "rejected by the node", override=override))
+        elif entry.pod.metadata.deletionTimestamp:
+            actor.mailbox.post(SpecChanged(entry.pod, "deleted"))
+
+    def _make(self, state: PodState) -> PodActor:
+        execution = PodExecution(self._tools, state.ref)
+        actor = PodActor(state, self._current_rules, execution, self._mailbox, self._touched, self._supervisor)
+        self._actors[state.ref.uid] = actor
+        self._tasks[state.ref.uid] = self._supervisor.start_root(f"pod-{state.ref.uid}", actor.run())
+        return actor
+
+    def _current_rules(self) -> Rules:
+        return replace(self._rules, probes=self._inputs.probes.get())
+
+    def _kill_undesired(self, roster: Roster, observed: Observed) -> None:
+        for uid, actor in self._actors.items():
+            if uid not in roster.pods and uid not in self._kills_sent:
+                self._kills_sent.add(uid)
+                actor.mailbox.post(KillRequested(KillReason.REMOVED, "no longer desired"))
+        for uid, view in observed.pods.items():
+            if uid in roster.pods or uid in self._actors or view.is_gone:
+                continue
+            state = PodState(
+                ref=view.ref,
+                pod=orphan_pod(view),
+                stage=Stage.SYNCING,
+                started_wall=self._tools.clock.wall(),
+                view=view,
+            )
+            self._seen_views[uid] = view
+            self._kills_sent.add(uid)
+            actor = self._make(state)
+            actor.mailbox.post(KillRequested(KillReason.ORPHANED, "found running, not desired", ORPHAN_GRACE_S))
+
+    def _hand_on_views(self, views: Mapping[PodUID, PodView]) -> None:
+        wall = self._tools.clock.wall()
+        for uid, actor in self._actors.items():
+            view = views.get(uid)
+            if view is not None and self._seen_views.get(uid) is not view:
+                self._seen_views[uid] = view
+                actor.mailbox.post(RuntimeChanged(view, wall))
+
+    def _show_held_back(self, roster: Roster, observed: Observed) -> None:
+        """Pods without an actor yet still say what they wait for."""
+        changed = False
+        held: dict[PodUID, PodLifecycle] = {}
+        for uid, entry in roster.pods.items():
+            if uid not in self._actors:
+                held[uid] = self._held_back(entry, observed)
+        for uid in [uid for uid in self._published if uid not in self._actors and uid not in held]:
+            del self._published[uid]
+            changed = True
+        for uid, lifecycle in held.items():
+            if uid not in self._published:
+                self._published[uid] = lifecycle
+                changed = True
+        if changed:
+            self._publish()
+
+    def _held_back(self, entry: RosterPod, observed: Observed) -> PodLifecycle:
+        wall = self._tools.clock.wall()
+        if observed.listed_at is None:
+            wait = Wait("container runtime", "observe/pleg", wall, detail="its pods have not been listed yet")
+        else:
+            older = self._older_namesake(entry)
+            detail = f"the older pod {older.ref} must end first" if older else ""
+            wait = Wait(
+                "older pod of the same name", "act/pods", wall, str(older.ref.uid) if older else "", detail=detail
+            )
+        return PodLifecycle(pod_ref(entry.pod), entry.pod, Stage.SYNCING, wall, entry.seen_at, waits=(wait,))
+
+
+async def _ring(cell: Cell[Roster] | Cell[Observed], bell: asyncio.Event) -> None:
+    async for _ in cell.changes():
+        bell.set()

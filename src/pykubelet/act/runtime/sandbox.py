@@ -1,0 +1,138 @@
+"""Making a pod's sandbox, and knowing what one looks like for the containers that go into it.
+
+Owns: the calls RunPodSandbox and PodSandboxStatus on behalf of one pod. Reads: `NodeView`, `RuntimeReady`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pykubelet.act.runtime.context import ConfigError, RenderError, RenderSettings, SandboxContext
+from pykubelet.act.runtime.dns import dns_config
+from pykubelet.act.runtime.render_sandbox import render_sandbox
+from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.model.happenings import Happening, warning
+from pykubelet.base.model.ids import SandboxID
+from pykubelet.base.model.lifecycle import StartError
+from pykubelet.base.model.node import NodeView, RuntimeReady
+from pykubelet.base.model.reasons import (
+    CREATE_POD_SANDBOX_ERROR,
+    EVENT_FAILED_CREATE_POD_SANDBOX,
+    EVENT_FAILED_POD_SANDBOX_STATUS,
+)
+from pykubelet.base.model.roster import pod_ref
+from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet.edges.cri.client import CriClient
+from pykubelet.edges.cri.errors import CriError
+from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.files import make_dirs, read_text
+
+log = Log("runtime")
+NAME_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """A sandbox to start containers in. `config` and `context` are what it was, or would be, made from."""
+
+    id: SandboxID
+    ips: tuple[str, ...]
+    config: pb.PodSandboxConfig
+    context: SandboxContext
+
+
+class Sandboxes:
+    """`resolv_conf`: path of the host's resolver file, empty for none."""
+
+    def __init__(
+        self,
+        cri: CriClient,
+        settings: RenderSettings,
+        node: Cell[NodeView],
+        runtime: Cell[RuntimeReady],
+        resolv_conf: str,
+        happenings: Post[Happening],
+    ) -> None:
+        self._cri = cri
+        self._settings = settings
+        self._node = node
+        self._runtime = runtime
+        self._resolv_conf = resolv_conf
+        self._happenings = happenings
+
+    def settings(self) -> RenderSettings:
+        """The settings as of now: the node's resources and the host's resolver file may change."""
+        settings = replace(self._settings, node=self._node.get(), resolv_conf=None)
+        if not self._resolv_conf:
+            return settings
+        try:
+            return replace(settings, resolv_conf=read_text(self._resolv_conf))
+        except HostError as error:
+            return replace(settings, resolv_conf="", resolv_conf_error=str(error))
+
+    def adopt(
+        self, pod: Pod, sandbox: SandboxID, ips: tuple[str, ...], attempt: int, cgroup_parent: str
+    ) -> Sandbox | StartError:
+        """An existing sandbox, described as if it were made now."""
+        context = self._context(attempt, cgroup_parent)
+        config = render_sandbox(pod, self.settings(), context)
+        if isinstance(config, ConfigError):
+            return StartError(config.reason, config.message)
+        return Sandbox(sandbox, ips, config, context)
+
+    async def create(self, pod: Pod, attempt: int, cgroup_parent: str) -> Sandbox | StartError:
+        """Run a new sandbox; a name that the runtime still holds is left to it and the next attempt number taken."""
+        ref = pod_ref(pod)
+        settings = self.settings()
+        for number in range(attempt, attempt + NAME_ATTEMPTS):
+            context = self._context(number, cgroup_parent)
+            config = render_sandbox(pod, settings, context)
+            if isinstance(config, ConfigError):
+                return self._failed(pod, config.message)
+            try:
+                make_dirs(settings.paths.pod_logs(ref), 0o755)
+                sandbox_id = await self._cri.run_pod_sandbox(config, context.runtime_handler)
+            except HostError as error:
+                return self._failed(pod, str(error))
+            except CriError as error:
+                if error.reserved_for is not None:
+                    log.warning("a sandbox name is still held, going on to the next attempt", pod=ref, error=error)
+                    continue
+                return self._failed(pod, str(error))
+            self._tell_dns(pod, settings)
+            return await self._with_ips(pod, Sandbox(SandboxID(sandbox_id), (), config, context))
+        return self._failed(pod, f"the runtime holds the names of attempts {attempt} to {attempt + NAME_ATTEMPTS - 1}")
+
+    def _context(self, attempt: int, cgroup_parent: str) -> SandboxContext:
+        features = self._runtime.get().handlers.get("")
+        context = SandboxContext(attempt=attempt, cgroup_parent=cgroup_parent)
+        return context if features is None else replace(context, handler_features=features)
+
+    async def _with_ips(self, pod: Pod, sandbox: Sandbox) -> Sandbox | StartError:
+        if pod.spec.hostNetwork:
+            return sandbox
+        try:
+            status = (await self._cri.pod_sandbox_status(sandbox.id)).status
+        except CriError as error:
+            message = f"Unable to get pod sandbox status: {error}"
+            self._happenings.post(warning(EVENT_FAILED_POD_SANDBOX_STATUS, message, pod_ref(pod)))
+            return StartError(CREATE_POD_SANDBOX_ERROR, message)
+        ips = (status.network.ip, *(more.ip for more in status.network.additional_ips))
+        return replace(sandbox, ips=tuple(ip for ip in ips if ip))
+
+    def _tell_dns(self, pod: Pod, settings: RenderSettings) -> None:
+        try:
+            happenings = dns_config(pod, settings)[1]
+        except RenderError as error:
+            log.warning("resolver settings cannot be told", pod=pod_ref(pod), error=error)
+            return
+        for happening in happenings:
+            self._happenings.post(happening)
+
+    def _failed(self, pod: Pod, message: str) -> StartError:
+        text = f"Failed to create pod sandbox: {message}"
+        self._happenings.post(warning(EVENT_FAILED_CREATE_POD_SANDBOX, text, pod_ref(pod)))
+        return StartError(CREATE_POD_SANDBOX_ERROR, message)

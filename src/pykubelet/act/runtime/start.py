@@ -1,0 +1,192 @@
+"""Starting one container in a sandbox: its files, its request, CreateContainer, StartContainer.
+
+Owns: the order of these steps and the waiting reason each failure leads to. Its files are the termination message
+file, the pod's /etc/hosts and the log directory.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from pykubelet.act.runtime.context import AnyContainer, ConfigError, ContainerContext, RenderSettings
+from pykubelet.act.runtime.etc_hosts import etc_hosts_content
+from pykubelet.act.runtime.render_container import log_path, render_container
+from pykubelet.act.runtime.sandbox import Sandbox
+from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.flight import Done, Failed, Flight, Uncertain
+from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.model.fieldpath import container_field_path
+from pykubelet.base.model.happenings import Happening, normal, warning
+from pykubelet.base.model.ids import ContainerID
+from pykubelet.base.model.labels import CONTAINER_RESTART_COUNT
+from pykubelet.base.model.lifecycle import StartError
+from pykubelet.base.model.observed import ContainerView
+from pykubelet.base.model.reasons import (
+    CREATE_CONTAINER_CONFIG_ERROR,
+    CREATE_CONTAINER_ERROR,
+    EVENT_CREATED,
+    EVENT_FAILED,
+    EVENT_STARTED,
+    RUN_CONTAINER_ERROR,
+)
+from pykubelet.base.model.roster import pod_ref
+from pykubelet.edges.cri.client import CriClient
+from pykubelet.edges.cri.errors import CriError
+from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.files import (
+    create_file,
+    list_dir,
+    make_dirs,
+    read_text,
+    replace_symlink,
+    write_in_place,
+)
+
+log = Log("runtime")
+NAME_ATTEMPTS = 5
+FILES_DEADLINE_S = 30.0
+NODE_HOSTS = "/etc/hosts"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerFiles:
+    """What was made on the host for one instance. Paths are empty where the container does not want the file."""
+
+    restart_count: int
+    termination_log: str
+    etc_hosts: str
+
+
+class ContainerStarter:
+    """Starts containers one at a time as told; knows nothing of restarts."""
+
+    def __init__(self, cri: CriClient, flight: Flight, happenings: Post[Happening]) -> None:
+        self._cri = cri
+        self._flight = flight
+        self._happenings = happenings
+
+    async def prepare(
+        self,
+        pod: Pod,
+        container: AnyContainer,
+        newest: ContainerView | None,
+        settings: RenderSettings,
+        pod_ips: tuple[str, ...],
+    ) -> ContainerFiles | StartError:
+        """Make the instance's files, off the event loop."""
+        key = f"files:{pod.metadata.uid}:{container.name}"
+        outcome = await self._flight.run(
+            key, lambda: _make_files(pod, container, newest, settings, pod_ips), FILES_DEADLINE_S
+        )
+        match outcome:
+            case Done(value):
+                if isinstance(value, ConfigError):
+                    return self.failed(pod, container, value.reason, value.message)
+                return value
+            case Failed(HostError() as error):
+                return self.failed(pod, container, CREATE_CONTAINER_CONFIG_ERROR, str(error))
+            case Failed(error):
+                raise error
+            case Uncertain():
+                message = "the pod directory does not answer"
+                return self.failed(pod, container, CREATE_CONTAINER_CONFIG_ERROR, message)
+            case _:
+                assert_never(outcome)
+
+    async def start(
+        self, pod: Pod, container: AnyContainer, sandbox: Sandbox, settings: RenderSettings, ctx: ContainerContext
+    ) -> ContainerID | StartError:
+        """Create and start. A container that was created but not started is left for the next look."""
+        created = await self._create(pod, container, sandbox, settings, ctx)
+        if isinstance(created, StartError):
+            return created
+        container_id, count = created
+        path = container_field_path(pod, container.name)
+        self._happenings.post(normal(EVENT_CREATED, "Container created", pod_ref(pod), path))
+        try:
+            await self._cri.start_container(container_id)
+        except CriError as error:
+            return self.failed(pod, container, RUN_CONTAINER_ERROR, error.message)
+        finally:
+            self._link_log(pod, container, container_id, count, settings)
+        self._happenings.post(normal(EVENT_STARTED, "Container started", pod_ref(pod), path))
+        return container_id
+
+    async def _create(
+        self, pod: Pod, container: AnyContainer, sandbox: Sandbox, settings: RenderSettings, ctx: ContainerContext
+    ) -> tuple[ContainerID, int] | StartError:
+        for count in range(ctx.restart_count, ctx.restart_count + NAME_ATTEMPTS):
+            config = render_container(pod, container, settings, replace(ctx, restart_count=count))
+            if isinstance(config, ConfigError):
+                return self.failed(pod, container, config.reason, config.message)
+            try:
+                return ContainerID(await self._cri.create_container(sandbox.id, config, sandbox.config)), count
+            except CriError as error:
+                if error.reserved_for is None:
+                    return self.failed(pod, container, CREATE_CONTAINER_ERROR, error.message)
+                log.warning("a container name is still held, going on", pod=pod_ref(pod), error=error)
+        message = f"the runtime holds the names of attempts {ctx.restart_count} to {count}"
+        return self.failed(pod, container, CREATE_CONTAINER_ERROR, message)
+
+    def failed(self, pod: Pod, container: AnyContainer, reason: str, message: str) -> StartError:
+        """Tell people, and give the value."""
+        path = container_field_path(pod, container.name)
+        self._happenings.post(warning(EVENT_FAILED, f"Error: {message}", pod_ref(pod), path))
+        return StartError(reason, message)
+
+    def _link_log(
+        self, pod: Pod, container: AnyContainer, container_id: ContainerID, count: int, settings: RenderSettings
+    ) -> None:
+        ref = pod_ref(pod)
+        target = f"{settings.paths.pod_logs(ref)}/{log_path(container.name, count)}"
+        try:
+            replace_symlink(target, settings.paths.log_link(ref, container.name, container_id))
+        except HostError as error:
+            log.warning("cannot link a container's log", pod=ref, error=error)
+
+
+def _make_files(
+    pod: Pod, container: AnyContainer, newest: ContainerView | None, settings: RenderSettings, pod_ips: tuple[str, ...]
+) -> ContainerFiles | ConfigError:
+    paths, ref = settings.paths, pod_ref(pod)
+    log_dir = paths.container_logs(ref, container.name)
+    existed = not make_dirs(log_dir, 0o755)
+    termination = ""
+    if container.terminationMessagePath:
+        directory = paths.container(ref.uid, container.name)
+        make_dirs(directory, 0o750)
+        termination = f"{directory}/{secrets.token_hex(4)}"
+        create_file(termination, 0o666)
+    hosts = ""
+    if _wants_etc_hosts(pod, container, pod_ips):
+        text = etc_hosts_content(pod, settings, pod_ips, read_text(NODE_HOSTS))
+        if isinstance(text, ConfigError):
+            return text
+        hosts = paths.etc_hosts(ref.uid)
+        write_in_place(hosts, text.encode(), 0o644)
+    return ContainerFiles(_restart_count(newest, log_dir, existed), termination, hosts)
+
+
+def _wants_etc_hosts(pod: Pod, container: AnyContainer, pod_ips: tuple[str, ...]) -> bool:
+    if not pod_ips and not pod.spec.hostNetwork:
+        return False
+    return all(mount.mountPath != "/etc/hosts" for mount in container.volumeMounts)
+
+
+def _restart_count(newest: ContainerView | None, log_dir: str, existed: bool) -> int:
+    """One more than the newest instance's; without one, than the newest log's: the runtime may have lost its memory."""
+    if newest is not None:
+        return _recorded(newest.annotations, newest.attempt) + 1
+    if not existed:
+        return 0
+    numbers = [entry.name.partition(".")[0] for entry in list_dir(log_dir) if ".log" in entry.name]
+    return max((int(number) + 1 for number in numbers if number.isdigit()), default=0)
+
+
+def _recorded(annotations: Mapping[str, str], attempt: int) -> int:
+    text = annotations.get(CONTAINER_RESTART_COUNT, "")
+    return int(text) if text.isdigit() else attempt

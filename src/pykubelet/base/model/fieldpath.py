@@ -1,0 +1,16 @@
+"""How Events name a container of a pod. Pure."""
+
+from __future__ import annotations
+
+from pykubelet.base.api.core import Pod
+
+
+def container_field_path(pod: Pod, name: str) -> str:
+    """`spec.containers{name}`, `spec.initContainers{name}` or `spec.ephemeralContainers{name}`; empty when unknown."""
+    if any(c.name == name for c in pod.spec.containers):
+        return f"spec.containers{{{name}}}"
+    if any(c.name == name for c in pod.spec.initContainers):
+        return f"spec.initContainers{{{name}}}"
+    if any(c.name == name for c in pod.spec.ephemeralContainers):
+        return f"spec.ephemeralContainers{{{name}}}"
+    return ""
