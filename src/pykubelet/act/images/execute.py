@@ -96,6 +96,8 @@ class ImagePuller:
         outcome = await self._ensure(request)
         if isinstance(outcome, ImageError):
             self._happenings.post(decide.tell_error(request, outcome.reason))
+        else:
+            self._records.hand_out(outcome.image_id)
         return outcome
 
     async def _ensure(self, request: ImageRequest) -> ImageReady | ImageError:

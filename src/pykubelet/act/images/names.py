@@ -111,6 +111,17 @@ def with_default_tag(text: str) -> str:
     return text if name.tag or name.digest else f"{text}:{DEFAULT_TAG}"
 
 
+def complete_name(text: str) -> str:
+    """The name as runtimes list it, with registry and tag (a digest makes the tag superfluous); bad ones unchanged."""
+    try:
+        name = parse_image(text)
+    except InvalidImage:
+        return text
+    if name.digest:
+        return f"{name.repository}@{name.digest}"
+    return f"{name.repository}:{name.tag or DEFAULT_TAG}"
+
+
 def credential_key(location: str) -> str | None:
     """The key under which a credential is looked up: `host[:port][/path]`; None when the location cannot be one.
 
@@ -169,8 +180,8 @@ def registry_of(repository: str) -> str:
 
 def _split_port(host: str) -> tuple[str, str]:
     if host.startswith("["):
-        address, _, port = host.partition("]")
-        return address + "]", port.removeprefix(":")
+        address, _, port = host[1:].partition("]")
+        return address, port.removeprefix(":")
     name, colon, port = host.rpartition(":")
     return (name, port) if colon else (host, "")
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import TypeVar
 
-from pykubelet.act.images.names import InvalidImage, parse_image
+from pykubelet.act.images.names import InvalidImage, complete_name, parse_image
 from pykubelet.act.images.records import (
     ImageAccess,
     PulledRecord,
@@ -56,6 +56,7 @@ class RecordStore:
         self._intents: set[str] = set()
         self._running: Counter[str] = Counter()
         self._unsure: set[str] = set()
+        self._handed_out: dict[str, float] = {}
         self._turn = asyncio.Lock()
 
     def load(self) -> None:
@@ -81,6 +82,14 @@ class RecordStore:
     def is_unreadable(self, image_ref: str) -> bool:
         """The image was pulled here, but its record cannot be read."""
         return file_name(image_ref) in self._unreadable
+
+    def hand_out(self, image_ref: str) -> None:
+        """A container is about to be made from this image, though the runtime does not show it yet."""
+        self._handed_out[image_ref] = self._clock.monotonic()
+
+    def handed_out_at(self, image_ref: str) -> float | None:
+        """When a container start last got this image (monotonic seconds); None: not since the agent started."""
+        return self._handed_out.get(image_ref)
 
     async def begin(self, image: str) -> str | None:
         """Before a pull. An error text when it cannot be recorded: then nothing may be pulled."""
@@ -135,13 +144,14 @@ class RecordStore:
             for image in sorted(left):
                 if self._running[image]:
                     continue
-                found = present.get(image) or present.get(_complete(image))
+                found = present.get(image) or present.get(complete_name(image))
                 if found is None or await self._add(image, found, None):
                     self._unsure.discard(image)
                     await self._drop_intent(image)
 
     async def prune(self, present: Collection[str], before: float) -> None:
         """Forget records of images that are gone; those updated at or after `before` (wall seconds) stay."""
+        self._handed_out = {ref: at for ref, at in self._handed_out.items() if ref in present}
         async with self._turn:
             gone = [r for r in self._records.values() if r.image_ref not in present and r.updated_at < before]
             for record in gone:
@@ -237,13 +247,3 @@ def _replace(path: str, data: bytes) -> None:
             raise
         files.make_dirs(path.rpartition("/")[0], _DIR_MODE)
         files.write_atomic(path, data, 0o600)
-
-
-def _complete(image: str) -> str:
-    """The name as runtimes list it: with registry and tag."""
-    try:
-        name = parse_image(image)
-    except InvalidImage:
-        return image
-    tagged = f"{name.repository}:{name.tag}" if name.tag and not name.digest else name.repository
-    return f"{tagged}@{name.digest}" if name.digest else tagged

@@ -1,0 +1,144 @@
+"""Which images go, and when. Pure.
+
+Rules:
+1. In use: any container, running or not, was made from it, or a pod mounts it as a volume. Such images, pinned and
+   protected ones never go.
+2. An image that was there before the agent has no date of detection and is old enough at once.
+3. By age: unused for longer than `max_age_s`, but not before the agent itself has run that long.
+4. By space: at `high_percent` of the file system, down to `low_percent`; the longest unused first, then the longest
+   known. Not those used since this round began, nor those known for less than `min_age_s`.
+
+Times are monotonic seconds, sizes bytes. Source: the Kubernetes documentation "Garbage Collection" (images).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pykubelet.act.images.model import ImageSettings
+from pykubelet.act.images.names import complete_name
+from pykubelet.base.model import reasons
+from pykubelet.base.model.happenings import Happening, warning
+
+BEFORE_EVERYTHING = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredImage:
+    """One image of the runtime; `names` are its tags and digests, complete."""
+
+    id: str
+    names: tuple[str, ...]
+    size_bytes: int
+    pinned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """Since when an image is known, and when it was last seen in use; -inf: before the agent's time, never."""
+
+    first_seen: float
+    last_used: float = BEFORE_EVERYTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Sightings:
+    """By image id. `begun` is False until the first look at the runtime has succeeded."""
+
+    images: Mapping[str, Sighting] = field(default_factory=dict)
+    begun: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    image: StoredImage
+    sighting: Sighting
+
+
+def find_used(
+    images: Iterable[StoredImage], container_images: Iterable[str], volume_images: Iterable[str]
+) -> frozenset[str]:
+    """Ids of images in use. `container_images`: ids or references as the runtime tells them."""
+    told = {*container_images, *(complete_name(name) for name in volume_images)}
+    told |= {complete_name(name) for name in told if not name.startswith("sha256:")}
+    return frozenset(image.id for image in images if image.id in told or not told.isdisjoint(image.names))
+
+
+def look(before: Sightings, images: Sequence[StoredImage], used: frozenset[str], now: float) -> Sightings:
+    """The sightings after a look at the runtime; images that are gone are forgotten."""
+    first_seen = now if before.begun else BEFORE_EVERYTHING
+    after: dict[str, Sighting] = {}
+    for image in images:
+        known = before.images.get(image.id) or Sighting(first_seen)
+        after[image.id] = Sighting(known.first_seen, now) if image.id in used else known
+    return Sightings(after, True)
+
+
+def rank_candidates(
+    sightings: Sightings, images: Iterable[StoredImage], used: frozenset[str], protected: frozenset[str]
+) -> tuple[Candidate, ...]:
+    """Images that may go, the first to go first."""
+    kept = {complete_name(name) for name in protected}
+    candidates = [
+        Candidate(image, sightings.images[image.id])
+        for image in images
+        if image.id not in used and not image.pinned and image.id not in protected and kept.isdisjoint(image.names)
+    ]
+    return tuple(sorted(candidates, key=lambda c: (c.sighting.last_used, c.sighting.first_seen, c.image.id)))
+
+
+def split_by_age(
+    candidates: Sequence[Candidate], settings: ImageSettings, now: float, began: float
+) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...]]:
+    """Those too old to keep, and the rest. `began`: when the agent began to collect."""
+    if settings.max_age_s <= 0 or now - began <= settings.max_age_s:
+        return (), tuple(candidates)
+    old = tuple(c for c in candidates if now - c.sighting.last_used > settings.max_age_s)
+    return old, tuple(c for c in candidates if c not in old)
+
+
+def bytes_to_free(capacity: int, available: int, settings: ImageSettings) -> int:
+    """0 when the file system is below its high threshold. `capacity` is positive."""
+    available = min(available, capacity)
+    usage_percent = 100 - available * 100 // capacity
+    if usage_percent < settings.high_percent:
+        return 0
+    return capacity * (100 - settings.low_percent) // 100 - available
+
+
+def may_free(candidate: Candidate, now: float, min_age_s: float) -> bool:
+    """Whether an image may go to make room in the round that began at `now`."""
+    return candidate.sighting.last_used < now and now - candidate.sighting.first_seen >= min_age_s
+
+
+def is_enabled(settings: ImageSettings) -> bool:
+    return settings.high_percent < 100 or settings.max_age_s > 0
+
+
+# What is told about the node
+
+INVALID_CAPACITY = "invalid capacity 0 on image filesystem"
+
+
+def too_little_freed(wanted: int, freed: int) -> str:
+    return (
+        "Failed to garbage collect required amount of images. "
+        f"Attempted to free {wanted} bytes, but only found {freed} bytes eligible to free."
+    )
+
+
+def deletion_failed(wanted: int, freed: int, errors: str) -> str:
+    return f"wanted to free {wanted} bytes, but freed {freed} bytes space with errors in image deletion: {errors}"
+
+
+def tell_invalid_capacity() -> Happening:
+    return warning(reasons.EVENT_INVALID_DISK_CAPACITY, INVALID_CAPACITY)
+
+
+def tell_too_little_freed(message: str) -> Happening:
+    return warning(reasons.EVENT_FREE_DISK_SPACE_FAILED, message)
+
+
+def tell_gc_failed(error: str) -> Happening:
+    return warning(reasons.EVENT_IMAGE_GC_FAILED, error)
