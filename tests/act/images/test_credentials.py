@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+from act.images.stand import request
+
+from pykubelet.act.images.credentials import PullCredentials, choose_node_auths
+from pykubelet.act.images.keyring import Auth
+from pykubelet.base.kit.clock import ManualClock
+from pykubelet.edges.content.pull_credentials import DockerConfigFile
+
+REPO = "a.example/app"
+
+
+def config(user: str) -> DockerConfigFile:
+    return DockerConfigFile("/config.json", False, f'{{"auths": {{"a.example": {{"username": "{user}"}}}}}}'.encode())
+
+
+def test_the_first_usable_file_counts() -> None:
+    broken = DockerConfigFile("/root/config.json", False, b"{")
+    unreadable = DockerConfigFile("/config.json", False, problem="open /config.json: permission denied")
+    old = DockerConfigFile("/.dockercfg", True, b'{"b.example": {"username": "old"}}')
+    auths, problems = choose_node_auths((broken, unreadable, config("ann"), old))
+    assert auths == {"a.example": Auth("ann")}
+    assert problems == (
+        "/root/config.json: Input data was truncated",
+        "/config.json: open /config.json: permission denied",
+    )
+    assert choose_node_auths((broken, old))[0] == {"b.example": Auth("old")}
+    assert choose_node_auths(()) == ({}, ())
+
+
+async def test_the_file_is_kept_for_five_minutes() -> None:
+    clock = ManualClock()
+    files = [config("ann")]
+    reads: list[int] = []
+
+    def read() -> tuple[DockerConfigFile, ...]:
+        reads.append(1)
+        return tuple(files)
+
+    under_test = PullCredentials(read, None, clock)
+    found = await asyncio.gather(*(under_test.lookup(request("x"), REPO) for _ in range(3)))
+    assert {credentials[0].auth.username for credentials in found} == {"ann"}
+    assert len(reads) == 1
+    files[0] = config("bob")
+    clock.advance(299)
+    assert (await under_test.lookup(request("x"), REPO))[0].auth.username == "ann"
+    clock.advance(2)
+    assert (await under_test.lookup(request("x"), REPO))[0].auth.username == "bob"
+
+
+async def test_a_bad_file_is_a_warning_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    under_test = PullCredentials(lambda: (DockerConfigFile("/config.json", False, b"hunter2"),), None, clock)
+    with caplog.at_level(logging.WARNING, "pykubelet"):
+        for _ in range(3):
+            assert await under_test.lookup(request("x"), REPO) == ()
+            clock.advance(301)
+    assert len(caplog.records) == 1
+    assert "hunter2" not in caplog.text
