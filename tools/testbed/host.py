@@ -76,7 +76,13 @@ def spawn(argv: list[str], log: Path, env: dict[str, str], cgroup: str | None = 
     pid = os.posix_spawnp(argv[0], argv, env, file_actions=actions, setsid=True, setsigmask=[])
     if cgroup is not None:
         enter_cgroup(cgroup, pid)
+    wait_until(lambda: _has_command_line(pid), 5, 0.001)  # the kernel sets it a moment after exec lets us go on
     return pid
+
+
+def _has_command_line(pid: int) -> bool:
+    process = read_process(pid)
+    return process is None or bool(process.argv)
 
 
 def is_gone(pid: int) -> bool:

@@ -1,0 +1,68 @@
+"""What the live table shows."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import live_table
+
+NOW = 10_000.0
+
+
+def pod(name: str, **changes: object) -> dict[str, object]:
+    base = {
+        "namespace": "default",
+        "name": name,
+        "ready": "1/1",
+        "status": "Running",
+        "restarts": 0,
+        "created": 9_900.0,
+    }
+    return base | {"waits": []} | changes
+
+
+def test_a_row_says_what_is_waited_for_since_when_and_who() -> None:
+    wait = {"what": "back-off", "subject": "main", "reason": "CrashLoopBackOff", "since": 9_980.0, "owner": "act/pods"}
+    rows = live_table.render_rows({"pods": [pod("b", waits=[wait]), pod("a", created=None)]}, NOW)
+    assert rows == [
+        ("default", "a", "1/1", "Running", "0", "", "-"),
+        ("default", "b", "1/1", "Running", "0", "1m40s", "back-off main: CrashLoopBackOff (20s, act/pods)"),
+    ]
+
+
+def test_the_table_has_columns_and_fits_the_terminal() -> None:
+    rows = live_table.render_rows({"pods": [pod("long-name")]}, NOW)
+    lines = live_table.render_table(rows, 200)
+    assert lines[0].split("   ")[0] == "NAMESPACE"
+    assert lines[0].index("STATUS") == lines[1].index("Running")
+    assert all(len(line) <= 30 for line in live_table.render_table(rows, 30))
+
+
+def test_ages_are_short() -> None:
+    assert [live_table.render_age(s) for s in (-5, 42, 185, 7650, 360_000)] == ["0s", "42s", "3m5s", "2h7m", "4d4h"]
+
+
+def test_without_a_terminal_only_changes_are_printed() -> None:
+    old = live_table.render_rows({"pods": [pod("a"), pod("b"), pod("c")]}, NOW)
+    new = live_table.render_rows({"pods": [pod("a"), pod("b", restarts=1), pod("d")]}, NOW + 5)
+    assert live_table.changed_lines(old, new) == [
+        "default/b Running ready 1/1 restarts 1",
+        "default/d Running ready 1/1 restarts 0",
+        "default/c gone",
+    ]
+
+
+def test_a_failing_agent_is_a_message_not_a_crash() -> None:
+    answer, problem = live_table.ask([sys.executable, "-c", "import sys; sys.exit('cannot connect')"])
+    assert (answer, problem) == (None, "cannot connect")
+    assert live_table.ask([sys.executable, "-c", "print('{')"])[1].startswith("not JSON")
+    assert live_table.ask(["/no/such/program"])[0] is None
+
+
+def test_it_ends_with_the_agent() -> None:
+    out = io.StringIO()
+    answers = iter([True, False])
+    command = [sys.executable, "-c", "print('{\"pods\": []}')"]
+    live_table.watch(command, lambda: next(answers), out=out)
+    assert out.getvalue() == ""

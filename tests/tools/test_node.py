@@ -1,0 +1,123 @@
+"""`make run` and `make down` around a stand-in for the agent."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from testbed import containerd, host, node
+
+TOOLS = Path(node.__file__).parents[1]
+AGENT = """#!{python}
+import json, pathlib, signal, sys
+if sys.argv[1] == "pods":
+    print(json.dumps({{"pods": [{{"namespace": "default", "name": "web-local", "ready": "1/1", "status": "Running",
+                                  "restarts": 0, "created": None, "waits": []}}]}}))
+    sys.exit(0)
+print("agent up", flush=True)
+signal.signal(signal.SIGTERM, lambda *_: (print("agent asked to end", flush=True), sys.exit(0)))
+signal.pause()
+"""
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Path:
+    program = tmp_path / "pykubelet"
+    program.write_text(AGENT.format(python=sys.executable))
+    program.chmod(0o755)
+    return program
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    path = Path(f"/tmp/pyk-node-{os.getpid()}")
+    try:
+        yield path
+    finally:
+        node.down(path)
+
+
+def start_run(agent: Path, folder: Path) -> subprocess.Popen[str]:
+    """`node.run` in a process of its own, as make starts it."""
+    script = (
+        "import pathlib, sys; from testbed import node; P = pathlib.Path; "
+        f"sys.exit(node.run(P({str(agent)!r}), P({str(folder)!r}), P('examples')))"
+    )
+    env = os.environ | {"PYTHONPATH": str(TOOLS), "PYTHONUNBUFFERED": "1"}
+    return subprocess.Popen([sys.executable, "-c", script], env=env, stdout=subprocess.PIPE, text=True)
+
+
+def read_until(run: subprocess.Popen[str], text: str) -> None:
+    assert run.stdout is not None
+    for line in run.stdout:
+        if text in line:
+            return
+    pytest.fail(f"ended without saying {text!r}")
+
+
+def finish(run: subprocess.Popen[str]) -> int:
+    run.send_signal(signal.SIGINT)
+    run.communicate(timeout=20)
+    return run.returncode
+
+
+@pytest.mark.integration
+def test_run_ctrl_c_run_again_down(agent: Path, folder: Path) -> None:
+    run = start_run(agent, folder)
+    read_until(run, "default/web-local Running ready 1/1")
+    pid = node.agent_pid(folder)
+    testbed = containerd.load(folder)
+    assert pid is not None
+    assert testbed is not None
+    runtime = testbed.pid()
+    config = json.loads((folder / "kubelet.yaml").read_text())
+    assert config["cgroupRoot"] == f"/{testbed.name}-pods"
+    assert config["staticPodPath"] == os.path.realpath("examples")
+
+    view = start_run(agent, folder)  # beside the first: a view only
+    read_until(view, "default/web-local")
+    assert finish(view) == 0
+    assert node.agent_pid(folder) == pid
+
+    assert finish(run) == 0
+    assert node.agent_pid(folder) is None
+    assert host.read_process(pid) is None
+    assert "agent asked to end" in (folder / "agent.log").read_text()
+    assert testbed.pid() == runtime, "Ctrl-C must leave the runtime and its containers alone"
+
+    run = start_run(agent, folder)
+    read_until(run, "default/web-local")
+    assert testbed.pid() == runtime
+    assert finish(run) == 0
+    node.down(folder)
+    assert testbed.pid() is None
+    assert not folder.exists()
+    node.down(folder)
+
+
+@pytest.mark.integration
+def test_an_agent_that_ends_by_itself_is_reported_with_its_log(agent: Path, folder: Path) -> None:
+    agent.write_text(f"#!{sys.executable}\nimport sys, time\ntime.sleep(0.5)\nsys.exit('bad configuration')\n")
+    run = start_run(agent, folder)
+    output, _ = run.communicate(timeout=30)
+    assert run.returncode == 1
+    assert "the agent has ended" in output
+    assert "bad configuration" in output
+
+
+def test_a_taken_port_is_replaced() -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert node.free_port(port) not in (0, port)
+
+
+def test_down_of_nothing_is_fine(tmp_path: Path) -> None:
+    node.down(tmp_path / "never")
