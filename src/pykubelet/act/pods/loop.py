@@ -65,6 +65,7 @@ class PodsLoop:
         self._seen_views: dict[PodUID, PodView] = {}
         self._seen_pods: dict[PodUID, RosterPod] = {}
         self._kills_sent: set[PodUID] = set()
+        self._removed_at: dict[PodUID, float] = {}
         self._published: dict[PodUID, PodLifecycle] = {}
         self._mailbox: Mailbox[PodLifecycle] = Mailbox("lifecycles")
         self._supervisor = Supervisor("pods")
@@ -114,6 +115,7 @@ class PodsLoop:
     def _drop(self, uid: PodUID) -> None:
         self._actors.pop(uid).close()
         self._tasks.pop(uid).cancel()
+        self._removed_at[uid] = self._tools.clock.monotonic()
         for known in (self._published, self._seen_pods, self._seen_views):
             known.pop(uid, None)
         self._kills_sent.discard(uid)
@@ -122,6 +124,7 @@ class PodsLoop:
 
     def _reconcile(self) -> None:
         roster, observed = self._inputs.roster.get(), self._inputs.observed.get()
+        self._forget_removed(observed)
         if observed.listed_at is not None:
             for uid, entry in roster.pods.items():
                 self._take_desired(uid, entry, observed)
@@ -130,10 +133,17 @@ class PodsLoop:
             self._hand_on_views(observed.pods)
         self._show_held_back(roster, observed)
 
+    def _forget_removed(self, observed: Observed) -> None:
+        """A pod that was removed is news again once the runtime was looked at after that."""
+        for uid, at in list(self._removed_at.items()):
+            view = observed.pods.get(uid)
+            if view is None or view.read_at >= at:
+                del self._removed_at[uid]
+
     def _take_desired(self, uid: PodUID, entry: RosterPod, observed: Observed) -> None:
         actor = self._actors.get(uid)
         if actor is None:
-            if self._older_namesake(entry) is None:
+            if uid not in self._removed_at and self._older_namesake(entry) is None:
                 self._start(entry, observed)
         elif self._seen_pods.get(uid) is not entry:
             self._seen_pods[uid] = entry
@@ -186,7 +196,7 @@ class PodsLoop:
                 self._kills_sent.add(uid)
                 actor.mailbox.post(KillRequested(KillReason.REMOVED, "no longer desired"))
         for uid, view in observed.pods.items():
-            if uid in roster.pods or uid in self._actors or view.is_gone:
+            if uid in roster.pods or uid in self._actors or uid in self._removed_at or view.is_gone:
                 continue
             state = PodState(
                 ref=view.ref,
