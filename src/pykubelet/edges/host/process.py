@@ -10,10 +10,11 @@ import os
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from pykubelet.edges.host.errors import HostError, translated
 
-_CHUNK = 1 << 16
+_LAST_WORDS_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,43 @@ class Finished:
     out: bytes
     err: bytes
     out_cut: bool = False
+
+
+class _Conversation(asyncio.SubprocessProtocol):
+    """Collects what the program says. `exited`: it has ended; `over`: nobody holds its pipes any more."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.said = {1: bytearray(), 2: bytearray()}
+        self.cut = False
+        self.exited = asyncio.Event()
+        self.over = asyncio.Event()
+        self._pid = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._pid = cast(asyncio.SubprocessTransport, transport).get_pid()  # uvloop's own class is not derived
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        """Keep up to the limit and drop the rest, so that a talkative program neither blocks nor fills the memory."""
+        room = self._limit - len(self.said[fd])
+        self.cut = self.cut or (fd == 1 and len(data) > room)
+        self.said[fd] += data[: max(0, room)]
+
+    def process_exited(self) -> None:
+        """The program's end is the end of its children too: one that keeps the pipes open would keep us waiting."""
+        kill_group(self._pid)
+        self.exited.set()
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self.over.set()
+
+
+def kill_group(pid: int) -> None:
+    """SIGKILL to the program and its children."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return  # all of it has ended
 
 
 async def run_program(
@@ -38,76 +76,41 @@ async def run_program(
 
     It gets its own process group, which is killed as a whole on timeout, on cancellation and at its end.
     """
+    loop = asyncio.get_running_loop()
+    variables = None if env is None else dict(env)
+    talk = _Conversation(limit)
     try:
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=None if env is None else dict(env),
-            start_new_session=True,
-        )
+        transport, _ = await loop.subprocess_exec(lambda: talk, *argv, env=variables, start_new_session=True)
     except OSError as error:
         raise translated("exec", argv[0], error) from error
     try:
         async with asyncio.timeout(timeout_s):
-            return await _converse(process, stdin, limit)
+            _feed(transport, stdin)
+            await talk.exited.wait()
+            await _wait_quiet(talk)
     except TimeoutError:
         raise HostError("exec", argv[0], "ETIMEDOUT", f"no end within {timeout_s:g} s") from None
     finally:
-        await _end(process)
+        if not talk.exited.is_set():
+            kill_group(transport.get_pid())
+        transport.close()
+        await talk.exited.wait()
+    code = transport.get_returncode()
+    assert code is not None
+    return Finished(code, bytes(talk.said[1]), bytes(talk.said[2]), talk.cut)
 
 
-async def _converse(process: asyncio.subprocess.Process, stdin: bytes, limit: int) -> Finished:
-    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-    async with asyncio.TaskGroup() as talk:
-        out = talk.create_task(_read(process.stdout, limit))
-        err = talk.create_task(_read(process.stderr, limit))
-        talk.create_task(_feed(process.stdin, stdin))
-        code = talk.create_task(_wait(process))
-    data, cut = out.result()
-    return Finished(code.result(), data, err.result()[0], cut)
+def _feed(transport: asyncio.SubprocessTransport, data: bytes) -> None:
+    pipe = cast(asyncio.WriteTransport, transport.get_pipe_transport(0))
+    if not pipe.is_closing():  # a program need not read what it is offered, and may have ended
+        pipe.write(data)
+        pipe.close()
 
 
-async def _wait(process: asyncio.subprocess.Process) -> int:
-    """The program's end is the end of its children too: one that keeps the pipes open would keep us waiting."""
-    code = await process.wait()
-    _kill_group(process.pid)
-    return code
-
-
-def _kill_group(pid: int) -> None:
+async def _wait_quiet(talk: _Conversation) -> None:
+    """What was said before the end is still in the pipes; a child that left the group may hold them open for ever."""
     try:
-        os.killpg(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return  # all of it has ended
-
-
-async def _feed(stream: asyncio.StreamWriter, data: bytes) -> None:
-    try:
-        stream.write(data)
-        await stream.drain()
-        stream.close()
-        await stream.wait_closed()
-    except (BrokenPipeError, ConnectionResetError):
-        return  # a program need not read all that it is offered
-
-
-async def _read(stream: asyncio.StreamReader, limit: int) -> tuple[bytes, bool]:
-    """Read to the end, keeping `limit` bytes, so that a talkative program neither blocks nor fills the memory."""
-    kept = bytearray()
-    cut = False
-    while chunk := await stream.read(_CHUNK):
-        room = limit - len(kept)
-        cut = cut or len(chunk) > room
-        kept += chunk[: max(0, room)]
-    return bytes(kept), cut
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill what is left of the group, and reap the program."""
-    if process.returncode is None:
-        _kill_group(process.pid)
-    await process.wait()
-    if process.stdin is not None:
-        process.stdin.close()
+        async with asyncio.timeout(_LAST_WORDS_S):
+            await talk.over.wait()
+    except TimeoutError:
+        return

@@ -1,0 +1,114 @@
+"""Helper programs: their answer, their limits, and that nothing of them stays."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.process import run_program
+
+
+async def test_input_output_code_and_environment() -> None:
+    done = await run_program(
+        ("sh", "-c", "cat; echo $WHO >&2; exit 3"), stdin=b"hello", env={"WHO": "me", "PATH": os.environ["PATH"]}
+    )
+    assert (done.code, done.out, done.err) == (3, b"hello", b"me\n")
+
+
+async def test_program_that_reads_nothing_of_a_large_input() -> None:
+    assert (await run_program(("true",), stdin=b"x" * (1 << 20))).code == 0
+
+
+async def test_missing_program_is_told() -> None:
+    with pytest.raises(HostError) as caught:
+        await run_program(("/nothing/here",))
+    assert caught.value.is_not_found
+
+
+async def test_large_output_is_cut_and_does_not_block() -> None:
+    done = await run_program(("sh", "-c", "head -c 3000000 /dev/zero"), limit=1000)
+    assert (done.code, len(done.out), done.out_cut) == (0, 1000, True)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def wait_dead(pid: int) -> None:
+    for _ in range(200):
+        if not is_alive(pid):
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"{pid} still runs")
+
+
+async def test_timeout_kills_the_whole_group(tmp_path: Path) -> None:
+    script = f"sleep 1000 & echo $! > {tmp_path}/pid; wait"
+    with pytest.raises(HostError) as caught:
+        await run_program(("sh", "-c", script), timeout_s=0.3)
+    assert caught.value.errno_name == "ETIMEDOUT"
+    await wait_dead(int((tmp_path / "pid").read_text()))
+
+
+async def test_child_that_keeps_the_pipes_open_does_not_keep_us(tmp_path: Path) -> None:
+    script = f"sleep 1000 & echo $! > {tmp_path}/pid; echo done"
+    done = await run_program(("sh", "-c", script), timeout_s=20)
+    assert (done.code, done.out) == (0, b"done\n")
+    await wait_dead(int((tmp_path / "pid").read_text()))
+
+
+async def test_cancelled_run_leaves_nothing(tmp_path: Path) -> None:
+    task = asyncio.get_running_loop().create_task(run_program(("sh", "-c", f"echo $$ > {tmp_path}/pid; sleep 1000")))
+    for _ in range(500):
+        if (tmp_path / "pid").exists() and (tmp_path / "pid").read_text():
+            break
+        await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await wait_dead(int((tmp_path / "pid").read_text()))
+
+
+async def test_child_that_left_the_group_costs_a_second_at_most(tmp_path: Path) -> None:
+    script = f"setsid sleep 5 & echo $! > {tmp_path}/pid; echo done"
+    async with asyncio.timeout(4):
+        done = await run_program(("sh", "-c", script), timeout_s=20)
+    assert (done.code, done.out) == (0, b"done\n")
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        test_program_that_reads_nothing_of_a_large_input,
+        test_missing_program_is_told,
+        test_large_output_is_cut_and_does_not_block,
+        test_input_output_code_and_environment,
+    ],
+)
+def test_the_same_on_uvloop(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        test_timeout_kills_the_whole_group,
+        test_child_that_keeps_the_pipes_open_does_not_keep_us,
+        test_cancelled_run_leaves_nothing,
+    ],
+)
+def test_endings_on_uvloop(scenario: Callable[[Path], Coroutine[Any, Any, None]], tmp_path: Path) -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(scenario(tmp_path))

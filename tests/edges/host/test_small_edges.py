@@ -1,0 +1,128 @@
+"""Sub-ids, kernel parameters, the agent's own OOM score, and one HTTP GET."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from pykubelet.edges.host import oom, subids, sysctl
+from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.httpget import HttpError, http_get
+from pykubelet.edges.host.subids import IdRange
+
+BLOCK = 65536
+
+
+def test_subids_line_and_rules() -> None:
+    found = subids.parse_subids("0: kubelet 65536 7208960\n")
+    assert found == IdRange(65536, 7208960)
+    assert subids.check_range(found, found, BLOCK).slots(BLOCK) == 110
+    assert subids.default_range(BLOCK) == IdRange(BLOCK, (1 << 32) - BLOCK)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0: kubelet 1 2\n1: kubelet 3 4\n", "0: kubelet one 2\n", "Error fetching ranges"]
+)
+def test_subids_answers_that_cannot_be_used(text: str) -> None:
+    with pytest.raises(ValueError, match=r"exactly one range|cannot read"):
+        subids.parse_subids(text)
+
+
+@pytest.mark.parametrize(
+    ("users", "groups", "why"),
+    [
+        (IdRange(BLOCK, BLOCK), IdRange(BLOCK, 2 * BLOCK), "differ"),
+        (IdRange(0, BLOCK), IdRange(0, BLOCK), "below the first"),
+        (IdRange(BLOCK + 1, BLOCK), IdRange(BLOCK + 1, BLOCK), "multiples"),
+        (IdRange(BLOCK, BLOCK + 1), IdRange(BLOCK, BLOCK + 1), "multiples"),
+        (IdRange(BLOCK, 0), IdRange(BLOCK, 0), "multiples"),
+    ],
+)
+def test_subids_ranges_that_break_a_rule(users: IdRange, groups: IdRange, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        subids.check_range(users, groups, BLOCK)
+
+
+async def test_subids_of_nobody_are_the_default() -> None:
+    assert await subids.read_subids(BLOCK, user="no-such-user-here") == subids.default_range(BLOCK)
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Path:
+    for name, value in sysctl.KERNEL_DEFAULTS:
+        file = tmp_path / "proc" / "sys" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{value}\n")
+    return tmp_path
+
+
+def test_kernel_defaults_are_checked_and_set(kernel: Path) -> None:
+    assert sysctl.check_kernel_defaults(str(kernel)) == ()
+    (kernel / "proc/sys/vm/overcommit_memory").write_text("0\n")
+    (wrong,) = sysctl.check_kernel_defaults(str(kernel))
+    assert str(wrong) == "invalid kernel flag: vm/overcommit_memory, expected value: 1, actual value: 0"
+    assert sysctl.set_kernel_defaults(str(kernel)) == (wrong,)
+    assert sysctl.check_kernel_defaults(str(kernel)) == ()
+    (kernel / "proc/sys/kernel/panic").unlink()
+    with pytest.raises(HostError):
+        sysctl.check_kernel_defaults(str(kernel))
+
+
+def test_refused_oom_score_is_a_value(tmp_path: Path) -> None:
+    refused = oom.write_own_oom_score(-999, proc=str(tmp_path))
+    assert refused is not None and refused.is_not_found
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "oom_score_adj").write_text("0")
+    assert oom.write_own_oom_score(-999, proc=str(tmp_path)) is None
+    assert (tmp_path / "self" / "oom_score_adj").read_text() == "-999"
+
+
+def test_impossible_open_files_limit_is_a_value() -> None:
+    refused = oom.raise_open_files(1 << 40)
+    assert refused is not None and refused.is_permission
+
+
+@pytest.fixture
+async def url() -> AsyncIterator[str]:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.path == "/slow":
+            await asyncio.sleep(30)
+        if request.path == "/large":
+            return web.Response(body=b"x" * 2000)
+        if request.path == "/broken":
+            assert request.transport is not None
+            request.transport.close()
+        return web.Response(status=404, text=",".join(request.headers.getall("X-Two", [])))
+
+    application = web.Application()
+    application.router.add_get("/{path:.*}", answer)
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    assert site._server is not None
+    yield f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"  # type: ignore[attr-defined]
+    await runner.cleanup()
+
+
+async def test_get_with_headers_of_several_values(url: str) -> None:
+    answer = await http_get(f"{url}/", {"X-Two": ("a", "b")})
+    assert (answer.status, answer.reason, answer.body) == (404, "Not Found", b"a,b")
+
+
+@pytest.mark.parametrize(
+    ("path", "why"), [("/slow", "no answer within 0.2 s"), ("/large", "larger than 1000 bytes"), ("/broken", "broken")]
+)
+async def test_get_that_fails_says_why(url: str, path: str, why: str) -> None:
+    with pytest.raises(HttpError, match=why):
+        await http_get(url + path, timeout_s=0.2, limit=1000)
+
+
+async def test_get_from_nobody_and_of_nonsense() -> None:
+    for address in ("http://127.0.0.1:1/", "no url at all"):
+        with pytest.raises(HttpError, match=address[:10]):
+            await http_get(address)
