@@ -11,7 +11,7 @@ nobody knows, and every `relist_s`; without an event stream every `relist_withou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 
 from pykubelet.base.kit.cells import CellWriter
@@ -67,7 +67,7 @@ class PodLookout:
         self._refs: dict[PodUID, PodRef] = {}
         self._reading: set[PodUID] = set()
         self._again: set[PodUID] = set()
-        self._unknown: set[str] = set()
+        self._unknown: dict[str, HintKind] = {}
         self._ending: set[str] = set()
         self._listed_at: float | None = None
         self._relist_due = asyncio.Event()
@@ -117,7 +117,7 @@ class PodLookout:
             return
         uid = PodUID(hint.pod_uid) if hint.pod_uid else find_pod(self._pods, hint.id)
         if uid is None or uid not in self._refs:
-            self._note_unknown(hint.id)
+            self._note_unknown(hint)
         elif hint.kind is HintKind.STOPPED:
             self._await_exit(uid, hint.id)
         elif hint.kind not in (HintKind.STARTED, HintKind.CREATED) or not self._knows(uid, hint.id):
@@ -130,16 +130,23 @@ class PodLookout:
         state = next((c.state for c in view.containers if c.id == runtime_id), None)
         return state is ContainerState.RUNNING or any(s.id == runtime_id for s in view.sandboxes)
 
-    def _note_unknown(self, runtime_id: str) -> None:
-        """An id we have not seen: most often one we are just making, so look only if it stays unknown."""
-        self._unknown.add(runtime_id)
-        asyncio.get_running_loop().call_later(UNKNOWN_ID_S, self._check_unknown, runtime_id)
+    def _note_unknown(self, hint: RuntimeHint) -> None:
+        """An id we have not seen: most often one we are just making, so list only if it stays unknown.
+
+        What the hint said is kept: a short-lived container ends before it was ever read.
+        """
+        self._unknown[hint.id] = hint.kind
+        asyncio.get_running_loop().call_later(UNKNOWN_ID_S, self._check_unknown, hint.id)
 
     def _check_unknown(self, runtime_id: str) -> None:
-        if runtime_id in self._unknown:
-            self._unknown.discard(runtime_id)
-            if find_pod(self._pods, runtime_id) is None:
-                self._relist_due.set()
+        if self._unknown.pop(runtime_id, None) is not None and find_pod(self._pods, runtime_id) is None:
+            self._relist_due.set()
+
+    def _now_known(self, uid: PodUID, runtime_ids: Iterable[str]) -> None:
+        for runtime_id in runtime_ids:
+            kind = self._unknown.pop(runtime_id, None)
+            if kind not in (None, HintKind.CREATED, HintKind.STARTED):
+                self._await_exit(uid, runtime_id)
 
     def _await_exit(self, uid: PodUID, runtime_id: str) -> None:
         if runtime_id not in self._ending:
@@ -195,9 +202,8 @@ class PodLookout:
         known = self._pods.get(uid)
         if known is not None and known.read_at > view.read_at:
             return
-        self._unknown.difference_update(c.id for c in view.containers)
-        self._unknown.difference_update(s.id for s in view.sandboxes)
         self._pods = {**self._pods, uid: view}
+        self._now_known(uid, [*(c.id for c in view.containers), *(s.id for s in view.sandboxes)])
         self._refs.setdefault(uid, view.ref)
         self._observed.publish(Observed(self._pods, self._listed_at))
 
