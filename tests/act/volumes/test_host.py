@@ -102,6 +102,15 @@ def test_tearing_down_removes_data_and_marker_and_may_be_repeated(paths: Paths) 
 
 
 @pytest.mark.integration
+def test_mounts_are_found_whatever_their_names(paths: Paths) -> None:
+    odd = Path(paths.pod(UID), "with space", "back\\slash\ttab")
+    odd.mkdir(parents=True)
+    mounts.mount_tmpfs(str(odd), 1 << 20)
+    assert [m.target for m in mounts.mounts_below(str(odd.parent))] == [str(odd)]
+    assert mounts.mounts_below(paths.pod_volumes(UID)) == ()
+
+
+@pytest.mark.integration
 def test_what_a_container_mounted_below_is_unmounted_not_deleted(paths: Paths, tmp_path: Path) -> None:
     plan = empty_plan(paths)
     empty_dir.set_up(plan)

@@ -14,13 +14,15 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 from pykubelet.act.volumes.model import (
     BUSY,
     Claim,
     Command,
+    EmptyDirPlan,
     Event,
     FoundPod,
     FoundVolume,
@@ -58,11 +60,13 @@ from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.model import reasons
 from pykubelet.base.model.happenings import warning
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.lifecycle import Stage
+from pykubelet.base.model.lifecycle import PodLifecycle, Stage
 from pykubelet.base.model.mounts import Mounts, PodMounts
+from pykubelet.base.model.observed import PodView
 from pykubelet.base.model.paths import Paths
-from pykubelet.base.model.roster import pod_ref
+from pykubelet.base.model.roster import RosterPod, pod_ref
 
+T = TypeVar("T")
 FIRST_DELAY_S = 0.5
 LAST_DELAY_S = 122.0
 COMPLAIN_AFTER_S = 123.0
@@ -182,15 +186,9 @@ class _Turn:
         )
         if everybody:
             uids.update(self.pods)
-        for before, after in (
-            (old.roster.pods, new.roster.pods),
-            (old.lifecycles.pods, new.lifecycles.pods),
-            (old.observed.pods, new.observed.pods),
-        ):
-            if before is after:
-                continue
-            uids.update(uid for uid, value in after.items() if before.get(uid) is not value)
-            uids.update(uid for uid in before if uid not in after)
+        uids.update(_changed(old.roster.pods, new.roster.pods, _is_same_entry))
+        uids.update(_changed(old.lifecycles.pods, new.lifecycles.pods, _is_same_life))
+        uids.update(_changed(old.observed.pods, new.observed.pods, _is_same_view))
         for uid in sorted(uids):
             self.advance(uid, "changed", afresh=old.node is not new.node)
 
@@ -227,7 +225,7 @@ class _Turn:
             assert volume.plan is not None and not isinstance(volume.plan, (RefusedPlan, UndecidedPlan))
             mounted = mounted_volume(volume.name, volume.plan)
             volume = replace(volume, phase=Phase.MOUNTED, mounted=mounted, trouble=None)
-            if pod.tree is Tree.UNKNOWN:
+            if pod.tree is Tree.UNKNOWN and _makes_tree(volume):
                 pod = replace(pod, tree=Tree.MADE, tree_trouble=None)
         else:
             failed = Phase.FAILED if event.result is Result.FAILED else Phase.UNCERTAIN
@@ -317,8 +315,8 @@ class _Turn:
             present = volumes.get(wanted.name) or VolumeState(wanted.name, Phase.NEW, self.now.wall)
             volumes[wanted.name] = self._provide_volume(pod, wanted, present, cause, afresh)
         pod = replace(pod, volumes=volumes)
-        makes_tree = any(v.phase in BUSY for v in volumes.values())
-        if pod.tree is Tree.UNKNOWN and not makes_tree and _is_due(pod.tree_trouble, self.now):
+        being_made = any(v.phase in BUSY and _makes_tree(v) for v in volumes.values())
+        if pod.tree is Tree.UNKNOWN and not being_made and _is_due(pod.tree_trouble, self.now):
             self.commands.append(MakeTree(pod.uid, cause))
             pod = replace(pod, tree=Tree.MAKING)
         return pod
@@ -443,8 +441,37 @@ class _Turn:
         return pod
 
 
+def _changed(before: Mapping[PodUID, T], after: Mapping[PodUID, T], is_same: Callable[[T, T], bool]) -> set[PodUID]:
+    """The pods for which something changed that volumes depend on; most changes of these cells are of other kinds."""
+    if before is after:
+        return set()
+    changed = {uid for uid in before if uid not in after}
+    for uid, value in after.items():
+        old = before.get(uid)
+        if old is None or (old is not value and not is_same(old, value)):
+            changed.add(uid)
+    return changed
+
+
+def _is_same_entry(one: RosterPod, other: RosterPod) -> bool:
+    return one.pod is other.pod and (one.rejection is None) == (other.rejection is None)
+
+
+def _is_same_life(one: PodLifecycle, other: PodLifecycle) -> bool:
+    return one.stage is other.stage and one.pod is other.pod
+
+
+def _is_same_view(one: PodView, other: PodView) -> bool:
+    return bool(one.running) == bool(other.running) and one.is_alive == other.is_alive
+
+
 def _is_due(trouble: Trouble | None, now: Moment) -> bool:
     return trouble is None or (trouble.retry_at is not None and now.mono >= trouble.retry_at)
+
+
+def _makes_tree(volume: VolumeState) -> bool:
+    """Setting up a volume below the pod's directory makes that directory too."""
+    return isinstance(volume.plan, (EmptyDirPlan, PayloadPlan))
 
 
 def _needs_tear_down(pod: PodState, volume: VolumeState) -> bool:

@@ -108,13 +108,14 @@ class Executor:
         assert_never(outcome)
 
     def _set_up(self, command: SetUp) -> None:
-        disk.make_tree(self._paths, command.uid)
         match command.plan:
-            case EmptyDirPlan():
-                empty_dir.set_up(command.plan)
             case HostPathPlan():
                 host_path.set_up(command.plan)
+            case EmptyDirPlan():
+                disk.make_tree(self._paths, command.uid)
+                empty_dir.set_up(command.plan)
             case PayloadPlan():
+                disk.make_tree(self._paths, command.uid)
                 payload.set_up(command.plan, self._clock.wall())
             case _:
                 assert_never(command.plan)

@@ -103,9 +103,19 @@ def parse_mountinfo(text: str) -> tuple[Mount, ...]:
 
 def read_mounts(proc: str = "/proc") -> tuple[Mount, ...]:
     """The mount table of this process."""
+    return parse_mountinfo(_read_table(proc))
+
+
+def _read_table(proc: str = "/proc") -> str:
     path = f"{proc}/self/mountinfo"
     with translating("read", path), open(path, encoding="utf-8", errors="surrogateescape") as table:
-        return parse_mountinfo(table.read())
+        return table.read()
+
+
+def _read_mounts_naming(path: str) -> tuple[Mount, ...]:
+    """The lines that may be about `path` or what is below it: parsing hundreds of others would cost milliseconds."""
+    escaped = re.sub(r"[ \t\n\\]", lambda match: f"\\{ord(match[0]):03o}", path)
+    return parse_mountinfo("\n".join(line for line in _read_table().split("\n") if escaped in line))
 
 
 def is_mount_point(path: str) -> bool:
@@ -125,7 +135,7 @@ def is_mount_point(path: str) -> bool:
 def mounts_below(path: str, mounts: tuple[Mount, ...] | None = None) -> tuple[Mount, ...]:
     """What is mounted at `path` or deeper, the deepest first: the order to unmount in."""
     real = os.path.realpath(path).rstrip("/")
-    table = read_mounts() if mounts is None else mounts
+    table = _read_mounts_naming(real) if mounts is None else mounts
     below = [m for m in table if m.target == (real or "/") or m.target.startswith(real + "/")]
     below.sort(key=lambda m: (m.target.count("/"), m.id), reverse=True)
     return tuple(below)
