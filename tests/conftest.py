@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from testbed import containerd, host, images
-
-_PREFIX = "/tmp/pyk-tests-"
-
-
-def pytest_configure() -> None:
-    """No loop before the first asynchronous test: asyncio would make one that nobody closes, which is a warning."""
-    asyncio.set_event_loop(None)
-
-
-def sweep_dead_runs() -> None:
-    """Remove what test runs that were killed left on the machine."""
-    for folder in Path("/tmp").glob(Path(_PREFIX).name + "*"):
-        pid = folder.name.rpartition("-")[2]
-        if pid.isdigit() and host.read_process(int(pid)) is None:
-            testbed = containerd.load(folder)
-            containerd.down(folder, [f"/{testbed.name}"] if testbed else [])
+from testbed import containerd, host, images, node
 
 
 @pytest.fixture(scope="session")
@@ -36,8 +19,8 @@ def testbed() -> Iterator[containerd.Testbed]:
     """
     if os.geteuid() != 0 or shutil.which("containerd") is None:
         pytest.fail("integration tests need root and containerd (make test installs what is missing)")
-    sweep_dead_runs()
-    folder = Path(f"{_PREFIX}{os.getpid()}")
+    node.sweep_dead_runs()
+    folder = Path(f"/tmp/pyk-tests-{os.getpid()}")
     try:
         running = containerd.up(folder, tuple(images.BUILDERS))
         host.make_cgroup(f"/{running.name}")

@@ -9,12 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from testbed import containerd, cri, host, images
+from testbed import containerd, cri, host, images, node
 from testbed.containerd import Testbed
 
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 
+# told from other testbeds' by its length
+NAP = ("sleep", str(100_000 + os.getpid()))
 pytestmark = pytest.mark.integration
 
 
@@ -25,7 +27,7 @@ def folder() -> Iterator[Path]:
         yield path
     finally:
         found = containerd.load(path)
-        containerd.down(path, [f"/{found.name}"] if found else [])
+        containerd.down(path, [f"/{found.name}-pods"] if found else [])
 
 
 def sandbox_config(testbed: Testbed, name: str, host_port: int = 0) -> pb.PodSandboxConfig:
@@ -84,14 +86,14 @@ async def test_pods_run_and_down_leaves_nothing(folder: Path) -> None:
     port = free_port()
     command = ("sh", "-c", "echo served > /tmp/index.html; exec httpd -f -p 8080 -h /tmp")
     _, container = await run_pod(client, sandbox_config(testbed, "one", port), *command)
-    await run_pod(client, sandbox_config(testbed, "two"), "sleep", "1000", handler="test-handler")
+    await run_pod(client, sandbox_config(testbed, "two"), *NAP, handler="test-handler")
 
     result = await client.exec_sync(container, ["wget", "-q", "-O", "-", "http://127.0.0.1:8080/index.html"])
     assert result.stdout == b"served\n"
     with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
         connection.sendall(b"GET /index.html HTTP/1.0\r\n\r\n")
         assert b"200 OK" in connection.recv(100)
-    sleeping = [p for p in host.processes() if p.argv == ("sleep", "1000")]
+    sleeping = [p for p in host.processes() if p.argv == NAP]
     await client.close()
 
     containerd.down(folder, [f"/{testbed.name}-pods"])
@@ -117,8 +119,8 @@ def _answers(path: Path) -> bool:
 async def test_a_killed_containerd_is_started_again_and_finds_its_containers(folder: Path) -> None:
     testbed = containerd.up(folder)
     client = CriClient(testbed.endpoint)
-    _, container = await run_pod(client, sandbox_config(testbed, "kept"), "sleep", "1000")
-    before = [p.pid for p in host.processes() if p.argv == ("sleep", "1000")]
+    _, container = await run_pod(client, sandbox_config(testbed, "kept"), *NAP)
+    before = [p.pid for p in host.processes() if p.argv == NAP]
     await client.close()
 
     containerd.kill(testbed)
@@ -129,7 +131,7 @@ async def test_a_killed_containerd_is_started_again_and_finds_its_containers(fol
     status = (await client.container_status(container)).status
     await client.close()
     assert status.state == pb.CONTAINER_RUNNING
-    assert [p.pid for p in host.processes() if p.argv == ("sleep", "1000")] == before
+    assert [p.pid for p in host.processes() if p.argv == NAP] == before
     containerd.kill(testbed)  # `down` must also cope with what a crash leaves
     containerd.down(folder, [f"/{testbed.name}-pods"])
     assert traces(testbed) == []
@@ -194,3 +196,11 @@ def test_cri_without_grpc_tells_images_apart(testbed: Testbed) -> None:
     assert not cri.has_image(testbed.socket, images.BUSYBOX, "sha256:" + "0" * 64)
     assert not cri.has_image(testbed.socket, "localhost/none:1", "sha256:" + "0" * 64)
     assert cri.call(testbed.socket, "runtime.v1.RuntimeService/NoSuchMethod") is None
+
+
+def test_a_killed_test_run_is_swept_by_the_next_one() -> None:
+    gone = 2**22 + 7  # above the largest pid there can be
+    folder = Path(f"/tmp/pyk-swept-{gone}")
+    testbed = containerd.up(folder)
+    node.sweep_dead_runs()
+    assert traces(testbed) == []

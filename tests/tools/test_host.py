@@ -37,6 +37,14 @@ def test_a_process_that_is_gone_is_no_error() -> None:
     host.kill_all([2**22 + 1])
 
 
+def test_on_cgroup_v2_controllers_are_handed_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "CGROUP_MOUNT", tmp_path)
+    (tmp_path / "cgroup.controllers").write_text("cpu memory pids\n")
+    host.make_cgroup("/ours/pods")
+    assert (tmp_path / "ours" / "pods").is_dir()
+    assert (tmp_path / "cgroup.subtree_control").read_text() == "+pids"  # the last of three writes
+
+
 @pytest.mark.integration
 def test_cgroups_are_made_filled_and_removed_with_what_runs_in_them(tmp_path: Path) -> None:
     name = f"pyktest{os.getpid()}"

@@ -155,3 +155,14 @@ def down(folder: Path) -> None:
     _stop_agent(folder)
     testbed = containerd.load(folder)
     containerd.down(folder, [pods_cgroup(testbed)] if testbed else [])
+
+
+def sweep_dead_runs() -> None:
+    """Remove what killed test runs left on the machine: /tmp/pyk-<what>-<pid> of processes that are gone."""
+    for folder in Path("/tmp").glob("pyk-*-*"):
+        pid = folder.name.rpartition("-")[2]
+        if pid.isdigit() and host.read_process(int(pid)) is None:
+            testbed = containerd.load(folder)
+            down(folder)
+            if testbed is not None:
+                host.remove_cgroup(f"/{testbed.name}")
