@@ -169,7 +169,7 @@ def make_cgroup(cgroup: str) -> None:
     for root in hierarchies():
         folder = root
         for part in _checked(cgroup).split("/"):
-            if (root / "cgroup.controllers").exists():
+            if (folder / "cgroup.controllers").exists():
                 _hand_down_controllers(folder)
             parent, folder = folder, folder / part
             folder.mkdir(exist_ok=True)
