@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 from collections.abc import Iterator
@@ -9,6 +10,11 @@ from pathlib import Path
 
 import pytest
 from testbed import containerd, host, images, node
+
+
+def pytest_configure() -> None:
+    """No loop before the first asynchronous test: asyncio would make one that nobody closes, which is a warning."""
+    asyncio.set_event_loop(None)
 
 
 @pytest.fixture(scope="session")
