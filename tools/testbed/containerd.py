@@ -133,8 +133,9 @@ def load(folder: Path) -> Testbed | None:
 def up(folder: Path, image_names: Iterable[str] = (images.BUSYBOX,), bin_dir: str = "") -> Testbed:
     """Make sure that a private containerd runs below `folder` and has the images; returns it.
 
-    Finds a running one, also one that lost only its containerd (its containers are then adopted). `bin_dir` names
-    another containerd than the system's. Raises TestbedError with the end of containerd's log if it does not come up.
+    Finds a running one, also one that lost only its containerd (its containers are then adopted). `bin_dir`, or the
+    variable TESTBED_BIN, names the folder of another containerd than the system's. Raises TestbedError with the end of
+    containerd's log if it does not come up.
     """
     folder = folder.resolve()
     with _locked(folder):
@@ -156,6 +157,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _plan(folder: Path, bin_dir: str) -> Testbed:
+    bin_dir = bin_dir or os.environ.get("TESTBED_BIN", "")
     seed = int.from_bytes(hashlib.sha256(os.fsencode(folder)).digest()[:4], "big")
     testbed = Testbed(
         folder=str(folder),
@@ -163,7 +165,7 @@ def _plan(folder: Path, bin_dir: str) -> Testbed:
         subnet=choose_subnet(seed, used_subnets()),
         snapshotter="overlayfs" if _overlay_works(folder) else "native",
         bin_dir=bin_dir,
-        shared_chains_were_there=has_shared_chains(),
+        shared_chains_were_there=has_shared_chains() and not _another_runs(folder),
     )
     part = folder / "testbed.json.part"
     part.write_text(json.dumps(asdict(testbed), indent=2) + "\n")
@@ -310,7 +312,7 @@ def down(folder: Path, cgroup_roots: Iterable[str] = ()) -> None:
             host.remove_cgroup(cgroup)
         host.unmount_below(folder)
         if testbed is not None:
-            remove_network(testbed.network, not testbed.shared_chains_were_there and not _another_runs(testbed))
+            remove_network(testbed.network, not testbed.shared_chains_were_there and not _another_runs(folder))
             host.remove_cgroup(testbed.cgroup)
         shutil.rmtree(folder)
 
@@ -360,11 +362,10 @@ def _remove_shim_socket(bundle: Path) -> None:
         Path(address).unlink(missing_ok=True)
 
 
-def _another_runs(testbed: Testbed) -> bool:
+def _another_runs(folder: Path) -> bool:
     """Whether a testbed of another folder is alive, which may be about to use the shared chains."""
-    own = str(testbed.config_file)
     return any(
-        argument.endswith("/containerd/containerd.toml") and argument != own
+        argument.endswith("/containerd/containerd.toml") and not argument.startswith(f"{folder}/")
         for process in host.processes()
         for argument in process.argv
     )
