@@ -44,6 +44,7 @@ from pykubelet.act.runtime.plan import HashOf, PodPlan, plan_pod
 from pykubelet.base.api.core import Container, EphemeralContainer, Pod
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.durations import format_duration
+from pykubelet.base.model.fieldpath import every_container
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.lifecycle import KillReason, Stage, StartError
 from pykubelet.base.model.observed import ContainerState, ContainerView, PodView
@@ -336,9 +337,4 @@ def back_off_message(state: PodState, container: str, delay_s: float) -> str:
 
 def find_container(pod: Pod, name: str) -> Container | EphemeralContainer:
     """The container of that name among regular, init and ephemeral ones."""
-    lists: tuple[tuple[Container | EphemeralContainer, ...], ...] = (
-        pod.spec.containers,
-        pod.spec.initContainers,
-        pod.spec.ephemeralContainers,
-    )
-    return next(container for group in lists for container in group if container.name == name)
+    return next(container for container in every_container(pod) if container.name == name)

@@ -22,7 +22,7 @@ from pykubelet.act.runtime.plan import KillCause
 from pykubelet.act.runtime.render_mounts import relative_sub_paths
 from pykubelet.act.runtime.sandbox import Sandbox, Sandboxes
 from pykubelet.act.runtime.start import ContainerStarter
-from pykubelet.act.runtime.stop import ContainerStopper
+from pykubelet.act.runtime.stop import ContainerStopper, StopTarget
 from pykubelet.act.volumes.subpath import SubPathError, Subpaths
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import Cell
@@ -180,13 +180,15 @@ class PodExecution:
                 message = "Pod sandbox changed, it will be killed and re-created."
                 self.happenings.post(normal(EVENT_SANDBOX_CHANGED, message, self._ref))
                 with waits.waiting(wait):
-                    await stopper.stop_pod(pod, self._ref, grace)
+                    await stopper.stop_pod(pod, self._ref, grace, self._pod_ip())
             elif plan.kills:
                 with waits.waiting(wait):
                     await asyncio.gather(
                         *(
                             stopper.stop_container(
-                                pod, self._ref, k.container.name, k.container.id, _kill_grace(pod, k.cause), k.message
+                                StopTarget(pod, self._ref, k.container.name, k.container.id, self._pod_ip()),
+                                _kill_grace(pod, k.cause),
+                                k.message,
                             )
                             for k in plan.kills
                         )
@@ -213,6 +215,10 @@ class PodExecution:
         wait = Wait("sandbox", "container runtime", 0.0, detail="RunPodSandbox: network and pause container")
         with waits.waiting(wait):
             return await tools.sandboxes.create(pod, plan.attempt, parent)
+
+    def _pod_ip(self) -> str:
+        view = self._tools.cells.observed.get().pods.get(self._ref.uid)
+        return next((ip for s in view.sandboxes for ip in s.ips), "") if view is not None else ""
 
     def _mounts(self) -> PodMounts | None:
         return self._tools.cells.mounts.get().pods.get(self._ref.uid)
@@ -378,7 +384,7 @@ class PodExecution:
         wait = Wait("containers to end", "act/runtime", 0.0, next_step="SIGKILL", next_at=next_at)
         try:
             with waits.waiting(wait):
-                await stopper.stop_pod(command.pod, self._ref, command.grace_s)
+                await stopper.stop_pod(command.pod, self._ref, command.grace_s, self._pod_ip())
             running = await stopper.still_running(self._ref)
         except CriError as error:
             self.happenings.post(warning(EVENT_FAILED_KILL_POD, f"error killing pod: {error}", self._ref))

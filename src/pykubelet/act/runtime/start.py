@@ -13,8 +13,10 @@ from typing import assert_never
 
 from pykubelet.act.runtime.context import AnyContainer, ConfigError, ContainerContext, RenderSettings
 from pykubelet.act.runtime.etc_hosts import etc_hosts_content
+from pykubelet.act.runtime.hooks import HookRunner
 from pykubelet.act.runtime.render_container import log_path, render_container
 from pykubelet.act.runtime.sandbox import Sandbox
+from pykubelet.act.runtime.stop import MIN_STOP_S
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.flight import Done, Failed, Flight, Uncertain
 from pykubelet.base.kit.log import Log
@@ -30,7 +32,9 @@ from pykubelet.base.model.reasons import (
     CREATE_CONTAINER_ERROR,
     EVENT_CREATED,
     EVENT_FAILED,
+    EVENT_FAILED_POST_START_HOOK,
     EVENT_STARTED,
+    POST_START_HOOK_ERROR,
     RUN_CONTAINER_ERROR,
 )
 from pykubelet.base.model.roster import pod_ref
@@ -64,8 +68,9 @@ class ContainerFiles:
 class ContainerStarter:
     """Starts containers one at a time as told; knows nothing of restarts."""
 
-    def __init__(self, cri: CriClient, flight: Flight, happenings: Post[Happening]) -> None:
+    def __init__(self, cri: CriClient, hooks: HookRunner, flight: Flight, happenings: Post[Happening]) -> None:
         self._cri = cri
+        self._hooks = hooks
         self._flight = flight
         self._happenings = happenings
 
@@ -114,7 +119,25 @@ class ContainerStarter:
         finally:
             self._link_log(pod, container, container_id, count, settings)
         self._happenings.post(normal(EVENT_STARTED, "Container started", pod_ref(pod), path))
+        problem = await self._post_start(container, container_id, ctx)
+        if problem:
+            self._happenings.post(warning(EVENT_FAILED_POST_START_HOOK, "PostStartHook failed", pod_ref(pod), path))
+            return StartError(POST_START_HOOK_ERROR, problem)
         return container_id
+
+    async def _post_start(self, container: AnyContainer, container_id: ContainerID, ctx: ContainerContext) -> str:
+        """Run the hook; a container whose hook failed is killed. What failed, or an empty string."""
+        lifecycle = container.lifecycle
+        if lifecycle is None or lifecycle.postStart is None:
+            return ""
+        pod_ip = ctx.pod_ips[0] if ctx.pod_ips else ""
+        problem = await self._hooks.run(lifecycle.postStart, container, container_id, pod_ip)
+        if problem:
+            try:
+                await self._cri.stop_container(container_id, MIN_STOP_S)
+            except CriError as error:
+                log.warning("a container whose hook failed cannot be stopped", container=container.name, error=error)
+        return problem
 
     async def _create(
         self, pod: Pod, container: AnyContainer, sandbox: Sandbox, settings: RenderSettings, ctx: ContainerContext

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Sequence
+from dataclasses import dataclass
 
+from pykubelet.act.runtime.hooks import HookRunner
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
-from pykubelet.base.model.fieldpath import container_field_path
-from pykubelet.base.model.happenings import Happening, normal
+from pykubelet.base.model.fieldpath import container_field_path, every_container
+from pykubelet.base.model.happenings import Happening, normal, warning
 from pykubelet.base.model.ids import ContainerID, PodRef
 from pykubelet.base.model.labels import CONTAINER_NAME
-from pykubelet.base.model.reasons import EVENT_KILLING
+from pykubelet.base.model.reasons import EVENT_FAILED_PRE_STOP_HOOK, EVENT_KILLING
 from pykubelet.base.model.restart import is_sidecar
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
@@ -27,23 +29,52 @@ log = Log("runtime")
 MIN_STOP_S = 2
 
 
+@dataclass(frozen=True, slots=True)
+class StopTarget:
+    """One container to stop. `pod_ip`: for HTTP hooks, empty when it is not known."""
+
+    pod: Pod
+    ref: PodRef
+    name: str
+    container: ContainerID
+    pod_ip: str = ""
+
+
 class ContainerStopper:
     """Each call raises CriError only for what it could not do; what is gone already is fine."""
 
-    def __init__(self, cri: CriClient, clock: Clock, happenings: Post[Happening]) -> None:
+    def __init__(self, cri: CriClient, hooks: HookRunner, clock: Clock, happenings: Post[Happening]) -> None:
         self._cri = cri
+        self._hooks = hooks
         self._clock = clock
         self._happenings = happenings
 
-    async def stop_container(
-        self, pod: Pod, ref: PodRef, name: str, container: ContainerID, grace_s: int, message: str = ""
-    ) -> None:
-        """Stop signal, then SIGKILL after the grace period (at least two seconds)."""
-        text = message or f"Stopping container {name}"
-        self._happenings.post(normal(EVENT_KILLING, text, ref, container_field_path(pod, name)))
-        await self._gone_is_fine(self._cri.stop_container(container, max(MIN_STOP_S, grace_s)))
+    async def stop_container(self, target: StopTarget, grace_s: int, message: str = "") -> None:
+        """preStop hook, stop signal, then SIGKILL: all within the grace period (the signal gets two seconds at least)."""
+        path = container_field_path(target.pod, target.name)
+        text = message or f"Stopping container {target.name}"
+        self._happenings.post(normal(EVENT_KILLING, text, target.ref, path))
+        began = self._clock.monotonic()
+        if grace_s > 0:
+            await self._pre_stop(target, grace_s, path)
+        left = grace_s - round(self._clock.monotonic() - began)
+        await self._gone_is_fine(self._cri.stop_container(target.container, max(MIN_STOP_S, left)))
 
-    async def stop_pod(self, pod: Pod, ref: PodRef, grace_s: int) -> None:
+    async def _pre_stop(self, target: StopTarget, grace_s: int, path: str) -> None:
+        container = next((c for c in every_container(target.pod) if c.name == target.name), None)
+        lifecycle = container.lifecycle if container is not None else None
+        if container is None or lifecycle is None or lifecycle.preStop is None:
+            return
+        try:
+            async with asyncio.timeout(grace_s):
+                problem = await self._hooks.run(lifecycle.preStop, container, target.container, target.pod_ip)
+        except TimeoutError:
+            problem = f"preStop hook did not complete within the grace period of {grace_s} s"
+        if problem:
+            log.warning("preStop hook failed", pod=target.ref, container=target.name, error=problem)
+            self._happenings.post(warning(EVENT_FAILED_PRE_STOP_HOOK, "PreStopHook failed", target.ref, path))
+
+    async def stop_pod(self, pod: Pod, ref: PodRef, grace_s: int, pod_ip: str) -> None:
         """Stop all that runs of the pod within `grace_s`, then its sandboxes."""
         containers, sandboxes = await asyncio.gather(
             self._cri.list_containers(uid=ref.uid), self._cri.list_pod_sandboxes(uid=ref.uid)
@@ -52,9 +83,8 @@ class ContainerStopper:
         deadline = self._clock.monotonic() + grace_s
         for group in stop_order(pod, alive):
             left = max(0, round(deadline - self._clock.monotonic()))
-            await _all(
-                self.stop_container(pod, ref, _name(container), ContainerID(container.id), left) for container in group
-            )
+            targets = [StopTarget(pod, ref, _name(c), ContainerID(c.id), pod_ip) for c in group]
+            await _all(self.stop_container(target, left) for target in targets)
         await _all(self._gone_is_fine(self._cri.stop_pod_sandbox(s.id)) for s in sandboxes)
 
     async def still_running(self, ref: PodRef) -> list[str]:

@@ -1,8 +1,8 @@
-"""How Events name a container of a pod. Pure."""
+"""A pod's containers by name, and how Events name them. Pure."""
 
 from __future__ import annotations
 
-from pykubelet.base.api.core import Pod
+from pykubelet.base.api.core import Container, EphemeralContainer, Pod
 
 
 def container_field_path(pod: Pod, name: str) -> str:
@@ -14,3 +14,8 @@ def container_field_path(pod: Pod, name: str) -> str:
     if any(c.name == name for c in pod.spec.ephemeralContainers):
         return f"spec.ephemeralContainers{{{name}}}"
     return ""
+
+
+def every_container(pod: Pod) -> tuple[Container | EphemeralContainer, ...]:
+    """Regular, init and ephemeral containers."""
+    return (*pod.spec.containers, *pod.spec.initContainers, *pod.spec.ephemeralContainers)

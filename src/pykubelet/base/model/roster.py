@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pykubelet.base.api.core import Pod
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.labels import CONFIG_MIRROR, CONFIG_SOURCE, SOURCE_API
+from pykubelet.base.model.waits import Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +39,17 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class RosterPod:
-    """One desired pod. `seen_at`: wall seconds of its first sight."""
+    """One desired pod. `seen_at`: wall seconds of its first sight.
+
+    `rejection` may come later too, when a more important pod takes this one's place (reason `Preempting`).
+    `held`: it is not decided yet whether the node takes the pod; nothing of it may be started, and nothing removed.
+    """
 
     pod: Pod
     source: str
     seen_at: float
     rejection: Rejection | None = None
+    held: Wait | None = None
 
 
 @dataclass(frozen=True, slots=True)

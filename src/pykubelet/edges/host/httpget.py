@@ -21,9 +21,16 @@ class HttpAnswer:
 
 
 async def http_get(
-    url: str, headers: Mapping[str, tuple[str, ...]] | None = None, timeout_s: float = 10.0, limit: int = 10 << 20
+    url: str,
+    headers: Mapping[str, tuple[str, ...]] | None = None,
+    timeout_s: float = 10.0,
+    limit: int = 10 << 20,
+    verify: bool = True,
 ) -> HttpAnswer:
-    """GET `url`; any status is an answer. A header may have several values. HttpError else."""
+    """GET `url`; any status is an answer. A header may have several values. `verify`: the server's certificate.
+
+    HttpError for everything else.
+    """
     import aiohttp
 
     pairs = [(name, value) for name, values in (headers or {}).items() for value in values]
@@ -31,7 +38,7 @@ async def http_get(
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as session,
-            session.get(url, headers=pairs) as answer,
+            session.get(url, headers=pairs, ssl=verify) as answer,
         ):
             body = bytearray()
             async for chunk in answer.content.iter_any():

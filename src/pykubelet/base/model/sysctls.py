@@ -1,0 +1,73 @@
+"""Kernel parameters of a pod: how they are spelled, and which are allowed. Pure.
+
+Source: Kubernetes docs, "Using sysctls in a Kubernetes Cluster". Only parameters that the kernel keeps per namespace can be
+set; the safe ones always, others when the node's `allowedUnsafeSysctls` has them (or a prefix ending in `*`); none of a
+namespace that the pod shares with the host.
+"""
+
+from __future__ import annotations
+
+from pykubelet.base.api.core import Pod
+
+# Each with the first kernel that keeps it per namespace.
+_SAFE = {
+    "kernel.shm_rmid_forced": (0, 0),
+    "net.ipv4.ip_local_port_range": (0, 0),
+    "net.ipv4.tcp_syncookies": (0, 0),
+    "net.ipv4.ping_group_range": (0, 0),
+    "net.ipv4.ip_unprivileged_port_start": (0, 0),
+    "net.ipv4.ip_local_reserved_ports": (3, 16),
+    "net.ipv4.tcp_keepalive_time": (4, 5),
+    "net.ipv4.tcp_fin_timeout": (4, 6),
+    "net.ipv4.tcp_keepalive_intvl": (4, 5),
+    "net.ipv4.tcp_keepalive_probes": (4, 5),
+    "net.ipv4.tcp_rmem": (4, 15),
+    "net.ipv4.tcp_wmem": (4, 15),
+}
+_NEWEST_KERNEL = (1 << 16, 0)
+_IPC_PREFIXES = ("kernel.shm", "kernel.msg", "fs.mqueue.")
+_SWAP_SEPARATORS = str.maketrans("./", "/.")
+
+
+def normalized(name: str) -> str:
+    """`net/ipv4/x` as `net.ipv4.x`; a name whose first separator is a dot is left alone, as its slashes are real."""
+    first = next((char for char in name if char in "./"), ".")
+    return name.translate(_SWAP_SEPARATORS) if first == "/" else name
+
+
+def sysctls_of(pod: Pod) -> dict[str, str]:
+    """The pod's parameters by normalized name; the last of a name counts."""
+    context = pod.spec.securityContext
+    return {} if context is None else {normalized(sysctl.name): sysctl.value for sysctl in context.sysctls}
+
+
+def forbidden_sysctl(pod: Pod, allowed_unsafe: tuple[str, ...], kernel: tuple[int, int] = _NEWEST_KERNEL) -> str | None:
+    """Why the node must not admit the pod (reason SysctlForbidden), or None. `kernel`: major and minor version."""
+    for name in sysctls_of(pod):
+        problem = _problem(pod, name, allowed_unsafe, kernel)
+        if problem:
+            return f'forbidden sysctl: "{name}" {problem}'
+    return None
+
+
+def _problem(pod: Pod, name: str, allowed_unsafe: tuple[str, ...], kernel: tuple[int, int]) -> str:
+    safe_since = _SAFE.get(name)
+    is_safe = safe_since is not None and kernel >= safe_since
+    if not is_safe and not any(_covers(normalized(pattern), name) for pattern in allowed_unsafe):
+        return "not allowlisted"
+    namespace = _namespace(name)
+    if namespace == "ipc" and pod.spec.hostIPC:
+        return "not allowed with host ipc enabled"
+    if namespace == "net" and pod.spec.hostNetwork:
+        return "not allowed with host net enabled"
+    return ""
+
+
+def _covers(pattern: str, name: str) -> bool:
+    return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
+
+
+def _namespace(name: str) -> str:
+    if name == "kernel.sem" or name.startswith(_IPC_PREFIXES):
+        return "ipc"
+    return "net" if name.startswith("net.") else ""
