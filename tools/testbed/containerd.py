@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import tarfile
@@ -353,13 +354,14 @@ def _read_init_pid(bundle: Path) -> int:
 
 
 def _remove_shim_socket(bundle: Path) -> None:
-    """A killed shim leaves its socket behind, below /run/containerd/s; the bundle names it."""
-    try:
-        address = (bundle / "address").read_text().removeprefix("unix://")
-    except OSError:
-        return
-    if address.startswith("/run/containerd/s/"):
-        Path(address).unlink(missing_ok=True)
+    """A killed shim leaves its socket behind; the bundle names it, in a file of its own (1.x) or among JSON (2.x)."""
+    for name in ("address", "bootstrap.json"):
+        try:
+            content = (bundle / name).read_text()
+        except OSError:
+            continue
+        for path in re.findall(r"/run/containerd/s/[0-9a-f]{64}", content):
+            Path(path).unlink(missing_ok=True)
 
 
 def _another_runs(folder: Path) -> bool:
