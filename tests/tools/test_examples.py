@@ -1,0 +1,23 @@
+"""The examples are manifests the agent takes, and use images that are built here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from testbed import images, node
+
+from pykubelet.desired.sources.decode import decode_manifest, is_pods
+from pykubelet.desired.sources.static import file_origin
+
+EXAMPLES = sorted((Path(node.__file__).parents[2] / "examples").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_a_valid_pod_with_local_images(path: Path) -> None:
+    result = decode_manifest(path.read_bytes(), file_origin(str(path)), node.NODE_NAME)
+    assert is_pods(result), result
+    (pod,) = result
+    assert pod.metadata.name == f"{path.stem}-{node.NODE_NAME}"
+    used = [container.image for container in (*pod.spec.initContainers, *pod.spec.containers)]
+    assert set(used) <= {images.BUSYBOX}
