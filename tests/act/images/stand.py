@@ -55,6 +55,7 @@ class FakeRuntime:
         self.seconds = 0.0
         self.pulls: list[tuple[str, str]] = []
         self.status_calls = 0
+        self.pull_begun = asyncio.Event()
         self.running = 0
         self.most_running = 0
         self.cancelled: list[str] = []
@@ -73,6 +74,7 @@ class FakeRuntime:
     ) -> str:
         name = image_spec.image
         self.pulls.append((name, auth.username if auth is not None else ""))
+        self.pull_begun.set()
         self.running += 1
         self.most_running = max(self.most_running, self.running)
         try:

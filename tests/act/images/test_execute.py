@@ -247,7 +247,9 @@ async def test_a_private_image_is_not_shared_with_pods_that_have_no_secret(tmp_p
     runtime = FakeRuntime()
     runtime.passwords[PRIVATE] = "right"
     under_test = stand(tmp_path, runtime)
-    assert isinstance(await under_test.puller.ensure(request(PRIVATE, "owner", secrets=(secret("1", "right"),))), ImageReady)
+    assert isinstance(
+        await under_test.puller.ensure(request(PRIVATE, "owner", secrets=(secret("1", "right"),))), ImageReady
+    )
     stranger = await under_test.puller.ensure(request(PRIVATE, "stranger"))
     assert isinstance(stranger, ImageError)
     assert stranger.reason == "ErrImagePull"
@@ -302,8 +304,7 @@ async def test_an_abandoned_pull_does_not_make_its_image_preloaded(tmp_path: Pat
     under_test = stand(tmp_path, runtime)
     tasks = Supervisor("test")
     task = tasks.start_child("pull", under_test.puller.ensure(request(PRIVATE, secrets=(secret("1", "right"),))))
-    while not runtime.pulls:
-        await asyncio.sleep(0.01)
+    await runtime.pull_begun.wait()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     runtime.images[PRIVATE] = image(PRIVATE)  # the runtime had just finished it

@@ -13,7 +13,7 @@ def line(limit: int | None = None, rate: float = 0.0, burst: int = 1) -> Line:
 
 def join(to: Line, *tickets: int) -> None:
     for ticket in tickets:
-        to.join(ticket)
+        to.join(ticket, ticket)
 
 
 def test_without_limits_all_go_at_once() -> None:
@@ -30,6 +30,16 @@ def test_a_cap_admits_in_order_of_arrival_as_others_leave() -> None:
     capped.leave(2)
     assert capped.admit(1.0) == ([3], None)
     assert capped.position(4) == 1
+
+
+def test_who_asked_first_overtakes_who_came_to_the_line_first() -> None:
+    single = line(limit=1)
+    join(single, 1, 3)
+    single.admit(0.0)
+    join(single, 2)
+    assert [single.position(t) for t in (2, 3)] == [1, 2]
+    single.leave(1)
+    assert single.admit(0.0) == ([2], None)
 
 
 def test_one_who_gives_up_frees_its_place_in_the_queue() -> None:
@@ -70,7 +80,7 @@ def test_order_cap_and_rate_always_hold(limit: int | None, rate: float, burst: i
     for step in steps:
         if step == "join":
             made += 1
-            under_test.join(made)
+            under_test.join(made, made)
         elif step == "leave" and running:
             under_test.leave(running.pop(0))
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
 from act.images.stand import FakeRuntime, LoopClock, pod
@@ -29,10 +30,11 @@ class Desk:
         self.cell, writer = make_cell("Pulls", Pulls())
         self.runner = PullRunner(runtime, RecordStore("/nowhere", clock), clock, settings, writer)
         self.tasks = Supervisor("test")
+        self.arrivals = itertools.count()
 
     async def pull(self, image: str, name: str = "web", *users: str) -> PullDone | PullFailed:
         credentials = tuple(Credential(Auth(user, f"pw-{user}")) for user in users)
-        order = PullOrder(pb.ImageSpec(image=image), tuple(c.auth for c in credentials))
+        order = PullOrder(pb.ImageSpec(image=image), tuple(c.auth for c in credentials), next(self.arrivals))
         return await self.runner.run(order, WaitingPod(pod(name), "main", LoopClock().wall()), credentials)
 
     def start(self, image: str, name: str = "web", *users: str) -> asyncio.Task[PullDone | PullFailed]:
@@ -191,5 +193,3 @@ async def test_stopping_cancels_all_pulls() -> None:
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     assert sorted(runtime.cancelled) == ["a", "b"]
     assert all(isinstance(outcome, asyncio.CancelledError) for outcome in outcomes)
-
-

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import stat
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from pykubelet.act.images.records import (
     render_pulled,
 )
 from pykubelet.base.kit.clock import ManualClock
+from pykubelet.base.kit.supervise import Supervisor
 
 REPO = "docker.io/library/busybox"
 IMAGE = "busybox:latest"
@@ -125,6 +127,17 @@ async def test_an_abandoned_pull_keeps_its_intent_until_somebody_pulls_again(tmp
     await records.begin(IMAGE)
     await records.pulled(IMAGE, "sha256:1", [NODE_WIDE])
     assert names(tmp_path, "pulling") == set()
+
+
+async def test_a_write_that_was_given_up_does_not_refuse_the_next(tmp_path: Path) -> None:
+    records = store(tmp_path)
+    async with Supervisor("test") as tasks:
+        for number in range(20):
+            given_up = tasks.start_child("begin", records.begin(f"quay.io/a:{number}"))
+            await asyncio.sleep(0)
+            given_up.cancel()
+            assert await records.begin(IMAGE) is None
+            await records.failed(IMAGE)
 
 
 async def test_access_adds_up_and_node_wide_covers_all(tmp_path: Path) -> None:

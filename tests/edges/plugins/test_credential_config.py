@@ -95,11 +95,19 @@ def test_no_providers_and_duplicates() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        ("serviceAccountTokenAudience: aud", "serviceAccountTokenAudience: ''", "serviceAccountTokenAudience: Required"),
+        (
+            "serviceAccountTokenAudience: aud",
+            "serviceAccountTokenAudience: ''",
+            "serviceAccountTokenAudience: Required",
+        ),
         ("    cacheType: Token\n", "", "cacheType: Required value"),
         ("cacheType: Token", "cacheType: Always", 'cacheType: Unsupported value: "Always"'),
         ("    requireServiceAccount: true\n", "", "requireServiceAccount: Required value"),
-        ("requireServiceAccount: true", "requireServiceAccount: false", "requiredServiceAccountAnnotationKeys: Forbidden"),
+        (
+            "requireServiceAccount: true",
+            "requireServiceAccount: false",
+            "requiredServiceAccountAnnotationKeys: Forbidden",
+        ),
         ("Keys: [b]", "Keys: [a]", "[a]: annotation keys cannot be both required and optional"),
     ],
 )

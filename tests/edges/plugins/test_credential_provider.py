@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,11 @@ def answer(**changes: object) -> bytes:
 async def test_request_and_answer(tmp_path: Path) -> None:
     (tmp_path / "answer").write_bytes(answer())
     config = program(
-        tmp_path, 'cat >"$OUT/request"; echo "$1 $2 $PATH" >"$OUT/call"; cat "$OUT/answer"', "get", "x", OUT=str(tmp_path)
+        tmp_path,
+        'cat >"$OUT/request"; echo "$1 $2 $PATH" >"$OUT/call"; cat "$OUT/answer"',
+        "get",
+        "x",
+        OUT=str(tmp_path),
     )
     found = await run_provider(config, "a.example/app", "tok", {"k": "v"})
     assert found == ProviderAnswer(CacheKeyType.REGISTRY, {"a.example": ("u", "hunter2")}, 5400.0)
@@ -109,7 +114,6 @@ async def test_a_failing_program_is_told_with_its_name(tmp_path: Path, body: str
 
 
 async def test_a_program_that_is_gone(tmp_path: Path) -> None:
-    config = program(tmp_path, "")
-    Path(config.program).unlink()
+    config = replace(program(tmp_path, ""), program=str(tmp_path / "gone"))
     with pytest.raises(ProviderError, match="no such file or directory"):
         await run_provider(config, "a.example/app")

@@ -9,6 +9,7 @@ On the hot path (image present, default policies) it costs one ImageStatus call 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -41,6 +42,14 @@ from pykubelet.edges.cri.errors import CriError
 
 
 @dataclass(frozen=True, slots=True)
+class _Asked:
+    """When a request came: its number, and the wall time."""
+
+    arrival: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class _BackingOff:
     entry: Backoff
     last: Failure
@@ -68,6 +77,7 @@ class ImagePuller:
         self._runner = PullRunner(images, records, clock, settings, pulls)
         self._policy = BackoffPolicy(settings.back_off_initial_s, settings.back_off_max_s)
         self._back_offs: dict[str, _BackingOff] = {}
+        self._arrivals = itertools.count(1)
 
     async def __aenter__(self) -> Self:
         return self
@@ -93,14 +103,14 @@ class ImagePuller:
         May take as long as the registry takes; cancelling it gives up this pod's wait, and with the last waiting pod
         the pull.
         """
-        outcome = await self._ensure(request)
+        outcome = await self._ensure(request, _Asked(next(self._arrivals), self._clock.wall()))
         if isinstance(outcome, ImageError):
             self._happenings.post(decide.tell_error(request, outcome.reason))
         else:
             self._records.hand_out(outcome.image_id)
         return outcome
 
-    async def _ensure(self, request: ImageRequest) -> ImageReady | ImageError:
+    async def _ensure(self, request: ImageRequest, asked: _Asked) -> ImageReady | ImageError:
         try:
             spec_image = with_default_tag(request.image)
         except InvalidImage as error:
@@ -114,10 +124,10 @@ class ImagePuller:
             except CriError as error:
                 told = decide.tell_inspect_error(request, spec_image, str(error))
                 return self._told(*told, self._in(decide.INSPECT_RETRY_S))
-        return await self._use_or_pull(request, policy, spec, status)
+        return await self._use_or_pull(request, asked, policy, spec, status)
 
     async def _use_or_pull(
-        self, request: ImageRequest, policy: PullPolicy, spec: pb.ImageSpec, status: pb.Image | None
+        self, request: ImageRequest, asked: _Asked, policy: PullPolicy, spec: pb.ImageSpec, status: pb.Image | None
     ) -> ImageReady | ImageError:
         access = Access.MUST_PULL
         if status is not None:
@@ -139,7 +149,7 @@ class ImagePuller:
                 return self._told(*decide.tell_never_pull(request), self._in(decide.NEVER_PULL_RETRY_S))
             if (held := self._held_back(request, spec.image)) is not None:
                 return held
-        return await self._pull(request, spec, credentials)
+        return await self._pull(request, asked, spec, credentials)
 
     def _judge(self, spec_image: str, image_ref: str) -> Access:
         begun = self._records.is_pulling(spec_image) or self._records.is_unreadable(image_ref)
@@ -155,12 +165,13 @@ class ImagePuller:
         return granted is not None
 
     async def _pull(
-        self, request: ImageRequest, spec: pb.ImageSpec, credentials: tuple[Credential, ...]
+        self, request: ImageRequest, asked: _Asked, spec: pb.ImageSpec, credentials: tuple[Credential, ...]
     ) -> ImageReady | ImageError:
         begun = self._clock.monotonic()
         self._happenings.post(decide.tell_pulling(request))
-        order = PullOrder(spec, tuple(credential.auth for credential in credentials), request.sandbox_config)
-        waiting = WaitingPod(request.pod, request.container, self._clock.wall())
+        auths = tuple(credential.auth for credential in credentials)
+        order = PullOrder(spec, auths, asked.arrival, request.sandbox_config)
+        waiting = WaitingPod(request.pod, request.container, asked.at)
         result = await self._runner.run(order, waiting, credentials)
         if isinstance(result, PullFailed):
             self._happenings.post(decide.tell_pull_failed(request, result.error))

@@ -39,10 +39,14 @@ class ImageService(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PullOrder:
-    """What is to be pulled, and with what. `auths` are tried in turn; none means anonymously."""
+    """What is to be pulled, and with what. `auths` are tried in turn; none means anonymously.
+
+    `arrival` grows with each request for an image: who asked first is first in line.
+    """
 
     spec: pb.ImageSpec
     auths: tuple[Auth, ...]
+    arrival: int
     sandbox_config: pb.PodSandboxConfig | None = None
 
     @property
@@ -131,7 +135,7 @@ class PullRunner:
             return await asyncio.shield(pull.task)
         finally:
             del pull.waiters[number]
-            if not pull.waiters and not pull.task.done():
+            if not pull.waiters and pull.ticket in self._all:  # once it is retired it only writes its record
                 self._retire(pull)
                 pull.task.cancel()
                 log.info("nobody waits for an image any more: its pull is cancelled", image=order.spec.image)
@@ -141,7 +145,7 @@ class PullRunner:
         pull = _Pull(next(self._numbers), order, self._clock.wall())
         self._joinable[order.key] = pull
         self._all[pull.ticket] = pull
-        self._line.join(pull.ticket)
+        self._line.join(pull.ticket, order.arrival)
         pull.task = self._tasks.start_child(f"pull {order.spec.image}", self._pull(pull))
         self._admit()
         return pull

@@ -12,6 +12,7 @@ fail keep the intent.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
@@ -58,6 +59,7 @@ class RecordStore:
         self._unsure: set[str] = set()
         self._handed_out: dict[str, float] = {}
         self._turn = asyncio.Lock()
+        self._writes = itertools.count()
 
     def load(self) -> None:
         """Read what the last run left. Never raises: what cannot be read is set aside with a warning."""
@@ -203,7 +205,8 @@ class RecordStore:
             log.warning("an image pull intent cannot be removed", image=image, error=error)
 
     async def _write(self, work: Callable[[], object]) -> str | None:
-        outcome = await self._flight.run("records", work, _WRITE_DEADLINE_S)
+        # One thread keeps the order; a key of its own, or a write that was given up would refuse the next one.
+        outcome = await self._flight.run(f"record {next(self._writes)}", work, _WRITE_DEADLINE_S)
         if isinstance(outcome, Done):
             return None
         if isinstance(outcome, Failed):

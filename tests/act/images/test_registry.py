@@ -1,0 +1,304 @@
+"""Pulls by a real containerd from a real registry on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import time
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+from act.images.stand import pod
+from testbed import containerd, images, registry
+from testbed.containerd import Testbed
+from testbed.registry import Registry
+
+from pykubelet.act.images.credentials import PullCredentials
+from pykubelet.act.images.execute import ImagePuller
+from pykubelet.act.images.model import ImageError, ImageReady, ImageRequest, ImageSettings, Pulls, PullStage
+from pykubelet.act.images.providers import CredentialProviders
+from pykubelet.act.images.record_store import RecordStore
+from pykubelet.base.kit.cells import make_cell
+from pykubelet.base.kit.clock import SystemClock
+from pykubelet.base.kit.mailbox import Sink
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.happenings import Happening
+from pykubelet.edges.content.pull_credentials import read_docker_configs
+from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet.edges.cri.client import CriClient
+from pykubelet.edges.plugins.credential_config import load_providers
+from pykubelet.edges.plugins.credential_provider import run_provider
+
+pytestmark = pytest.mark.integration
+
+LOGIN = ("puller", "pa:ss word")
+LIMIT_S = 60
+PLUGIN = """#!/bin/sh
+echo called >>"$CALLS"
+grep -q '"image":"127.0.0.1' || exit 3
+cat <<END
+{"kind": "CredentialProviderResponse", "apiVersion": "credentialprovider.kubelet.k8s.io/v1", "cacheKeyType": "Registry",
+ "cacheDuration": "1h", "auth": {"127.0.0.1": {"username": "x", "password": "y"},
+ "$REGISTRY": {"username": "puller", "password": "pa:ss word"}}}
+END
+"""
+
+
+@dataclass
+class Node:
+    """A puller as the agent has it, over a root directory of its own."""
+
+    root: Path
+    client: CriClient
+    testbed: Testbed
+    tasks: Supervisor
+
+    def __post_init__(self) -> None:
+        self.sink: Sink[Happening] = Sink()
+        self.used: set[str] = set()
+
+    def puller(self, providers: CredentialProviders | None = None, **changes: object) -> ImagePuller:
+        settings = ImageSettings(str(self.root / "image_manager"), **{"serialize": False, **changes})  # type: ignore[arg-type]
+        clock = SystemClock()
+        records = RecordStore(settings.records_dir, clock)
+        records.load()
+        self.cell, writer = make_cell("Pulls", Pulls())
+        credentials = PullCredentials(partial(read_docker_configs, str(self.root)), providers, clock)
+        return ImagePuller(self.client, credentials, records, clock, settings, writer, self.sink)
+
+    async def ensure(self, puller: ImagePuller, image: str, name: str = "web", policy: str = "IfNotPresent") -> object:
+        self.used.add(image)
+        request = ImageRequest(
+            pod(name), "main", "spec.containers{main}", image, policy, sandbox_config=pb.PodSandboxConfig()
+        )
+        async with asyncio.timeout(LIMIT_S):
+            return await puller.ensure(request)
+
+    def told(self) -> list[str]:
+        lines = [f"{event.reason}: {event.message}" for event in self.sink.events]
+        self.sink.events.clear()
+        return lines
+
+    def log_in(self, address: str, user: str, password: str) -> None:
+        auth = base64.b64encode(f"{user}:{password}".encode()).decode()
+        (self.root / "config.json").write_text(json.dumps({"auths": {address: {"auth": auth}}}))
+
+
+@pytest.fixture
+async def node(testbed: Testbed, tmp_path: Path) -> AsyncIterator[Node]:
+    client = CriClient(testbed.endpoint)
+    async with Supervisor("test") as tasks:
+        made = Node(tmp_path, client, testbed, tasks)
+        yield made
+    for image in made.used:
+        await client.remove_image(pb.ImageSpec(image=image))
+    await client.close()
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return images.build(images.BUSYBOX, tmp_path_factory.mktemp("images"))
+
+
+@pytest.fixture(scope="module")
+def plain(testbed: Testbed, tmp_path_factory: pytest.TempPathFactory, archive: Path) -> Iterator[Registry]:
+    with registry.serving(tmp_path_factory.mktemp("plain")) as running:
+        containerd.trust_registry(testbed, running.address, running.url)
+        for number in range(5):
+            registry.push(running, archive, f"team/app{number}:1")
+        yield running
+
+
+@pytest.fixture(scope="module")
+def private(testbed: Testbed, tmp_path_factory: pytest.TempPathFactory, archive: Path) -> Iterator[Registry]:
+    with registry.serving(tmp_path_factory.mktemp("private"), LOGIN, tls=True) as running:
+        containerd.trust_registry(testbed, running.address, running.url, running.ca_file)
+        registry.push(running, archive, "team/secret:1")
+        yield running
+
+
+async def test_pull_by_tag_then_present(node: Node, plain: Registry) -> None:
+    async with node.puller() as puller:
+        ready = await node.ensure(puller, f"{plain.address}/team/app0:1")
+        again = await node.ensure(puller, f"{plain.address}/team/app0:1")
+    assert isinstance(ready, ImageReady)
+    assert isinstance(again, ImageReady)
+    assert ready.image_ref == again.image_ref
+    assert ready.image_ref.startswith("sha256:")
+    assert (ready.uid, ready.username) in ((None, ""), (0, ""))
+    events = node.told()
+    assert events[0] == f'Pulling: Pulling image "{plain.address}/team/app0:1"'
+    assert events[1].startswith(f'Pulled: Successfully pulled image "{plain.address}/team/app0:1" in ')
+    assert events[1].endswith(f"Image size: {ready.size_bytes} bytes.")
+    assert events[2].endswith("already present on machine and can be accessed by the pod")
+    (record,) = (node.root / "image_manager" / "pulled").iterdir()
+    assert json.loads(record.read_text())["credentialMapping"] == {
+        f"{plain.address}/team/app0": {"nodePodsAccessible": True}
+    }
+    assert list((node.root / "image_manager" / "pulling").iterdir()) == []
+
+
+async def test_pull_by_digest(node: Node, plain: Registry, archive: Path) -> None:
+    by_digest = registry.push(plain, archive, "team/digest:1")
+    async with node.puller() as puller:
+        assert isinstance(await node.ensure(puller, by_digest), ImageReady)
+        assert isinstance(await node.ensure(puller, by_digest, policy="Never"), ImageReady)
+
+
+async def test_missing_image(node: Node, plain: Registry) -> None:
+    image = f"{plain.address}/team/missing:1"
+    async with node.puller() as puller:
+        failed = await node.ensure(puller, image)
+        held = await node.ensure(puller, image)
+    assert isinstance(failed, ImageError)
+    assert isinstance(held, ImageError)
+    assert failed.reason == "ErrImagePull"
+    assert "not found" in failed.message
+    assert held.reason == "ImagePullBackOff"
+    assert held.message == f'Back-off pulling image "{image}": ErrImagePull: {failed.message}'
+    assert held.retry_at is not None
+    assert 5 < held.retry_at - time.time() <= 10
+    assert list((node.root / "image_manager" / "pulling").iterdir()) == []
+
+
+async def test_registry_that_refuses_connections(node: Node, tmp_path: Path) -> None:
+    with registry.serving(tmp_path / "gone") as running:
+        address = running.address
+    async with node.puller() as puller:
+        failed = await node.ensure(puller, f"{address}/team/app:1")
+    assert isinstance(failed, ImageError)
+    assert failed.reason == "ErrImagePull"
+    assert "connection refused" in failed.message
+
+
+def push_foreign_list(to: Registry, archive: Path, repository: str) -> None:
+    """A manifest list that has the image for another platform only."""
+    by_digest = registry.push(to, archive, f"{repository}:only")
+    digest = by_digest.partition("@")[2]
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    kind = "application/vnd.docker.distribution.manifest.v2+json"
+    fetch = urllib.request.Request(f"{to.url}/v2/{repository}/manifests/{digest}", headers={"Accept": kind})
+    with opener.open(fetch, timeout=10) as answer:
+        size = len(answer.read())
+    entry = {"mediaType": kind, "size": size, "digest": digest, "platform": {"architecture": "s390x", "os": "linux"}}
+    list_kind = "application/vnd.docker.distribution.manifest.list.v2+json"
+    body = json.dumps({"schemaVersion": 2, "mediaType": list_kind, "manifests": [entry]}).encode()
+    url = f"{to.url}/v2/{repository}/manifests/1"
+    put = urllib.request.Request(url, body, {"Content-Type": list_kind}, method="PUT")
+    with opener.open(put, timeout=10) as answer:
+        assert answer.status == 201
+
+
+async def test_wrong_platform(node: Node, plain: Registry, tmp_path: Path) -> None:
+    push_foreign_list(plain, images.build(images.WRONG_PLATFORM, tmp_path / "images"), "team/foreign")
+    async with node.puller() as puller:
+        failed = await node.ensure(puller, f"{plain.address}/team/foreign:1")
+    assert isinstance(failed, ImageError)
+    assert failed.reason == "ErrImagePull"
+    assert "no match for platform" in failed.message
+
+
+@pytest.mark.parametrize("password", [None, "wrong"])
+async def test_without_or_with_a_wrong_password(node: Node, private: Registry, password: str | None) -> None:
+    if password is not None:
+        node.log_in(private.address, LOGIN[0], password)
+    async with node.puller() as puller:
+        failed = await node.ensure(puller, f"{private.address}/team/secret:1")
+    assert isinstance(failed, ImageError)
+    assert failed.reason == "ErrImagePull"
+    assert "authorization failed" in failed.message or "401" in failed.message
+
+
+async def test_the_nodes_docker_config_opens_a_private_registry_with_tls(node: Node, private: Registry) -> None:
+    node.log_in(private.url, *LOGIN)
+    async with node.puller() as puller:
+        assert isinstance(await node.ensure(puller, f"{private.address}/team/secret:1"), ImageReady)
+
+
+async def test_a_credential_provider_opens_a_private_registry(node: Node, private: Registry) -> None:
+    folder = node.root / "plugins"
+    folder.mkdir()
+    (folder / "provider").write_text(PLUGIN)
+    (folder / "provider").chmod(0o755)
+    config = {
+        "apiVersion": "kubelet.config.k8s.io/v1",
+        "kind": "CredentialProviderConfig",
+        "providers": [
+            {
+                "name": "provider",
+                "matchImages": [f"*.0.0.*:{private.address.partition(':')[2]}"],
+                "defaultCacheDuration": "0s",
+                "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+                "env": [
+                    {"name": "CALLS", "value": str(node.root / "calls")},
+                    {"name": "REGISTRY", "value": private.address},
+                ],
+            }
+        ],
+    }
+    (node.root / "providers.json").write_text(json.dumps(config))
+    loaded = load_providers(str(node.root / "providers.json"), str(folder))
+    providers = CredentialProviders(loaded.configs, run_provider, SystemClock())
+    image = f"{private.address}/team/secret:1"
+    async with node.puller(providers) as puller:
+        for _ in range(2):
+            assert isinstance(await node.ensure(puller, image, policy="Always"), ImageReady)
+    assert (node.root / "calls").read_text() == "called\n"
+
+
+async def test_five_pods_behind_a_slow_registry_each_see_their_wait(node: Node, plain: Registry) -> None:
+    with registry.slowed(plain, 0.3) as address:
+        names = [f"{address}/team/app{number}:1" for number in range(5)]
+        async with node.puller(serialize=True) as puller:
+            work = [node.tasks.start_child(names[0], node.ensure(puller, names[0], "pod-0"))]
+            async with asyncio.timeout(LIMIT_S):
+                await node.cell.wait_for(lambda pulls: any(p.stage is PullStage.PULLING for p in pulls.active))
+                work += [
+                    node.tasks.start_child(names[n], node.ensure(puller, names[n], f"pod-{n}")) for n in range(1, 5)
+                ]
+                seen = await node.cell.wait_for(lambda pulls: len(pulls.active) == 5)
+                answers = await asyncio.gather(*work)
+    assert sorted((p.position, p.pods[0].pod.name) for p in seen.active) == [(n, f"pod-{n}") for n in range(5)]
+    assert all(isinstance(answer, ImageReady) for answer in answers)
+    pulled = [event.pod.name for event in node.sink.events if event.pod and event.reason == "Pulled"]
+    assert pulled == [f"pod-{n}" for n in range(5)]
+
+
+async def test_five_pods_share_one_slow_pull(node: Node, plain: Registry) -> None:
+    with registry.slowed(plain, 0.3) as address:
+        image = f"{address}/team/app1:1"
+        before = plain.log_file.read_text().count("GET /v2/team/app1/manifests")
+        async with node.puller() as puller:
+            answers = await asyncio.gather(*(node.ensure(puller, image, f"pod-{n}") for n in range(5)))
+    assert all(isinstance(answer, ImageReady) for answer in answers)
+    assert plain.log_file.read_text().count("GET /v2/team/app1/manifests") - before <= 1
+
+
+async def test_a_cancelled_pull_ends_and_the_next_one_works(node: Node, plain: Registry) -> None:
+    with registry.slowed(plain, 30) as address:
+        image = f"{address}/team/app2:1"
+        async with node.puller() as puller:
+            task = node.tasks.start_child("pull", node.ensure(puller, image))
+            async with asyncio.timeout(10):
+                await node.cell.wait_for(lambda pulls: any(p.stage is PullStage.PULLING for p in pulls.active))
+                await asyncio.sleep(0.5)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                await node.cell.wait_for(lambda pulls: not pulls.active)
+            assert await node.client.image_status(pb.ImageSpec(image=image)) is None
+            assert isinstance(await node.ensure(puller, f"{plain.address}/team/app2:1"), ImageReady)
+
+
+async def test_what_a_present_image_costs(node: Node, plain: Registry) -> None:
+    image = f"{plain.address}/team/app3:1"
+    async with node.puller() as puller:
+        await node.ensure(puller, image)
+        begun = time.perf_counter()
+        for _ in range(20):
+            await node.ensure(puller, image)
+        assert (time.perf_counter() - begun) / 20 < 0.1, "one local call, not a registry's round trip"
