@@ -62,6 +62,7 @@ class FakeRuntime:
         self.removed: list[str] = []
         self.containers: list[pb.Container] = []
         self.remove_failures: set[str] = set()
+        self.info: dict[str, str] = {}
 
     async def image_status(self, image: pb.ImageSpec) -> pb.Image | None:
         self.status_calls += 1
@@ -107,6 +108,9 @@ class FakeRuntime:
     async def image_fs_info(self) -> pb.ImageFsInfoResponse:
         usage = pb.FilesystemUsage(fs_id=pb.FilesystemIdentifier(mountpoint="/images"))
         return pb.ImageFsInfoResponse(image_filesystems=[usage])
+
+    async def status(self, verbose: bool = False) -> pb.StatusResponse:
+        return pb.StatusResponse(info=self.info if verbose else {})
 
 
 def image(name: str, size: int = 1000, pinned: bool = False, uid: int | None = None, username: str = "") -> pb.Image:

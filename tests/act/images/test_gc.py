@@ -119,6 +119,16 @@ async def test_images_in_use_pinned_protected_or_young_stay(tmp_path: Path) -> N
     assert node.runtime.removed == ["id-of-young:1"]
 
 
+@pytest.mark.parametrize(
+    ("config", "kept"), [('{"sandboxImage": "pause:1", "x": 1}', 1), ('{"sandboxImage": ""}', 0), ("no JSON", 0)]
+)
+async def test_the_sandbox_image_of_a_runtime_that_cannot_pin_stays(tmp_path: Path, config: str, kept: int) -> None:
+    node = Node(tmp_path, image("docker.io/library/pause:1"))
+    node.runtime.info = {"config": config}
+    await node.collector.delete_unused()
+    assert len(node.left()) == kept
+
+
 async def test_an_image_just_given_to_a_container_stays(tmp_path: Path) -> None:
     node = Node(tmp_path, image("a:1"), image("b:1"), image("c:1"))
     node.available = 500

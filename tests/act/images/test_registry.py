@@ -20,6 +20,7 @@ from testbed.registry import Registry
 
 from pykubelet.act.images.credentials import PullCredentials
 from pykubelet.act.images.execute import ImagePuller
+from pykubelet.act.images.gc import ImageCollector
 from pykubelet.act.images.model import ImageError, ImageReady, ImageRequest, ImageSettings, Pulls, PullStage
 from pykubelet.act.images.providers import CredentialProviders
 from pykubelet.act.images.record_store import RecordStore
@@ -28,6 +29,7 @@ from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.happenings import Happening
+from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.edges.content.pull_credentials import read_docker_configs
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
@@ -302,3 +304,27 @@ async def test_what_a_present_image_costs(node: Node, plain: Registry) -> None:
         for _ in range(20):
             await node.ensure(puller, image)
         assert (time.perf_counter() - begun) / 20 < 0.1, "one local call, not a registry's round trip"
+
+
+async def test_the_collector_removes_what_is_unused_but_never_the_sandbox_image(
+    node: Node, plain: Registry, tmp_path: Path
+) -> None:
+    built = tmp_path / "own.tar"
+    image_id = images.build_image("localhost/own:1", {"/own": images.Entry(b"own")}, images.Config(), built)
+    registry.push(plain, built, "team/own:1")
+    others = [name for each in await node.client.list_images() for name in (*each.repo_tags, *each.repo_digests)]
+    async with node.puller() as puller:
+        assert isinstance(await node.ensure(puller, f"{plain.address}/team/own:1"), ImageReady)
+    protected = frozenset(others) - {images.PAUSE}
+    settings = ImageSettings(str(node.root / "image_manager"), max_age_s=0.01, high_percent=100, protected=protected)
+    records = RecordStore(settings.records_dir, SystemClock())
+    records.load()
+    assert records.record(image_id) is not None
+    lifecycles = make_cell("Lifecycles", Lifecycles())[0]
+    collector = ImageCollector(node.client, records, SystemClock(), settings, lifecycles, node.sink)
+    await asyncio.sleep(0.05)
+    assert await collector.collect() > 0
+    left = {each.id for each in await node.client.list_images()}
+    assert image_id not in left
+    assert await node.client.image_status(pb.ImageSpec(image=images.PAUSE)) is not None
+    assert records.record(image_id) is None

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from pykubelet.act.images import decide_gc
 from pykubelet.act.images.decide import joined_errors
 from pykubelet.act.images.decide_gc import Candidate, Sightings, StoredImage
@@ -46,17 +48,26 @@ class CollectedRuntime(Protocol):
 
     async def image_fs_info(self) -> pb.ImageFsInfoResponse: ...
 
+    async def status(self, verbose: bool = False) -> pb.StatusResponse: ...
+
 
 class ImageGcError(Exception):
     """A round of collection did not reach its aim; the message is what the reference says."""
 
 
+class _RuntimeConfig(msgspec.Struct, frozen=True):
+    """The part of the runtime's verbose status that counts here."""
+
+    sandboxImage: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What the runtime has, and when the look began (monotonic, wall)."""
+    """What the runtime has, and when the look began (monotonic, wall). `protected`: names that must stay."""
 
     images: tuple[StoredImage, ...]
     used: frozenset[str]
+    protected: frozenset[str]
     at: float
     wall: float
 
@@ -117,7 +128,7 @@ class ImageCollector:
         """Remove images by age and by disk usage; the bytes freed. Raises ImageGcError or CriError."""
         async with self._turn:
             look = await self._look()
-            candidates = decide_gc.rank_candidates(self._sightings, look.images, look.used, self._settings.protected)
+            candidates = decide_gc.rank_candidates(self._sightings, look.images, look.used, look.protected)
             removed: set[str] = set()
             try:
                 old, rest = decide_gc.split_by_age(candidates, self._settings, look.at, self._began)
@@ -132,7 +143,7 @@ class ImageCollector:
         """Remove every image that may go to make room: the node is short of disk. The bytes freed."""
         async with self._turn:
             look = await self._look()
-            candidates = decide_gc.rank_candidates(self._sightings, look.images, look.used, self._settings.protected)
+            candidates = decide_gc.rank_candidates(self._sightings, look.images, look.used, look.protected)
             removed: set[str] = set()
             eligible = [c for c in candidates if decide_gc.may_free(c, look.at, self._settings.min_age_s)]
             try:
@@ -152,7 +163,8 @@ class ImageCollector:
         used = decide_gc.find_used(images, told, self._volume_images())
         self._sightings = decide_gc.look(self._sightings, images, used, at)
         await self._records.settle_leftovers([(image.id, image.names) for image in images])
-        return _Look(images, used, at, wall)
+        sandbox_image = _sandbox_image(await self._runtime.status(verbose=True))
+        return _Look(images, used, self._settings.protected | sandbox_image, at, wall)
 
     def _volume_images(self) -> set[str]:
         return {
@@ -222,6 +234,15 @@ class ImageCollector:
                 raise ImageGcError(str(outcome.error)) from outcome.error
             raise outcome.error
         raise ImageGcError(f"statfs {mountpoint}: the file system does not answer")
+
+
+def _sandbox_image(status: pb.StatusResponse) -> frozenset[str]:
+    """The image of the sandboxes: runtimes that cannot pin images (containerd before 1.7) tell it in their config."""
+    try:
+        config = msgspec.json.decode(status.info.get("config", "{}"), type=_RuntimeConfig)
+    except msgspec.DecodeError:
+        return frozenset()
+    return frozenset({config.sandboxImage}) if config.sandboxImage else frozenset()
 
 
 def _stored(image: pb.Image) -> StoredImage:

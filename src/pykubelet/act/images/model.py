@@ -132,8 +132,8 @@ class ImageSettings:
 
     `qps` 0: no limit. `max_parallel` None: no limit; `serialize` wins over it. Durations in seconds, `max_age_s` 0: off;
     thresholds in percent. `allowlist`: preloadedImagesVerificationAllowlist. `ensure_secret_pulled`: the gate
-    KubeletEnsureSecretPulledImages. `protected`: image names never collected (a sandbox image that the runtime does
-    not report as pinned). `records_dir`: where pull records are kept.
+    KubeletEnsureSecretPulledImages. `protected`: image names never collected, beside pinned ones and the sandbox image.
+    `records_dir`: where pull records are kept.
     """
 
     records_dir: str
