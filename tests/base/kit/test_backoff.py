@@ -1,0 +1,52 @@
+"""Back-off: doubles up to a cap, counts from the failure, is forgotten after twice the cap."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pykubelet.base.kit.backoff import Backoff, BackoffPolicy
+
+CRASH = BackoffPolicy(initial_s=10, cap_s=300)
+
+
+def test_the_first_failure_waits_for_nothing() -> None:
+    assert CRASH.free_at(None, event_at=50) == 50
+
+
+def test_delays_double_up_to_the_cap() -> None:
+    entry, now, delays = None, 0.0, []
+    for _ in range(8):
+        entry = CRASH.raised(entry, event_at=now, now=now)
+        delays.append(entry.delay_s)
+        now += entry.delay_s
+    assert delays == [10, 20, 40, 80, 160, 300, 300, 300]
+
+
+def test_the_delay_counts_from_the_failure_not_from_when_it_was_noticed() -> None:
+    entry = CRASH.raised(None, event_at=100, now=103)
+    assert entry == Backoff(10, updated_at=103)
+    assert CRASH.free_at(entry, event_at=200) == 210
+
+
+@pytest.mark.parametrize(("ran_s", "delay_s"), [(599.0, 80), (600.0, 80), (600.1, 10), (10_000.0, 10)])
+def test_a_failure_later_than_twice_the_cap_begins_anew(ran_s: float, delay_s: float) -> None:
+    entry = Backoff(40, updated_at=1000)
+    ended = 1000 + ran_s
+    assert CRASH.raised(entry, ended, ended).delay_s == delay_s
+    assert CRASH.free_at(entry, ended) == (ended if delay_s == 10 else ended + 40)
+
+
+def test_a_cap_below_the_initial_delay_lowers_it() -> None:
+    assert BackoffPolicy(10, 1).raised(None, 0, 0).delay_s == 1
+
+
+@given(st.lists(st.floats(0, 2000), min_size=1, max_size=40))
+def test_no_delay_ever_leaves_its_bounds(runs: list[float]) -> None:
+    entry, now = None, 0.0
+    for run in runs:
+        now += run
+        entry = CRASH.raised(entry, now, now)
+        assert 10 <= entry.delay_s <= 300
+        assert CRASH.free_at(entry, now) <= now + 300

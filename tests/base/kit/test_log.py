@@ -1,0 +1,87 @@
+"""The log: one line an event that people and grep can read, or JSON that machines can."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from pykubelet.base.kit.log import Log, set_up_logging
+from pykubelet.base.model.ids import PodRef, PodUID
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    root = logging.getLogger("pykubelet")
+    before = (root.handlers[:], root.propagate, root.level)
+    yield
+    root.handlers[:], root.propagate = before[0], before[1]
+    root.setLevel(before[2])
+
+
+def test_a_line_has_level_room_message_and_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logging(2)
+    ref = PodRef("shop", "web", PodUID("u1"))
+    Log("pods").info("pod is syncing", pod=ref, cause="new pod", detail=None)
+    line = capsys.readouterr().err
+    assert line.startswith("I")
+    assert line.endswith('[pods] "pod is syncing" pod=web_shop(u1) cause="new pod"\n')
+
+
+def test_a_value_that_would_break_the_line_is_quoted(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logging(2)
+    Log("pods").warning("odd", error='two\nlines "quoted"', empty="", equals="a=b")
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1
+    assert 'error="two\\nlines \\"quoted\\"" empty="" equals="a=b"' in line
+
+
+def test_an_error_brings_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logging(2)
+    try:
+        raise ValueError("boom")
+    except ValueError as error:
+        Log("pods").error("sync crashed", exc_info=error)
+    text = capsys.readouterr().err
+    assert text.startswith("E")
+    assert "Traceback" in text
+    assert "ValueError: boom" in text
+
+
+def test_details_are_logged_from_verbosity_four_on(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logging(3)
+    Log("pods").debug("detail")
+    assert capsys.readouterr().err == ""
+    set_up_logging(4)
+    Log("pods").debug("detail")
+    assert "detail" in capsys.readouterr().err
+
+
+def test_json_lines_are_json(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logging(2, json_format=True)
+    ref = PodRef("shop", "web", PodUID("u1"))
+    Log("pods").info("pod is syncing", pod=ref, attempt=3, nothing=None)
+    entry = json.loads(capsys.readouterr().err)
+    assert entry.pop("ts") > 0
+    assert entry == {
+        "level": "info",
+        "logger": "pods",
+        "msg": "pod is syncing",
+        "pod": "web_shop(u1)",
+        "attempt": 3,
+    }
+
+
+def test_a_json_error_brings_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logging(2, json_format=True)
+    Log("pods").error("crashed", exc_info=ValueError("boom"))
+    assert "ValueError: boom" in json.loads(capsys.readouterr().err)["stacktrace"]
+
+
+def test_setting_up_twice_does_not_double_the_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logging(2)
+    set_up_logging(2)
+    Log("pods").info("once")
+    assert capsys.readouterr().err.count("once") == 1

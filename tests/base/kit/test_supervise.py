@@ -1,0 +1,89 @@
+"""Supervision: named tasks, one end; a root's crash is everybody's, a child's is its own."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pykubelet.base.kit.supervise import Supervisor
+
+
+async def raises() -> None:
+    raise ValueError("boom")
+
+
+async def test_leaving_cancels_and_awaits_all_that_run() -> None:
+    ended: list[str] = []
+
+    async def work(name: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ended.append(name)
+
+    async with Supervisor("test") as supervisor:
+        supervisor.start_root("root", work("root"))
+        supervisor.start_child("child", work("child"))
+        await asyncio.sleep(0)
+    assert sorted(ended) == ["child", "root"]
+
+
+async def test_a_root_that_crashes_is_reported_with_its_error() -> None:
+    async with Supervisor("test") as supervisor:
+        supervisor.start_root("loop", raises())
+        error = await asyncio.wait_for(supervisor.wait_failed(), 1)
+    assert isinstance(error, ValueError)
+
+
+async def test_the_first_crash_is_the_one_that_is_reported() -> None:
+    async def later() -> None:
+        await asyncio.sleep(0)
+        raise KeyError("second")
+
+    async with Supervisor("test") as supervisor:
+        supervisor.start_root("first", raises())
+        supervisor.start_root("second", later())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert isinstance(await supervisor.wait_failed(), ValueError)
+
+
+async def test_a_root_that_ends_or_is_cancelled_is_no_failure() -> None:
+    async with Supervisor("test") as supervisor:
+        supervisor.start_root("ends", asyncio.sleep(0))
+        supervisor.start_root("cancelled", asyncio.sleep(100)).cancel()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(supervisor.wait_failed(), 0.02)
+
+
+async def test_a_childs_error_comes_out_of_its_task_and_hurts_nobody_else() -> None:
+    async with Supervisor("test") as supervisor:
+        child = supervisor.start_child("child", raises())
+        other = supervisor.start_child("other", asyncio.sleep(0.01, "fine"))
+        with pytest.raises(ValueError, match="boom"):
+            await child
+        assert await other == "fine"
+
+
+async def test_on_crash_is_told_of_errors_and_not_of_cancellation() -> None:
+    told: list[BaseException] = []
+    async with Supervisor("test") as supervisor:
+        supervisor.start_child("child", raises(), told.append)
+        supervisor.start_child("cancelled", asyncio.sleep(100), told.append).cancel()
+        supervisor.start_child("ends", asyncio.sleep(0), told.append)
+        for _ in range(5):
+            await asyncio.sleep(0)
+    assert [repr(error) for error in told] == ["ValueError('boom')"]
+
+
+async def test_tasks_carry_their_names() -> None:
+    async with Supervisor("test") as supervisor:
+        assert supervisor.start_root("pods-desired", asyncio.sleep(0)).get_name() == "pods-desired"
+
+
+async def test_a_task_may_stop_its_own_supervisor() -> None:
+    supervisor = Supervisor("test")
+    task = supervisor.start_child("self", supervisor.stop())
+    await asyncio.wait_for(task, 1)
