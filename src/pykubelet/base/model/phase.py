@@ -5,7 +5,7 @@ Source: the Kubernetes documentation "Pod Lifecycle", section "Pod phase".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -52,10 +52,15 @@ def has_initialized(pod: Pod, view: PodView | None) -> bool:
     )
 
 
-def _regular(pod: Pod, container: Container, view: PodView | None, held: bool, count: _Count) -> None:
+def _regular(
+    pod: Pod, container: Container, view: PodView | None, held: bool, is_vanished: bool, count: _Count
+) -> None:
     instances = view.instances(container.name) if view is not None else ()
     newest = instances[0] if instances else None
-    if newest is None:
+    if newest is None and is_vanished:
+        count.stopped += 1
+        count.restartable += after_exit(pod, container, UNKNOWN_EXIT_CODE) is not AfterExit.STAY
+    elif newest is None:
         count.waiting += 1
     elif newest.state is ContainerState.RUNNING:
         count.running += 1
@@ -80,17 +85,36 @@ def _init_failed(pod: Pod, container: Container, newest: ContainerView | None) -
     return after_exit(pod, container, newest.exit_code) is AfterExit.STAY
 
 
-def _init_pending(container: Container, view: PodView | None, any_started: bool) -> bool:
-    newest = view.newest(container.name) if view is not None else None
+def _init_pending(container: Container, view: PodView | None, any_started: bool, initialized: bool) -> bool:
+    """Whether an init container has yet to begin or to end. One that failed is not pending: the others wait for it."""
+    instances = view.instances(container.name) if view is not None else ()
+    newest = instances[0] if instances else None
     if is_sidecar(container):
         return not any_started and (newest is None or newest.state is ContainerState.CREATED)
-    if any_started:
-        return False
-    return newest is None or newest.state is not ContainerState.EXITED or newest.exit_code != 0
+    if newest is None:
+        return not initialized
+    if newest.state is ContainerState.RUNNING:
+        return True
+    return newest.state is not ContainerState.EXITED and len(instances) == 1
 
 
-def pod_phase(pod: Pod, view: PodView | None, start_errors: Mapping[str, StartError], ended: bool) -> Phase:
-    """`ended`: the agent has stopped the pod for good and nothing of it runs."""
+def _sidecar_runs(container: Container, view: PodView | None) -> bool:
+    newest = view.newest(container.name) if view is not None and is_sidecar(container) else None
+    return newest is not None and newest.state is ContainerState.RUNNING
+
+
+def pod_phase(
+    pod: Pod,
+    view: PodView | None,
+    start_errors: Mapping[str, StartError],
+    ended: bool,
+    vanished: Collection[str] = (),
+) -> Phase:
+    """`ended`: the agent has stopped the pod for good and nothing of it runs.
+
+    `vanished`: names of regular containers that have run and of which the runtime knows nothing any more; they count as
+    failed. A pod whose sidecars still run has not ended.
+    """
     initialized = has_initialized(pod, view)
     for container in pod.spec.initContainers:
         newest = view.newest(container.name) if view is not None else None
@@ -98,15 +122,15 @@ def pod_phase(pod: Pod, view: PodView | None, start_errors: Mapping[str, StartEr
             return Phase.FAILED
     count = _Count()
     for container in pod.spec.containers:
-        _regular(pod, container, view, container.name in start_errors, count)
+        _regular(pod, container, view, container.name in start_errors, container.name in vanished, count)
     any_started = initialized or count.running > 0 or count.stopped > 0
-    pending_init = any(_init_pending(c, view, any_started) for c in pod.spec.initContainers)
+    pending_init = any(_init_pending(c, view, any_started, initialized) for c in pod.spec.initContainers)
     if ended and not is_static(pod):
         done = count.succeeded == len(pod.spec.containers)
         return Phase.SUCCEEDED if done else Phase.FAILED
     if pending_init or count.waiting:
         return Phase.PENDING
-    if count.running:
+    if count.running or any(_sidecar_runs(c, view) for c in pod.spec.initContainers):
         return Phase.RUNNING
     if count.stopped:
         if count.restartable:

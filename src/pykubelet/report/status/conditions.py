@@ -1,0 +1,154 @@
+"""The conditions of a pod. Pure.
+
+Source: the Kubernetes documentation "Pod Lifecycle", section "Pod conditions", KEP-3085 (PodReadyToStartContainers),
+KEP-580 (readiness gates), KEP-5532 (AllContainersRestarting).
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from pykubelet.base.api import core
+from pykubelet.base.api.times import format_time
+from pykubelet.base.model.observed import NetworkMode, PodView
+from pykubelet.base.model.phase import Phase
+from pykubelet.base.model.reasons import (
+    ALL_CONTAINERS_RESTARTING,
+    CONTAINERS_NOT_INITIALIZED,
+    CONTAINERS_NOT_READY,
+    CONTAINERS_READY,
+    DISRUPTION_TARGET,
+    POD_COMPLETED,
+    POD_FAILED,
+    POD_INITIALIZED,
+    POD_READY,
+    POD_READY_TO_START_CONTAINERS,
+    POD_SCHEDULED,
+    READINESS_GATES_NOT_READY,
+    UNKNOWN_CONTAINER_STATUSES,
+)
+from pykubelet.base.model.restart import has_restart_all_rule, is_sidecar
+from pykubelet.report.status.containers import Statuses, by_name
+from pykubelet.report.status.model import StatusFacts
+
+TRUE, FALSE = "True", "False"
+RESIZE_PENDING, RESIZE_IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
+RESTART_ALL_STARTED = "RestartAllContainersStarted"
+RESTART_ALL_MESSAGE = "container exited with restart policy rule"
+OWNED = frozenset(
+    {
+        POD_SCHEDULED,
+        POD_READY,
+        POD_INITIALIZED,
+        CONTAINERS_READY,
+        RESIZE_IN_PROGRESS,
+        RESIZE_PENDING,
+        POD_READY_TO_START_CONTAINERS,
+        DISRUPTION_TARGET,
+        ALL_CONTAINERS_RESTARTING,
+    }
+)
+
+
+def pod_conditions(
+    facts: StatusFacts, init: Statuses, regular: Statuses, phase: Phase
+) -> tuple[core.PodCondition, ...]:
+    """All conditions, in the reference's order. A transition time changes only with the status."""
+    pod = facts.pod
+    foreign = [c for c in pod.status.conditions if c.type not in OWNED]
+    old = {c.type: c for c in (facts.old.conditions if facts.old is not None else ())}
+    kept = [old[name] for name in (RESIZE_PENDING, RESIZE_IN_PROGRESS, DISRUPTION_TARGET) if name in old]
+    containers = _containers_ready(pod, init, regular, phase)
+    own = [
+        _condition(POD_READY_TO_START_CONTAINERS, is_sandbox_fit(pod, facts.view)),
+        _initialized(pod, init, regular, phase),
+        _ready(pod, (*foreign, *kept), containers),
+        containers,
+        _condition(POD_SCHEDULED, True),
+    ]
+    if has_restart_all_rule(pod):
+        if facts.lifecycle.restarting_all:
+            own.append(_condition(ALL_CONTAINERS_RESTARTING, True, RESTART_ALL_STARTED, RESTART_ALL_MESSAGE))
+        else:
+            own.append(_condition(ALL_CONTAINERS_RESTARTING, False))
+    now = format_time(facts.now_wall)
+    return (*foreign, *kept, *(_stamped(c, old.get(c.type), pod, now) for c in own))
+
+
+def _stamped(new: core.PodCondition, old: core.PodCondition | None, pod: core.Pod, now: str) -> core.PodCondition:
+    since = old.lastTransitionTime if old is not None and old.status == new.status else now
+    return replace(new, lastTransitionTime=since, observedGeneration=pod.metadata.generation)
+
+
+def _condition(kind: str, status: bool, reason: str = "", message: str = "") -> core.PodCondition:
+    return core.PodCondition(type=kind, status=TRUE if status else FALSE, reason=reason, message=message)
+
+
+def is_sandbox_fit(pod: core.Pod, view: PodView | None) -> bool:
+    """The pod's sandbox stands: exactly one is ready, it is the newest, of the right network and with an address."""
+    if view is None or not view.sandboxes:
+        return False
+    newest = view.sandboxes[0]
+    if len(view.ready_sandboxes) != 1 or not newest.ready:
+        return False
+    host_network = bool(pod.spec.hostNetwork)
+    return (newest.network is NetworkMode.NODE) == host_network and (host_network or bool(newest.ips))
+
+
+def _initialized(pod: core.Pod, init: Statuses, regular: Statuses, phase: Phase) -> core.PodCondition:
+    statuses = by_name(init)
+    unknown: list[str] = []
+    incomplete: list[str] = []
+    for container in pod.spec.initContainers:
+        status = statuses.get(container.name)
+        if status is None:
+            unknown.append(container.name)
+        elif not (status.started if is_sidecar(container) else status.ready):
+            incomplete.append(container.name)
+    if phase is Phase.SUCCEEDED and not unknown:
+        return _condition(POD_INITIALIZED, True, POD_COMPLETED)
+    if any(s.state is not None and s.state.waiting is None for s in regular):
+        return _condition(POD_INITIALIZED, True)
+    message = _named_lists(
+        ("containers with unknown status", unknown), ("containers with incomplete status", incomplete)
+    )
+    if message:
+        return _condition(POD_INITIALIZED, False, CONTAINERS_NOT_INITIALIZED, message)
+    return _condition(POD_INITIALIZED, True)
+
+
+def _containers_ready(pod: core.Pod, init: Statuses, regular: Statuses, phase: Phase) -> core.PodCondition:
+    statuses = by_name((*init, *regular))
+    if not statuses and not phase.is_terminal:
+        return _condition(CONTAINERS_READY, False, UNKNOWN_CONTAINER_STATUSES)
+    counted = [c.name for c in pod.spec.initContainers if is_sidecar(c)] + [c.name for c in pod.spec.containers]
+    unknown = [name for name in counted if name not in statuses]
+    unready = [name for name in counted if name in statuses and not statuses[name].ready]
+    if phase is Phase.SUCCEEDED and not unknown:
+        return _condition(CONTAINERS_READY, False, POD_COMPLETED)
+    if phase is Phase.FAILED:
+        return _condition(CONTAINERS_READY, False, POD_FAILED)
+    message = _named_lists(("containers with unknown status", unknown), ("containers with unready status", unready))
+    if message:
+        return _condition(CONTAINERS_READY, False, CONTAINERS_NOT_READY, message)
+    return _condition(CONTAINERS_READY, True)
+
+
+def _named_lists(*lists: tuple[str, list[str]]) -> str:
+    return ", ".join(f"{what}: [{' '.join(names)}]" for what, names in lists if names)
+
+
+def _ready(pod: core.Pod, others: tuple[core.PodCondition, ...], containers: core.PodCondition) -> core.PodCondition:
+    if containers.status != TRUE:
+        return replace(containers, type=POD_READY)
+    known = {c.type: c.status for c in others}
+    unmet = []
+    for gate in pod.spec.readinessGates:
+        kind = gate.conditionType
+        if kind not in known:
+            unmet.append(f'corresponding condition of pod readiness gate "{kind}" does not exist.')
+        elif known[kind] != TRUE:
+            unmet.append(f'the status of pod readiness gate "{kind}" is not "True", but {known[kind]}')
+    if unmet:
+        return _condition(POD_READY, False, READINESS_GATES_NOT_READY, ", ".join(unmet))
+    return _condition(POD_READY, True)

@@ -1,0 +1,330 @@
+"""Statuses of containers: their state now, the one before, and what stands for a container that nobody can find. Pure.
+
+Rules:
+- The newest instance gives the state, the one before it the last state. No instance: waiting, with what was known of
+  the count and the last state.
+- A container that ran and is gone without a trace is told as ended with 137, status unknown. An init container that
+  ended keeps its state although its instance is removed.
+- A container that is to be started and could not be is waiting, with the reason and message of that error; the end of
+  its instance becomes the last state.
+- When the pod has ended, every container that ever began has ended.
+Source: the Kubernetes documentation "Pod Lifecycle", section "Container states".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from pykubelet.base.api import core
+from pykubelet.base.api.times import format_time
+from pykubelet.base.model.labels import CONTAINER_RESTART_COUNT
+from pykubelet.base.model.observed import ContainerState, ContainerView
+from pykubelet.base.model.phase import UNKNOWN_EXIT_CODE, has_initialized
+from pykubelet.base.model.reasons import (
+    COMPLETED,
+    CONTAINER_CREATING,
+    CONTAINER_STATUS_UNKNOWN,
+    ERROR,
+    POD_INITIALIZING,
+    RESTARTING_ALL_CONTAINERS,
+)
+from pykubelet.base.model.restart import is_sidecar, should_restart
+from pykubelet.report.status.model import StatusFacts
+from pykubelet.report.status.resources import told_resources
+
+NOT_LOCATED_AT_END = "The container could not be located when the pod was terminated"
+NOT_LOCATED = "The container could not be located when the pod was deleted.  The container used to be Running"
+INIT_NOT_LOCATED = (
+    "Unable to get init container status from container runtime and pod has been initialized, "
+    "treat it as exited normally"
+)
+REMOVED_TO_RESTART = "The container is removed because RestartAllContainers in place"
+Statuses = tuple[core.ContainerStatus, ...]
+
+
+def regular_statuses(facts: StatusFacts) -> Statuses:
+    """Sorted by name."""
+    old = facts.old.containerStatuses if facts.old is not None else ()
+    found = [_status(facts, c, _named(old, c.name), is_init=False) for c in facts.pod.spec.containers]
+    return tuple(sorted(found, key=lambda status: status.name))
+
+
+def init_statuses(facts: StatusFacts) -> Statuses:
+    """In the order of the spec."""
+    old = facts.old.initContainerStatuses if facts.old is not None else ()
+    return tuple(_status(facts, c, _named(old, c.name), is_init=True) for c in facts.pod.spec.initContainers)
+
+
+def ephemeral_statuses(facts: StatusFacts) -> Statuses:
+    """Sorted by name."""
+    old = facts.old.ephemeralContainerStatuses if facts.old is not None else ()
+    found = [
+        _status(facts, _as_container(c), _named(old, c.name), is_init=False, restarts=False)
+        for c in facts.pod.spec.ephemeralContainers
+    ]
+    return tuple(sorted(found, key=lambda status: status.name))
+
+
+def _as_container(ephemeral: core.EphemeralContainer) -> core.Container:
+    return core.Container(
+        name=ephemeral.name,
+        image=ephemeral.image,
+        resources=ephemeral.resources,
+        volumeMounts=ephemeral.volumeMounts,
+    )
+
+
+def _named(statuses: Sequence[core.ContainerStatus], name: str) -> core.ContainerStatus | None:
+    return next((status for status in statuses if status.name == name), None)
+
+
+def _state(status: core.ContainerStatus | None) -> core.ContainerState:
+    found = status.state if status is not None else None
+    return found if found is not None else core.ContainerState()
+
+
+def _last(status: core.ContainerStatus | None) -> core.ContainerStateTerminated | None:
+    return status.lastState.terminated if status is not None and status.lastState is not None else None
+
+
+def _status(
+    facts: StatusFacts,
+    container: core.Container,
+    old: core.ContainerStatus | None,
+    *,
+    is_init: bool,
+    restarts: bool = True,
+) -> core.ContainerStatus:
+    instances = facts.view.instances(container.name) if facts.view is not None else ()
+    if not instances:
+        status = _without_instance(facts, container, old, is_init=is_init)
+    else:
+        status = _of_instance(facts, container, instances[0], old)
+        if len(instances) > 1:
+            before = _instance_state(facts, instances[1], old)
+            status = replace(status, lastState=before if before.terminated is not None else None)
+    if restarts:
+        status = _with_start_error(facts, container, instances[0] if instances else None, status, is_init=is_init)
+    return replace(status, volumeMounts=told_mounts(facts, container))
+
+
+# No instance
+
+
+def _without_instance(
+    facts: StatusFacts, container: core.Container, old: core.ContainerStatus | None, *, is_init: bool
+) -> core.ContainerStatus:
+    keeps = facts.has_ended or (is_init and not is_sidecar(container) and not facts.lifecycle.restarting_all)
+    if old is not None and keeps and _state(old).terminated is not None:
+        return old
+    reason = POD_INITIALIZING if facts.pod.spec.initContainers else CONTAINER_CREATING
+    status = core.ContainerStatus(
+        name=container.name,
+        image=container.image,
+        state=core.ContainerState(waiting=core.ContainerStateWaiting(reason=reason)),
+        restartCount=old.restartCount if old is not None else 0,
+        lastState=old.lastState if old is not None else None,
+    )
+    if is_init and not is_sidecar(container) and has_initialized(facts.pod, facts.view):
+        ended = core.ContainerStateTerminated(exitCode=0, reason=COMPLETED, message=INIT_NOT_LOCATED)
+        return replace(status, state=core.ContainerState(terminated=ended))
+    if facts.view is None:
+        return status
+    return _vanished(facts, old, status)
+
+
+def _vanished(
+    facts: StatusFacts, old: core.ContainerStatus | None, status: core.ContainerStatus
+) -> core.ContainerStatus:
+    """What became of a container that was there the last time; `status` as if it never had been."""
+    before = _state(old)
+    if facts.lifecycle.restarting_all and (before.running is not None or before.terminated is not None):
+        ended = core.ContainerStateTerminated(
+            exitCode=UNKNOWN_EXIT_CODE, reason=RESTARTING_ALL_CONTAINERS, message=REMOVED_TO_RESTART
+        )
+        return replace(status, lastState=core.ContainerState(terminated=ended), restartCount=status.restartCount + 1)
+    if before.running is None or _last(status) is not None:
+        return status
+    ended = core.ContainerStateTerminated(
+        exitCode=UNKNOWN_EXIT_CODE, reason=CONTAINER_STATUS_UNKNOWN, message=NOT_LOCATED
+    )
+    count = status.restartCount + (0 if facts.pod.metadata.deletionTimestamp else 1)
+    return replace(status, lastState=core.ContainerState(terminated=ended), restartCount=count)
+
+
+# An instance
+
+
+def _of_instance(
+    facts: StatusFacts, container: core.Container, newest: ContainerView, old: core.ContainerStatus | None
+) -> core.ContainerStatus:
+    count = restart_count(newest)
+    if newest.state is ContainerState.UNKNOWN and _state(old).running is not None and old is not None:
+        count = old.restartCount + 1
+    resources = told_resources(container, newest, old, container_id(facts, newest))
+    user = newest.user
+    return core.ContainerStatus(
+        name=container.name,
+        image=newest.image or container.image,
+        imageID=newest.image_ref,
+        containerID=container_id(facts, newest),
+        restartCount=count,
+        state=_instance_state(facts, newest, old),
+        resources=resources,
+        allocatedResources=container.resources.requests if container.resources is not None else {},
+        user=(
+            core.ContainerUser(
+                linux=core.LinuxContainerUser(uid=user.uid, gid=user.gid, supplementalGroups=user.supplemental_groups)
+            )
+            if user is not None
+            else None
+        ),
+        stopSignal=newest.stop_signal,
+    )
+
+
+def container_id(facts: StatusFacts, container: ContainerView) -> str:
+    return f"{facts.runtime}://{container.id}"
+
+
+def restart_count(container: ContainerView) -> int:
+    """From the annotation that the agent gave the instance, else its attempt."""
+    text = container.annotations.get(CONTAINER_RESTART_COUNT, "")
+    return int(text) if text.isascii() and text.isdigit() else container.attempt
+
+
+def _instance_state(
+    facts: StatusFacts, container: ContainerView, old: core.ContainerStatus | None
+) -> core.ContainerState:
+    match container.state:
+        case ContainerState.RUNNING:
+            return core.ContainerState(running=core.ContainerStateRunning(startedAt=_time(container.started_at)))
+        case ContainerState.EXITED:
+            return core.ContainerState(terminated=_terminated(facts, container))
+        case ContainerState.UNKNOWN if _state(old).running is not None:
+            return core.ContainerState(terminated=_unknown_end())
+        case _:
+            return core.ContainerState(waiting=core.ContainerStateWaiting())
+
+
+def _terminated(facts: StatusFacts, container: ContainerView) -> core.ContainerStateTerminated:
+    from_container = facts.messages.get(container.id, "")
+    message = ": ".join(part for part in (container.message, from_container) if part)
+    return core.ContainerStateTerminated(
+        exitCode=container.exit_code,
+        reason=container.reason or (COMPLETED if container.exit_code == 0 else ERROR),
+        message=message,
+        startedAt=_time(container.started_at),
+        finishedAt=_time(container.finished_at),
+        containerID=container_id(facts, container),
+    )
+
+
+def _unknown_end() -> core.ContainerStateTerminated:
+    return core.ContainerStateTerminated(
+        exitCode=UNKNOWN_EXIT_CODE, reason=CONTAINER_STATUS_UNKNOWN, message=NOT_LOCATED_AT_END
+    )
+
+
+def _time(nanos: int) -> str:
+    return format_time(nanos / 1e9) if nanos > 0 else ""
+
+
+def _with_start_error(
+    facts: StatusFacts,
+    container: core.Container,
+    newest: ContainerView | None,
+    status: core.ContainerStatus,
+    *,
+    is_init: bool,
+) -> core.ContainerStatus:
+    error = facts.lifecycle.start_errors.get(container.name)
+    if error is None or not should_restart(facts.pod, container, newest):
+        return status
+    if is_init and newest is not None and newest.state is ContainerState.EXITED and newest.exit_code == 0:
+        return status
+    last = status.lastState
+    ended = _state(status).terminated
+    if ended is not None:
+        last = core.ContainerState(terminated=ended)
+    waiting = core.ContainerStateWaiting(reason=error.reason, message=error.message)
+    return replace(status, state=core.ContainerState(waiting=waiting), lastState=last)
+
+
+def told_mounts(facts: StatusFacts, container: core.Container) -> tuple[core.VolumeMountStatus, ...]:
+    """The volume mounts as asked for; whether read-only ones are so all the way down depends on the runtime."""
+    if not container.volumeMounts:
+        return ()
+    handler = facts.view.sandboxes[0].runtime_handler if facts.view is not None and facts.view.sandboxes else ""
+    features = facts.handlers.get(handler)
+    supported = features is not None and features.recursive_read_only_mounts
+    return tuple(_told_mount(mount, supported) for mount in container.volumeMounts)
+
+
+def _told_mount(mount: core.VolumeMount, supported: bool) -> core.VolumeMountStatus:
+    recursive = ""
+    if mount.readOnly:
+        asked = mount.recursiveReadOnly == "Enabled" or mount.recursiveReadOnly == "IfPossible"
+        recursive = "Enabled" if asked and supported else "Disabled"
+    return core.VolumeMountStatus(
+        name=mount.name, mountPath=mount.mountPath, readOnly=mount.readOnly or None, recursiveReadOnly=recursive
+    )
+
+
+# The end of the pod
+
+
+def all_ended(pod: core.Pod, init: Statuses, regular: Statuses) -> tuple[Statuses, Statuses]:
+    """Init and regular statuses of a pod that has ended: none is left running or waiting, but those that never began."""
+    if _has_begun(pod, init, regular):
+        regular = tuple(_ended(status) for status in regular)
+    begun = 1 if init else 0
+    for number, status in enumerate(init, 1):
+        if _state(status).waiting is None or _last(status) is not None:
+            begun = number
+    return tuple(_ended(s) if n < begun else s for n, s in enumerate(init)), regular
+
+
+def _ended(status: core.ContainerStatus) -> core.ContainerStatus:
+    if _state(status).terminated is not None:
+        return status
+    return replace(status, state=core.ContainerState(terminated=_unknown_end()))
+
+
+def _has_begun(pod: core.Pod, init: Statuses, regular: Statuses) -> bool:
+    """Whether there is evidence that regular containers were, or were about to be, started."""
+    if not pod.spec.initContainers:
+        return True
+    if any(_last(s) is not None or _state(s).waiting is None for s in regular):
+        return True
+    container, status = pod.spec.initContainers[-1], init[-1]
+    if is_sidecar(container):
+        return _state(status).running is not None and bool(status.started)
+    return any(end is not None and end.exitCode == 0 for end in (_state(status).terminated, _last(status)))
+
+
+def vanished_names(facts: StatusFacts, regular: Statuses) -> frozenset[str]:
+    """Regular containers without an instance that have run before."""
+    present = {c.name for c in facts.view.containers} if facts.view is not None else set()
+    return frozenset(s.name for s in regular if s.name not in present and _last(s) is not None)
+
+
+def limited_messages(statuses: Statuses, limit: int) -> Statuses:
+    """Termination messages cut to `limit` bytes each."""
+    return tuple(_limited(status, limit) for status in statuses)
+
+
+def _limited(status: core.ContainerStatus, limit: int) -> core.ContainerStatus:
+    changes: dict[str, core.ContainerState] = {}
+    for name, state in (("state", status.state), ("lastState", status.lastState)):
+        ended = state.terminated if state is not None else None
+        if ended is not None and len(ended.message.encode()) > limit:
+            cut = ended.message.encode()[:limit].decode(errors="ignore")
+            changes[name] = core.ContainerState(terminated=replace(ended, message=cut))
+    return replace(status, **changes) if changes else status
+
+
+def by_name(statuses: Statuses) -> Mapping[str, core.ContainerStatus]:
+    return {status.name: status for status in statuses}

@@ -1,0 +1,194 @@
+"""The status room's loop: keeps `Statuses` equal to the projection of everything else.
+
+Owns: the cell `Statuses`. Reads: `Roster`, `Lifecycles`, `Observed`, `ProbeResults`, `NodeView`, `RuntimeReady`; the
+termination messages of ended containers. It sleeps until one of its cells changes, then looks at the pods whose inputs
+are other objects than the last time. A look at the runtime that began before the one already told is passed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pykubelet.base.api.core import Pod, PodStatus
+from pykubelet.base.kit.cells import Cell, CellWriter
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
+from pykubelet.base.model.node import HandlerFeatures, NodeView, RuntimeReady
+from pykubelet.base.model.observed import Observed, PodView
+from pykubelet.base.model.probes import ProbeKind, ProbeResults
+from pykubelet.base.model.roster import Roster, RosterPod, pod_ref
+from pykubelet.base.model.statuses import Statuses
+from pykubelet.report.status.messages import TerminationMessages, is_unread
+from pykubelet.report.status.model import StatusFacts
+from pykubelet.report.status.project import project_status
+
+
+@dataclass(frozen=True, slots=True)
+class StatusInputs:
+    """The cells this room reads."""
+
+    roster: Cell[Roster]
+    lifecycles: Cell[Lifecycles]
+    observed: Cell[Observed]
+    probes: Cell[ProbeResults]
+    node: Cell[NodeView]
+    runtime: Cell[RuntimeReady]
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """The inputs that all pods have in common."""
+
+    probes: ProbeResults
+    host_ips: tuple[str, ...]
+    runtime: str
+    handlers: Mapping[str, HandlerFeatures]
+
+
+@dataclass(slots=True)
+class _Told:
+    """What one pod's newest status was made from."""
+
+    pod: Pod
+    lifecycle: PodLifecycle
+    view: PodView | None
+    shared: _Shared
+    status: PodStatus
+
+
+class StatusLoop:
+    """`run` never returns. `flight` reads the termination messages."""
+
+    def __init__(self, inputs: StatusInputs, statuses: CellWriter[Statuses], clock: Clock, flight: Flight) -> None:
+        self._inputs = inputs
+        self._statuses = statuses
+        self._clock = clock
+        self._messages = TerminationMessages(flight)
+        self._told: dict[PodUID, _Told] = {}
+        self._reading: set[PodUID] = set()
+        self._shared: _Shared | None = None
+        self._bell = asyncio.Event()
+        self._supervisor = Supervisor("status")
+
+    async def run(self) -> None:
+        async with self._supervisor as supervisor:
+            cells = self._inputs
+            for cell in (cells.roster, cells.lifecycles, cells.observed, cells.probes, cells.node, cells.runtime):
+                supervisor.start_root(f"status-{cell.name}", _ring(cell, self._bell))
+            supervisor.start_root("status-project", self._follow())
+            raise await supervisor.wait_failed()
+
+    async def _follow(self) -> None:
+        while True:
+            await self._bell.wait()
+            self._bell.clear()
+            self._look()
+
+    def _look(self) -> None:
+        shared = self._shared_now()
+        observed = self._inputs.observed.get()
+        pods = self._pods()
+        changed = False
+        for uid, (pod, lifecycle) in pods.items():
+            changed |= self._look_at(uid, pod, lifecycle, self._newest_view(uid, observed), shared)
+        for uid in [uid for uid in self._told if uid not in pods]:
+            del self._told[uid]
+            changed = True
+        if len(self._messages.known) > 2 * len(pods) + 64:
+            self._messages.keep_only(observed.pods)
+        if changed:
+            self._statuses.publish(Statuses({uid: told.status for uid, told in self._told.items()}))
+
+    def _pods(self) -> dict[PodUID, tuple[Pod, PodLifecycle]]:
+        """Desired pods, and those that are still being ended."""
+        lifecycles, roster = self._inputs.lifecycles.get().pods, self._inputs.roster.get().pods
+        pods = {uid: (lifecycle.pod, lifecycle) for uid, lifecycle in lifecycles.items()}
+        for uid, entry in roster.items():
+            if uid in pods:
+                continue
+            told = self._told.get(uid)
+            known = told is not None and told.pod is entry.pod
+            pods[uid] = (entry.pod, told.lifecycle if told is not None and known else _before_lifecycle(entry))
+        return pods
+
+    def _shared_now(self) -> _Shared:
+        """The same object as before when nothing in it has changed."""
+        runtime = self._inputs.runtime.get()
+        now = _Shared(self._inputs.probes.get(), self._inputs.node.get().ips, runtime.name, runtime.handlers)
+        if self._shared is None or self._shared != now:
+            self._shared = now
+        return self._shared
+
+    def _look_at(self, uid: PodUID, pod: Pod, lifecycle: PodLifecycle, view: PodView | None, shared: _Shared) -> bool:
+        """Project one pod if its inputs are new; whether its status changed."""
+        told = self._told.get(uid)
+        if told is not None and told.pod is pod and told.lifecycle is lifecycle and told.view is view:
+            if told.shared is shared:
+                return False
+            if _same_for(view, told.shared, shared):
+                told.shared = shared
+                return False
+        if view is not None and not view.is_gone and not shared.runtime:
+            return False  # ids of containers cannot be spelled before the runtime has told its name
+        if view is not None and is_unread(view, self._messages.known):
+            self._read_messages(view)
+            return False
+        status = project_status(self._facts(pod, lifecycle, view, shared, told))
+        if told is not None and told.status == status:
+            status = told.status
+        self._told[uid] = _Told(pod, lifecycle, view, shared, status)
+        return told is None or told.status is not status
+
+    def _facts(
+        self, pod: Pod, lifecycle: PodLifecycle, view: PodView | None, shared: _Shared, told: _Told | None
+    ) -> StatusFacts:
+        return StatusFacts(
+            pod=pod,
+            lifecycle=lifecycle,
+            view=view,
+            probes=shared.probes,
+            host_ips=shared.host_ips,
+            runtime=shared.runtime,
+            handlers=shared.handlers,
+            messages=self._messages.known,
+            old=told.status if told is not None else None,
+            now_wall=self._clock.wall(),
+        )
+
+    def _read_messages(self, view: PodView) -> None:
+        uid = view.ref.uid
+        if uid not in self._reading:
+            self._reading.add(uid)
+            self._supervisor.start_root(f"status-messages-{uid}", self._read(view))
+
+    async def _read(self, view: PodView) -> None:
+        await self._messages.read(view)
+        self._reading.discard(view.ref.uid)
+        self._bell.set()
+
+
+async def _ring(cell: Cell[Any], bell: asyncio.Event) -> None:
+    async for _ in cell.changes():
+        bell.set()
+
+
+def _before_lifecycle(entry: RosterPod) -> PodLifecycle:
+    """A desired pod that nobody has taken up yet."""
+    return PodLifecycle(pod_ref(entry.pod), entry.pod, Stage.SYNCING, entry.seen_at, entry.seen_at)
+
+
+def _same_for(view: PodView | None, before: _Shared, now: _Shared) -> bool:
+    """Whether what changed for all pods means nothing to this one."""
+    if (before.host_ips, before.runtime, before.handlers) != (now.host_ips, now.runtime, now.handlers):
+        return False
+    if before.probes.watched != now.probes.watched:
+        return False
+    return view is None or all(
+        before.probes.get(c.id, kind) is now.probes.get(c.id, kind) for c in view.containers for kind in ProbeKind
+    )

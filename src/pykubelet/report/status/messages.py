@@ -1,0 +1,95 @@
+"""Termination messages: what a container left in its message file, or at the end of its log.
+
+Owns: the bounded reads (4096 bytes of the file, 80 lines and 2048 bytes of the log) and the memory of them, one read for
+each ended container. The file is the host's end of the mount at the container's terminationMessagePath; a user's volume
+may be mounted there, so every read has a deadline.
+Source: the Kubernetes documentation "Determine the Reason for Pod Failure".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from pykubelet.base.kit.flight import Done, Failed, Flight
+from pykubelet.base.kit.log import Log
+from pykubelet.base.model.ids import ContainerID, PodUID
+from pykubelet.base.model.labels import CONTAINER_TERMINATION_MESSAGE_PATH, CONTAINER_TERMINATION_MESSAGE_POLICY
+from pykubelet.base.model.observed import ContainerState, ContainerView, PodView
+from pykubelet.edges.cri.logs import read_log_tail
+from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.files import read_tail
+
+log = Log("status")
+MESSAGE_BYTES = 4096
+READ_DEADLINE_S = 5.0
+FALLBACK_TO_LOGS = "FallbackToLogsOnError"
+CANNOT_RUN = "ContainerCannotRun"
+
+
+def is_unread(view: PodView | None, known: Collection[ContainerID]) -> bool:
+    """Whether a container has ended whose message was not read yet."""
+    return view is not None and any(c.state is ContainerState.EXITED and c.id not in known for c in view.containers)
+
+
+class TerminationMessages:
+    """The messages of ended containers, by container id."""
+
+    def __init__(self, flight: Flight) -> None:
+        self._flight = flight
+        self.known: dict[ContainerID, str] = {}
+
+    async def read(self, view: PodView) -> None:
+        """Read what is not known yet of this pod's containers. Never fails: a message may say why there is none."""
+        ended = [c for c in view.containers if c.state is ContainerState.EXITED and c.id not in self.known]
+        if not ended:
+            return
+        outcome = await self._flight.run(f"messages:{view.ref.uid}", lambda: read_messages(ended), READ_DEADLINE_S)
+        match outcome:
+            case Done(messages):
+                self.known.update(messages)
+            case Failed(error):
+                log.error("reading termination messages crashed", pod=view.ref, uid=view.ref.uid, exc_info=error)
+                self.known.update({c.id: f"Error on reading termination log: {error}" for c in ended})
+            case _:
+                self.known.update({c.id: "Error on reading termination log: no answer in time" for c in ended})
+
+    def keep_only(self, views: Mapping[PodUID, PodView]) -> None:
+        """Forget the messages of containers that are gone."""
+        present = {c.id for view in views.values() for c in view.containers}
+        self.known = {key: text for key, text in self.known.items() if key in present}
+
+
+def read_messages(containers: Iterable[ContainerView]) -> dict[ContainerID, str]:
+    """Blocks. One entry for each container, empty where it left nothing."""
+    return {container.id: read_message(container) for container in containers}
+
+
+def read_message(container: ContainerView) -> str:
+    """What one ended container left."""
+    annotations = container.annotations
+    policy = annotations.get(CONTAINER_TERMINATION_MESSAGE_POLICY, "")
+    may_fall_back = policy == FALLBACK_TO_LOGS and container.exit_code != 0 and container.reason != CANNOT_RUN
+    message, look_at_logs = _from_file(container, annotations.get(CONTAINER_TERMINATION_MESSAGE_PATH, ""))
+    return _from_log(container.log_path) if look_at_logs and may_fall_back else message
+
+
+def _from_file(container: ContainerView, path: str) -> tuple[str, bool]:
+    """The message, and whether the log is to be asked instead."""
+    absolute = path if path.startswith("/") else f"/{path}"
+    mount = next((m for m in container.mounts if path and m.container_path == absolute), None)
+    if mount is None:
+        return "", True
+    try:
+        data = read_tail(mount.host_path, MESSAGE_BYTES)
+    except HostError as error:
+        if error.is_not_found:
+            return "", True
+        return f"Error on reading termination log {mount.host_path}: {error}", False
+    return data.decode(errors="replace"), not data
+
+
+def _from_log(path: str) -> str:
+    try:
+        return read_log_tail(path) if path else ""
+    except OSError as error:
+        return f"Error on reading termination message from logs: {error}"

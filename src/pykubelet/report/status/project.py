@@ -1,0 +1,133 @@
+"""A pod's status from all that is known of it. Pure.
+
+Rules:
+- A terminal phase never changes back. Reason and message stay while the phase does; a kill that imposes a phase
+  (rejection, eviction, deadline) wins over what the containers say.
+- A pod that was rejected and never touched has a phase, a reason and a message, and nothing of containers.
+- An end that is only inferred from vanished containers is not told before the agent has ended the pod.
+- The start time is the first sight of the pod; a sandbox that is older (the agent was restarted) tells better.
+- Addresses are those of the ready sandbox, the node's family first; host-network pods have the node's. Once the pod is
+  being ended the last known ones stay.
+Source: the Kubernetes documentation "Pod Lifecycle".
+"""
+
+from __future__ import annotations
+
+from pykubelet.base.api import core
+from pykubelet.base.api.times import format_time
+from pykubelet.base.model.lifecycle import KillReason, Stage
+from pykubelet.base.model.phase import Phase, pod_phase
+from pykubelet.base.model.qos import qos_class
+from pykubelet.report.status.conditions import pod_conditions
+from pykubelet.report.status.containers import (
+    Statuses,
+    all_ended,
+    ephemeral_statuses,
+    init_statuses,
+    limited_messages,
+    regular_statuses,
+    vanished_names,
+)
+from pykubelet.report.status.model import StatusFacts
+from pykubelet.report.status.readiness import with_init_readiness, with_readiness
+
+MESSAGES_BYTES = 12 * 1024
+
+
+def project_status(facts: StatusFacts) -> core.PodStatus:
+    """The status; equal facts give an equal one, but for the transition times of changed conditions."""
+    if facts.lifecycle.kill_reason is KillReason.REJECTED and (facts.view is None or facts.view.is_gone):
+        return _rejected(facts)
+    spec = facts.pod.spec
+    regular = with_readiness(regular_statuses(facts), spec.containers, facts.probes)
+    init = with_init_readiness(init_statuses(facts), spec.initContainers, facts.probes)
+    ephemeral = ephemeral_statuses(facts)
+    phase, reason, message = _phase(facts, regular)
+    if facts.has_ended:
+        init, regular = all_ended(facts.pod, init, regular)
+    limit = MESSAGES_BYTES // max(1, len(regular) + len(init) + len(ephemeral))
+    ips = pod_ips(facts)
+    whole = spec.resources
+    return core.PodStatus(
+        phase=phase,
+        reason=reason,
+        message=message,
+        conditions=pod_conditions(facts, init, regular, phase),
+        initContainerStatuses=limited_messages(init, limit),
+        containerStatuses=limited_messages(regular, limit),
+        ephemeralContainerStatuses=limited_messages(ephemeral, limit),
+        hostIP=facts.host_ips[0] if facts.host_ips else "",
+        hostIPs=tuple(core.HostIP(ip=ip) for ip in facts.host_ips[:2]),
+        podIP=ips[0] if ips else "",
+        podIPs=tuple(core.PodIP(ip=ip) for ip in ips),
+        qosClass=qos_class(facts.pod),
+        startTime=_start_time(facts),
+        observedGeneration=facts.pod.metadata.generation,
+        allocatedResources=whole.requests if whole is not None else {},
+        resources=whole,
+    )
+
+
+def _rejected(facts: StatusFacts) -> core.PodStatus:
+    override = facts.lifecycle.override
+    return core.PodStatus(
+        phase=override.phase if override is not None else Phase.FAILED,
+        reason=override.reason if override is not None else "",
+        message=override.message if override is not None else "",
+        qosClass=qos_class(facts.pod),
+        startTime=_start_time(facts),
+        observedGeneration=facts.pod.metadata.generation,
+    )
+
+
+def _phase(facts: StatusFacts, regular: Statuses) -> tuple[Phase, str, str]:
+    """Phase, reason and message."""
+    lifecycle, old = facts.lifecycle, facts.old
+    vanished = vanished_names(facts, regular)
+    phase = pod_phase(facts.pod, facts.view, lifecycle.start_errors, facts.has_ended, vanished)
+    if phase.is_terminal and vanished and lifecycle.stage is Stage.SYNCING:
+        phase = Phase.RUNNING
+    before = Phase(old.phase) if old is not None and old.phase else None
+    if before is not None and before.is_terminal and not phase.is_terminal:
+        phase = before
+    if lifecycle.override is not None:
+        override = lifecycle.override
+        return Phase(override.phase), override.reason, override.message
+    if old is not None and phase == before:
+        return phase, old.reason, old.message
+    return phase, "", ""
+
+
+def _start_time(facts: StatusFacts) -> str:
+    if facts.old is not None and facts.old.startTime:
+        return facts.old.startTime
+    sandboxes = facts.view.sandboxes if facts.view is not None else ()
+    oldest = min((s.created_at / 1e9 for s in sandboxes if s.created_at > 0), default=facts.lifecycle.started_at)
+    return format_time(min(oldest, facts.lifecycle.started_at))
+
+
+def _is_v6(ip: str) -> bool:
+    return ":" in ip
+
+
+def pod_ips(facts: StatusFacts) -> tuple[str, ...]:
+    """The pod's addresses, primary family first."""
+    old = tuple(ip.ip for ip in facts.old.podIPs) if facts.old is not None else ()
+    if facts.pod.spec.hostNetwork:
+        return _host_network_ips(old, facts.host_ips)
+    newest = facts.view.sandboxes[0] if facts.view is not None and facts.view.sandboxes else None
+    if newest is None or not newest.ready or not newest.ips:
+        return () if facts.lifecycle.stage is Stage.SYNCING else old
+    if not facts.host_ips:
+        return newest.ips[:2]
+    v6_first = _is_v6(facts.host_ips[0])
+    return tuple(sorted(newest.ips, key=lambda ip: _is_v6(ip) != v6_first))[:2]
+
+
+def _host_network_ips(old: tuple[str, ...], host: tuple[str, ...]) -> tuple[str, ...]:
+    """They stay once told; a second family may be added."""
+    if not old:
+        return host[:2]
+    if len(old) == 1 and len(host) > 1 and _is_v6(old[0]) != _is_v6(host[1]):
+        return (old[0], host[1])
+    return old

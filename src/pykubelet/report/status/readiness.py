@@ -1,0 +1,53 @@
+"""`started` and `ready` of containers, from their probes. Pure.
+
+A running container has started when its startup probe has succeeded or there is none, and is ready when it has started
+and its readiness probe has succeeded or there is none. An init container is ready when it ended with 0. A probe of a
+kind that nobody carries out counts as one that is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from pykubelet.base.api import core
+from pykubelet.base.model.ids import ContainerID
+from pykubelet.base.model.probes import ProbeKind, ProbeResult, ProbeResults
+from pykubelet.base.model.restart import is_sidecar
+from pykubelet.report.status.containers import Statuses
+
+
+def with_readiness(statuses: Statuses, containers: Sequence[core.Container], probes: ProbeResults) -> Statuses:
+    """For regular containers and for sidecars."""
+    specs = {container.name: container for container in containers}
+    return tuple(_with_readiness(status, specs[status.name], probes) for status in statuses)
+
+
+def with_init_readiness(statuses: Statuses, containers: Sequence[core.Container], probes: ProbeResults) -> Statuses:
+    told = []
+    for status, container in zip(statuses, containers, strict=True):
+        if is_sidecar(container):
+            told.append(_with_readiness(status, container, probes))
+            continue
+        ended = status.state.terminated if status.state is not None else None
+        is_running = status.state is not None and status.state.running is not None
+        told.append(replace(status, started=is_running, ready=ended is not None and ended.exitCode == 0))
+    return tuple(told)
+
+
+def _with_readiness(
+    status: core.ContainerStatus, container: core.Container, probes: ProbeResults
+) -> core.ContainerStatus:
+    if status.state is None or status.state.running is None:
+        return replace(status, started=False, ready=False)
+    instance = ContainerID(status.containerID.partition("://")[2])
+    started = _passes(probes, instance, ProbeKind.STARTUP, container.startupProbe)
+    ready = started and _passes(probes, instance, ProbeKind.READINESS, container.readinessProbe)
+    return replace(status, started=started, ready=ready)
+
+
+def _passes(probes: ProbeResults, instance: ContainerID, kind: ProbeKind, probe: core.Probe | None) -> bool:
+    if probe is None or kind not in probes.watched:
+        return True
+    return probes.get(instance, kind) is ProbeResult.SUCCESS

@@ -1,0 +1,74 @@
+"""The resources a container really has, as its status tells them. Pure.
+
+While a container runs, cpu and memory are what the runtime applies, where it tells; else what was told before, else
+what was allocated. Source: KEP-1287 (in-place update of pod resources), "status.containerStatuses[*].resources".
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from pykubelet.base.api import core
+from pykubelet.base.api.core import Quantity
+from pykubelet.base.api.quantity import Amount, Format, milli_value, value
+from pykubelet.base.model.observed import ContainerView, ResourcesView
+
+MIN_SHARES = 2
+MIN_LIMIT_MILLI = 10
+_NANO_OF_MILLI = 1_000_000
+
+
+def told_resources(
+    container: core.Container, newest: ContainerView, old: core.ContainerStatus | None, container_id: str
+) -> core.ResourceRequirements:
+    """`old`: the status told before; it counts while the same instance runs on."""
+    allocated = container.resources if container.resources is not None else core.ResourceRequirements()
+    if not newest.is_running or not (allocated.limits or allocated.requests):
+        return allocated
+    applied = newest.resources if newest.resources is not None else ResourcesView()
+    same = old is not None and old.containerID == container_id and old.state is not None and old.state.running
+    before = old.resources if old is not None and same else None
+    return replace(
+        allocated,
+        limits=_limits(allocated.limits, applied, before.limits if before is not None else {}),
+        requests=_requests(allocated.requests, applied, before.requests if before is not None else {}),
+    )
+
+
+def _limits(allocated: dict[str, Quantity], applied: ResourcesView, before: dict[str, Quantity]) -> dict[str, Quantity]:
+    told = dict(allocated)
+    if not allocated:
+        return told
+    cpu = applied.cpu_quota * 1000 // applied.cpu_period if applied.cpu_period > 0 and applied.cpu_quota > 0 else 0
+    if cpu:
+        if cpu > MIN_LIMIT_MILLI or milli_value(allocated.get("cpu")) > MIN_LIMIT_MILLI:
+            _set_cpu(told, cpu)
+    elif "cpu" in before:
+        told["cpu"] = before["cpu"]
+    if applied.memory_limit > 0:
+        if value(allocated.get("memory")) != applied.memory_limit:
+            told["memory"] = str(Amount(applied.memory_limit * 1000 * _NANO_OF_MILLI, Format.BINARY_SI))
+    elif "memory" in before:
+        told["memory"] = before["memory"]
+    return told
+
+
+def _requests(
+    allocated: dict[str, Quantity], applied: ResourcesView, before: dict[str, Quantity]
+) -> dict[str, Quantity]:
+    told = dict(allocated)
+    if not allocated:
+        return told
+    if applied.cpu_shares > 0:
+        cpu = -(-applied.cpu_shares * 1000 // 1024) if applied.cpu_shares >= MIN_SHARES else 0
+        if cpu > MIN_SHARES or milli_value(allocated.get("cpu")) > MIN_SHARES:
+            _set_cpu(told, cpu)
+    elif "cpu" in before:
+        told["cpu"] = before["cpu"]
+    return told
+
+
+def _set_cpu(told: dict[str, Quantity], milli: int) -> None:
+    """Keeps the spelling of an amount that is right already."""
+    if milli_value(told.get("cpu")) != milli:
+        told["cpu"] = str(Amount(milli * _NANO_OF_MILLI, Format.DECIMAL_SI))
