@@ -125,6 +125,16 @@ class StatusLoop:
             self._shared = now
         return self._shared
 
+    def _newest_view(self, uid: PodUID, observed: Observed) -> PodView | None:
+        """The newest look at a pod, never one older than the one already told."""
+        view = observed.pods.get(uid)
+        told = self._told[uid].view if uid in self._told else None
+        if told is None:
+            return view
+        if view is None and observed.listed_at is not None and observed.listed_at > told.read_at and not told.is_gone:
+            return PodView(told.ref, read_at=observed.listed_at)
+        return told if view is None or view.read_at < told.read_at else view
+
     def _look_at(self, uid: PodUID, pod: Pod, lifecycle: PodLifecycle, view: PodView | None, shared: _Shared) -> bool:
         """Project one pod if its inputs are new; whether its status changed."""
         told = self._told.get(uid)
