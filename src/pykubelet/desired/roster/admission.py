@@ -1,0 +1,237 @@
+"""Whether the node takes one pod. Pure.
+
+The reference's checks, in its order: kernel parameters; operating system by label and by field; the policy for
+supplemental groups; resources, node affinity, node name and host ports, of which all failures are collected and the
+first counts; AppArmor. A critical pod (every static one is) that only lacks resources is not refused: `preemption`
+looks for pods that make room. Extended resources that the node does not have are left out, as in the reference.
+Source: the Kubernetes documentation "Pod Lifecycle" and "Assigning Pods to Nodes", KEP-3619.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pykubelet.base.api.core import NodeSelectorRequirement, NodeSelectorTerm, Pod
+from pykubelet.base.model.node import NodeView, RuntimeReady
+from pykubelet.base.model.reasons import (
+    APP_ARMOR,
+    POD_OS_NOT_SUPPORTED,
+    POD_OS_SELECTOR_MISMATCH,
+    SUPPLEMENTAL_GROUPS_POLICY_NOT_SUPPORTED,
+    SYSCTL_FORBIDDEN,
+)
+from pykubelet.base.model.requests import HUGE_PAGES, pod_requests
+from pykubelet.base.model.restart import is_sidecar
+from pykubelet.base.model.roster import Rejection
+from pykubelet.base.model.sysctls import forbidden_sysctl
+from pykubelet.desired.roster.model import AdmissionRules, Demand, HostPort
+
+OS_LABEL = "kubernetes.io/os"
+OS = "linux"
+ALL_ADDRESSES = "0.0.0.0"
+APP_ARMOR_ANNOTATION = "container.apparmor.security.beta.kubernetes.io/"
+UNCONFINED = "Unconfined"
+_ALWAYS_COUNTED = ("cpu", "memory", "ephemeral-storage")
+_WRONG_AFFINITY = "node(s) didn't match Pod's node affinity/selector"
+_WRONG_NODE = "node(s) didn't match the requested node name"
+_PORTS_TAKEN = "node(s) didn't have free ports for the requested pod ports"
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """The node lacks some of a resource; amounts as in `Demand`."""
+
+    resource: str
+    requested: int
+    used: int
+    capacity: int
+
+    @property
+    def missing(self) -> int:
+        return self.requested - (self.capacity - self.used)
+
+    @property
+    def rejection(self) -> Rejection:
+        text = f"requested: {self.requested}, used: {self.used}, capacity: {self.capacity}"
+        return Rejection(f"OutOf{self.resource}", f"Node didn't have enough resource: {self.resource}, {text}")
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What the pods that are here take together."""
+
+    pods: int = 0
+    requests: Mapping[str, int] = field(default_factory=dict)
+    ports: frozenset[HostPort] = frozenset()
+
+    def plus(self, demand: Demand) -> Load:
+        total = dict(self.requests)
+        for name, amount in demand.requests.items():
+            total[name] = total.get(name, 0) + amount
+        return Load(self.pods + 1, total, self.ports | demand.ports if demand.ports else self.ports)
+
+
+def load_of(demands: Iterable[Demand]) -> Load:
+    pods = 0
+    total: dict[str, int] = {}
+    ports: set[HostPort] = set()
+    for demand in demands:
+        pods += 1
+        ports |= demand.ports
+        for name, amount in demand.requests.items():
+            total[name] = total.get(name, 0) + amount
+    return Load(pods, total, frozenset(ports))
+
+
+def demand_of(pod: Pod) -> Demand:
+    """What a pod asks for; QuantityError for an unreadable amount (validation has refused those)."""
+    requests = {
+        name: amount.milli_value() if name == "cpu" else amount.value() for name, amount in pod_requests(pod).items()
+    }
+    containers = (*pod.spec.containers, *(c for c in pod.spec.initContainers if is_sidecar(c)))
+    ports = frozenset(
+        HostPort(port.protocol or "TCP", port.hostPort, port.hostIP or ALL_ADDRESSES)
+        for container in containers
+        for port in container.ports
+        if port.hostPort
+    )
+    return Demand(requests, ports)
+
+
+# Checks of the pod by itself
+
+
+def refuse_sysctls(pod: Pod, rules: AdmissionRules) -> Rejection | None:
+    problem = forbidden_sysctl(pod, rules.allowed_unsafe_sysctls, rules.kernel)
+    return Rejection(SYSCTL_FORBIDDEN, problem) if problem else None
+
+
+def refuse_os(pod: Pod) -> Rejection | None:
+    if pod.metadata.labels.get(OS_LABEL, OS) != OS:
+        text = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"
+        return Rejection(POD_OS_SELECTOR_MISMATCH, text)
+    if pod.spec.os is not None and pod.spec.os.name != OS:
+        return Rejection(POD_OS_NOT_SUPPORTED, "Failed to admit pod as the OS field doesn't match node OS")
+    return None
+
+
+def needs_strict_groups(pod: Pod) -> bool:
+    context = pod.spec.securityContext
+    return context is not None and context.supplementalGroupsPolicy == "Strict"
+
+
+def refuse_groups_policy(pod: Pod, runtime: RuntimeReady) -> Rejection | None:
+    if needs_strict_groups(pod) and not runtime.supplemental_groups_policy:
+        text = "SupplementalGroupsPolicy=Strict is not supported in this node"
+        return Rejection(SUPPLEMENTAL_GROUPS_POLICY_NOT_SUPPORTED, text)
+    return None
+
+
+def refuse_app_armor(pod: Pod, rules: AdmissionRules) -> Rejection | None:
+    if rules.app_armor or not _needs_app_armor(pod):
+        return None
+    return Rejection(APP_ARMOR, "Cannot enforce AppArmor: AppArmor is not enabled on the host")
+
+
+def _needs_app_armor(pod: Pod) -> bool:
+    spec = pod.spec
+    profiles = [spec.securityContext.appArmorProfile] if spec.securityContext is not None else []
+    contexts = [c.securityContext for c in (*spec.initContainers, *spec.containers)]
+    contexts.extend(c.securityContext for c in spec.ephemeralContainers)
+    profiles.extend(context.appArmorProfile for context in contexts if context is not None)
+    if any(profile is not None and profile.type != UNCONFINED for profile in profiles):
+        return True
+    annotations = pod.metadata.annotations.items()
+    return any(key.startswith(APP_ARMOR_ANNOTATION) and value != "unconfined" for key, value in annotations)
+
+
+# Checks against the node and the pods that are here
+
+
+def find_shortages(demand: Demand, load: Load, node: NodeView, max_pods: int) -> tuple[Shortage, ...]:
+    """What the node has too little of, in the reference's order."""
+    found: list[Shortage] = []
+    room = node.allocatable.get("pods", max_pods)
+    if load.pods + 1 > room:
+        found.append(Shortage("pods", 1, load.pods, room))
+    others = sorted(name for name in demand.requests if name not in _ALWAYS_COUNTED)
+    for name in (*_ALWAYS_COUNTED, *others):
+        wanted = demand.requests.get(name, 0)
+        if wanted <= 0 or not _is_counted(name, node):
+            continue
+        capacity, used = node.allocatable.get(name, 0), load.requests.get(name, 0)
+        if wanted > capacity - used:
+            found.append(Shortage(name, wanted, used, capacity))
+    return tuple(found)
+
+
+def _is_counted(name: str, node: NodeView) -> bool:
+    if name in _ALWAYS_COUNTED or name.startswith(HUGE_PAGES):
+        return True
+    is_native = "/" not in name or "kubernetes.io/" in name
+    if is_native:
+        return name.startswith("attachable-volumes-") or "/" in name
+    return name in node.allocatable
+
+
+def refuse_placement(pod: Pod, demand: Demand, load: Load, node: NodeView) -> Rejection | None:
+    """Node affinity, node name, host ports."""
+    if not matches_node(pod, node):
+        return _predicate("NodeAffinity", _WRONG_AFFINITY)
+    if pod.spec.nodeName and pod.spec.nodeName != node.name:
+        return _predicate("NodeName", _WRONG_NODE)
+    if any(port.clashes(taken) for port in demand.ports for taken in load.ports):
+        return _predicate("NodePorts", _PORTS_TAKEN)
+    return None
+
+
+def _predicate(name: str, description: str) -> Rejection:
+    return Rejection(name, f"Predicate {name} failed: {description}")
+
+
+def matches_node(pod: Pod, node: NodeView) -> bool:
+    """nodeSelector and required node affinity; the terms are alternatives, one without conditions matches nothing."""
+    if any(node.labels.get(key) != value for key, value in pod.spec.nodeSelector.items()):
+        return False
+    affinity = pod.spec.affinity.nodeAffinity if pod.spec.affinity is not None else None
+    required = affinity.requiredDuringSchedulingIgnoredDuringExecution if affinity is not None else None
+    if required is None:
+        return True
+    return any(_term_matches(term, node) for term in required.nodeSelectorTerms)
+
+
+def _term_matches(term: NodeSelectorTerm, node: NodeView) -> bool:
+    if not term.matchExpressions and not term.matchFields:
+        return False
+    fields = {"metadata.name": node.name}
+    return all(_holds(rule, node.labels) for rule in term.matchExpressions) and all(
+        _holds(rule, fields) for rule in term.matchFields
+    )
+
+
+def _holds(rule: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
+    found = labels.get(rule.key)
+    match rule.operator:
+        case "In":
+            return found is not None and found in rule.values
+        case "NotIn":
+            return found is None or found not in rule.values
+        case "Exists":
+            return found is not None
+        case "DoesNotExist":
+            return found is None
+        case "Gt" | "Lt":
+            return _compares(rule, found)
+        case _:
+            return False
+
+
+def _compares(rule: NodeSelectorRequirement, found: str | None) -> bool:
+    if found is None or len(rule.values) != 1:
+        return False
+    try:
+        label, limit = int(found), int(rule.values[0])
+    except ValueError:
+        return False
+    return label > limit if rule.operator == "Gt" else label < limit

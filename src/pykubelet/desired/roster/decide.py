@@ -1,0 +1,267 @@
+"""Which of the desired pods the node takes. Pure.
+
+Rules:
+- Pods are looked at in the order: what runs already (or ended for good), what was here before, then the new ones by
+  creation and first sight. What runs already is never refused for lack of room: a restart of the agent changes nothing.
+- A pod counts from its admission until its containers are gone. One that is no longer desired does not count.
+- A decision holds until the pod leaves its source.
+- While the runtime has not been listed, nobody knows who runs already: if the pods do not all fit, all are held.
+- A critical pod that finds no room takes that of others, which are rejected as `Preempting`; it is held until they have
+  ended, at most one and a half grace periods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import assert_never
+
+from pykubelet.base.api.core import Pod
+from pykubelet.base.api.times import parse_time
+from pykubelet.base.model.happenings import Happening, warning
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.lifecycle import KillReason, Stage
+from pykubelet.base.model.observed import Observed
+from pykubelet.base.model.phase import pod_phase
+from pykubelet.base.model.reasons import EVENT_PREEMPTING, PREEMPTING, UNEXPECTED_ADMISSION_ERROR
+from pykubelet.base.model.roster import Rejection
+from pykubelet.base.model.waits import Wait
+from pykubelet.desired.roster import admission
+from pykubelet.desired.roster.admission import Load, Shortage
+from pykubelet.desired.roster.model import Entry, Facts, RosterState, Verdict
+from pykubelet.desired.roster.preemption import PREEMPTED, Candidate, NoVictims, choose_victims, is_critical
+
+MIN_PREEMPTION_WAIT_S = 10.0
+DEFAULT_GRACE_S = 30
+_NO_RECOVERY = "Unexpected error while attempting to recover from admission failure: "
+_NO_VICTIMS = "preemption: error finding a set of pods to preempt: "
+NODE_UNKNOWN = Wait("node", "report/node", 0.0, detail="its resources are not known yet")
+RUNTIME_UNKNOWN = Wait("container runtime", "report/node", 0.0, detail="whether it has strict supplemental groups")
+UNLISTED = Wait(
+    "container runtime", "observe/pleg", 0.0, detail="the room is scarce, and pods that run already go first"
+)
+
+
+class Trace(IntEnum):
+    """What the runtime has of a pod, in the order of admission."""
+
+    ALIVE = 0
+    OVER = 1
+    DEAD = 2
+    NONE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Admit:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class _Refuse:
+    """`firm`: whatever runs already."""
+
+    rejection: Rejection
+    firm: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Lacks:
+    shortages: tuple[Shortage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Hold:
+    wait: Wait
+
+
+_Judgement = _Admit | _Refuse | _Lacks | _Hold
+Entries = dict[PodUID, Entry]
+
+
+def settle(state: RosterState, facts: Facts, now: float, wall: float) -> tuple[RosterState, tuple[Happening, ...]]:
+    """Decide all that can be decided now. `now`: monotonic seconds; `wall`: seconds since the epoch."""
+    entries = _end_preemptions(state.entries, facts, now)
+    undecided = [entry for entry in entries.values() if entry.verdict is Verdict.OPEN]
+    if not undecided:
+        return replace(state, entries=entries), ()
+    if not facts.node.allocatable:
+        return replace(state, entries=_hold_all(entries, undecided, NODE_UNKNOWN, wall)), ()
+    if facts.observed.listed_at is None and not _all_fit(entries, undecided, facts):
+        return replace(state, entries=_hold_all(entries, undecided, UNLISTED, wall)), ()
+    happenings: list[Happening] = []
+    load = _load(entries, facts)
+    for entry in sorted(undecided, key=lambda entry: _rank(entry, facts.observed)):
+        trace = trace_of(entry.item.pod, entry.ref.uid, facts.observed)
+        judgement = _judge(entry, trace, load, facts)
+        if isinstance(judgement, _Lacks):
+            happenings.extend(_preempt(entries, entry, judgement.shortages, facts, (now, wall)))
+            load = _load(entries, facts)
+        else:
+            happenings.extend(_note(entries, entry, judgement, trace, wall))
+            if counts(entries[entry.ref.uid], facts):
+                load = load.plus(entry.demand)
+    return replace(state, entries=entries), tuple(happenings)
+
+
+def _end_preemptions(before: Mapping[PodUID, Entry], facts: Facts, now: float) -> Entries:
+    entries = dict(before)
+    for uid, entry in before.items():
+        if entry.verdict is Verdict.PREEMPTING and (now >= entry.until or _have_ended(entry.victims, before, facts)):
+            entries[uid] = _admitted(entry)
+    return entries
+
+
+def _have_ended(victims: frozenset[PodUID], entries: Mapping[PodUID, Entry], facts: Facts) -> bool:
+    lifecycles = facts.lifecycles.pods
+    return all(
+        lifecycles[uid].stage in (Stage.TERMINATED, Stage.FINISHED) if uid in lifecycles else uid not in entries
+        for uid in victims
+    )
+
+
+def _hold_all(entries: Entries, undecided: list[Entry], wait: Wait, wall: float) -> Entries:
+    for entry in undecided:
+        entries[entry.ref.uid] = _held(entry, wait, wall)
+    return entries
+
+
+def _held(entry: Entry, wait: Wait, wall: float) -> Entry:
+    held = entry.item.held
+    if held is not None and replace(held, since=0.0) == wait:
+        return entry
+    since = held.since if held is not None else wall
+    return replace(entry, item=replace(entry.item, held=replace(wait, since=since)))
+
+
+def _admitted(entry: Entry) -> Entry:
+    item = entry.item if entry.item.held is None else replace(entry.item, held=None)
+    return replace(entry, item=item, verdict=Verdict.ADMITTED, victims=frozenset(), until=0.0)
+
+
+def _rejected(entry: Entry, rejection: Rejection) -> Entry:
+    return replace(entry, item=replace(entry.item, rejection=rejection, held=None), verdict=Verdict.REJECTED)
+
+
+# Order and room
+
+
+def trace_of(pod: Pod, uid: PodUID, observed: Observed) -> Trace:
+    view = observed.pods.get(uid)
+    if view is None or view.is_gone:
+        return Trace.NONE
+    if view.is_alive:
+        return Trace.ALIVE
+    return Trace.OVER if pod_phase(pod, view, {}, ended=False).is_terminal else Trace.DEAD
+
+
+def _rank(entry: Entry, observed: Observed) -> tuple[int, float, int]:
+    try:
+        created = parse_time(entry.item.pod.metadata.creationTimestamp)
+    except ValueError:
+        created = entry.item.seen_at
+    return trace_of(entry.item.pod, entry.ref.uid, observed), created, entry.order
+
+
+def counts(entry: Entry, facts: Facts) -> bool:
+    """Whether the pod takes room now."""
+    if entry.verdict is Verdict.PREEMPTING:
+        return True
+    if entry.verdict is not Verdict.ADMITTED:
+        return False
+    lifecycle = facts.lifecycles.pods.get(entry.ref.uid)
+    if lifecycle is None:
+        return not entry.was_over
+    gone = lifecycle.stage in (Stage.TERMINATED, Stage.FINISHED)
+    return not gone or lifecycle.kill_reason is KillReason.REMOVED  # wanted again: it is about to start anew
+
+
+def _load(entries: Entries, facts: Facts) -> Load:
+    return admission.load_of(entry.demand for entry in entries.values() if counts(entry, facts))
+
+
+def _all_fit(entries: Entries, undecided: list[Entry], facts: Facts) -> bool:
+    """Whether the order does not matter."""
+    load = _load(entries, facts)
+    for entry in undecided:
+        judgement = _judge(entry, Trace.NONE, load, facts)
+        if isinstance(judgement, _Lacks) or (isinstance(judgement, _Refuse) and not judgement.firm):
+            return False
+        if isinstance(judgement, _Admit):
+            load = load.plus(entry.demand)
+    return True
+
+
+# One pod
+
+
+def _judge(entry: Entry, trace: Trace, load: Load, facts: Facts) -> _Judgement:
+    pod, rules = entry.item.pod, facts.rules
+    refusal = admission.refuse_sysctls(pod, rules) or admission.refuse_os(pod)
+    if refusal is not None:
+        return _Refuse(refusal, firm=True)
+    if trace in (Trace.ALIVE, Trace.OVER):
+        return _Admit()
+    if admission.needs_strict_groups(pod) and not facts.runtime.checked:
+        return _Hold(RUNTIME_UNKNOWN)
+    refusal = admission.refuse_groups_policy(pod, facts.runtime)
+    if refusal is not None:
+        return _Refuse(refusal)
+    shortages = admission.find_shortages(entry.demand, load, facts.node, rules.max_pods)
+    if shortages and not is_critical(pod):
+        return _Refuse(shortages[0].rejection)
+    refusal = admission.refuse_placement(pod, entry.demand, load, facts.node)
+    refusal = refusal or admission.refuse_app_armor(pod, rules)
+    if refusal is not None:
+        return _Refuse(refusal)
+    return _Lacks(shortages) if shortages else _Admit()
+
+
+def _note(
+    entries: Entries, entry: Entry, judgement: _Admit | _Refuse | _Hold, trace: Trace, wall: float
+) -> list[Happening]:
+    """Put a judgement into `entries`."""
+    uid = entry.ref.uid
+    match judgement:
+        case _Admit():
+            entries[uid] = replace(_admitted(entry), was_over=trace is Trace.OVER)
+            return []
+        case _Hold(wait):
+            entries[uid] = _held(entry, wait, wall)
+            return []
+        case _Refuse(rejection):
+            entries[uid] = _rejected(entry, rejection)
+            return [warning(rejection.reason, rejection.message, entry.ref)]
+        case _:
+            assert_never(judgement)
+
+
+def _preempt(
+    entries: Entries, entry: Entry, shortages: tuple[Shortage, ...], facts: Facts, at: tuple[float, float]
+) -> list[Happening]:
+    """Reject others in favour of `entry`, or else `entry`. `at`: the monotonic and the wall clock."""
+    here = [
+        Candidate(other.ref.uid, other.item.pod, other.demand)
+        for other in entries.values()
+        if other.verdict is Verdict.ADMITTED and counts(other, facts)
+    ]
+    now, wall = at
+    try:
+        victims = choose_victims(entry.item.pod, here, shortages)
+    except NoVictims as error:
+        rejection = Rejection(UNEXPECTED_ADMISSION_ERROR, f"{_NO_RECOVERY}{_NO_VICTIMS}{error}")
+        return _note(entries, entry, _Refuse(rejection), Trace.NONE, wall)
+    happenings = []
+    grace = 0
+    for uid in victims:
+        victim = entries[uid]
+        own = victim.item.pod.spec.terminationGracePeriodSeconds
+        grace = max(grace, DEFAULT_GRACE_S if own is None else own)
+        entries[uid] = _rejected(victim, Rejection(PREEMPTING, PREEMPTED))
+        happenings.append(warning(EVENT_PREEMPTING, PREEMPTED, victim.ref))
+    names = ", ".join(str(entries[uid].ref) for uid in victims)
+    wait = Wait("room", "desired/roster", 0.0, detail=f"these pods end to make room: {names}")
+    until = now + max(1.5 * grace, MIN_PREEMPTION_WAIT_S)
+    held = _held(entry, wait, wall)
+    entries[entry.ref.uid] = replace(held, verdict=Verdict.PREEMPTING, victims=frozenset(victims), until=until)
+    return happenings

@@ -1,0 +1,146 @@
+"""The roster's loop: takes what the sources tell, decides, publishes.
+
+Owns: the cell `Roster`. Reads: `NodeView`, `RuntimeReady`, `Observed`, `Lifecycles`, and these only to decide about pods
+that are not decided yet: while there are such, every change of them is looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from pykubelet.base.kit.cells import Cell, CellWriter
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.mailbox import Mailbox, Post
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.happenings import Happening
+from pykubelet.base.model.lifecycle import Lifecycles
+from pykubelet.base.model.node import NodeView, RuntimeReady
+from pykubelet.base.model.observed import Observed
+from pykubelet.base.model.roster import Roster, SourceChanged
+from pykubelet.desired.roster.decide import settle
+from pykubelet.desired.roster.merge import roster_of, take
+from pykubelet.desired.roster.model import AdmissionRules, Facts, RosterState, Verdict
+
+log = Log("roster")
+
+
+@dataclass(frozen=True, slots=True)
+class RosterInputs:
+    """The cells this room reads."""
+
+    node: Cell[NodeView]
+    runtime: Cell[RuntimeReady]
+    observed: Cell[Observed]
+    lifecycles: Cell[Lifecycles]
+
+
+class RosterLoop:
+    """`run` never returns. `expected_sources`: the names of those that must have told their set once."""
+
+    def __init__(
+        self,
+        mailbox: Mailbox[SourceChanged],
+        expected_sources: frozenset[str],
+        inputs: RosterInputs,
+        rules: AdmissionRules,
+        roster: CellWriter[Roster],
+        happenings: Post[Happening],
+        clock: Clock,
+    ) -> None:
+        self._mailbox = mailbox
+        self._expected = expected_sources
+        self._inputs = inputs
+        self._rules = rules
+        self._roster = roster
+        self._happenings = happenings
+        self._clock = clock
+        self._state = RosterState()
+        self._unsettled = asyncio.Event()
+
+    async def run(self) -> None:
+        async with Supervisor("roster") as supervisor:
+            supervisor.start_root("roster-sources", self._follow_sources())
+            supervisor.start_root("roster-unsettled", self._follow_unsettled(supervisor))
+            raise await supervisor.wait_failed()
+
+    async def _follow_sources(self) -> None:
+        self._update([])
+        while True:
+            self._update(await self._mailbox.get_all())
+
+    async def _follow_unsettled(self, supervisor: Supervisor) -> None:
+        while True:
+            await self._unsettled.wait()
+            await self._any_change(supervisor)
+            self._update([])
+
+    async def _any_change(self, supervisor: Supervisor) -> None:
+        """Until a cell that decisions rest on changes, or a preemption has taken too long."""
+        inputs = self._inputs
+        waits = [
+            supervisor.start_child("roster-node", _change(inputs.node)),
+            supervisor.start_child("roster-runtime", _change(inputs.runtime)),
+            supervisor.start_child("roster-observed", _change(inputs.observed)),
+            supervisor.start_child("roster-lifecycles", _change(inputs.lifecycles)),
+        ]
+        ends = [e.until for e in self._state.entries.values() if e.verdict is Verdict.PREEMPTING]
+        timeout = max(0.0, min(ends) - self._clock.monotonic()) if ends else None
+        try:
+            await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    def _update(self, events: list[SourceChanged]) -> None:
+        wall = self._clock.wall()
+        state = self._state
+        told: list[Happening] = []
+        for event in events:
+            state, happenings = take(state, event, wall)
+            told.extend(happenings)
+        state, happenings = settle(state, self._facts(), self._clock.monotonic(), wall)
+        told.extend(happenings)
+        self._state = state
+        if state.is_settled:
+            self._unsettled.clear()
+        else:
+            self._unsettled.set()
+        before = self._roster.get()
+        now = roster_of(state, self._expected, before)
+        if now is not before:
+            self._roster.publish(now)
+            _log_change(before, now)
+        for happening in told:
+            self._happenings.post(happening)
+
+    def _facts(self) -> Facts:
+        inputs = self._inputs
+        return Facts(
+            inputs.node.get(), inputs.runtime.get(), inputs.observed.get(), inputs.lifecycles.get(), self._rules
+        )
+
+
+def _change(cell: Cell[Any]) -> Coroutine[Any, Any, Any]:
+    """Waits for any snapshot but the present one, which is taken now and not when the wait starts."""
+    seen = cell.get()
+    return cell.wait_for(lambda value: value is not seen)
+
+
+def _log_change(before: Roster, now: Roster) -> None:
+    for uid in now.pods.keys() - before.pods.keys():
+        item = now.pods[uid]
+        log.info(
+            "pod is desired", pod=f"{item.pod.metadata.namespace}/{item.pod.metadata.name}", uid=uid, source=item.source
+        )
+    for uid in before.pods.keys() - now.pods.keys():
+        item = before.pods[uid]
+        log.info("pod is no longer desired", pod=f"{item.pod.metadata.namespace}/{item.pod.metadata.name}", uid=uid)
+    for uid, item in now.pods.items():
+        if item.rejection is not None and (uid not in before.pods or before.pods[uid].rejection is None):
+            log.warning("pod is rejected", uid=uid, reason=item.rejection.reason, why=item.rejection.message)
+    if now.sources_ready and not before.sources_ready:
+        log.info("all sources have reported", pods=len(now.pods))

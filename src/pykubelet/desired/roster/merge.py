@@ -1,0 +1,143 @@
+"""From what the sources want to one set of pods. Pure.
+
+Rules:
+- A source always tells its whole set; a pod that is missing from it is no longer wanted.
+- A pod is known by its UID. One full name (name and namespace) stands for one pod, in one source and across all: who
+  came first stays, and who holds a name keeps it while its source has a pod of that name. The others are left out,
+  told once, and come in when the name is free.
+- A pod that did not change stays the very object it was, so that readers can compare by identity. A change is one of
+  spec, labels, annotations (but the agent's own), deletion time or deletion grace. A pod keeps its name for life.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from msgspec.structs import replace as with_fields
+
+from pykubelet.base.api.core import Pod
+from pykubelet.base.api.times import parse_time
+from pykubelet.base.model.happenings import Happening, warning
+from pykubelet.base.model.ids import PodRef, PodUID
+from pykubelet.base.model.labels import CONFIG_MIRROR, CONFIG_SEEN, LOCAL_ANNOTATIONS
+from pykubelet.base.model.reasons import EVENT_FAILED_VALIDATION
+from pykubelet.base.model.roster import ManifestProblem, Roster, RosterPod, SourceChanged, pod_ref
+from pykubelet.desired.roster.admission import demand_of
+from pykubelet.desired.roster.model import Entry, RosterState
+
+_OWN_ANNOTATIONS = LOCAL_ANNOTATIONS | {CONFIG_MIRROR}
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    source: str
+    pod: Pod
+    ref: PodRef
+
+
+def take(state: RosterState, event: SourceChanged, wall: float) -> tuple[RosterState, tuple[Happening, ...]]:
+    """The state after a source told its set, and what people should hear. `wall`: seconds since the epoch."""
+    state = replace(state, sources={**state.sources, event.source: event})
+    chosen: dict[PodUID, _Wanted] = {}
+    holders: dict[str, PodRef] = {}
+    clashes: dict[tuple[str, PodRef], ManifestProblem] = {}
+    for wanted in _in_order(state):
+        field_path, value = "metadata.name", wanted.ref.name
+        if wanted.ref.uid in chosen:
+            field_path, value = "metadata.uid", wanted.ref.uid
+        elif wanted.ref.full_name not in holders:
+            chosen[wanted.ref.uid] = wanted
+            holders[wanted.ref.full_name] = wanted.ref
+            continue
+        clashes[wanted.source, wanted.ref] = _clash(wanted, field_path, value)
+    happenings = tuple(
+        warning(EVENT_FAILED_VALIDATION, problem.reason, key[1])
+        for key, problem in clashes.items()
+        if key not in state.clashes
+    )
+    owners = {wanted.ref.full_name: wanted.source for wanted in chosen.values()}
+    state = replace(state, owners=owners, clashes=clashes)
+    return _with_entries(state, chosen, wall), happenings
+
+
+def _clash(wanted: _Wanted, field_path: str, value: str) -> ManifestProblem:
+    what = "name" if field_path == "metadata.name" else "UID"
+    text = f"Error validating pod {wanted.ref} from {wanted.source} due to duplicate pod {what} {json.dumps(value)}, ignoring"
+    return ManifestProblem(wanted.source, field_path, text)
+
+
+def _in_order(state: RosterState) -> list[_Wanted]:
+    """All wanted pods, those with older rights first."""
+    wanted = [_wanted(state, source, pod) for source, told in state.sources.items() for pod in told.pods]
+
+    def rank(one: _Wanted) -> int:
+        entry = state.entries.get(one.ref.uid)
+        if entry is not None and entry.item.source == one.source:
+            return 0 if one.pod.metadata.name == entry.ref.name else 1
+        return 2 if state.owners.get(one.ref.full_name) == one.source else 3
+
+    return sorted(wanted, key=rank)
+
+
+def _wanted(state: RosterState, source: str, pod: Pod) -> _Wanted:
+    ref = pod_ref(pod)
+    entry = state.entries.get(ref.uid)
+    if entry is not None and entry.item.source == source and ref != entry.ref:
+        renamed = with_fields(pod.metadata, name=entry.ref.name, namespace=entry.ref.namespace)
+        return _Wanted(source, with_fields(pod, metadata=renamed), entry.ref)
+    return _Wanted(source, pod, entry.ref if entry is not None and entry.ref == ref else ref)
+
+
+def _with_entries(state: RosterState, chosen: Mapping[PodUID, _Wanted], wall: float) -> RosterState:
+    entries: dict[PodUID, Entry] = {}
+    arrivals = state.arrivals
+    for uid, wanted in chosen.items():
+        old = state.entries.get(uid)
+        if old is None:
+            item = RosterPod(wanted.pod, wanted.source, _seen_at(wanted.pod, wall))
+            entries[uid] = Entry(item, wanted.ref, demand_of(wanted.pod), arrivals)
+            arrivals += 1
+        elif old.item.source == wanted.source and is_same(old.item.pod, wanted.pod):
+            entries[uid] = old
+        else:
+            item = replace(old.item, pod=wanted.pod, source=wanted.source)
+            entries[uid] = replace(old, item=item, demand=demand_of(wanted.pod))
+    return replace(state, entries=entries, arrivals=arrivals)
+
+
+def is_same(before: Pod, now: Pod) -> bool:
+    """Nothing of it changed that the agent would act upon."""
+    if before is now:
+        return True
+    old, new = before.metadata, now.metadata
+    return (
+        old.labels == new.labels
+        and old.deletionTimestamp == new.deletionTimestamp
+        and old.deletionGracePeriodSeconds == new.deletionGracePeriodSeconds
+        and _foreign(old.annotations) == _foreign(new.annotations)
+        and before.spec == now.spec
+    )
+
+
+def _foreign(annotations: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in annotations.items() if key not in _OWN_ANNOTATIONS}
+
+
+def _seen_at(pod: Pod, wall: float) -> float:
+    try:
+        return parse_time(pod.metadata.annotations.get(CONFIG_SEEN, ""))
+    except ValueError:
+        return wall
+
+
+def roster_of(state: RosterState, expected: frozenset[str], before: Roster) -> Roster:
+    """What the others may read; `before` itself when nothing changed."""
+    pods = {uid: entry.item for uid, entry in state.entries.items()}
+    ready = expected <= state.sources.keys()
+    problems = (*(p for told in state.sources.values() for p in told.problems), *state.clashes.values())
+    same_pods = pods.keys() == before.pods.keys() and all(before.pods[uid] is item for uid, item in pods.items())
+    if same_pods and ready == before.sources_ready and problems == before.problems:
+        return before
+    return Roster(pods, ready, problems)

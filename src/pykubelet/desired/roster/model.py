@@ -1,0 +1,105 @@
+"""The private values of the roster: what each source wants, and what was decided about each pod. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from pykubelet.base.model.ids import PodRef, PodUID
+from pykubelet.base.model.lifecycle import Lifecycles
+from pykubelet.base.model.node import NodeView, RuntimeReady
+from pykubelet.base.model.observed import Observed
+from pykubelet.base.model.roster import ManifestProblem, RosterPod, SourceChanged
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionRules:
+    """What the node lets in, from the configuration and the machine.
+
+    `kernel`: major and minor version. `max_pods` counts where `NodeView.allocatable` has no `pods`. `app_armor`: the
+    kernel has it switched on.
+    """
+
+    allowed_unsafe_sysctls: tuple[str, ...] = ()
+    kernel: tuple[int, int] = (1 << 16, 0)
+    max_pods: int = 110
+    app_armor: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    """A port of the node; `ip` 0.0.0.0 means all its addresses."""
+
+    protocol: str
+    port: int
+    ip: str
+
+    def clashes(self, other: HostPort) -> bool:
+        if (self.protocol, self.port) != (other.protocol, other.port):
+            return False
+        return self.ip == other.ip or "0.0.0.0" in (self.ip, other.ip)
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a pod takes of the node: `cpu` in milli, the others in whole units."""
+
+    requests: Mapping[str, int] = field(default_factory=dict)
+    ports: frozenset[HostPort] = frozenset()
+
+    def of(self, resource: str) -> int:
+        return 1 if resource == "pods" else self.requests.get(resource, 0)
+
+
+class Verdict(StrEnum):
+    """open: not looked at yet. preempting: taken, once the pods in its place have ended."""
+
+    OPEN = "open"
+    PREEMPTING = "preempting"
+    ADMITTED = "admitted"
+    REJECTED = "rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One desired pod and what was decided. `order`: how many came before it.
+
+    `victims`: the pods that end to make room. `until`: the monotonic second when that is no longer waited for.
+    `was_over`: at first sight its containers had already ended for good.
+    """
+
+    item: RosterPod
+    ref: PodRef
+    demand: Demand
+    order: int
+    verdict: Verdict = Verdict.OPEN
+    victims: frozenset[PodUID] = frozenset()
+    until: float = 0.0
+    was_over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RosterState:
+    """`owners`: which source holds a full name. `clashes`: pods that were left out for another's name or UID."""
+
+    sources: Mapping[str, SourceChanged] = field(default_factory=dict)
+    entries: Mapping[PodUID, Entry] = field(default_factory=dict)
+    owners: Mapping[str, str] = field(default_factory=dict)
+    clashes: Mapping[tuple[str, PodRef], ManifestProblem] = field(default_factory=dict)
+    arrivals: int = 0
+
+    @property
+    def is_settled(self) -> bool:
+        return all(entry.item.held is None for entry in self.entries.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the other rooms say at the moment of a decision."""
+
+    node: NodeView
+    runtime: RuntimeReady
+    observed: Observed
+    lifecycles: Lifecycles
+    rules: AdmissionRules
