@@ -1,0 +1,143 @@
+"""`python -m bench`: a private containerd, the agent on it, and the table of figures. Needs root; ends within minutes."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+from testbed import containerd, host, images, node
+from testbed.containerd import Testbed
+from testbed.host import TestbedError
+
+from bench import machine
+from bench.agent import PROGRAM, Agent
+from bench.floor import Floor
+from bench.runtime import BenchError, RuntimeWatch
+from bench.scenarios import SCENARIOS, Bench
+from bench.table import Figure, render_table, to_object
+from pykubelet.edges.cri.client import CriClient
+from pykubelet.edges.cri.errors import CriError
+
+_LONGEST_S = 600.0
+
+
+def main() -> int:
+    """Exit code 0 when all figures could be taken, whatever they are; 1 when one could not."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Speed and cost against the floor.")
+    parser.add_argument("--only", action="append", choices=SCENARIOS, help="this scenario only (may be repeated)")
+    parser.add_argument("--quick", action="store_true", help="fewer samples, shorter idle time")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE too")
+    parser.add_argument("--program", type=Path, default=PROGRAM, help="the agent to measure")
+    parser.add_argument("--keep-log", type=Path, metavar="FILE", help="copy the agent's log to FILE in the end")
+    options = parser.parse_args()
+    if os.geteuid() != 0:
+        print("bench: run as root: a node makes mounts, cgroups and network interfaces", file=sys.stderr)
+        return 1
+    node.sweep_dead_runs()
+    folder = Path(f"/tmp/pyk-bench-{os.getpid()}")
+    cgroups: list[str] = []
+    try:
+        testbed = containerd.up(folder, (images.PAUSE, images.BUSYBOX))
+        agent = Agent(testbed, folder / "node", options.program)
+        cgroups = [*agent.cgroups, f"/{testbed.name}-floor"]
+        try:
+            return asyncio.run(_run(testbed, agent, cgroups, options))
+        finally:
+            agent.stop()
+            if options.keep_log and agent.log.exists():
+                options.keep_log.write_bytes(agent.log.read_bytes())
+    except (TestbedError, images.ImageError) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        containerd.down(folder, cgroups)
+
+
+async def _run(testbed: Testbed, agent: Agent, cgroups: Sequence[str], options: argparse.Namespace) -> int:
+    names = options.only or list(SCENARIOS)
+    async with _prepared(testbed, agent, cgroups, options.quick) as bench:
+        version = (await bench.cri.version()).runtime_version
+        about = machine.describe(version)
+        print(
+            f"{about}\n{time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}, scenarios: {', '.join(names)}", flush=True
+        )
+        own = [testbed.cgroup, *cgroups]
+        before = machine.read_load(own)
+        failures = await _measure(bench, names)
+        foreign = machine.foreign_cores(before, machine.read_load(own))
+        seconds = time.monotonic() - before.at
+    print(f"\n{render_table(bench.figures)}\n")
+    print(
+        "In brackets: 10th to 90th percentile (least and greatest of fewer than five samples). Reach is by the median."
+    )
+    print(f"The run took {seconds:.0f} s; other work, the kernel's included, kept {foreign:.2f} cores busy.")
+    if foreign > machine.BUSY_CORES:
+        print(
+            "WARNING: the machine was busy with something else: these figures are too high, and their ratios doubtful."
+        )
+    for failure in failures:
+        print(f"FAILED {failure}")
+    if options.json:
+        options.json.write_text(json.dumps(_document(bench.figures, about, foreign, failures), indent=2) + "\n")
+    return 1 if failures else 0
+
+
+def _document(figures: Sequence[Figure], about: str, foreign: float, failures: Sequence[str]) -> dict[str, object]:
+    return {
+        "machine": about,
+        "time": time.time(),
+        "foreign_cores": foreign,
+        "busy": foreign > machine.BUSY_CORES,
+        "figures": [to_object(figure) for figure in figures],
+        "failures": list(failures),
+    }
+
+
+@contextlib.asynccontextmanager
+async def _prepared(testbed: Testbed, agent: Agent, cgroups: Sequence[str], quick: bool) -> AsyncIterator[Bench]:
+    cri = CriClient(testbed.endpoint)
+    try:
+        await cri.wait_connected(10)
+        async with RuntimeWatch(cri) as watch:
+            host.make_cgroup(cgroups[-1])
+            agent.configure()
+            floor = Floor(cri, watch, Path(testbed.folder, "floor"), cgroups[-1])
+            yield Bench(cri, watch, agent, floor, quick)
+    finally:
+        await cri.close()
+
+
+async def _measure(bench: Bench, names: Sequence[str]) -> list[str]:
+    """Run the scenarios; one that fails leaves the others alone. Returns what failed."""
+    failures: list[str] = []
+    try:
+        async with asyncio.timeout(_LONGEST_S):
+            await bench.agent.start()
+            await bench.learn()
+            for name in names:
+                began = time.monotonic()
+                print(f"{name} ...", end="", flush=True)
+                try:
+                    await SCENARIOS[name](bench)
+                    print(f" {time.monotonic() - began:.0f} s", flush=True)
+                except (BenchError, CriError, TestbedError) as error:
+                    print(" failed", flush=True)
+                    failures.append(f"{name}: {error}")
+    except (BenchError, CriError, TestbedError) as error:
+        failures.append(f"start: {error}")
+    except TimeoutError:
+        failures.append(f"not done within {_LONGEST_S:.0f} s")
+    return failures
+
+
+if __name__ == "__main__":
+    sys.exit(main())

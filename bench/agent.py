@@ -1,0 +1,218 @@
+"""The agent under measurement: its process, configuration, cost, and manifests.
+
+Owns: the agent's process, in a cgroup of its own, so that its CPU time is exact and includes its children.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from testbed import host, images, node
+from testbed.containerd import Testbed
+
+from bench import CHECKOUT
+from bench.runtime import BenchError
+
+PROGRAM = CHECKOUT / ".venv" / "bin" / "pykubelet"
+NODE_NAME = "bench"
+_STOP_S = 15.0
+_QUIET_STEP_S = 0.25
+_ON_V1 = Path("/sys/fs/cgroup/cpuacct")
+
+
+def manifest(name: str, **spec: Any) -> dict[str, Any]:
+    """A pod with one container that ends at once on SIGTERM."""
+    container = {"name": "main", "image": images.PAUSE, "imagePullPolicy": "IfNotPresent"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "labels": {"app": "bench"}},
+        "spec": {"containers": [container], **spec},
+    }
+
+
+class Agent:
+    """Everything is below `folder`. Pods are named as their manifests; the node's name follows."""
+
+    def __init__(self, testbed: Testbed, folder: Path, program: Path = PROGRAM) -> None:
+        self.folder = folder
+        self.manifests = folder / "manifests"
+        self.log = folder / "agent.log"
+        self._staging = folder / "staging"
+        self._testbed = testbed
+        self._program = program
+        self._pid: int | None = None
+        self._cgroup = f"/{testbed.name}-agent"
+        self._ports = (0, 0, 0)
+
+    @property
+    def cgroups(self) -> tuple[str, str]:
+        """Cgroups to remove in the end: the agent's and its pods'."""
+        return self._cgroup, node.pods_cgroup(self._testbed)
+
+    @property
+    def pid(self) -> int:
+        if self._pid is None or host.is_gone(self._pid):
+            raise BenchError(f"the agent does not run; the end of {self.log}:\n{self._log_end()}")
+        return self._pid
+
+    def _log_end(self) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-15:]) if self.log.exists() else ""
+
+    # Process
+
+    def configure(self) -> None:
+        """Write the configuration and make the folders, once."""
+        for folder in (self.manifests, self._staging):
+            folder.mkdir(parents=True, exist_ok=True)
+        for cgroup in self.cgroups:
+            host.make_cgroup(cgroup)
+        self._ports = (node.free_port(0), node.free_port(0), node.free_port(0))
+        config = node.render_config(self._testbed, self.manifests, self._ports)
+        (self.folder / "kubelet.yaml").write_text(json.dumps(config, indent=2) + "\n")
+
+    def spawn(self) -> int:
+        """Start the process; the wall clock in nanoseconds at which that began."""
+        argv = [str(self._program), "--config", str(self.folder / "kubelet.yaml")]
+        argv += ["--root-dir", str(self.folder / "kubelet"), "--hostname-override", NODE_NAME]
+        env = os.environ | {"PATH": self._testbed.env["PATH"]}
+        began = time.time_ns()
+        self._pid = host.spawn(argv, self.log, env, self._cgroup)
+        return began
+
+    async def start(self) -> None:
+        """Start it and wait until it is well and at rest."""
+        self.spawn()
+        await self.wait_healthy()
+        await self.wait_quiet()
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would."""
+        host.kill_all([self.pid])
+        self._pid = None
+
+    def stop(self) -> None:
+        if self._pid is not None:
+            host.end_process(self._pid, _STOP_S)
+            self._pid = None
+
+    @contextlib.contextmanager
+    def frozen(self) -> Any:
+        """While the block runs the agent does nothing at all."""
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
+
+    # Questions
+
+    async def wait_healthy(self, timeout_s: float = 30.0) -> int:
+        """The wall clock in nanoseconds when /healthz first said ok."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            if (await self._get(self._ports[0], "/healthz")) is not None:
+                return time.time_ns()
+            _ = self.pid
+            await asyncio.sleep(0.005)
+        raise BenchError(f"/healthz is not ok within {timeout_s:.0f} s; the end of its log:\n{self._log_end()}")
+
+    async def ready_pods(self) -> dict[str, tuple[str, ...]] | None:
+        """The ids of the containers of each pod that the agent reports as Running and Ready, by pod name."""
+        body = await self._get(self._ports[1], "/pods")
+        if body is None:
+            return None
+        return {pod["metadata"]["name"]: ids for pod in json.loads(body)["items"] or () if (ids := _ready_ids(pod))}
+
+    @staticmethod
+    async def _get(port: int, path: str) -> bytes | None:
+        """The body, or None unless the answer is 200."""
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            return None
+        try:
+            writer.write(f"GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
+            answer = await asyncio.wait_for(reader.read(-1), 10)
+        except (OSError, TimeoutError):
+            return None
+        finally:
+            writer.close()
+        head, _, body = answer.partition(b"\r\n\r\n")
+        return body if head.split(b" ")[1:2] == [b"200"] else None
+
+    # Cost
+
+    def cpu_s(self) -> float:
+        """CPU seconds that the agent and all its children, of every start, have used."""
+        if _ON_V1.exists():
+            return int((_ON_V1 / self._cgroup.strip("/") / "cpuacct.usage").read_text()) / 1e9
+        stat = (host.CGROUP_MOUNT / self._cgroup.strip("/") / "cpu.stat").read_text().split()
+        return int(stat[stat.index("usage_usec") + 1]) / 1e6
+
+    def peak_rss_mib(self) -> float:
+        """The agent's own peak since it was started."""
+        return _status_kib(self.pid, "VmHWM") / 1024
+
+    def tree_rss_mib(self) -> float:
+        """Now, with its children."""
+        return sum(_status_kib(pid, "VmRSS") for pid in host.cgroup_pids(self._cgroup)) / 1024
+
+    async def wait_quiet(self, timeout_s: float = 10.0, rate: float = 0.04) -> None:
+        """Until it uses less than `rate` CPU seconds per second; or `timeout_s`, when it never rests."""
+        deadline, used = time.monotonic() + timeout_s, self.cpu_s()
+        while time.monotonic() < deadline:
+            await asyncio.sleep(_QUIET_STEP_S)
+            now = self.cpu_s()
+            if now - used < rate * _QUIET_STEP_S:
+                return
+            used = now
+
+    # Manifests
+
+    def place(self, pods: Iterable[Mapping[str, Any]]) -> int:
+        """Move the manifests into the directory, one rename each; the wall clock just before the first."""
+        names = []
+        for pod in pods:
+            names.append(f"{pod['metadata']['name']}.json")
+            (self._staging / names[-1]).write_text(json.dumps(pod))
+        began = time.time_ns()
+        for name in names:
+            os.rename(self._staging / name, self.manifests / name)
+        return began
+
+    def withdraw(self, names: Iterable[str]) -> int:
+        """Remove the manifests of the pods; the wall clock just before the first."""
+        began = time.time_ns()
+        for name in names:
+            os.unlink(self.manifests / f"{name}.json")
+        return began
+
+
+def runtime_name(name: str) -> str:
+    """The name that a pod of a manifest has in the runtime."""
+    return f"{name}-{NODE_NAME}"
+
+
+def _status_kib(pid: int, field: str) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith(f"{field}:")), 0)
+
+
+def _ready_ids(pod: Mapping[str, Any]) -> tuple[str, ...]:
+    status = pod.get("status", {})
+    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions", ()))
+    if status.get("phase") != "Running" or not ready:
+        return ()
+    return tuple(sorted(c["containerID"] for c in status["containerStatuses"]))

@@ -1,0 +1,180 @@
+"""The floor: pods made and removed by nothing but the runtime calls that a node agent needs.
+
+Owns: its own pods, their folders and cgroups. Their requests are copies of those the agent sent for its own pod, read
+back from the runtime, under other names; their labels do not name a pod, so the agent does not take them for its own.
+Everything that is not a runtime call (folders, files, cgroups) is made before the clock starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from google.protobuf import json_format
+from google.protobuf.message import Message
+from testbed import host
+
+from bench.runtime import BenchError, RuntimeWatch
+from pykubelet.base.model.labels import POD_NAME
+from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet.edges.cri.client import CriClient
+
+_GRACE_S = 30
+_SETTLE_S = 0.15
+NS_PER_MS = 1e6
+M = TypeVar("M", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """The requests of one pod with one container."""
+
+    sandbox: pb.PodSandboxConfig
+    container: pb.ContainerConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A pod ready to be made: requests, with all that they refer to on the host."""
+
+    sandbox: pb.PodSandboxConfig
+    container: pb.ContainerConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A running pod of the floor, with the wall clock (ns) before RunPodSandbox and before CreateContainer."""
+
+    sandbox: str
+    container: str
+    began_ns: int
+    between_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """One pod made and removed, in milliseconds: first call to the container's start, CreateContainer to its start,
+    StopContainer to its exit, StopContainer to the end of its sandbox."""
+
+    start_ms: float
+    container_ms: float
+    exit_ms: float
+    gone_ms: float
+
+
+async def find_pod(cri: CriClient, name: str) -> tuple[str, str]:
+    """Ids of the newest sandbox and container of the agent's pod `name`."""
+    labels = {POD_NAME: name}
+    sandboxes = await cri.list_pod_sandboxes(labels=labels)
+    containers = await cri.list_containers(labels=labels)
+    if not sandboxes or not containers:
+        raise BenchError(f"the runtime has no pod {name}")
+    newest = max(containers, key=lambda c: c.created_at)
+    return max(sandboxes, key=lambda s: s.created_at).id, newest.id
+
+
+async def read_template(cri: CriClient, name: str) -> Template:
+    """The requests with which the agent made its pod `name`, as the runtime kept them."""
+    sandbox, container = await find_pod(cri, name)
+    sandbox_info = (await cri.pod_sandbox_status(sandbox, verbose=True)).info["info"]
+    container_info = (await cri.container_status(container, verbose=True)).info["info"]
+    return Template(_request(sandbox_info, pb.PodSandboxConfig()), _request(container_info, pb.ContainerConfig()))
+
+
+def _request(info: str, message: M) -> M:
+    return json_format.ParseDict(json.loads(info)["config"], message, ignore_unknown_fields=True)
+
+
+class Floor:
+    """`folder` and `cgroup` are the floor's own."""
+
+    def __init__(self, cri: CriClient, watch: RuntimeWatch, folder: Path, cgroup: str) -> None:
+        self._cri = cri
+        self._watch = watch
+        self._folder = folder
+        self._cgroup = cgroup
+        self._made = 0
+
+    def prepare(self, template: Template) -> Prepared:
+        """Copy the requests under a new name, and make what they refer to."""
+        self._made += 1
+        name = f"floor-{self._made}"
+        folder = self._folder / name
+        sandbox, container = pb.PodSandboxConfig(), pb.ContainerConfig()
+        sandbox.CopyFrom(template.sandbox)
+        container.CopyFrom(template.container)
+        sandbox.metadata.name = sandbox.metadata.uid = name
+        sandbox.hostname = name
+        sandbox.log_directory = str(folder / "logs")
+        depth = [part for part in template.sandbox.linux.cgroup_parent.split("/") if part]
+        sandbox.linux.cgroup_parent = "/".join((self._cgroup, *depth[1:-1], f"pod{name}"))
+        _rename_labels(sandbox.labels)
+        _rename_labels(container.labels)
+        (folder / "logs" / container.log_path).parent.mkdir(parents=True, exist_ok=True)
+        host.make_cgroup(sandbox.linux.cgroup_parent)
+        for number, mount in enumerate(container.mounts):
+            copy = folder / f"mount-{number}"
+            if Path(mount.host_path).is_dir():
+                copy.mkdir()
+            else:
+                copy.write_bytes(Path(mount.host_path).read_bytes() if Path(mount.host_path).exists() else b"")
+            mount.host_path = str(copy)
+        return Prepared(sandbox, container)
+
+    async def make(self, pod: Prepared) -> Made:
+        """RunPodSandbox, CreateContainer, StartContainer."""
+        began = time.time_ns()
+        sandbox = await self._cri.run_pod_sandbox(pod.sandbox)
+        between = time.time_ns()
+        container = await self._cri.create_container(sandbox, pod.container, pod.sandbox)
+        await self._cri.start_container(container)
+        return Made(sandbox, container, began, between)
+
+    async def started_at(self, container: str) -> int:
+        """By the runtime's own word."""
+        return (await self._cri.container_status(container)).status.started_at
+
+    async def remove(self, pod: Made) -> tuple[float, float]:
+        """StopContainer, StopPodSandbox, RemovePodSandbox; milliseconds to the exit, and until the sandbox is gone."""
+        began = time.time_ns()
+        await self._cri.stop_container(pod.container, _GRACE_S)
+        await self._cri.stop_pod_sandbox(pod.sandbox)
+        await self._cri.remove_pod_sandbox(pod.sandbox)
+        exited = await self._watch.exited_at(pod.container)
+        gone = await self._watch.deleted_at(pod.sandbox)
+        return (exited - began) / NS_PER_MS, (gone - began) / NS_PER_MS
+
+    async def cycle(self, template: Template) -> Cycle:
+        """One pod, made and removed."""
+        made = await self.make(self.prepare(template))
+        await asyncio.sleep(_SETTLE_S)
+        started = await self.started_at(made.container)
+        exit_ms, gone_ms = await self.remove(made)
+        await asyncio.sleep(_SETTLE_S)
+        return Cycle(
+            start_ms=(started - made.began_ns) / NS_PER_MS,
+            container_ms=(started - made.between_ns) / NS_PER_MS,
+            exit_ms=exit_ms,
+            gone_ms=gone_ms,
+        )
+
+    async def burst(self, template: Template, count: int) -> float:
+        """`count` pods at once: milliseconds from the first call until the last has started. They are removed again."""
+        prepared = [self.prepare(template) for _ in range(count)]
+        began = time.time_ns()
+        made = await asyncio.gather(*(self.make(pod) for pod in prepared))
+        last = max([await self.started_at(pod.container) for pod in made])
+        await asyncio.gather(*(self.remove(pod) for pod in made))
+        return (last - began) / NS_PER_MS
+
+
+def _rename_labels(labels: MutableMapping[str, str]) -> None:
+    """As many and as long, but no node agent's."""
+    for key in list(labels):
+        if key.startswith("io.kubernetes."):
+            labels[key.replace("io.kubernetes.", "io.benchmarks.", 1)] = labels.pop(key)

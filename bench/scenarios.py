@@ -1,0 +1,319 @@
+"""The scenarios: each drives the agent and the floor in turn, and gives rows of the table.
+
+Floor and agent alternate in small blocks, so that a drift of the machine meets both. While the floor works the agent is
+frozen; afterwards it is let come to rest, so that looking at the floor's traces counts for neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from bench.agent import Agent, manifest, runtime_name
+from bench.floor import NS_PER_MS, Cycle, Floor, Template, find_pod, read_template
+from bench.runtime import BenchError, RuntimeWatch
+from bench.stats import Spread, spread, without_idle
+from bench.table import Figure
+from pykubelet.base.model.labels import POD_NAME
+from pykubelet.edges.cri.client import CriClient
+
+_START_S, _SETTLE_S = 20.0, 0.35
+# the agent looks at traces of the floor a second later
+_FORGET_S = 1.2
+_IDLE_S = 4.0
+_POLL_S = 0.03
+
+
+@dataclass(slots=True)
+class Bench:
+    """What the scenarios share. `template` is what the agent asked the runtime for."""
+
+    cri: CriClient
+    watch: RuntimeWatch
+    agent: Agent
+    floor: Floor
+    quick: bool
+    template: Template | None = None
+    figures: list[Figure] = field(default_factory=list)
+
+    async def learn(self) -> None:
+        """Run one pod of each kind to warm up, and take the agent's requests as the floor's."""
+        name = "learn"
+        before = len(self.watch.starts)
+        self.agent.place([manifest(name)])
+        await self.watch.wait_starts(before, 2, _START_S)
+        await asyncio.sleep(_SETTLE_S)
+        self.template = await read_template(self.cri, runtime_name(name))
+        sandbox, _ = await find_pod(self.cri, runtime_name(name))
+        self.agent.withdraw([name])
+        await self.watch.deleted_at(sandbox)
+        await self.floor_cycles(2)
+
+    async def floor_cycles(self, count: int) -> list[Cycle]:
+        """Pods of the floor, one by one, with the agent frozen; then the agent at rest again."""
+        if self.template is None:
+            raise BenchError("the agent's requests are not known yet")
+        with self.agent.frozen():
+            cycles = [await self.floor.cycle(self.template) for _ in range(count)]
+        await self.rest()
+        return cycles
+
+    async def rest(self) -> None:
+        await asyncio.sleep(_FORGET_S)
+        await self.agent.wait_quiet()
+
+    async def idle_rate(self, seconds: float = _IDLE_S) -> float:
+        """CPU seconds per second while nothing happens."""
+        used, began = self.agent.cpu_s(), time.monotonic()
+        await asyncio.sleep(seconds)
+        return (self.agent.cpu_s() - used) / (time.monotonic() - began)
+
+    async def started_at(self, name: str) -> int:
+        """When the newest container of the agent's pod of manifest `name` started, by the runtime's own word."""
+        _, container = await find_pod(self.cri, runtime_name(name))
+        return await self.floor.started_at(container)
+
+    async def remove_all(self, names: Sequence[str]) -> None:
+        """Withdraw the manifests and wait until the pods are gone from the runtime."""
+        self.agent.withdraw(names)
+        ours = {runtime_name(name) for name in names}
+        deadline = time.monotonic() + 60
+        while any(s.labels.get(POD_NAME) in ours for s in await self.cri.list_pod_sandboxes()):
+            if time.monotonic() > deadline:
+                raise BenchError("pods of removed manifests are still in the runtime after 60 s")
+            await asyncio.sleep(0.1)
+        await self.agent.wait_quiet()
+
+
+# One by one
+
+
+@dataclass(slots=True)
+class _Singles:
+    started: list[float] = field(default_factory=list)
+    exited: list[float] = field(default_factory=list)
+    gone: list[float] = field(default_factory=list)
+    start_cpu: list[float] = field(default_factory=list)
+    remove_cpu: list[float] = field(default_factory=list)
+    cycles: list[Cycle] = field(default_factory=list)
+
+
+async def one_by_one(bench: Bench) -> None:
+    """20 pods started one by one, then removed one by one."""
+    blocks, size = (2, 4) if bench.quick else (4, 5)
+    seen = _Singles()
+    idle = await bench.idle_rate()
+    names = [[f"single-{block}-{i}" for i in range(size)] for block in range(blocks)]
+    for block in names:
+        seen.cycles += await bench.floor_cycles(size)
+        cpu, began = bench.agent.cpu_s(), time.monotonic()
+        for name in block:
+            seen.started.append(await _start_one(bench, name))
+        used, window = bench.agent.cpu_s() - cpu, time.monotonic() - began
+        seen.start_cpu.append(without_idle(used, window, idle) / size * 1000)
+    idle = (idle + await bench.idle_rate()) / 2
+    for block in names:
+        seen.cycles += await bench.floor_cycles(size)
+        cpu, began = bench.agent.cpu_s(), time.monotonic()
+        for name in block:
+            exited, gone = await _remove_one(bench, name)
+            seen.exited.append(exited)
+            seen.gone.append(gone)
+        used, window = bench.agent.cpu_s() - cpu, time.monotonic() - began
+        seen.remove_cpu.append(without_idle(used, window, idle) / size * 1000)
+    bench.figures += _single_figures(seen, blocks * size)
+
+
+async def _start_one(bench: Bench, name: str) -> float:
+    before = len(bench.watch.starts)
+    placed = bench.agent.place([manifest(name)])
+    await bench.watch.wait_starts(before, 2, _START_S)
+    await asyncio.sleep(_SETTLE_S)
+    return (await bench.started_at(name) - placed) / NS_PER_MS
+
+
+async def _remove_one(bench: Bench, name: str) -> tuple[float, float]:
+    sandbox, container = await find_pod(bench.cri, runtime_name(name))
+    removed = bench.agent.withdraw([name])
+    exited = await bench.watch.exited_at(container)
+    gone = await bench.watch.deleted_at(sandbox)
+    await asyncio.sleep(_SETTLE_S)
+    return (exited - removed) / NS_PER_MS, (gone - removed) / NS_PER_MS
+
+
+def _single_figures(seen: _Singles, count: int) -> list[Figure]:
+    start, exit_, gone = (
+        spread([getattr(cycle, name) for cycle in seen.cycles]) for name in ("start_ms", "exit_ms", "gone_ms")
+    )
+    return [
+        Figure(
+            f"manifest appears to container started, {count} pods one by one",
+            "ms",
+            spread(seen.started),
+            start,
+            1.05 * start.median,
+            "<= 1.05 x floor",
+            "1.0 x",
+        ),
+        Figure(
+            "manifest removed to container's exit", "ms", spread(seen.exited), exit_, 40, "<= 40 ms", "450 ms (API)"
+        ),
+        Figure("manifest removed to sandbox gone", "ms", spread(seen.gone), gone, 1.3 * gone.median, "<= 1.3 x floor"),
+        Figure("agent CPU per pod started", "ms", spread(seen.start_cpu), None, 18, "<= 18 ms", "21-27 ms"),
+        Figure("agent CPU per pod removed", "ms", spread(seen.remove_cpu), None, 13, "<= 13 ms", "19-21 ms"),
+    ]
+
+
+# Many at once
+
+
+async def burst(bench: Bench) -> None:
+    """30 manifests at once, and as many pods of the floor at once."""
+    count, rounds = 30, 1 if bench.quick else 3
+    if bench.template is None:
+        raise BenchError("the agent's requests are not known yet")
+    floor, agent, cpu = [], [], []
+    for turn in range(rounds):
+        with bench.agent.frozen():
+            floor.append(await bench.floor.burst(bench.template, count))
+        await bench.rest()
+        names = [f"burst-{turn}-{i}" for i in range(count)]
+        used, before = bench.agent.cpu_s(), len(bench.watch.starts)
+        placed = bench.agent.place([manifest(name) for name in names])
+        await bench.watch.wait_starts(before, 2 * count, 90)
+        await asyncio.sleep(_SETTLE_S)
+        cpu.append((bench.agent.cpu_s() - used) / count * 1000)
+        agent.append((max([await bench.started_at(name) for name in names]) - placed) / NS_PER_MS)
+        await bench.remove_all(names)
+    least = spread(floor)
+    name = f"{count} manifests at once, all started"
+    bench.figures += [
+        Figure(name, "ms", spread(agent), least, 1.10 * least.median, "<= 1.10 x floor", "1.12 x"),
+        Figure(f"agent CPU per pod started, {count} at once", "ms", spread(cpu)),
+    ]
+
+
+# A crash
+
+
+async def restart(bench: Bench) -> None:
+    """A container is killed; the next one starts."""
+    count = 4 if bench.quick else 10
+    cycles = await bench.floor_cycles(count // 2)
+    names = [f"restart-{i}" for i in range(count)]
+    before = len(bench.watch.starts)
+    bench.agent.place([manifest(name) for name in names])
+    await bench.watch.wait_starts(before, 2 * count, 60)
+    await asyncio.sleep(1)
+    await bench.agent.wait_quiet()
+    taken = [await _crash_one(bench, name) for name in names]
+    await bench.remove_all(names)
+    cycles += await bench.floor_cycles(count - count // 2)
+    floor = spread([cycle.container_ms for cycle in cycles])
+    limit, target = floor.median + 60, "<= floor (create + start) + 60 ms"
+    bench.figures.append(
+        Figure("container exit to the next one started", "ms", spread(taken), floor, limit, target, "340 ms")
+    )
+
+
+async def _crash_one(bench: Bench, name: str) -> float:
+    _, old = await find_pod(bench.cri, runtime_name(name))
+    info = json.loads((await bench.cri.container_status(old, verbose=True)).info["info"])
+    before = len(bench.watch.starts)
+    os.kill(int(info["pid"]), signal.SIGKILL)
+    await bench.watch.wait_starts(before, 1, _START_S)
+    await asyncio.sleep(_SETTLE_S)
+    return (await bench.started_at(name) - await bench.watch.exited_at(old)) / NS_PER_MS
+
+
+# A full node
+
+
+async def crowd(bench: Bench) -> None:
+    """50 pods: memory, idle cost, and a restart after SIGKILL."""
+    count, idle_s, kills = 50, 20.0 if bench.quick else 60.0, 1 if bench.quick else 3
+    agent = bench.agent
+    agent.stop()
+    await agent.start()
+    names = [f"crowd-{i}" for i in range(count)]
+    before = len(bench.watch.starts)
+    agent.place([manifest(name) for name in names])
+    await bench.watch.wait_starts(before, 2 * count, 120)
+    pods = await _all_ready(agent, count, 30)
+    await agent.wait_quiet()
+    await asyncio.sleep(2)
+    idle = await bench.idle_rate(idle_s)
+    peak = agent.peak_rss_mib()
+    await agent.wait_quiet()
+    synced, healthy = [], []
+    for _ in range(kills):
+        agent.kill()
+        began = agent.spawn()
+        healthy.append((await agent.wait_healthy() - began) / 1e9)
+        await _same_again(agent, pods, 30)
+        synced.append((time.time_ns() - began) / 1e9)
+        await agent.wait_quiet()
+    cpu = await _restart_cpu(agent, pods, max(synced) + 0.5)
+    peak = max(peak, agent.peak_rss_mib())
+    await bench.remove_all(names)
+    bench.figures += [
+        Figure(f"RSS with {count} pods, peak", "MiB", spread([peak]), None, 85, "<= 85 MiB", "122 MiB"),
+        Figure(
+            f"CPU with {count} idle pods, a minute",
+            "s",
+            spread([idle * 60]),
+            None,
+            0.4,
+            "<= 0.4 s",
+            "1.45 s",
+        ),
+        Figure(f"killed with {count} pods, start to all in sync", "s", spread(synced), None, 1.8, "<= 1.8 s", "2.7 s"),
+        Figure("its CPU until half a second after that", "s", _one(cpu), None, 0.9, "<= 0.9 s", "0.95 s"),
+        Figure("start to /healthz ok", "s", spread(healthy), None, 0.8, "< 0.8 s"),
+    ]
+
+
+def _one(value: float) -> Spread:
+    return spread([value])
+
+
+async def _all_ready(agent: Agent, count: int, timeout_s: float) -> dict[str, tuple[str, ...]]:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        pods = await agent.ready_pods()
+        if pods is not None and len(pods) == count:
+            return pods
+        await asyncio.sleep(0.25)
+    raise BenchError(f"the agent does not report {count} ready pods within {timeout_s:.0f} s of their start")
+
+
+async def _same_again(agent: Agent, pods: dict[str, tuple[str, ...]], timeout_s: float) -> None:
+    """Until the agent reports the same pods Running and Ready, with the same containers."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        now = await agent.ready_pods()
+        if now == pods:
+            return
+        if now is not None and any(now[name] != ids for name, ids in pods.items() if name in now):
+            raise BenchError("containers were started again after the agent was killed")
+        await asyncio.sleep(_POLL_S)
+    raise BenchError(f"a restarted agent does not report all pods within {timeout_s:.0f} s")
+
+
+async def _restart_cpu(agent: Agent, pods: dict[str, tuple[str, ...]], wait_s: float) -> float:
+    """CPU seconds of one more restart, which nobody asks anything until it is done."""
+    agent.kill()
+    used = agent.cpu_s()
+    agent.spawn()
+    await asyncio.sleep(wait_s)
+    cpu = agent.cpu_s() - used
+    await _same_again(agent, pods, 10)
+    return cpu
+
+
+SCENARIOS = {"single": one_by_one, "burst": burst, "restart": restart, "crowd": crowd}
