@@ -1,0 +1,95 @@
+"""`--runonce`: bring the manifests' pods up once, report each one's result, and end.
+
+A pod succeeds when its phase is Running with all containers started, or Succeeded. It fails when its phase is Failed,
+when the node rejects it, when a container ends with an error, or when it is not up within the time allowed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pykubelet.base.api.core import ContainerStatus, Pod, PodStatus
+from pykubelet.base.kit.cells import Cell
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.lifecycle import Lifecycles
+from pykubelet.base.model.phase import Phase
+from pykubelet.base.model.roster import Roster, pod_ref
+from pykubelet.base.model.statuses import Statuses
+
+TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class OnceCells:
+    roster: Cell[Roster]
+    lifecycles: Cell[Lifecycles]
+    statuses: Cell[Statuses]
+
+
+@dataclass(frozen=True, slots=True)
+class PodResult:
+    """`ok` None: not decided yet."""
+
+    name: str
+    ok: bool | None
+    detail: str
+
+
+def judge(pod: Pod, status: PodStatus | None) -> PodResult:
+    """What a pod has come to. Pure."""
+    name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+    if status is None:
+        return PodResult(name, None, "not started")
+    if status.phase == Phase.FAILED:
+        return PodResult(name, False, f"{status.reason or 'Failed'}: {status.message or _failures(status)}")
+    if status.phase == Phase.SUCCEEDED:
+        return PodResult(name, True, "Succeeded")
+    if failure := _failures(status):
+        return PodResult(name, False, failure)
+    up = {s.name for s in status.containerStatuses if s.state and (s.state.running or s.state.terminated)}
+    if status.phase == Phase.RUNNING and up >= {c.name for c in pod.spec.containers}:
+        return PodResult(name, True, "Running")
+    waiting = [f"{s.name}: {s.state.waiting.reason}" for s in _all(status) if s.state and s.state.waiting]
+    return PodResult(name, None, ", ".join(waiting) or status.phase)
+
+
+def _all(status: PodStatus) -> tuple[ContainerStatus, ...]:
+    return (*status.initContainerStatuses, *status.containerStatuses)
+
+
+def _failures(status: PodStatus) -> str:
+    """Containers that ended with an error."""
+    ended = []
+    for container in _all(status):
+        for state in (container.state, container.lastState):
+            if state is not None and state.terminated is not None and state.terminated.exitCode != 0:
+                ended.append(f"{container.name}: exit code {state.terminated.exitCode} ({state.terminated.reason})")
+    return ", ".join(dict.fromkeys(ended))
+
+
+def results(roster: Roster, statuses: Mapping[PodUID, PodStatus]) -> list[PodResult]:
+    """Of all pods of the manifests, and of manifests that cannot be used."""
+    bad = [PodResult(p.origin, False, f"{p.field_path}: {p.reason}".removeprefix(": ")) for p in roster.problems]
+    return bad + [judge(e.pod, statuses.get(pod_ref(e.pod).uid)) for e in roster.pods.values()]
+
+
+async def run_once(cells: OnceCells, timeout_s: float = TIMEOUT_S) -> int:
+    """Wait until every pod is decided, print each result; 0 only if all succeeded."""
+    roster = await cells.roster.wait_for(lambda now: now.sources_ready)
+
+    def decided(statuses: Statuses) -> bool:
+        return all(result.ok is not None for result in results(cells.roster.get(), statuses.pods))
+
+    try:
+        async with asyncio.timeout(timeout_s):
+            await cells.statuses.wait_for(decided)
+    except TimeoutError:
+        pass
+    roster = cells.roster.get()
+    final = results(roster, cells.statuses.get().pods)
+    for result in final:
+        word = "ok" if result.ok else "failed" if result.ok is not None else "timed out"
+        print(f"{result.name}\t{word}\t{result.detail}", flush=True)
+    return 0 if all(result.ok for result in final) else 1

@@ -1,0 +1,100 @@
+"""From the one `Settings` to what each room wants to know. Pure but for what is handed in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pykubelet.act.images.model import ImageSettings, VerificationPolicy
+from pykubelet.act.resources.model import CgroupDriver, Enforce, ResourceSettings
+from pykubelet.act.runtime.context import MemoryQos, RenderSettings
+from pykubelet.base.api.quantity import Amount
+from pykubelet.base.config.settings import Settings
+from pykubelet.base.model.node import NodeView
+from pykubelet.base.model.paths import Paths
+
+#: Which hard eviction threshold keeps which resource from pods.
+_EVICTION_RESOURCES = {"memory.available": "memory", "nodefs.available": "ephemeral-storage"}
+
+
+def paths_of(settings: Settings) -> Paths:
+    return Paths(settings.root_dir, settings.config.podLogsDir)
+
+
+def image_settings(settings: Settings) -> ImageSettings:
+    config = settings.config
+    return ImageSettings(
+        records_dir=f"{settings.root_dir}/image_manager",
+        serialize=config.serializeImagePulls,
+        max_parallel=config.maxParallelImagePulls,
+        qps=float(config.registryPullQPS),
+        burst=config.registryBurst,
+        verification=VerificationPolicy(config.imagePullCredentialsVerificationPolicy),
+        allowlist=frozenset(config.preloadedImagesVerificationAllowlist),
+        ensure_secret_pulled=settings.enabled("KubeletEnsureSecretPulledImages"),
+        min_age_s=settings.image_minimum_gc_age_s,
+        max_age_s=settings.image_maximum_gc_age_s,
+        high_percent=config.imageGCHighThresholdPercent,
+        low_percent=config.imageGCLowThresholdPercent,
+    )
+
+
+def _amounts(amounts: Mapping[str, Amount]) -> dict[str, int]:
+    return {name: amount.milli_value() if name == "cpu" else amount.value() for name, amount in amounts.items()}
+
+
+def eviction_reserved(settings: Settings, capacity: Mapping[str, int]) -> dict[str, int]:
+    """What the hard eviction thresholds keep free, in bytes."""
+    if settings.flags.experimental_allocatable_ignore_eviction:
+        return {}
+    kept: dict[str, int] = {}
+    for threshold in settings.eviction_thresholds:
+        resource = _EVICTION_RESOURCES.get(threshold.signal)
+        if resource is None or threshold.grace.s > 0:
+            continue
+        if threshold.limit.amount is not None:
+            kept[resource] = threshold.limit.amount.value()
+        elif threshold.limit.fraction is not None:
+            kept[resource] = int(capacity.get(resource, 0) * threshold.limit.fraction)
+    return kept
+
+
+def resource_settings(settings: Settings, capacity: Mapping[str, int], driver: CgroupDriver) -> ResourceSettings:
+    """`driver`: the runtime's choice where it tells one, else the configured one."""
+    config = settings.config
+    reserved = settings.reserved
+    return ResourceSettings(
+        cgroup_root=settings.cgroup_root,
+        cgroups_per_qos=config.cgroupsPerQOS,
+        driver=driver,
+        cpu_cfs_quota=config.cpuCFSQuota,
+        cpu_cfs_quota_period_us=settings.cpu_cfs_quota_period_us,
+        pod_pids_limit=settings.pod_pids_limit,
+        system_reserved=_amounts(reserved.system),
+        kube_reserved=_amounts(reserved.kube),
+        eviction_reserved=eviction_reserved(settings, capacity),
+        enforce=frozenset(Enforce(name) for name in config.enforceNodeAllocatable),
+        system_reserved_cgroup=config.systemReservedCgroup,
+        kube_reserved_cgroup=config.kubeReservedCgroup,
+        qos_reserved_memory=reserved.qos.get("memory"),
+    )
+
+
+def render_settings(settings: Settings, node: NodeView, *, cgroup_v2: bool, swap_capacity: int) -> RenderSettings:
+    config = settings.config
+    qos = MemoryQos(config.memoryThrottlingFactor or 0.9, config.memoryReservationPolicy == "TieredReservation")
+    return RenderSettings(
+        paths=paths_of(settings),
+        node=node,
+        cluster_domain=config.clusterDomain,
+        cluster_dns=tuple(config.clusterDNS),
+        cpu_cfs_quota=config.cpuCFSQuota,
+        cpu_cfs_quota_period_us=settings.cpu_cfs_quota_period_us,
+        seccomp_default=settings.seccomp_default,
+        single_process_oom_kill=config.singleProcessOOMKill,
+        cgroup_v2=cgroup_v2,
+        swap_behavior=config.memorySwap.swapBehavior or "NoSwap",
+        swap_controller=cgroup_v2,
+        swap_capacity=swap_capacity,
+        container_stop_signals=settings.enabled("ContainerStopSignals"),
+        memory_qos=qos if settings.enabled("MemoryQoS") and cgroup_v2 else None,
+    )

@@ -1,0 +1,73 @@
+"""Runs the agent: start, signals, end.
+
+Start order is for speed: the health port answers before the runtime does. The end is staged: on SIGTERM or SIGINT the
+loops stop, and no container is touched. A root task that crashes ends the process with exit code 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable
+
+from pykubelet.app.once import OnceCells, run_once
+from pykubelet.app.prepare import StartError, take_lock
+from pykubelet.app.version import FULL
+from pykubelet.app.wiring import Agent, build_agent
+from pykubelet.base.config.errors import ConfigError
+from pykubelet.base.config.settings import Settings
+from pykubelet.base.kit.clock import SystemClock
+from pykubelet.base.kit.log import Log, set_up_logging
+
+log = Log("app")
+
+
+def run(settings: Settings) -> int:
+    """Run until told to stop. Exit code 0: stopped on a signal, or `--runonce` brought all pods up."""
+    set_up_logging(settings.verbosity, settings.log_json)
+    log.info("starting", version=FULL, root_dir=settings.root_dir, runtime=settings.runtime_endpoint)
+    for warning in settings.warnings:
+        log.warning(warning)
+    if settings.no_effect:
+        log.warning("these settings are accepted and have no effect yet", fields=", ".join(settings.no_effect))
+    try:
+        take_lock(settings.flags.lock_file)
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(_serve(settings))
+    except (StartError, ConfigError) as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    """uvloop where it is installed; the agent runs without it too."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
+
+
+async def _serve(settings: Settings) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with build_agent(settings, SystemClock()) as agent:
+        await agent.start()
+        if settings.run_once:
+            cells = agent.cells
+            return await run_once(OnceCells(cells.roster.cell, cells.lifecycles.cell, cells.statuses.cell))
+        return await _until_stopped(agent, stop)
+
+
+async def _until_stopped(agent: Agent, stop: asyncio.Event) -> int:
+    stopping = agent.supervisor.start_child("signal", stop.wait())
+    failing = agent.supervisor.start_child("failure", agent.supervisor.wait_failed())
+    await asyncio.wait((stopping, failing), return_when=asyncio.FIRST_COMPLETED)
+    if failing.done():
+        log.error("ending because a part of the agent crashed", error=repr(failing.result()))
+        return 1
+    log.info("stopping; containers go on")
+    return 0

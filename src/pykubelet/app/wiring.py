@@ -1,0 +1,271 @@
+"""The wiring: makes the cells, gives each writing end to its one owner, and lists what runs.
+
+Read it from top to bottom to know which room exists, what it reads and what it writes. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from pykubelet.act.images.credentials import PullCredentials
+from pykubelet.act.images.execute import ImagePuller
+from pykubelet.act.images.gc import ImageCollector
+from pykubelet.act.images.model import Pulls
+from pykubelet.act.images.providers import CredentialProviders
+from pykubelet.act.images.record_store import RecordStore
+from pykubelet.act.pods.decide import Rules
+from pykubelet.act.pods.execute import PodCells, PodTools
+from pykubelet.act.pods.loop import PodInputs, PodsLoop
+from pykubelet.act.resources.decide import node_allocatable
+from pykubelet.act.resources.execute import PodCgroups, ResourcesError
+from pykubelet.act.resources.loop import ResourceInputs, ResourcesLoop
+from pykubelet.act.resources.model import CgroupDriver, NodeResources
+from pykubelet.act.runtime.container_hash import container_hash
+from pykubelet.act.runtime.hooks import HookRunner
+from pykubelet.act.runtime.sandbox import Sandboxes
+from pykubelet.act.runtime.start import ContainerStarter
+from pykubelet.act.runtime.stop import ContainerStopper
+from pykubelet.act.volumes.loop import VolumeInputs, Volumes
+from pykubelet.act.volumes.subpath import Subpaths
+from pykubelet.app.prepare import StartError, app_armor_enabled, kernel_version, prepare_machine
+from pykubelet.app.room_settings import image_settings, paths_of, render_settings, resource_settings
+from pykubelet.base.config.settings import Settings
+from pykubelet.base.kit.backoff import BackoffPolicy
+from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.mailbox import Mailbox
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.happenings import Happening
+from pykubelet.base.model.labels import SOURCE_FILE, SOURCE_HTTP
+from pykubelet.base.model.lifecycle import Lifecycles
+from pykubelet.base.model.mounts import Mounts
+from pykubelet.base.model.node import NodeView, RuntimeReady
+from pykubelet.base.model.observed import Observed, PodTouched
+from pykubelet.base.model.probes import ProbeResults
+from pykubelet.base.model.roster import Roster, SourceChanged
+from pykubelet.base.model.statuses import Statuses
+from pykubelet.desired.roster.loop import RosterInputs, RosterLoop
+from pykubelet.desired.roster.model import AdmissionRules
+from pykubelet.desired.sources.file import FileSource
+from pykubelet.desired.sources.url import UrlSource
+from pykubelet.edges.content.pull_credentials import read_docker_configs
+from pykubelet.edges.cri.client import CriClient
+from pykubelet.edges.host.cgroup_values import CgroupVersion
+from pykubelet.edges.host.cgroups import Cgroups, detect_cgroups
+from pykubelet.edges.host.machine import Machine
+from pykubelet.edges.host.systemd import Systemd, SystemdCgroups
+from pykubelet.edges.plugins.credential_config import Providers, load_providers
+from pykubelet.edges.plugins.credential_provider import run_provider
+from pykubelet.observe.pleg.loop import PodLookout, RelistPeriods
+from pykubelet.report.status.loop import StatusInputs, StatusLoop
+
+T = TypeVar("T")
+
+
+class Slot(Generic[T]):
+    """A cell with both ends, for the moment of wiring only."""
+
+    def __init__(self, name: str, initial: T) -> None:
+        ends: tuple[Cell[T], CellWriter[T]] = make_cell(name, initial)
+        self.cell, self.writer = ends
+
+
+class Cells:
+    """All cells of the agent. Each writing end goes to the one room named behind it."""
+
+    def __init__(self, node: NodeView) -> None:
+        self.roster = Slot("roster", Roster())  # desired/roster
+        self.lifecycles = Slot("lifecycles", Lifecycles())  # act/pods
+        self.observed = Slot("observed", Observed())  # observe/pleg
+        self.mounts = Slot("mounts", Mounts())  # act/volumes
+        self.pulls = Slot("pulls", Pulls())  # act/images
+        self.probes = Slot("probes", ProbeResults())  # observe/probes
+        self.statuses = Slot("statuses", Statuses())  # report/status
+        self.node = Slot("node", node)  # report/node
+        self.runtime = Slot("runtime", RuntimeReady(checked=True, runtime_error=""))  # report/node
+
+
+@dataclass(frozen=True, slots=True)
+class Machinery:
+    """What is shared by rooms and is no room."""
+
+    settings: Settings
+    clock: Clock
+    machine: Machine
+    cgroups: Cgroups
+    cri: CriClient
+    flight: Flight
+    driver: CgroupDriver
+    providers: Providers | None
+    happenings: Mailbox[Happening]
+    touched: Mailbox[PodTouched]
+    sources: Mailbox[SourceChanged]
+
+
+Loops = list[tuple[str, Coroutine[Any, Any, None]]]
+
+
+def wire_sources(m: Machinery, node_name: str) -> tuple[Loops, frozenset[str]]:
+    """desired/sources: each posts to the roster. Returns the loops and the names of the sources to wait for."""
+    settings, config = m.settings, m.settings.config
+    loops: Loops = []
+    names = set()
+    if config.staticPodPath:
+        period = settings.file_check_frequency_s
+        source = FileSource(config.staticPodPath, node_name, period, m.sources, m.clock, m.flight)
+        loops.append(("manifests", source.run()))
+        names.add(SOURCE_FILE)
+    if config.staticPodURL:
+        headers, period = config.staticPodURLHeader, settings.http_check_frequency_s
+        url = UrlSource(config.staticPodURL, headers, node_name, period, m.sources, m.clock)
+        loops.append(("manifest-url", url.run()))
+        names.add(SOURCE_HTTP)
+    return loops, frozenset(names)
+
+
+def wire_observe(m: Machinery, cells: Cells) -> Loops:
+    """observe: the look-out writes Observed."""
+    pleg = PodLookout(m.cri, m.clock, cells.observed.writer, m.touched, RelistPeriods())
+    return [("pleg", pleg.run())]
+
+
+def wire_images(m: Machinery, cells: Cells) -> tuple[ImagePuller, Loops]:
+    """act/images: the puller writes Pulls; the collector removes what nobody uses."""
+    settings = image_settings(m.settings)
+    records = RecordStore(settings.records_dir, m.clock)
+    records.load()
+    plugins = CredentialProviders(m.providers.configs, run_provider, m.clock) if m.providers else None
+    root = m.settings.root_dir
+    credentials = PullCredentials(lambda: read_docker_configs(root), plugins, m.clock)
+    puller = ImagePuller(m.cri, credentials, records, m.clock, settings, cells.pulls.writer, m.happenings)
+    lifecycles = cells.lifecycles.cell
+    collector = ImageCollector(m.cri, records, m.clock, settings, lifecycles, m.happenings)
+    return puller, [("image-gc", collector.run_gc_loop())]
+
+
+def wire_act(m: Machinery, cells: Cells, puller: ImagePuller, pod_cgroups: PodCgroups) -> Loops:
+    """act: volumes write Mounts, pods write Lifecycles; cgroups and garbage follow them."""
+    settings, paths = m.settings, paths_of(m.settings)
+    roster, lifecycles, observed = cells.roster.cell, cells.lifecycles.cell, cells.observed.cell
+    mounts, node, runtime = cells.mounts.cell, cells.node.cell, cells.runtime.cell
+    inputs = VolumeInputs(roster, lifecycles, observed, node)
+    volumes = Volumes(paths, inputs, cells.mounts.writer, m.flight, m.clock, m.happenings)
+    v2 = m.cgroups.version is CgroupVersion.V2
+    render = render_settings(settings, node.get(), cgroup_v2=v2, swap_capacity=m.machine.swap_bytes)
+    supervisor = Supervisor("pod-work")
+    hooks = HookRunner(m.cri)
+    tools = PodTools(
+        clock=m.clock,
+        flight=m.flight,
+        cells=PodCells(mounts, observed, node, runtime),
+        sandboxes=Sandboxes(m.cri, render, node, runtime, settings.config.resolvConf, m.happenings),
+        starter=ContainerStarter(m.cri, hooks, m.flight, m.happenings),
+        stopper=ContainerStopper(m.cri, hooks, m.clock, m.happenings),
+        images=puller,
+        subpaths=Subpaths(mounts, paths, m.flight),
+        cgroups=pod_cgroups,
+        supervisor=supervisor,
+        happenings=m.happenings,
+    )
+    crash = BackoffPolicy(settings.crash_backoff_initial_s, settings.crash_backoff_max_s)
+    rules = Rules(container_hash, crash, settings.sync_frequency_s, cells.probes.cell.get())
+    pods = PodsLoop(PodInputs(roster, observed, cells.probes.cell), cells.lifecycles.writer, tools, rules, m.touched)
+    resources = ResourcesLoop(pod_cgroups, ResourceInputs(lifecycles, roster, observed, mounts))
+    return [("volumes", volumes.run()), ("pods", pods.run()), ("cgroups", resources.run())]
+
+
+def wire_report(m: Machinery, cells: Cells) -> Loops:
+    """report: statuses, node, events, and the ports that tell them."""
+    roster, lifecycles, observed = cells.roster.cell, cells.lifecycles.cell, cells.observed.cell
+    node, runtime, probes = cells.node.cell, cells.runtime.cell, cells.probes.cell
+    inputs = StatusInputs(roster, lifecycles, observed, probes, node, runtime)
+    status = StatusLoop(inputs, cells.statuses.writer, m.clock, m.flight)
+    return [("status", status.run())]
+
+
+class Agent:
+    """The wired agent. `start` begins all loops; leaving the context ends them, and touches no container."""
+
+    def __init__(self, m: Machinery, node: NodeView) -> None:
+        self.cells = Cells(node)
+        self.supervisor = Supervisor("agent")
+        self._m = m
+        self._puller, self._image_loops = wire_images(m, self.cells)
+        resources = resource_settings(m.settings, node.capacity, m.driver)
+        amounts = NodeResources(node.capacity, m.machine.page_sizes)
+        self._cgroups = PodCgroups(resources, amounts, m.cgroups, m.flight, m.happenings)
+
+    async def __aenter__(self) -> Agent:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.supervisor.stop()
+        await self._puller.stop()
+        await self._m.cri.close()
+
+    async def start(self) -> None:
+        """Begin: what tells first, so that the health port answers at once. Raises StartError."""
+        m, cells = self._m, self.cells
+        self._begin(wire_report(m, cells))
+        try:
+            await self._cgroups.ensure_root()
+        except ResourcesError as error:
+            raise StartError(str(error)) from error
+        sources, names = wire_sources(m, cells.node.cell.get().name)
+        inputs = RosterInputs(cells.node.cell, cells.runtime.cell, cells.observed.cell, cells.lifecycles.cell)
+        config = m.settings.config
+        rules = AdmissionRules(
+            tuple(config.allowedUnsafeSysctls), kernel_version(m.machine), config.maxPods, app_armor_enabled()
+        )
+        roster = RosterLoop(m.sources, names, inputs, rules, cells.roster.writer, m.happenings, m.clock)
+        self._begin([("roster", roster.run()), *sources])
+        self._begin(wire_observe(m, cells))
+        self._begin(self._image_loops)
+        self._begin(wire_act(m, cells, self._puller, self._cgroups))
+
+    def _begin(self, loops: Loops) -> None:
+        for name, loop in loops:
+            self.supervisor.start_root(name, loop)
+
+
+def node_view(settings: Settings, machine: Machine, driver: CgroupDriver) -> NodeView:
+    """The node as it is at start."""
+    capacity = {**machine.capacity(), "pods": settings.config.maxPods}
+    allocatable = node_allocatable(capacity, resource_settings(settings, capacity, driver))
+    return NodeView(
+        name=settings.node_name(machine.hostname),
+        hostname=machine.hostname,
+        capacity=capacity,
+        allocatable=allocatable,
+        page_sizes=machine.page_sizes,
+    )
+
+
+def build_agent(settings: Settings, clock: Clock) -> Agent:
+    """Everything made, nothing started. Raises StartError and ConfigError."""
+    machine = prepare_machine(settings, paths_of(settings))
+    driver = CgroupDriver(settings.config.cgroupDriver)
+    cgroups: Cgroups = detect_cgroups()
+    if driver is CgroupDriver.SYSTEMD:
+        cgroups = SystemdCgroups(cgroups, Systemd())
+    providers = None
+    flags = settings.flags
+    if flags.image_credential_provider_config:
+        providers = load_providers(flags.image_credential_provider_config, flags.image_credential_provider_bin_dir)
+    machinery = Machinery(
+        settings=settings,
+        clock=clock,
+        machine=machine,
+        cgroups=cgroups,
+        cri=CriClient(settings.runtime_endpoint, settings.image_endpoint, settings.runtime_request_timeout_s),
+        flight=Flight("work"),
+        driver=driver,
+        providers=providers,
+        happenings=Mailbox("happenings"),
+        touched=Mailbox("touched"),
+        sources=Mailbox("sources"),
+    )
+    return Agent(machinery, node_view(settings, machine, driver))
