@@ -29,7 +29,8 @@ class HandlerFeatures:
 class RuntimeReady:
     """The runtime's own account of itself. Errors are empty when all is well; `None` fields: not asked yet.
 
-    `epoch` grows with every restart of the runtime that was noticed.
+    `epoch` grows with every restart of the runtime that was noticed. `answer_error`: why its last answer is missing,
+    which counts as a `runtime_error` only after a while. `since`: the wall second from which on all this holds.
     """
 
     checked: bool = False
@@ -40,6 +41,8 @@ class RuntimeReady:
     handlers: Mapping[str, HandlerFeatures] = field(default_factory=dict)
     supplemental_groups_policy: bool = False
     epoch: int = 0
+    answer_error: str = ""
+    since: float = 0.0
 
     @property
     def ok(self) -> bool:

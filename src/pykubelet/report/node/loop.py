@@ -1,0 +1,86 @@
+"""The node room's loop: keeps `NodeView` true while addresses come and go.
+
+Owns: the cell `NodeView`. Reads: the machine's interfaces and routes, and the resolver for the node's name. What cannot
+change while the agent runs (name, labels, resources) is handed in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from pykubelet.base.kit.cells import CellWriter
+from pykubelet.base.kit.flight import Done, Flight
+from pykubelet.base.kit.log import Log
+from pykubelet.base.model.node import NodeView
+from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.netlink import InterfaceAddress, read_addresses
+from pykubelet.edges.host.procfs import DefaultRoute, read_default_routes, resolve_host
+from pykubelet.report.node.decide import Addresses, NodeFacts, choose_addresses
+
+log = Log("node")
+PERIOD_S = 30.0
+RESOLVE_DEADLINE_S = 2.0
+
+
+def read_network() -> tuple[tuple[InterfaceAddress, ...], tuple[DefaultRoute, ...]]:
+    """Addresses and default routes, now; nothing where the kernel does not tell."""
+    try:
+        return read_addresses(), read_default_routes()
+    except HostError as error:
+        log.warning("cannot read the network interfaces", error=error)
+        return (), ()
+
+
+def node_view(facts: NodeFacts, addresses: Addresses) -> NodeView:
+    return NodeView(
+        name=facts.name,
+        hostname=facts.hostname,
+        ips=addresses.ips,
+        capacity=facts.capacity,
+        allocatable=facts.allocatable,
+        labels=facts.labels,
+        page_sizes=facts.page_sizes,
+    )
+
+
+def first_node_view(facts: NodeFacts) -> NodeView:
+    """The node before the resolver was asked: what the cell `NodeView` begins with."""
+    interfaces, routes = read_network()
+    return node_view(facts, choose_addresses(facts, interfaces, routes, ()))
+
+
+class NodeLoop:
+    """`run` never returns. The addresses are looked at every `period_s`; the resolver may take its time in `flight`."""
+
+    def __init__(
+        self, facts: NodeFacts, node: CellWriter[NodeView], flight: Flight, period_s: float = PERIOD_S
+    ) -> None:
+        self._facts = facts
+        self._node = node
+        self._flight = flight
+        self._period_s = period_s
+        self._problem = ""
+
+    async def run(self) -> None:
+        while True:
+            self._take(await self._addresses())
+            await asyncio.sleep(self._period_s)
+
+    async def _addresses(self) -> Addresses:
+        interfaces, routes = read_network()
+        found = choose_addresses(self._facts, interfaces, routes, ())
+        if not found.ask_resolver:
+            return found
+        name = self._facts.name
+        outcome = await self._flight.run(f"resolve:{name}", lambda: resolve_host(name), RESOLVE_DEADLINE_S)
+        resolved = outcome.value if isinstance(outcome, Done) else ()
+        return choose_addresses(self._facts, interfaces, routes, resolved)
+
+    def _take(self, found: Addresses) -> None:
+        if found.problem != self._problem:
+            if found.problem:
+                log.warning("the node has no address", error=found.problem)
+            self._problem = found.problem
+        if found.ips != self._node.get().ips:
+            log.info("node addresses", name=self._facts.name, ips=",".join(found.ips))
+            self._node.publish(node_view(self._facts, found))

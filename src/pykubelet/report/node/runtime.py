@@ -1,0 +1,142 @@
+"""Whether the container runtime is well, by its own account and by its answering at all.
+
+Owns: the cell `RuntimeReady`. Reads: the runtime's Status and Version, and its socket file, which is another one after a
+restart. Asks every 5 s, and again after 0.1 to 1 s while something is wrong.
+
+A runtime that does not answer counts as down only 30 s after its last good answer: a restarting runtime is no reason to
+call the node not ready. Source: the Kubernetes documentation "Container Runtime Interface", RuntimeReady and
+NetworkReady conditions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from pykubelet.base.kit.cells import CellWriter
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.log import Log
+from pykubelet.base.model.node import HandlerFeatures, RuntimeReady
+from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet.edges.cri.client import CriClient
+from pykubelet.edges.cri.errors import CriCode, CriError
+from pykubelet.edges.cri.wire import socket_path
+from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.files import stat_file
+
+log = Log("node")
+PERIOD_S = 5.0
+RETRY_S = (0.1, 0.2, 0.4, 1.0)
+ANSWER_S = 5.0
+DOWN_AFTER_S = 30.0
+NOT_CHECKED = "container runtime status check may not have completed yet"
+IS_DOWN = "container runtime is down"
+RUNTIME_CONDITION, NETWORK_CONDITION = "RuntimeReady", "NetworkReady"
+
+
+def condition_error(status: pb.StatusResponse, kind: str, what: str) -> str:
+    """Empty when the condition holds, else the reference's words."""
+    for condition in status.status.conditions:
+        if condition.type == kind:
+            if condition.status:
+                return ""
+            return f"{what}: {kind}=false reason:{condition.reason} message:{condition.message}"
+    return f"{what}: <nil>"
+
+
+def ready_of(status: pb.StatusResponse, known: RuntimeReady) -> RuntimeReady:
+    """What an answer says; name, version and epoch are those already known. Pure."""
+    return replace(
+        known,
+        checked=True,
+        runtime_error=condition_error(status, RUNTIME_CONDITION, "container runtime not ready"),
+        network_error=condition_error(status, NETWORK_CONDITION, "container runtime network not ready"),
+        handlers={
+            handler.name: HandlerFeatures(handler.features.recursive_read_only_mounts, handler.features.user_namespaces)
+            for handler in status.runtime_handlers
+        },
+        supplemental_groups_policy=status.features.supplemental_groups_policy,
+        answer_error="",
+    )
+
+
+class RuntimeLoop:
+    """`run` never returns."""
+
+    def __init__(self, cri: CriClient, clock: Clock, runtime: CellWriter[RuntimeReady]) -> None:
+        self._cri = cri
+        self._clock = clock
+        self._runtime = runtime
+        self._path = socket_path(cri.endpoint)
+        self._socket: tuple[int, int] | None = None
+        self._ok_at: float | None = None
+        self._is_away = False
+
+    async def run(self) -> None:
+        failures = 0
+        while True:
+            self._take(await self._ask())
+            now = self._runtime.get()
+            well = now.ok and not now.network_error and not now.answer_error
+            failures = 0 if well else failures + 1
+            await asyncio.sleep(PERIOD_S if well else RETRY_S[min(failures, len(RETRY_S)) - 1])
+
+    async def _ask(self) -> RuntimeReady:
+        known = self._runtime.get()
+        socket = self._socket_file()
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                status = await self._cri.status()
+                restarted = self._is_away or (self._socket is not None and socket != self._socket)
+                if not known.name or restarted:
+                    version = await self._cri.version(ANSWER_S)
+                    known = replace(known, name=version.runtime_name, version=version.runtime_version)
+        except CriError as error:
+            return self._without_answer(known, error)
+        except TimeoutError:
+            problem = CriError(CriCode.DEADLINE_EXCEEDED, f"no answer within {ANSWER_S:g} s", "Status")
+            return self._without_answer(known, problem)
+        self._is_away = False
+        self._socket = socket
+        found = ready_of(status, replace(known, epoch=known.epoch + 1) if restarted else known)
+        if not found.runtime_error:
+            self._ok_at = self._clock.monotonic()
+        return found
+
+    def _socket_file(self) -> tuple[int, int] | None:
+        try:
+            found = stat_file(self._path)
+        except HostError:
+            return None
+        return (found.inode, found.mtime_ns) if found is not None else None
+
+    def _without_answer(self, known: RuntimeReady, error: CriError) -> RuntimeReady:
+        """An error that is not a plain silence (`Unavailable`) does not mean that the runtime was restarted."""
+        self._is_away = self._is_away or (error.is_unavailable and known.checked)
+        known = replace(known, answer_error=str(error))
+        if self._ok_at is None:
+            return known if known.checked else replace(known, runtime_error=NOT_CHECKED)
+        if self._clock.monotonic() - self._ok_at >= DOWN_AFTER_S:
+            return replace(known, runtime_error=IS_DOWN)
+        return known
+
+    def _take(self, found: RuntimeReady) -> None:
+        known = self._runtime.get()
+        if replace(found, since=known.since) == known:
+            return
+        found = replace(found, since=self._clock.wall())
+        self._runtime.publish(found)
+        if found.answer_error and not known.answer_error:
+            log.warning("the container runtime does not answer", error=found.answer_error)
+        if known.answer_error and not found.answer_error:
+            log.info("the container runtime answers again")
+        if found.epoch != known.epoch:
+            log.info("the container runtime was restarted", runtime=found.name, version=found.version)
+        for error, before, what in (
+            (found.runtime_error, known.runtime_error, "container runtime"),
+            (found.network_error, known.network_error, "container runtime network"),
+        ):
+            if error and error != before:
+                log.warning(f"{what} is not ready", error=error)
+            elif before and not error:
+                log.info(f"{what} is ready", runtime=found.name, version=found.version)
