@@ -131,9 +131,9 @@ async def _measure(bench: Bench, names: Sequence[str]) -> list[str]:
                     print(f" {time.monotonic() - began:.0f} s", flush=True)
                 except (BenchError, CriError, TestbedError) as error:
                     print(" failed", flush=True)
-                    failures.append(f"{name}: {error}")
+                    failures.append(f"{name}: {error}{bench.agent.trouble()}")
     except (BenchError, CriError, TestbedError) as error:
-        failures.append(f"start: {error}")
+        failures.append(f"start: {error}{bench.agent.trouble()}")
     except TimeoutError:
         failures.append(f"not done within {_LONGEST_S:.0f} s")
     return failures

@@ -67,6 +67,11 @@ class Agent:
     def _log_end(self) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-15:]) if self.log.exists() else ""
 
+    def trouble(self) -> str:
+        """What to add to a failure: the end of the log of an agent that has ended."""
+        ended = self._pid is not None and host.is_gone(self._pid)
+        return f"; the agent has ended:\n{self._log_end()}" if ended else ""
+
     # Process
 
     def configure(self) -> None:
