@@ -1,0 +1,28 @@
+"""What happened lately, for people who ask. `Recent` is written by report/events alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pykubelet.base.model.happenings import Happening
+from pykubelet.base.model.ids import PodUID
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """One Event, counted up when it repeats. Times are wall seconds; `message` may stand for several similar ones."""
+
+    happening: Happening
+    message: str
+    first_at: float
+    last_at: float
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """The newest Events of each pod and of the node, oldest first."""
+
+    pods: Mapping[PodUID, tuple[Occurrence, ...]] = field(default_factory=dict)
+    node: tuple[Occurrence, ...] = ()

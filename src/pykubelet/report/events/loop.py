@@ -1,0 +1,85 @@
+"""The events room's loop: reads the `Happening`s of all rooms and makes them known.
+
+Owns: the cell `Recent`, and the log lines of Events: one when an Event happens for the first time; repetitions are counted,
+and logged only with details on.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from pykubelet.base.kit.cells import CellWriter
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.mailbox import Mailbox
+from pykubelet.base.model.happenings import EventType, Happening
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.recent import Occurrence, Recent
+from pykubelet.report.events.correlate import Correlator
+
+log = Log("events")
+KEPT_PER_OBJECT = 32
+KEPT_PODS = 256
+Ring = tuple[Occurrence, ...]
+
+
+class EventsLoop:
+    """`run` never returns."""
+
+    def __init__(self, happenings: Mailbox[Happening], recent: CellWriter[Recent], clock: Clock) -> None:
+        self._happenings = happenings
+        self._recent = recent
+        self._clock = clock
+        self._correlator = Correlator()
+        self._pods: OrderedDict[PodUID, Ring] = OrderedDict()
+        self._node: Ring = ()
+
+    async def run(self) -> None:
+        while True:
+            for happening in await self._happenings.get_all():
+                self._see(happening)
+            self._recent.publish(Recent(dict(self._pods), self._node))
+
+    def _see(self, happening: Happening) -> None:
+        found = self._correlator.see(happening, self._clock.monotonic(), self._clock.wall())
+        _log(found)
+        if happening.pod is None:
+            self._node = added(self._node, found)
+            return
+        uid = happening.pod.uid
+        self._pods[uid] = added(self._pods.get(uid, ()), found)
+        self._pods.move_to_end(uid)
+        if len(self._pods) > KEPT_PODS:
+            self._pods.popitem(last=False)
+
+
+def added(ring: Ring, found: Occurrence) -> Ring:
+    """The ring with `found` at its end, in the place of the same Event with a smaller count. Pure."""
+    kept = (known for known in ring if not _is_earlier(known, found))
+    return (*kept, found)[-KEPT_PER_OBJECT:]
+
+
+def _is_earlier(known: Occurrence, found: Occurrence) -> bool:
+    """Whether `known` is `found` before its last repetition."""
+    before, now = known.happening, found.happening
+    if (before.type, before.reason, before.field_path) != (now.type, now.reason, now.field_path):
+        return False
+    return (known.first_at, known.count) == (found.first_at, found.count - 1)
+
+
+def _log(found: Occurrence) -> None:
+    happening = found.happening
+    fields = {
+        "type": happening.type,
+        "reason": happening.reason,
+        "object": happening.field_path or None,
+        "pod": happening.pod,
+        "uid": happening.pod.uid if happening.pod is not None else None,
+        "count": found.count if found.count > 1 else None,
+    }
+    if found.count > 1:
+        log.debug(found.message, **fields)
+    elif happening.type is EventType.WARNING:
+        log.warning(found.message, **fields)
+    else:
+        log.info(found.message, **fields)
