@@ -32,9 +32,12 @@ _OWN_ANNOTATIONS = LOCAL_ANNOTATIONS | {CONFIG_MIRROR}
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
+    """`stated`: what the source calls the pod; `ref` differs where the UID already has another name."""
+
     source: str
     pod: Pod
     ref: PodRef
+    stated: PodRef
 
 
 def take(state: RosterState, event: SourceChanged, wall: float) -> tuple[RosterState, tuple[Happening, ...]]:
@@ -44,14 +47,14 @@ def take(state: RosterState, event: SourceChanged, wall: float) -> tuple[RosterS
     holders: dict[str, PodRef] = {}
     clashes: dict[tuple[str, PodRef], ManifestProblem] = {}
     for wanted in _in_order(state):
-        field_path, value = "metadata.name", wanted.ref.name
+        field_path, value = "metadata.name", wanted.stated.name
         if wanted.ref.uid in chosen:
             field_path, value = "metadata.uid", wanted.ref.uid
         elif wanted.ref.full_name not in holders:
             chosen[wanted.ref.uid] = wanted
             holders[wanted.ref.full_name] = wanted.ref
             continue
-        clashes[wanted.source, wanted.ref] = _clash(wanted, field_path, value)
+        clashes[wanted.source, wanted.stated] = _clash(wanted, field_path, value)
     happenings = tuple(
         warning(EVENT_FAILED_VALIDATION, problem.reason, key[1])
         for key, problem in clashes.items()
@@ -64,7 +67,7 @@ def take(state: RosterState, event: SourceChanged, wall: float) -> tuple[RosterS
 
 def _clash(wanted: _Wanted, field_path: str, value: str) -> ManifestProblem:
     what = "name" if field_path == "metadata.name" else "UID"
-    text = f"Error validating pod {wanted.ref} from {wanted.source} due to duplicate pod {what} {json.dumps(value)}, ignoring"
+    text = f"Error validating pod {wanted.stated} from {wanted.source} due to duplicate pod {what} {json.dumps(value)}, ignoring"
     return ManifestProblem(wanted.source, field_path, text)
 
 
@@ -75,19 +78,20 @@ def _in_order(state: RosterState) -> list[_Wanted]:
     def rank(one: _Wanted) -> int:
         entry = state.entries.get(one.ref.uid)
         if entry is not None and entry.item.source == one.source:
-            return 0 if one.pod.metadata.name == entry.ref.name else 1
+            return 0 if one.stated == entry.ref else 1
         return 2 if state.owners.get(one.ref.full_name) == one.source else 3
 
     return sorted(wanted, key=rank)
 
 
 def _wanted(state: RosterState, source: str, pod: Pod) -> _Wanted:
-    ref = pod_ref(pod)
-    entry = state.entries.get(ref.uid)
-    if entry is not None and entry.item.source == source and ref != entry.ref:
-        renamed = with_fields(pod.metadata, name=entry.ref.name, namespace=entry.ref.namespace)
-        return _Wanted(source, with_fields(pod, metadata=renamed), entry.ref)
-    return _Wanted(source, pod, entry.ref if entry is not None and entry.ref == ref else ref)
+    stated = pod_ref(pod)
+    entry = state.entries.get(stated.uid)
+    if entry is None:
+        return _Wanted(source, pod, stated, stated)
+    if stated != entry.ref:
+        pod = with_fields(pod, metadata=with_fields(pod.metadata, name=entry.ref.name, namespace=entry.ref.namespace))
+    return _Wanted(source, pod, entry.ref, stated)
 
 
 def _with_entries(state: RosterState, chosen: Mapping[PodUID, _Wanted], wall: float) -> RosterState:
@@ -136,7 +140,8 @@ def roster_of(state: RosterState, expected: frozenset[str], before: Roster) -> R
     """What the others may read; `before` itself when nothing changed."""
     pods = {uid: entry.item for uid, entry in state.entries.items()}
     ready = expected <= state.sources.keys()
-    problems = (*(p for told in state.sources.values() for p in told.problems), *state.clashes.values())
+    clashes = (state.clashes[key] for key in sorted(state.clashes))
+    problems = (*(problem for told in state.sources.values() for problem in told.problems), *clashes)
     same_pods = pods.keys() == before.pods.keys() and all(before.pods[uid] is item for uid, item in pods.items())
     if same_pods and ready == before.sources_ready and problems == before.problems:
         return before

@@ -1,0 +1,143 @@
+"""The running loop: how soon it publishes, and what wakes it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import pytest
+from desired.roster.wants import NODE, make_pod, observe, running, stage
+
+from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
+from pykubelet.base.kit.clock import SystemClock
+from pykubelet.base.kit.mailbox import Mailbox, Sink
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.happenings import Happening
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.lifecycle import Lifecycles, Stage
+from pykubelet.base.model.node import NodeView, RuntimeReady
+from pykubelet.base.model.observed import Observed
+from pykubelet.base.model.roster import Roster, SourceChanged
+from pykubelet.desired.roster.loop import RosterInputs, RosterLoop
+from pykubelet.desired.roster.model import AdmissionRules
+
+
+@dataclass
+class Room:
+    roster: Cell[Roster]
+    observed: CellWriter[Observed]
+    node: CellWriter[NodeView]
+    runtime: CellWriter[RuntimeReady]
+    lifecycles: CellWriter[Lifecycles]
+    mailbox: Mailbox[SourceChanged] = field(default_factory=lambda: Mailbox("sources"))
+    happenings: Sink[Happening] = field(default_factory=Sink)
+
+    def tell(self, *pods: Pod, source: str = "file") -> None:
+        self.mailbox.post(SourceChanged(source, pods))
+
+    async def until(self, uid: str) -> Roster:
+        """The first roster in which the pod is decided."""
+        return await asyncio.wait_for(
+            self.roster.wait_for(lambda r: uid in r.pods and r.pods[PodUID(uid)].held is None), 2
+        )
+
+
+@pytest.fixture
+async def room() -> AsyncIterator[Room]:
+    roster, writer = make_cell("roster", Roster())
+    cells = [
+        make_cell("observed", Observed(listed_at=1.0)),
+        make_cell("node", NODE),
+        make_cell("runtime", RuntimeReady(checked=True)),
+        make_cell("lifecycles", Lifecycles()),
+    ]
+    room = Room(roster, *(end for _, end in cells))  # type: ignore[arg-type]
+    inputs = RosterInputs(room.node.cell, room.runtime.cell, room.observed.cell, room.lifecycles.cell)
+    loop = RosterLoop(
+        room.mailbox, frozenset({"file"}), inputs, AdmissionRules(), writer, room.happenings, SystemClock()
+    )
+    async with Supervisor("test") as supervisor:
+        supervisor.start_root("roster", loop.run())
+        await asyncio.sleep(0)
+        yield room
+
+
+async def test_a_new_pod_is_published_within_a_millisecond(room: Room) -> None:
+    pods = [make_pod(f"p{number}", cpu="1m") for number in range(100)]
+    room.tell(*pods)
+    await room.until("p99-1")
+    spans = []
+    for number in range(20):
+        pods.append(make_pod(f"late{number}", cpu="1m"))
+        began = time.perf_counter()
+        room.tell(*pods)
+        await room.until(f"late{number}-1")
+        spans.append(time.perf_counter() - began)
+    assert min(spans) < 0.001, spans
+
+
+async def test_sets_that_came_together_are_published_once(room: Room) -> None:
+    room.tell(make_pod("a"))
+    room.tell(make_pod("b"))
+    room.tell(make_pod("c"), source="http")
+    before = room.roster.version
+    roster = await room.until("c-1")
+    assert set(roster.pods) == {"b-1", "c-1"}
+    assert room.roster.version == before + 1
+
+
+async def test_ready_without_sources() -> None:
+    roster, writer = make_cell("roster", Roster())
+    inputs = RosterInputs(
+        make_cell("n", NODE)[0],
+        make_cell("r", RuntimeReady())[0],
+        make_cell("o", Observed())[0],
+        make_cell("l", Lifecycles())[0],
+    )
+    loop = RosterLoop(Mailbox("m"), frozenset(), inputs, AdmissionRules(), writer, Sink(), SystemClock())
+    async with Supervisor("test") as supervisor:
+        supervisor.start_root("roster", loop.run())
+        await asyncio.wait_for(roster.wait_for(lambda r: r.sources_ready), 2)
+
+
+async def test_held_pods_are_decided_when_the_runtime_is_listed(room: Room) -> None:
+    room.observed.publish(Observed())
+    new, runs = make_pod("new", cpu="600m"), make_pod("runs", cpu="600m")
+    room.tell(new, runs)
+    await asyncio.wait_for(room.roster.wait_for(lambda r: "new-1" in r.pods), 2)
+    assert room.roster.get().pods[PodUID("runs-1")].held is not None
+    room.observed.publish(observe(running(runs)))
+    roster = await room.until("new-1")
+    assert roster.pods[PodUID("runs-1")].rejection is None
+    assert roster.pods[PodUID("new-1")].rejection is not None
+    assert [(h.reason, h.pod.name) for h in room.happenings.events if h.pod] == [("OutOfcpu", "new")]
+
+
+async def test_a_preempting_pod_comes_in_when_its_victim_has_ended(room: Room) -> None:
+    low, high = make_pod("low", cpu="800m"), make_pod("high", cpu="800m", priority=2_000_000_000)
+    room.tell(low)
+    await room.until("low-1")
+    room.tell(low, high)
+    await asyncio.wait_for(room.roster.wait_for(lambda r: "high-1" in r.pods), 2)
+    for at in (Stage.SYNCING, Stage.TERMINATING):
+        room.lifecycles.publish(stage(low, at))
+        await asyncio.sleep(0.005)
+        assert room.roster.get().pods[PodUID("high-1")].held is not None
+    room.lifecycles.publish(stage(low, Stage.TERMINATED))
+    roster = await room.until("high-1")
+    assert roster.pods[PodUID("high-1")].rejection is None
+    assert roster.pods[PodUID("low-1")].rejection is not None
+
+
+async def test_a_settled_roster_sleeps(room: Room) -> None:
+    room.tell(make_pod("a"))
+    await room.until("a-1")
+    version = room.roster.version
+    for _ in range(5):
+        room.lifecycles.publish(Lifecycles())
+        room.observed.publish(Observed(listed_at=2.0))
+        await asyncio.sleep(0)
+    assert room.roster.version == version

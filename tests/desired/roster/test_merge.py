@@ -1,0 +1,190 @@
+"""From sources to one set of pods."""
+
+from __future__ import annotations
+
+from desired.roster.wants import WALL, Desk, make_pod
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pykubelet.base.api.core import Pod
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.labels import CONFIG_SEEN
+from pykubelet.base.model.roster import ManifestProblem, SourceChanged
+from pykubelet.desired.roster.merge import roster_of, take
+from pykubelet.desired.roster.model import RosterState
+
+
+def uids(desk: Desk) -> set[str]:
+    return set(desk.roster.pods)
+
+
+def test_a_source_tells_its_whole_set() -> None:
+    desk = Desk()
+    desk.tell(make_pod("a"), make_pod("b"))
+    assert uids(desk) == {"a-1", "b-1"}
+    desk.tell(make_pod("b"), make_pod("c"))
+    assert uids(desk) == {"b-1", "c-1"}
+    desk.tell()
+    assert uids(desk) == set()
+
+
+def test_one_source_says_nothing_about_another() -> None:
+    desk = Desk(("file", "http"))
+    desk.tell(make_pod("a"))
+    desk.tell(make_pod("b"), source="http")
+    desk.tell(source="file")
+    assert uids(desk) == {"b-1"}
+
+
+def test_ready_once_every_expected_source_has_told() -> None:
+    desk = Desk(("file", "http"))
+    assert not desk.tell(make_pod("a")).sources_ready
+    assert desk.tell(source="http").sources_ready
+    assert Desk(()).look().sources_ready
+
+
+def test_an_unchanged_pod_stays_the_same_object() -> None:
+    desk = Desk()
+    before = desk.tell(make_pod("a", metadata={"labels": {"x": "1"}}), make_pod("b")).pods[PodUID("a-1")]
+    after = desk.tell(
+        make_pod("a", metadata={"labels": {"x": "1"}, "annotations": {CONFIG_SEEN: "2026-01-01T00:00:00Z"}})
+    ).pods[PodUID("a-1")]
+    assert after is before
+
+
+def test_nothing_new_publishes_nothing_new() -> None:
+    desk = Desk()
+    before = desk.tell(make_pod("a"))
+    assert desk.tell(make_pod("a")) is before
+
+
+def test_what_counts_as_a_change() -> None:
+    for change in (
+        {"metadata": {"labels": {"x": "2"}}},
+        {"metadata": {"annotations": {"note": "2"}}},
+        {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}},
+        {"metadata": {"deletionGracePeriodSeconds": 3}},
+        {"cpu": "2m"},
+    ):
+        desk = Desk()
+        before = desk.tell(make_pod("a")).pods[PodUID("a-1")]
+        after = desk.tell(make_pod("a", **change), wall=WALL + 50).pods[PodUID("a-1")]
+        assert after is not before, change
+        assert after.seen_at == before.seen_at == WALL
+
+
+def test_first_sight_is_the_annotation_where_there_is_one() -> None:
+    desk = Desk()
+    desk.tell(make_pod("a", metadata={"annotations": {CONFIG_SEEN: "1970-01-01T00:01:00.5Z"}}))
+    assert desk.roster.pods[PodUID("a-1")].seen_at == 60.5
+    desk.tell(make_pod("b", metadata={"annotations": {CONFIG_SEEN: "yesterday"}}))
+    assert desk.roster.pods[PodUID("b-1")].seen_at == WALL
+
+
+def test_a_name_taken_twice_in_one_source() -> None:
+    desk = Desk()
+    desk.tell(make_pod("web", "u1"), make_pod("web", "u2"))
+    assert uids(desk) == {"u1"}
+    text = 'Error validating pod web_shop(u2) from file due to duplicate pod name "web", ignoring'
+    assert desk.said == [("web", "FailedValidation", text)]
+    assert desk.roster.problems == (ManifestProblem("file", "metadata.name", text),)
+    desk.tell(make_pod("web", "u1"), make_pod("web", "u2"), make_pod("other"))
+    assert len(desk.said) == 1
+    desk.tell(make_pod("web", "u2"))
+    assert uids(desk) == {"u2"}
+    assert desk.roster.problems == ()
+
+
+def test_a_later_pod_earlier_in_the_set_does_not_take_the_name() -> None:
+    desk = Desk()
+    desk.tell(make_pod("web", "u1"))
+    desk.tell(make_pod("web", "u0"), make_pod("web", "u1"))
+    assert uids(desk) == {"u1"}
+
+
+def test_a_name_taken_by_another_source_stays_with_who_had_it() -> None:
+    desk = Desk()
+    desk.tell(make_pod("web", "u1"), source="http")
+    desk.tell(make_pod("web", "u2"), source="file")
+    assert uids(desk) == {"u1"}
+    desk.tell(make_pod("web", "u3"), source="http")  # the holder's manifest was edited
+    assert uids(desk) == {"u3"}
+    desk.tell(source="http")
+    assert uids(desk) == {"u2"}
+    desk.tell(make_pod("web", "u4"), source="http")
+    assert uids(desk) == {"u2"}
+
+
+def test_a_uid_stands_for_one_pod_that_keeps_its_name() -> None:
+    desk = Desk()
+    desk.tell(make_pod("a", "u1"), make_pod("b", "u1"))
+    assert [item.pod.metadata.name for item in desk.roster.pods.values()] == ["a"]
+    assert 'due to duplicate pod UID "u1", ignoring' in desk.said[0][2]
+    desk.tell(make_pod("c", "u1", cpu="5m"))
+    (item,) = desk.roster.pods.values()
+    assert item.pod.metadata.name == "a"
+    assert item.pod.spec.containers[0].resources.requests == {"cpu": "5m"}
+
+
+def test_problems_of_all_sources_are_there() -> None:
+    bad = ManifestProblem("/m/x.yaml", "spec", "no containers")
+    worse = ManifestProblem("http://x", "", "not YAML")
+    state, _ = take(RosterState(), SourceChanged("file", (make_pod("a"),), (bad,)), WALL)
+    state, _ = take(state, SourceChanged("http", (), (worse,)), WALL)
+    assert roster_of(state, frozenset({"file"}), Desk().roster).problems == (bad, worse)
+
+
+CPUS = st.sampled_from(["1m", "2m"])
+SOURCES = st.sampled_from(["file", "http", "api"])
+PODS = st.builds(
+    lambda name, n, cpu: make_pod(name, f"{name}{n}", cpu=cpu), st.sampled_from("abc"), st.integers(0, 2), CPUS
+)
+WILD_PODS = st.builds(
+    lambda name, uid, cpu: make_pod(name, uid, cpu=cpu), st.sampled_from("abc"), st.sampled_from("1234"), CPUS
+)
+
+
+def check_set(desk: Desk, asked: list[tuple[str, Pod]]) -> None:
+    """One pod for a name, one for a UID, and each is one that its source asks for."""
+    names = [item.pod.metadata.name for item in desk.roster.pods.values()]
+    assert len(set(names)) == len(names)
+    for uid, item in desk.roster.pods.items():
+        assert item.pod.metadata.uid == uid
+        assert any(source == item.source and pod.metadata.uid == uid for source, pod in asked)
+
+
+@given(st.lists(st.tuples(SOURCES, st.lists(WILD_PODS, max_size=5)), max_size=12))
+def test_whatever_the_sources_tell(events: list[tuple[str, list[Pod]]]) -> None:
+    desk = Desk()
+    wanted: dict[str, list[Pod]] = {}
+    for source, pods in events:
+        wanted[source] = pods
+        names = {uid: item.pod.metadata.name for uid, item in desk.roster.pods.items()}
+        desk.tell(*pods, source=source)
+        check_set(desk, [(told, pod) for told, listed in wanted.items() for pod in listed])
+        for uid, item in desk.roster.pods.items():
+            assert names.get(uid, item.pod.metadata.name) == item.pod.metadata.name
+        assert desk.roster.sources_ready == ("file" in wanted)
+
+
+@given(st.lists(st.tuples(SOURCES, st.lists(PODS, max_size=5)), max_size=12))
+def test_who_came_first_stays_and_nobody_is_forgotten(events: list[tuple[str, list[Pod]]]) -> None:
+    desk = Desk()
+    wanted: dict[str, list[Pod]] = {}
+    for source, pods in events:
+        before = desk.roster.pods
+        wanted[source] = pods
+        roster = desk.tell(*pods, source=source)
+        asked = [(told, pod) for told, listed in wanted.items() for pod in listed]
+        check_set(desk, asked)
+        names = {item.pod.metadata.name for item in roster.pods.values()}
+        assert names == {pod.metadata.name for _, pod in asked}
+        for uid, item in before.items():
+            if any(told == item.source and pod.metadata.uid == uid for told, pod in asked):
+                assert roster.pods[uid].source == item.source
+                assert roster.pods[uid].seen_at == item.seen_at
+        said = len(desk.said)
+        again = desk.tell(*pods, source=source)
+        assert again.pods.keys() == roster.pods.keys()
+        assert all(again.pods[uid] is item for uid, item in roster.pods.items())
+        assert len(desk.said) == said

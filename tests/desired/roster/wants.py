@@ -1,0 +1,107 @@
+"""Pods, circumstances and a running loop for the tests of the roster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pykubelet.base.api.codec import from_object
+from pykubelet.base.api.core import Pod
+from pykubelet.base.model.ids import ContainerID, PodUID, SandboxID
+from pykubelet.base.model.labels import CONFIG_SOURCE
+from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage
+from pykubelet.base.model.node import NodeView, RuntimeReady
+from pykubelet.base.model.observed import ContainerState, ContainerView, Observed, PodView, SandboxView
+from pykubelet.base.model.roster import Roster, SourceChanged, pod_ref
+from pykubelet.desired.roster.decide import settle
+from pykubelet.desired.roster.merge import roster_of, take
+from pykubelet.desired.roster.model import AdmissionRules, Facts, RosterState
+
+NODE = NodeView(
+    "node-1",
+    "node-1",
+    allocatable={"cpu": 1000, "memory": 1 << 30, "ephemeral-storage": 10 << 30, "pods": 110},
+    labels={"kubernetes.io/os": "linux", "zone": "a", "rank": "7"},
+)
+LISTED = Observed(listed_at=1.0)
+WALL = 1_700_000_000.0
+
+
+def make_pod(name: str = "web", uid: str = "", *, source: str = "api", ports: Any = (), **fields: Any) -> Pod:
+    """`cpu`, `memory`: requests. `metadata` and all else: in the words of a manifest."""
+    requests = {key: fields.pop(key) for key in ("cpu", "memory") if key in fields}
+    meta = fields.pop("metadata", {})
+    annotations = {**({CONFIG_SOURCE: source} if source != "api" else {}), **meta.pop("annotations", {})}
+    container = {"name": "app", "image": "busybox", "resources": {"requests": requests}, "ports": list(ports)}
+    given = {
+        "metadata": {"name": name, "namespace": "shop", "uid": uid or f"{name}-1", "annotations": annotations, **meta},
+        "spec": {"containers": [container], **fields},
+    }
+    return from_object(Pod, given)
+
+
+def facts(
+    node: NodeView = NODE,
+    observed: Observed = LISTED,
+    lifecycles: Lifecycles | None = None,
+    runtime: RuntimeReady | None = None,
+    **rules: Any,
+) -> Facts:
+    return Facts(
+        node, runtime or RuntimeReady(checked=True), observed, lifecycles or Lifecycles(), AdmissionRules(**rules)
+    )
+
+
+def running(pod: Pod, state: ContainerState = ContainerState.RUNNING, exit_code: int = 0) -> PodView:
+    """The pod as the runtime has it, with one container in that state."""
+    alive = state is ContainerState.RUNNING
+    container = ContainerView(
+        ContainerID("c"), "app", SandboxID("s"), state, 0, 1, started_at=2, finished_at=3, exit_code=exit_code
+    )
+    return PodView(pod_ref(pod), (SandboxView(SandboxID("s"), 0, alive, 1),), (container,), 1.0)
+
+
+def observe(*views: PodView, listed_at: float | None = 1.0) -> Observed:
+    return Observed({view.ref.uid: view for view in views}, listed_at)
+
+
+def stage(pod: Pod, at: Stage, reason: KillReason | None = None) -> Lifecycles:
+    ref = pod_ref(pod)
+    return Lifecycles({ref.uid: PodLifecycle(ref, pod, at, 0.0, 0.0, kill_reason=reason)})
+
+
+class Desk:
+    """A roster without a loop: what sources tell goes in, the published roster and what was said come out."""
+
+    def __init__(self, expected: tuple[str, ...] = ("file",)) -> None:
+        self.state = RosterState()
+        self.roster = Roster()
+        self.said: list[tuple[str, str, str]] = []
+        self.expected = frozenset(expected)
+
+    def tell(
+        self, *pods: Pod, source: str = "file", at: Facts | None = None, now: float = 0.0, wall: float = WALL
+    ) -> Roster:
+        self.state, happenings = take(self.state, SourceChanged(source, pods), wall)
+        self._note(happenings)
+        return self.look(at, now, wall)
+
+    def look(self, at: Facts | None = None, now: float = 0.0, wall: float = WALL) -> Roster:
+        self.state, happenings = settle(self.state, at or facts(), now, wall)
+        self._note(happenings)
+        self.roster = roster_of(self.state, self.expected, self.roster)
+        return self.roster
+
+    def _note(self, happenings: Any) -> None:
+        self.said.extend((h.pod.name, h.reason, h.message) for h in happenings)
+
+    def reason(self, uid: str) -> str | None:
+        """Why the pod is refused, or None."""
+        rejection = self.roster.pods[PodUID(uid)].rejection
+        return None if rejection is None else rejection.reason
+
+    def message(self, uid: str) -> str:
+        rejection = self.roster.pods[PodUID(uid)].rejection
+        return "" if rejection is None else rejection.message
+
+    def is_held(self, uid: str) -> bool:
+        return self.roster.pods[PodUID(uid)].held is not None
