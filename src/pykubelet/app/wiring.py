@@ -60,6 +60,9 @@ from pykubelet.edges.host.systemd import Systemd, SystemdCgroups
 from pykubelet.edges.plugins.credential_config import Providers, load_providers
 from pykubelet.edges.plugins.credential_provider import run_provider
 from pykubelet.observe.pleg.loop import PodLookout, RelistPeriods
+from pykubelet.report.node.decide import NodeFacts, node_capacity, node_labels
+from pykubelet.report.node.loop import NodeLoop, first_node_view
+from pykubelet.report.node.runtime import RuntimeLoop
 from pykubelet.report.status.loop import StatusInputs, StatusLoop
 
 T = TypeVar("T")
@@ -85,7 +88,7 @@ class Cells:
         self.probes = Slot("probes", ProbeResults())  # observe/probes
         self.statuses = Slot("statuses", Statuses())  # report/status
         self.node = Slot("node", node)  # report/node
-        self.runtime = Slot("runtime", RuntimeReady(checked=True, runtime_error=""))  # report/node
+        self.runtime = Slot("runtime", RuntimeReady())  # report/node
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,25 +180,28 @@ def wire_act(m: Machinery, cells: Cells, puller: ImagePuller, pod_cgroups: PodCg
     return [("volumes", volumes.run()), ("pods", pods.run()), ("cgroups", resources.run())]
 
 
-def wire_report(m: Machinery, cells: Cells) -> Loops:
+def wire_report(m: Machinery, cells: Cells, facts: NodeFacts) -> Loops:
     """report: statuses, node, events, and the ports that tell them."""
     roster, lifecycles, observed = cells.roster.cell, cells.lifecycles.cell, cells.observed.cell
     node, runtime, probes = cells.node.cell, cells.runtime.cell, cells.probes.cell
     inputs = StatusInputs(roster, lifecycles, observed, probes, node, runtime)
     status = StatusLoop(inputs, cells.statuses.writer, m.clock, m.flight)
-    return [("status", status.run())]
+    address = NodeLoop(facts, cells.node.writer, m.flight)
+    ready = RuntimeLoop(m.cri, m.clock, cells.runtime.writer)
+    return [("status", status.run()), ("node", address.run()), ("runtime", ready.run())]
 
 
 class Agent:
     """The wired agent. `start` begins all loops; leaving the context ends them, and touches no container."""
 
-    def __init__(self, m: Machinery, node: NodeView) -> None:
-        self.cells = Cells(node)
+    def __init__(self, m: Machinery, facts: NodeFacts) -> None:
+        self.cells = Cells(first_node_view(facts))
         self.supervisor = Supervisor("agent")
         self._m = m
         self._puller, self._image_loops = wire_images(m, self.cells)
-        resources = resource_settings(m.settings, node.capacity, m.driver)
-        amounts = NodeResources(node.capacity, m.machine.page_sizes)
+        self._facts = facts
+        resources = resource_settings(m.settings, facts.capacity, m.driver)
+        amounts = NodeResources(facts.capacity, facts.page_sizes)
         self._cgroups = PodCgroups(resources, amounts, m.cgroups, m.flight, m.happenings)
 
     async def __aenter__(self) -> Agent:
@@ -209,7 +215,7 @@ class Agent:
     async def start(self) -> None:
         """Begin: what tells first, so that the health port answers at once. Raises StartError."""
         m, cells = self._m, self.cells
-        self._begin(wire_report(m, cells))
+        self._begin(wire_report(m, cells, self._facts))
         try:
             await self._cgroups.ensure_root()
         except ResourcesError as error:
@@ -231,15 +237,17 @@ class Agent:
             self.supervisor.start_root(name, loop)
 
 
-def node_view(settings: Settings, machine: Machine, driver: CgroupDriver) -> NodeView:
-    """The node as it is at start."""
-    capacity = {**machine.capacity(), "pods": settings.config.maxPods}
-    allocatable = node_allocatable(capacity, resource_settings(settings, capacity, driver))
-    return NodeView(
+def node_facts(settings: Settings, machine: Machine, driver: CgroupDriver) -> NodeFacts:
+    """What of the node does not change while the agent runs."""
+    config, flags = settings.config, settings.flags
+    capacity = node_capacity(machine.capacity(), config.maxPods, config.podsPerCore)
+    return NodeFacts(
         name=settings.node_name(machine.hostname),
         hostname=machine.hostname,
+        node_ips=flags.node_ip,
         capacity=capacity,
-        allocatable=allocatable,
+        allocatable=node_allocatable(capacity, resource_settings(settings, capacity, driver)),
+        labels=node_labels(machine.hostname, machine.architecture, flags.node_labels),
         page_sizes=machine.page_sizes,
     )
 
@@ -268,4 +276,4 @@ def build_agent(settings: Settings, clock: Clock) -> Agent:
         touched=Mailbox("touched"),
         sources=Mailbox("sources"),
     )
-    return Agent(machinery, node_view(settings, machine, driver))
+    return Agent(machinery, node_facts(settings, machine, driver))
