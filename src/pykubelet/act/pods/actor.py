@@ -170,6 +170,15 @@ class PodActor:
         delay = max(0.0, at - self._clock.monotonic())
         self._timer = asyncio.get_running_loop().call_later(delay, self.mailbox.post, Woke())
 
+    @property
+    def story(self) -> tuple[StoryLine, ...]:
+        return tuple(self._story)
+
+    def abandon(self) -> None:
+        """Cancel the work under way; what it has done already is seen by the next look."""
+        if self._work is not None:
+            self._work.cancel()
+
     def close(self) -> None:
         """Drop the timer; the tasks end with the supervisor."""
         if self._timer is not None:
@@ -193,7 +202,7 @@ class PodActor:
                 terminal=state.terminal,
                 restarting_all=state.restarting_all,
                 waits=self._waits.snapshot(state),
-                story=tuple(self._story),
+                story=self.story,
             )
         )
 

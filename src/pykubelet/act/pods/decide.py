@@ -276,34 +276,32 @@ def _advance_syncing(state: PodState, now: float, rules: Rules, cause: str) -> R
 def _hold_back(
     state: PodState, plan: PodPlan, now: float, rules: Rules
 ) -> tuple[PodState, PodPlan, list[float], tuple[Command, ...]]:
-    """Take out of the plan what must wait, and remember the restarts that go ahead."""
+    """Take out of the plan the starts that must wait, and remember the restarts that go ahead. Kills never wait."""
     wakes: list[float] = []
     said: list[Command] = []
     held: set[str] = set()
     errors, holds, told = dict(state.start_errors), dict(state.holds), set(state.said_held)
     for name in plan.starts:
         container = find_container(state.pod, name)
-        newest = state.view.newest(name) if state.view is not None else None
-        free_at, hold = _free_at(state, container, newest, rules)
+        ended = _last_ended(state, name)
+        free_at, hold = _free_at(state, container, ended, rules)
         if (retry := state.retry_at.get(name, now)) > now:
             held.add(name)
             wakes.append(retry)
-        elif free_at > now and newest is not None and hold is not None:
+        elif free_at > now and ended is not None and hold is not None:
             held.add(name)
             wakes.append(free_at)
             errors[name] = StartError(CRASH_LOOP_BACK_OFF, back_off_message(state, name, hold.entry.delay_s))
-            if newest.id not in told:
-                told.add(newest.id)
+            if ended.id not in told:
+                told.add(ended.id)
                 said.append(SayHeld(name, CRASH_LOOP_BACK_OFF))
-        elif newest is not None and newest.id in state.exits:
-            raised = rules.crash.raised(hold.entry if hold else None, state.exits[newest.id], now)
+        elif ended is not None:
+            raised = rules.crash.raised(hold.entry if hold else None, state.exits[ended.id], now)
             holds[name] = CrashHold(back_off_key(state.pod, container), raised)
     if not held:
         return replace(state, holds=holds), plan, wakes, ()
-    kills = tuple(kill for kill in plan.kills if kill.container.name not in held)
     plan = replace(
         plan,
-        kills=kills,
         start_ephemeral=tuple(n for n in plan.start_ephemeral if n not in held),
         start_init=tuple(n for n in plan.start_init if n not in held),
         start=tuple(n for n in plan.start if n not in held),
@@ -313,16 +311,22 @@ def _hold_back(
     return state, plan, wakes, tuple(said)
 
 
+def _last_ended(state: PodState, name: str) -> ContainerView | None:
+    """The newest instance that has ended; a container whose probe gave it up may run and still have one."""
+    instances = state.view.instances(name) if state.view is not None else ()
+    return next((c for c in instances if c.id in state.exits), None)
+
+
 def _free_at(
-    state: PodState, container: Container | EphemeralContainer, newest: ContainerView | None, rules: Rules
+    state: PodState, container: Container | EphemeralContainer, ended: ContainerView | None, rules: Rules
 ) -> tuple[float, CrashHold | None]:
     """When the crash back-off lets a container start, and the entry that holds it."""
     hold = state.holds.get(container.name)
     if hold is not None and hold.key != back_off_key(state.pod, container):
         hold = None
-    if newest is None or newest.id not in state.exits:
+    if ended is None:
         return 0.0, hold
-    return rules.crash.free_at(hold.entry if hold else None, state.exits[newest.id]), hold
+    return rules.crash.free_at(hold.entry if hold else None, state.exits[ended.id]), hold
 
 
 def back_off_key(pod: Pod, container: Container | EphemeralContainer) -> str:

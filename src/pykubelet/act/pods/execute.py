@@ -376,9 +376,18 @@ class PodExecution:
 
     # Stop and clean-up
 
+    async def _runtime_back(self, waits: WaitBook) -> None:
+        """Nothing can be stopped or removed while the runtime is away."""
+        cell = self._tools.cells.runtime
+        if not cell.get().ok:
+            detail = cell.get().runtime_error
+            with waits.waiting(Wait("container runtime", "report/node", 0.0, reason="RuntimeNotReady", detail=detail)):
+                await cell.wait_for(lambda now: now.ok)
+
     async def stop(self, command: StopPod, waits: WaitBook) -> str:
         """Stop all containers, then the sandboxes; what is still wrong, or an empty string."""
         self._drop_pulls()
+        await self._runtime_back(waits)
         stopper = self._tools.stopper
         next_at = self.clock.wall() + command.grace_s
         wait = Wait("containers to end", "act/runtime", 0.0, next_step="SIGKILL", next_at=next_at)
@@ -394,6 +403,8 @@ class PodExecution:
     async def clean(self, command: CleanUp, waits: WaitBook) -> str:
         """Give back volumes and cgroup; with `remove`, also containers, sandboxes and logs."""
         self._tools.images.forget(self._ref.uid)
+        if command.remove:
+            await self._runtime_back(waits)
         problems = list(
             await asyncio.gather(
                 self._volumes_gone(waits), self._remove_from_runtime() if command.remove else _nothing()

@@ -22,17 +22,31 @@ from pykubelet.act.pods.execute import PodExecution, PodTools
 from pykubelet.act.pods.model import REMOVING, KillRequested, PodState, ProbesChanged, RuntimeChanged, SpecChanged
 from pykubelet.act.pods.orphans import orphan_pod
 from pykubelet.base.kit.cells import Cell, CellWriter
+from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.happenings import warning
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage, StatusOverride
 from pykubelet.base.model.observed import Observed, PodTouched, PodView
 from pykubelet.base.model.phase import Phase
 from pykubelet.base.model.probes import ProbeResults
+from pykubelet.base.model.reasons import EVENT_FAILED_SYNC
 from pykubelet.base.model.roster import Roster, RosterPod, is_static, pod_ref
 from pykubelet.base.model.waits import Wait
 
 ORPHAN_GRACE_S = 1
+CRASH_PAUSE_S = 1.0
+CRASH_PAUSE_CAP_S = 60.0
+log = Log("pods")
+
+
+@dataclass(frozen=True, slots=True)
+class ActorCrashed:
+    """A bug ended a pod's actor."""
+
+    uid: PodUID
+    error: BaseException
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +81,9 @@ class PodsLoop:
         self._kills_sent: set[PodUID] = set()
         self._removed_at: dict[PodUID, float] = {}
         self._published: dict[PodUID, PodLifecycle] = {}
-        self._mailbox: Mailbox[PodLifecycle] = Mailbox("lifecycles")
+        self._crashes: dict[PodUID, int] = {}
+        self._paused: set[PodUID] = set()
+        self._mailbox: Mailbox[PodLifecycle | ActorCrashed] = Mailbox("lifecycles")
         self._supervisor = Supervisor("pods")
 
     async def run(self) -> None:
@@ -97,6 +113,9 @@ class PodsLoop:
         while True:
             dropped = False
             for lifecycle in await self._mailbox.get_all():
+                if isinstance(lifecycle, ActorCrashed):
+                    self._replace_crashed(lifecycle)
+                    continue
                 uid = lifecycle.ref.uid
                 actor = self._actors.get(uid)
                 if actor is None:
@@ -108,6 +127,27 @@ class PodsLoop:
             if dropped:
                 self._reconcile()
             self._publish()
+
+    def _replace_crashed(self, crash: ActorCrashed) -> None:
+        """Report a bug with the pod's story; after a pause the pod starts afresh from what is observed."""
+        actor = self._actors.get(crash.uid)
+        if actor is None:
+            return
+        story = [f"{line.at:.3f} {line.what} ({line.cause})" for line in actor.story]
+        log.error("a pod's actor crashed", pod=actor.ref, uid=crash.uid, story=story, error=repr(crash.error))
+        message = f"internal error: {crash.error!r}"
+        self._tools.happenings.post(warning(EVENT_FAILED_SYNC, message, actor.ref))
+        actor.abandon()
+        self._drop(crash.uid)
+        count = self._crashes[crash.uid] = self._crashes.get(crash.uid, 0) + 1
+        pause = min(CRASH_PAUSE_CAP_S, CRASH_PAUSE_S * 2 ** min(count - 1, 6))
+        self._paused.add(crash.uid)
+        self._touched.post(PodTouched(actor.ref, "actor crashed"))
+        asyncio.get_running_loop().call_later(pause, self._resume, crash.uid)
+
+    def _resume(self, uid: PodUID) -> None:
+        self._paused.discard(uid)
+        self._reconcile()
 
     def _publish(self) -> None:
         self._lifecycles.publish(Lifecycles(dict(self._published)))
@@ -143,7 +183,7 @@ class PodsLoop:
     def _take_desired(self, uid: PodUID, entry: RosterPod, observed: Observed) -> None:
         actor = self._actors.get(uid)
         if actor is None:
-            if uid not in self._removed_at and self._older_namesake(entry) is None:
+            if uid not in self._removed_at and uid not in self._paused and self._older_namesake(entry) is None:
                 self._start(entry, observed)
         elif self._seen_pods.get(uid) is not entry:
             self._seen_pods[uid] = entry
@@ -184,7 +224,10 @@ class PodsLoop:
         execution = PodExecution(self._tools, state.ref)
         actor = PodActor(state, self._current_rules, execution, self._mailbox, self._touched, self._supervisor)
         self._actors[state.ref.uid] = actor
-        self._tasks[state.ref.uid] = self._supervisor.start_root(f"pod-{state.ref.uid}", actor.run())
+        uid = state.ref.uid
+        self._tasks[uid] = self._supervisor.start_child(
+            f"pod-{uid}", actor.run(), lambda error: self._mailbox.post(ActorCrashed(uid, error))
+        )
         return actor
 
     def _current_rules(self) -> Rules:
@@ -196,7 +239,8 @@ class PodsLoop:
                 self._kills_sent.add(uid)
                 actor.mailbox.post(KillRequested(KillReason.REMOVED, "no longer desired"))
         for uid, view in observed.pods.items():
-            if uid in roster.pods or uid in self._actors or uid in self._removed_at or view.is_gone:
+            known = uid in roster.pods or uid in self._actors
+            if known or uid in self._removed_at or uid in self._paused or view.is_gone:
                 continue
             state = PodState(
                 ref=view.ref,
