@@ -32,7 +32,8 @@ from pykubelet.base.model.observed import Observed, PodTouched, PodView
 from pykubelet.base.model.phase import Phase
 from pykubelet.base.model.probes import ProbeResults
 from pykubelet.base.model.reasons import EVENT_FAILED_SYNC
-from pykubelet.base.model.roster import Roster, RosterPod, is_static, pod_ref
+from pykubelet.base.model.reasons import PREEMPTING
+from pykubelet.base.model.roster import Rejection, Roster, RosterPod, is_static, pod_ref
 from pykubelet.base.model.waits import Wait
 
 ORPHAN_GRACE_S = 1
@@ -214,9 +215,7 @@ class PodsLoop:
         else:
             actor.mailbox.post(RuntimeChanged(PodView(ref, read_at=now), self._tools.clock.wall(), "new pod"))
         if entry.rejection is not None:
-            message = f"Pod was rejected: {entry.rejection.message}"
-            override = StatusOverride(Phase.FAILED, entry.rejection.reason, message)
-            actor.mailbox.post(KillRequested(KillReason.REJECTED, "rejected by the node", override=override))
+            actor.mailbox.post(_refusal(entry.rejection))
         elif entry.pod.metadata.deletionTimestamp:
             actor.mailbox.post(SpecChanged(entry.pod, "deleted"))
 
@@ -281,7 +280,9 @@ class PodsLoop:
 
     def _held_back(self, entry: RosterPod, observed: Observed) -> PodLifecycle:
         wall = self._tools.clock.wall()
-        if observed.listed_at is None:
+        if entry.held is not None:
+            wait = entry.held
+        elif observed.listed_at is None:
             wait = Wait("container runtime", "observe/pleg", wall, detail="its pods have not been listed yet")
         else:
             older = self._older_namesake(entry)
@@ -290,6 +291,15 @@ class PodsLoop:
                 "older pod of the same name", "act/pods", wall, str(older.ref.uid) if older else "", detail=detail
             )
         return PodLifecycle(pod_ref(entry.pod), entry.pod, Stage.SYNCING, wall, entry.seen_at, waits=(wait,))
+
+
+def _refusal(rejection: Rejection) -> KillRequested:
+    """The end of a pod that the node does not take, or that has to make room for another."""
+    if rejection.reason == PREEMPTING:
+        override = StatusOverride(Phase.FAILED, rejection.reason, rejection.message)
+        return KillRequested(KillReason.EVICTED, "preempted", override=override)
+    override = StatusOverride(Phase.FAILED, rejection.reason, f"Pod was rejected: {rejection.message}")
+    return KillRequested(KillReason.REJECTED, "rejected by the node", override=override)
 
 
 async def _ring(cell: Cell[Roster] | Cell[Observed], bell: asyncio.Event) -> None:
