@@ -155,14 +155,10 @@ def _kill_requested(state: PodState, event: KillRequested, now: float, rules: Ru
 
 
 def _grace(state: PodState, override: int | None) -> int:
-    meta = state.pod.metadata
+    """What the API or the one who kills asks for, the shorter of both; else the pod's own."""
+    asked = [s for s in (state.pod.metadata.deletionGracePeriodSeconds, override) if s is not None]
     own = state.pod.spec.terminationGracePeriodSeconds
-    grace = DEFAULT_GRACE_S if own is None else own
-    if meta.deletionTimestamp and meta.deletionGracePeriodSeconds is not None:
-        grace = min(grace, meta.deletionGracePeriodSeconds)
-    if override is not None:
-        grace = override
-    return max(MIN_GRACE_S, grace)
+    return max(MIN_GRACE_S, min(asked, default=DEFAULT_GRACE_S if own is None else own))
 
 
 def _sync_ended(state: PodState, event: SyncEnded, now: float, rules: Rules) -> Result:
@@ -173,13 +169,15 @@ def _sync_ended(state: PodState, event: SyncEnded, now: float, rules: Rules) -> 
         errors[name] = failure.error
         retry[name] = failure.retry_at if failure.retry_at is not None else now + START_RETRY_S
     failures = state.pod_failures + 1 if event.pod_error is not None else 0
-    if event.pod_error is not None:
+    if event.pod_error is not None and state.kill is None:
         retry[""] = now + min(POD_RETRY_CAP_S, POD_RETRY_S * 2 ** min(failures - 1, 6))
     state = replace(
         state,
         work=Work.NONE,
         start_errors=errors,
         retry_at=retry,
+        holds={**state.holds, **{n: h for n, h in state.raising.items() if n in event.started or n in event.failed}},
+        raising={},
         pod_error=event.pod_error,
         pod_failures=failures,
         look_after=now,
@@ -280,7 +278,7 @@ def _hold_back(
     wakes: list[float] = []
     said: list[Command] = []
     held: set[str] = set()
-    errors, holds, told = dict(state.start_errors), dict(state.holds), set(state.said_held)
+    errors, raising, told = dict(state.start_errors), dict[str, CrashHold](), set(state.said_held)
     for name in plan.starts:
         container = find_container(state.pod, name)
         ended = _last_ended(state, name)
@@ -297,9 +295,10 @@ def _hold_back(
                 said.append(SayHeld(name, CRASH_LOOP_BACK_OFF))
         elif ended is not None:
             raised = rules.crash.raised(hold.entry if hold else None, state.exits[ended.id], now)
-            holds[name] = CrashHold(back_off_key(state.pod, container), raised)
+            raising[name] = CrashHold(back_off_key(state.pod, container), raised)
+    state = replace(state, raising=raising)
     if not held:
-        return replace(state, holds=holds), plan, wakes, ()
+        return state, plan, wakes, ()
     plan = replace(
         plan,
         start_ephemeral=tuple(n for n in plan.start_ephemeral if n not in held),
@@ -307,7 +306,7 @@ def _hold_back(
         start=tuple(n for n in plan.start if n not in held),
     )
     present = {c.id for c in state.view.containers} if state.view is not None else set()
-    state = replace(state, start_errors=errors, holds=holds, said_held=frozenset(told & present))
+    state = replace(state, start_errors=errors, said_held=frozenset(told & present))
     return state, plan, wakes, tuple(said)
 
 

@@ -52,8 +52,8 @@ class PodState:
     """One pod, whole.
 
     `view` is None until the runtime was looked at once. `look_after`: a view read earlier says nothing. `exits`: when
-    each ended container ended, as first seen. `holds`: crash back-off by container. `retry_at`: by container, and "" for
-    the pod itself. `said_held`: ends of containers whose back-off was already told.
+    each ended container ended, as first seen. `holds`: crash back-off by container; `raising`: what the running sync makes
+    of it by its starts. `retry_at`: by container, and "" for the pod itself. `said_held`: ends of containers whose back-off was already told.
     """
 
     ref: PodRef
@@ -67,6 +67,7 @@ class PodState:
     start_errors: Mapping[str, StartError] = field(default_factory=dict)
     exits: Mapping[ContainerID, float] = field(default_factory=dict)
     holds: Mapping[str, CrashHold] = field(default_factory=dict)
+    raising: Mapping[str, CrashHold] = field(default_factory=dict)
     retry_at: Mapping[str, float] = field(default_factory=dict)
     pod_error: StartError | None = None
     pod_failures: int = 0

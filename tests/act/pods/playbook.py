@@ -1,0 +1,140 @@
+"""Sequence diagrams of one pod's life: events in, commands out, with time that the test moves.
+
+Every method that tells the machine something answers with the commands that follow, in words:
+
+    play = Playbook(pod())
+    assert play.sees() == ["sync: sandbox 0; start app"]
+    assert play.sync_ended("app") == []
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from act.pods.scenes import REF, WALL, view
+
+from pykubelet.act.pods.decide import Rules, step
+from pykubelet.act.pods.model import (
+    AbandonSync,
+    CleanEnded,
+    CleanUp,
+    Command,
+    Event,
+    KillRequested,
+    PodState,
+    ProbesChanged,
+    RuntimeChanged,
+    SayHeld,
+    SpecChanged,
+    StartFailed,
+    StopEnded,
+    StopPod,
+    Sync,
+    SyncEnded,
+    WakeAt,
+    Woke,
+)
+from pykubelet.act.runtime.container_hash import container_hash
+from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.backoff import BackoffPolicy
+from pykubelet.base.model.lifecycle import KillReason, Stage, StartError, StatusOverride
+from pykubelet.base.model.observed import ContainerView, SandboxView
+from pykubelet.base.model.probes import ProbeResults
+
+RULES = Rules(hash_of=container_hash, crash=BackoffPolicy(10, 300), resync_s=60.0, probes=ProbeResults())
+
+
+def told(command: Command, now: float) -> str:
+    """A command in words; times are relative."""
+    match command:
+        case Sync(plan=plan, view=look):
+            parts = ["stop the pod"] if plan.stop_pod and not look.is_gone else []
+            parts += ["restart all"] if plan.restart_all else []
+            parts += [f"kill {kill.container.id} ({kill.cause})" for kill in plan.kills]
+            parts += [f"remove {', '.join(sorted(plan.remove))}"] if plan.remove else []
+            parts += [f"sandbox {plan.attempt}"] if plan.create_sandbox else []
+            parts += [f"start {', '.join(plan.starts)}"] if plan.starts else []
+            return "sync: " + "; ".join(parts)
+        case AbandonSync(hard=hard):
+            return "abandon now" if hard else "abandon at the next pause"
+        case StopPod(grace_s=grace):
+            return f"stop within {grace} s"
+        case CleanUp(remove=remove):
+            return "clean up and remove" if remove else "clean up"
+        case WakeAt(at=at):
+            return f"wake in {at - now:g} s"
+        case SayHeld(container=name):
+            return f"say {name} is held back"
+
+
+@dataclass
+class Playbook:
+    """One pod, taken up at `now` (monotonic seconds) and `wall`; `state` may be looked at at any time."""
+
+    pod: Pod
+    now: float = 1000.0
+    wall: float = WALL
+    rules: Rules = RULES
+    state: PodState = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.state = PodState(ref=REF, pod=self.pod, stage=Stage.SYNCING, started_wall=self.wall)
+
+    def passes(self, seconds: float) -> None:
+        self.now += seconds
+        self.wall += seconds
+
+    def hears(self, event: Event) -> list[str]:
+        self.state, commands = step(self.state, event, self.now, self.rules)
+        return [told(command, self.now) for command in commands]
+
+    def sees(self, *things: SandboxView | ContainerView, ago: float = 0.0) -> list[str]:
+        """A look at the runtime that began `ago` seconds before."""
+        return self.hears(RuntimeChanged(view(*things, read_at=self.now - ago), self.wall))
+
+    def wakes(self) -> list[str]:
+        return self.hears(Woke())
+
+    def sync_ended(self, *started: str, pod_error: str = "", **failed: str | tuple[str, float]) -> list[str]:
+        """`failed`: the waiting reason by container name, or the reason and in how many seconds to try again."""
+        self.passes(0.001)
+        failures = {}
+        for name, how in failed.items():
+            reason, retry_at = (how, None) if isinstance(how, str) else (how[0], self.now + how[1])
+            failures[name] = StartFailed(StartError(reason, "no"), retry_at)
+        error = StartError(pod_error, "no") if pod_error else None
+        return self.hears(SyncEnded(started, failures, error))
+
+    def sync_abandoned(self) -> list[str]:
+        self.passes(0.001)
+        return self.hears(SyncEnded(unfinished=True))
+
+    def stop_ended(self, error: str = "") -> list[str]:
+        self.passes(0.001)
+        return self.hears(StopEnded(error=error))
+
+    def clean_ended(self, error: str = "") -> list[str]:
+        self.passes(0.001)
+        return self.hears(CleanEnded(error=error))
+
+    def killed(
+        self, reason: KillReason, grace_s: int | None = None, override: StatusOverride | None = None
+    ) -> list[str]:
+        return self.hears(KillRequested(reason, "test", grace_s, override))
+
+    def spec_changed(self, to: Pod) -> list[str]:
+        return self.hears(SpecChanged(to, "manifest changed"))
+
+    def probes_changed(self, results: ProbeResults) -> list[str]:
+        self.rules = replace(self.rules, probes=results)
+        return self.hears(ProbesChanged(results))
+
+    def errors(self) -> dict[str, str]:
+        """The waiting reasons that people see, by container."""
+        return {name: error.reason for name, error in self.state.start_errors.items()}
+
+    def runs(self, *things: SandboxView | ContainerView) -> None:
+        """Bring a pod to where the runtime shows `things` and there is nothing to do."""
+        answer = self.sees(*things)
+        if answer != [f"wake in {self.rules.resync_s:g} s"]:
+            raise AssertionError(f"the pod is not at rest: {answer}")

@@ -1,0 +1,245 @@
+"""Containers that end again and again: back-off, its reset, and what people are told."""
+
+from __future__ import annotations
+
+import pytest
+from act.pods.playbook import Playbook
+from act.pods.scenes import box, container, exited, pod, probes, rule, running, sidecar
+
+from pykubelet.base.model.probes import ProbeResult
+
+
+def crash(play: Playbook, attempt: int, name: str = "app", code: int = 1, **how: int) -> list[str]:
+    """The container has just ended; the look-out sees it 30 ms later."""
+    ended = play.wall
+    play.passes(0.03)
+    return play.sees(box(), exited(name, code=code, attempt=attempt, ended=ended, **how))
+
+
+def comes_up(play: Playbook, attempt: int, name: str = "app") -> None:
+    assert play.sync_ended(name) == []
+    play.passes(0.01)
+    assert play.sees(box(), running(name, attempt=attempt)) == ["wake in 60 s"]
+
+
+def up(play: Playbook) -> None:
+    play.sees()
+    comes_up(play, 0)
+
+
+def test_the_first_crash_is_answered_at_once() -> None:
+    play = Playbook(pod())
+    up(play)
+    play.passes(30)
+    assert crash(play, 0) == ["sync: start app"]
+
+
+def test_later_crashes_wait_ten_seconds_doubling_to_five_minutes() -> None:
+    play = Playbook(pod())
+    up(play)
+    assert crash(play, 0) == ["sync: start app"]
+    delays = []
+    for attempt in range(1, 9):
+        comes_up(play, attempt)
+        play.passes(2)
+        said, wake = crash(play, attempt)
+        assert said == "say app is held back"
+        delays.append(float(wake.split()[2]) + 0.03)
+        assert play.errors() == {"app": "CrashLoopBackOff"}
+        play.passes(delays[-1])
+        assert play.wakes() == ["sync: start app"]
+    assert delays == pytest.approx([10, 20, 40, 80, 160, 300, 300, 300], abs=1e-4)
+
+
+def test_the_message_is_the_one_people_search_for() -> None:
+    play = Playbook(pod())
+    up(play)
+    crash(play, 0)
+    comes_up(play, 1)
+    crash(play, 1)
+    assert play.state.start_errors["app"].message == (
+        "back-off 10s restarting failed container=app pod=web_shop(uid-1)"
+    )
+
+
+def test_the_pause_counts_from_the_end_of_the_container() -> None:
+    play = Playbook(pod())
+    up(play)
+    crash(play, 0)
+    comes_up(play, 1)
+    ended = play.wall
+    play.passes(7)
+    assert play.sees(box(), exited(code=1, attempt=1, ended=ended))[1] == "wake in 3 s"
+
+
+def test_a_long_run_begins_the_series_anew() -> None:
+    play = Playbook(pod())
+    up(play)
+    crash(play, 0)
+    comes_up(play, 1)
+    play.passes(601)
+    assert crash(play, 1) == ["sync: start app"]
+    comes_up(play, 2)
+    _, wake = crash(play, 2)
+    assert float(wake.split()[2]) == pytest.approx(10, abs=0.1)
+
+
+def test_a_run_below_twice_the_cap_goes_on_with_the_series() -> None:
+    play = Playbook(pod())
+    up(play)
+    crash(play, 0)
+    comes_up(play, 1)
+    play.passes(590)
+    assert crash(play, 1)[0] == "say app is held back"
+
+
+@pytest.mark.parametrize("jump", [-86_400.0, 86_400.0])
+def test_a_jump_of_the_wall_clock_changes_nothing(jump: float) -> None:
+    play = Playbook(pod())
+    up(play)
+    crash(play, 0)
+    comes_up(play, 1)
+    ended = play.wall
+    assert play.sees(box(), exited(code=1, attempt=1, ended=ended)) == ["say app is held back", "wake in 10 s"]
+    play.wall += jump
+    play.passes(4)
+    assert play.sees(box(), exited(code=1, attempt=1, ended=ended)) == ["wake in 6 s"]
+    play.passes(6)
+    assert play.wakes() == ["sync: start app"]
+
+
+def test_an_end_in_the_future_counts_as_now() -> None:
+    play = Playbook(pod())
+    up(play)
+    crash(play, 0)
+    comes_up(play, 1)
+    assert play.sees(box(), exited(code=1, attempt=1, ended=play.wall + 3600))[1] == "wake in 10 s"
+
+
+def test_each_end_is_told_once() -> None:
+    play = Playbook(pod())
+    up(play)
+    crash(play, 0)
+    comes_up(play, 1)
+    assert crash(play, 1)[0] == "say app is held back"
+    assert [word for word in play.wakes() if "say" in word] == []
+    play.passes(10)
+    assert play.wakes() == ["sync: start app"]
+    comes_up(play, 2)
+    assert crash(play, 2)[0] == "say app is held back"
+
+
+def test_one_container_held_back_does_not_hold_the_other() -> None:
+    play = Playbook(pod(container("a"), container("b")))
+    play.sees()
+    play.sync_ended("a", "b")
+    play.runs(box(), running("a"), running("b"))
+    assert play.sees(box(), exited("a", code=1, ended=play.wall), running("b")) == ["sync: start a"]
+    play.sync_ended("a")
+    play.runs(box(), running("a", attempt=1), running("b"))
+    look = (exited("a", code=1, attempt=1, ended=play.wall), exited("b", code=1, ended=play.wall))
+    assert play.sees(box(), *look) == ["say a is held back", "sync: start b"]
+    play.sync_ended("b")
+    play.passes(1)
+    (wake,) = play.sees(box(), look[0], running("b", attempt=1))
+    assert float(wake.split()[2]) == pytest.approx(9, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"image": "busybox:2"},
+        {"resources": {"requests": {"cpu": "1"}}},
+    ],
+)
+def test_a_new_image_or_new_resources_end_the_back_off(changed: dict[str, object]) -> None:
+    play = Playbook(pod())
+    up(play)
+    crash(play, 0)
+    comes_up(play, 1)
+    crash(play, 1)
+    assert play.spec_changed(pod(container("app", **changed))) == ["sync: start app"]
+
+
+def test_another_field_of_the_container_does_not_end_the_back_off() -> None:
+    play = Playbook(pod())
+    up(play)
+    crash(play, 0)
+    comes_up(play, 1)
+    crash(play, 1)
+    assert play.spec_changed(pod(container("app", stdin=True)))[-1].startswith("wake in 9.9")
+
+
+def test_init_containers_and_sidecars_back_off_too() -> None:
+    play = Playbook(pod(init=(container("i1"),)))
+    play.sees()
+    comes_up(play, 0, "i1")
+    assert crash(play, 0, "i1") == ["sync: start i1"]
+    comes_up(play, 1, "i1")
+    assert crash(play, 1, "i1")[0] == "say i1 is held back"
+    play = Playbook(pod(init=(sidecar("mesh"),)))
+    play.sees()
+    comes = [box(), running("app")]
+    play.sync_ended("mesh")
+    play.runs(*comes, running("mesh"))
+    assert play.sees(*comes, exited("mesh", ended=play.wall)) == ["sync: start mesh"]
+    play.sync_ended("mesh")
+    play.runs(*comes, running("mesh", attempt=1))
+    assert play.sees(*comes, exited("mesh", attempt=1, ended=play.wall))[0] == "say mesh is held back"
+
+
+def test_a_restart_of_the_agent_knows_nothing_of_earlier_pauses() -> None:
+    play = Playbook(pod())
+    assert play.sees(box(), exited(code=1, attempt=4, ended=play.wall - 1)) == ["sync: start app"]
+    comes_up(play, 5)
+    assert crash(play, 5)[0] == "say app is held back"
+
+
+def test_a_container_that_probes_kill_again_and_again_is_held_back_too() -> None:
+    play = Playbook(pod())
+    up(play)
+    play.passes(30)
+    answer = play.probes_changed(probes(liveness_app_0=ProbeResult.FAILURE))
+    assert answer == ["sync: kill app-0 (liveness); start app"]
+    ended = play.wall
+    play.sync_ended("app")
+    assert play.sees(box(), exited(code=137, ended=ended), running(attempt=1)) == ["wake in 60 s"]
+    play.passes(30)
+    first = exited(code=137, ended=ended)
+    answer = play.probes_changed(probes(liveness_app_1=ProbeResult.FAILURE))
+    assert answer == ["sync: kill app-1 (liveness); start app"]
+    ended = play.wall
+    play.sync_ended("app")
+    play.sees(box(), first, exited(code=137, attempt=1, ended=ended), running(attempt=2))
+    play.passes(5)
+    look = (box(), exited(code=137, attempt=1, ended=ended), running(attempt=2))
+    assert play.sees(*look) == ["wake in 60 s"]
+    answer = play.probes_changed(probes(liveness_app_2=ProbeResult.FAILURE))
+    assert answer == ["say app is held back", "sync: kill app-2 (liveness)"], "killed now, started later"
+    ended = play.wall
+    play.sync_ended()
+    (_, wake) = play.sees(box(), exited(code=137, attempt=2, ended=ended))
+    assert float(wake.split()[2]) == pytest.approx(10, abs=0.1)
+
+
+def test_a_pod_whose_rule_restarts_all_starts_over() -> None:
+    of = pod(container("app", restartPolicyRules=[rule("RestartAllContainers", 88)]), init=(container("i1"),))
+    play = Playbook(of)
+    play.runs(box(), exited("i1"), running())
+    assert play.sees(box(), exited("i1"), exited(code=88)) == ["sync: restart all; remove app-0, i1-0"]
+    assert play.state.restarting_all
+    assert play.sync_ended() == []
+    assert not play.state.restarting_all
+    assert play.sees(box()) == ["sync: start i1"]
+
+
+def test_a_sync_that_was_interrupted_before_the_start_does_not_count_as_a_restart() -> None:
+    play = Playbook(pod(container("a"), container("b")))
+    play.runs(box(), running("a"), running("b"))
+    ended = play.wall
+    assert play.sees(box(), exited("a", code=1, ended=ended), running("b")) == ["sync: start a"]
+    play.passes(0.01)
+    both = (exited("a", code=1, ended=ended), exited("b", code=1, ended=ended + 0.01))
+    assert play.sees(box(), *both) == ["abandon at the next pause"]
+    assert play.sync_abandoned() == []
+    assert play.sees(box(), *both) == ["sync: start a, b"], "both ended for the first time"
