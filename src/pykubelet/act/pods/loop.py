@@ -31,8 +31,7 @@ from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle,
 from pykubelet.base.model.observed import Observed, PodTouched, PodView
 from pykubelet.base.model.phase import Phase
 from pykubelet.base.model.probes import ProbeResults
-from pykubelet.base.model.reasons import EVENT_FAILED_SYNC
-from pykubelet.base.model.reasons import PREEMPTING
+from pykubelet.base.model.reasons import EVENT_FAILED_SYNC, PREEMPTING
 from pykubelet.base.model.roster import Rejection, Roster, RosterPod, is_static, pod_ref
 from pykubelet.base.model.waits import Wait
 
@@ -184,11 +183,15 @@ class PodsLoop:
     def _take_desired(self, uid: PodUID, entry: RosterPod, observed: Observed) -> None:
         actor = self._actors.get(uid)
         if actor is None:
-            if uid not in self._removed_at and uid not in self._paused and self._older_namesake(entry) is None:
+            is_free = entry.held is None and uid not in self._removed_at and uid not in self._paused
+            if is_free and self._older_namesake(entry) is None:
                 self._start(entry, observed)
-        elif self._seen_pods.get(uid) is not entry:
+        elif (before := self._seen_pods.get(uid)) is not entry:
             self._seen_pods[uid] = entry
-            actor.mailbox.post(SpecChanged(entry.pod, "manifest changed"))
+            if entry.rejection is not None and (before is None or before.rejection is None):
+                actor.mailbox.post(_refusal(entry.rejection))
+            else:
+                actor.mailbox.post(SpecChanged(entry.pod, "manifest changed"))
 
     def _older_namesake(self, entry: RosterPod) -> PodActor | None:
         if not is_static(entry.pod):
