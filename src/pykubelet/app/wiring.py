@@ -45,6 +45,7 @@ from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import Observed, PodTouched
 from pykubelet.base.model.probes import ProbeResults
+from pykubelet.base.model.recent import Recent
 from pykubelet.base.model.roster import Roster, SourceChanged
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.desired.roster.loop import RosterInputs, RosterLoop
@@ -60,6 +61,7 @@ from pykubelet.edges.host.systemd import Systemd, SystemdCgroups
 from pykubelet.edges.plugins.credential_config import Providers, load_providers
 from pykubelet.edges.plugins.credential_provider import run_provider
 from pykubelet.observe.pleg.loop import PodLookout, RelistPeriods
+from pykubelet.report.events.loop import EventsLoop
 from pykubelet.report.node.decide import NodeFacts, node_capacity, node_labels
 from pykubelet.report.node.loop import NodeLoop, first_node_view
 from pykubelet.report.node.runtime import RuntimeLoop
@@ -87,6 +89,7 @@ class Cells:
         self.pulls = Slot("pulls", Pulls())  # act/images
         self.probes = Slot("probes", ProbeResults())  # observe/probes
         self.statuses = Slot("statuses", Statuses())  # report/status
+        self.recent = Slot("recent", Recent())  # report/events
         self.node = Slot("node", node)  # report/node
         self.runtime = Slot("runtime", RuntimeReady())  # report/node
 
@@ -188,7 +191,8 @@ def wire_report(m: Machinery, cells: Cells, facts: NodeFacts) -> Loops:
     status = StatusLoop(inputs, cells.statuses.writer, m.clock, m.flight)
     address = NodeLoop(facts, cells.node.writer, m.flight)
     ready = RuntimeLoop(m.cri, m.clock, cells.runtime.writer)
-    return [("status", status.run()), ("node", address.run()), ("runtime", ready.run())]
+    events = EventsLoop(m.happenings, cells.recent.writer, m.clock)
+    return [("status", status.run()), ("events", events.run()), ("node", address.run()), ("runtime", ready.run())]
 
 
 class Agent:
