@@ -87,6 +87,8 @@ class PodActor:
             self._publish()
 
     def _take(self, event: Event) -> None:
+        if isinstance(event, (SyncEnded, StopEnded, CleanEnded)):
+            self._work = None
         before = self.state
         self.state, commands = step(before, event, self._clock.monotonic(), self._rules())
         if self.state.stage is not before.stage:
@@ -100,7 +102,9 @@ class PodActor:
         match command:
             case Sync():
                 self._tell(_described(command), command.cause)
-                self._start("sync", self._sync(command))
+                self._abandoned = False
+                self._execution.attend()
+                self._start("sync", self._sync(command)).add_done_callback(self._sync_over)
             case AbandonSync():
                 if command.hard and self._work is not None:
                     self._abandoned = True
@@ -110,6 +114,8 @@ class PodActor:
             case StopPod():
                 self._tell(f"stopping within {command.grace_s} s", command.cause)
                 if self._work is not None:
+                    if self._work.done():
+                        return  # its end is in the mailbox already
                     self._work.cancel()
                 self._start("stop", self._stop(command))
             case CleanUp():
@@ -123,19 +129,23 @@ class PodActor:
                 self._execution.happenings.post(warning(EVENT_BACK_OFF, message, self.ref, path))
                 self._tell(f"{container.name} is held back", command.cause)
 
-    def _start(self, what: str, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, what: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         self._work = self._supervisor.start_child(f"{what}-{self.ref.uid}", work)
+        return self._work
 
     async def _sync(self, command: Sync) -> None:
-        self._abandoned = False
         try:
             ended = await self._execution.sync(command, self._waits)
-        except asyncio.CancelledError:
-            if not self._abandoned:
-                raise
-            ended = SyncEnded(unfinished=True, cause="sync abandoned")
         except Exception as error:  # noqa: BLE001 - a bug in one pod's work must not end the others
             ended = SyncEnded(pod_error=self._report_bug("sync", error))
+        self._sync_ended(ended)
+
+    def _sync_over(self, task: asyncio.Task[None]) -> None:
+        """A sync that was abandoned has ended too, even one that was cancelled before its first step."""
+        if task.cancelled() and self._abandoned:
+            self._sync_ended(SyncEnded(unfinished=True, cause="sync abandoned"))
+
+    def _sync_ended(self, ended: SyncEnded) -> None:
         self.mailbox.post(ended)
         self._touched.post(PodTouched(self.ref, ended.cause))
 
@@ -212,7 +222,8 @@ def _conflated(events: list[Event | WaitsChanged]) -> list[Event | WaitsChanged]
     looks = [event for event in events if isinstance(event, RuntimeChanged)]
     if len(looks) < 2:
         return events
-    return [event for event in events if not isinstance(event, RuntimeChanged) or event is looks[-1]]
+    newest = max(reversed(looks), key=lambda look: look.view.read_at)
+    return [event for event in events if not isinstance(event, RuntimeChanged) or event is newest]
 
 
 def _described(command: Sync) -> str:

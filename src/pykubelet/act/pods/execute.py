@@ -95,7 +95,7 @@ class PodExecution:
         self._tools = tools
         self._ref = ref
         self._attention = asyncio.Event()
-        self._pulls: dict[str, asyncio.Task[ImageReady | ImageError]] = {}
+        self._pulls: dict[tuple[str, str], asyncio.Task[ImageReady | ImageError]] = {}
 
     @property
     def clock(self) -> Clock:
@@ -108,6 +108,10 @@ class PodExecution:
     def book(self, mailbox: Post[WaitsChanged]) -> WaitBook:
         return WaitBook(self._tools.clock, mailbox)
 
+    def attend(self) -> None:
+        """A sync is about to begin: interruptions from now on are meant for it."""
+        self._attention.clear()
+
     def interrupt(self) -> None:
         """End the running sync at its next pause."""
         self._attention.set()
@@ -116,7 +120,6 @@ class PodExecution:
 
     async def sync(self, command: Sync, waits: WaitBook) -> SyncEnded:
         """Carry out a plan; what fails is in the answer."""
-        self._attention.clear()
         pod, plan = command.pod, command.plan
         try:
             await self._runtime_ready(pod, plan.create_sandbox, waits)
@@ -241,12 +244,10 @@ class PodExecution:
     def _start_pulls(self, pod: Pod, names: Sequence[str]) -> None:
         """Begin to get the images of all containers that are to be started, beside everything else."""
         for name in names:
-            if name not in self._pulls:
-                self._pulls[name] = self._pull(pod, name)
-
-    def _pull(self, pod: Pod, name: str) -> asyncio.Task[ImageReady | ImageError]:
-        container = find_container(pod, name)
-        return self._ensure_image(pod, container, container.image, container.imagePullPolicy)
+            container = find_container(pod, name)
+            key = (name, container.image)
+            if key not in self._pulls:
+                self._pulls[key] = self._ensure_image(pod, container, container.image, container.imagePullPolicy)
 
     def _ensure_image(
         self, pod: Pod, container: AnyContainer, image: str, policy: str
@@ -326,10 +327,10 @@ class PodExecution:
         return StartFailed(outcome) if isinstance(outcome, StartError) else outcome
 
     async def _image(self, name: str, image: str, waits: WaitBook) -> ImageReady | ImageError:
-        task = self._pulls[name]
+        task = self._pulls[name, image]
         wait = Wait("image", "act/images", 0.0, name, detail=image)
         outcome = await self._wait(task, wait, waits)
-        del self._pulls[name]
+        del self._pulls[name, image]
         return outcome
 
     def _image_failed(self, error: ImageError) -> StartFailed:

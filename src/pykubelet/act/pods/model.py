@@ -53,7 +53,8 @@ class PodState:
 
     `view` is None until the runtime was looked at once. `look_after`: a view read earlier says nothing. `exits`: when
     each ended container ended, as first seen. `holds`: crash back-off by container; `raising`: what the running sync makes
-    of it by its starts. `retry_at`: by container, and "" for the pod itself. `said_held`: ends of containers whose back-off was already told.
+    of it by its starts. `retry_at`: by container, and "" for the pod itself. `said_held`: ends of containers whose
+    back-off was already told.
     """
 
     ref: PodRef
