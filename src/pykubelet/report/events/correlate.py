@@ -4,7 +4,8 @@ Rules:
 - The same Event again (object, type, reason, message) counts up.
 - From the tenth message on that differs from the others in nothing but its text, within ten minutes, one Event stands
   for all further ones, its message marked.
-Nothing is dropped here: what is kept is bounded by its reader. Source: the Event correlator that the Kubernetes documentation describes for client-go recorders.
+Nothing is dropped here: what is kept is bounded by its reader.
+Source: the Event correlator that the Kubernetes documentation describes for client-go recorders.
 """
 
 from __future__ import annotations

@@ -1,0 +1,317 @@
+"""`pykubelet pods` and `pykubelet explain POD`: ask the running agent over its root-only socket, and show the answer.
+
+Owns: the options, the choice of the pod that is meant, and the tables. What is known is decided by the agent; its answers
+come from `report/server/explain`. Standard library only, and little of it: an answer must be there within a tenth of a
+second. Exit codes: 0 answered, 1 not (no agent, no such pod, no permission), 2 wrong command line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import socket
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+ROOT_DIR = "/var/lib/kubelet"
+TIMEOUT_S = 10.0
+ANSWER_BYTES = 256 * 1024 * 1024
+COLUMNS = ("NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE", "WAITING FOR")
+NODE = "node"
+DAY_S = 86400
+Document = Mapping[str, Any]
+
+
+class AskError(Exception):
+    """The question has no answer; the text says why and what to do."""
+
+
+def pods(argv: Sequence[str]) -> int:
+    """`pykubelet pods [-o json]`."""
+    options = _parser("pods", "All pods of this node, and what each waits for.").parse_args(argv)
+    return _answered(options, _show_pods)
+
+
+def explain(argv: Sequence[str]) -> int:
+    """`pykubelet explain POD|node [-o json]`."""
+    parser = _parser("explain", "One pod: what it waits for, since when, who owns the wait, and its recent story.")
+    parser.add_argument("pod", metavar="POD", help="NAME, NAMESPACE/NAME, the start of a UID, or the word node")
+    options = parser.parse_args(argv)
+    return _answered(options, _show_node if options.pod == NODE else _show_pod)
+
+
+def _parser(command: str, description: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"pykubelet {command}", description=description, allow_abbrev=False)
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser.add_argument("--root-dir", default=ROOT_DIR, help=f"the agent's --root-dir (default {ROOT_DIR})")
+    parser.add_argument("--socket", default="", help="the agent's socket (default <root-dir>/pykubelet.sock)")
+    return parser
+
+
+def _answered(options: argparse.Namespace, show: Any) -> int:
+    try:
+        show(options)
+        sys.stdout.flush()
+    except AskError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output has gone, as in `| head`; nothing is left to say
+        return 1
+    return 0
+
+
+# Asking
+
+
+def _ask(options: argparse.Namespace, path: str) -> Any:
+    """The decoded answer; AskError when there is none."""
+    where = options.socket or f"{options.root_dir}/pykubelet.sock"
+    try:
+        status, body = _get(where, path)
+    except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError) as error:
+        raise AskError(
+            f"the agent is not running: nobody listens at {where} (another --root-dir? give it as --root-dir)"
+        ) from error
+    except PermissionError as error:
+        raise AskError(f"permission denied at {where}: only root may ask the agent") from error
+    except TimeoutError as error:
+        raise AskError(f"the agent at {where} did not answer within {TIMEOUT_S:g} s") from error
+    except OSError as error:
+        raise AskError(f"cannot ask the agent at {where}: {error}") from error
+    if status == 403:
+        raise AskError(f"permission denied at {where}: only root may ask the agent")
+    if status == 404:
+        return None
+    if status != 200:
+        raise AskError(f"the agent at {where} answered {status}: {body.decode(errors='replace').strip()}")
+    try:
+        return json.loads(body)
+    except ValueError as error:
+        raise AskError(f"the agent at {where} gave an answer that is not JSON: {error}") from error
+
+
+def _get(where: str, path: str) -> tuple[int, bytes]:
+    """One GET over a unix socket: HTTP/1.0, so that the answer ends with the connection."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+        link.settimeout(TIMEOUT_S)
+        link.connect(where)
+        link.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+        parts, size = [], 0
+        while part := link.recv(1 << 16):
+            parts.append(part)
+            size += len(part)
+            if size > ANSWER_BYTES:
+                raise OSError("the answer is too large")
+    head, _, body = b"".join(parts).partition(b"\r\n\r\n")
+    words = head.split(b" ", 2)
+    if len(words) < 2 or not words[1].isdigit():
+        raise OSError("the answer was cut short")
+    return int(words[1]), body
+
+
+# pods
+
+
+def _show_pods(options: argparse.Namespace) -> None:
+    document = _ask(options, "/pods")
+    if options.output == "json":
+        print(json.dumps(document, indent=2))
+        return
+    now = document["time"]
+    rows = [_row(pod, now) for pod in document["pods"]]
+    print("\n".join(_table([COLUMNS, *rows])) if rows else f"no pods on node {document['node']}")
+    _print_notes(document, now)
+
+
+def _row(pod: Document, now: float) -> tuple[str, ...]:
+    waits = "; ".join(_short_wait(wait, now) for wait in pod["waits"]) or "-"
+    age = render_age(now - pod["created"]) if pod["created"] else ""
+    return (pod["namespace"], pod["name"], pod["ready"], pod["status"], str(pod["restarts"]), age, waits)
+
+
+def _short_wait(wait: Document, now: float) -> str:
+    what = " ".join(part for part in (wait["what"], wait["subject"]) if part)
+    reason = f": {wait['reason']}" if wait["reason"] else ""
+    return f"{what}{reason} ({render_age(now - wait['since'])}, {wait['owner']})"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return ["   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _print_notes(document: Document, now: float) -> None:
+    """What concerns the whole node: its own waits, and manifests that cannot be used."""
+    if document["waits"]:
+        print("\nThe node waits for:")
+        _print_waits(document["waits"], now)
+    if document["problems"]:
+        print("\nManifests that cannot be used:")
+        for problem in document["problems"]:
+            field = f" {problem['field_path']}:" if problem["field_path"] else ""
+            print(f"  {problem['origin']}:{field} {problem['reason']}")
+
+
+# explain
+
+
+def _show_pod(options: argparse.Namespace) -> None:
+    known = _ask(options, "/pods")
+    chosen = choose(known["pods"], options.pod)
+    found = [document for pod in chosen if (document := _ask(options, f"/pods/{pod['uid']}")) is not None]
+    if not found:
+        raise AskError(f'the pod "{options.pod}" has just gone')
+    if options.output == "json":
+        print(json.dumps(found[0] if len(found) == 1 else found, indent=2))
+        return
+    for number, document in enumerate(found):
+        if number:
+            print()
+        _print_pod(document)
+    if known["waits"]:
+        print("\nThe node waits for:")
+        _print_waits(known["waits"], known["time"])
+
+
+def choose(known: Sequence[Document], wanted: str) -> list[Document]:
+    """The pods meant by NAME, NAMESPACE/NAME or the start of a UID: several only where they have both names in common.
+
+    Raises AskError when there is none, with names that are near, or when the word fits several.
+    """
+    namespace, slash, name = wanted.rpartition("/")
+    found = [pod for pod in known if pod["name"] == name and (not slash or pod["namespace"] == namespace)]
+    if not found and not slash and wanted:
+        found = [pod for pod in known if pod["uid"].startswith(wanted)]
+    if not found:
+        raise AskError(f'no pod "{wanted}" on this node{_near(known, name)}')
+    if len({(pod["namespace"], pod["name"]) for pod in found}) > 1:
+        listed = ", ".join(f"{pod['namespace']}/{pod['name']}" for pod in found)
+        raise AskError(f'"{wanted}" fits several pods: {listed}')
+    return found
+
+
+def _near(known: Sequence[Document], name: str) -> str:
+    import difflib  # only for a wrong name
+
+    names = sorted({pod["name"] for pod in known})
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5) or [n for n in names if name and name in n][:3]
+    full = [f"{pod['namespace']}/{pod['name']}" for n in near for pod in known if pod["name"] == n]
+    if full:
+        return f"; did you mean {' or '.join(dict.fromkeys(full))}?"
+    return "; there are none" if not known else "; pykubelet pods lists them"
+
+
+def _print_pod(pod: Document) -> None:
+    now = pod["time"]
+    print(f"Pod {pod['namespace']}/{pod['name']} ({pod['uid']}), from {pod['source']}")
+    age = f", {render_age(now - pod['created'])} old" if pod["created"] else ""
+    print(f"{pod['status']}: phase {pod['phase'] or 'unknown'}, ready {pod['ready']}, restarts {pod['restarts']}{age}")
+    if pod["reason"] and pod["reason"] != pod["status"] or pod["message"]:
+        print(f"{pod['reason']}: {pod['message']}")
+    if pod["stage"]:
+        why = f" ({pod['kill_reason']})" if pod["kill_reason"] else ""
+        print(f"Stage {pod['stage']}{why} for {render_age(now - pod['stage_since'])}")
+    print("\nWaits for:")
+    _print_waits(pod["waits"], now)
+    if pod["containers"]:
+        print("\nContainers:")
+        for line in _table([_container_row(container, now) for container in pod["containers"]]):
+            print(f"  {line}")
+    _print_story(pod["story"], now)
+
+
+def _print_waits(waits: Sequence[Document], now: float) -> None:
+    if not waits:
+        print("  nothing")
+    for wait in waits:
+        what = " ".join(part for part in (wait["what"], wait["subject"]) if part)
+        print(f"  {what}: for {render_age(now - wait['since'])}, owned by {wait['owner']}")
+        why = ": ".join(part for part in (wait["reason"], wait["detail"]) if part)
+        if why:
+            print(f"    why   {_indented(why)}")
+        following = _next(wait, now)
+        if following:
+            print(f"    next  {following}")
+
+
+def _next(wait: Document, now: float) -> str:
+    if wait["next_at"] is None:
+        return str(wait["next_step"])
+    left = wait["next_at"] - now
+    when = f"in {render_age(left)}" if left >= 1 else "now"
+    return f"{wait['next_step'] or 'again'} {when}"
+
+
+def _container_row(container: Document, now: float) -> tuple[str, ...]:
+    kind = "" if container["kind"] == "regular" else container["kind"]
+    state = _state_text(container, now)
+    if container["state"] == "running":
+        state += ", ready" if container["ready"] else ", not ready"
+    last = f"before: {_state_text(container['last'], now)}" if container["last"] else ""
+    restarts = f"restarts {container['restarts']}"
+    return (container["name"], kind, restarts, state, last)
+
+
+def _state_text(state: Document, now: float) -> str:
+    since = (
+        f" {render_age(now - state['since'])}{' ago' if state['state'] == 'terminated' else ''}"
+        if state["since"]
+        else ""
+    )
+    code = f" with {state['exit_code']}" if "exit_code" in state else ""
+    reason = f" ({state['reason']})" if state["reason"] else ""
+    return f"{state['state']}{code}{reason}{since}"
+
+
+def _print_story(story: Iterable[Document], now: float) -> None:
+    lines = [_story_line(line, now) for line in story]
+    if lines:
+        print("\nStory:")
+        print("\n".join(lines))
+
+
+def _story_line(line: Document, now: float) -> str:
+    at = time.localtime(line["at"])
+    clock = time.strftime("%H:%M:%S" if now - line["at"] < DAY_S else "%Y-%m-%d %H:%M:%S", at)
+    what = _indented(line["what"])
+    if "event" in line:
+        count = f" (x{line['count']})" if line["count"] > 1 else ""
+        about = f" {line['object']}" if line["object"] else ""
+        return f"  {clock}  {line['type']} {line['event']}{about}{count}: {what}"
+    cause = f" ({line['cause']})" if line["cause"] else ""
+    return f"  {clock}  {what}{cause}"
+
+
+def _indented(text: str) -> str:
+    return text.strip().replace("\n", "\n        ")
+
+
+def _show_node(options: argparse.Namespace) -> None:
+    document = _ask(options, "/node")
+    if options.output == "json":
+        print(json.dumps(document, indent=2))
+        return
+    now, runtime = document["time"], document["runtime"]
+    print(f"Node {document['name']} ({', '.join(document['ips']) or 'no address'})")
+    print(f"Agent started {render_age(now - document['started'])} ago")
+    state = "ready" if runtime["ok"] and not runtime["network_error"] else "not ready"
+    name = " ".join(part for part in (runtime["name"], runtime["version"]) if part) or "unknown"
+    print(f"Container runtime {name}: {state}, restarts seen {runtime['restarts_seen']}")
+    print("\nWaits for:")
+    _print_waits(document["waits"], now)
+    _print_notes({"waits": (), "problems": document["problems"]}, now)
+    _print_story(document["story"], now)
+
+
+def render_age(seconds: float) -> str:
+    """A duration in its two largest units: 42s, 3m5s, 2h7m, 4d3h."""
+    left = max(0, int(seconds))
+    days, hours, minutes = left // DAY_S, left // 3600 % 24, left // 60 % 60
+    if days:
+        return f"{days}d{hours}h"
+    if hours:
+        return f"{hours}h{minutes}m"
+    return f"{minutes}m{left % 60}s" if minutes else f"{left}s"

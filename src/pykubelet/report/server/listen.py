@@ -1,0 +1,116 @@
+"""Listening: TCP ports and the root-only unix socket, each as a loop that never returns.
+
+Owns: binding, trying again, and the socket file with its mode. The health port tries again every 5 s for ever; a
+read-only port that cannot be bound ends the agent, as the reference does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+
+from pykubelet.base.kit.log import Log
+from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.files import FileKind, change_mode, make_dirs, remove_file, stat_file
+from pykubelet.report.server.http import HEAD_BYTES, HttpServer, Route
+
+log = Log("server")
+RETRY_S = 5.0
+SOCKET_MODE = 0o600
+_UCRED = struct.Struct("=iII")
+
+
+async def serve_health(route: Route, address: str, port: int) -> None:
+    """The health port. Never returns; a port that is taken is tried again."""
+    said = ""
+    while True:
+        try:
+            await serve_port(route, address, port, "health")
+        except OSError as error:
+            if str(error) != said:
+                log.error("cannot listen for health checks, trying again", address=address, port=port, error=error)
+                said = str(error)
+        await asyncio.sleep(RETRY_S)
+
+
+async def serve_port(route: Route, address: str, port: int, what: str) -> None:
+    """Listen and answer. Raises OSError when the address cannot be bound; ends only by cancellation."""
+    server = HttpServer(route)
+    listener = await asyncio.start_server(server.serve, address or None, port, limit=HEAD_BYTES)
+    log.info(f"serving {what}", address=address, port=port)
+    await _until_cancelled(listener, server)
+
+
+async def serve_socket(route: Route, path: str) -> None:
+    """The unix socket at `path`, for root alone. Never returns; what is in the way is said once and tried again.
+
+    A file left by an agent that was killed is replaced; one behind which somebody answers is not.
+    """
+    said = ""
+    while True:
+        try:
+            await _serve_socket(route, path)
+        except (OSError, HostError) as error:
+            if str(error) != said:
+                log.error("cannot listen for pykubelet pods and explain, trying again", path=path, error=error)
+                said = str(error)
+        await asyncio.sleep(RETRY_S)
+
+
+async def _serve_socket(route: Route, path: str) -> None:
+    make_dirs(os.path.dirname(path))
+    found = stat_file(path, follow=False)
+    if found is not None:
+        if found.kind is not FileKind.SOCKET:
+            raise HostError("listen", path, "EEXIST", f"is not a socket but a {found.kind}")
+        if _somebody_answers(path):
+            raise HostError("listen", path, "EADDRINUSE", "another agent uses this root directory")
+        remove_file(path)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listening.bind(path)
+        change_mode(path, SOCKET_MODE)  # nobody can connect before it listens
+        listening.listen()
+        listening.setblocking(False)
+    except (OSError, HostError):
+        listening.close()
+        raise
+    made = stat_file(path, follow=False)
+    server = HttpServer(route, is_root)
+    listener = await asyncio.start_unix_server(server.serve, sock=listening, limit=HEAD_BYTES)
+    log.info("serving pykubelet pods and explain", path=path)
+    try:
+        await _until_cancelled(listener, server)
+    finally:
+        now = stat_file(path, follow=False)
+        if now is not None and made is not None and now.inode == made.inode:
+            remove_file(path)
+
+
+def _somebody_answers(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(0.2)
+        try:
+            probe.connect(path)
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        except OSError:
+            return True  # it is there and busy
+        return True
+
+
+async def _until_cancelled(listener: asyncio.Server, server: HttpServer) -> None:
+    try:
+        await asyncio.get_running_loop().create_future()
+    finally:
+        listener.close()
+        server.close()
+
+
+def is_root(writer: asyncio.StreamWriter) -> bool:
+    """Whether the process at the other end of a unix socket runs as root, or as the agent's own user."""
+    end = writer.get_extra_info("socket")
+    _, uid, _ = _UCRED.unpack(end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return uid in (0, os.geteuid())

@@ -1,0 +1,72 @@
+"""All that a pod, and the node, waits for, from every room that knows. Pure.
+
+What a room tells in detail takes the place of the coarse wait for that room. A container that runs and is not what the
+pod needs it to be (an init container that has not ended, a probe that has not passed) is waited for, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pykubelet.base.api import core
+from pykubelet.base.api.times import parse_time
+from pykubelet.base.model.lifecycle import PodLifecycle, Stage
+from pykubelet.base.model.mounts import PodMounts
+from pykubelet.base.model.node import RuntimeReady
+from pykubelet.base.model.reasons import CONTAINERS_READY, READINESS_GATES_NOT_READY
+from pykubelet.base.model.reasons import POD_READY as READY
+from pykubelet.base.model.restart import is_sidecar
+from pykubelet.base.model.roster import Roster
+from pykubelet.base.model.waits import Wait
+
+
+def pod_waits(
+    lifecycle: PodLifecycle | None, mounts: PodMounts | None, more: Iterable[Wait], status: core.PodStatus
+) -> tuple[Wait, ...]:
+    """Oldest first. `more`: what further rooms tell, such as pulls."""
+    detailed = [*more, *(mounts.waits if mounts is not None else ())]
+    owners = {wait.owner for wait in detailed}
+    coarse = lifecycle.waits if lifecycle is not None else ()
+    waits = [*(wait for wait in coarse if wait.owner not in owners), *detailed]
+    if lifecycle is not None and lifecycle.stage is Stage.SYNCING:
+        waits.extend(_on_containers(lifecycle.pod, status))
+    return tuple(sorted(set(waits), key=lambda wait: (wait.since, wait.what, wait.subject)))
+
+
+def _on_containers(pod: core.Pod, status: core.PodStatus) -> Iterable[Wait]:
+    specs = {c.name: c for c in (*pod.spec.initContainers, *pod.spec.containers)}
+    conditions = {c.type: c for c in status.conditions}
+    for found in (*status.initContainerStatuses, *status.containerStatuses):
+        running = found.state.running if found.state is not None else None
+        container = specs.get(found.name)
+        if running is None or container is None:
+            continue
+        since = parse_time(running.startedAt) if running.startedAt else 0.0
+        if container in pod.spec.initContainers and not is_sidecar(container):
+            yield Wait("init container to end", "container", since, found.name, next_step="start the next one")
+        elif not found.started:
+            yield Wait("startup probe", "observe/probes", since, found.name, next_step="probe again")
+        elif not found.ready:
+            yield Wait("readiness probe", "observe/probes", since, found.name, next_step="probe again")
+    ready = conditions.get(READY)
+    if ready is not None and ready.reason == READINESS_GATES_NOT_READY:
+        since = parse_time(conditions[CONTAINERS_READY].lastTransitionTime)
+        yield Wait("readiness gates", "API server", since, reason=ready.reason, detail=ready.message)
+
+
+def node_waits(runtime: RuntimeReady, roster: Roster, started_at: float) -> tuple[Wait, ...]:
+    """What all pods wait for. `started_at`: the agent's start, wall seconds."""
+    since = runtime.since or started_at
+    waits = []
+    if runtime.answer_error or not runtime.ok:
+        reason = runtime.runtime_error or "the last good answer still counts"
+        waits.append(
+            Wait("container runtime", "report/node", since, "", reason, runtime.answer_error, next_step="ask again")
+        )
+    if runtime.ok and runtime.network_error:
+        waits.append(
+            Wait("pod network", "report/node", since, detail=runtime.network_error, next_step="ask the runtime again")
+        )
+    if not roster.sources_ready:
+        waits.append(Wait("pod sources", "desired/sources", started_at, detail="not all have delivered their pods yet"))
+    return tuple(waits)
