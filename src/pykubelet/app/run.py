@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from pykubelet.app.once import OnceCells, run_once
 from pykubelet.app.prepare import StartError, take_lock
@@ -56,18 +57,25 @@ async def _serve(settings: Settings) -> int:
         loop.add_signal_handler(number, stop.set)
     async with build_agent(settings, SystemClock()) as agent:
         await agent.start()
+        once = None
         if settings.run_once:
             cells = agent.cells
-            return await run_once(OnceCells(cells.roster.cell, cells.lifecycles.cell, cells.statuses.cell))
-        return await _until_stopped(agent, stop)
+            once = run_once(OnceCells(cells.roster.cell, cells.lifecycles.cell, cells.statuses.cell))
+        return await _until_done(agent, stop, once)
 
 
-async def _until_stopped(agent: Agent, stop: asyncio.Event) -> int:
-    stopping = agent.supervisor.start_child("signal", stop.wait())
-    failing = agent.supervisor.start_child("failure", agent.supervisor.wait_failed())
-    await asyncio.wait((stopping, failing), return_when=asyncio.FIRST_COMPLETED)
+async def _until_done(agent: Agent, stop: asyncio.Event, once: Coroutine[Any, Any, int] | None) -> int:
+    """The exit code. Whatever comes first: a crash of any part, the end of `once`, a signal."""
+    supervisor = agent.supervisor
+    stopping = supervisor.start_child("signal", stop.wait())
+    failing = supervisor.start_child("failure", supervisor.wait_failed())
+    working = supervisor.start_child("once", once) if once is not None else None
+    awaited = [task for task in (stopping, failing, working) if task is not None]
+    await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
     if failing.done():
         log.error("ending because a part of the agent crashed", error=repr(failing.result()))
         return 1
+    if working is not None:
+        return working.result() if working.done() else 1
     log.info("stopping; containers go on")
     return 0
