@@ -1,0 +1,51 @@
+"""Agents for whole-program tests. One at a time on a containerd: an agent ends pods that it was not told of."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.agent import Agent, sweep
+from testbed import containerd
+
+MakeAgent = Callable[..., Agent]
+_numbers = iter(range(1, 10_000))
+
+
+def _new(testbed: containerd.Testbed, settings: dict[str, object], flags: tuple[str, ...]) -> Agent:
+    return Agent(testbed, Path(testbed.folder) / f"agent-{next(_numbers)}", settings, flags)
+
+
+@pytest.fixture
+async def make_agent(testbed: containerd.Testbed) -> AsyncIterator[MakeAgent]:
+    """Makes agents (not started) for one test: keywords are KubeletConfiguration fields, `flags` a tuple."""
+    made: list[Agent] = []
+
+    def make(flags: tuple[str, ...] = (), **settings: object) -> Agent:
+        made.append(_new(testbed, settings, flags))
+        return made[-1]
+
+    await sweep(testbed)
+    yield make
+    containerd.start(testbed)
+    for agent in made:
+        await agent.clear()
+
+
+@pytest.fixture(scope="module")
+def agent(testbed: containerd.Testbed) -> Iterator[Agent]:
+    """A started agent that the tests of a module share; each test uses pod names of its own.
+
+    At the end all manifests are removed, and nothing may be left of any pod.
+    """
+    with asyncio.Runner() as runner:
+        runner.run(sweep(testbed))
+        shared = _new(testbed, {}, ())
+        try:
+            yield shared.start()
+            runner.run(shared.remove_all())
+            assert shared.stop() == 0
+        finally:
+            runner.run(shared.clear())

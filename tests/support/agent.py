@@ -1,0 +1,417 @@
+"""The whole agent as a process on a private containerd, for tests: configured, started, killed, asked, cleaned up.
+
+Owns one agent's folder below its testbed's. Looks from outside only: manifests in, HTTP, the question socket by the
+program itself, and the runtime by raw CRI. Never inside the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from testbed import host, images
+from testbed.containerd import Testbed
+from testbed.node import free_port, render_config
+
+from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet.edges.cri.client import CriClient
+from pykubelet.edges.cri.errors import CriError
+
+PROGRAM = Path(__file__).parents[2] / ".venv" / "bin" / "pykubelet"
+NODE_NAME = "node"
+HEALTHY_S = 15.0
+STEP_S = 0.05
+
+Json = dict[str, Any]
+
+
+class NotYet(AssertionError):
+    """What was waited for did not come; the message has the agent's own account."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeView:
+    """What the runtime has, asked of it directly. Names are `pod/container`."""
+
+    sandboxes: tuple[pb.PodSandbox, ...]
+    containers: tuple[pb.Container, ...]
+
+    def of(self, pod: str) -> RuntimeView:
+        """Only what belongs to the pods of this name."""
+        return RuntimeView(
+            tuple(s for s in self.sandboxes if s.metadata.name == pod),
+            tuple(c for c in self.containers if c.labels["io.kubernetes.pod.name"] == pod),
+        )
+
+    @property
+    def ready(self) -> tuple[pb.PodSandbox, ...]:
+        return tuple(s for s in self.sandboxes if s.state == pb.SANDBOX_READY)
+
+    @property
+    def running(self) -> tuple[pb.Container, ...]:
+        return tuple(c for c in self.containers if c.state == pb.CONTAINER_RUNNING)
+
+    def running_names(self) -> list[str]:
+        """Sorted, one entry for each running container."""
+        labels = [c.labels for c in self.running]
+        return sorted(f"{at['io.kubernetes.pod.name']}/{at['io.kubernetes.container.name']}" for at in labels)
+
+    def running_ids(self) -> dict[str, str]:
+        """The id of each running container by `pod/container`."""
+        return {
+            f"{c.labels['io.kubernetes.pod.name']}/{c.labels['io.kubernetes.container.name']}": c.id
+            for c in self.running
+        }
+
+
+@dataclass
+class Agent:
+    """One agent below `folder`. `settings` are laid over the KubeletConfiguration; `flags` are added to the command."""
+
+    testbed: Testbed
+    folder: Path
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+    program: Path = PROGRAM
+    process: subprocess.Popen[bytes] | None = None
+
+    def __post_init__(self) -> None:
+        self.root = self.folder / "root"
+        self.manifests = self.folder / "manifests"
+        self.logs = self.folder / "logs"
+        self.log_file = self.folder / "agent.log"
+        self.config_file = self.folder / "kubelet.yaml"
+        self.cgroup = f"/{self.testbed.name}/{self.folder.name}"
+        self.manifests.mkdir(parents=True)
+        host.make_cgroup(self.cgroup)
+        self.health_port, self.read_only_port, port = (free_port(0) for _ in range(3))
+        config = render_config(self.testbed, self.manifests, (self.health_port, self.read_only_port, port))
+        config |= {"podLogsDir": str(self.logs), "cgroupRoot": self.cgroup, **self.settings}
+        config = {key: value for key, value in config.items() if value is not None}
+        self.config_file.write_text(json.dumps(config, indent=2))
+
+    # The process
+
+    def command(self, *more: str) -> list[str]:
+        base = [str(self.program), "--config", str(self.config_file), "--root-dir", str(self.root)]
+        return [*base, "--hostname-override", NODE_NAME, "-v", "4", *self.flags, *more]
+
+    @property
+    def env(self) -> dict[str, str]:
+        return os.environ | {"PATH": self.testbed.env["PATH"]}
+
+    def start(self, wait: bool = True) -> Agent:
+        """Start it; with `wait`, return when /healthz says ok."""
+        assert self.process is None, "the agent runs already"
+        with self.log_file.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.env, start_new_session=True
+            )
+        if wait:
+            self.wait_healthy()
+        return self
+
+    def wait_healthy(self) -> None:
+        deadline = time.monotonic() + HEALTHY_S
+        while self.get("/healthz", self.health_port) != (200, "ok"):
+            code = self.process.poll() if self.process is not None else None
+            if code is not None or time.monotonic() > deadline:
+                raise NotYet(f"the agent is not healthy (exit code {code})\n{self.log_tail()}")
+            time.sleep(0.02)
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code."""
+        assert self.process is not None
+        self.process.terminate()
+        try:
+            return self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            raise NotYet(f"the agent does not end on SIGTERM\n{self.log_tail()}") from None
+        finally:
+            self.kill9()
+
+    def kill9(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def run_once(self, timeout_s: float = 60) -> tuple[int, str]:
+        """`--runonce`, to its end: exit code and standard output."""
+        with self.log_file.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command("--runonce"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=self.env
+            )
+        try:
+            output, _ = self.process.communicate(timeout=timeout_s)
+            return self.process.returncode, output.decode()
+        except subprocess.TimeoutExpired:
+            raise NotYet(f"--runonce does not end\n{self.log_tail()}") from None
+        finally:
+            self.kill9()
+
+    def log_text(self) -> str:
+        return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
+
+    def log_tail(self, lines: int = 40) -> str:
+        return "\n".join(["the end of the agent's log:", *self.log_text().splitlines()[-lines:]])
+
+    # Manifests
+
+    def put(self, *pods: Json) -> None:
+        """Write or replace manifests, each atomically, named after its pod."""
+        for pod in pods:
+            self.put_text(pod["metadata"]["name"] + ".json", json.dumps(pod))
+
+    def put_text(self, name: str, text: str | bytes) -> None:
+        part = self.folder / f"part-{name}"
+        part.write_bytes(text.encode() if isinstance(text, str) else text)
+        part.replace(self.manifests / name)
+
+    def remove(self, *names: str) -> None:
+        """Remove the manifests of the pods of these names."""
+        for name in names:
+            (self.manifests / f"{name}.json").unlink()
+
+    # Questions
+
+    def get(self, path: str, port: int) -> tuple[int, str]:
+        """Status and body of a GET on loopback; (0, why not) when nobody answers."""
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode(errors="replace")
+        except (OSError, http.client.HTTPException) as error:
+            return 0, repr(error)
+        finally:
+            connection.close()
+
+    def pods(self) -> dict[str, Json]:
+        """The pods as the read-only port shows them, by name without the node's; empty while nobody answers."""
+        code, body = self.get("/pods", self.read_only_port)
+        if code != 200:
+            return {}
+        items = json.loads(body).get("items") or []
+        return {str(pod["metadata"]["name"]).removesuffix(f"-{NODE_NAME}"): pod for pod in items}
+
+    def ask(self, *words: str, timeout_s: float = 20) -> subprocess.CompletedProcess[str]:
+        """`pykubelet pods`, `pykubelet explain` and their like, as a person asks."""
+        argv = [str(self.program), *words, "--root-dir", str(self.root)]
+        return subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s)
+
+    def ask_json(self, *words: str) -> Any:
+        answer = self.ask(*words, "-o", "json")
+        assert answer.returncode == 0, f"{words}: {answer.stderr}\n{self.log_tail()}"
+        return json.loads(answer.stdout)
+
+    def output(self, pod: str, container: str, restart: int = 0) -> str:
+        """What a container wrote, from its CRI log; empty when there is none."""
+        found = sorted(self.logs.glob(f"*_{pod}-{NODE_NAME}_*/{container}/{restart}.log"))
+        lines = found[-1].read_text(errors="replace").splitlines() if found else []
+        return "".join(
+            text + ("\n" if tag.startswith("F") else "")
+            for line in lines
+            for _, _, tag, text in [(line.split(" ", 3) + [""])[:4]]
+        )
+
+    # Waiting
+
+    async def wait_for(self, what: str, condition: Callable[[], Any], within: float = 20.0) -> Any:
+        """The first true result of `condition`; NotYet with the agent's account when it does not come."""
+        deadline = time.monotonic() + within
+        while not (result := condition()):
+            if time.monotonic() > deadline:
+                raise NotYet(f"not within {within} s: {what}\n{self._account()}\n{self.log_tail()}")
+            await asyncio.sleep(STEP_S)
+        return result
+
+    async def wait_pod(self, name: str, what: str, condition: Callable[[Json], Any], within: float = 20.0) -> Json:
+        """The pod as soon as `condition` holds of it."""
+        result: dict[str, Json] = {}
+
+        def holds() -> bool:
+            pod = self.pods().get(name)
+            if pod is None or not condition(pod):
+                return False
+            result["pod"] = pod
+            return True
+
+        try:
+            await self.wait_for(f"{name}: {what}", holds, within)
+        except NotYet as error:
+            last = json.dumps((self.pods().get(name) or {}).get("status"), indent=1)
+            raise NotYet(f"{error}\nlast status of {name}: {last}\n{self.ask('explain', name).stdout}") from None
+        return result["pod"]
+
+    async def wait_running(self, *names: str, within: float = 30.0) -> list[Json]:
+        """All containers of these pods run and are ready."""
+        return [await self.wait_pod(name, "running and ready", is_ready, within) for name in names]
+
+    async def wait_phase(self, name: str, phase: str, within: float = 30.0) -> Json:
+        return await self.wait_pod(name, phase, lambda pod: pod["status"].get("phase") == phase, within)
+
+    async def wait_gone(self, *names: str, within: float = 20.0) -> None:
+        await self.wait_for(f"{names} gone", lambda: not set(names) & set(self.pods()), within)
+
+    def _account(self) -> str:
+        try:
+            answer = self.ask("pods")
+        except subprocess.TimeoutExpired:
+            return "the agent does not answer"
+        return answer.stdout + answer.stderr
+
+    async def look(self) -> RuntimeView:
+        """The runtime's own lists, now."""
+        client = CriClient(self.testbed.endpoint, timeout_s=10)
+        try:
+            view = await look(client)
+        finally:
+            await client.close()
+        return RuntimeView(tuple(s for s in view.sandboxes if s.labels), tuple(c for c in view.containers if c.labels))
+
+    async def wait_runtime(
+        self, what: str, condition: Callable[[RuntimeView], Any], within: float = 20.0
+    ) -> RuntimeView:
+        """The runtime's lists as soon as `condition` holds of them."""
+        client = CriClient(self.testbed.endpoint, timeout_s=10)
+        deadline = time.monotonic() + within
+        try:
+            while True:
+                try:
+                    view = await look(client)
+                except CriError:
+                    view = None
+                if view is not None and condition(view):
+                    return view
+                if time.monotonic() > deadline:
+                    seen = view.running_names() if view else "nothing: it does not answer"
+                    raise NotYet(
+                        f"not within {within} s: {what}\nrunning: {seen}\n{self._account()}\n{self.log_tail()}"
+                    )
+                await asyncio.sleep(STEP_S)
+        finally:
+            await client.close()
+
+    # The end
+
+    async def remove_all(self, within: float = 40.0) -> None:
+        """Remove every manifest and assert that nothing of any pod is left: runtime, cgroups, mounts, files."""
+        for path in self.manifests.iterdir():
+            path.unlink()
+        await self.wait_for("all pods gone", lambda: not self.pods(), within)
+        await self.wait_runtime("no sandbox left", lambda view: not view.sandboxes and not view.containers, within)
+        await self.wait_for(f"nothing left: {self.leftovers()}", lambda: not self.leftovers(), 10)
+
+    def leftovers(self) -> list[str]:
+        """What a removed pod may not leave."""
+        links = Path("/var/log/containers")
+        own = [link for link in links.iterdir() if str(self.logs) in os.readlink(link)] if links.exists() else []
+        found = [*self.pod_dirs(), *self.logs.glob("*"), *own, *self.pod_cgroups()]
+        return [str(path) for path in found] + host.mounts_below(self.root / "pods")
+
+    def pod_dirs(self) -> list[Path]:
+        return list((self.root / "pods").glob("*"))
+
+    def pod_cgroups(self) -> list[Path]:
+        """The cgroups of pods below this agent's, in all hierarchies."""
+        return [
+            path
+            for root in host.hierarchies()
+            for path in Path(f"{root}{self.cgroup}").glob("**/pod*")
+            if path.is_dir() and path.name != "pods"
+        ]
+
+    async def clear(self) -> None:
+        """For the end of a test that may have failed: agent, pods, files and cgroups away, whatever their state."""
+        self.kill9()
+        await sweep(self.testbed)
+        host.unmount_below(self.root) if self.root.exists() else None
+        host.remove_cgroup(self.cgroup)
+
+
+async def look(client: CriClient) -> RuntimeView:
+    """All sandboxes and containers. Raises CriError."""
+    sandboxes = await client.list_pod_sandboxes()
+    return RuntimeView(tuple(sandboxes), tuple(await client.list_containers()))
+
+
+async def sweep(testbed: Testbed) -> None:
+    """Remove every sandbox of the runtime."""
+    client = CriClient(testbed.endpoint, timeout_s=30)
+    try:
+        for sandbox in await client.list_pod_sandboxes():
+            await client.stop_pod_sandbox(sandbox.id)
+            await client.remove_pod_sandbox(sandbox.id)
+    finally:
+        await client.close()
+
+
+# Manifests
+
+
+def make_container(name: str = "main", script: str = "", **spec: Any) -> Json:
+    """A busybox container; `script` runs in its shell. Without one it sleeps, and ends on SIGTERM."""
+    script = script or 'trap "exit 0" TERM; while :; do sleep 3600 & wait $!; done'
+    return {
+        "name": name,
+        "image": images.BUSYBOX,
+        "imagePullPolicy": "Never",
+        "command": ["/bin/sh", "-c", script],
+        **spec,
+    }
+
+
+def make_pod(name: str, *containers: Json, annotations: Mapping[str, str] | None = None, **spec: Any) -> Json:
+    """A pod manifest; without containers it has one that sleeps. Grace period 2 s unless given."""
+    metadata = {"name": name, "annotations": dict(annotations)} if annotations else {"name": name}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {
+            "terminationGracePeriodSeconds": 2,
+            "containers": list(containers) or [make_container()],
+            **spec,
+        },
+    }
+
+
+# What a status says
+
+
+def is_ready(pod: Json) -> bool:
+    """Phase Running, and every container running and ready."""
+    status = pod["status"]
+    statuses = status.get("containerStatuses", [])
+    names = {container["name"] for container in pod["spec"]["containers"]}
+    ready = {entry["name"] for entry in statuses if entry.get("ready") and entry["state"].get("running")}
+    return status.get("phase") == "Running" and ready == names
+
+
+def container_status(pod: Json, name: str = "main") -> Json:
+    """The status of a container of any kind; an empty one before there is any."""
+    status = pod["status"]
+    entries = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
+    return next((entry for entry in entries if entry["name"] == name), {"state": {}, "restartCount": 0})
+
+
+def condition(pod: Json, kind: str) -> str:
+    """The status of a condition; empty when it is not there."""
+    return next((c["status"] for c in pod["status"].get("conditions", []) if c["type"] == kind), "")
+
+
+def waiting_reason(pod: Json, name: str = "main") -> str:
+    return str(container_status(pod, name)["state"].get("waiting", {}).get("reason", ""))
