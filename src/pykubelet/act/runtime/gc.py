@@ -1,0 +1,255 @@
+"""The container collector: every minute, and whenever a container has ended, it removes what `gc_plan` names.
+
+Owns: the removal of dead containers with their logs, of dead sandboxes, of log directories of pods that nobody knows,
+and of links to logs that are gone. Leaves pods that are being removed to their actors. Reads: `Observed`, `Lifecycles`,
+`Roster`. Does nothing before all sources have reported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from pykubelet.act.runtime.gc_files import dangling_links, pod_log_dirs, remove_container_log, remove_dangling_link
+from pykubelet.act.runtime.gc_plan import GcPolicy, Known, PodGarbage, plan_ended, plan_gc, unknown_pod_dirs
+from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.flight import Done, Failed, Flight
+from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.happenings import Happening, warning
+from pykubelet.base.model.ids import ContainerID, PodRef, PodUID
+from pykubelet.base.model.labels import POD_TERMINATION_GRACE_PERIOD
+from pykubelet.base.model.lifecycle import Lifecycles
+from pykubelet.base.model.observed import ContainerState, ContainerView, Observed, PodTouched, PodView
+from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.reasons import EVENT_CONTAINER_GC_FAILED
+from pykubelet.base.model.roster import Roster
+from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet.edges.cri.client import CriClient
+from pykubelet.edges.cri.errors import CriError
+from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.trees import remove_tree
+
+T = TypeVar("T")
+log = Log("runtime")
+PERIOD_S = 60.0
+ROUND_S = 30.0
+FILES_DEADLINE_S = 60.0
+AT_ONCE = 4
+MIN_STOP_S = 2
+
+
+@dataclass(frozen=True, slots=True)
+class GcInputs:
+    """The cells this work reads."""
+
+    observed: Cell[Observed]
+    lifecycles: Cell[Lifecycles]
+    roster: Cell[Roster]
+
+    def known(self) -> Known:
+        return Known(self.lifecycles.get(), self.roster.get())
+
+    @property
+    def ready(self) -> bool:
+        return self.roster.get().sources_ready and self.observed.get().listed_at is not None
+
+
+@dataclass(frozen=True, slots=True)
+class GcSettings:
+    paths: Paths
+    policy: GcPolicy = field(default_factory=GcPolicy)
+    period_s: float = PERIOD_S
+
+
+class ContainerCollector:
+    """`run` never returns; `delete_unused` is for a node that is short of disk."""
+
+    def __init__(
+        self,
+        cri: CriClient,
+        clock: Clock,
+        flight: Flight,
+        inputs: GcInputs,
+        settings: GcSettings,
+        touched: Post[PodTouched],
+        happenings: Post[Happening],
+    ) -> None:
+        self._cri = cri
+        self._clock = clock
+        self._flight = flight
+        self._inputs = inputs
+        self._settings = settings
+        self._touched = touched
+        self._happenings = happenings
+        self._supervisor = Supervisor("container-gc")
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._busy: set[PodUID] = set()
+        self._seen: dict[PodUID, PodView] = {}
+        self._failed_before = False
+
+    async def run(self) -> None:
+        async with self._supervisor as supervisor:
+            supervisor.start_root("container-gc-ended", self._follow_ended())
+            supervisor.start_root("container-gc-rounds", self._go_round())
+            raise await supervisor.wait_failed()
+
+    async def _go_round(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.period_s)
+            await self.run_round()
+
+    async def _follow_ended(self) -> None:
+        async for observed in self._inputs.observed.changes():
+            if not self._inputs.ready:
+                continue
+            known = self._inputs.known()
+            for uid, view in observed.pods.items():
+                if self._seen.get(uid) is not view and uid not in self._busy:
+                    garbage = plan_ended(view, known.standing(uid), self._settings.policy)
+                    if garbage is not None:
+                        self._start(garbage, "container ended")
+            self._seen = dict(observed.pods)
+
+    async def run_round(self) -> None:
+        """One complete round. What goes wrong is told, never raised."""
+        problems = await self._collect(over_too=False)
+        if problems:
+            message = "; ".join(dict.fromkeys(problems))
+            self._happenings.post(warning(EVENT_CONTAINER_GC_FAILED, message))
+            if not self._failed_before:
+                log.warning("container garbage collection failed", error=message)
+        elif self._failed_before:
+            log.info("container garbage collection works again")
+        self._failed_before = bool(problems)
+
+    async def delete_unused(self) -> list[str]:
+        """Remove also what is kept of pods that are over; what went wrong."""
+        return await self._collect(over_too=True)
+
+    async def _collect(self, *, over_too: bool) -> list[str]:
+        if not self._inputs.ready:
+            return []
+        observed, known = self._inputs.observed.get(), self._inputs.known()
+        plans = plan_gc(observed, known, self._settings.policy, self._clock.wall(), over_too=over_too)
+        tasks = [self._start(garbage, "collected") for garbage in plans if garbage.ref.uid not in self._busy]
+        problems: list[str] = []
+        if tasks:
+            done, slow = await asyncio.wait(tasks, timeout=ROUND_S)
+            problems.extend(problem for task in done if task.exception() is None for problem in task.result())
+            if slow:
+                problems.append(f"the runtime has not removed what is left of {len(slow)} pods in {ROUND_S:.0f} s")
+        problems.extend(await self._collect_logs())
+        return problems
+
+    # Containers and sandboxes
+
+    def _start(self, garbage: PodGarbage, cause: str) -> asyncio.Task[list[str]]:
+        self._busy.add(garbage.ref.uid)
+        work = self._remove(garbage, cause)
+        return self._supervisor.start_child(f"container-gc-{garbage.ref.uid}", work, self._tell_crash)
+
+    def _tell_crash(self, error: BaseException) -> None:
+        self._happenings.post(warning(EVENT_CONTAINER_GC_FAILED, f"internal error: {error!r}"))
+
+    async def _remove(self, garbage: PodGarbage, cause: str) -> list[str]:
+        """Remove what is named; what went wrong."""
+        ref = garbage.ref
+        problems: list[str] = []
+        try:
+            async with self._turns:
+                for container in garbage.containers:
+                    problems.extend(await self._remove_container(ref, container, cause))
+                for sandbox in garbage.sandboxes:
+                    problems.extend(await self._remove_sandbox(ref, sandbox, cause))
+        finally:
+            self._busy.discard(ref.uid)
+            self._touched.post(PodTouched(ref, "garbage collected"))
+        return problems
+
+    async def _remove_container(self, ref: PodRef, container: ContainerView, cause: str) -> list[str]:
+        try:
+            if container.state is ContainerState.UNKNOWN:
+                grace = container.annotations.get(POD_TERMINATION_GRACE_PERIOD, "")
+                await self._cri.stop_container(container.id, max(MIN_STOP_S, int(grace) if grace.isdigit() else 0))
+            await self._cri.remove_container(container.id)
+        except CriError as error:
+            if not error.is_not_found:
+                return [f"failed to remove container {container.name} of {ref}: {error}"]
+        log.info("container removed", pod=ref, container=container.name, id=container.id, cause=cause)
+        paths = self._settings.paths
+        link = paths.log_link(ref, container.name, container.id)
+        outcome = await self._files(
+            f"logs:{ref.uid}:{container.id}", lambda: remove_container_log(paths, container.log_path, link)
+        )
+        return [outcome] if isinstance(outcome, str) else []
+
+    async def _remove_sandbox(self, ref: PodRef, sandbox: str, cause: str) -> list[str]:
+        try:
+            await self._cri.stop_pod_sandbox(sandbox)
+            await self._cri.remove_pod_sandbox(sandbox)
+        except CriError as error:
+            if not error.is_not_found:
+                return [f"failed to remove sandbox of {ref}: {error}"]
+        log.info("sandbox removed", pod=ref, id=sandbox, cause=cause)
+        return []
+
+    # Logs
+
+    async def _collect_logs(self) -> list[str]:
+        paths = self._settings.paths
+        names = await self._files("log-dirs", lambda: pod_log_dirs(paths))
+        if isinstance(names, str):
+            return [names]
+        problems = []
+        for name, uid in self._unknown(names):
+            if not self._unknown([name]):
+                continue  # somebody wants it by now
+            path = f"{paths.logs}/{name}"
+            outcome = await self._files(f"logs:{uid}", partial(remove_tree, path))
+            if isinstance(outcome, str):
+                problems.append(outcome)
+            else:
+                log.info("log directory of an unknown pod removed", path=path)
+        return [*problems, *await self._collect_links()]
+
+    def _unknown(self, names: list[str]) -> list[tuple[str, PodUID]]:
+        return unknown_pod_dirs(names, self._inputs.known(), self._inputs.observed.get().pods)
+
+    async def _collect_links(self) -> list[str]:
+        paths = self._settings.paths
+        links = await self._files("log-links", lambda: dangling_links(paths))
+        if isinstance(links, str):
+            return [links]
+        problems = []
+        for path, container in links.items():
+            if await self._may_still_log(ContainerID(container)):
+                continue
+            outcome = await self._files(f"log-link:{path}", partial(remove_dangling_link, path))
+            if isinstance(outcome, str):
+                problems.append(outcome)
+        return problems
+
+    async def _may_still_log(self, container: ContainerID) -> bool:
+        """Its log may only be missing for the moment: it starts, or its log is being rotated."""
+        try:
+            status = (await self._cri.container_status(container)).status
+        except CriError as error:
+            return not error.is_not_found
+        return bool(status.state != pb.CONTAINER_EXITED)
+
+    async def _files(self, key: str, work: Callable[[], T]) -> T | str:
+        """The result of blocking work, or what went wrong."""
+        outcome = await self._flight.run(key, work, FILES_DEADLINE_S)
+        if isinstance(outcome, Done):
+            return outcome.value
+        if isinstance(outcome, Failed):
+            if isinstance(outcome.error, HostError):
+                return str(outcome.error)
+            raise outcome.error
+        return "the file system of the logs does not answer"
