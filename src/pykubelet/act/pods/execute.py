@@ -135,7 +135,7 @@ class PodExecution:
             return await self._start_all(command, sandbox, waits)
         except Interrupted:
             return SyncEnded(unfinished=True, cause="something newer to look at")
-        except asyncio.CancelledError:
+        except BaseException:
             self._drop_pulls()
             raise
 
