@@ -209,7 +209,7 @@ def _print_pod(pod: Document) -> None:
     print(f"Pod {pod['namespace']}/{pod['name']} ({pod['uid']}), from {pod['source']}")
     age = f", {render_age(now - pod['created'])} old" if pod["created"] else ""
     print(f"{pod['status']}: phase {pod['phase'] or 'unknown'}, ready {pod['ready']}, restarts {pod['restarts']}{age}")
-    if pod["reason"] and pod["reason"] != pod["status"] or pod["message"]:
+    if (pod["reason"] and pod["reason"] != pod["status"]) or pod["message"]:
         print(f"{pod['reason']}: {pod['message']}")
     if pod["stage"]:
         why = f" ({pod['kill_reason']})" if pod["kill_reason"] else ""

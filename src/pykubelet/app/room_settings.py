@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pykubelet.act.images.model import ImageSettings, VerificationPolicy
+from pykubelet.act.images.model import ImageSettings, Pulls, VerificationPolicy
 from pykubelet.act.resources.model import CgroupDriver, Enforce, ResourceSettings
 from pykubelet.act.runtime.context import MemoryQos, RenderSettings
+from pykubelet.act.runtime.gc import GcSettings
+from pykubelet.act.runtime.gc_plan import GcPolicy
 from pykubelet.base.api.quantity import Amount
 from pykubelet.base.config.settings import Settings
+from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.waits import Wait
 
 #: Which hard eviction threshold keeps which resource from pods.
 _EVICTION_RESOURCES = {"memory.available": "memory", "nodefs.available": "ephemeral-storage"}
@@ -36,6 +40,29 @@ def image_settings(settings: Settings) -> ImageSettings:
         high_percent=config.imageGCHighThresholdPercent,
         low_percent=config.imageGCLowThresholdPercent,
     )
+
+
+def gc_settings(settings: Settings) -> GcSettings:
+    flags = settings.flags
+    policy = GcPolicy(
+        min_age_s=flags.minimum_container_ttl_s,
+        per_container=flags.maximum_dead_containers_per_container,
+        total=flags.maximum_dead_containers,
+    )
+    return GcSettings(paths_of(settings), policy)
+
+
+def pull_waits(pulls: Pulls, pod: PodRef) -> list[Wait]:
+    """What a pod's containers wait for at the registry, with the place in the queue."""
+    waits = []
+    for pull in pulls.of_pod(pod):
+        detail = f"{pull.stage} {pull.image}" + (f", number {pull.position} in the queue" if pull.position else "")
+        waits += [
+            Wait("image pull", "act/images", waiting.since, waiting.container, "Pulling", detail)
+            for waiting in pull.pods
+            if waiting.pod == pod
+        ]
+    return waits
 
 
 def _amounts(amounts: Mapping[str, Amount]) -> dict[str, int]:

@@ -23,6 +23,7 @@ from pykubelet.act.resources.execute import PodCgroups, ResourcesError
 from pykubelet.act.resources.loop import ResourceInputs, ResourcesLoop
 from pykubelet.act.resources.model import CgroupDriver, NodeResources
 from pykubelet.act.runtime.container_hash import container_hash
+from pykubelet.act.runtime.gc import ContainerCollector, GcInputs
 from pykubelet.act.runtime.hooks import HookRunner
 from pykubelet.act.runtime.sandbox import Sandboxes
 from pykubelet.act.runtime.start import ContainerStarter
@@ -30,7 +31,14 @@ from pykubelet.act.runtime.stop import ContainerStopper
 from pykubelet.act.volumes.loop import VolumeInputs, Volumes
 from pykubelet.act.volumes.subpath import Subpaths
 from pykubelet.app.prepare import StartError, app_armor_enabled, kernel_version, prepare_machine
-from pykubelet.app.room_settings import image_settings, paths_of, render_settings, resource_settings
+from pykubelet.app.room_settings import (
+    gc_settings,
+    image_settings,
+    paths_of,
+    pull_waits,
+    render_settings,
+    resource_settings,
+)
 from pykubelet.base.config.settings import Settings
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
@@ -65,6 +73,10 @@ from pykubelet.report.events.loop import EventsLoop
 from pykubelet.report.node.decide import NodeFacts, node_capacity, node_labels
 from pykubelet.report.node.loop import NodeLoop, first_node_view
 from pykubelet.report.node.runtime import RuntimeLoop
+from pykubelet.report.server.explain import AskInputs, ask_routes
+from pykubelet.report.server.health import default_checks
+from pykubelet.report.server.listen import serve_health, serve_port, serve_socket
+from pykubelet.report.server.routes import health_routes, read_only_routes
 from pykubelet.report.status.loop import StatusInputs, StatusLoop
 
 T = TypeVar("T")
@@ -180,7 +192,14 @@ def wire_act(m: Machinery, cells: Cells, puller: ImagePuller, pod_cgroups: PodCg
     rules = Rules(container_hash, crash, settings.sync_frequency_s, cells.probes.cell.get())
     pods = PodsLoop(PodInputs(roster, observed, cells.probes.cell), cells.lifecycles.writer, tools, rules, m.touched)
     resources = ResourcesLoop(pod_cgroups, ResourceInputs(lifecycles, roster, observed, mounts))
-    return [("volumes", volumes.run()), ("pods", pods.run()), ("cgroups", resources.run())]
+    gc_inputs = GcInputs(observed, lifecycles, roster)
+    garbage = ContainerCollector(m.cri, m.clock, m.flight, gc_inputs, gc_settings(settings), m.touched, m.happenings)
+    return [
+        ("volumes", volumes.run()),
+        ("pods", pods.run()),
+        ("cgroups", resources.run()),
+        ("container-gc", garbage.run()),
+    ]
 
 
 def wire_report(m: Machinery, cells: Cells, facts: NodeFacts) -> Loops:
@@ -192,7 +211,36 @@ def wire_report(m: Machinery, cells: Cells, facts: NodeFacts) -> Loops:
     address = NodeLoop(facts, cells.node.writer, m.flight)
     ready = RuntimeLoop(m.cri, m.clock, cells.runtime.writer)
     events = EventsLoop(m.happenings, cells.recent.writer, m.clock)
-    return [("status", status.run()), ("events", events.run()), ("node", address.run()), ("runtime", ready.run())]
+    return [
+        *wire_ports(m, cells),
+        ("status", status.run()),
+        ("events", events.run()),
+        ("node", address.run()),
+        ("runtime", ready.run()),
+    ]
+
+
+def wire_ports(m: Machinery, cells: Cells) -> Loops:
+    """report/server: the health port, the read-only port, and the socket for people on the machine."""
+    config, checks = m.settings.config, default_checks()
+    asked = AskInputs(
+        roster=cells.roster.cell,
+        lifecycles=cells.lifecycles.cell,
+        observed=cells.observed.cell,
+        mounts=cells.mounts.cell,
+        statuses=cells.statuses.cell,
+        recent=cells.recent.cell,
+        node=cells.node.cell,
+        runtime=cells.runtime.cell,
+        more_waits=lambda pod: pull_waits(cells.pulls.cell.get(), pod),
+    )
+    loops: Loops = [("socket", serve_socket(ask_routes(asked, m.clock), paths_of(m.settings).socket))]
+    if config.healthzPort:
+        loops.append(("healthz", serve_health(health_routes(checks), config.healthzBindAddress, config.healthzPort)))
+    if config.readOnlyPort:
+        routes = read_only_routes(checks, cells.roster.cell, cells.statuses.cell)
+        loops.append(("read-only", serve_port(routes, config.address, config.readOnlyPort, "the read-only port")))
+    return loops
 
 
 class Agent:
