@@ -1,7 +1,8 @@
 """`--runonce`: bring the manifests' pods up once, report each one's result, and end.
 
 A pod succeeds when its phase is Running with all containers started, or Succeeded. It fails when its phase is Failed,
-when the node rejects it, when a container ends with an error, or when it is not up within the time allowed.
+when the node rejects it, when a container ends with an error or waits for what no waiting gives it, or when it is not up
+within the time allowed.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from pykubelet.base.kit.cells import Cell
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.phase import Phase
+from pykubelet.base.model.reasons import CREATE_CONTAINER_CONFIG_ERROR, ERR_IMAGE_NEVER_PULL, INVALID_IMAGE_NAME
 from pykubelet.base.model.roster import Roster, pod_ref
 from pykubelet.base.model.statuses import Statuses
 
 TIMEOUT_S = 300.0
+#: Waiting reasons that no waiting heals.
+HOPELESS = frozenset({ERR_IMAGE_NEVER_PULL, INVALID_IMAGE_NAME, CREATE_CONTAINER_CONFIG_ERROR})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +55,9 @@ def judge(pod: Pod, status: PodStatus | None) -> PodResult:
     up = {s.name for s in status.containerStatuses if s.state and (s.state.running or s.state.terminated)}
     if status.phase == Phase.RUNNING and up >= {c.name for c in pod.spec.containers}:
         return PodResult(name, True, "Running")
-    waiting = [f"{s.name}: {s.state.waiting.reason}" for s in _all(status) if s.state and s.state.waiting]
-    return PodResult(name, None, ", ".join(waiting) or status.phase)
+    waiting = {s.name: s.state.waiting.reason for s in _all(status) if s.state and s.state.waiting}
+    told = ", ".join(f"{container}: {reason}" for container, reason in waiting.items())
+    return PodResult(name, False if HOPELESS & set(waiting.values()) else None, told or status.phase)
 
 
 def _all(status: PodStatus) -> tuple[ContainerStatus, ...]:
