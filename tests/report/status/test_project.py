@@ -1,0 +1,272 @@
+"""Phase, conditions, addresses and times of a pod's status."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from report.samples import (
+    WALL,
+    container,
+    exited,
+    facts,
+    host_sandbox,
+    make_pod,
+    running,
+    sandbox,
+    sidecar,
+    view,
+)
+
+from pykubelet.base.api import core
+from pykubelet.base.api.codec import to_object
+from pykubelet.base.model.lifecycle import KillReason, Stage, StatusOverride
+from pykubelet.base.model.observed import PodView
+from pykubelet.base.model.probes import ProbeKind, ProbeResults
+from pykubelet.report.status.project import project_status
+
+NOW = "2026-01-02T03:04:10Z"
+LATER = "2026-01-02T03:05:05Z"
+
+
+def conditions(status: core.PodStatus) -> dict[str, tuple[str, ...]]:
+    """By type: status, then reason and message where there are any."""
+    return {c.type: tuple(part for part in (c.status, c.reason, c.message) if part) for c in status.conditions}
+
+
+def shown(pod: core.Pod, seen: PodView | None = None, stage: Stage = Stage.SYNCING, **fields: Any) -> core.PodStatus:
+    return project_status(facts(pod, seen, stage, **fields))
+
+
+# Conditions
+
+
+def test_a_ready_pod() -> None:
+    status = shown(make_pod(), view(running()))
+    assert conditions(status) == {
+        "PodReadyToStartContainers": ("True",),
+        "Initialized": ("True",),
+        "Ready": ("True",),
+        "ContainersReady": ("True",),
+        "PodScheduled": ("True",),
+    }
+    assert [c.type for c in status.conditions] == list(conditions(status))
+    assert {c.lastTransitionTime for c in status.conditions} == {NOW}
+
+
+def test_a_new_pod() -> None:
+    unready = ("False", "ContainersNotReady", "containers with unready status: [a b]")
+    assert conditions(shown(make_pod(container("a"), container("b")), view(sandboxes=()))) == {
+        "PodReadyToStartContainers": ("False",),
+        "Initialized": ("True",),
+        "Ready": unready,
+        "ContainersReady": unready,
+        "PodScheduled": ("True",),
+    }
+
+
+def test_init_containers_hold_the_pod_back() -> None:
+    pod = make_pod(init=(container("i1"), container("i2"), sidecar("s")))
+    incomplete = conditions(shown(pod, view(exited("i1"), running("i2"))))
+    assert incomplete["Initialized"] == (
+        "False",
+        "ContainersNotInitialized",
+        "containers with incomplete status: [i2 s]",
+    )
+    assert incomplete["ContainersReady"][2] == "containers with unready status: [s app]"
+    done = conditions(shown(pod, view(exited("i1"), exited("i2"), running("s"))))
+    assert done["Initialized"] == ("True",)
+
+
+def test_a_pod_that_has_begun_stays_initialized_while_a_sidecar_restarts() -> None:
+    pod = make_pod(init=(sidecar("s"),))
+    found = conditions(shown(pod, view(running(), exited("s", 1))))
+    assert found["Initialized"] == ("True",)
+    assert found["Ready"] == ("False", "ContainersNotReady", "containers with unready status: [s]")
+
+
+@pytest.mark.parametrize(("code", "reason"), [(0, "PodCompleted"), (1, "PodFailed")])
+def test_a_pod_that_ended(code: int, reason: str) -> None:
+    found = conditions(
+        shown(make_pod(restartPolicy="Never"), view(exited("app", code), sandboxes=(sandbox(ready=False),)))
+    )
+    assert found["Ready"] == found["ContainersReady"] == ("False", reason)
+    assert found["Initialized"] == (("True", "PodCompleted") if code == 0 else ("True",))
+    assert found["PodReadyToStartContainers"] == ("False",)
+
+
+def test_readiness_gates() -> None:
+    gates = tuple(core.PodReadinessGate(conditionType=name) for name in ("good", "bad", "missing"))
+    own = (core.PodCondition(type="good", status="True"), core.PodCondition(type="bad", status="False"))
+    pod = core.Pod(
+        metadata=make_pod().metadata,
+        spec=make_pod(readinessGates=gates).spec,
+        status=core.PodStatus(conditions=own),
+    )
+    found = shown(pod, view(running()))
+    assert conditions(found)["Ready"] == (
+        "False",
+        "ReadinessGatesNotReady",
+        'the status of pod readiness gate "bad" is not "True", but False, '
+        'corresponding condition of pod readiness gate "missing" does not exist.',
+    )
+    assert conditions(found)["ContainersReady"] == ("True",)
+    assert found.conditions[:2] == own
+
+
+SANDBOXES = {
+    "ready with an address": ((sandbox(),), False, True),
+    "not ready": ((sandbox(ready=False),), False, False),
+    "two ready": ((sandbox("s1"), sandbox("s0")), False, False),
+    "no address": ((sandbox(ips=()),), False, False),
+    "host network": ((host_sandbox(),), True, True),
+    "host network where the pod wants its own": ((host_sandbox(),), False, False),
+    "own network where the pod wants the host's": ((sandbox(),), True, False),
+}
+
+
+@pytest.mark.parametrize("name", SANDBOXES)
+def test_ready_to_start_containers_means_a_sandbox_that_can_stay(name: str) -> None:
+    sandboxes, host_network, expected = SANDBOXES[name]
+    found = conditions(shown(make_pod(hostNetwork=host_network), view(sandboxes=sandboxes)))
+    assert found["PodReadyToStartContainers"] == (str(expected),)
+
+
+def test_the_transition_time_changes_only_with_the_status() -> None:
+    pod = make_pod()
+    first = shown(pod, view(running()))
+    same = shown(pod, view(running()), old=first, now_wall=WALL + 60)
+    assert same.conditions == first.conditions
+    changed = shown(pod, view(exited("app", 1)), old=same, now_wall=WALL + 60)
+    times = {c.type: c.lastTransitionTime for c in changed.conditions}
+    assert times["Ready"] == times["ContainersReady"] == LATER
+    assert times["PodScheduled"] == times["Initialized"] == NOW
+
+
+def test_restarting_all_containers_is_a_condition_of_pods_with_such_a_rule_only() -> None:
+    pod = make_pod(container(restartPolicyRules=(core.ContainerRestartRule(action="RestartAllContainers"),)))
+    assert conditions(shown(pod, view(running())))["AllContainersRestarting"] == ("False",)
+    assert conditions(shown(pod, view(running()), restarting_all=True))["AllContainersRestarting"] == (
+        "True",
+        "RestartAllContainersStarted",
+        "container exited with restart policy rule",
+    )
+
+
+def test_the_generation_is_told_where_the_pod_has_one() -> None:
+    status = shown(make_pod(meta={"generation": 3}), view(running()))
+    assert status.observedGeneration == 3
+    assert {c.observedGeneration for c in status.conditions} == {3}
+    assert "observedGeneration" not in to_object(shown(make_pod(), view(running())))
+
+
+# Phase
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_terminal_phase_never_changes_back(phase: str) -> None:
+    old = core.PodStatus(phase=phase, reason="Because", message="so")
+    status = shown(make_pod(), view(running()), old=old)
+    assert (status.phase, status.reason, status.message) == (phase, "Because", "so")
+
+
+def test_reason_and_message_go_with_the_phase() -> None:
+    old = core.PodStatus(phase="Pending", reason="Because", message="so")
+    assert shown(make_pod(), view(), old=old).reason == "Because"
+    changed = shown(make_pod(), view(running()), old=old)
+    assert (changed.phase, changed.reason, changed.message) == ("Running", "", "")
+
+
+def test_a_kill_that_imposes_a_phase_wins() -> None:
+    override = StatusOverride("Failed", "Evicted", "The node was low on resource: memory. ")
+    status = shown(make_pod(), view(running()), Stage.TERMINATING, override=override)
+    assert (status.phase, status.reason, status.message) == ("Failed", "Evicted", override.message)
+    assert conditions(status)["Ready"] == ("False", "PodFailed")
+
+
+def test_a_rejected_pod_has_nothing_of_containers() -> None:
+    override = StatusOverride("Failed", "OutOfpods", "Pod was rejected: too many")
+    status = shown(make_pod(), view(sandboxes=()), override=override, kill_reason=KillReason.REJECTED)
+    assert to_object(status) == {
+        "phase": "Failed",
+        "reason": "OutOfpods",
+        "message": "Pod was rejected: too many",
+        "qosClass": "BestEffort",
+        "startTime": "2026-01-02T03:04:05Z",
+    }
+
+
+def test_a_pod_of_the_api_that_was_stopped_before_it_began_has_failed() -> None:
+    assert shown(make_pod(static=False), None, Stage.FINISHED).phase == "Failed"
+
+
+# Times and addresses
+
+
+def test_the_start_time_stays() -> None:
+    first = shown(make_pod(), None, started_at=WALL + 2)
+    assert first.startTime == "2026-01-02T03:04:07Z"
+    assert shown(make_pod(), None, started_at=WALL + 99, old=first).startTime == first.startTime
+
+
+def test_after_a_restart_of_the_agent_the_sandbox_tells_the_start() -> None:
+    assert shown(make_pod(), view(running()), started_at=WALL + 3600).startTime == "2026-01-02T03:04:05Z"
+
+
+DUAL = ("10.0.0.9", "fd00::9")
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [((), DUAL), (("192.0.2.1",), DUAL), (("2001:db8::1", "192.0.2.1"), ("fd00::9", "10.0.0.9"))],
+)
+def test_the_family_of_the_node_comes_first(host: tuple[str, ...], expected: tuple[str, ...]) -> None:
+    status = shown(make_pod(), view(running(), sandboxes=(sandbox(ips=DUAL),)), host_ips=host)
+    assert status.podIP == expected[0]
+    assert tuple(ip.ip for ip in status.podIPs) == expected
+    assert tuple(ip.ip for ip in status.hostIPs) == host
+    assert status.hostIP == (host[0] if host else "")
+
+
+def test_a_host_network_pod_has_the_nodes_addresses_and_keeps_them() -> None:
+    pod = make_pod(hostNetwork=True)
+    seen = view(running(), sandboxes=(host_sandbox(),))
+    first = shown(pod, seen, host_ips=("192.0.2.1",))
+    assert first.podIP == "192.0.2.1"
+    dual = shown(pod, seen, host_ips=("192.0.2.7", "2001:db8::1"), old=first)
+    assert [ip.ip for ip in dual.podIPs] == ["192.0.2.1", "2001:db8::1"]
+
+
+def test_a_pod_keeps_its_address_while_it_is_ended() -> None:
+    first = shown(make_pod(), view(running()))
+    gone = view(exited("app", 137), sandboxes=(sandbox(ready=False, ips=()),))
+    assert shown(make_pod(), gone, Stage.TERMINATING, old=first).podIP == "10.0.0.9"
+    assert shown(make_pod(), gone, Stage.FINISHED, old=first).podIP == "10.0.0.9"
+    assert shown(make_pod(), gone, old=first).podIP == ""
+
+
+@pytest.mark.parametrize(
+    ("requests", "limits", "expected"),
+    [
+        ({}, {}, "BestEffort"),
+        ({"cpu": "1"}, {}, "Burstable"),
+        ({"cpu": "1", "memory": "1Gi"}, {"cpu": "1", "memory": "1Gi"}, "Guaranteed"),
+    ],
+)
+def test_the_qos_class(requests: dict[str, str], limits: dict[str, str], expected: str) -> None:
+    resources = core.ResourceRequirements(requests=dict(requests), limits=dict(limits))
+    assert shown(make_pod(container(resources=resources))).qosClass == expected
+
+
+def test_pod_level_resources_are_told() -> None:
+    whole = core.ResourceRequirements(requests={"cpu": "1"}, limits={"cpu": "2"})
+    status = shown(make_pod(resources=whole), view(running()))
+    assert (status.resources, status.allocatedResources) == (whole, {"cpu": "1"})
+
+
+def test_equal_facts_give_an_equal_status() -> None:
+    pod = make_pod(container("a", readinessProbe=core.Probe()), container("b"), init=(container("i"), sidecar()))
+    seen = view(exited("i"), running("side"), running("a"), exited("b", 1))
+    results = ProbeResults({}, frozenset(ProbeKind))
+    first = shown(pod, seen, probes=results)
+    assert shown(pod, seen, probes=results, old=first, now_wall=WALL + 1000) == first
