@@ -122,10 +122,15 @@ def _runtime_changed(state: PodState, event: RuntimeChanged, now: float, rules: 
     exits = _exits(state.exits, event.view, now, event.wall)
     running = {c.name for c in event.view.running}
     errors = {name: error for name, error in state.start_errors.items() if name not in running}
+    is_news = state.view is None or _contents(state.view) != _contents(event.view)
     state = replace(state, view=event.view, exits=exits, start_errors=errors)
-    if state.work is Work.SYNC and state.stage is Stage.SYNCING and _is_fresh(state):
+    if is_news and state.work is Work.SYNC and state.stage is Stage.SYNCING and _is_fresh(state):
         return state, (AbandonSync(hard=False, cause=event.cause),)
     return _advance(state, now, rules, event.cause)
+
+
+def _contents(view: PodView) -> tuple[object, object]:
+    return view.sandboxes, view.containers
 
 
 def _exits(known: Mapping[ContainerID, float], view: PodView, now: float, wall: float) -> dict[ContainerID, float]:

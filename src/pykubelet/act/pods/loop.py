@@ -3,8 +3,8 @@
 Owns: the cell `Lifecycles`, and the actors. Reads: `Roster`, `Observed`, `ProbeResults`.
 
 Rules:
-- A desired pod gets an actor once the runtime has been listed; a static pod only when no older pod of the same full
-  name is left, and until then it shows that it waits.
+- A desired pod gets an actor once the runtime has been listed and what is there of the pod was read; a static pod only
+  when no older pod of the same full name is left, and until then it shows that it waits.
 - A pod that is no longer desired is killed; but before all sources have reported, nothing is killed for being absent.
 - What runs in the runtime and is wanted by nobody is killed with a grace of one second.
 - An actor whose pod has nothing left is dropped; a pod that is wanted again starts afresh.
@@ -13,7 +13,6 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pykubelet.act.pods.actor import PodActor
@@ -26,7 +25,7 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.happenings import warning
-from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage, StatusOverride
 from pykubelet.base.model.observed import Observed, PodTouched, PodView
 from pykubelet.base.model.phase import Phase
@@ -166,11 +165,11 @@ class PodsLoop:
         roster, observed = self._inputs.roster.get(), self._inputs.observed.get()
         self._forget_removed(observed)
         if observed.listed_at is not None:
-            for uid, entry in roster.pods.items():
-                self._take_desired(uid, entry, observed)
+            for uid, entry in sorted(roster.pods.items(), key=lambda item: item[0] not in observed.pods):
+                self._take_desired(uid, entry, roster, observed)
             if roster.sources_ready:
                 self._kill_undesired(roster, observed)
-            self._hand_on_views(observed.pods)
+            self._hand_on_views(observed)
         self._show_held_back(roster, observed)
 
     def _forget_removed(self, observed: Observed) -> None:
@@ -180,11 +179,12 @@ class PodsLoop:
             if view is None or view.read_at >= at:
                 del self._removed_at[uid]
 
-    def _take_desired(self, uid: PodUID, entry: RosterPod, observed: Observed) -> None:
+    def _take_desired(self, uid: PodUID, entry: RosterPod, roster: Roster, observed: Observed) -> None:
         actor = self._actors.get(uid)
         if actor is None:
             is_free = entry.held is None and uid not in self._removed_at and uid not in self._paused
-            if is_free and self._older_namesake(entry) is None:
+            is_free = is_free and pod_ref(entry.pod) not in observed.unread
+            if is_free and self._namesake(entry, roster, observed) is None:
                 self._start(entry, observed)
         elif (before := self._seen_pods.get(uid)) is not entry:
             self._seen_pods[uid] = entry
@@ -193,11 +193,15 @@ class PodsLoop:
             else:
                 actor.mailbox.post(SpecChanged(entry.pod, "manifest changed"))
 
-    def _older_namesake(self, entry: RosterPod) -> PodActor | None:
+    def _namesake(self, entry: RosterPod, roster: Roster, observed: Observed) -> PodRef | None:
+        """The other static pod of the same full name that must end first: one with an actor, or left by an earlier run."""
         if not is_static(entry.pod):
             return None
-        full_name = pod_ref(entry.pod).full_name
-        return next((actor for actor in self._actors.values() if actor.ref.full_name == full_name), None)
+        mine = pod_ref(entry.pod)
+        found = (view.ref for view in observed.pods.values() if view.is_alive and view.ref.uid not in self._removed_at)
+        left = (ref for ref in (*found, *observed.unread) if ref.uid not in roster.pods)
+        refs = (*(actor.ref for actor in self._actors.values()), *left)
+        return next((ref for ref in refs if ref.full_name == mine.full_name and ref.uid != mine.uid), None)
 
     def _start(self, entry: RosterPod, observed: Observed) -> None:
         ref = pod_ref(entry.pod)
@@ -256,11 +260,14 @@ class PodsLoop:
             actor = self._make(state)
             actor.mailbox.post(KillRequested(KillReason.ORPHANED, "found running, not desired", ORPHAN_GRACE_S))
 
-    def _hand_on_views(self, views: Mapping[PodUID, PodView]) -> None:
+    def _hand_on_views(self, observed: Observed) -> None:
         wall = self._tools.clock.wall()
         for uid, actor in self._actors.items():
-            view = views.get(uid)
-            if view is not None and self._seen_views.get(uid) is not view:
+            view = observed.pods.get(uid)
+            if view is None:
+                if absent := _seen_absent(actor, observed):
+                    actor.mailbox.post(RuntimeChanged(absent, wall))
+            elif self._seen_views.get(uid) is not view:
                 self._seen_views[uid] = view
                 actor.mailbox.post(RuntimeChanged(view, wall))
 
@@ -270,30 +277,43 @@ class PodsLoop:
         held: dict[PodUID, PodLifecycle] = {}
         for uid, entry in roster.pods.items():
             if uid not in self._actors:
-                held[uid] = self._held_back(entry, observed)
+                held[uid] = self._held_back(entry, roster, observed)
         for uid in [uid for uid in self._published if uid not in self._actors and uid not in held]:
             del self._published[uid]
             changed = True
         for uid, lifecycle in held.items():
-            if uid not in self._published:
+            if _waits_in_words(self._published.get(uid)) != _waits_in_words(lifecycle):
                 self._published[uid] = lifecycle
                 changed = True
         if changed:
             self._publish()
 
-    def _held_back(self, entry: RosterPod, observed: Observed) -> PodLifecycle:
+    def _held_back(self, entry: RosterPod, roster: Roster, observed: Observed) -> PodLifecycle:
         wall = self._tools.clock.wall()
         if entry.held is not None:
             wait = entry.held
         elif observed.listed_at is None:
             wait = Wait("container runtime", "observe/pleg", wall, detail="its pods have not been listed yet")
+        elif older := self._namesake(entry, roster, observed):
+            detail = f"the older pod {older} must end first"
+            wait = Wait("older pod of the same name", "act/pods", wall, str(older.uid), detail=detail)
         else:
-            older = self._older_namesake(entry)
-            detail = f"the older pod {older.ref} must end first" if older else ""
-            wait = Wait(
-                "older pod of the same name", "act/pods", wall, str(older.ref.uid) if older else "", detail=detail
-            )
+            wait = Wait("container runtime", "observe/pleg", wall, detail="what it has of the pod is not known yet")
         return PodLifecycle(pod_ref(entry.pod), entry.pod, Stage.SYNCING, wall, entry.seen_at, waits=(wait,))
+
+
+def _waits_in_words(lifecycle: PodLifecycle | None) -> list[tuple[str, str, str]] | None:
+    return None if lifecycle is None else [(wait.what, wait.subject, wait.detail) for wait in lifecycle.waits]
+
+
+def _seen_absent(actor: PodActor, observed: Observed) -> PodView | None:
+    """A full look shows nothing of the pod: news if it knows otherwise, or waits for a look at all."""
+    state, listed_at = actor.state, observed.listed_at
+    if listed_at is None or state.ref in observed.unread:
+        return None
+    read_at = state.view.read_at if state.view is not None else 0.0
+    knows = state.view is not None and state.view.is_gone and read_at >= state.look_after
+    return PodView(state.ref, read_at=listed_at) if listed_at > read_at and not knows else None
 
 
 def _refusal(rejection: Rejection) -> KillRequested:

@@ -129,10 +129,14 @@ class PodView:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """All pods of the runtime. `listed_at` is the monotonic start of the newest full look; None before the first."""
+    """All pods of the runtime. `listed_at` is the monotonic start of the newest full look; None before the first.
+
+    `unread`: pods that are there, but of which no look has succeeded yet; nothing may be decided about them.
+    """
 
     pods: Mapping[PodUID, PodView] = field(default_factory=dict)
     listed_at: float | None = None
+    unread: frozenset[PodRef] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

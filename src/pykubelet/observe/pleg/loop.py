@@ -33,6 +33,8 @@ RESUBSCRIBE_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 EXIT_LAG_S = (0.012, 0.012, 0.016, 0.03, 0.06, 0.12)
 UNKNOWN_ID_S = 1.0
 RETRY_S = 0.5
+#: How long a full look waits for single pods whose statuses do not come; after that it counts without them.
+PATIENCE_S = 1.0
 
 Hints = Callable[[CriClient], AsyncIterator[RuntimeHint]]
 
@@ -43,6 +45,14 @@ class RelistPeriods:
 
     with_events_s: float = 30.0
     without_events_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """One pod in a full list, and when that list was begun."""
+
+    found: ListedPod
+    read_at: float
 
 
 class PodLookout:
@@ -70,6 +80,7 @@ class PodLookout:
         self._unknown: dict[str, HintKind] = {}
         self._ending: set[str] = set()
         self._listed_at: float | None = None
+        self._unread: frozenset[PodRef] = frozenset()
         self._relist_due = asyncio.Event()
         self._has_events = False
         self._failing: set[PodUID] = set()
@@ -154,47 +165,51 @@ class PodLookout:
             self._supervisor.start_child(f"pleg-exit-{runtime_id[:12]}", self._read_until_ended(uid, runtime_id))
 
     async def _read_until_ended(self, uid: PodUID, runtime_id: str) -> None:
+        hinted_at = self._clock.monotonic()
         try:
             for pause in EXIT_LAG_S:
                 await asyncio.sleep(pause)
                 view = self._pods.get(uid)
-                if view is None or not self._is_running(view, runtime_id):
+                if view is None or _has_ended(view, runtime_id, hinted_at):
                     return
                 self._mark(uid)
         finally:
             self._ending.discard(runtime_id)
 
-    @staticmethod
-    def _is_running(view: PodView, runtime_id: str) -> bool:
-        return any(c.id == runtime_id and c.is_running for c in view.containers) or any(
-            s.id == runtime_id and s.ready for s in view.sandboxes
-        )
-
     # Looking
 
-    def _mark(self, uid: PodUID) -> None:
-        """Have a pod read; once more if it is being read already."""
+    def _mark(self, uid: PodUID, listed: _Listed | None = None) -> asyncio.Task[None] | None:
+        """Have a pod read; once more if it is being read already. With `listed`, begin with what a list has shown."""
         if uid in self._reading:
             self._again.add(uid)
-            return
+            return None
         self._reading.add(uid)
-        self._supervisor.start_child(f"pleg-read-{uid}", self._read(uid))
+        return self._supervisor.start_child(f"pleg-read-{uid}", self._read(uid, listed))
 
-    async def _read(self, uid: PodUID) -> None:
+    async def _read(self, uid: PodUID, listed: _Listed | None) -> None:
         while True:
             self._again.discard(uid)
             try:
-                self._take(await read_pod(self._cri, self._clock, self._refs[uid], self._pods.get(uid)))
+                self._take(await self._look(uid, listed))
                 self._failing.discard(uid)
-            except CriError as error:
+            except Exception as error:  # a pod that cannot be understood must not blind us for the others
                 if uid not in self._failing:
-                    log.warning("cannot read a pod from the runtime", uid=uid, error=error)
+                    bug = None if isinstance(error, CriError) else error
+                    ref = self._refs[uid]
+                    log.error("cannot read a pod from the runtime", pod=ref, uid=uid, error=error, exc_info=bug)
                     self._failing.add(uid)
                 self._again.add(uid)
                 await asyncio.sleep(RETRY_S)
             if uid not in self._again:
                 self._reading.discard(uid)
                 return
+            listed = None
+
+    async def _look(self, uid: PodUID, listed: _Listed | None) -> PodView:
+        ref, known = self._refs[uid], self._pods.get(uid)
+        if listed is None:
+            return await read_pod(self._cri, self._clock, ref, known)
+        return await complete_pod(self._cri, ref, listed.found, known, listed.read_at)
 
     def _take(self, view: PodView) -> None:
         """Publish one pod's newer view."""
@@ -205,7 +220,8 @@ class PodLookout:
         self._pods = {**self._pods, uid: view}
         self._now_known(uid, [*(c.id for c in view.containers), *(s.id for s in view.sandboxes)])
         self._refs.setdefault(uid, view.ref)
-        self._observed.publish(Observed(self._pods, self._listed_at))
+        self._unread -= {view.ref}
+        self._observed.publish(Observed(self._pods, self._listed_at, self._unread))
 
     async def _relist_when_due(self) -> None:
         while True:
@@ -229,13 +245,14 @@ class PodLookout:
         if self._list_failed:
             log.info("listing pods works again")
         self._list_failed = False
-        changed = []
+        reads = []
         for ref, found in listed.items():
             self._refs[ref.uid] = ref
             known = self._pods.get(ref.uid)
             if known is None or (known.read_at <= read_at and not is_unchanged(known, *found)):
-                changed.append(self._relisted(ref, found, known, read_at))
-        await asyncio.gather(*changed)
+                reads.append(self._mark(ref.uid, _Listed(found, read_at)))
+        if under_way := [read for read in reads if read is not None]:
+            await asyncio.wait(under_way, timeout=PATIENCE_S)
         present = {ref.uid for ref in listed}
         pods = dict(self._pods)
         for uid, view in self._pods.items():
@@ -247,11 +264,14 @@ class PodLookout:
                     self._refs.pop(uid, None)
         self._pods = pods
         self._listed_at = read_at
-        self._observed.publish(Observed(pods, read_at))
+        self._unread = frozenset(ref for ref in listed if ref.uid not in pods)
+        self._observed.publish(Observed(pods, read_at, self._unread))
 
-    async def _relisted(self, ref: PodRef, found: ListedPod, known: PodView | None, read_at: float) -> None:
-        try:
-            self._take(await complete_pod(self._cri, ref, found, known, read_at))
-        except CriError as error:
-            log.warning("cannot read a pod from the runtime", pod=ref, uid=ref.uid, error=error)
-            self._mark(ref.uid)
+
+def _has_ended(view: PodView, runtime_id: str, hinted_at: float) -> bool:
+    """Whether the end that a hint told of is in the view; something that a later look does not show is gone."""
+    container = next((c for c in view.containers if c.id == runtime_id), None)
+    if container is not None:
+        return container.state is ContainerState.EXITED
+    sandbox = next((s for s in view.sandboxes if s.id == runtime_id), None)
+    return not sandbox.ready if sandbox is not None else view.read_at >= hinted_at
