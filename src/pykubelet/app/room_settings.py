@@ -9,6 +9,7 @@ from pykubelet.act.resources.model import CgroupDriver, Enforce, ResourceSetting
 from pykubelet.act.runtime.context import MemoryQos, RenderSettings
 from pykubelet.act.runtime.gc import GcSettings
 from pykubelet.act.runtime.gc_plan import GcPolicy
+from pykubelet.act.runtime.log_rotation import RotationSettings
 from pykubelet.base.api.quantity import Amount
 from pykubelet.base.config.settings import Settings
 from pykubelet.base.model.ids import PodRef
@@ -50,6 +51,16 @@ def gc_settings(settings: Settings) -> GcSettings:
         total=flags.maximum_dead_containers,
     )
     return GcSettings(paths_of(settings), policy)
+
+
+def rotation_settings(settings: Settings) -> RotationSettings:
+    config = settings.config
+    return RotationSettings(
+        max_bytes=settings.container_log_max_bytes,
+        max_files=config.containerLogMaxFiles,
+        workers=config.containerLogMaxWorkers,
+        period_s=settings.container_log_monitor_interval_s,
+    )
 
 
 def pull_waits(pulls: Pulls, pod: PodRef) -> list[Wait]:

@@ -25,6 +25,7 @@ from pykubelet.act.resources.model import CgroupDriver, NodeResources
 from pykubelet.act.runtime.container_hash import container_hash
 from pykubelet.act.runtime.gc import ContainerCollector, GcInputs
 from pykubelet.act.runtime.hooks import HookRunner
+from pykubelet.act.runtime.log_rotation import LogRotation
 from pykubelet.act.runtime.sandbox import Sandboxes
 from pykubelet.act.runtime.start import ContainerStarter
 from pykubelet.act.runtime.stop import ContainerStopper
@@ -199,6 +200,7 @@ def wire_act(m: Machinery, cells: Cells, puller: ImagePuller, pod_cgroups: PodCg
         ("pods", pods.run()),
         ("cgroups", resources.run()),
         ("container-gc", garbage.run()),
+        ("log-rotation", LogRotation(m.cri, m.clock, m.flight, observed, rotation_settings(settings)).run()),
     ]
 
 
