@@ -21,6 +21,8 @@ from pykubelet.base.model.roster import Roster, pod_ref
 from pykubelet.base.model.statuses import Statuses
 
 TIMEOUT_S = 300.0
+#: A container that ends right after its start shows within this time.
+SETTLE_S = 1.0
 #: Waiting reasons that no waiting heals.
 HOPELESS = frozenset({ERR_IMAGE_NEVER_PULL, INVALID_IMAGE_NAME, CREATE_CONTAINER_CONFIG_ERROR})
 
@@ -81,15 +83,19 @@ def results(roster: Roster, statuses: Mapping[PodUID, PodStatus]) -> list[PodRes
 
 
 async def run_once(cells: OnceCells, timeout_s: float = TIMEOUT_S) -> int:
-    """Wait until every pod is decided, print each result; 0 only if all succeeded."""
-    roster = await cells.roster.wait_for(lambda now: now.sources_ready)
+    """Wait until every pod is decided and stays so, print each result; 0 only if all succeeded."""
+    await cells.roster.wait_for(lambda now: now.sources_ready)
 
     def decided(statuses: Statuses) -> bool:
         return all(result.ok is not None for result in results(cells.roster.get(), statuses.pods))
 
     try:
         async with asyncio.timeout(timeout_s):
-            await cells.statuses.wait_for(decided)
+            while True:
+                await cells.statuses.wait_for(decided)
+                await asyncio.sleep(SETTLE_S)
+                if decided(cells.statuses.get()):
+                    break
     except TimeoutError:
         pass
     roster = cells.roster.get()
