@@ -18,9 +18,11 @@ from pykubelet.act.pods.model import (
     CleanUp,
     Command,
     Event,
+    KillRequested,
     PodState,
     RuntimeChanged,
     SayHeld,
+    SpecChanged,
     StopEnded,
     StopPod,
     Sync,
@@ -34,15 +36,17 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.fieldpath import container_field_path
-from pykubelet.base.model.happenings import Happening, warning
+from pykubelet.base.model.happenings import Happening, normal, warning
 from pykubelet.base.model.ids import PodRef
-from pykubelet.base.model.lifecycle import PodLifecycle, StartError
+from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, StartError, StatusOverride
 from pykubelet.base.model.observed import PodTouched
-from pykubelet.base.model.reasons import EVENT_BACK_OFF, EVENT_FAILED_SYNC
+from pykubelet.base.model.phase import Phase
+from pykubelet.base.model.reasons import DEADLINE_EXCEEDED, EVENT_BACK_OFF, EVENT_FAILED_SYNC
 from pykubelet.base.model.waits import StoryLine
 
 log = Log("pods")
 STORY_LINES = 40
+DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
 
 
 class PodActor:
@@ -70,6 +74,7 @@ class PodActor:
         self._abandoned = False
         self._stage_since = self._clock.wall()
         self._timer: asyncio.TimerHandle | None = None
+        self._deadline: asyncio.TimerHandle | None = None
         self._waits = execution.book(self.mailbox)
 
     @property
@@ -80,6 +85,7 @@ class PodActor:
         """Until cancelled."""
         self._tell("taken up", "")
         self._publish()
+        self._watch_deadline()
         while True:
             for event in _conflated(await self.mailbox.get_all()):
                 if not isinstance(event, WaitsChanged):
@@ -95,6 +101,8 @@ class PodActor:
             self._stage_since = self._clock.wall()
             self._tell(f"{before.stage} -> {self.state.stage}", event.cause)
             log.info(f"pod is {self.state.stage}", pod=self.ref, uid=self.ref.uid, cause=event.cause)
+        if isinstance(event, SpecChanged):
+            self._watch_deadline()
         for command in commands:
             self._carry_out(command)
 
@@ -189,10 +197,27 @@ class PodActor:
         if self._work is not None:
             self._work.cancel()
 
+    def _watch_deadline(self) -> None:
+        """Ask for the pod's end when `activeDeadlineSeconds` have passed since the agent took it up."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        allowed = self.state.pod.spec.activeDeadlineSeconds
+        if allowed is not None:
+            left = max(0.0, self.state.started_wall + allowed - self._clock.wall())
+            self._deadline = asyncio.get_running_loop().call_later(left, self._pass_deadline)
+
+    def _pass_deadline(self) -> None:
+        if self.state.kill is not None:
+            return
+        self._execution.happenings.post(normal(DEADLINE_EXCEEDED, DEADLINE_MESSAGE, self.ref))
+        override = StatusOverride(Phase.FAILED, DEADLINE_EXCEEDED, DEADLINE_MESSAGE)
+        self.mailbox.post(KillRequested(KillReason.DEADLINE, "active deadline passed", override=override))
+
     def close(self) -> None:
-        """Drop the timer; the tasks end with the supervisor."""
-        if self._timer is not None:
-            self._timer.cancel()
+        """Drop the timers; the tasks end with the supervisor."""
+        for timer in (self._timer, self._deadline):
+            if timer is not None:
+                timer.cancel()
 
     def _tell(self, what: str, cause: str) -> None:
         self._story.append(StoryLine(self._clock.wall(), what, cause))
