@@ -10,7 +10,8 @@ Source: the CRI API page of the Kubernetes documentation and `runtimeRequestTime
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 
 from pykubelet.base.model.ids import ContainerID, SandboxID
 from pykubelet.base.model.labels import POD_UID
@@ -94,11 +95,15 @@ class CriClient:
 
     async def stop_pod_sandbox(self, sandbox_id: str) -> None:
         """Kill what runs in it and release its network; idempotent."""
-        await self._runtime.stop_pod_sandbox(pb.StopPodSandboxRequest(pod_sandbox_id=sandbox_id), self._timeout_s)
+        with _gone_is_done():
+            await self._runtime.stop_pod_sandbox(pb.StopPodSandboxRequest(pod_sandbox_id=sandbox_id), self._timeout_s)
 
     async def remove_pod_sandbox(self, sandbox_id: str) -> None:
         """Remove it and its containers; idempotent."""
-        await self._runtime.remove_pod_sandbox(pb.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id), self._timeout_s)
+        with _gone_is_done():
+            await self._runtime.remove_pod_sandbox(
+                pb.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id), self._timeout_s
+            )
 
     async def list_pod_sandboxes(
         self,
@@ -148,11 +153,13 @@ class CriClient:
     async def stop_container(self, container_id: str, grace_s: int) -> None:
         """Stop signal, then SIGKILL after `grace_s` seconds; idempotent. The deadline is the grace plus the usual."""
         request = pb.StopContainerRequest(container_id=container_id, timeout=grace_s)
-        await self._runtime.stop_container(request, self._timeout_s + max(0, grace_s))
+        with _gone_is_done():
+            await self._runtime.stop_container(request, self._timeout_s + max(0, grace_s))
 
     async def remove_container(self, container_id: str) -> None:
         """Remove it, killing it first if it runs; idempotent."""
-        await self._runtime.remove_container(pb.RemoveContainerRequest(container_id=container_id), self._timeout_s)
+        with _gone_is_done():
+            await self._runtime.remove_container(pb.RemoveContainerRequest(container_id=container_id), self._timeout_s)
 
     async def list_containers(
         self,
@@ -272,10 +279,9 @@ class CriClient:
 
     # Images
 
-    async def list_images(self, image: str = "") -> Sequence[pb.Image]:
-        """All images, or the one a reference names."""
-        wanted = pb.ImageFilter(image=pb.ImageSpec(image=image)) if image else None
-        return (await self._images.list_images(pb.ListImagesRequest(filter=wanted), self._timeout_s)).images
+    async def list_images(self) -> Sequence[pb.Image]:
+        """All images. CRI's filter is not offered: containerd ignores it."""
+        return (await self._images.list_images(pb.ListImagesRequest(), self._timeout_s)).images
 
     async def image_status(self, image: pb.ImageSpec) -> pb.Image | None:
         """The image, or None when it is not present."""
@@ -298,7 +304,8 @@ class CriClient:
 
     async def remove_image(self, image: pb.ImageSpec) -> None:
         """Remove an image and all its tags; idempotent."""
-        await self._images.remove_image(pb.RemoveImageRequest(image=image), self._timeout_s)
+        with _gone_is_done():
+            await self._images.remove_image(pb.RemoveImageRequest(image=image), self._timeout_s)
 
     async def image_fs_info(self) -> pb.ImageFsInfoResponse:
         """Usage of the file systems that hold images and, if different, containers."""
@@ -310,6 +317,16 @@ def _selector(uid: str | None, labels: Mapping[str, str] | None) -> dict[str, st
     if uid is not None:
         selector[POD_UID] = uid
     return selector
+
+
+@contextlib.contextmanager
+def _gone_is_done() -> Iterator[None]:
+    """Stopping and removing what is gone succeeds, as CRI demands; containerd 1.6 answers NotFound to some of it."""
+    try:
+        yield
+    except CriError as error:
+        if not error.is_not_found:
+            raise
 
 
 def _url(url: str, call: str) -> str:

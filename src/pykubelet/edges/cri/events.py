@@ -13,7 +13,7 @@ Source: KEP-3386 (evented PLEG) for the CRI stream; containerd's `docs/ops.md` a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -109,7 +109,7 @@ class _ContainerdSubscription:
         return hint_from_containerd(envelope)
 
 
-async def watch_runtime(client: CriClient) -> AsyncIterator[RuntimeHint]:
+async def watch_runtime(client: CriClient) -> AsyncGenerator[RuntimeHint, None]:
     """Hints from the best stream the runtime offers, SUBSCRIBED first.
 
     Never ends by itself: raises StreamLost when the stream ends or cannot be opened, NoEvents when there is none.

@@ -129,6 +129,11 @@ class FakeRuntime(FakeAnswers):
     def withdraw(self, fault: Fault) -> None:
         self._faults.remove(fault)
 
+    @property
+    def subscribers(self) -> int:
+        """How many event streams are open."""
+        return len(self._subscribers.cri) + len(self._subscribers.containerd)
+
     def called(self, method: str) -> list[Call]:
         """The recorded calls of one method, oldest first."""
         return [call for call in self.calls if call.method == method]

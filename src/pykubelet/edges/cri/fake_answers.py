@@ -151,9 +151,7 @@ class FakeAnswers:
         return pb.RunPodSandboxResponse(pod_sandbox_id=sandbox.id)
 
     async def _stop_pod_sandbox(self, request: pb.StopPodSandboxRequest) -> pb.StopPodSandboxResponse:
-        sandbox = self.state.sandboxes.get(request.pod_sandbox_id)
-        if sandbox is not None:
-            self.state.stop_sandbox(sandbox)
+        self.state.stop_sandbox(self.state.need_sandbox(request.pod_sandbox_id))
         return pb.StopPodSandboxResponse()
 
     async def _remove_pod_sandbox(self, request: pb.RemovePodSandboxRequest) -> pb.RemovePodSandboxResponse:
@@ -294,10 +292,8 @@ class FakeAnswers:
 
     # Images
 
-    async def _list_images(self, request: pb.ListImagesRequest) -> pb.ListImagesResponse:
-        name = request.filter.image.image
-        found = [self.state.find_image(name)] if name else list(self.state.images.values())
-        return pb.ListImagesResponse(images=[image.message() for image in found if image is not None])
+    async def _list_images(self, _request: pb.ListImagesRequest) -> pb.ListImagesResponse:
+        return pb.ListImagesResponse(images=[image.message() for image in self.state.images.values()])
 
     async def _image_status(self, request: pb.ImageStatusRequest) -> pb.ImageStatusResponse:
         image = self.state.find_image(request.image.image)

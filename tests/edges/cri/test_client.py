@@ -1,0 +1,262 @@
+"""What the client makes of a runtime that fails, hangs, dies, is not there yet, or talks nonsense."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet.edges.cri.client import CriClient
+from pykubelet.edges.cri.errors import CriCode, CriError
+from pykubelet.edges.cri.fake import FakeFeatures, FakeImage, FakeRuntime, Fault, RegistryAuth
+from pykubelet.edges.cri.wire import socket_path
+
+
+@pytest.fixture
+async def fake(tmp_path: Path) -> AsyncIterator[FakeRuntime]:
+    runtime = FakeRuntime(str(tmp_path / "cri.sock"))
+    runtime.add_image("busybox:1")
+    await runtime.start()
+    yield runtime
+    await runtime.stop()
+
+
+@pytest.fixture
+async def client(fake: FakeRuntime) -> AsyncIterator[CriClient]:
+    made = CriClient(fake.endpoint, timeout_s=5)
+    yield made
+    await made.close()
+
+
+def pod(name: str = "web") -> pb.PodSandboxConfig:
+    return pb.PodSandboxConfig(metadata=pb.PodSandboxMetadata(name=name, uid=f"uid-{name}", namespace="default"))
+
+
+def container(command: list[str] | None = None) -> pb.ContainerConfig:
+    meta = pb.ContainerMetadata(name="main")
+    return pb.ContainerConfig(metadata=meta, image=pb.ImageSpec(image="busybox:1"), command=command or [])
+
+
+async def run(client: CriClient, name: str = "web") -> str:
+    sandbox = await client.run_pod_sandbox(pod(name))
+    made = await client.create_container(sandbox, container(), pod(name))
+    await client.start_container(made)
+    return made
+
+
+@pytest.mark.parametrize("code", list(CriCode))
+async def test_every_code_arrives_with_message_and_call(fake: FakeRuntime, client: CriClient, code: CriCode) -> None:
+    fake.inject(Fault("RunPodSandbox", code=code, message="no reason", times=1))
+    with pytest.raises(CriError) as caught:
+        await client.run_pod_sandbox(pod())
+    assert (caught.value.code, caught.value.message, caught.value.call) == (code, "no reason", "RunPodSandbox")
+    assert str(caught.value) == f"rpc error: code = {code} desc = no reason"
+    assert caught.value.__cause__ is not None
+    await client.run_pod_sandbox(pod())
+
+
+async def test_a_starting_containerd_counts_as_unavailable(fake: FakeRuntime, client: CriClient) -> None:
+    fake.inject(Fault("Version", code=CriCode.UNKNOWN, message="server is not initialized yet", times=1))
+    with pytest.raises(CriError) as caught:
+        await client.version()
+    assert caught.value.is_unavailable
+
+
+async def test_a_missing_socket_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "gone.sock"
+    client = CriClient(f"unix://{path}")
+    with pytest.raises(CriError) as caught:
+        await client.version()
+    assert caught.value.is_unavailable
+    assert caught.value.message == f"the runtime's socket {path} does not exist; is the container runtime running?"
+    began = time.monotonic()
+    with pytest.raises(CriError, match=r"does not exist"):
+        await client.wait_connected(0.5)
+    assert 0.4 < time.monotonic() - began < 3
+    await client.close()
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "path"),
+    [("unix:///run/c.sock", "/run/c.sock"), ("unix:/run/c.sock", "/run/c.sock"), ("/run/c.sock", "/run/c.sock")],
+)
+def test_endpoints(endpoint: str, path: str) -> None:
+    assert socket_path(endpoint) == path
+
+
+@pytest.mark.parametrize("endpoint", ["", "tcp://1.2.3.4:5", "unix://", "unix://relative.sock", "/" + "x" * 107])
+def test_endpoints_that_cannot_work(endpoint: str) -> None:
+    with pytest.raises(CriError) as caught:
+        socket_path(endpoint)
+    assert caught.value.code is CriCode.INVALID_ARGUMENT
+
+
+async def test_a_client_made_before_the_runtime_connects_when_it_comes(tmp_path: Path) -> None:
+    late = FakeRuntime(str(tmp_path / "cri.sock"))
+    client = CriClient(late.endpoint)
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(client.wait_connected(10))
+        await asyncio.sleep(0.3)
+        await late.start()
+    assert waiting.result().runtime_name == "fake"
+    await client.close()
+    await late.stop()
+
+
+async def test_a_restarted_runtime_is_seen_within_a_second_or_so(fake: FakeRuntime, client: CriClient) -> None:
+    main = await run(client)
+    await fake.stop()
+    with pytest.raises(CriError) as caught:
+        await client.container_status(main)
+    assert caught.value.is_unavailable
+    await asyncio.sleep(0.5)
+    await fake.start()
+    began = time.monotonic()
+    await client.wait_connected(10)
+    assert time.monotonic() - began < 2
+    assert (await client.container_status(main)).status.state == pb.CONTAINER_RUNNING
+
+
+async def test_a_runtime_that_dies_in_the_call(fake: FakeRuntime, client: CriClient) -> None:
+    fake.inject(Fault("RunPodSandbox", die=True, times=1))
+    with pytest.raises(CriError) as caught:
+        await client.run_pod_sandbox(pod())
+    assert caught.value.is_unavailable or caught.value.code is CriCode.CANCELED
+    await fake.start()
+    await client.wait_connected(10)
+    await client.run_pod_sandbox(pod())
+
+
+async def test_a_call_that_hangs_for_one_pod_leaves_the_others(fake: FakeRuntime) -> None:
+    client = CriClient(fake.endpoint, timeout_s=0.3)
+    fake.inject(Fault("*", pod="stuck", hang=True))
+    began = time.monotonic()
+
+    async def stuck() -> CriError:
+        with pytest.raises(CriError) as caught:
+            await client.run_pod_sandbox(pod("stuck"))
+        return caught.value
+
+    async with asyncio.TaskGroup() as tasks:
+        hanging = tasks.create_task(stuck())
+        await run(client, "web")
+        assert time.monotonic() - began < 0.5
+    assert hanging.result().is_deadline
+    assert 0.5 < time.monotonic() - began < 2, "making a sandbox has twice the usual deadline"
+    assert {call.pod for call in fake.called("RunPodSandbox")} == {"stuck", "web"}
+    await client.close()
+
+
+async def test_a_lost_answer_leaves_the_name_reserved_for_the_object_made(fake: FakeRuntime, client: CriClient) -> None:
+    fake.inject(Fault("RunPodSandbox", after=True, code=CriCode.DEADLINE_EXCEEDED, times=1))
+    with pytest.raises(CriError) as lost:
+        await client.run_pod_sandbox(pod())
+    assert lost.value.is_deadline
+    with pytest.raises(CriError) as caught:
+        await client.run_pod_sandbox(pod())
+    (made,) = await client.list_pod_sandboxes()
+    assert caught.value.reserved_for == made.id
+
+
+async def test_stopping_has_the_grace_on_top_and_an_endless_exec_has_no_deadline(fake: FakeRuntime) -> None:
+    client = CriClient(fake.endpoint, timeout_s=0.2)
+    main = await run(client)
+    fake.inject(Fault("StopContainer", delay_s=0.6, times=1))
+    await client.stop_container(main, 1)
+    main = await run(client, "other")
+    assert (await client.exec_sync(main, ["sleep", "0.6"])).exit_code == 0
+    fake.inject(Fault("ContainerStatus", delay_s=0.6, times=1))
+    with pytest.raises(CriError) as caught:
+        await client.container_status(main)
+    assert caught.value.is_deadline
+    await client.close()
+
+
+async def test_pulls_wait_as_long_as_it_takes_and_can_be_cancelled(fake: FakeRuntime) -> None:
+    client = CriClient(fake.endpoint, timeout_s=0.1)
+    fake.registry["big:1"] = FakeImage("big:1")
+    slow = fake.inject(Fault("PullImage", delay_s=0.4))
+    assert await client.pull_image(pb.ImageSpec(image="big:1"), None) == fake.registry["big:1"].id
+    fake.withdraw(slow)
+
+    fake.registry["never:1"] = FakeImage("never:1")
+    fake.inject(Fault("PullImage", hang=True))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await client.pull_image(pb.ImageSpec(image="never:1"), None)
+    assert await client.image_status(pb.ImageSpec(image="never:1")) is None
+    await client.close()
+
+
+async def test_private_images_want_their_password(fake: FakeRuntime, client: CriClient) -> None:
+    fake.registry["private:1"] = FakeImage("private:1")
+    fake.private["private:1"] = RegistryAuth("user", "secret")
+    spec = pb.ImageSpec(image="private:1")
+    for auth in (None, pb.AuthConfig(username="user", password="wrong")):
+        with pytest.raises(CriError, match="authorization failed"):
+            await client.pull_image(spec, auth)
+    await client.pull_image(spec, pb.AuthConfig(username="user", password="secret"))
+    assert await client.image_status(spec) is not None
+
+
+async def test_closing_ends_calls_in_flight_as_errors_not_as_cancellation(fake: FakeRuntime) -> None:
+    client = CriClient(fake.endpoint)
+    fake.inject(Fault("Version", hang=True))
+
+    async def ask() -> CriCode:
+        with pytest.raises(CriError) as caught:
+            await client.version()
+        return caught.value.code
+
+    async with asyncio.TaskGroup() as tasks:
+        asking = tasks.create_task(ask())
+        await asyncio.sleep(0.1)
+        await client.close()
+    assert asking.result() is CriCode.CANCELED
+    assert await ask() is CriCode.CANCELED
+
+
+async def test_answers_that_cannot_be_used_are_errors(fake: FakeRuntime, client: CriClient) -> None:
+    fake.state.images["odd:1"] = FakeImage("odd:1", size=0)
+    with pytest.raises(CriError, match='Id or size of image "odd:1" is not set'):
+        await client.image_status(pb.ImageSpec(image="odd:1"))
+    sandbox = await client.run_pod_sandbox(pod())
+    fake.state.sandboxes[sandbox].created_at = 0
+    with pytest.raises(CriError, match=r"status\.CreatedAt is not set"):
+        await client.pod_sandbox_status(sandbox)
+
+
+async def test_what_an_old_runtime_lacks_is_unimplemented(tmp_path: Path, client: CriClient) -> None:
+    with pytest.raises(CriError) as caught:
+        await client.runtime_config()
+    assert caught.value.is_unimplemented
+    modern = FakeRuntime(str(tmp_path / "m.sock"), features=FakeFeatures(cgroup_driver=pb.CGROUPFS))
+    await modern.start()
+    asking = CriClient(modern.endpoint)
+    assert (await asking.runtime_config()).linux.cgroup_driver == pb.CGROUPFS
+    await asking.close()
+    await modern.stop()
+
+
+async def test_images_may_live_behind_another_socket(fake: FakeRuntime, tmp_path: Path) -> None:
+    store = FakeRuntime(str(tmp_path / "images.sock"))
+    store.add_image("elsewhere:1")
+    await store.start()
+    client = CriClient(fake.endpoint, store.endpoint)
+    assert [image.repo_tags[0] for image in await client.list_images()] == ["elsewhere:1"]
+    await client.version()
+    assert fake.called("Version") and not fake.called("ListImages")
+    await client.close()
+    await store.stop()
+
+
+async def test_a_list_larger_than_grpcs_default_limit(fake: FakeRuntime, client: CriClient) -> None:
+    for number in range(60):
+        config = pod(f"pod-{number}")
+        config.annotations["big"] = "x" * 100_000
+        await client.run_pod_sandbox(config)
+    assert len(await client.list_pod_sandboxes()) == 60

@@ -1,0 +1,167 @@
+"""Hints: which stream is chosen, what each event becomes, and how streams end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+from google.protobuf.message import Message
+
+from pykubelet.edges.cri import containerd_events_pb2 as events_pb2
+from pykubelet.edges.cri import containerd_task_events_pb2 as task_pb2
+from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet.edges.cri.client import CriClient
+from pykubelet.edges.cri.errors import CriCode
+from pykubelet.edges.cri.events import (
+    EventSource,
+    HintKind,
+    NoEvents,
+    RuntimeHint,
+    StreamLost,
+    hint_from_containerd,
+    hint_from_cri,
+    watch_runtime,
+)
+from pykubelet.edges.cri.fake import FakeFeatures, FakeRuntime, Fault
+
+
+def envelope(type_name: str, body: bytes) -> events_pb2.Envelope:
+    made = events_pb2.Envelope(namespace="k8s.io", topic="/tasks/any")
+    made.event.type_url = type_name
+    made.event.value = body
+    return made
+
+
+@pytest.mark.parametrize(
+    ("event", "kind"),
+    [
+        (task_pb2.TaskStart(container_id="c", pid=7), HintKind.STARTED),
+        (task_pb2.TaskExit(container_id="c", id="c", exit_status=1), HintKind.STOPPED),
+        (task_pb2.TaskOOM(container_id="c"), HintKind.OOM),
+        (task_pb2.TaskDelete(container_id="c"), HintKind.REAPED),
+        (task_pb2.TaskDelete(container_id="c", id="c"), HintKind.REAPED),
+        (task_pb2.TaskExit(container_id="c", id="exec-of-a-probe"), None),
+        (task_pb2.TaskDelete(container_id="c", id="exec-of-a-probe"), None),
+    ],
+)
+@pytest.mark.parametrize("prefix", ["", "type.googleapis.com/"])
+def test_containerd_events(event: Message, kind: HintKind | None, prefix: str) -> None:
+    hint = hint_from_containerd(envelope(prefix + event.DESCRIPTOR.full_name, event.SerializeToString()))
+    expected = None if kind is None else RuntimeHint("c", kind, EventSource.CONTAINERD)
+    assert hint == expected
+
+
+def test_events_that_cannot_be_read_are_no_hints() -> None:
+    assert hint_from_containerd(envelope("containerd.events.TaskPaused", b"")) is None
+    assert hint_from_containerd(envelope("containerd.events.TaskExit", b"\xff\xff\xff")) is None
+    assert hint_from_containerd(events_pb2.Envelope()) is None
+    assert hint_from_cri(pb.ContainerEventResponse(container_event_type=99)) is None  # type: ignore[arg-type]
+
+
+def test_cri_events_carry_the_pod_and_its_statuses() -> None:
+    sandbox = pb.PodSandboxStatus(id="s", metadata=pb.PodSandboxMetadata(uid="u"))
+    event = pb.ContainerEventResponse(
+        container_id="c",
+        container_event_type=pb.CONTAINER_STOPPED_EVENT,
+        created_at=5,
+        pod_sandbox_status=sandbox,
+        containers_statuses=[pb.ContainerStatus(id="c", exit_code=3)],
+    )
+    hint = hint_from_cri(event)
+    assert hint is not None and hint.status is not None
+    assert (hint.id, hint.kind, hint.pod_uid) == ("c", HintKind.STOPPED, "u")
+    assert (hint.status.created_at_ns, hint.status.sandbox) == (5, sandbox)
+    assert [status.exit_code for status in hint.status.containers] == [3]
+    deleted = hint_from_cri(
+        pb.ContainerEventResponse(container_id="c", container_event_type=pb.CONTAINER_DELETED_EVENT)
+    )
+    assert deleted == RuntimeHint("c", HintKind.DELETED, EventSource.CRI)
+
+
+async def started(path: Path, features: FakeFeatures) -> tuple[FakeRuntime, CriClient]:
+    fake = FakeRuntime(str(path / "cri.sock"), features=features)
+    await fake.start()
+    return fake, CriClient(fake.endpoint)
+
+
+async def first(hints: AsyncIterator[RuntimeHint]) -> RuntimeHint:
+    async with asyncio.timeout(10):
+        return await anext(hints)
+
+
+@pytest.mark.parametrize(
+    ("features", "source"),
+    [
+        (FakeFeatures(cri_events=True, containerd_events=True), EventSource.CRI),
+        (FakeFeatures(cri_events=False, containerd_events=True), EventSource.CONTAINERD),
+    ],
+)
+async def test_the_best_stream_is_chosen(tmp_path: Path, features: FakeFeatures, source: EventSource) -> None:
+    fake, client = await started(tmp_path, features)
+    async with aclosing(watch_runtime(client)) as hints:
+        assert await first(hints) == RuntimeHint("", HintKind.SUBSCRIBED, source)
+        pod = pb.PodSandboxConfig(metadata=pb.PodSandboxMetadata(name="p", uid="u", namespace="n"))
+        sandbox = await client.run_pod_sandbox(pod)
+        hint = await first(hints)
+        while hint.kind is HintKind.CREATED:
+            hint = await first(hints)
+        assert (hint.id, hint.kind) == (sandbox, HintKind.STARTED)
+        assert hint.pod_uid == ("u" if source is EventSource.CRI else None)
+    await client.close()
+    await fake.stop()
+
+
+async def test_a_runtime_without_events_says_so(tmp_path: Path) -> None:
+    fake, client = await started(tmp_path, FakeFeatures(containerd_events=False))
+    with pytest.raises(NoEvents):
+        await first(watch_runtime(client))
+    await client.close()
+    await fake.stop()
+
+
+async def test_a_runtime_that_is_away_or_goes_away_is_a_lost_stream(tmp_path: Path) -> None:
+    fake, client = await started(tmp_path, FakeFeatures())
+    hints = watch_runtime(client)
+    await first(hints)
+    await fake.stop()
+    with pytest.raises(StreamLost) as caught:
+        await first(hints)
+    assert caught.value.source is EventSource.CONTAINERD
+    with pytest.raises(StreamLost) as caught:
+        await first(watch_runtime(client))
+    assert caught.value.cause.is_unavailable
+    await fake.start()
+    await client.wait_connected(10)
+    hints = watch_runtime(client)
+    assert (await first(hints)).kind is HintKind.SUBSCRIBED
+    await hints.aclose()
+    await client.close()
+    await fake.stop()
+
+
+async def test_a_runtime_still_starting_is_no_runtime_without_events(tmp_path: Path) -> None:
+    fake, client = await started(tmp_path, FakeFeatures())
+    fake.inject(Fault("Version", code=CriCode.UNKNOWN, message="server is not initialized yet", times=1))
+    with pytest.raises(StreamLost) as caught:
+        await first(watch_runtime(client))
+    assert caught.value.cause.is_unavailable
+    await client.close()
+    await fake.stop()
+
+
+async def test_unsubscribing_ends_the_stream_in_the_runtime(tmp_path: Path) -> None:
+    fake, client = await started(tmp_path, FakeFeatures())
+    hints = watch_runtime(client)
+    await first(hints)
+    assert fake.subscribers == 1
+    await hints.aclose()
+    for _ in range(500):
+        if fake.subscribers == 0:
+            break
+        await asyncio.sleep(0.01)
+    assert fake.subscribers == 0
+    await client.close()
+    await fake.stop()
