@@ -1,0 +1,101 @@
+"""Events: counted up, joined, kept and logged once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+from report.samples import UID
+
+from pykubelet.base.kit.cells import make_cell
+from pykubelet.base.kit.clock import ManualClock
+from pykubelet.base.kit.mailbox import Mailbox
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.happenings import Happening, normal, warning
+from pykubelet.base.model.ids import PodRef, PodUID
+from pykubelet.base.model.recent import Occurrence, Recent
+from pykubelet.report.events.correlate import COMBINED, Correlator
+from pykubelet.report.events.loop import KEPT_PER_OBJECT, KEPT_PODS, EventsLoop, added
+
+WEB = PodRef("default", "web", UID)
+
+
+def see(correlator: Correlator, *messages: str, at: float = 0.0, **fields: str) -> list[Occurrence]:
+    return [correlator.see(warning("BackOff", text, WEB, fields.get("path", "")), at, 1000.0 + at) for text in messages]
+
+
+def test_the_same_event_counts_up() -> None:
+    correlator = Correlator()
+    see(correlator, "held back")
+    (again,) = see(correlator, "held back", at=7.0)
+    assert (again.count, again.first_at, again.last_at) == (2, 1000.0, 1007.0)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        warning("BackOff", "held back", PodRef("default", "db", PodUID("uid-2"))),
+        warning("BackOff", "held back", WEB, "spec.containers{b}"),
+        warning("Failed", "held back", WEB),
+        normal("BackOff", "held back", WEB),
+        warning("BackOff", "held back"),
+    ],
+)
+def test_another_object_type_or_reason_is_another_event(other: Happening) -> None:
+    correlator = Correlator()
+    see(correlator, "held back")
+    assert correlator.see(other, 0.0, 1000.0).count == 1
+
+
+def test_many_similar_messages_are_joined() -> None:
+    correlator = Correlator()
+    found = see(correlator, *(f"try {n}" for n in range(12)))
+    assert [o.message for o in found[:9]] == [f"try {n}" for n in range(9)]
+    assert [(o.message, o.count) for o in found[9:]] == [(f"{COMBINED}try {n}", n - 8) for n in range(9, 12)]
+
+
+def test_similar_messages_far_apart_are_not_joined() -> None:
+    correlator = Correlator()
+    see(correlator, *(f"try {n}" for n in range(12)))
+    (later,) = see(correlator, "try 99", at=601.0)
+    assert later.message == "try 99"
+
+
+def test_a_ring_keeps_the_newest_and_each_event_once() -> None:
+    correlator = Correlator()
+    ring: tuple[Occurrence, ...] = ()
+    for number in range(3):
+        ring = added(ring, correlator.see(normal("Pulled", f"image {number}", WEB), 0.0, number))
+    for at in (10.0, 11.0):
+        ring = added(ring, correlator.see(normal("Pulled", "image 0", WEB), 0.0, at))
+    assert [(o.message, o.count) for o in ring] == [("image 1", 1), ("image 2", 1), ("image 0", 3)]
+    for number in range(100):
+        ring = added(ring, correlator.see(normal(f"R{number}", "x", WEB), 0.0, 20.0))
+    assert len(ring) == KEPT_PER_OBJECT
+    assert ring[-1].happening.reason == "R99"
+
+
+async def test_the_loop_keeps_what_happened_and_logs_it_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "pykubelet.events")
+    logging.getLogger("pykubelet").propagate = True
+    mailbox: Mailbox[Happening] = Mailbox("happenings")
+    recent, writer = make_cell("recent", Recent())
+    async with Supervisor("test") as supervisor:
+        supervisor.start_root("events", EventsLoop(mailbox, writer, ManualClock()).run())
+        for _ in range(3):
+            mailbox.post(warning("BackOff", "held back", WEB))
+        mailbox.post(normal("Starting", "Starting kubelet."))
+        for number in range(KEPT_PODS):
+            mailbox.post(normal("Pulled", "x", PodRef("default", f"p{number}", PodUID(f"other-{number}"))))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert UID not in recent.get().pods
+        mailbox.post(warning("BackOff", "held back", WEB))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert [(o.message, o.count) for o in recent.get().pods[UID]] == [("held back", 4)]
+    assert [o.message for o in recent.get().node] == ["Starting kubelet."]
+    assert len(recent.get().pods) == KEPT_PODS
+    lines = [r.getMessage() for r in caplog.records if r.name == "pykubelet.events"]
+    assert lines.count("held back") == 1

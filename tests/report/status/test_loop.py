@@ -1,0 +1,172 @@
+"""The status loop over real cells."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from report.samples import UID, entry, exited, lifecycle, make_pod, running, view
+
+from pykubelet.base.api import core
+from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
+from pykubelet.base.kit.clock import ManualClock
+from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.ids import ContainerID, PodUID
+from pykubelet.base.model.labels import CONTAINER_TERMINATION_MESSAGE_PATH
+from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
+from pykubelet.base.model.node import NodeView, RuntimeReady
+from pykubelet.base.model.observed import MountView, Observed, PodView
+from pykubelet.base.model.probes import ProbeKind, ProbeResult, ProbeResults
+from pykubelet.base.model.roster import Roster
+from pykubelet.base.model.statuses import Statuses
+from pykubelet.report.status.loop import StatusInputs, StatusLoop
+
+READY_RUNTIME = RuntimeReady(checked=True, runtime_error="", name="containerd")
+
+
+@dataclass
+class Ring:
+    """The writing ends of what the room reads, and what it tells."""
+
+    roster: CellWriter[Roster]
+    lifecycles: CellWriter[Lifecycles]
+    observed: CellWriter[Observed]
+    probes: CellWriter[ProbeResults]
+    node: CellWriter[NodeView]
+    runtime: CellWriter[RuntimeReady]
+    statuses: Cell[Statuses]
+    clock: ManualClock = field(default_factory=ManualClock)
+
+    async def settle(self) -> Statuses:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        return self.statuses.get()
+
+    async def show(self, *pods: PodLifecycle) -> None:
+        self.lifecycles.publish(Lifecycles({p.ref.uid: p for p in pods}))
+        await self.settle()
+
+    async def see(self, *views: PodView, listed_at: float = 1.0) -> core.PodStatus:
+        self.observed.publish(Observed({v.ref.uid: v for v in views}, listed_at))
+        return (await self.settle()).pods[UID]
+
+
+@pytest.fixture
+async def ring() -> AsyncIterator[Ring]:
+    roster, lifecycles, observed = (
+        make_cell("roster", Roster()),
+        make_cell("lifecycles", Lifecycles()),
+        make_cell("observed", Observed()),
+    )
+    probes = make_cell("probes", ProbeResults({}, frozenset(ProbeKind)))
+    node, runtime = make_cell("node", NodeView("n", "n", ("192.0.2.1",))), make_cell("runtime", READY_RUNTIME)
+    statuses = make_cell("statuses", Statuses())
+    found = Ring(roster[1], lifecycles[1], observed[1], probes[1], node[1], runtime[1], statuses[0])
+    inputs = StatusInputs(roster[0], lifecycles[0], observed[0], probes[0], node[0], runtime[0])
+    loop = StatusLoop(inputs, statuses[1], found.clock, Flight("test"))
+    async with Supervisor("test") as supervisor:
+        supervisor.start_root("status", loop.run())
+        yield found
+
+
+async def test_a_desired_pod_has_a_status_before_anybody_takes_it_up(ring: Ring) -> None:
+    ring.roster.publish(Roster({UID: entry(make_pod())}))
+    status = (await ring.settle()).pods[UID]
+    assert (status.phase, status.hostIP) == ("Pending", "192.0.2.1")
+
+
+async def test_a_change_of_one_pod_leaves_the_others_statuses_alone(ring: Ring) -> None:
+    pods = [make_pod(name=f"p{n}", uid=f"uid-{n}") for n in range(3)]
+    await ring.show(*(lifecycle(pod) for pod in pods))
+    before = ring.statuses.get()
+    await ring.see(view(running()))
+    after = ring.statuses.get()
+    assert after.pods[UID].phase == "Running"
+    assert [after.pods[uid] is before.pods[uid] for uid in after.pods] == [True, False, True]
+
+
+async def test_nothing_is_told_when_nothing_changed_for_the_reader(ring: Ring) -> None:
+    life = lifecycle(make_pod())
+    await ring.show(life)
+    await ring.see(view(running()))
+    version = ring.statuses.version
+    await ring.show(replace(life, stage_since=1.0))
+    ring.probes.publish(
+        ProbeResults({(ContainerID("x"), ProbeKind.READINESS): ProbeResult.SUCCESS}, frozenset(ProbeKind))
+    )
+    await ring.settle()
+    ring.runtime.publish(replace(READY_RUNTIME, epoch=3))
+    await ring.settle()
+    assert ring.statuses.version == version
+
+
+async def test_an_older_look_at_the_runtime_is_passed_over(ring: Ring) -> None:
+    await ring.show(lifecycle(make_pod()))
+    await ring.see(view(running(number=1), read_at=5.0))
+    status = await ring.see(view(exited("app", 1), read_at=4.0), listed_at=5.0)
+    assert status.containerStatuses[0].containerID == "containerd://app-1"
+
+
+async def test_a_pod_that_a_newer_list_does_not_have_is_gone(ring: Ring) -> None:
+    await ring.show(lifecycle(make_pod()))
+    await ring.see(view(running(), read_at=5.0), listed_at=5.0)
+    assert (await ring.see(listed_at=4.0)).containerStatuses[0].ready
+    gone = (await ring.see(listed_at=6.0)).containerStatuses[0]
+    assert gone.lastState is not None
+    assert gone.lastState.terminated is not None
+
+
+async def test_container_ids_wait_for_the_name_of_the_runtime(ring: Ring) -> None:
+    ring.runtime.publish(RuntimeReady())
+    await ring.show(lifecycle(make_pod()))
+    assert (await ring.see(view(running()))).phase == "Pending"
+    ring.runtime.publish(READY_RUNTIME)
+    assert (await ring.settle()).pods[UID].containerStatuses[0].containerID == "containerd://app-0"
+
+
+async def test_a_probe_result_makes_its_pod_ready(ring: Ring) -> None:
+    pod = make_pod(core.Container(name="app", readinessProbe=core.Probe()))
+    await ring.show(lifecycle(pod))
+    assert not (await ring.see(view(running()))).containerStatuses[0].ready
+    found = {(ContainerID("app-0"), ProbeKind.READINESS): ProbeResult.SUCCESS}
+    ring.probes.publish(ProbeResults(found, frozenset(ProbeKind)))
+    assert (await ring.settle()).pods[UID].containerStatuses[0].ready
+
+
+async def test_an_end_is_told_together_with_its_message(ring: Ring, tmp_path: Path) -> None:
+    (tmp_path / "m").write_text("it broke")
+    annotations = {CONTAINER_TERMINATION_MESSAGE_PATH: "/dev/termination-log"}
+    mount = MountView("/dev/termination-log", str(tmp_path / "m"))
+    await ring.show(lifecycle(make_pod()))
+    await ring.see(view(running(), read_at=1.0))
+    ring.observed.publish(
+        Observed({UID: view(exited("app", 2, annotations=annotations, mounts=(mount,)), read_at=2.0)}, 2.0)
+    )
+
+    def has_ended(statuses: Statuses) -> bool:
+        state = statuses.pods[UID].containerStatuses[0].state
+        return state is not None and state.terminated is not None
+
+    async with asyncio.timeout(5):
+        told = await ring.statuses.wait_for(has_ended)
+    state = told.pods[UID].containerStatuses[0].state
+    assert state is not None
+    assert state.terminated is not None
+    assert state.terminated.message == "it broke"
+
+
+async def test_pods_that_are_ended_are_told_until_they_are_gone(ring: Ring) -> None:
+    pod = make_pod()
+    await ring.show(lifecycle(pod, Stage.TERMINATING))
+    assert set(ring.statuses.get().pods) == {UID}
+    await ring.show()
+    assert ring.statuses.get().pods == {}
+
+
+async def test_the_same_name_again_is_another_pod(ring: Ring) -> None:
+    await ring.show(lifecycle(make_pod(), Stage.TERMINATING), lifecycle(make_pod(uid="uid-2")))
+    assert set(ring.statuses.get().pods) == {UID, PodUID("uid-2")}
