@@ -39,6 +39,7 @@ from pykubelet.app.room_settings import (
     pull_waits,
     render_settings,
     resource_settings,
+    rotation_settings,
 )
 from pykubelet.base.config.settings import Settings
 from pykubelet.base.kit.backoff import BackoffPolicy

@@ -230,8 +230,8 @@ def test_given_fields_without_effect_are_named_once() -> None:
 
 
 def test_given_flags_without_effect_are_named_with_their_dashes() -> None:
-    given = FlagInput(names={"--lock-file": "lock-file", "--root-dir": "root-dir"}, flags=Flags(lock_file="/l"))
-    assert combine(None, (), given, None).no_effect == ("--lock-file",)
+    given = FlagInput(names={"--kubeconfig": "kubeconfig", "--root-dir": "root-dir"}, flags=Flags(kubeconfig="/k"))
+    assert combine(None, (), given, None).no_effect == ("--kubeconfig",)
 
 
 def test_dns_servers_that_are_no_addresses_are_warned_about() -> None:
