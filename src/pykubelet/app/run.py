@@ -55,7 +55,7 @@ async def _serve(settings: Settings) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with build_agent(settings, SystemClock()) as agent:
+    async with await build_agent(settings, SystemClock()) as agent:
         await agent.start()
         once = None
         if settings.run_once:

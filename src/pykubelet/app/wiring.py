@@ -5,6 +5,7 @@ Read it from top to bottom to know which room exists, what it reads and what it 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -46,6 +47,7 @@ from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.happenings import Happening
@@ -63,7 +65,9 @@ from pykubelet.desired.roster.model import AdmissionRules
 from pykubelet.desired.sources.file import FileSource
 from pykubelet.desired.sources.url import UrlSource
 from pykubelet.edges.content.pull_credentials import read_docker_configs
+from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
+from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.cgroup_values import CgroupVersion
 from pykubelet.edges.host.cgroups import Cgroups, detect_cgroups
 from pykubelet.edges.host.machine import Machine
@@ -82,6 +86,9 @@ from pykubelet.report.server.routes import health_routes, read_only_routes
 from pykubelet.report.status.loop import StatusInputs, StatusLoop
 
 T = TypeVar("T")
+log = Log("app")
+CRI_DRIVERS = {pb.SYSTEMD: CgroupDriver.SYSTEMD, pb.CGROUPFS: CgroupDriver.CGROUPFS}
+DRIVER_DEADLINE_S = 2.0
 
 
 class Slot(Generic[T]):
@@ -307,10 +314,23 @@ def node_facts(settings: Settings, machine: Machine, driver: CgroupDriver) -> No
     )
 
 
-def build_agent(settings: Settings, clock: Clock) -> Agent:
+async def choose_driver(cri: CriClient, configured: CgroupDriver) -> CgroupDriver:
+    """The runtime's cgroup driver where it is up and tells one (KEP-4033), else the configured one."""
+    try:
+        async with asyncio.timeout(DRIVER_DEADLINE_S):
+            told = CRI_DRIVERS[(await cri.runtime_config()).linux.cgroup_driver]
+    except (CriError, TimeoutError):
+        return configured
+    if told is not configured:
+        log.info("the runtime's cgroup driver is used, not the configured one", runtime=told, configured=configured)
+    return told
+
+
+async def build_agent(settings: Settings, clock: Clock) -> Agent:
     """Everything made, nothing started. Raises StartError and ConfigError."""
     machine = prepare_machine(settings, paths_of(settings))
-    driver = CgroupDriver(settings.config.cgroupDriver)
+    cri = CriClient(settings.runtime_endpoint, settings.image_endpoint, settings.runtime_request_timeout_s)
+    driver = await choose_driver(cri, CgroupDriver(settings.config.cgroupDriver))
     cgroups: Cgroups = detect_cgroups()
     if driver is CgroupDriver.SYSTEMD:
         cgroups = SystemdCgroups(cgroups, Systemd())
@@ -323,7 +343,7 @@ def build_agent(settings: Settings, clock: Clock) -> Agent:
         clock=clock,
         machine=machine,
         cgroups=cgroups,
-        cri=CriClient(settings.runtime_endpoint, settings.image_endpoint, settings.runtime_request_timeout_s),
+        cri=cri,
         flight=Flight("work"),
         driver=driver,
         providers=providers,

@@ -304,6 +304,7 @@ class PodExecution:
         if isinstance(files, StartError):
             return StartFailed(files)
         node, mounts = tools.cells.node.get(), self._mounts()
+        mounted = mounts.volumes if mounts is not None else {}
         ctx = ContainerContext(
             restart_count=files.restart_count,
             image_ref=image.image_ref,
@@ -312,7 +313,8 @@ class PodExecution:
             sandbox=sandbox.context,
             pod_ips=node.ips if pod.spec.hostNetwork else sandbox.ips,
             host_ips=node.ips,
-            mounts=mounts.volumes if mounts is not None else {},
+            mounts=mounted,
+            env_files=await tools.starter.read_env_files(pod, container, mounted),
             image_volumes=volumes,
             termination_log_host_path=files.termination_log,
             etc_hosts_host_path=files.etc_hosts,

@@ -16,32 +16,20 @@ from pykubelet.act.runtime.context import (
     SandboxContext,
 )
 from pykubelet.base.api.core import Container, Pod, Quantity
-from pykubelet.base.api.quantity import QuantityError, milli_value, parse_text, value
-from pykubelet.base.api.resources import sum_container_limits, sum_container_requests
+from pykubelet.base.api.huge_pages import page_size, page_size_name
+from pykubelet.base.api.quantity import milli_value, value
+from pykubelet.base.api.resources import in_units, sum_container_requests
+from pykubelet.base.model.cpu import cpu_quota_us, cpu_shares
 from pykubelet.base.model.qos import QOSClass, qos_class
+from pykubelet.base.model.requests import pod_limits, pod_requests
 from pykubelet.base.model.restart import is_sidecar
 from pykubelet.base.model.roster import is_mirror, is_static
 from pykubelet.edges.cri import cri_pb2
 
-MIN_SHARES = 2
-MAX_SHARES = 262_144
-MIN_QUOTA_US = 1000
 GUARANTEED_OOM_SCORE = -997
 BEST_EFFORT_OOM_SCORE = 1000
 SYSTEM_CRITICAL_PRIORITY = 2_000_000_000
 SYSTEM_NODE_CRITICAL = "system-node-critical"
-HUGE_PAGES = "hugepages-"
-_SIZE_UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
-
-
-def cpu_shares(milli: int) -> int:
-    """Relative weight of `milli` thousandths of a CPU; the kernel's least for none."""
-    return min(max(milli * 1024 // 1000, MIN_SHARES), MAX_SHARES)
-
-
-def cpu_quota(milli: int, period_us: int) -> int:
-    """Microseconds of CPU in each period; 0 (no limit) for none."""
-    return max(milli * period_us // 1000, MIN_QUOTA_US) if milli else 0
 
 
 def is_critical(pod: Pod) -> bool:
@@ -76,16 +64,13 @@ def sandbox_resources(
     pod: Pod, settings: RenderSettings, ctx: SandboxContext
 ) -> tuple[cri_pb2.LinuxContainerResources, cri_pb2.LinuxContainerResources]:
     """What all containers of the pod may use together, and what the sandbox itself needs on top (overhead)."""
-    requests = {name: amount.milli_value() for name, amount in sum_container_requests(pod.spec).items()}
-    limits = {name: amount.milli_value() for name, amount in sum_container_limits(pod.spec).items()}
-    if pod.spec.resources is not None:
-        requests.update(_supported_pod_level(pod.spec.resources.requests))
-        limits.update(_supported_pod_level(pod.spec.resources.limits))
+    requests = in_units(pod_requests(pod, overhead=False))
+    limits = in_units(pod_limits(pod, overhead=False))
     together = _cpu_and_memory(
         settings,
         requests.get("cpu"),
         limits.get("cpu", 0),
-        -(-limits.get("memory", 0) // 1000),
+        limits.get("memory", 0),
         ctx.exclusive_cpus,
     )
     overhead = pod.spec.overhead
@@ -105,7 +90,7 @@ def _cpu_and_memory(
     if settings.cpu_cfs_quota:
         period = settings.cpu_cfs_quota_period_us
         resources.cpu_period = period
-        resources.cpu_quota = -1 if exclusive else cpu_quota(limit, period)
+        resources.cpu_quota = -1 if exclusive else cpu_quota_us(limit, period)
     if settings.cgroup_v2 and not settings.single_process_oom_kill:
         resources.unified["memory.oom.group"] = "1"
     return resources
@@ -116,15 +101,6 @@ def _listed(container: AnyContainer) -> tuple[dict[str, Quantity], dict[str, Qua
     if container.resources is None:
         return {}, {}
     return container.resources.requests, container.resources.limits
-
-
-def _is_pod_level(name: str) -> bool:
-    return name in ("cpu", "memory") or name.startswith(HUGE_PAGES)
-
-
-def _supported_pod_level(listed: dict[str, Quantity]) -> dict[str, int]:
-    """Thousandths of what pods can state as a whole."""
-    return {name: milli_value(quantity) for name, quantity in listed.items() if _is_pod_level(name)}
 
 
 def _pod_limit(pod: Pod, resource: str) -> Quantity | None:
@@ -173,29 +149,13 @@ def _unassigned_memory_per_container(pod: Pod) -> int:
     return (whole - (assigned.value() if assigned is not None else 0)) // max(containers, 1)
 
 
-def page_size_name(size: int) -> str:
-    """Bytes as the kernel's control files spell them: `2MB`, `1GB`."""
-    unit = 0
-    while size and size % 1024 == 0 and unit < len(_SIZE_UNITS) - 1:
-        size //= 1024
-        unit += 1
-    return f"{size}{_SIZE_UNITS[unit]}"
-
-
 def _huge_page_limits(limits: dict[str, Quantity], sizes: tuple[int, ...]) -> list[cri_pb2.HugepageLimit]:
     """Every size of the machine has a limit; none asked for is none allowed."""
     wanted: dict[int, int] = {}
     for name, quantity in limits.items():
-        if name.startswith(HUGE_PAGES) and (size := _page_size(name)) is not None:
+        if (size := page_size(name)) is not None:
             wanted[size] = value(quantity)
     return [cri_pb2.HugepageLimit(page_size=page_size_name(size), limit=wanted.get(size, 0)) for size in sizes]
-
-
-def _page_size(resource: str) -> int | None:
-    try:
-        return parse_text(resource.removeprefix(HUGE_PAGES)).value()
-    except QuantityError:
-        return None
 
 
 def _add_swap(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import TypeVar
 
 from pykubelet.act.runtime.context import (
     AnyContainer,
@@ -25,6 +26,8 @@ from pykubelet.act.runtime.expansion import expand
 from pykubelet.act.runtime.render_fields import field_text, resource_text
 from pykubelet.base.api.core import EnvFromSource, EnvVar, EnvVarSource, FileKeySelector, Pod
 from pykubelet.base.model.roster import is_static
+
+T = TypeVar("T")
 
 MAX_ENV_FILE_KEY = 128
 MAX_ENV_FILE_VALUE = 32 * 1024
@@ -106,29 +109,30 @@ def _from_object(source: EnvFromSource, namespace: str, objects: ApiObjects | No
 def _config_map(
     objects: ApiObjects | None, namespace: str, name: str, optional: bool | None
 ) -> Mapping[str, str] | None:
-    if objects is None:
-        raise RenderError(f"couldn't get configMap {namespace}/{name}, no kubeClient defined")
-    found = objects.config_maps.get(name) or Unavailable(f'configmap "{name}" not found', not_found=True)
-    if isinstance(found, Unavailable):
-        _refuse_unless(optional, found)
-        return None
-    return found.data
+    found = _named(None if objects is None else objects.config_maps, "configMap", namespace, name, optional)
+    return None if found is None else found.data
 
 
 def _secret(objects: ApiObjects | None, namespace: str, name: str, optional: bool | None) -> Mapping[str, str] | None:
-    if objects is None:
-        raise RenderError(f"couldn't get secret {namespace}/{name}, no kubeClient defined")
-    found = objects.secrets.get(name) or Unavailable(f'secret "{name}" not found', not_found=True)
-    if isinstance(found, Unavailable):
-        _refuse_unless(optional, found)
+    found = _named(None if objects is None else objects.secrets, "secret", namespace, name, optional)
+    if found is None:
         return None
     # Environments are bytes; what is not UTF-8 travels as surrogates and is written out unchanged.
     return {key: data.decode("utf-8", "surrogateescape") for key, data in found.data.items()}
 
 
-def _refuse_unless(optional: bool | None, found: Unavailable) -> None:
-    if not (optional and found.not_found):
-        raise RenderError(found.message)
+def _named(
+    objects: Mapping[str, T | Unavailable] | None, kind: str, namespace: str, name: str, optional: bool | None
+) -> T | None:
+    """One object; None when it is not there and need not be."""
+    if objects is None:
+        raise RenderError(f"couldn't get {kind} {namespace}/{name}, no kubeClient defined")
+    found = objects.get(name) or Unavailable(f'{kind.lower()} "{name}" not found', not_found=True)
+    if not isinstance(found, Unavailable):
+        return found
+    if optional and found.not_found:
+        return None
+    raise RenderError(found.message)
 
 
 def _key(data: Mapping[str, str] | None, key: str, optional: bool | None, owner: str) -> str | None:

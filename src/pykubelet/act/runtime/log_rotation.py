@@ -156,9 +156,17 @@ def _logged_already(_: BaseException) -> None:
 
 
 def _sizes(paths: Sequence[str]) -> list[int | None]:
-    """Bytes of each file; None for one that is missing."""
-    found = (stat_file(path) for path in paths)
-    return [None if stat is None else stat.size for stat in found]
+    """Bytes of each file; None for one that is missing, 0 for one that cannot be looked at."""
+    sizes: list[int | None] = []
+    for path in paths:
+        try:
+            found = stat_file(path)
+        except HostError as error:
+            log.debug("cannot look at a log", path=path, error=error)
+            sizes.append(0)
+        else:
+            sizes.append(None if found is None else found.size)
+    return sizes
 
 
 def _make_room(path: str, max_files: int) -> None:

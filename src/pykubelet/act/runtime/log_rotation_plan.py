@@ -1,7 +1,7 @@
 """Which rotated logs of a container stay, go, or get compressed. Pure.
 
-A container that writes to `0.log` leaves `0.log.<UTC time>`, compressed at the rotation after next to
-`0.log.<UTC time>.gz` by way of `....tmp`. The newest rotated log stays as it is, for those who are still reading it.
+A container that writes to `0.log` leaves `0.log.<UTC time>`, which the next rotation compresses to
+`0.log.<UTC time>.gz` by way of `....tmp`. So the newest part stays as it is, for those who are still reading it.
 Source: the Kubernetes documentation "Logging Architecture" (log rotation).
 """
 

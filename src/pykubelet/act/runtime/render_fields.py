@@ -8,15 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykubelet.act.runtime.context import AnyContainer, RenderError
-from pykubelet.base.api.core import Container, ObjectFieldSelector, Pod, Quantity, ResourceFieldSelector
-from pykubelet.base.api.labels import qualified_name_errors
-from pykubelet.base.api.quantity import milli_value, value
-
-DEFAULT_GRACE_S = 30
-_HUGE_PAGES = "hugepages-"
-_PLAIN = ("cpu", "memory", "ephemeral-storage")
-# What stands in for a limit that is not set; pods cannot limit ephemeral storage as a whole.
-_POD_LEVEL = ("cpu", "memory")
+from pykubelet.base.api.core import ObjectFieldSelector, Pod, ResourceFieldSelector
+from pykubelet.base.model import fieldrefs
+from pykubelet.base.model.fieldrefs import FieldRefError, metadata_text, split_subscript
 
 
 def field_text(pod: Pod, selector: ObjectFieldSelector, pod_ips: tuple[str, ...], host_ips: tuple[str, ...]) -> str:
@@ -24,14 +18,7 @@ def field_text(pod: Pod, selector: ObjectFieldSelector, pod_ips: tuple[str, ...]
     if selector.apiVersion not in ("", "v1"):
         raise RenderError(f"unsupported pod version: {selector.apiVersion}")
     path = selector.fieldPath
-    metadata = pod.metadata
     match path:
-        case "metadata.name":
-            return metadata.name
-        case "metadata.namespace":
-            return metadata.namespace
-        case "metadata.uid":
-            return metadata.uid
         case "spec.nodeName" | "spec.host":
             return pod.spec.nodeName
         case "spec.serviceAccountName":
@@ -44,67 +31,21 @@ def field_text(pod: Pod, selector: ObjectFieldSelector, pod_ips: tuple[str, ...]
             if not host_ips:
                 raise RenderError("the node has no known address")
             return host_ips[0] if path == "status.hostIP" else ",".join(host_ips)
-        case _:
-            return _entry_text(pod, path)
-
-
-def _entry_text(pod: Pod, path: str) -> str:
-    """One label or annotation; "" when it is not there."""
-    name, found, rest = path.partition("['")
-    if not found or not name or not rest.endswith("']"):
-        raise RenderError(f"field label not supported: {path}")
-    key = rest[:-2]
-    if name == "metadata.annotations":
-        entries, problems = pod.metadata.annotations, qualified_name_errors(key.lower())
-    elif name == "metadata.labels":
-        entries, problems = pod.metadata.labels, qualified_name_errors(key)
-    else:
-        raise RenderError(f"field label does not support subscript: {path}")
-    if problems:
-        raise RenderError(f"invalid key subscript in {path}: {';'.join(problems)}")
-    return entries.get(key, "")
+    try:
+        text = metadata_text(pod, path)
+    except FieldRefError as error:
+        raise RenderError(str(error)) from error
+    if text is None:
+        problem = "not supported" if split_subscript(path) is None else "does not support subscript"
+        raise RenderError(f"field label {problem}: {path}")
+    return text
 
 
 def resource_text(
     pod: Pod, container: AnyContainer, selector: ResourceFieldSelector, allocatable: Mapping[str, int]
 ) -> str:
-    """The value of a `resourceFieldRef` in whole divisors, rounded up.
-
-    `container`: meant when the selector names none. `allocatable`: the node's, cpu in milli and the others in bytes; it
-    (or the pod's own limit) stands in for a limit of the container that is not set. RenderError for an unknown resource.
-    """
-    chosen = container if not selector.containerName else _find(pod, selector.containerName)
-    which, _, resource = selector.resource.partition(".")
-    is_huge = resource.startswith(_HUGE_PAGES)
-    if which not in ("limits", "requests") or not (resource in _PLAIN or is_huge):
-        raise RenderError(f"unsupported container resource : {selector.resource}")
-    resources = chosen.resources
-    listed = {} if resources is None else resources.limits if which == "limits" else resources.requests
-    amount = _amount(listed, resource)
-    if amount == 0 and which == "limits" and not is_huge:
-        amount = _stand_in(pod, resource, allocatable)
-    divisor = _divisor(selector.divisor, resource)
-    return str(-(-amount // divisor))
-
-
-def _find(pod: Pod, name: str) -> Container:
-    for container in (*pod.spec.containers, *pod.spec.initContainers):
-        if container.name == name:
-            return container
-    raise RenderError(f"container {name} not found")
-
-
-def _amount(listed: Mapping[str, Quantity], resource: str) -> int:
-    return milli_value(listed.get(resource)) if resource == "cpu" else value(listed.get(resource))
-
-
-def _stand_in(pod: Pod, resource: str, allocatable: Mapping[str, int]) -> int:
-    of_node = allocatable.get(resource, 0)
-    if of_node and resource in _POD_LEVEL and pod.spec.resources is not None:
-        return _amount(pod.spec.resources.limits, resource) or of_node
-    return of_node
-
-
-def _divisor(divisor: Quantity | None, resource: str) -> int:
-    one = 1000 if resource == "cpu" else 1
-    return (milli_value(divisor) if resource == "cpu" else value(divisor)) or one
+    """The value of a `resourceFieldRef`; `container` is meant when it names none. RenderError where it leads nowhere."""
+    try:
+        return fieldrefs.resource_text(pod, selector, allocatable, container)
+    except FieldRefError as error:
+        raise RenderError(str(error)) from error

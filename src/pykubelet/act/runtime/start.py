@@ -26,6 +26,7 @@ from pykubelet.base.model.happenings import Happening, normal, warning
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.labels import CONTAINER_RESTART_COUNT
 from pykubelet.base.model.lifecycle import StartError
+from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.observed import ContainerView
 from pykubelet.base.model.reasons import (
     CREATE_CONTAINER_CONFIG_ERROR,
@@ -49,11 +50,13 @@ from pykubelet.edges.host.files import (
     replace_symlink,
     write_in_place,
 )
+from pykubelet.edges.host.subpaths import read_beneath
 
 log = Log("runtime")
 NAME_ATTEMPTS = 5
 FILES_DEADLINE_S = 30.0
 NODE_HOSTS = "/etc/hosts"
+ENV_FILE_LIMIT = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,23 @@ class ContainerStarter:
                 return self.failed(pod, container, CREATE_CONTAINER_CONFIG_ERROR, message)
             case _:
                 assert_never(outcome)
+
+    async def read_env_files(
+        self, pod: Pod, container: AnyContainer, mounts: Mapping[str, MountedVolume]
+    ) -> dict[tuple[str, str], str | None]:
+        """The files that `fileKeyRef`s of the container name, by volume and path; None for one that cannot be read."""
+        refs = [v.valueFrom.fileKeyRef for v in container.env if v.valueFrom is not None]
+        wanted = {(ref.volumeName, ref.path) for ref in refs if ref is not None}
+        if not wanted:
+            return {}
+        roots = {key: mounts[key[0]].host_path for key in wanted if key[0] in mounts}
+
+        def read() -> dict[tuple[str, str], str | None]:
+            return {key: _read_env_file(root, key[1]) for key, root in roots.items()}
+
+        outcome = await self._flight.run(f"env:{pod.metadata.uid}:{container.name}", read, FILES_DEADLINE_S)
+        found = outcome.value if isinstance(outcome, Done) else {}
+        return {key: found.get(key) for key in wanted}
 
     async def start(
         self, pod: Pod, container: AnyContainer, sandbox: Sandbox, settings: RenderSettings, ctx: ContainerContext
@@ -192,6 +212,14 @@ def _make_files(
         hosts = paths.etc_hosts(ref.uid)
         write_in_place(hosts, text.encode(), 0o644)
     return ContainerFiles(_restart_count(newest, log_dir, existed), termination, hosts)
+
+
+def _read_env_file(root: str, path: str) -> str | None:
+    try:
+        return read_beneath(root, path, ENV_FILE_LIMIT).decode("utf-8", "surrogateescape")
+    except HostError as error:
+        log.warning("an environment file cannot be read", path=f"{root}/{path}", error=error)
+        return None
 
 
 def _wants_etc_hosts(pod: Pod, container: AnyContainer, pod_ips: tuple[str, ...]) -> bool:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Mapping, Sequence
 
-from pykubelet.act.volumes.fields import FieldError, field_value, needs_node, resource_value
-from pykubelet.act.volumes.model import PayloadFile
+from pykubelet.act.volumes.fields import field_value
+from pykubelet.act.volumes.model import PayloadFile, VolumesError
 from pykubelet.base.api.core import DownwardAPIVolumeFile, Pod
+from pykubelet.base.model.fieldrefs import FieldRefError, needs_allocatable, resource_text
 
 DEFAULT_MODE = 0o644
 
@@ -18,15 +19,17 @@ DEFAULT_MODE = 0o644
 def items_need_node(pod: Pod, items: Sequence[DownwardAPIVolumeFile]) -> bool:
     """True when the content depends on what the node can allocate."""
     try:
-        return any(item.resourceFieldRef is not None and needs_node(pod, item.resourceFieldRef) for item in items)
-    except FieldError:
+        return any(
+            item.resourceFieldRef is not None and needs_allocatable(pod, item.resourceFieldRef) for item in items
+        )
+    except FieldRefError:
         return False  # the error is told when the files are planned
 
 
 def plan_files(
     pod: Pod, items: Sequence[DownwardAPIVolumeFile], default_mode: int | None, allocatable: Mapping[str, int]
 ) -> list[PayloadFile]:
-    """The files of the volume; FieldError joins what is wrong with all items."""
+    """The files of the volume; VolumesError joins what is wrong with all items."""
     files: dict[str, PayloadFile] = {}
     errors: list[str] = []
     default = DEFAULT_MODE if default_mode is None else default_mode
@@ -37,13 +40,13 @@ def plan_files(
             if item.fieldRef is not None:
                 text = field_value(pod, item.fieldRef.fieldPath)
             elif item.resourceFieldRef is not None:
-                text = resource_value(pod, item.resourceFieldRef, allocatable)
+                text = resource_text(pod, item.resourceFieldRef, allocatable)
             else:
                 text = ""
-        except FieldError as error:
+        except FieldRefError as error:
             errors.append(str(error))
             continue
         files[path] = PayloadFile(path, text.encode(), mode)
     if errors:
-        raise FieldError(errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]")
+        raise VolumesError(errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]")
     return list(files.values())

@@ -7,10 +7,9 @@ Source: the Kubernetes documentation "Volumes"; KEP-1967 (size of memory backed 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from pykubelet.act.volumes.downward_api import items_need_node, plan_files
-from pykubelet.act.volumes.fields import FieldError
 from pykubelet.act.volumes.model import (
     DOWNWARD_API,
     EMPTY_DIR,
@@ -23,18 +22,21 @@ from pykubelet.act.volumes.model import (
     Plan,
     RefusedPlan,
     UndecidedPlan,
+    VolumesError,
 )
 from pykubelet.act.volumes.projected import plan_projection, sources_need_node
 from pykubelet.base.api.core import Container, EmptyDirVolumeSource, Pod, Quantity, Volume
+from pykubelet.base.api.huge_pages import page_size
 from pykubelet.base.api.quantity import QuantityError, parse
+from pykubelet.base.api.resources import in_units
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.requests import is_limited, pod_limits
 
 MEMORY = "Memory"
 HUGE_PAGES = "HugePages"
-_HUGE_PREFIX = "hugepages-"
 _NEED_API = (
     "secret",
     "configMap",
@@ -50,10 +52,6 @@ _NEED_API = (
     "portworxVolume",
 )
 _NODE_UNKNOWN = UndecidedPlan("what the node can allocate is not known yet")
-
-
-class _PlanError(ValueError):
-    """The volume cannot be had; the text says why."""
 
 
 def kind_of(volume: Volume) -> str:
@@ -126,7 +124,7 @@ def plan_volume(pod: Pod, volume: Volume, node: NodeView, paths: Paths) -> Plan:
                     return _NODE_UNKNOWN
                 files = plan_projection(pod, volume.projected, node.allocatable)
                 return _plan_payload(pod, kind, files, paths.volume(uid, PROJECTED, volume.name), node)
-    except (FieldError, QuantityError, _PlanError) as error:
+    except (VolumesError, QuantityError) as error:
         return RefusedPlan(str(error))
     if kind in _NEED_API:
         return RefusedPlan(f'volume kind "{kind}" is not supported without an API server yet')
@@ -147,24 +145,24 @@ def _check_path(path: str) -> None:
     """The writer's own names begin with `..`, and nothing may lead out of the volume."""
     parts = path.split("/")
     if path in ("", "."):
-        raise _PlanError('invalid path: must not be empty: ""')
+        raise VolumesError('invalid path: must not be empty: ""')
     if path.startswith("/"):
-        raise _PlanError(f"invalid path: must be relative path: {path}")
+        raise VolumesError(f"invalid path: must be relative path: {path}")
     if len(path.encode()) > 4096:
-        raise _PlanError("invalid path: must be less than or equal to 4096 characters")
+        raise VolumesError("invalid path: must be less than or equal to 4096 characters")
     if ".." in parts:
-        raise _PlanError(f"invalid path: must not contain '..': {path}")
+        raise VolumesError(f"invalid path: must not contain '..': {path}")
     if parts[0].startswith(".."):
-        raise _PlanError(f"invalid path: must not start with '..': {path}")
+        raise VolumesError(f"invalid path: must not start with '..': {path}")
     if any(len(part.encode()) > 255 for part in parts):
-        raise _PlanError("invalid path: filenames must be less than or equal to 255 characters")
+        raise VolumesError("invalid path: filenames must be less than or equal to 255 characters")
 
 
 def _plan_host_path(volume: Volume) -> Plan:
     assert volume.hostPath is not None
     path = volume.hostPath.path
     if ".." in path.split("/"):
-        raise _PlanError(f"invalid HostPath `{path}`: must not contain '..'")
+        raise VolumesError(f"invalid HostPath `{path}`: must not contain '..'")
     return HostPathPlan(path, volume.hostPath.type) if volume.hostPath.type else InPlacePlan("hostPath", path)
 
 
@@ -183,9 +181,9 @@ def _plan_empty_dir(pod: Pod, volume: Volume, node: NodeView, paths: Paths) -> P
     if source.medium == HUGE_PAGES or source.medium.startswith(HUGE_PAGES + "-"):
         if not node.page_sizes and not node.allocatable:
             return _NODE_UNKNOWN
-        page_size = _page_size(pod, source.medium, node)
-        return EmptyDirPlan(path, meta, HUGE_PAGES, page_size=page_size, fs_group=group)
-    raise _PlanError(f'unknown storage medium "{source.medium}"')
+        wanted = _page_size(pod, source.medium, node)
+        return EmptyDirPlan(path, meta, HUGE_PAGES, page_size=wanted, fs_group=group)
+    raise VolumesError(f'unknown storage medium "{source.medium}"')
 
 
 def _memory_size(pod: Pod, size_limit: Quantity | None, node: NodeView) -> int:
@@ -198,56 +196,32 @@ def _memory_size(pod: Pod, size_limit: Quantity | None, node: NodeView) -> int:
 
 def _pod_memory_limit(pod: Pod) -> int:
     """Bytes; 0 when the pod has none as a whole and not every container has one."""
-    if pod.spec.resources is not None and "memory" in pod.spec.resources.limits:
-        return parse(pod.spec.resources.limits["memory"]).value()
-    total = sidecars = highest = 0
-    for container in pod.spec.containers:
-        limit = _memory_limit(container)
-        if limit == 0:
-            return 0
-        total += limit
-    for container in pod.spec.initContainers:
-        limit = _memory_limit(container)
-        if limit == 0:
-            return 0
-        if container.restartPolicy == "Always":
-            sidecars += limit
-            highest = max(highest, sidecars)
-        else:
-            highest = max(highest, sidecars + limit)
-    return max(total + sidecars, highest)
-
-
-def _memory_limit(container: Container) -> int:
-    limits = container.resources.limits if container.resources is not None else {}
-    return parse(limits["memory"]).value() if "memory" in limits else 0
+    return in_units(pod_limits(pod, overhead=False)).get("memory", 0) if is_limited(pod, "memory") else 0
 
 
 def _page_size(pod: Pod, medium: str, node: NodeView) -> int:
     """Bytes of a huge page, as the medium names it or the containers request it."""
-    requested = {parse(name.removeprefix(_HUGE_PREFIX)).value() for name in _huge_requests(pod)}
+    requested = _huge_page_sizes(pod)
     if medium == HUGE_PAGES:
         if len(requested) > 1:
-            raise _PlanError(f"medium: {medium} can't be used if container requests multiple huge page sizes")
+            raise VolumesError(f"medium: {medium} can't be used if container requests multiple huge page sizes")
         wanted = next(iter(requested), 0)
     else:
         wanted = parse(medium.removeprefix(HUGE_PAGES + "-")).value()
     if wanted not in requested or wanted == 0:
-        raise _PlanError(
+        raise VolumesError(
             f"medium {medium}: hugePages storage requested, but there is no resource request for huge pages"
         )
     if wanted not in node.page_sizes:
-        raise _PlanError(f"medium {medium}: the node has no huge pages of {wanted} bytes")
+        raise VolumesError(f"medium {medium}: the node has no huge pages of {wanted} bytes")
     return wanted
 
 
-def _huge_requests(pod: Pod) -> Iterator[str]:
-    listed: list[Mapping[str, Quantity]] = []
-    for resources in (pod.spec.resources, *(container.resources for container in _all_containers(pod))):
-        if resources is not None:
-            listed.extend((resources.requests, resources.limits))
-    for quantities in listed:
-        yield from (name for name in quantities if name.startswith(_HUGE_PREFIX))
+def _huge_page_sizes(pod: Pod) -> set[int]:
+    """Bytes of each size of pages that the pod or a container names."""
+    every = (pod.spec.resources, *(container.resources for container in _all_containers(pod)))
+    names = {name for each in every if each is not None for name in (*each.requests, *each.limits)}
+    return {size for name in names if (size := page_size(name)) is not None}
 
 
 def mounted_volume(name: str, plan: EmptyDirPlan | HostPathPlan | PayloadPlan | InPlacePlan) -> MountedVolume:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykubelet.act.volumes.downward_api import items_need_node, plan_files
-from pykubelet.act.volumes.fields import FieldError
-from pykubelet.act.volumes.model import PayloadFile
+from pykubelet.act.volumes.model import PayloadFile, VolumesError
 from pykubelet.base.api.core import Pod, ProjectedVolumeSource
 
 _API_SOURCES = ("secret", "configMap", "serviceAccountToken", "clusterTrustBundle", "podCertificate")
@@ -21,12 +20,12 @@ def sources_need_node(pod: Pod, source: ProjectedVolumeSource) -> bool:
 
 
 def plan_projection(pod: Pod, source: ProjectedVolumeSource, allocatable: Mapping[str, int]) -> list[PayloadFile]:
-    """The files of all sources, later ones winning; FieldError when a source cannot be had."""
+    """The files of all sources, later ones winning; VolumesError when a source cannot be had."""
     files: dict[str, PayloadFile] = {}
     for one in source.sources:
         for kind in _API_SOURCES:
             if getattr(one, kind) is not None:
-                raise FieldError(f'projected volume source "{kind}" is not supported without an API server yet')
+                raise VolumesError(f'projected volume source "{kind}" is not supported without an API server yet')
         if one.downwardAPI is not None:
             for file in plan_files(pod, one.downwardAPI.items, source.defaultMode, allocatable):
                 files[file.path] = file

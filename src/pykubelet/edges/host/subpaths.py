@@ -13,6 +13,7 @@ import stat
 
 from pykubelet.edges.host import libc
 from pykubelet.edges.host.errors import HostError, translating
+from pykubelet.edges.host.files import read_bytes
 
 _DIR_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _STEP_FLAGS = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -112,3 +113,12 @@ def _enter_or_make(dir_fd: int, name: str, mode: int) -> int:
     if made:
         os.fchmod(descriptor, mode)
     return descriptor
+
+
+def read_beneath(root: str, relative: str, limit: int) -> bytes:
+    """The content of the regular file `root/relative`, at most `limit` bytes. The same errors, and those of reading."""
+    descriptor = open_beneath(root, relative)
+    try:
+        return read_bytes(f"/proc/self/fd/{descriptor}", limit)
+    finally:
+        os.close(descriptor)
