@@ -1,0 +1,145 @@
+"""A look-out in front of a fake runtime, with pods that tests make in the runtime directly."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pykubelet.base.kit.cells import Cell, make_cell
+from pykubelet.base.kit.clock import SystemClock
+from pykubelet.base.kit.mailbox import Mailbox
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model import labels
+from pykubelet.base.model.ids import PodRef, PodUID
+from pykubelet.base.model.observed import ContainerState, Observed, PodTouched, PodView
+from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet.edges.cri.client import CriClient
+from pykubelet.edges.cri.errors import CriCode, CriError
+from pykubelet.edges.cri.events import EventSource, HintKind, RuntimeHint, StreamLost, watch_runtime
+from pykubelet.edges.cri.fake import FakeFeatures, FakeRuntime
+from pykubelet.edges.cri.fake_state import FakeContainer, FakeSandbox
+from pykubelet.observe.pleg.loop import Hints, PodLookout, RelistPeriods
+
+IMAGE = "busybox:1"
+SLOW = RelistPeriods(with_events_s=30.0, without_events_s=30.0)
+
+
+def ref(name: str) -> PodRef:
+    return PodRef("shop", name, PodUID(f"uid-{name}"))
+
+
+@dataclass
+class Stand:
+    fake: FakeRuntime
+    client: CriClient
+    cell: Cell[Observed]
+    mailbox: Mailbox[PodTouched]
+    published: list[Observed] = field(default_factory=list)
+
+    # In the runtime
+
+    def make_pod(self, name: str, *containers: str, attempt: int = 0) -> FakeSandbox:
+        """A sandbox, and containers that run until they are stopped."""
+        known = {labels.POD_UID: f"uid-{name}", labels.POD_NAME: name, labels.POD_NAMESPACE: "shop"}
+        meta = pb.PodSandboxMetadata(name=name, uid=f"uid-{name}", namespace="shop", attempt=attempt)
+        sandbox = self.fake.state.run_sandbox(pb.PodSandboxConfig(metadata=meta, labels=known), "")
+        for container in containers:
+            self.start(sandbox, container)
+        return sandbox
+
+    def create(self, sandbox: FakeSandbox, name: str, attempt: int = 0) -> FakeContainer:
+        known = {**sandbox.config.labels, labels.CONTAINER_NAME: name}
+        config = pb.ContainerConfig(
+            metadata=pb.ContainerMetadata(name=name, attempt=attempt), image=pb.ImageSpec(image=IMAGE), labels=known
+        )
+        return self.fake.state.create(sandbox.id, config)
+
+    def start(self, sandbox: FakeSandbox, name: str, attempt: int = 0) -> FakeContainer:
+        container = self.create(sandbox, name, attempt)
+        self.fake.state.start(container)
+        return container
+
+    # What the look-out tells
+
+    async def wait(self, condition: Callable[[Observed], bool], within_s: float = 5.0) -> Observed:
+        return await asyncio.wait_for(self.cell.wait_for(condition), within_s)
+
+    async def listed(self) -> Observed:
+        return await self.wait(lambda now: now.listed_at is not None)
+
+    async def wait_state(self, pod: str, container: str, state: ContainerState, within_s: float = 5.0) -> PodView:
+        def is_so(now: Observed) -> bool:
+            view = now.pods.get(ref(pod).uid)
+            newest = view.newest(container) if view is not None else None
+            return newest is not None and newest.state is state
+
+        return (await self.wait(is_so, within_s)).pods[ref(pod).uid]
+
+    def view(self, pod: str) -> PodView | None:
+        return self.cell.get().pods.get(ref(pod).uid)
+
+    def touch(self, pod: str) -> None:
+        self.mailbox.post(PodTouched(ref(pod), "test"))
+
+
+@asynccontextmanager
+async def lookout(
+    folder: Path,
+    periods: RelistPeriods = SLOW,
+    features: FakeFeatures | None = None,
+    hints: Hints = watch_runtime,
+    before: Callable[[Stand], None] | None = None,
+) -> AsyncIterator[Stand]:
+    """A running look-out. `before` prepares the runtime; after the block nothing of it may have crashed."""
+    fake = FakeRuntime(str(folder / "cri.sock"), features=features)
+    fake.add_image(IMAGE)
+    await fake.start()
+    client = CriClient(fake.endpoint, timeout_s=60)
+    cell, writer = make_cell("observed", Observed())
+    stand = Stand(fake, client, cell, Mailbox("pleg"))
+    if before is not None:
+        before(stand)
+    room = PodLookout(client, SystemClock(), writer, stand.mailbox, periods, hints)
+    async with Supervisor("test") as supervisor:
+        supervisor.start_root("keep", _keep(stand))
+        running = supervisor.start_child("pleg", room.run())
+        try:
+            yield stand
+            if running.done():
+                running.result()
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            await client.close()
+            await fake.stop()
+
+
+async def _keep(stand: Stand) -> None:
+    async for observed in stand.cell.changes():
+        stand.published.append(observed)
+
+
+class FedHints:
+    """A stream of hints that the test writes."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[RuntimeHint | None] = asyncio.Queue()
+        self.subscriptions = 0
+
+    async def __call__(self, client: CriClient) -> AsyncIterator[RuntimeHint]:
+        self.subscriptions += 1
+        yield RuntimeHint("", HintKind.SUBSCRIBED, EventSource.CONTAINERD)
+        while True:
+            hint = await self._queue.get()
+            if hint is None:
+                raise StreamLost(EventSource.CONTAINERD, CriError(CriCode.UNAVAILABLE, "gone", "Subscribe"))
+            yield hint
+
+    def say(self, kind: HintKind, runtime_id: str, pod_uid: str | None = None) -> None:
+        self._queue.put_nowait(RuntimeHint(runtime_id, kind, EventSource.CONTAINERD, pod_uid))
+
+    def lose(self) -> None:
+        self._queue.put_nowait(None)

@@ -1,0 +1,389 @@
+"""The look-out: sees what happens at once when told, soon when not, and never mistakes old news for new."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+from observe.pleg.stand import FedHints, Stand, lookout, ref
+
+from pykubelet.base.model.observed import ContainerState
+from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet.edges.cri.errors import CriCode
+from pykubelet.edges.cri.events import HintKind
+from pykubelet.edges.cri.fake import FakeFeatures, Fault
+from pykubelet.observe.pleg.loop import RelistPeriods
+
+RUNNING, EXITED = ContainerState.RUNNING, ContainerState.EXITED
+STREAMS = [
+    pytest.param(FakeFeatures(cri_events=False), id="containerd events"),
+    pytest.param(FakeFeatures(cri_events=True), id="CRI events"),
+]
+NO_EVENTS = FakeFeatures(cri_events=False, containerd_events=False)
+
+
+# The first look
+
+
+async def test_the_first_look_shows_what_is_there(tmp_path: Path) -> None:
+    def before(stand: Stand) -> None:
+        stand.make_pod("web", "app", "mesh")
+        stand.fake.state.end(stand.start(stand.make_pod("job"), "work"), 3)
+
+    async with lookout(tmp_path, before=before) as stand:
+        assert stand.cell.get().listed_at is None, "before that it is not known"
+        observed = await stand.listed()
+        assert set(observed.pods) == {ref("web").uid, ref("job").uid}
+        web, job = observed.pods[ref("web").uid], observed.pods[ref("job").uid]
+        assert web.ref == ref("web")
+        assert [c.name for c in web.running] == ["mesh", "app"], "newest first"
+        assert web.sandboxes[0].ready
+        assert web.sandboxes[0].ips[0].startswith("10.88.")
+        work = job.newest("work")
+        assert work is not None
+        assert (work.state, work.exit_code, work.reason) == (EXITED, 3, "Error")
+        assert not observed.unread
+
+
+async def test_an_empty_runtime_is_an_answer_too(tmp_path: Path) -> None:
+    async with lookout(tmp_path) as stand:
+        assert (await stand.listed()).pods == {}
+
+
+async def test_a_runtime_that_comes_late_is_seen_when_it_comes(tmp_path: Path) -> None:
+    async with lookout(tmp_path) as stand:
+        await stand.listed()
+        await stand.fake.stop()
+        stand.make_pod("web", "app")
+        await asyncio.sleep(0.2)
+        await stand.fake.start()
+        await stand.wait_state("web", "app", RUNNING)
+
+
+async def test_what_no_agent_made_is_left_out(tmp_path: Path) -> None:
+    def before(stand: Stand) -> None:
+        meta = pb.PodSandboxMetadata(name="foreign", uid="x", namespace="moby")
+        stand.fake.state.run_sandbox(pb.PodSandboxConfig(metadata=meta), "")
+
+    async with lookout(tmp_path, before=before) as stand:
+        assert (await stand.listed()).pods == {}
+
+
+# Events
+
+
+@pytest.mark.parametrize("features", STREAMS)
+async def test_an_exit_is_seen_within_a_moment(features: FakeFeatures, tmp_path: Path) -> None:
+    async with lookout(tmp_path, features=features) as stand:
+        await stand.listed()
+        await asyncio.sleep(0.15)  # until it is subscribed
+        container = stand.start(stand.make_pod("web"), "app")
+        await stand.wait_state("web", "app", RUNNING)
+        began = time.monotonic()
+        stand.fake.state.end(container, 7)
+        view = await stand.wait_state("web", "app", EXITED)
+        assert time.monotonic() - began < 0.5
+        assert view.containers[0].exit_code == 7
+
+
+@pytest.mark.parametrize("features", STREAMS)
+async def test_a_sandbox_that_dies_is_seen(features: FakeFeatures, tmp_path: Path) -> None:
+    async with lookout(tmp_path, features=features, before=lambda stand: pods(stand, "web")) as stand:
+        view = (await stand.listed()).pods[ref("web").uid]
+        await asyncio.sleep(0.15)
+        address = view.sandboxes[0].ips
+        stand.fake.state.stop_sandbox(next(iter(stand.fake.state.sandboxes.values())))
+        observed = await stand.wait(lambda now: not now.pods[ref("web").uid].is_alive)
+        assert observed.pods[ref("web").uid].sandboxes[0].ips == address, "the last address is kept"
+
+
+def pods(stand: Stand, *names: str) -> None:
+    for name in names:
+        stand.make_pod(name, "app")
+
+
+async def test_a_status_that_lags_behind_the_event_is_read_again(tmp_path: Path) -> None:
+    hints = FedHints()
+    async with lookout(tmp_path, hints=hints, before=lambda stand: pods(stand, "web")) as stand:
+        await stand.listed()
+        container = stand.fake.container("app")
+        hints.say(HintKind.STOPPED, container.id)
+        await asyncio.sleep(0.04)
+        assert stand.view("web").newest("app").state is RUNNING  # type: ignore[union-attr]
+        stand.fake.state.end(container, 1)
+        await stand.wait_state("web", "app", EXITED, within_s=0.5)
+
+
+async def test_an_exit_is_not_missed_while_the_start_is_still_being_read(tmp_path: Path) -> None:
+    hints = FedHints()
+    async with lookout(tmp_path, hints=hints) as stand:
+        await stand.listed()
+        container = stand.create(stand.make_pod("web"), "app")
+        stand.touch("web")
+        await stand.wait_state("web", "app", ContainerState.CREATED)
+        stand.fake.state.start(container)
+        slow = stand.fake.inject(Fault("ContainerStatus", pod="web", delay_s=0.06, after=True))
+        hints.say(HintKind.STARTED, container.id)
+        await asyncio.sleep(0.02)
+        stand.fake.withdraw(slow)
+        hints.say(HintKind.STOPPED, container.id)
+        stand.fake.state.end(container, 1)
+        await stand.wait_state("web", "app", EXITED, within_s=1.0)
+
+
+async def test_the_end_of_a_container_not_seen_before_is_kept_until_it_is(tmp_path: Path) -> None:
+    hints = FedHints()
+    async with lookout(tmp_path, hints=hints) as stand:
+        await stand.listed()
+        container = stand.start(stand.make_pod("web"), "app")
+        hints.say(HintKind.STOPPED, container.id)
+        await asyncio.sleep(0.02)
+        stand.touch("web")
+        await stand.wait_state("web", "app", RUNNING)
+        stand.fake.state.end(container, 1)
+        await stand.wait_state("web", "app", EXITED, within_s=1.0)
+
+
+async def test_an_id_nobody_knows_leads_to_a_full_look(tmp_path: Path) -> None:
+    hints = FedHints()
+    async with lookout(tmp_path, hints=hints) as stand:
+        await stand.listed()
+        sandbox = stand.make_pod("web")
+        hints.say(HintKind.STARTED, sandbox.id)
+        await stand.wait(lambda now: ref("web").uid in now.pods, within_s=3.0)
+
+
+async def test_events_of_containers_known_to_run_cost_no_call(tmp_path: Path) -> None:
+    hints = FedHints()
+    async with lookout(tmp_path, hints=hints, before=lambda stand: pods(stand, "web")) as stand:
+        await stand.listed()
+        await asyncio.sleep(0.05)
+        before = len(stand.fake.calls)
+        for _ in range(3):
+            hints.say(HintKind.STARTED, stand.fake.container("app").id)
+        await asyncio.sleep(0.1)
+        assert len(stand.fake.calls) == before
+
+
+async def test_an_idle_node_makes_no_calls(tmp_path: Path) -> None:
+    async with lookout(tmp_path, before=lambda stand: pods(stand, "a", "b", "c")) as stand:
+        await stand.listed()
+        await asyncio.sleep(0.4)
+        before = len(stand.fake.calls)
+        await asyncio.sleep(0.4)
+        assert len(stand.fake.calls) == before
+
+
+# The stream is lost
+
+
+async def test_after_a_lost_stream_it_subscribes_again_and_looks_at_everything(tmp_path: Path) -> None:
+    hints = FedHints()
+    async with lookout(tmp_path, hints=hints, before=lambda stand: pods(stand, "web")) as stand:
+        await stand.listed()
+        stand.fake.state.end(stand.fake.container("app"), 1)  # nobody says so
+        hints.lose()
+        await stand.wait_state("web", "app", EXITED)
+        for _ in range(100):
+            if hints.subscriptions == 2:
+                break
+            await asyncio.sleep(0.02)
+        assert hints.subscriptions == 2
+
+
+@pytest.mark.parametrize("features", STREAMS)
+async def test_what_happens_while_the_runtime_restarts_is_seen_afterwards(
+    features: FakeFeatures, tmp_path: Path
+) -> None:
+    async with lookout(tmp_path, features=features, before=lambda stand: pods(stand, "web", "gone")) as stand:
+        await stand.listed()
+        await asyncio.sleep(0.15)
+        await stand.fake.stop()
+        stand.fake.state.end(stand.fake.container("app", "web"), 1)
+        sandbox = stand.fake.container("app", "gone").sandbox
+        stand.fake.state.remove_sandbox(sandbox)
+        await asyncio.sleep(0.1)
+        assert stand.view("web") is not None, "a runtime that is away has not lost its pods"
+        await stand.fake.start()
+        await stand.wait_state("web", "app", EXITED)
+        await stand.wait(lambda now: ref("gone").uid not in now.pods or now.pods[ref("gone").uid].is_gone)
+        stand.start(stand.make_pod("new"), "app")
+        await stand.wait_state("new", "app", RUNNING)
+
+
+# Without events
+
+
+async def test_without_events_it_looks_every_so_often(tmp_path: Path) -> None:
+    periods = RelistPeriods(with_events_s=30, without_events_s=0.05)
+    async with lookout(tmp_path, periods, NO_EVENTS, before=lambda stand: pods(stand, "web")) as stand:
+        await stand.listed()
+        stand.fake.state.end(stand.fake.container("app"), 1)
+        await stand.wait_state("web", "app", EXITED, within_s=2.0)
+        stand.make_pod("new", "app")
+        await stand.wait_state("new", "app", RUNNING, within_s=2.0)
+
+
+async def test_a_full_look_asks_only_for_the_statuses_that_changed(tmp_path: Path) -> None:
+    periods = RelistPeriods(with_events_s=30, without_events_s=0.05)
+    async with lookout(tmp_path, periods, NO_EVENTS, before=lambda stand: pods(stand, "a", "b")) as stand:
+        await stand.listed()
+        await asyncio.sleep(0.1)
+        stand.fake.calls.clear()
+        stand.fake.state.end(stand.fake.container("app", "b"), 1)
+        await stand.wait_state("b", "app", EXITED)
+        await asyncio.sleep(0.15)
+        asked = [call.request.container_id for call in stand.fake.called("ContainerStatus")]
+        assert asked == [stand.fake.container("app", "b").id]
+        assert not stand.fake.called("PodSandboxStatus")
+
+
+# Pods that go
+
+
+async def test_a_pod_that_vanished_is_first_shown_empty_and_then_forgotten(tmp_path: Path) -> None:
+    periods = RelistPeriods(with_events_s=30, without_events_s=0.05)
+    async with lookout(tmp_path, periods, NO_EVENTS, before=lambda stand: pods(stand, "web", "other")) as stand:
+        await stand.listed()
+        stand.fake.state.remove_sandbox(stand.fake.container("app", "web").sandbox)
+        observed = await stand.wait(lambda now: ref("web").uid not in now.pods)
+        assert ref("other").uid in observed.pods
+        shown = [now.pods[ref("web").uid].is_gone for now in stand.published if ref("web").uid in now.pods]
+        assert shown[-1], "readers get to see that it has gone"
+
+
+@pytest.mark.parametrize("features", STREAMS)
+async def test_a_removed_pod_is_seen_to_be_gone(features: FakeFeatures, tmp_path: Path) -> None:
+    async with lookout(tmp_path, features=features, before=lambda stand: pods(stand, "web")) as stand:
+        await stand.listed()
+        await asyncio.sleep(0.15)
+        stand.fake.state.remove_sandbox(stand.fake.container("app").sandbox)
+        stand.touch("web")
+        await stand.wait(lambda now: ref("web").uid not in now.pods or now.pods[ref("web").uid].is_gone)
+
+
+# Touches
+
+
+async def test_a_touched_pod_gets_a_newer_look_even_when_nothing_changed(tmp_path: Path) -> None:
+    async with lookout(tmp_path, before=lambda stand: pods(stand, "web")) as stand:
+        first = (await stand.listed()).pods[ref("web").uid]
+        touched_at = time.monotonic()
+        stand.touch("web")
+        observed = await stand.wait(lambda now: now.pods[ref("web").uid].read_at >= touched_at)
+        assert observed.pods[ref("web").uid].containers == first.containers
+
+
+async def test_a_pod_that_the_runtime_does_not_have_gets_its_look_too(tmp_path: Path) -> None:
+    async with lookout(tmp_path) as stand:
+        await stand.listed()
+        stand.touch("never-started")
+        observed = await stand.wait(lambda now: ref("never-started").uid in now.pods)
+        assert observed.pods[ref("never-started").uid].is_gone
+
+
+async def test_a_touch_during_a_look_leads_to_another_one(tmp_path: Path) -> None:
+    async with lookout(tmp_path, hints=FedHints(), before=lambda stand: pods(stand, "web")) as stand:
+        await stand.listed()
+        slow = stand.fake.inject(Fault("ListContainers", delay_s=0.1, after=True))
+        stand.touch("web")
+        await asyncio.sleep(0.03)
+        stand.fake.withdraw(slow)
+        touched_at = time.monotonic()
+        stand.touch("web")
+        await stand.wait(lambda now: now.pods[ref("web").uid].read_at >= touched_at, within_s=1.0)
+
+
+# Pods that cannot be read
+
+
+async def test_a_pod_whose_status_hangs_at_the_start_delays_no_other(tmp_path: Path) -> None:
+    def before(stand: Stand) -> None:
+        pods(stand, "stuck", "web")
+        stand.fake.inject(Fault("ContainerStatus", pod="stuck", hang=True))
+
+    async with lookout(tmp_path, before=before) as stand:
+        observed = await stand.listed()
+        assert ref("web").uid in observed.pods
+        assert observed.unread == {ref("stuck")}, "it is there, but nothing can be said of it"
+        assert ref("stuck").uid not in observed.pods
+        stand.fake.state.end(stand.fake.container("app", "web"), 1)
+        await stand.wait_state("web", "app", EXITED)
+        assert stand.cell.get().unread == {ref("stuck")}
+
+
+async def test_a_pod_whose_status_fails_is_read_again_until_it_works(tmp_path: Path) -> None:
+    faults: list[Fault] = []
+
+    def before(stand: Stand) -> None:
+        pods(stand, "broken", "web")
+        faults.append(stand.fake.inject(Fault("ContainerStatus", pod="broken", code=CriCode.UNKNOWN, message="boom")))
+
+    async with lookout(tmp_path, before=before) as stand:
+        assert (await stand.listed()).unread == {ref("broken")}
+        stand.fake.withdraw(faults[0])
+        view = await stand.wait_state("broken", "app", RUNNING)
+        assert view.is_alive
+        assert not stand.cell.get().unread
+
+
+async def test_a_look_that_hangs_later_delays_no_other(tmp_path: Path) -> None:
+    async with lookout(tmp_path, before=lambda stand: pods(stand, "stuck", "web")) as stand:
+        await stand.listed()
+        await asyncio.sleep(0.15)
+        stand.fake.inject(Fault("ContainerStatus", pod="stuck", hang=True))
+        for name in ("stuck", "web"):
+            stand.fake.state.end(stand.fake.container("app", name), 1)
+        await stand.wait_state("web", "app", EXITED, within_s=1.0)
+        assert stand.view("stuck").newest("app").state is RUNNING  # type: ignore[union-attr]
+
+
+async def test_a_failed_look_is_made_again_and_keeps_what_is_known(tmp_path: Path) -> None:
+    async with lookout(tmp_path, before=lambda stand: pods(stand, "web")) as stand:
+        await stand.listed()
+        await asyncio.sleep(0.15)
+        fault = stand.fake.inject(Fault("ContainerStatus", pod="web", code=CriCode.INTERNAL, times=2))
+        stand.fake.state.end(stand.fake.container("app"), 1)
+        await stand.wait_state("web", "app", EXITED)
+        assert fault.met == 2
+
+
+async def test_containers_that_go_while_they_are_read_are_left_out(tmp_path: Path) -> None:
+    def before(stand: Stand) -> None:
+        sandbox = stand.make_pod("web", "app")
+        stand.start(sandbox, "going")
+        stand.fake.inject(Fault("ContainerStatus", pod="web", code=CriCode.NOT_FOUND, times=1))
+
+    async with lookout(tmp_path, before=before) as stand:
+        view = (await stand.listed()).pods[ref("web").uid]
+        assert len(view.containers) == 1
+
+
+async def test_a_list_that_fails_is_tried_again(tmp_path: Path) -> None:
+    def before(stand: Stand) -> None:
+        pods(stand, "web")
+        stand.fake.inject(Fault("ListPodSandbox", code=CriCode.INTERNAL, times=2))
+
+    async with lookout(tmp_path, RelistPeriods(0.05, 0.05), before=before) as stand:
+        assert ref("web").uid in (await stand.listed()).pods
+
+
+async def test_an_older_look_never_replaces_a_newer_one(tmp_path: Path) -> None:
+    hints = FedHints()
+    async with lookout(tmp_path, RelistPeriods(0.05, 0.05), hints=hints, before=lambda s: pods(s, "web")) as stand:
+        await stand.listed()
+        container = stand.fake.container("app")
+        for _ in range(5):
+            stand.fake.inject(Fault("ListContainers", delay_s=0.03, after=True, times=1))
+            stand.touch("web")
+            await asyncio.sleep(0.02)
+            hints.say(HintKind.STOPPED, container.id)
+        stand.fake.state.end(container, 1)
+        await stand.wait_state("web", "app", EXITED)
+        await asyncio.sleep(0.2)
+        seen = [now.pods[ref("web").uid] for now in stand.published if ref("web").uid in now.pods]
+        assert [view.read_at for view in seen] == sorted(view.read_at for view in seen)
+        states = [view.newest("app").state for view in seen]  # type: ignore[union-attr]
+        assert states == sorted(states, key=[RUNNING, EXITED].index)

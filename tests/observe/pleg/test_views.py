@@ -1,0 +1,143 @@
+"""From the runtime's messages to views: every state, order, addresses."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykubelet.base.model import labels
+from pykubelet.base.model.ids import PodRef, PodUID
+from pykubelet.base.model.observed import ContainerState, NetworkMode
+from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet.observe.pleg.read import find_pod, is_unchanged
+from pykubelet.observe.pleg.views import container_view, pod_of, pod_view, sandbox_view
+
+REF = PodRef("shop", "web", PodUID("u1"))
+LABELS = {labels.POD_UID: "u1", labels.POD_NAME: "web", labels.POD_NAMESPACE: "shop"}
+
+
+def item(name: str = "app", state: pb.ContainerState = pb.CONTAINER_RUNNING, attempt: int = 0) -> pb.Container:
+    return pb.Container(
+        id=f"{name}-{attempt}",
+        pod_sandbox_id="s0",
+        metadata=pb.ContainerMetadata(name=name, attempt=attempt),
+        state=state,
+        created_at=100 + attempt,
+        labels={**LABELS, labels.CONTAINER_NAME: name},
+    )
+
+
+def status(of: pb.Container) -> pb.ContainerStatus:
+    return pb.ContainerStatus(
+        id=of.id,
+        metadata=of.metadata,
+        state=of.state,
+        created_at=of.created_at,
+        started_at=200,
+        finished_at=300,
+        exit_code=137,
+        reason="OOMKilled",
+        message="too much",
+        image=pb.ImageSpec(image="busybox:1"),
+        image_ref="busybox@sha256:1",
+        image_id="sha256:2",
+        log_path="/logs/0.log",
+        annotations={"a": "b"},
+        mounts=[pb.Mount(container_path="/data", host_path="/host", readonly=True, recursive_read_only=True)],
+    )
+
+
+def box(attempt: int = 0, state: pb.PodSandboxState = pb.SANDBOX_READY) -> pb.PodSandbox:
+    meta = pb.PodSandboxMetadata(name="web", uid="u1", namespace="shop", attempt=attempt)
+    return pb.PodSandbox(id=f"s{attempt}", metadata=meta, state=state, created_at=50 + attempt, labels=LABELS)
+
+
+def test_the_pod_is_named_by_three_labels() -> None:
+    assert pod_of(LABELS) == REF
+    for missing in LABELS:
+        assert pod_of({key: value for key, value in LABELS.items() if key != missing}) is None
+
+
+@pytest.mark.parametrize(
+    ("of", "state"),
+    [
+        (pb.CONTAINER_CREATED, ContainerState.CREATED),
+        (pb.CONTAINER_RUNNING, ContainerState.RUNNING),
+        (pb.CONTAINER_EXITED, ContainerState.EXITED),
+        (pb.CONTAINER_UNKNOWN, ContainerState.UNKNOWN),
+    ],
+)
+def test_every_state_has_its_name(of: pb.ContainerState, state: ContainerState) -> None:
+    assert container_view(item(state=of), status(item(state=of))).state is state
+
+
+def test_a_container_with_everything_the_runtime_tells() -> None:
+    told = status(item(attempt=4))
+    told.user.linux.uid, told.user.linux.gid = 1000, 2000
+    told.user.linux.supplemental_groups.extend([5, 6])
+    told.resources.linux.cpu_shares, told.resources.linux.memory_limit_in_bytes = 512, 1 << 20
+    view = container_view(item(attempt=4), told)
+    assert (view.name, view.id, view.sandbox_id, view.attempt) == ("app", "app-4", "s0", 4)
+    assert (view.created_at, view.started_at, view.finished_at) == (104, 200, 300)
+    assert (view.exit_code, view.reason, view.message) == (137, "OOMKilled", "too much")
+    assert (view.image, view.image_ref, view.image_id) == ("busybox:1", "busybox@sha256:1", "sha256:2")
+    assert view.annotations == {"a": "b"}
+    assert view.mounts[0].readonly
+    assert view.mounts[0].recursive_read_only
+    assert view.user is not None
+    assert (view.user.uid, view.user.gid, view.user.supplemental_groups) == (1000, 2000, (5, 6))
+    assert view.resources is not None
+    assert (view.resources.cpu_shares, view.resources.memory_limit) == (512, 1 << 20)
+
+
+def test_what_the_runtime_does_not_tell_is_not_made_up() -> None:
+    view = container_view(item(), status(item()))
+    assert view.user is None
+    assert view.resources is None
+
+
+def test_a_sandbox_has_all_its_addresses_primary_first() -> None:
+    told = pb.PodSandboxStatus(network=pb.PodSandboxNetworkStatus(ip="10.0.0.2"))
+    told.network.additional_ips.add(ip="fd00::2")
+    view = sandbox_view(box(), told)
+    assert (view.ready, view.ips, view.network) == (True, ("10.0.0.2", "fd00::2"), NetworkMode.POD)
+
+
+def test_a_sandbox_on_the_hosts_network() -> None:
+    told = pb.PodSandboxStatus()
+    told.linux.namespaces.options.network = pb.NODE
+    assert sandbox_view(box(), told).network is NetworkMode.NODE
+    assert sandbox_view(box(), told).ips == ()
+
+
+def test_a_sandbox_whose_status_is_gone_has_no_address() -> None:
+    assert sandbox_view(box(state=pb.SANDBOX_NOTREADY), None).ips == ()
+
+
+def test_a_pods_instances_are_sorted_newest_first() -> None:
+    instances = [container_view(item(attempt=n), status(item(attempt=n))) for n in (1, 2, 0)]
+    view = pod_view(REF, [sandbox_view(box(n), None) for n in (0, 1)], instances, 5.0)
+    assert [c.attempt for c in view.containers] == [2, 1, 0]
+    assert [s.attempt for s in view.sandboxes] == [1, 0]
+    newest = view.newest("app")
+    assert newest is not None
+    assert newest.attempt == 2
+    assert view.newest("other") is None
+    assert view.read_at == 5.0
+
+
+def test_a_list_shows_whether_anything_changed() -> None:
+    view = pod_view(REF, [sandbox_view(box(), None)], [container_view(item(), status(item()))], 0)
+    assert is_unchanged(view, [box()], [item()])
+    assert not is_unchanged(view, [box()], [item(state=pb.CONTAINER_EXITED)])
+    assert not is_unchanged(view, [box(state=pb.SANDBOX_NOTREADY)], [item()])
+    assert not is_unchanged(view, [box()], [])
+    assert not is_unchanged(view, [box()], [item(attempt=1)])
+    assert not is_unchanged(view, [box(), box(1)], [item()])
+
+
+def test_a_pod_is_found_by_the_ids_of_its_parts() -> None:
+    view = pod_view(REF, [sandbox_view(box(), None)], [container_view(item(), status(item()))], 0)
+    found = {REF.uid: view}
+    assert find_pod(found, "s0") == REF.uid
+    assert find_pod(found, "app-0") == REF.uid
+    assert find_pod(found, "else") is None
