@@ -220,8 +220,9 @@ async def test_removing_takes_what_runs_along(runtime: Runtime) -> None:
     await client.stop_pod_sandbox(sandbox)
     assert (await runtime.wait_exited(container)).exit_code == 137
     pod = runtime.pod()
-    with pytest.raises(CriError):
-        await client.create_container(sandbox, runtime.container("sleep 1", name="late"), pod)
+    with pytest.raises(CriError):  # containerd 2 refuses only the start
+        late = await client.create_container(sandbox, runtime.container("sleep 1", name="late"), pod)
+        await client.start_container(late)
     await client.remove_pod_sandbox(sandbox)
     assert not await client.list_containers(sandbox_id=sandbox)
 
@@ -321,7 +322,7 @@ async def test_stats_and_new_limits(runtime: Runtime) -> None:
 async def test_status_and_streaming_urls(runtime: Runtime) -> None:
     client = runtime.client
     conditions = {c.type: c.status for c in (await client.status()).status.conditions}
-    assert conditions == {"RuntimeReady": True, "NetworkReady": True}
+    assert conditions["RuntimeReady"] and conditions["NetworkReady"]
     sandbox, container = await runtime.run("sleep 100")
     url = await client.exec_url(pb.ExecRequest(container_id=container, cmd=["true"], stdout=True))
     assert url.startswith("http://127.0.0.1:")
