@@ -56,8 +56,9 @@ def test_best_effort_has_the_least_shares_alone() -> None:
 def test_init_containers_and_sidecars_count_as_they_run() -> None:
     sidecar = {**resources({"cpu": "100m"}), "restartPolicy": "Always"}
     found = pod(resources({"cpu": "300m"}), init=(sidecar, resources({"cpu": "1"})))
-    assert decide.pod_requests(found)["cpu"] == 1100
-    assert decide.pod_requests(pod(resources({"cpu": "2"}), init=(sidecar, resources({"cpu": "1"}))))["cpu"] == 2100
+    assert decide.pod_cgroup_limits(found, SETTINGS).cpu_shares == 1126
+    large = pod(resources({"cpu": "2"}), init=(sidecar, resources({"cpu": "1"})))
+    assert decide.pod_cgroup_limits(large, SETTINGS).cpu_shares == 2150
 
 
 def test_overhead_comes_on_top() -> None:
@@ -65,7 +66,6 @@ def test_overhead_comes_on_top() -> None:
     assert found.cpu_shares == 1280
     assert found.cpu_quota_us == 125_000
     assert found.memory_bytes == GI + 100 * MI
-    assert decide.pod_limits(pod({}, overhead={"cpu": "1"})) == {}
 
 
 def test_resources_of_the_whole_pod_take_the_place_of_sums() -> None:
@@ -80,10 +80,6 @@ def test_resources_of_the_whole_pod_take_the_place_of_sums() -> None:
 @pytest.mark.parametrize(("cpu", "quota"), [("1m", 1000), ("5m", 1000), ("20m", 2000), ("3", 300_000)])
 def test_quota_has_a_least_value(cpu: str, quota: int) -> None:
     assert decide.pod_cgroup_limits(pod(both(cpu, "1Gi")), SETTINGS).cpu_quota_us == quota
-
-
-def test_shares_have_bounds() -> None:
-    assert [decide.cpu_shares(milli) for milli in (0, 1, 2, 1000, 10**9)] == [2, 2, 2, 1024, 262_144]
 
 
 def test_quota_can_be_turned_off() -> None:

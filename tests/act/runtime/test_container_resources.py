@@ -5,10 +5,7 @@ from act.runtime.rendering import CONTEXT, GIB, NODE, SETTINGS, make_container, 
 
 from pykubelet.act.runtime.container_resources import (
     container_resources,
-    cpu_quota,
-    cpu_shares,
     oom_score_adj,
-    page_size_name,
     sandbox_resources,
     swap_limit,
 )
@@ -19,18 +16,6 @@ V2 = replace(SETTINGS, cgroup_v2=True)
 
 def resources_of(container, settings=SETTINGS, ctx=CONTEXT, **spec):
     return container_resources(make_pod(container, **spec), container, settings, ctx)
-
-
-@pytest.mark.parametrize(("milli", "shares"), [(0, 2), (1, 2), (2, 2), (100, 102), (1000, 1024), (256_001, 262_144)])
-def test_shares(milli: int, shares: int) -> None:
-    assert cpu_shares(milli) == shares
-
-
-@pytest.mark.parametrize(
-    ("milli", "period", "quota"), [(0, 100_000, 0), (1, 100_000, 1000), (250, 100_000, 25_000), (1500, 10_000, 15_000)]
-)
-def test_quota(milli: int, period: int, quota: int) -> None:
-    assert cpu_quota(milli, period) == quota
 
 
 def test_requests_and_limits() -> None:
@@ -74,11 +59,6 @@ def test_huge_pages_of_every_size_of_the_machine() -> None:
     settings = replace(SETTINGS, node=replace(NODE, page_sizes=(2 << 20, GIB)))
     found = resources_of(with_resources(limits={"hugepages-2Mi": "8Mi", "hugepages-odd": "1"}), settings)
     assert [(limit.page_size, limit.limit) for limit in found.hugepage_limits] == [("2MB", 8 << 20), ("1GB", 0)]
-
-
-@pytest.mark.parametrize(("size", "name"), [(64 << 10, "64KB"), (2 << 20, "2MB"), (GIB, "1GB"), (16 * GIB, "16GB")])
-def test_page_size_names(size: int, name: str) -> None:
-    assert page_size_name(size) == name
 
 
 def test_oom_group_on_v2_unless_single_processes_are_killed() -> None:

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 from act.volumes.samples import NODE, empty_dir, make_pod
 
-from pykubelet.act.volumes.fields import FieldError, field_value, quote, resource_value
+from pykubelet.act.volumes.fields import field_value, quote
 from pykubelet.act.volumes.model import EmptyDirPlan, PayloadPlan, Plan, RefusedPlan, UndecidedPlan
 from pykubelet.act.volumes.plan import plan_volume, used_volumes
 from pykubelet.base.api.core import (
@@ -32,6 +32,7 @@ from pykubelet.base.api.core import (
     VolumeMount,
     VolumeProjection,
 )
+from pykubelet.base.model.fieldrefs import FieldRefError
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.paths import Paths
 
@@ -58,7 +59,7 @@ def test_fields(path: str, value: str) -> None:
 
 @pytest.mark.parametrize("path", ["status.podIP", "spec.nodeName", "metadata.labels[app]", "metadata.finalizers"])
 def test_fields_that_volumes_cannot_have(path: str) -> None:
-    with pytest.raises(FieldError, match="unsupported fieldPath: "):
+    with pytest.raises(FieldRefError, match="unsupported fieldPath: "):
         field_value(make_pod(), path)
 
 
@@ -80,33 +81,6 @@ def resource_pod(limits: dict[str, str] | None = None, requests: dict[str, str] 
     resources = ResourceRequirements(limits=dict(limits or {}), requests=dict(requests or {}))
     container = Container(name="main", image="x", resources=resources)
     return Pod(metadata=ObjectMeta(uid="u1"), spec=PodSpec(containers=(container,)))
-
-
-@pytest.mark.parametrize(
-    ("resource", "divisor", "value"),
-    [
-        ("limits.cpu", None, "2"),
-        ("limits.cpu", "1m", "1500"),
-        ("limits.cpu", "0", "2"),
-        ("limits.memory", None, "100000000"),
-        ("limits.memory", "1Mi", "96"),
-        ("requests.cpu", "1m", "250"),
-        ("requests.memory", None, "0"),
-        ("limits.ephemeral-storage", "1Gi", "10"),
-        ("requests.hugepages-2Mi", "1Mi", "4"),
-    ],
-)
-def test_resources_are_rounded_up_and_fall_back_to_the_node(resource: str, divisor: str | None, value: str) -> None:
-    pod = resource_pod({"cpu": "1500m", "memory": "100M"}, {"cpu": "250m", "hugepages-2Mi": "4Mi"})
-    selector = ResourceFieldSelector(containerName="main", resource=resource, divisor=divisor)
-    assert resource_value(pod, selector, NODE.allocatable) == value
-
-
-def test_resources_that_are_not_there() -> None:
-    with pytest.raises(FieldError, match="container other not found"):
-        resource_value(resource_pod(), ResourceFieldSelector(containerName="other", resource="limits.cpu"), {})
-    with pytest.raises(FieldError, match=r"unsupported container resource : limits\.gpu"):
-        resource_value(resource_pod(), ResourceFieldSelector(containerName="main", resource="limits.gpu"), {})
 
 
 def plan(volume: Volume, pod: Pod | None = None, node: NodeView = NODE) -> Plan:

@@ -71,10 +71,6 @@ def test_swap_areas_and_process_count(root: Path) -> None:
     assert procfs.read_process_count(str(root)) == 345
 
 
-def test_huge_page_names() -> None:
-    assert [procfs.huge_page_name(size) for size in (64 << 10, 2 << 20, 1 << 30)] == ["64KB", "2MB", "1GB"]
-
-
 def test_default_routes_cheapest_first(root: Path) -> None:
     net = root / "proc" / "net"
     net.mkdir(parents=True)

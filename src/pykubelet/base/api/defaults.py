@@ -14,16 +14,15 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from pykubelet.base.api import core
+from pykubelet.base.api.huge_pages import HUGE_PAGES
 from pykubelet.base.api.quantity import Amount, QuantityError, parse
-from pykubelet.base.api.resources import sum_container_limits, sum_container_requests
+from pykubelet.base.api.resources import POD_LEVEL, is_pod_level, sum_container_limits, sum_container_requests
 
 DEFAULT_MODE = 0o644
 TERMINATION_LOG = "/dev/termination-log"
 GRACE_S = 30
 SCHEDULER = "default-scheduler"
 TOKEN_S = 3600
-HUGEPAGES = "hugepages-"
-POD_LEVEL = ("cpu", "memory")
 
 C = TypeVar("C", core.Container, core.EphemeralContainer)
 H = TypeVar("H", core.Probe, core.LifecycleHandler)
@@ -278,14 +277,14 @@ def _default_pod_resources(spec: core.PodSpec) -> core.PodSpec:
         return spec
     if limits or requests:
         for name, amount in capped.items():
-            if name.startswith(HUGEPAGES) and name not in requests:
+            if name.startswith(HUGE_PAGES) and name not in requests:
                 limits.setdefault(name, str(amount))
     if limits:
         _fill(requests, {name: amount for name, amount in asked.items() if name in POD_LEVEL})
         for name, quantity in limits.items():
-            if name in POD_LEVEL or name.startswith(HUGEPAGES):
+            if is_pod_level(name):
                 requests.setdefault(name, quantity)
-    elif any(name in POD_LEVEL or name.startswith(HUGEPAGES) for name in requests):
+    elif any(is_pod_level(name) for name in requests):
         everyone = [*spec.containers, *(item for item in spec.initContainers if item.restartPolicy == "Always")]
         shared = {name: amount for name, amount in capped.items() if name in POD_LEVEL}
         _fill(limits, {name: amount for name, amount in shared.items() if _all_limit(everyone, name)})

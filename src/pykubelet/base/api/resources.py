@@ -10,9 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from pykubelet.base.api.core import Container, PodSpec, Quantity
+from pykubelet.base.api.huge_pages import HUGE_PAGES
 from pykubelet.base.api.quantity import Amount, parse
 
+POD_LEVEL = frozenset({"cpu", "memory"})
 _ZERO = Amount(0)
+
+
+def is_pod_level(resource: str) -> bool:
+    """Whether a pod can state it as a whole (KEP-2837)."""
+    return resource in POD_LEVEL or resource.startswith(HUGE_PAGES)
+
+
+def in_units(amounts: Mapping[str, Amount]) -> dict[str, int]:
+    """By resource, as the node counts: `cpu` in milli, the others in whole bytes or pieces, rounded up."""
+    return {name: amount.milli_value() if name == "cpu" else amount.value() for name, amount in amounts.items()}
 
 
 def _requests(container: Container) -> Mapping[str, Quantity]:

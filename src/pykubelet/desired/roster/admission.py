@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pykubelet.base.api.core import NodeSelectorRequirement, NodeSelectorTerm, Pod
+from pykubelet.base.api.huge_pages import HUGE_PAGES
+from pykubelet.base.api.resources import in_units
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.reasons import (
     APP_ARMOR,
@@ -21,7 +23,7 @@ from pykubelet.base.model.reasons import (
     SUPPLEMENTAL_GROUPS_POLICY_NOT_SUPPORTED,
     SYSCTL_FORBIDDEN,
 )
-from pykubelet.base.model.requests import HUGE_PAGES, pod_requests
+from pykubelet.base.model.requests import pod_requests
 from pykubelet.base.model.restart import is_sidecar
 from pykubelet.base.model.roster import Rejection
 from pykubelet.base.model.sysctls import forbidden_sysctl
@@ -86,9 +88,7 @@ def load_of(demands: Iterable[Demand]) -> Load:
 
 def demand_of(pod: Pod) -> Demand:
     """What a pod asks for; QuantityError for an unreadable amount (validation has refused those)."""
-    requests = {
-        name: amount.milli_value() if name == "cpu" else amount.value() for name, amount in pod_requests(pod).items()
-    }
+    requests = in_units(pod_requests(pod))
     containers = (*pod.spec.containers, *(c for c in pod.spec.initContainers if is_sidecar(c)))
     ports = frozenset(
         HostPort(port.protocol or "TCP", port.hostPort, port.hostIP or ALL_ADDRESSES)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pykubelet.base.api.huge_pages import page_resource
 from pykubelet.edges.host import procfs
 from pykubelet.edges.host.mounts import read_fs_usage
 
@@ -36,18 +37,10 @@ class Machine:
     def capacity(self) -> dict[str, int]:
         """By resource name, as `NodeView.capacity`: `cpu` in milli; `pid` is for reservations only."""
         found = {"cpu": self.cpu_milli, "memory": self.memory_bytes, "ephemeral-storage": self.root_fs_bytes}
-        found.update((f"hugepages-{binary_name(size)}", amount) for size, amount in self.huge_pages)
+        found.update((page_resource(size), amount) for size, amount in self.huge_pages)
         if self.pids:
             found["pid"] = self.pids
         return found
-
-
-def binary_name(size: int) -> str:
-    """`2Mi` for 2097152, as in resource names."""
-    for unit, name in ((1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")):
-        if size % unit == 0:
-            return f"{size // unit}{name}"
-    return str(size)
 
 
 def read_machine(root: str = "/", root_dir: str = "/") -> Machine:

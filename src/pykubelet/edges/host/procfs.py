@@ -116,14 +116,6 @@ def read_huge_pages(root: str = "/") -> tuple[HugePages, ...]:
     return tuple(sorted(found, key=lambda pages: pages.size))
 
 
-def huge_page_name(size: int) -> str:
-    """The kernel's name in control files: `2MB` for 2097152."""
-    for unit, name in ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB")):
-        if size % unit == 0:
-            return f"{size // unit}{name}"
-    return f"{size}B"
-
-
 def _number(path: str, default: int = 0) -> int:
     text = _optional(path).strip()
     return int(text) if text.isdigit() else default

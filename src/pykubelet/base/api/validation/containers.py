@@ -24,6 +24,7 @@ from pykubelet.base.api.validation.errors import (
     invalids,
     not_found,
     not_supported,
+    one_of,
     required,
     too_many,
 )
@@ -153,24 +154,18 @@ def _validate_common(container: AnyContainer, around: Around, path: str) -> Erro
         errors.append(required(f"{path}.image"))
     elif container.image != container.image.strip():
         errors.append(invalid(f"{path}.image", container.image, "must not have leading or trailing whitespace"))
-    errors += _choice(container.terminationMessagePolicy, MESSAGE_POLICIES, f"{path}.terminationMessagePolicy")
+    errors += one_of(f"{path}.terminationMessagePolicy", container.terminationMessagePolicy, MESSAGE_POLICIES)
     errors += _validate_ports(container.ports, f"{path}.ports")
     errors += validate_env(container.env, set(around.volumes), around.empty_dirs, f"{path}.env")
     errors += validate_env_from(container.envFrom, f"{path}.envFrom")
     errors += _validate_mounts(container, around.volumes, f"{path}.volumeMounts")
     errors += _validate_devices(container, around.volumes, f"{path}.volumeDevices")
-    errors += _choice(container.imagePullPolicy, PULL_POLICIES, f"{path}.imagePullPolicy")
+    errors += one_of(f"{path}.imagePullPolicy", container.imagePullPolicy, PULL_POLICIES)
     if container.resources is not None:
         errors += validate_requirements(container.resources, around.claims, f"{path}.resources")
     errors += _validate_resize(container, around.spec.restartPolicy, f"{path}.resizePolicy")
     host_users = around.spec.hostUsers is not False
     return errors + validate_container_security(container.securityContext, host_users, f"{path}.securityContext")
-
-
-def _choice(value: str, supported: tuple[str, ...], path: str) -> Errors:
-    if not value:
-        return [required(path)]
-    return [] if value in supported else [not_supported(path, value, supported)]
 
 
 def _validate_long_running(container: Container, around: Around, path: str) -> Errors:
@@ -224,7 +219,7 @@ def _validate_ports(ports: tuple[ContainerPort, ...], path: str) -> Errors:
             errors += invalids(f"{at}.containerPort", port.containerPort, names.port_number_errors(port.containerPort))
         if port.hostPort:
             errors += invalids(f"{at}.hostPort", port.hostPort, names.port_number_errors(port.hostPort))
-        errors += _choice(port.protocol, PROTOCOLS, f"{at}.protocol")
+        errors += one_of(f"{at}.protocol", port.protocol, PROTOCOLS)
     return errors
 
 
@@ -349,8 +344,8 @@ def _validate_resize(container: AnyContainer, pod_policy: str, path: str) -> Err
         if policy.resourceName in seen:
             errors.append(duplicate(f"{path}[{i}]", policy.resourceName))
         seen.add(policy.resourceName)
-        errors += _choice(policy.resourceName, ("cpu", "memory"), path)
-        errors += _choice(policy.restartPolicy, ("NotRequired", "RestartContainer"), path)
+        errors += one_of(path, policy.resourceName, ("cpu", "memory"))
+        errors += one_of(path, policy.restartPolicy, ("NotRequired", "RestartContainer"))
         if pod_policy == "Never" and policy.restartPolicy != "NotRequired":
             detail = "must be 'NotRequired' when `restartPolicy` is 'Never'"
             errors.append(invalid(path, policy.restartPolicy, detail))

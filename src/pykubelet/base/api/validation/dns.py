@@ -12,7 +12,7 @@ from pykubelet.base.api.validation.errors import (
     forbidden,
     invalid,
     invalids,
-    not_supported,
+    one_of,
     required,
     too_long,
 )
@@ -78,11 +78,7 @@ def _validate_host_aliases(aliases: tuple[HostAlias, ...], path: str) -> Errors:
 
 def validate_dns_policy(spec: PodSpec, path: str) -> Errors:
     """spec.dnsPolicy."""
-    if not spec.dnsPolicy:
-        return [required(f"{path}.dnsPolicy")]
-    if spec.dnsPolicy not in DNS_POLICIES:
-        return [not_supported(f"{path}.dnsPolicy", spec.dnsPolicy, DNS_POLICIES)]
-    return []
+    return one_of(f"{path}.dnsPolicy", spec.dnsPolicy, DNS_POLICIES)
 
 
 def validate_dns_config(spec: PodSpec, path: str) -> Errors:

@@ -87,6 +87,14 @@ def not_supported(path: str, value: object, supported: Iterable[str]) -> FieldEr
     return FieldError(path, ErrorKind.NOT_SUPPORTED, show(value), f"supported values: {listed}")
 
 
+def one_of(path: str, value: str, supported: Iterable[str]) -> Errors:
+    """Given, and one of `supported`."""
+    if not value:
+        return [required(path)]
+    listed = tuple(supported)
+    return [] if value in listed else [not_supported(path, value, listed)]
+
+
 def duplicate(path: str, value: object) -> FieldError:
     return FieldError(path, ErrorKind.DUPLICATE, show(value), "")
 

@@ -20,6 +20,7 @@ from pykubelet.base.api.validation.errors import (
     invalid,
     invalids,
     not_supported,
+    one_of,
     required,
 )
 from pykubelet.base.api.validation.metadata import validate_labels, validate_metadata, validate_pod_annotations
@@ -73,7 +74,7 @@ def _validate_spec(pod: Pod) -> Errors:
     errors += validate_ephemeral_containers(around, f"{path}.ephemeralContainers")
     errors += validate_pod_resources(spec, around.claims, f"{path}.resources")
     errors += _validate_host_ports(spec, path)
-    errors += _validate_restart_policy(spec, path)
+    errors += one_of(f"{path}.restartPolicy", spec.restartPolicy, RESTART_POLICIES)
     errors += validate_dns_policy(spec, path)
     errors += validate_labels(spec.nodeSelector, f"{path}.nodeSelector")
     errors += validate_pod_security(spec, path)
@@ -104,14 +105,6 @@ def _validate_host_ports(spec: PodSpec, path: str) -> Errors:
         for j, port in enumerate(container.ports)
         if (port.hostPort or 0) != port.containerPort
     ]
-
-
-def _validate_restart_policy(spec: PodSpec, path: str) -> Errors:
-    if not spec.restartPolicy:
-        return [required(f"{path}.restartPolicy")]
-    if spec.restartPolicy not in RESTART_POLICIES:
-        return [not_supported(f"{path}.restartPolicy", spec.restartPolicy, RESTART_POLICIES)]
-    return []
 
 
 def _validate_names(spec: PodSpec, path: str) -> Errors:

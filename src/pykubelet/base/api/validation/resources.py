@@ -6,8 +6,9 @@ from collections.abc import Mapping, Set
 
 from pykubelet.base.api import labels as names
 from pykubelet.base.api.core import Container, PodResourceClaim, PodSpec, Quantity, ResourceClaim, ResourceRequirements
+from pykubelet.base.api.huge_pages import HUGE_PAGES, page_size
 from pykubelet.base.api.quantity import NANO, Amount, QuantityError, parse
-from pykubelet.base.api.resources import sum_container_requests
+from pykubelet.base.api.resources import POD_LEVEL, is_pod_level, sum_container_requests
 from pykubelet.base.api.validation.errors import (
     Errors,
     FieldError,
@@ -21,9 +22,7 @@ from pykubelet.base.api.validation.errors import (
     required,
 )
 
-HUGEPAGES = "hugepages-"
 CONTAINER_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
-POD_RESOURCES = frozenset({"cpu", "memory"})
 _QUOTA_PREFIX = "requests."
 
 
@@ -41,7 +40,7 @@ def is_extended(name: str) -> bool:
 
 def allows_overcommit(name: str) -> bool:
     """Whether requests may be lower than limits."""
-    return is_native(name) and not name.startswith(HUGEPAGES)
+    return is_native(name) and not name.startswith(HUGE_PAGES)
 
 
 def _name_errors(name: str, path: str, standard: frozenset[str], pod_level: bool) -> Errors:
@@ -49,11 +48,11 @@ def _name_errors(name: str, path: str, standard: frozenset[str], pod_level: bool
     if errors:
         return errors
     if pod_level:
-        if name not in standard and not name.startswith(HUGEPAGES):
+        if not is_pod_level(name):
             return [not_supported(path, name, ("cpu", "hugepages-", "memory"))]
         return []
     if "/" not in name:
-        if name not in standard and not name.startswith(HUGEPAGES):
+        if name not in standard and not name.startswith(HUGE_PAGES):
             return [invalid(path, name, "must be a standard resource for containers")]
     elif not is_native(name) and not is_extended(name):
         return [invalid(path, name, "doesn't follow extended resource name standard")]
@@ -77,26 +76,18 @@ def _amount_errors(name: str, amount: Amount, path: str) -> Errors:
         errors.append(invalid(path, str(amount), "must be greater than or equal to 0"))
     if is_extended(name) and amount.milli_value() % 1000:
         errors.append(invalid_bare(path, str(amount), "must be an integer"))
-    if name.startswith(HUGEPAGES):
-        page = _page_size(name)
+    if name.startswith(HUGE_PAGES):
+        page = page_size(name)
         if page is None or amount.nano % (page * NANO):
             errors.append(invalid(path, str(amount), f"{amount} is not positive integer multiple of {name}"))
     return errors
-
-
-def _page_size(name: str) -> int | None:
-    try:
-        size = parse(name.removeprefix(HUGEPAGES)).value()
-    except QuantityError:
-        return None
-    return size if size > 0 else None
 
 
 def validate_requirements(
     resources: ResourceRequirements, claims: Set[str], path: str, pod_level: bool = False
 ) -> Errors:
     """Names, amounts, requests against limits, huge pages, claims; `claims`: names of the pod's resource claims."""
-    standard = POD_RESOURCES if pod_level else CONTAINER_RESOURCES
+    standard = POD_LEVEL if pod_level else CONTAINER_RESOURCES
     limits, errors = _amounts(resources.limits, f"{path}.limits")
     requests, request_errors = _amounts(resources.requests, f"{path}.requests")
     errors += request_errors
@@ -110,7 +101,7 @@ def validate_requirements(
         errors += _amount_errors(name, amount, at)
         errors += _against_limit(name, amount, limits, resources, path)
     named = set(limits) | set(requests)
-    if any(name.startswith(HUGEPAGES) for name in named) and not named & {"cpu", "memory"}:
+    if any(name.startswith(HUGE_PAGES) for name in named) and not named & {"cpu", "memory"}:
         errors.append(forbidden(path, "HugePages require cpu or memory"))
     return errors + _validate_claim_names(resources.claims, claims, f"{path}.claims")
 
@@ -196,7 +187,7 @@ def validate_pod_resources(spec: PodSpec, claims: Set[str], path: str) -> Errors
     requests, _ = _amounts(resources.requests, path)
     limits, _ = _amounts(resources.limits, path)
     for name, total in sorted(sum_container_requests(spec).items()):
-        if name not in POD_RESOURCES and not name.startswith(HUGEPAGES):
+        if not is_pod_level(name):
             continue  # counted by container alone
         have = requests.get(name, Amount(0))
         if total > have:

@@ -60,6 +60,14 @@ def validate_tolerations(tolerations: tuple[Toleration, ...], path: str) -> Erro
     return errors
 
 
+def _set_errors(operator: str, values: tuple[str, ...], path: str) -> Errors:
+    """Operators on sets need values, those on existence must have none."""
+    if operator in ("In", "NotIn"):
+        return [] if values else [required(path, "must be specified when `operator` is 'In' or 'NotIn'")]
+    detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+    return [forbidden(path, detail)] if values else []
+
+
 def validate_label_selector(selector: LabelSelector | None, path: str) -> Errors:
     """A label selector."""
     if selector is None:
@@ -68,13 +76,8 @@ def validate_label_selector(selector: LabelSelector | None, path: str) -> Errors
     for i, requirement in enumerate(selector.matchExpressions):
         at = f"{path}.matchExpressions[{i}]"
         match requirement.operator:
-            case "In" | "NotIn":
-                if not requirement.values:
-                    errors.append(required(f"{at}.values", "must be specified when `operator` is 'In' or 'NotIn'"))
-            case "Exists" | "DoesNotExist":
-                if requirement.values:
-                    detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                    errors.append(forbidden(f"{at}.values", detail))
+            case "In" | "NotIn" | "Exists" | "DoesNotExist":
+                errors += _set_errors(requirement.operator, requirement.values, f"{at}.values")
             case other:
                 errors.append(invalid(f"{at}.operator", other, "not a valid selector operator"))
         errors += invalids(f"{at}.key", requirement.key, names.qualified_name_errors(requirement.key))
@@ -88,13 +91,8 @@ def _validate_node_term(term: NodeSelectorTerm, check_values: bool, path: str) -
     for i, wanted in enumerate(term.matchExpressions):
         at = f"{path}.matchExpressions[{i}]"
         match wanted.operator:
-            case "In" | "NotIn":
-                if not wanted.values:
-                    errors.append(required(f"{at}.values", "must be specified when `operator` is 'In' or 'NotIn'"))
-            case "Exists" | "DoesNotExist":
-                if wanted.values:
-                    detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                    errors.append(forbidden(f"{at}.values", detail))
+            case "In" | "NotIn" | "Exists" | "DoesNotExist":
+                errors += _set_errors(wanted.operator, wanted.values, f"{at}.values")
             case "Gt" | "Lt":
                 if len(wanted.values) != 1:
                     detail = "must be specified single value when `operator` is 'Lt' or 'Gt'"

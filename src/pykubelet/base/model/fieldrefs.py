@@ -1,0 +1,112 @@
+"""What `fieldRef` and `resourceFieldRef` of the downward API stand for. Pure.
+
+Environment variables and files of volumes share this; each adds the fields that only it offers, and words what it does
+not offer. Source: the Kubernetes documentation "Downward API"; KEP-2837 (limits of the whole pod).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pykubelet.base.api.core import Container, EphemeralContainer, Pod, Quantity, ResourceFieldSelector
+from pykubelet.base.api.huge_pages import HUGE_PAGES
+from pykubelet.base.api.labels import qualified_name_errors
+from pykubelet.base.api.quantity import QuantityError, parse
+from pykubelet.base.api.resources import POD_LEVEL, in_units
+
+_RESOURCES = ("cpu", "memory", "ephemeral-storage")
+_ENTRIES = ("metadata.labels", "metadata.annotations")
+
+
+class FieldRefError(ValueError):
+    """The reference leads nowhere; the text says why."""
+
+
+def split_subscript(path: str) -> tuple[str, str] | None:
+    """`metadata.labels['app']` as its two parts; None for a path without a subscript."""
+    field, found, rest = path.partition("['")
+    return (field, rest[:-2]) if found and field and rest.endswith("']") else None
+
+
+def metadata_text(pod: Pod, path: str) -> str | None:
+    """Name, namespace, UID, or one label or annotation (empty when it is not there); None for all other fields.
+
+    FieldRefError for a key that no label or annotation can have.
+    """
+    metadata = pod.metadata
+    match path:
+        case "metadata.name":
+            return metadata.name
+        case "metadata.namespace":
+            return metadata.namespace
+        case "metadata.uid":
+            return metadata.uid
+    entry = split_subscript(path)
+    if entry is None or entry[0] not in _ENTRIES:
+        return None
+    is_annotation = entry[0] == "metadata.annotations"
+    problems = qualified_name_errors(entry[1].lower() if is_annotation else entry[1])
+    if problems:
+        raise FieldRefError(f"invalid key subscript in {path}: {';'.join(problems)}")
+    return (metadata.annotations if is_annotation else metadata.labels).get(entry[1], "")
+
+
+def needs_allocatable(pod: Pod, selector: ResourceFieldSelector) -> bool:
+    """True when the value falls back to what the node can allocate."""
+    which, _, resource = selector.resource.partition(".")
+    return which == "limits" and _amount(_listed(_find(pod, selector.containerName), which), resource) == 0
+
+
+def resource_text(
+    pod: Pod,
+    selector: ResourceFieldSelector,
+    allocatable: Mapping[str, int],
+    own: Container | EphemeralContainer | None = None,
+) -> str:
+    """The value of a `resourceFieldRef` in whole divisors, rounded up.
+
+    `own`: meant when the selector names no container. `allocatable`: the node's, cpu in milli and the others in bytes;
+    it (or the pod's own limit) stands in for a limit of the container that is not set.
+    """
+    container = own if own is not None and not selector.containerName else _find(pod, selector.containerName)
+    which, _, resource = selector.resource.partition(".")
+    is_huge = resource.startswith(HUGE_PAGES)
+    if which not in ("limits", "requests") or not (resource in _RESOURCES or is_huge):
+        raise FieldRefError(f"unsupported container resource : {selector.resource}")
+    amount = _amount(_listed(container, which), resource)
+    if amount == 0 and which == "limits" and not is_huge:
+        amount = _stand_in(pod, resource, allocatable)
+    divisor = _amount({resource: selector.divisor} if selector.divisor is not None else {}, resource)
+    return str(-(-amount // (divisor or (1000 if resource == "cpu" else 1))))
+
+
+def _find(pod: Pod, name: str) -> Container:
+    for container in (*pod.spec.containers, *pod.spec.initContainers):
+        if container.name == name:
+            return container
+    raise FieldRefError(f"container {name} not found")
+
+
+def _listed(container: Container | EphemeralContainer, which: str) -> Mapping[str, Quantity]:
+    resources = container.resources
+    if resources is None:
+        return {}
+    return resources.limits if which == "limits" else resources.requests
+
+
+def _amount(listed: Mapping[str, Quantity], resource: str) -> int:
+    """Milli for cpu, whole units for the others; 0 when not listed."""
+    if resource not in listed:
+        return 0
+    try:
+        return in_units({resource: parse(listed[resource])})[resource]
+    except QuantityError as error:
+        raise FieldRefError(str(error)) from error
+
+
+def _stand_in(pod: Pod, resource: str, allocatable: Mapping[str, int]) -> int:
+    of_node = allocatable.get(resource, 0)
+    # Pods cannot limit ephemeral storage as a whole.
+    if of_node and resource in POD_LEVEL and pod.spec.resources is not None:
+        return _amount(pod.spec.resources.limits, resource) or of_node
+    return of_node

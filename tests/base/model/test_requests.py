@@ -1,0 +1,72 @@
+"""What pods need and may use as a whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from pykubelet.base.api.core import Pod
+from pykubelet.base.api.resources import in_units
+from pykubelet.base.model.requests import is_limited, pod_limits, pod_requests
+
+MI = 1 << 20
+
+
+def container(requests: dict[str, str] | None = None, limits: dict[str, str] | None = None, **more: Any) -> Any:
+    return {"name": "c", "resources": {"requests": requests or {}, "limits": limits or {}}, **more}
+
+
+def pod(*containers: Any, init: tuple[Any, ...] = (), **spec: Any) -> Pod:
+    return msgspec.convert({"spec": {"containers": containers, "initContainers": init, **spec}}, Pod)
+
+
+def test_sidecars_count_beside_the_containers_and_init_containers_in_their_moment() -> None:
+    sidecar = container({"cpu": "100m"}, restartPolicy="Always")
+    asked = pod(container({"cpu": "200m"}), init=(sidecar, container({"cpu": "150m", "memory": "8Mi"})))
+    assert in_units(pod_requests(asked)) == {"cpu": 300, "memory": 8 * MI}
+    heavy = pod(container({"cpu": "200m"}), init=(sidecar, container({"cpu": "1"})))
+    assert in_units(pod_requests(heavy)) == {"cpu": 1100}
+
+
+def test_the_pods_own_figures_replace_sums_and_overhead_comes_on_top() -> None:
+    whole = {"requests": {"cpu": "2", "hugepages-2Mi": "4Mi"}, "limits": {"memory": "64Mi"}}
+    asked = pod(
+        container({"cpu": "1", "ephemeral-storage": "1Mi"}, {"cpu": "1"}),
+        resources=whole,
+        overhead={"cpu": "250m", "memory": "1Mi"},
+    )
+    assert in_units(pod_requests(asked)) == {
+        "cpu": 2250,
+        "ephemeral-storage": MI,
+        "hugepages-2Mi": 4 * MI,
+        "memory": MI,
+    }
+    assert in_units(pod_requests(asked, overhead=False))["cpu"] == 2000
+    assert in_units(pod_limits(asked)) == {"cpu": 1250, "memory": 65 * MI}
+    assert in_units(pod_limits(asked, overhead=False)) == {"cpu": 1000, "memory": 64 * MI}
+
+
+def test_overhead_does_not_make_a_limit() -> None:
+    assert pod_limits(pod(container(), overhead={"cpu": "1"})) == {}
+    assert in_units(pod_limits(pod(container(limits={"cpu": "0"}), overhead={"cpu": "1"}))) == {"cpu": 0}
+
+
+@pytest.mark.parametrize(
+    ("asked", "limited"),
+    [
+        (pod(container(limits={"cpu": "1"})), True),
+        (pod(container(limits={"cpu": "1"}), container()), False),
+        (pod(container(limits={"cpu": "1"}), init=(container(),)), False),
+        (pod(container(limits={"cpu": "0"})), False),
+        (pod(container(), resources={"limits": {"cpu": "1"}}), True),
+        (pod({"name": "c"}), False),
+    ],
+)
+def test_a_pod_is_limited_when_nothing_in_it_is_free(asked: Pod, limited: bool) -> None:
+    assert is_limited(asked, "cpu") is limited
+
+
+def test_units_round_up() -> None:
+    assert in_units(pod_requests(pod(container({"cpu": "1100u", "memory": "1500m"})))) == {"cpu": 2, "memory": 2}
