@@ -11,7 +11,7 @@ NetworkReady conditions.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pykubelet.base.kit.cells import CellWriter
 from pykubelet.base.kit.clock import Clock
@@ -25,13 +25,20 @@ from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.files import stat_file
 
 log = Log("node")
-PERIOD_S = 5.0
-RETRY_S = (0.1, 0.2, 0.4, 1.0)
-ANSWER_S = 5.0
-DOWN_AFTER_S = 30.0
 NOT_CHECKED = "container runtime status check may not have completed yet"
 IS_DOWN = "container runtime is down"
 RUNTIME_CONDITION, NETWORK_CONDITION = "RuntimeReady", "NetworkReady"
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimePeriods:
+    """Seconds: between two questions when all is well; before asking again, by number of failures; for one answer; and
+    since the last good answer until the runtime counts as down."""
+
+    when_well_s: float = 5.0
+    retries_s: tuple[float, ...] = (0.1, 0.2, 0.4, 1.0)
+    answer_s: float = 5.0
+    down_after_s: float = 30.0
 
 
 def condition_error(status: pb.StatusResponse, kind: str, what: str) -> str:
@@ -63,10 +70,13 @@ def ready_of(status: pb.StatusResponse, known: RuntimeReady) -> RuntimeReady:
 class RuntimeLoop:
     """`run` never returns."""
 
-    def __init__(self, cri: CriClient, clock: Clock, runtime: CellWriter[RuntimeReady]) -> None:
+    def __init__(
+        self, cri: CriClient, clock: Clock, runtime: CellWriter[RuntimeReady], periods: RuntimePeriods | None = None
+    ) -> None:
         self._cri = cri
         self._clock = clock
         self._runtime = runtime
+        self._periods = periods or RuntimePeriods()
         self._path = socket_path(cri.endpoint)
         self._socket: tuple[int, int] | None = None
         self._ok_at: float | None = None
@@ -79,22 +89,23 @@ class RuntimeLoop:
             now = self._runtime.get()
             well = now.ok and not now.network_error and not now.answer_error
             failures = 0 if well else failures + 1
-            await asyncio.sleep(PERIOD_S if well else RETRY_S[min(failures, len(RETRY_S)) - 1])
+            retries = self._periods.retries_s
+            await asyncio.sleep(self._periods.when_well_s if well else retries[min(failures, len(retries)) - 1])
 
     async def _ask(self) -> RuntimeReady:
         known = self._runtime.get()
         socket = self._socket_file()
         try:
-            async with asyncio.timeout(ANSWER_S):
+            async with asyncio.timeout(self._periods.answer_s):
                 status = await self._cri.status()
                 restarted = self._is_away or (self._socket is not None and socket != self._socket)
                 if not known.name or restarted:
-                    version = await self._cri.version(ANSWER_S)
+                    version = await self._cri.version(self._periods.answer_s)
                     known = replace(known, name=version.runtime_name, version=version.runtime_version)
         except CriError as error:
             return self._without_answer(known, error)
         except TimeoutError:
-            problem = CriError(CriCode.DEADLINE_EXCEEDED, f"no answer within {ANSWER_S:g} s", "Status")
+            problem = CriError(CriCode.DEADLINE_EXCEEDED, f"no answer within {self._periods.answer_s:g} s", "Status")
             return self._without_answer(known, problem)
         self._is_away = False
         self._socket = socket
@@ -116,7 +127,7 @@ class RuntimeLoop:
         known = replace(known, answer_error=str(error))
         if self._ok_at is None:
             return known if known.checked else replace(known, runtime_error=NOT_CHECKED)
-        if self._clock.monotonic() - self._ok_at >= DOWN_AFTER_S:
+        if self._clock.monotonic() - self._ok_at >= self._periods.down_after_s:
             return replace(known, runtime_error=IS_DOWN)
         return known
 
