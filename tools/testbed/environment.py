@@ -35,7 +35,7 @@ def ensure(checkout: Path) -> Path:
         if not (folder / "bin" / "pip").exists():
             _run([python, "-m", "ensurepip"], folder)
         _run([python, "-m", "pip", "install", "--quiet", "uv>=0.8"], folder)
-    _run([str(uv), "sync", "--active", "--frozen", "--quiet", "--project", str(checkout)], folder)
+    _run([str(uv), "sync", "--active", "--frozen", "--compile-bytecode", "--quiet", "--project", str(checkout)], folder)
     stamp.write_text(wanted)
     return program
 
