@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 
+import pytest
+
 from pykubelet.base.kit.flight import Done, Failed, Flight, Uncertain
 
 
@@ -93,3 +95,21 @@ async def test_at_most_the_given_number_of_workers_run_at_once() -> None:
 
     await asyncio.gather(*(flight.run(str(n), work, 5) for n in range(12)))
     assert most == 3
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_cancellation_that_meets_the_end_of_the_work_is_not_lost(turns: int) -> None:
+    """The loop hears of the end over several turns; whenever the cancellation comes before the waiter is done, it counts."""
+    flight = Flight("test")
+    ended = threading.Event()
+    task = asyncio.get_running_loop().create_task(flight.run("key", ended.set, 60))
+    await asyncio.sleep(0)
+    ended.wait()
+    threading.Event().wait(0.01)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    if task.done():
+        return
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -87,3 +88,18 @@ async def test_a_task_may_stop_its_own_supervisor() -> None:
     supervisor = Supervisor("test")
     task = supervisor.start_child("self", supervisor.stop())
     await asyncio.wait_for(task, 1)
+
+
+@pytest.mark.looptime
+async def test_stop_cancels_again_what_swallows_a_cancellation() -> None:
+    async def stubborn() -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(1000)
+        await asyncio.sleep(1000)
+
+    supervisor = Supervisor("test")
+    task = supervisor.start_root("stubborn", stubborn())
+    await asyncio.sleep(0)
+    await supervisor.stop()
+    assert task.cancelled()
+    assert asyncio.get_running_loop().time() < 10

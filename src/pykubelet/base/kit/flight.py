@@ -91,16 +91,22 @@ class Flight:
 
         self._submit(job)
         try:
-            return await asyncio.wait_for(asyncio.shield(future), deadline_s)
+            # not `asyncio.wait_for`: in Python 3.11 it swallows a cancellation that meets the end of the work
+            async with asyncio.timeout(deadline_s):
+                return await asyncio.shield(future)
         except TimeoutError:
-            with self._lock:
-                since = self._running.get(key)
-                if since is None:
-                    return await future
+            since = self._mark_stuck(key)
+            return Uncertain(since) if since is not None else await future
+
+    def _mark_stuck(self, key: str) -> float | None:
+        """Since when the work has been running; None when it has ended just now."""
+        with self._lock:
+            since = self._running.get(key)
+            if since is not None:
                 self._marked.add(key)
                 self._stuck += 1
                 self._grow()
-            return Uncertain(since)
+            return since
 
     def _submit(self, job: Callable[[], None]) -> None:
         with self._lock:

@@ -41,7 +41,7 @@ class _TextFormat(logging.Formatter):
         stamp = self.formatTime(record, "%m%d %H:%M:%S")
         tail = "".join(f" {key}={_quoted(value)}" for key, value in fields.items() if value is not None)
         room = record.name.removeprefix("pykubelet.")
-        text = f'{_LEVELS.get(record.levelname, "I")}{stamp}.{int(record.msecs):03d} [{room}] {json.dumps(record.getMessage(), ensure_ascii=False)}{tail}'
+        text = f"{_LEVELS.get(record.levelname, 'I')}{stamp}.{int(record.msecs):03d} [{room}] {json.dumps(record.getMessage(), ensure_ascii=False)}{tail}"
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
         return text

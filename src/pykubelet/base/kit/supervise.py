@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 from pykubelet.base.kit.log import Log
 
 T = TypeVar("T")
+#: A library may swallow a cancellation; the second one reaches the task.
+CANCEL_AGAIN_S = 2.0
 log = Log("supervise")
 
 
@@ -56,10 +58,14 @@ class Supervisor:
     async def stop(self) -> None:
         """Cancel all tasks and wait for their ends."""
         current = asyncio.current_task()
-        tasks = [task for task in self._tasks if task is not current]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        left = {task for task in self._tasks if task is not current}
+        while left:
+            for task in left:
+                task.cancel()
+            ended, left = await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
+            await asyncio.gather(*ended, return_exceptions=True)  # errors were told where they were awaited
+            for task in left:
+                log.warning("a task does not end when cancelled; cancelling it again", task=task.get_name())
 
     def _start(self, name: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(work, name=name)
