@@ -154,13 +154,14 @@ class Agent:
             self.process = subprocess.Popen(
                 self.command("--runonce"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=self.env
             )
-        try:
-            output, _ = self.process.communicate(timeout=timeout_s)
-            return self.process.returncode, output.decode()
-        except subprocess.TimeoutExpired:
-            raise NotYet(f"--runonce does not end\n{self.log_tail()}") from None
-        finally:
-            self.kill9()
+        with self.process:
+            try:
+                output, _ = self.process.communicate(timeout=timeout_s)
+                return self.process.returncode, output.decode()
+            except subprocess.TimeoutExpired:
+                raise NotYet(f"--runonce does not end\n{self.log_tail()}") from None
+            finally:
+                self.kill9()
 
     def log_text(self) -> str:
         return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
@@ -217,6 +218,10 @@ class Agent:
         assert answer.returncode == 0, f"{words}: {answer.stderr}\n{self.log_tail()}"
         return json.loads(answer.stdout)
 
+    def explain(self, pod: str) -> Any:
+        """What `pykubelet explain` says of a pod, by the name in its manifest."""
+        return self.ask_json("explain", f"{pod}-{NODE_NAME}")
+
     def output(self, pod: str, container: str, restart: int = 0) -> str:
         """What a container wrote, from its CRI log; empty when there is none."""
         found = sorted(self.logs.glob(f"*_{pod}-{NODE_NAME}_*/{container}/{restart}.log"))
@@ -253,7 +258,9 @@ class Agent:
             await self.wait_for(f"{name}: {what}", holds, within)
         except NotYet as error:
             last = json.dumps((self.pods().get(name) or {}).get("status"), indent=1)
-            raise NotYet(f"{error}\nlast status of {name}: {last}\n{self.ask('explain', name).stdout}") from None
+            raise NotYet(
+                f"{error}\nlast status of {name}: {last}\n{self.ask('explain', f'{name}-{NODE_NAME}').stdout}"
+            ) from None
         return result["pod"]
 
     async def wait_running(self, *names: str, within: float = 30.0) -> list[Json]:
@@ -264,7 +271,14 @@ class Agent:
         return await self.wait_pod(name, phase, lambda pod: pod["status"].get("phase") == phase, within)
 
     async def wait_gone(self, *names: str, within: float = 20.0) -> None:
-        await self.wait_for(f"{names} gone", lambda: not set(names) & set(self.pods()), within)
+        """Neither the node nor the runtime knows these pods any more."""
+        await self.wait_for(f"{names} not desired", lambda: not set(names) & set(self.pods()), within)
+        full = {f"{name}-{NODE_NAME}" for name in names}
+
+        def gone(view: RuntimeView) -> bool:
+            return not any(view.of(name).sandboxes or view.of(name).containers for name in full)
+
+        await self.wait_runtime(f"{names} gone", gone, within)
 
     def _account(self) -> str:
         try:
