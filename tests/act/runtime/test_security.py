@@ -244,7 +244,11 @@ def test_user_namespaces() -> None:
             SandboxContext(runtime_handler="kata"),
             'can\'t set `spec.hostUsers: false`, RuntimeClass handler "kata" does not support user namespaces',
         ),
-        (SandboxContext(runtime_handler="kata", handler_features=None), 'the handler "kata" is not known'),
+        (
+            SandboxContext(runtime_handler="kata", handler_features=None),
+            'can\'t set `spec.hostUsers: false`, RuntimeClass handler "kata" does not support user namespaces: '
+            'the handler "kata" is not known',
+        ),
         (
             SandboxContext(handler_features=HandlerFeatures(user_namespaces=True)),
             "no ids were allocated for the user namespace of the pod",

@@ -214,7 +214,7 @@ class PodExecution:
             return StartError(EVENT_FAILED_CREATE_POD_CONTAINER, message)
         parent = tools.cgroups.cgroup_parent(pod)
         if plan.sandbox is not None:
-            return tools.sandboxes.adopt(pod, plan.sandbox.id, plan.sandbox.ips, plan.sandbox.attempt, parent)
+            return await tools.sandboxes.adopt(pod, plan.sandbox.id, plan.sandbox.ips, plan.sandbox.attempt, parent)
         wait = Wait("sandbox", "container runtime", 0.0, detail="RunPodSandbox: network and pause container")
         with waits.waiting(wait):
             return await tools.sandboxes.create(pod, plan.attempt, parent)
@@ -404,7 +404,7 @@ class PodExecution:
         return f"containers still run: {', '.join(running)}" if running else ""
 
     async def clean(self, command: CleanUp, waits: WaitBook) -> str:
-        """Give back volumes and cgroup; with `remove`, also containers, sandboxes and logs."""
+        """Give back volumes, cgroup and ids; with `remove`, also containers, sandboxes and logs."""
         self._tools.images.forget(self._ref.uid)
         if command.remove:
             await self._runtime_back(waits)
@@ -415,6 +415,7 @@ class PodExecution:
         )
         if not await self._tools.cgroups.remove_pod(self._ref.uid):
             problems.append("the pod's cgroup is still in use")
+        problems.append(self._tools.sandboxes.release(self._ref.uid))
         if command.remove:
             problems.append(await self._remove_logs())
         return "; ".join(problem for problem in problems if problem)

@@ -8,14 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from pykubelet.act.runtime.context import ConfigError, RenderError, RenderSettings, SandboxContext
+from pykubelet.act.runtime.decide_userns import user_namespace_refusal
 from pykubelet.act.runtime.dns import dns_config
 from pykubelet.act.runtime.render_sandbox import render_sandbox
+from pykubelet.act.runtime.security import needs_user_namespace
+from pykubelet.act.runtime.userns import UserNamespaces
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.model.happenings import Happening, warning
-from pykubelet.base.model.ids import SandboxID
+from pykubelet.base.model.ids import PodUID, SandboxID
 from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.reasons import (
@@ -45,7 +48,7 @@ class Sandbox:
 
 
 class Sandboxes:
-    """`resolv_conf`: path of the host's resolver file, empty for none."""
+    """`resolv_conf`: path of the host's resolver file, empty for none. Without `userns` no pod has a user namespace."""
 
     def __init__(
         self,
@@ -55,6 +58,7 @@ class Sandboxes:
         runtime: Cell[RuntimeReady],
         resolv_conf: str,
         happenings: Post[Happening],
+        userns: UserNamespaces | None = None,
     ) -> None:
         self._cri = cri
         self._settings = settings
@@ -62,6 +66,7 @@ class Sandboxes:
         self._runtime = runtime
         self._resolv_conf = resolv_conf
         self._happenings = happenings
+        self._userns = userns
 
     def settings(self) -> RenderSettings:
         """The settings as of now: the node's resources and the host's resolver file may change."""
@@ -73,11 +78,13 @@ class Sandboxes:
         except HostError as error:
             return replace(settings, resolv_conf="", resolv_conf_error=str(error))
 
-    def adopt(
+    async def adopt(
         self, pod: Pod, sandbox: SandboxID, ips: tuple[str, ...], attempt: int, cgroup_parent: str
     ) -> Sandbox | StartError:
         """An existing sandbox, described as if it were made now."""
-        context = self._context(attempt, cgroup_parent)
+        context = await self._context(pod, attempt, cgroup_parent)
+        if isinstance(context, ConfigError):
+            return StartError(context.reason, context.message)
         config = render_sandbox(pod, self.settings(), context)
         if isinstance(config, ConfigError):
             return StartError(config.reason, config.message)
@@ -87,8 +94,11 @@ class Sandboxes:
         """Run a new sandbox; a name that the runtime still holds is left to it and the next attempt number taken."""
         ref = pod_ref(pod)
         settings = self.settings()
+        made_for = await self._context(pod, attempt, cgroup_parent)
+        if isinstance(made_for, ConfigError):
+            return self._failed(pod, made_for.message)
         for number in range(attempt, attempt + NAME_ATTEMPTS):
-            context = self._context(number, cgroup_parent)
+            context = replace(made_for, attempt=number)
             config = render_sandbox(pod, settings, context)
             if isinstance(config, ConfigError):
                 return self._failed(pod, config.message)
@@ -106,10 +116,22 @@ class Sandboxes:
             return await self._with_ips(pod, Sandbox(SandboxID(sandbox_id), (), config, context))
         return self._failed(pod, f"the runtime holds the names of attempts {attempt} to {attempt + NAME_ATTEMPTS - 1}")
 
-    def _context(self, attempt: int, cgroup_parent: str) -> SandboxContext:
+    def release(self, uid: PodUID) -> str:
+        """The pod has ended: give back what its sandboxes had. What is wrong, or an empty string; safe to repeat."""
+        try:
+            if self._userns is not None:
+                self._userns.release(uid)
+        except HostError as error:
+            return f"the user namespace cannot be released: {error}"
+        return ""
+
+    async def _context(self, pod: Pod, attempt: int, cgroup_parent: str) -> SandboxContext | ConfigError:
         features = self._runtime.get().handlers.get("")
-        context = SandboxContext(attempt=attempt, cgroup_parent=cgroup_parent)
-        return context if features is None else replace(context, handler_features=features)
+        context = SandboxContext(attempt=attempt, cgroup_parent=cgroup_parent, handler_features=features)
+        if self._userns is None or not needs_user_namespace(pod) or user_namespace_refusal("", features):
+            return context  # where the runtime cannot do it, rendering says so
+        userns = await self._userns.allocate(PodUID(pod.metadata.uid))
+        return userns if isinstance(userns, ConfigError) else replace(context, userns=userns)
 
     async def _with_ips(self, pod: Pod, sandbox: Sandbox) -> Sandbox | StartError:
         if pod.spec.hostNetwork:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pykubelet.act.runtime.context import AnyContainer, ContainerContext, RenderError, RenderSettings, SandboxContext
+from pykubelet.act.runtime.decide_userns import user_namespace_refusal
 from pykubelet.base.api.core import (
     AppArmorProfile,
     Capabilities,
@@ -188,14 +189,9 @@ def container_namespaces(pod: Pod, ctx: ContainerContext) -> cri_pb2.NamespaceOp
 def _user_namespace(pod: Pod, ctx: SandboxContext) -> cri_pb2.UserNamespace:
     if not needs_user_namespace(pod):
         return cri_pb2.UserNamespace(mode=cri_pb2.NODE)
-    if ctx.handler_features is None:
-        raise RenderError(f'the handler "{ctx.runtime_handler}" is not known')
-    if not ctx.handler_features.user_namespaces:
-        if ctx.runtime_handler:
-            who = f'RuntimeClass handler "{ctx.runtime_handler}"'
-        else:
-            who = "runtime"
-        raise RenderError(f"can't set `spec.hostUsers: false`, {who} does not support user namespaces")
+    refusal = user_namespace_refusal(ctx.runtime_handler, ctx.handler_features)
+    if refusal:
+        raise RenderError(refusal)
     if ctx.userns is None:
         raise RenderError("no ids were allocated for the user namespace of the pod")
     return cri_pb2.UserNamespace(

@@ -57,6 +57,10 @@ class Paths:
     def etc_hosts(self, uid: PodUID) -> str:
         return f"{self.pod(uid)}/etc-hosts"
 
+    def user_namespace(self, uid: PodUID) -> str:
+        """The ids that the pod's user namespace has."""
+        return f"{self.pod(uid)}/userns"
+
     def pod_logs(self, ref: PodRef) -> str:
         return f"{self.logs}/{ref.namespace}_{ref.name}_{ref.uid}"
 
