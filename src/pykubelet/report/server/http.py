@@ -19,6 +19,7 @@ HEAD_DEADLINE_S = 30.0
 IDLE_S = 90.0
 WRITE_DEADLINE_S = 60.0
 CONNECTIONS = 256
+LINGER_S, LINGER_BYTES = 1.0, 1 << 20
 TEXT, JSON = "text/plain; charset=utf-8", "application/json"
 _REASONS = {
     200: "OK",
@@ -83,7 +84,7 @@ class HttpServer:
         self._open.add(writer)
         try:
             await self._converse(reader, writer)
-        except (ConnectionError, TimeoutError):
+        except (OSError, TimeoutError):
             return  # the other side is gone or asleep
         finally:
             self._open.discard(writer)
@@ -95,9 +96,7 @@ class HttpServer:
             writer.close()
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if not self._is_allowed(writer):
-            await _write(writer, Request("GET", "/"), text(403, "Forbidden"), keep=False)
-            return
+        allowed = self._is_allowed(writer)
         wait_s = HEAD_DEADLINE_S
         while True:
             try:
@@ -108,14 +107,18 @@ class HttpServer:
                 return
             except asyncio.LimitOverrunError:
                 error = _BadRequest(431, "the head of the request is too large")
-                await _write(writer, Request("GET", "/"), error.response, keep=False)
+                await _last(reader, writer, Request("GET", "/"), error.response)
                 return
             except _BadRequest as error:
-                await _write(writer, Request("GET", "/"), error.response, keep=False)
+                await _last(reader, writer, Request("GET", "/"), error.response)
                 return
-            await _write(writer, request, self._answer(request), keep)
+            if not allowed:
+                await _last(reader, writer, request, text(403, "Forbidden"))
+                return
             if not keep:
+                await _last(reader, writer, request, self._answer(request))
                 return
+            await _write(writer, request, self._answer(request), keep=True)
             wait_s = IDLE_S
 
     def _answer(self, request: Request) -> Response:
@@ -151,6 +154,20 @@ def parse_head(head: bytes) -> tuple[Request, bool]:
         keep = False
     query = parse_qs(url.query, keep_blank_values=True)
     return Request(method, unquote(url.path) or "/", query), keep
+
+
+async def _last(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: Request, response: Response
+) -> None:
+    """The last answer of a connection. Closing over bytes that were not read would reset it, and lose the answer."""
+    await _write(writer, request, response, keep=False)
+    if writer.is_closing():
+        return
+    writer.write_eof()
+    left = LINGER_BYTES
+    async with asyncio.timeout(LINGER_S):
+        while left > 0 and (data := await reader.read(min(left, HEAD_BYTES))):
+            left -= len(data)
 
 
 async def _write(writer: asyncio.StreamWriter, request: Request, response: Response, keep: bool) -> None:

@@ -1,0 +1,215 @@
+"""The health endpoints, as the reference answers them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+from report.samples import UID, container, entry, make_pod
+
+from pykubelet.base.api import core
+from pykubelet.base.api.codec import decode
+from pykubelet.base.kit.cells import make_cell
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.labels import CONFIG_MIRROR
+from pykubelet.base.model.roster import Roster
+from pykubelet.base.model.statuses import Statuses
+from pykubelet.report.server import listen
+from pykubelet.report.server.health import default_checks
+from pykubelet.report.server.http import Request, Response, Route
+from pykubelet.report.server.listen import serve_health, serve_port, serve_socket
+from pykubelet.report.server.routes import health_routes, read_only_routes
+
+FAILING = {**default_checks(), "syncloop": lambda: "sync Loop took longer than expected"}
+
+
+def ask(route: Route, path: str, method: str = "GET", **query: list[str]) -> tuple[int, str]:
+    found: Response = route(Request(method, path, query))
+    return found.status, found.body.decode()
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "expected"),
+    [
+        ("/healthz", {}, (200, "ok")),
+        ("/healthz/", {}, (200, "ok")),
+        ("/healthz/ping", {}, (200, "ok")),
+        ("/healthz/syncloop", {}, (200, "ok")),
+        ("/healthz/nothing", {}, (404, "404: Page Not Found")),
+        ("/", {}, (404, "404: Page Not Found")),
+        ("/healthz", {"verbose": [""]}, (200, "[+]ping ok\n[+]log ok\n[+]syncloop ok\nhealthz check passed\n")),
+        (
+            "/healthz",
+            {"verbose": [""], "exclude": ["log", "what"]},
+            (
+                200,
+                "[+]ping ok\n[+]log excluded: ok\n[+]syncloop ok\n"
+                'warn: some health checks cannot be excluded: no matches for "what"\nhealthz check passed\n',
+            ),
+        ),
+    ],
+)
+def test_all_is_well(path: str, query: dict[str, list[str]], expected: tuple[int, str]) -> None:
+    assert ask(health_routes(default_checks()), path, **query) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "expected"),
+    [
+        (
+            "/healthz",
+            {},
+            (500, "[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\nhealthz check failed\n"),
+        ),
+        ("/healthz", {"exclude": ["syncloop"]}, (200, "ok")),
+        ("/healthz/syncloop", {}, (500, "internal server error: sync Loop took longer than expected\n")),
+        ("/healthz/ping", {}, (200, "ok")),
+    ],
+)
+def test_a_check_fails(path: str, query: dict[str, list[str]], expected: tuple[int, str]) -> None:
+    assert ask(health_routes(FAILING), path, **query) == expected
+
+
+def read_only(*pods: core.Pod, statuses: dict[PodUID, core.PodStatus] | None = None) -> Route:
+    roster, _ = make_cell("roster", Roster({PodUID(p.metadata.uid): entry(p) for p in pods}))
+    told, _ = make_cell("statuses", Statuses(statuses or {}))
+    return read_only_routes(default_checks(), roster, told)
+
+
+def test_pods_are_a_list_of_the_desired_ones_with_their_statuses() -> None:
+    mirror = make_pod(name="mirror", uid="uid-m")
+    mirror.metadata.annotations[CONFIG_MIRROR] = "x"
+    one, two = make_pod(container("c"), name="b"), make_pod(name="a", uid="uid-2")
+    route = read_only(one, two, mirror, statuses={UID: core.PodStatus(phase="Running")})
+    status, body = ask(route, "/pods")
+    assert (status, body[:43]) == (200, '{"apiVersion":"v1","items":[{"metadata":{"a')
+    found = decode(core.PodList, body)
+    assert (found.kind, found.apiVersion) == ("PodList", "v1")
+    assert [(p.metadata.name, p.status.phase) for p in found.items] == [("a", ""), ("b", "Running")]
+    assert found.items[1].spec == one.spec
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "expected"),
+    [
+        ("GET", "/healthz", (200, "ok")),
+        ("POST", "/pods", (405, "405: Method Not Allowed")),
+        ("GET", "/exec/a/b/c", (405, "Debug endpoints are disabled.\n")),
+        ("GET", "/logs/", (405, "Debug endpoints are disabled.\n")),
+        ("GET", "/configz", (404, "404: Page Not Found")),
+        ("GET", "/podsx", (404, "404: Page Not Found")),
+    ],
+)
+def test_the_read_only_port_shows_nothing_more(method: str, path: str, expected: tuple[int, str]) -> None:
+    assert ask(read_only(), path, method) == expected
+
+
+# Listening
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+async def get(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    writer.write(b"GET /healthz HTTP/1.0\r\n\r\n")
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return answer
+
+
+async def connected_port(port: int) -> bytes:
+    async with asyncio.timeout(5):
+        while True:
+            try:
+                return await get(*await asyncio.open_connection("127.0.0.1", port))
+            except ConnectionRefusedError:
+                await asyncio.sleep(0.01)
+
+
+async def connected_socket(path: Path) -> bytes:
+    async with asyncio.timeout(5):
+        while True:
+            try:
+                return await get(*await asyncio.open_unix_connection(str(path)))
+            except (ConnectionRefusedError, FileNotFoundError):
+                await asyncio.sleep(0.01)
+
+
+async def test_the_health_port_waits_for_its_port_to_be_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listen, "RETRY_S", 0.01)
+    port = free_port()
+    route = health_routes(default_checks())
+    async with Supervisor("test") as supervisor:
+        with socket.socket() as other:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            other.bind(("127.0.0.1", port))
+            other.listen()
+            supervisor.start_root("health", serve_health(route, "127.0.0.1", port))
+            await asyncio.sleep(0.05)
+        assert (await connected_port(port)).endswith(b"\r\n\r\nok")
+
+
+async def test_a_read_only_port_that_is_taken_is_an_error() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        with pytest.raises(OSError, match="address already in use"):
+            await serve_port(read_only(), "127.0.0.1", other.getsockname()[1], "the read-only port")
+
+
+async def test_the_socket_is_roots_alone_and_goes_with_the_agent(tmp_path: Path) -> None:
+    path = tmp_path / "root" / "agent.sock"
+    async with Supervisor("test") as supervisor:
+        supervisor.start_root("socket", serve_socket(health_routes(default_checks()), str(path)))
+        assert (await connected_socket(path)).endswith(b"ok")
+        assert path.stat().st_mode & 0o777 == 0o600
+    assert not path.exists()
+
+
+async def test_the_socket_file_of_a_killed_agent_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "agent.sock"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+        dead.listen()
+    async with Supervisor("test") as supervisor:
+        supervisor.start_root("socket", serve_socket(health_routes(default_checks()), str(path)))
+        assert (await connected_socket(path)).endswith(b"ok")
+
+
+async def test_what_is_in_the_way_is_left_alone_until_it_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listen, "RETRY_S", 0.01)
+    path = tmp_path / "agent.sock"
+    path.write_text("precious")
+    async with Supervisor("test") as supervisor:
+        supervisor.start_root("socket", serve_socket(health_routes(default_checks()), str(path)))
+        await asyncio.sleep(0.05)
+        assert path.read_text() == "precious"
+        path.unlink()
+        assert (await connected_socket(path)).endswith(b"ok")
+
+
+async def test_a_second_agent_does_not_take_the_socket_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listen, "RETRY_S", 0.01)
+    path = tmp_path / "agent.sock"
+    async with Supervisor("second") as second:
+        async with Supervisor("first") as first:
+            first.start_root("socket", serve_socket(health_routes(FAILING), str(path)))
+            assert b"500" in await connected_socket(path)
+            second.start_root("socket", serve_socket(health_routes(default_checks()), str(path)))
+            await asyncio.sleep(0.05)
+            assert b"500" in await connected_socket(path)
+        async with asyncio.timeout(5):
+            answer = b"500"
+            while b"500" in answer:
+                answer = await connected_socket(path)
+        assert answer.endswith(b"ok")
