@@ -173,10 +173,17 @@ def test_a_pod_that_is_not_there(served: Served, capsys: pytest.CaptureFixture[s
 def test_a_word_that_fits_several_pods_is_not_guessed() -> None:
     known = [{"namespace": n, "name": "web", "uid": n} for n in ("a", "b")]
     with pytest.raises(ask.AskError, match='"web" fits several pods: a/web, b/web'):
-        ask.choose(known, "web")
-    assert ask.choose(known, "b/web") == [known[1]]
+        ask.choose(known, "web", "local")
+    assert ask.choose(known, "b/web", "local") == [known[1]]
     with pytest.raises(ask.AskError, match="there are none"):
-        ask.choose([], "web")
+        ask.choose([], "web", "local")
+
+
+def test_the_name_in_the_manifest_will_do() -> None:
+    known = [{"namespace": "default", "name": name, "uid": name} for name in ("web-local", "db", "db-local")]
+    assert ask.choose(known, "web", "local") == [known[0]]
+    assert ask.choose(known, "default/web", "local") == [known[0]]
+    assert ask.choose(known, "db", "local") == [known[1]]
 
 
 @pytest.mark.parametrize("stale", [True, False], ids=["stale socket", "no socket"])

@@ -160,7 +160,7 @@ def _print_notes(document: Document, now: float) -> None:
 
 def _show_pod(options: argparse.Namespace) -> None:
     known = _ask(options, "/pods")
-    chosen = choose(known["pods"], options.pod)
+    chosen = choose(known["pods"], options.pod, known["node"])
     found = [document for pod in chosen if (document := _ask(options, f"/pods/{pod['uid']}")) is not None]
     if not found:
         raise AskError(f'the pod "{options.pod}" has just gone')
@@ -176,13 +176,14 @@ def _show_pod(options: argparse.Namespace) -> None:
         _print_waits(known["waits"], known["time"])
 
 
-def choose(known: Sequence[Document], wanted: str) -> list[Document]:
+def choose(known: Sequence[Document], wanted: str, node: str) -> list[Document]:
     """The pods meant by NAME, NAMESPACE/NAME or the start of a UID: several only where they have both names in common.
 
-    Raises AskError when there is none, with names that are near, or when the word fits several.
+    NAME may also be the one in the manifest, to which the agent has added the node's. Raises AskError when there is none, with names that are near, or when the word fits several.
     """
     namespace, slash, name = wanted.rpartition("/")
-    found = [pod for pod in known if pod["name"] == name and (not slash or pod["namespace"] == namespace)]
+    here = [pod for pod in known if not slash or pod["namespace"] == namespace]
+    found = [pod for pod in here if pod["name"] == name] or [pod for pod in here if pod["name"] == f"{name}-{node}"]
     if not found and not slash and wanted:
         found = [pod for pod in known if pod["uid"].startswith(wanted)]
     if not found:
