@@ -22,9 +22,9 @@ from pykubelet.act.runtime.context import (
     Unavailable,
     errors_as_values,
 )
-from pykubelet.act.runtime.expansion import expand
 from pykubelet.act.runtime.render_fields import field_text, resource_text
 from pykubelet.base.api.core import EnvFromSource, EnvVar, EnvVarSource, FileKeySelector, Pod
+from pykubelet.base.model.expansion import expand
 from pykubelet.base.model.roster import is_static
 
 T = TypeVar("T")

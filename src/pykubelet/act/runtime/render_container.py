@@ -17,11 +17,11 @@ from pykubelet.act.runtime.context import (
 )
 from pykubelet.act.runtime.env import build_environment
 from pykubelet.act.runtime.etc_hosts import name_pod
-from pykubelet.act.runtime.expansion import expand
 from pykubelet.act.runtime.render_annotations import container_annotations, container_labels
 from pykubelet.act.runtime.render_mounts import container_devices, container_mounts
 from pykubelet.act.runtime.security import container_security_context
 from pykubelet.base.api.core import Pod
+from pykubelet.base.model.expansion import expand
 from pykubelet.base.model.reasons import CREATE_CONTAINER_ERROR
 from pykubelet.edges.cri import cri_pb2
 

@@ -17,8 +17,8 @@ from pykubelet.act.runtime.context import (
 )
 from pykubelet.act.runtime.env import build_environment
 from pykubelet.act.runtime.etc_hosts import ETC_HOSTS
-from pykubelet.act.runtime.expansion import expand_all_known
 from pykubelet.base.api.core import Pod, VolumeMount
+from pykubelet.base.model.expansion import expand_all_known
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.edges.cri import cri_pb2
 

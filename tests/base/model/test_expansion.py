@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykubelet.act.runtime.expansion import expand, expand_all_known
+from pykubelet.base.model.expansion import expand, expand_all_known
 
 VARIABLES = {"A": "1", "B": "two words", "EMPTY": "", "NEST": "$(A)", "WITH SPACE": "s"}
 
