@@ -30,6 +30,7 @@ from pykubelet.act.runtime.log_rotation import LogRotation
 from pykubelet.act.runtime.sandbox import Sandboxes
 from pykubelet.act.runtime.start import ContainerStarter
 from pykubelet.act.runtime.stop import ContainerStopper
+from pykubelet.act.runtime.userns import UserNamespaces
 from pykubelet.act.volumes.loop import VolumeInputs, Volumes
 from pykubelet.act.volumes.subpath import Subpaths
 from pykubelet.app.prepare import StartError, app_armor_enabled, kernel_version, prepare_machine
@@ -183,12 +184,13 @@ def wire_act(m: Machinery, cells: Cells, puller: ImagePuller, pod_cgroups: PodCg
     v2 = m.cgroups.version is CgroupVersion.V2
     render = render_settings(settings, node.get(), cgroup_v2=v2, swap_capacity=m.machine.swap_bytes)
     supervisor = Supervisor("pod-work")
+    userns = UserNamespaces(m.cri, paths, settings.user_namespace_ids_per_pod)
     hooks = HookRunner(m.cri)
     tools = PodTools(
         clock=m.clock,
         flight=m.flight,
         cells=PodCells(mounts, observed, node, runtime),
-        sandboxes=Sandboxes(m.cri, render, node, runtime, settings.config.resolvConf, m.happenings),
+        sandboxes=Sandboxes(m.cri, render, node, runtime, settings.config.resolvConf, m.happenings, userns),
         starter=ContainerStarter(m.cri, hooks, m.flight, m.happenings),
         stopper=ContainerStopper(m.cri, hooks, m.clock, m.happenings),
         images=puller,
