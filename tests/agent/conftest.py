@@ -35,14 +35,15 @@ async def make_agent(testbed: containerd.Testbed) -> AsyncIterator[MakeAgent]:
 
 
 @pytest.fixture(scope="module")
-def agent(testbed: containerd.Testbed) -> Iterator[Agent]:
+def agent(testbed: containerd.Testbed, request: pytest.FixtureRequest) -> Iterator[Agent]:
     """A started agent that the tests of a module share; each test uses pod names of its own.
 
-    At the end all manifests are removed, and nothing may be left of any pod.
+    The module's SETTINGS, where it has some, are laid over its configuration. Not to be used in a module that also
+    makes agents. At the end all manifests are removed, and nothing may be left of any pod.
     """
     with asyncio.Runner() as runner:
         runner.run(sweep(testbed))
-        shared = _new(testbed, {}, ())
+        shared = _new(testbed, getattr(request.module, "SETTINGS", {}), ())
         try:
             yield shared.start()
             runner.run(shared.remove_all())
