@@ -22,11 +22,15 @@ class ManifestProblem:
 
 @dataclass(frozen=True, slots=True)
 class SourceChanged:
-    """Posted by a source: its full set of pods, and what was wrong with the rest."""
+    """Posted by a source: its full set of pods, and what was wrong with the rest.
+
+    `origins`: where each pod was read, in the order of `pods`; empty where the source is the only place.
+    """
 
     source: str
     pods: tuple[Pod, ...]
     problems: tuple[ManifestProblem, ...] = ()
+    origins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

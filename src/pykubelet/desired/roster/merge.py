@@ -32,9 +32,11 @@ _OWN_ANNOTATIONS = LOCAL_ANNOTATIONS | {CONFIG_MIRROR}
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """`stated`: what the source calls the pod; `ref` differs where the UID already has another name."""
+    """`stated`: what the source calls the pod; `ref` differs where the UID already has another name. `origin`: where the
+    source read it."""
 
     source: str
+    origin: str
     pod: Pod
     ref: PodRef
     stated: PodRef
@@ -68,12 +70,16 @@ def take(state: RosterState, event: SourceChanged, wall: float) -> tuple[RosterS
 def _clash(wanted: _Wanted, field_path: str, value: str) -> ManifestProblem:
     what = "name" if field_path == "metadata.name" else "UID"
     text = f"Error validating pod {wanted.stated} from {wanted.source} due to duplicate pod {what} {json.dumps(value)}, ignoring"
-    return ManifestProblem(wanted.source, field_path, text)
+    return ManifestProblem(wanted.origin, field_path, text)
 
 
 def _in_order(state: RosterState) -> list[_Wanted]:
     """All wanted pods, those with older rights first."""
-    wanted = [_wanted(state, source, pod) for source, told in state.sources.items() for pod in told.pods]
+    wanted = [
+        _wanted(state, source, told.origins[i] if told.origins else source, pod)
+        for source, told in state.sources.items()
+        for i, pod in enumerate(told.pods)
+    ]
 
     def rank(one: _Wanted) -> int:
         entry = state.entries.get(one.ref.uid)
@@ -84,14 +90,14 @@ def _in_order(state: RosterState) -> list[_Wanted]:
     return sorted(wanted, key=rank)
 
 
-def _wanted(state: RosterState, source: str, pod: Pod) -> _Wanted:
+def _wanted(state: RosterState, source: str, origin: str, pod: Pod) -> _Wanted:
     stated = pod_ref(pod)
     entry = state.entries.get(stated.uid)
     if entry is None:
-        return _Wanted(source, pod, stated, stated)
+        return _Wanted(source, origin, pod, stated, stated)
     if stated != entry.ref:
         pod = with_fields(pod, metadata=with_fields(pod.metadata, name=entry.ref.name, namespace=entry.ref.namespace))
-    return _Wanted(source, pod, entry.ref, stated)
+    return _Wanted(source, origin, pod, entry.ref, stated)
 
 
 def _with_entries(state: RosterState, chosen: Mapping[PodUID, _Wanted], wall: float) -> RosterState:

@@ -63,6 +63,7 @@ class FileSource:
         self._seen = FirstSeen()
         self._pods: tuple[Pod, ...] = ()
         self._problems: tuple[ManifestProblem, ...] = ()
+        self._origins: tuple[str, ...] = ()
         self._posted = False
         self._watched: set[str] = set()
         self._unwatchable = ""
@@ -115,14 +116,15 @@ class FileSource:
     def _publish(self, look: Look) -> bool:
         """Post the set if it changed; tells whether to look again soon."""
         pods = self._pods if look.keep else self._seen.mark(look.pods, self._clock.wall())
+        origins = self._origins if look.keep else look.origins
         for wrong in look.problems:
             if wrong not in self._problems:
                 log.warning("bad manifest", origin=wrong.origin, field=wrong.field_path or None, reason=wrong.reason)
-        changed = pods != self._pods or look.problems != self._problems
-        self._pods, self._problems = pods, look.problems
+        changed = pods != self._pods or look.problems != self._problems or origins != self._origins
+        self._pods, self._problems, self._origins = pods, look.problems, origins
         if (changed and self._posted) or (not self._posted and not look.keep):
             self._posted = True
-            self._out.post(SourceChanged(SOURCE_FILE, pods, look.problems))
+            self._out.post(SourceChanged(SOURCE_FILE, pods, look.problems, origins))
         return look.unsettled
 
     def _watch(self, watcher: Watcher) -> None:

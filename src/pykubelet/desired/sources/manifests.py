@@ -40,12 +40,13 @@ class Content:
 @dataclass(frozen=True, slots=True)
 class Look:
     """The whole set as it is now. `unsettled`: look again in `SETTLE_S`. `keep`: the set could not be told, so the one
-    before it stands."""
+    before it stands. `origins`: the file of each pod, in the order of `pods`."""
 
     pods: tuple[Pod, ...] = ()
     problems: tuple[ManifestProblem, ...] = ()
     unsettled: bool = False
     keep: bool = False
+    origins: tuple[str, ...] = ()
 
 
 class Manifests:
@@ -87,7 +88,7 @@ class Manifests:
         unsettled = young and content.key != _key(stat)
         if content.pods:
             self._known = {self._path: content}
-            return Look(content.pods, content.problems, unsettled)
+            return Look(content.pods, content.problems, unsettled, origins=(self._path,) * len(content.pods))
         return Look((), content.problems, unsettled, keep=True)
 
     async def _look_at_directory(self, wall_s: float, closed: Set[str], settle: bool) -> Look:
@@ -130,6 +131,7 @@ class Manifests:
             tuple(pod for content in known.values() for pod in content.pods),
             (*problems, *(wrong for content in known.values() for wrong in content.problems)),
             unsettled,
+            origins=tuple(path for path, content in known.items() for _ in content.pods),
         )
 
     async def _read(self, path: str, stat: FileStat) -> Content | None:
