@@ -332,7 +332,7 @@ class Agent:
     def leftovers(self) -> list[str]:
         """What a removed pod may not leave."""
         links = Path("/var/log/containers")
-        own = [link for link in links.iterdir() if str(self.logs) in os.readlink(link)] if links.exists() else []
+        own = [link for link in links.iterdir() if str(self.logs) in _target(link)] if links.exists() else []
         found = [*self.pod_dirs(), *self.logs.glob("*"), *own, *self.pod_cgroups()]
         return [str(path) for path in found] + host.mounts_below(self.root / "pods")
 
@@ -371,6 +371,14 @@ async def sweep(testbed: Testbed) -> None:
             await client.remove_pod_sandbox(sandbox.id)
     finally:
         await client.close()
+
+
+def _target(link: Path) -> str:
+    """Where a link points; nowhere once it is gone."""
+    try:
+        return os.readlink(link)
+    except FileNotFoundError:
+        return ""
 
 
 # Manifests
