@@ -1,0 +1,101 @@
+"""The container runtime fails: missing at start, killed while pods start, names already taken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.agent import Agent, container_status, make_container, make_pod
+from testbed import containerd
+from testbed.containerd import Testbed
+
+from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet.edges.cri.client import CriClient
+
+pytestmark = pytest.mark.integration
+
+MakeAgent = Callable[..., Agent]
+
+
+async def test_the_runtime_is_missing_at_start(make_agent: MakeAgent, testbed: Testbed) -> None:
+    containerd.stop(testbed)
+    agent = make_agent().start()
+    agent.put(make_pod("patient"))
+
+    def told() -> bool:
+        waits = agent.explain("patient")["waits"]
+        return any(wait["what"] == "container runtime" for wait in waits)
+
+    await agent.wait_for("explain tells of the runtime", told)
+    assert "container runtime" in agent.ask("pods").stdout
+    assert agent.get("/healthz", agent.health_port) == (200, "ok")
+    containerd.start(testbed)
+    await agent.wait_running("patient")
+    await agent.remove_all()
+    assert agent.stop() == 0
+
+
+async def test_the_runtime_is_killed_while_pods_start(make_agent: MakeAgent, testbed: Testbed) -> None:
+    names = [f"pod-{number}" for number in range(10)]
+    agent = make_agent().start()
+    agent.put(make_pod("before"))
+    await agent.wait_running("before")
+    [before] = (await agent.look()).running
+    agent.put(*(make_pod(name, make_container(), make_container("second")) for name in names))
+    await agent.wait_runtime("some run, some do not", lambda view: 3 <= len(view.running) <= 18)
+    containerd.kill(testbed)
+    containerd.start(testbed)
+    await agent.wait_running(*names, "before", within=60)
+    wanted = sorted([f"{name}-node/{part}" for name in names for part in ("main", "second")] + ["before-node/main"])
+    view = await agent.look()
+    assert view.running_names() == wanted
+    assert len(view.ready) == 11
+    assert before.id in {container.id for container in view.running}, "a running container is not touched"
+    assert agent.alive
+    await agent.remove_all()
+
+
+async def test_a_name_is_already_taken_in_the_runtime(make_agent: MakeAgent, testbed: Testbed) -> None:
+    """Somebody holds the names of the first attempt: the agent goes on with the next one."""
+    agent = make_agent().start()
+    agent.put(make_pod("taken"))
+    [pod] = await agent.wait_running("taken")
+    uid = pod["metadata"]["uid"]
+    agent.stop()
+    client = CriClient(testbed.endpoint)
+    try:
+        for sandbox in await client.list_pod_sandboxes():
+            await client.stop_pod_sandbox(sandbox.id)
+            await client.remove_pod_sandbox(sandbox.id)
+        # no labels: the agent does not see it, but its name is taken
+        squatter = pb.PodSandboxConfig(
+            metadata=pb.PodSandboxMetadata(name="taken-node", namespace="default", uid=uid, attempt=0),
+            log_directory=str(agent.logs / "squatter"),
+            linux=pb.LinuxPodSandboxConfig(cgroup_parent=agent.cgroup),
+        )
+        held = await client.run_pod_sandbox(squatter)
+        agent.process = None
+        agent.start()
+        await agent.wait_running("taken")
+        own = [s for s in (await agent.look()).ready if s.labels]
+        assert [s.metadata.attempt for s in own] == [1]
+        await client.stop_pod_sandbox(held)
+        await client.remove_pod_sandbox(held)
+    finally:
+        await client.close()
+    await agent.remove_all()
+
+
+async def test_a_hung_runtime_call_of_one_pod_leaves_the_others_alone(make_agent: MakeAgent, tmp_path: Path) -> None:
+    """A postStart hook that never returns blocks its own pod only."""
+    hook = {"postStart": {"exec": {"command": ["/bin/sleep", "1000"]}}}
+    agent = make_agent().start()
+    agent.put(make_pod("hung", make_container(lifecycle=hook)))
+    await agent.wait_runtime("it hangs", lambda view: view.of("hung-node").running)
+    agent.put(make_pod("free"))
+    await agent.wait_running("free")
+    assert not container_status(agent.pods()["hung"]).get("ready")
+    agent.remove("hung")
+    await agent.wait_gone("hung")
+    await agent.remove_all()
