@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pykubelet.base.kit.cells import CellWriter
 from pykubelet.base.kit.clock import Clock
@@ -24,13 +24,14 @@ from pykubelet.base.model.observed import ContainerState, Observed, PodTouched, 
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.cri.events import HintKind, NoEvents, RuntimeHint, StreamLost, watch_runtime
-from pykubelet.observe.pleg.read import ListedPod, complete_pod, find_pod, is_unchanged, list_pods, read_pod
+from pykubelet.observe.pleg.read import ListedPod, complete_pod, find_pod, is_unchanged, list_pods, read_exit, read_pod
 
 log = Log("pleg")
 
 RESUBSCRIBE_S = (0.05, 0.1, 0.2, 0.5, 1.0)
-#: containerd says a process has ended some 20 to 45 ms before its CRI status does.
-EXIT_LAG_S = (0.012, 0.012, 0.016, 0.03, 0.06, 0.12)
+#: containerd says a process has ended some 20 to 45 ms before its CRI status does; it says "reaped" just before that.
+EXIT_LAG_S = (0.012, 0.012, 0.012, 0.02, 0.04, 0.08)
+SANDBOX_LAG_S = (0.1, 0.2)
 UNKNOWN_ID_S = 1.0
 RETRY_S = 0.5
 #: How long a full look waits for single pods whose statuses do not come; after that it counts without them.
@@ -78,7 +79,7 @@ class PodLookout:
         self._reading: set[PodUID] = set()
         self._again: set[PodUID] = set()
         self._unknown: dict[str, HintKind] = {}
-        self._ending: set[str] = set()
+        self._ending: dict[str, asyncio.Event] = {}
         self._listed_at: float | None = None
         self._unread: frozenset[PodRef] = frozenset()
         self._relist_due = asyncio.Event()
@@ -129,7 +130,7 @@ class PodLookout:
         uid = PodUID(hint.pod_uid) if hint.pod_uid else find_pod(self._pods, hint.id)
         if uid is None or uid not in self._refs:
             self._note_unknown(hint)
-        elif hint.kind is HintKind.STOPPED:
+        elif hint.kind in (HintKind.STOPPED, HintKind.REAPED):
             self._await_exit(uid, hint.id)
         elif hint.kind not in (HintKind.STARTED, HintKind.CREATED) or not self._knows(uid, hint.id):
             self._mark(uid)
@@ -160,21 +161,44 @@ class PodLookout:
                 self._await_exit(uid, runtime_id)
 
     def _await_exit(self, uid: PodUID, runtime_id: str) -> None:
-        if runtime_id not in self._ending:
-            self._ending.add(runtime_id)
-            self._supervisor.start_child(f"pleg-exit-{runtime_id[:12]}", self._read_until_ended(uid, runtime_id))
+        """Something has ended, says a hint; look until the runtime says so too. Another hint for it: look now."""
+        bell = self._ending.get(runtime_id)
+        if bell is not None:
+            bell.set()
+            return
+        bell = self._ending[runtime_id] = asyncio.Event()
+        self._supervisor.start_child(f"pleg-exit-{runtime_id[:12]}", self._read_until_ended(uid, runtime_id, bell))
 
-    async def _read_until_ended(self, uid: PodUID, runtime_id: str) -> None:
+    async def _read_until_ended(self, uid: PodUID, runtime_id: str, bell: asyncio.Event) -> None:
         hinted_at = self._clock.monotonic()
         try:
-            for pause in EXIT_LAG_S:
-                await asyncio.sleep(pause)
+            for pause in self._pauses(uid, runtime_id):
+                await _rung(bell, pause)
                 view = self._pods.get(uid)
                 if view is None or _has_ended(view, runtime_id, hinted_at):
                     return
-                self._mark(uid)
+                await self._read_exit(uid, runtime_id)
         finally:
-            self._ending.discard(runtime_id)
+            del self._ending[runtime_id]
+
+    def _pauses(self, uid: PodUID, runtime_id: str) -> tuple[float, ...]:
+        """Whoever stops a pod looks at it afterwards; for the end of a sandbox that leaves more time."""
+        view = self._pods.get(uid)
+        is_sandbox = view is not None and any(s.id == runtime_id for s in view.sandboxes)
+        return SANDBOX_LAG_S if is_sandbox else EXIT_LAG_S
+
+    async def _read_exit(self, uid: PodUID, runtime_id: str) -> None:
+        """Ask for one container alone: that is all a hint of its end is about. Anything else: the whole pod."""
+        try:
+            ended = await read_exit(self._cri, self._pods[uid], runtime_id)
+        except CriError:
+            ended = None
+        view = self._pods.get(uid)
+        if ended is None or view is None:
+            self._mark(uid)
+        elif ended.state is ContainerState.EXITED:
+            containers = tuple(ended if c.id == ended.id and c.is_running else c for c in view.containers)
+            self._take(replace(view, containers=containers))
 
     # Looking
 
@@ -217,6 +241,7 @@ class PodLookout:
         known = self._pods.get(uid)
         if known is not None and known.read_at > view.read_at:
             return
+        view = _without_resurrection(known, view)
         self._pods = {**self._pods, uid: view}
         self._now_known(uid, [*(c.id for c in view.containers), *(s.id for s in view.sandboxes)])
         self._refs.setdefault(uid, view.ref)
@@ -266,6 +291,24 @@ class PodLookout:
         self._listed_at = read_at
         self._unread = frozenset(ref for ref in listed if ref.uid not in pods)
         self._observed.publish(Observed(pods, read_at, self._unread))
+
+
+def _without_resurrection(known: PodView | None, view: PodView) -> PodView:
+    """A container seen ended stays ended, also in a look that began before its end was read."""
+    ended = {c.id: c for c in known.containers if c.state is ContainerState.EXITED} if known is not None else {}
+    if not any(c.is_running and c.id in ended for c in view.containers):
+        return view
+    return replace(view, containers=tuple(ended.get(c.id, c) if c.is_running else c for c in view.containers))
+
+
+async def _rung(bell: asyncio.Event, within_s: float) -> None:
+    """Wait for the bell, at most so long."""
+    try:
+        async with asyncio.timeout(within_s):
+            await bell.wait()
+    except TimeoutError:
+        return
+    bell.clear()
 
 
 def _has_ended(view: PodView, runtime_id: str, hinted_at: float) -> bool:

@@ -15,7 +15,7 @@ from pykubelet.base.model.observed import ContainerView, PodView, SandboxView
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
-from pykubelet.observe.pleg.views import container_view, pod_of, pod_view, sandbox_view, state_of
+from pykubelet.observe.pleg.views import container_view, pod_of, pod_view, sandbox_view, state_of, updated_view
 
 #: A pod's sandboxes and containers as listed, without their statuses.
 ListedPod = tuple[list[pb.PodSandbox], list[pb.Container]]
@@ -112,6 +112,15 @@ async def _container(cri: CriClient, container: pb.Container, old: ContainerView
             return None
         raise
     return container_view(container, response.status)
+
+
+async def read_exit(cri: CriClient, view: PodView, container: str) -> ContainerView | None:
+    """One container of a known pod as it is now; None when the view does not have it. Raises CriError."""
+    known = next((c for c in view.containers if c.id == container), None)
+    if known is None:
+        return None
+    status = (await cri.container_status(container)).status
+    return updated_view(known, status)
 
 
 def find_pod(pods: dict[PodUID, PodView], runtime_id: str) -> PodUID | None:

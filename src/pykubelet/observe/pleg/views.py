@@ -40,14 +40,24 @@ def pod_of(labels: Mapping[str, str]) -> PodRef | None:
 
 def container_view(container: pb.Container, status: pb.ContainerStatus) -> ContainerView:
     """`container` tells the sandbox and the labels, `status` the rest."""
+    name = container.labels.get(CONTAINER_NAME) or container.metadata.name
+    return _view(ContainerID(container.id), name, SandboxID(container.pod_sandbox_id), status)
+
+
+def updated_view(known: ContainerView, status: pb.ContainerStatus) -> ContainerView:
+    """The same container with a newer status."""
+    return _view(known.id, known.name, known.sandbox_id, status)
+
+
+def _view(container: ContainerID, name: str, sandbox: SandboxID, status: pb.ContainerStatus) -> ContainerView:
     linux = status.resources.linux if status.HasField("resources") and status.resources.HasField("linux") else None
     user = status.user.linux if status.HasField("user") and status.user.HasField("linux") else None
     return ContainerView(
-        id=ContainerID(container.id),
-        name=container.labels.get(CONTAINER_NAME) or container.metadata.name,
-        sandbox_id=SandboxID(container.pod_sandbox_id),
+        id=container,
+        name=name,
+        sandbox_id=sandbox,
         state=_STATES[status.state],
-        attempt=container.metadata.attempt,
+        attempt=status.metadata.attempt,
         created_at=status.created_at,
         started_at=status.started_at,
         finished_at=status.finished_at,
