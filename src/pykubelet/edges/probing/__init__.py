@@ -1,0 +1,1 @@
+"""Questions asked of containers over the network: HTTP, TCP, gRPC health."""

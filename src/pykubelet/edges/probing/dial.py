@@ -1,0 +1,113 @@
+"""TCP connections to containers, as bare sockets: a probe lives for a millisecond, a transport would double its cost.
+
+Owns: connecting and closing. Addresses given as numbers are dialled without a resolver; names are looked up in threads
+of our own, so that a name server which does not answer holds up nobody else.
+
+The sockets are closed the ordinary way. The reference asks the kernel to linger for one second (SO_LINGER), which makes
+`close` wait until the peer has acknowledged: a pod that drops the packet would stop the event loop, and with it all
+other probes, for that second. What the peer sees is the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import itertools
+import os
+import socket
+import struct
+from functools import lru_cache
+
+from pykubelet.base.kit.flight import Done, Failed, Flight, Uncertain
+from pykubelet.edges.host.errors import reason_of
+
+RESOLVER_DEADLINE_S = 30.0
+_ABORT = struct.pack("ii", 1, 0)
+_flight = Flight("resolve", workers=4)
+_numbers = itertools.count(1)
+
+
+class DialError(Exception):
+    """No connection; the message reads like the reference's: `dial tcp 10.0.0.1:80: connect: connection refused`."""
+
+
+@lru_cache(maxsize=4096)
+def join_host_port(host: str, port: int) -> str:
+    """`10.0.0.1:80` or `[fd00::1]:80`."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+@lru_cache(maxsize=4096)
+def literal_family(host: str) -> socket.AddressFamily | None:
+    """The family of an address given in numbers; None for a name."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.inet_pton(family, host.partition("%")[0])
+    except OSError:
+        return None
+    return family
+
+
+async def dial(host: str, port: int) -> socket.socket:
+    """A connected, non-blocking socket. DialError; bound it in time by cancelling."""
+    family = literal_family(host)
+    if family is not None and "%" not in host:
+        return await _connect(family, (host, port), host, port)
+    problem = DialError(f"dial tcp: lookup {host}: no such host")
+    for family, address in await _resolve(host, port):
+        try:
+            return await _connect(family, address, str(address[0]), port)
+        except DialError as error:
+            problem = error
+    raise problem
+
+
+async def _connect(family: socket.AddressFamily, address: tuple[str, int], host: str, port: int) -> socket.socket:
+    try:
+        connection = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise _dial_error(host, port, "socket", error) from error
+    try:
+        connection.setblocking(False)
+        code = connection.connect_ex(address)
+        if code == errno.EINPROGRESS:
+            await asyncio.get_running_loop().sock_connect(connection, address)
+        elif code:  # on this machine the answer, good or bad, comes at once
+            raise OSError(code, os.strerror(code))
+    except OSError as error:
+        connection.close()
+        raise _dial_error(host, port, "connect", error) from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _dial_error(host: str, port: int, call: str, error: OSError) -> DialError:
+    reason = str(error) if error.errno is None else reason_of(error.errno)
+    return DialError(f"dial tcp {join_host_port(host, port)}: {call}: {reason}")
+
+
+async def _resolve(host: str, port: int) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
+    def look_up() -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return [(entry[0], entry[4]) for entry in found]  # type: ignore[misc]
+
+    # Two probes of one name do not wait for each other: each look-up has a key of its own.
+    outcome = await _flight.run(f"{host}#{next(_numbers)}", look_up, RESOLVER_DEADLINE_S)
+    match outcome:
+        case Done():
+            return outcome.value
+        case Failed():
+            raise DialError(f"dial tcp: lookup {host}: no such host") from outcome.error
+        case Uncertain():
+            raise DialError(f"dial tcp: lookup {host}: i/o timeout")
+
+
+def abort(connection: socket.socket) -> None:
+    """Close at once and forget: the peer did not answer, so nothing is left behind to wait for it."""
+    try:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT)
+    except OSError:
+        pass  # the connection is gone already
+    connection.close()

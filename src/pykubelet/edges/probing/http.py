@@ -1,0 +1,229 @@
+"""The HTTP probe: one GET, redirects on the same host followed, judged by its status.
+
+Owns: the conversation and its words. Bare sockets for `http`, asyncio's TLS for `https` (the certificate is not
+verified). A probe of its own costs a fraction of what a general client does, and a node makes fifty a second.
+
+Source: the Kubernetes documentation "Configure Liveness, Readiness and Startup Probes" (HTTP probes).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from dataclasses import dataclass
+from typing import Protocol
+
+from pykubelet.edges.host.errors import reason_of
+from pykubelet.edges.probing.dial import DialError, abort, dial, literal_family
+from pykubelet.edges.probing.http_wire import (
+    MAX_REDIRECTS,
+    AnswerReader,
+    BadAnswer,
+    BadRequest,
+    Headers,
+    Hop,
+    HttpTarget,
+    first_hop,
+    is_absolute,
+    make_hop,
+    redirected,
+    target_url,
+)
+from pykubelet.edges.probing.outcome import Outcome, Verdict, errored, failed, passed
+
+USER_AGENT = "kube-probe/1.36"
+READ_BYTES = 16 << 10
+TLS_FAREWELL_S = 1.0
+_FOLLOWED = frozenset({301, 302, 303, 307, 308})
+_PLAIN_ANSWER = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"})
+
+
+class _Broken(Exception):
+    """The conversation ended; `in_body`: after the head of the answer."""
+
+    def __init__(self, message: str, in_body: bool = False) -> None:
+        super().__init__(message)
+        self.in_body = in_body
+
+
+class _Connection(Protocol):
+    async def send(self, data: bytes) -> None: ...
+
+    async def receive(self) -> bytes: ...
+
+    def close(self, healthy: bool) -> None: ...
+
+
+class HttpProber:
+    """Make it once; it keeps the TLS settings."""
+
+    def __init__(self, user_agent: str = USER_AGENT) -> None:
+        self._agent = user_agent
+        self._tls: ssl.SSLContext | None = None
+
+    async def probe(self, target: HttpTarget, timeout_s: float) -> Outcome:
+        """GET within `timeout_s`, redirects and body included. 200-399 passes."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        talk = _Talk(target_url(target))
+        try:
+            async with asyncio.timeout_at(deadline):
+                answer = await self._follow(target, talk)
+        except TimeoutError:
+            late = loop.time() - deadline
+            if talk.in_body:
+                message = "context deadline exceeded (Client.Timeout or context cancellation while reading body)"
+                return errored(message, Verdict.FAILURE, late_s=late)
+            reason = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+            return failed(f'Get "{talk.url}": {reason}', late_s=late)
+        except (DialError, BadRequest) as error:
+            return failed(f'Get "{talk.url}": {error}')
+        except _Broken as error:
+            if error.in_body:
+                return errored(str(error), Verdict.FAILURE)
+            return failed(f'Get "{talk.url}": {error}')
+        return _judge(answer)
+
+    async def _follow(self, target: HttpTarget, talk: _Talk) -> AnswerReader:
+        hop = first_hop(target, self._agent)
+        first_host = hop.host
+        for _ in range(MAX_REDIRECTS):
+            answer = await self._exchange(hop, talk)
+            if answer.status not in _FOLLOWED or not answer.location:
+                return answer
+            url = redirected(hop.url, answer.location)
+            if url is None:
+                reason = f'failed to parse Location header "{answer.location}"'
+                raise _Broken(reason)
+            after = make_hop(url, _kept_headers(target, answer.location), self._agent, referer=hop.url)
+            if after.host != first_host:
+                return answer
+            hop, talk.url = after, url
+        raise _Broken(f"stopped after {MAX_REDIRECTS} redirects")
+
+    async def _exchange(self, hop: Hop, talk: _Talk) -> AnswerReader:
+        talk.in_body = False
+        answer = AnswerReader()
+        healthy = False
+        connection = await self._connect(hop)
+        try:
+            await connection.send(hop.request)
+            while True:
+                data = await connection.receive()
+                if not data:
+                    answer.end()
+                    break
+                if answer.feed(data):
+                    break
+                talk.in_body = answer.has_begun
+            healthy = True
+        except BadAnswer as error:
+            raise _Broken(str(error), answer.has_begun) from error
+        except ssl.SSLError as error:
+            raise _Broken(_tls_reason(error), answer.has_begun) from error
+        except OSError as error:
+            raise _Broken(f"read tcp: read: {_os_reason(error)}", answer.has_begun) from error
+        finally:
+            connection.close(healthy)
+        return answer
+
+    async def _connect(self, hop: Hop) -> _Connection:
+        connection = await dial(hop.host, hop.port)
+        if hop.scheme != "https":
+            return _Plain(connection)
+        name = "" if literal_family(hop.host) is not None else hop.host
+        try:
+            reader, writer = await asyncio.open_connection(
+                sock=connection, ssl=self._tls_settings(), server_hostname=name, ssl_shutdown_timeout=TLS_FAREWELL_S
+            )
+        except ssl.SSLError as error:
+            raise _Broken(_tls_reason(error)) from error
+        except OSError as error:
+            raise _Broken(_os_reason(error) if error.errno else "EOF") from error
+        return _Tls(reader, writer)
+
+    def _tls_settings(self) -> ssl.SSLContext:
+        if self._tls is None:
+            settings = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            settings.check_hostname = False
+            settings.verify_mode = ssl.CERT_NONE
+            settings.set_ciphers("DEFAULT@SECLEVEL=0")  # short keys are the pod's business
+            settings.minimum_version = ssl.TLSVersion.TLSv1_2
+            self._tls = settings
+        return self._tls
+
+
+@dataclass(slots=True)
+class _Talk:
+    """How far a probe is, for its last words when time runs out."""
+
+    url: str
+    in_body: bool = False
+
+
+class _Plain:
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._loop = asyncio.get_running_loop()
+
+    async def send(self, data: bytes) -> None:
+        try:
+            sent = self._connection.send(data)  # there is room in a fresh connection: no need to wait for it
+        except BlockingIOError:
+            sent = 0
+        if sent < len(data):
+            await self._loop.sock_sendall(self._connection, data[sent:])
+
+    async def receive(self) -> bytes:
+        return await self._loop.sock_recv(self._connection, READ_BYTES)
+
+    def close(self, healthy: bool) -> None:
+        if healthy:
+            self._connection.close()
+        else:
+            abort(self._connection)
+
+
+class _Tls:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def send(self, data: bytes) -> None:
+        self._writer.write(data)
+
+    async def receive(self) -> bytes:
+        return await self._reader.read(READ_BYTES)
+
+    def close(self, healthy: bool) -> None:
+        if healthy:
+            self._writer.close()
+        else:
+            self._writer.transport.abort()
+
+
+def _judge(answer: AnswerReader) -> Outcome:
+    if 200 <= answer.status < 300:
+        return passed(bytes(answer.body).decode("utf-8", "replace"))
+    if 300 <= answer.status < 400:
+        body = bytes(answer.body).decode("utf-8", "replace")
+        return Outcome(Verdict.WARNING, f"Probe terminated redirects, Response body: {body}")
+    return failed(f"HTTP probe failed with statuscode: {answer.status}")
+
+
+def _kept_headers(target: HttpTarget, location: str) -> Headers:
+    """A redirect to an absolute URL names its own host."""
+    if not is_absolute(location):
+        return target.headers
+    return tuple((name, value) for name, value in target.headers if name.lower() != "host")
+
+
+def _os_reason(error: OSError) -> str:
+    return reason_of(error.errno) if error.errno else str(error) or type(error).__name__
+
+
+def _tls_reason(error: ssl.SSLError) -> str:
+    if error.reason in _PLAIN_ANSWER:
+        return "http: server gave HTTP response to HTTPS client"
+    return f"tls: {(error.reason or str(error)).lower().replace('_', ' ')}"

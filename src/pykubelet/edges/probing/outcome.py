@@ -1,0 +1,41 @@
+"""What one try of a probe came to. Every failure of the network is such a value, never an exception."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    """Spelled as the reference prints them. A warning passes and says something."""
+
+    SUCCESS = "success"
+    WARNING = "warning"
+    FAILURE = "failure"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`output` is for people, in the reference's words. With an `error` the try tells nothing about the container.
+
+    `late_s`: of a try that ran out of time, by how many seconds this agent noticed the end too late; an agent that was
+    held up itself cannot tell a slow container from a good one.
+    """
+
+    verdict: Verdict
+    output: str = ""
+    error: str = ""
+    late_s: float = 0.0
+
+
+def passed(output: str = "") -> Outcome:
+    return Outcome(Verdict.SUCCESS, output)
+
+
+def failed(output: str, late_s: float = 0.0) -> Outcome:
+    return Outcome(Verdict.FAILURE, output, late_s=late_s)
+
+
+def errored(error: str, verdict: Verdict = Verdict.UNKNOWN, late_s: float = 0.0) -> Outcome:
+    return Outcome(verdict, error=error, late_s=late_s)

@@ -1,0 +1,26 @@
+"""The TCP probe: a connection is enough.
+
+Source: the Kubernetes documentation "Configure Liveness, Readiness and Startup Probes".
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from pykubelet.edges.probing.dial import DialError, dial, join_host_port
+from pykubelet.edges.probing.outcome import Outcome, failed, passed
+
+
+async def probe_tcp(host: str, port: int, timeout_s: float) -> Outcome:
+    """Connect within `timeout_s`, and close."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_s
+    try:
+        async with asyncio.timeout_at(deadline):
+            connection = await dial(host, port)
+    except TimeoutError:
+        return failed(f"dial tcp {join_host_port(host, port)}: i/o timeout", late_s=loop.time() - deadline)
+    except DialError as error:
+        return failed(str(error))
+    connection.close()
+    return passed()

@@ -1,0 +1,384 @@
+"""The HTTP probe against real servers on loopback, good and bad ones."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from pykubelet.edges.probing.http import HttpProber
+from pykubelet.edges.probing.http_wire import HttpTarget
+from pykubelet.edges.probing.outcome import Outcome, Verdict
+
+Reply = bytes | Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Server:
+    """Answers each request with the reply of its path, or the one for all; keeps the requests."""
+
+    def __init__(self, replies: dict[str, Reply] | Reply) -> None:
+        self.replies = replies
+        self.requests: list[bytes] = []
+        self.port = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            request = await reader.readuntil(b"\r\n\r\n")
+            self.requests.append(request)
+            path = request.split(b" ")[1].decode()
+            reply = self.replies[path] if isinstance(self.replies, dict) else self.replies
+            if isinstance(reply, bytes):
+                writer.write(reply)
+                await writer.drain()
+            else:
+                await reply(request, writer)
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass
+        finally:
+            writer.close()
+
+    def lines(self, index: int = 0) -> list[str]:
+        return self.requests[index].decode().removesuffix("\r\n\r\n").split("\r\n")
+
+
+@asynccontextmanager
+async def serving(
+    replies: dict[str, Reply] | Reply, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
+) -> AsyncIterator[Server]:
+    server = Server(replies)
+    async with await asyncio.start_server(server.serve, host, 0, ssl=tls) as listener:
+        server.port = listener.sockets[0].getsockname()[1]
+        yield server
+
+
+def ok(body: bytes = b"ok", status: str = "200 OK", extra: str = "") -> bytes:
+    return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n{extra}\r\n".encode() + body
+
+
+def redirect(location: str, status: str = "302 Found") -> bytes:
+    return ok(b"", status, f"Location: {location}\r\n")
+
+
+async def get(
+    server: Server, path: str = "/", timeout_s: float = 2.0, scheme: str = "http", **more: tuple[tuple[str, str], ...]
+) -> Outcome:
+    target = HttpTarget(scheme, "127.0.0.1", server.port, path, more.get("headers", ()))
+    return await HttpProber().probe(target, timeout_s)
+
+
+async def test_the_request_is_the_references() -> None:
+    async with serving(ok()) as server:
+        outcome = await get(server, "/healthz?full=1&x=a b#part")
+    assert outcome == Outcome(Verdict.SUCCESS, "ok")
+    assert server.lines() == [
+        "GET /healthz?full=1&x=a%20b HTTP/1.1",
+        f"Host: 127.0.0.1:{server.port}",
+        "User-Agent: kube-probe/1.36",
+        "Accept: */*",
+        "Connection: close",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "sent"),
+    [
+        ("", "/"),
+        ("healthz", "/healthz"),
+        ("/a b", "/a%20b"),
+        ("/a%2Fb", "/a%2Fb"),
+        ("/100%", "/100%25"),
+        ("/ü", "/%C3%BC"),
+        ("/a\r\nX: y", "/a%0D%0AX:%20y"),
+    ],
+)
+async def test_paths(path: str, sent: str) -> None:
+    async with serving(ok()) as server:
+        assert (await get(server, path)).verdict is Verdict.SUCCESS
+    assert server.lines()[0] == f"GET {sent} HTTP/1.1"
+
+
+async def test_headers_of_the_user_win() -> None:
+    headers = (
+        ("host", "shop.example"),
+        ("user-agent", "me/1"),
+        ("x-token", "a"),
+        ("X-Token", "b"),
+        ("Accept", "text/plain"),
+    )
+    async with serving(ok()) as server:
+        await get(server, headers=headers)
+    assert server.lines()[1:] == [
+        "Host: shop.example",
+        "User-Agent: me/1",
+        "Accept: text/plain",
+        "X-Token: a",
+        "X-Token: b",
+        "Connection: close",
+    ]
+
+
+async def test_empty_accept_and_user_agent_are_left_out() -> None:
+    async with serving(ok()) as server:
+        await get(server, headers=(("Accept", ""), ("User-Agent", "")))
+    assert server.lines()[1:] == [f"Host: 127.0.0.1:{server.port}", "Connection: close"]
+
+
+async def test_a_header_cannot_smuggle_another_one() -> None:
+    async with serving(ok()) as server:
+        outcome = await get(server, headers=(("x-a", "b\r\nX-Evil: 1"),))
+    assert outcome.verdict is Verdict.FAILURE
+    assert outcome.output.endswith('net/http: invalid header field value for "X-A"')
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("status", ["200 OK", "204 No Content", "299", "201 Created"])
+async def test_good_statuses(status: str) -> None:
+    async with serving(f"HTTP/1.1 {status}\r\n\r\n".encode()) as server:
+        assert (await get(server)).verdict is Verdict.SUCCESS
+
+
+@pytest.mark.parametrize("status", [400, 404, 500, 503, 999])
+async def test_bad_statuses_fail_without_the_body(status: int) -> None:
+    async with serving(ok(b"secret", f"{status} Bad")) as server:
+        outcome = await get(server)
+    assert outcome == Outcome(Verdict.FAILURE, f"HTTP probe failed with statuscode: {status}")
+
+
+async def test_a_body_may_come_in_chunks_or_until_the_end_or_byte_by_byte() -> None:
+    async def slowly(_request: bytes, writer: asyncio.StreamWriter) -> None:
+        for byte in b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x=1\r\nabc\r\n2\r\nde\r\n0\r\n\r\n":
+            writer.write(bytes([byte]))
+            await writer.drain()
+            await asyncio.sleep(0)
+
+    replies: dict[str, Reply] = {
+        "/chunks": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n",
+        "/end": b"HTTP/1.0 200 OK\r\n\r\nabcde",
+        "/slow": slowly,
+        "/continue": b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabcde",
+    }
+    async with serving(replies) as server:
+        for path in replies:
+            assert await get(server, path) == Outcome(Verdict.SUCCESS, "abcde"), path
+
+
+async def test_of_a_large_body_10_kib_are_read_and_no_more_waited_for() -> None:
+    async def endless(_request: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        while True:
+            writer.write(b"x" * 1000)
+            await writer.drain()
+
+    replies: dict[str, Reply] = {
+        "/endless": endless,
+        "/long": ok(b"y" * 50_000),
+        "/chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nFFFF\r\n" + b"z" * 0xFFFF,
+    }
+    async with serving(replies) as server:
+        for path in replies:
+            outcome = await get(server, path)
+            assert outcome.verdict is Verdict.SUCCESS
+            assert len(outcome.output) == 10 << 10
+
+
+@pytest.mark.parametrize("status", ["301 Moved", "302 Found", "303 See Other", "307 Temp", "308 Perm"])
+async def test_redirects_on_the_same_host_are_followed(status: str) -> None:
+    async with serving({"/": redirect("/there?x=1", status), "/there?x=1": ok(b"arrived")}) as server:
+        outcome = await get(server, headers=(("X-Token", "a"), ("Host", "shop.example")))
+    assert outcome == Outcome(Verdict.SUCCESS, "arrived")
+    assert "X-Token: a" in server.lines(1)
+    assert "Host: shop.example" in server.lines(1)
+
+
+async def test_an_absolute_redirect_to_another_port_of_the_host_is_followed() -> None:
+    async with serving(ok(b"other port")) as second:
+        first_reply = redirect(f"http://127.0.0.1:{second.port}/x")
+        async with serving(first_reply) as first:
+            outcome = await get(first, headers=(("Host", "shop.example"),))
+    assert outcome == Outcome(Verdict.SUCCESS, "other port")
+    assert second.lines()[1] == f"Host: 127.0.0.1:{second.port}"
+
+
+async def test_a_redirect_to_another_host_is_a_warning() -> None:
+    async with serving(ok(b"moved", "302 Found", "Location: http://elsewhere.example/\r\n")) as server:
+        outcome = await get(server)
+    assert outcome == Outcome(Verdict.WARNING, "Probe terminated redirects, Response body: moved")
+
+
+@pytest.mark.parametrize("status", ["304 Not Modified", "302 Found", "300 Choices"])
+async def test_a_3xx_that_leads_nowhere_is_a_warning(status: str) -> None:
+    async with serving(f"HTTP/1.1 {status}\r\n\r\n".encode()) as server:
+        assert (await get(server)).verdict is Verdict.WARNING
+
+
+async def test_redirects_in_a_circle_end_after_ten() -> None:
+    async with serving(redirect("/")) as server:
+        outcome = await get(server)
+    assert outcome.verdict is Verdict.FAILURE
+    assert outcome.output.endswith(": stopped after 10 redirects")
+    assert len(server.requests) == 10
+
+
+async def test_a_closed_port_fails_with_the_references_words() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        outcome = await HttpProber().probe(HttpTarget("http", "127.0.0.1", port, "/x"), 1.0)
+    reason = f"dial tcp 127.0.0.1:{port}: connect: connection refused"
+    assert outcome == Outcome(Verdict.FAILURE, f'Get "http://127.0.0.1:{port}/x": {reason}')
+
+
+async def test_silence_runs_out_of_time() -> None:
+    async def silence(_request: bytes, _writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(30)
+
+    async with serving(silence) as server:
+        outcome = await get(server, timeout_s=0.2)
+    assert outcome.verdict is Verdict.FAILURE
+    reason = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+    assert outcome.output == f'Get "http://127.0.0.1:{server.port}/": {reason}'
+    assert 0 <= outcome.late_s < 0.5
+
+
+async def test_a_body_that_does_not_end_tells_nothing() -> None:
+    async def stuck(_request: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
+        await asyncio.sleep(30)
+
+    async with serving(stuck) as server:
+        outcome = await get(server, timeout_s=0.2)
+    assert outcome.verdict is Verdict.FAILURE
+    assert outcome.error == "context deadline exceeded (Client.Timeout or context cancellation while reading body)"
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        (b"", "EOF"),
+        (b"HTTP/1.1 20", "unexpected EOF"),
+        (b"SSH-2.0-x\r\n", 'net/http: HTTP/1.x transport connection broken: malformed HTTP response "SSH-2.0-x"'),
+        (
+            b"HTTP/1.1 2x0 OK\r\n\r\n",
+            'net/http: HTTP/1.x transport connection broken: malformed HTTP status code "2x0"',
+        ),
+        (
+            b"HTTP/2.0 200 OK\r\n\r\n",
+            'net/http: HTTP/1.x transport connection broken: malformed HTTP version "HTTP/2.0"',
+        ),
+        (
+            b"\x00\x01\x02\r\n\r\n",
+            'net/http: HTTP/1.x transport connection broken: malformed HTTP response "\x00\x01\x02"',
+        ),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: no\r\n\r\n", 'bad Content-Length "no"'),
+    ],
+)
+async def test_rubbish_fails(reply: bytes, message: str) -> None:
+    async with serving(reply) as server:
+        outcome = await get(server)
+    assert outcome == Outcome(Verdict.FAILURE, f'Get "http://127.0.0.1:{server.port}/": {message}')
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nha",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nha",
+    ],
+)
+async def test_a_body_cut_short_tells_nothing(reply: bytes) -> None:
+    async with serving(reply) as server:
+        outcome = await get(server)
+    assert outcome.verdict is Verdict.FAILURE
+    assert outcome.error in ("unexpected EOF", "invalid byte in chunk length")
+
+
+async def test_a_head_without_end_is_given_up() -> None:
+    async def endless(_request: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n")
+        while True:
+            writer.write(b"X-Long: " + b"x" * 50_000 + b"\r\n")
+            await writer.drain()
+
+    async with serving(endless) as server:
+        outcome = await get(server, timeout_s=10)
+    assert outcome.output.endswith("net/http: server response headers exceeded 1048576 bytes; aborted")
+
+
+async def test_a_connection_that_is_reset_fails() -> None:
+    async def reset(_request: bytes, writer: asyncio.StreamWriter) -> None:
+        sock = writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
+        writer.transport.abort()
+
+    async with serving(reset) as server:
+        outcome = await get(server)
+    assert outcome.verdict is Verdict.FAILURE
+    assert outcome.output.endswith("read: connection reset by peer")
+
+
+async def test_ipv6() -> None:
+    async with serving(ok(), "::1") as server:
+        outcome = await HttpProber().probe(HttpTarget("http", "::1", server.port, "/"), 1.0)
+    assert outcome.verdict is Verdict.SUCCESS
+    assert server.lines()[1] == f"Host: [::1]:{server.port}"
+
+
+async def test_a_name_is_looked_up() -> None:
+    async with serving(ok()) as server:
+        outcome = await HttpProber().probe(HttpTarget("http", "localhost", server.port, "/"), 2.0)
+    assert outcome.verdict is Verdict.SUCCESS
+    assert server.lines()[1] == f"Host: localhost:{server.port}"
+
+
+@pytest.fixture(scope="module")
+def self_signed(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
+    folder: Path = tmp_path_factory.mktemp("tls")
+    key, cert = folder / "key.pem", folder / "cert.pem"
+    subject = ["-subj", "/CN=expired.example", "-days", "1"]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:1024", "-nodes", "-keyout", str(key), "-out", str(cert)]
+    subprocess.run([*command, *subject], check=True, capture_output=True)
+    settings = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    settings.set_ciphers("DEFAULT@SECLEVEL=0")
+    settings.load_cert_chain(cert, key)
+    return settings
+
+
+async def test_https_does_not_verify(self_signed: ssl.SSLContext) -> None:
+    async with serving(ok(b"tls"), tls=self_signed) as server:
+        outcome = await get(server, scheme="https")
+        await asyncio.sleep(0.05)
+    assert outcome == Outcome(Verdict.SUCCESS, "tls")
+
+
+async def test_http_answered_where_https_was_asked() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as listener:
+        port = listener.sockets[0].getsockname()[1]
+        outcome = await HttpProber().probe(HttpTarget("https", "127.0.0.1", port, "/"), 2.0)
+        await asyncio.sleep(0.05)
+    message = "http: server gave HTTP response to HTTPS client"
+    assert outcome == Outcome(Verdict.FAILURE, f'Get "https://127.0.0.1:{port}/": {message}')
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def test_many_at_once_leave_no_descriptor_behind() -> None:
+    before = open_descriptors()
+    async with serving(ok()) as server:
+        outcomes = await asyncio.gather(*(get(server, timeout_s=10) for _ in range(200)))
+    assert {outcome.verdict for outcome in outcomes} == {Verdict.SUCCESS}
+    await asyncio.sleep(0.05)
+    assert open_descriptors() <= before + 2
