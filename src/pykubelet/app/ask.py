@@ -179,7 +179,8 @@ def _show_pod(options: argparse.Namespace) -> None:
 def choose(known: Sequence[Document], wanted: str, node: str) -> list[Document]:
     """The pods meant by NAME, NAMESPACE/NAME or the start of a UID: several only where they have both names in common.
 
-    NAME may also be the one in the manifest, to which the agent has added the node's. Raises AskError when there is none, with names that are near, or when the word fits several.
+    NAME may also be the one in the manifest, to which the agent has added the node's. Raises AskError when there is none,
+    with names that are near, or when the word fits several.
     """
     namespace, slash, name = wanted.rpartition("/")
     here = [pod for pod in known if not slash or pod["namespace"] == namespace]
@@ -249,7 +250,7 @@ def _next(wait: Document, now: float) -> str:
 def _container_row(container: Document, now: float) -> tuple[str, ...]:
     kind = "" if container["kind"] == "regular" else container["kind"]
     state = _state_text(container, now)
-    if container["state"] == "running":
+    if container["state"] == "running" and container["kind"] in ("regular", "sidecar"):
         state += ", ready" if container["ready"] else ", not ready"
     last = f"before: {_state_text(container['last'], now)}" if container["last"] else ""
     restarts = f"restarts {container['restarts']}"

@@ -85,6 +85,7 @@ from pykubelet.report.server.health import default_checks
 from pykubelet.report.server.listen import serve_health, serve_port, serve_socket
 from pykubelet.report.server.routes import health_routes, read_only_routes
 from pykubelet.report.status.loop import StatusInputs, StatusLoop
+from pykubelet.report.status.memory import StatusMemory
 
 T = TypeVar("T")
 log = Log("app")
@@ -219,7 +220,8 @@ def wire_report(m: Machinery, cells: Cells, facts: NodeFacts) -> Loops:
     roster, lifecycles, observed = cells.roster.cell, cells.lifecycles.cell, cells.observed.cell
     node, runtime, probes = cells.node.cell, cells.runtime.cell, cells.probes.cell
     inputs = StatusInputs(roster, lifecycles, observed, probes, node, runtime)
-    status = StatusLoop(inputs, cells.statuses.writer, m.clock, m.flight)
+    memory = StatusMemory(f"{m.settings.root_dir}/pod_statuses", m.flight)
+    status = StatusLoop(inputs, cells.statuses.writer, m.clock, m.flight, memory)
     address = NodeLoop(facts, cells.node.writer, m.flight)
     ready = RuntimeLoop(m.cri, m.clock, cells.runtime.writer)
     events = EventsLoop(m.happenings, cells.recent.writer, m.clock)

@@ -136,6 +136,7 @@ async def test_a_quick_restart_is_noticed(stand: Stand) -> None:
     await stand.fake.start()
     await stand.wait(lambda now: now.ok)
     await stand.fake.stop()
+    await asyncio.sleep(0.01)  # file times are as coarse as this
     await stand.fake.start()
     assert (await stand.wait(lambda now: now.epoch == 1)).ok
 

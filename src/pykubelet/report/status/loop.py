@@ -1,8 +1,9 @@
 """The status room's loop: keeps `Statuses` equal to the projection of everything else.
 
 Owns: the cell `Statuses`. Reads: `Roster`, `Lifecycles`, `Observed`, `ProbeResults`, `NodeView`, `RuntimeReady`; the
-termination messages of ended containers. It sleeps until one of its cells changes, then looks at the pods whose inputs
-are other objects than the last time. A look at the runtime that began before the one already told is passed over.
+termination messages of ended containers; what was told before a restart. It sleeps until one of its cells changes, then
+looks at the pods whose inputs are other objects than the last time. A look at the runtime that began before the one
+already told is passed over. Until the runtime was looked at for the first time, what was told before a restart is told.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pykubelet.base.model.observed import Observed, PodView
 from pykubelet.base.model.probes import ProbeKind, ProbeResults
 from pykubelet.base.model.roster import Roster, RosterPod, pod_ref
 from pykubelet.base.model.statuses import Statuses
+from pykubelet.report.status.memory import StatusMemory
 from pykubelet.report.status.messages import TerminationMessages, is_unread
 from pykubelet.report.status.model import StatusFacts
 from pykubelet.report.status.project import project_status
@@ -53,23 +55,33 @@ class _Shared:
 
 @dataclass(slots=True)
 class _Told:
-    """What one pod's newest status was made from."""
+    """What one pod's newest status was made from. Looks that began before `not_before` are of an earlier life."""
 
     pod: Pod
     lifecycle: PodLifecycle
     view: PodView | None
     shared: _Shared
     status: PodStatus
+    not_before: float = 0.0
 
 
 class StatusLoop:
-    """`run` never returns. `flight` reads the termination messages."""
+    """`run` never returns. `flight` reads the termination messages. `memory` None: nothing outlives the agent."""
 
-    def __init__(self, inputs: StatusInputs, statuses: CellWriter[Statuses], clock: Clock, flight: Flight) -> None:
+    def __init__(
+        self,
+        inputs: StatusInputs,
+        statuses: CellWriter[Statuses],
+        clock: Clock,
+        flight: Flight,
+        memory: StatusMemory | None = None,
+    ) -> None:
         self._inputs = inputs
         self._statuses = statuses
         self._clock = clock
         self._messages = TerminationMessages(flight)
+        self._memory = memory
+        self._remembered = memory.load() if memory is not None else {}
         self._told: dict[PodUID, _Told] = {}
         self._reading: set[PodUID] = set()
         self._shared: _Shared | None = None
@@ -82,6 +94,8 @@ class StatusLoop:
             for cell in (cells.roster, cells.lifecycles, cells.observed, cells.probes, cells.node, cells.runtime):
                 supervisor.start_root(f"status-{cell.name}", _ring(cell, self._bell))
             supervisor.start_root("status-project", self._follow())
+            if self._memory is not None:
+                supervisor.start_root("status-memory", self._memory.follow(self._statuses.cell))
             raise await supervisor.wait_failed()
 
     async def _follow(self) -> None:
@@ -96,14 +110,17 @@ class StatusLoop:
         pods = self._pods()
         changed = False
         for uid, (pod, lifecycle) in pods.items():
-            changed |= self._look_at(uid, pod, lifecycle, self._newest_view(uid, observed), shared)
+            changed |= self._look_at(uid, pod, lifecycle, observed, shared)
         for uid in [uid for uid in self._told if uid not in pods]:
             del self._told[uid]
+            changed = True
+        if self._remembered and observed.listed_at is not None and self._inputs.roster.get().sources_ready:
+            self._remembered = {uid: s for uid, s in self._remembered.items() if uid in pods and uid not in self._told}
             changed = True
         if len(self._messages.known) > 2 * len(pods) + 64:
             self._messages.keep_only(observed.pods)
         if changed:
-            self._statuses.publish(Statuses({uid: told.status for uid, told in self._told.items()}))
+            self._statuses.publish(Statuses(self._remembered | {uid: told.status for uid, told in self._told.items()}))
 
     def _pods(self) -> dict[PodUID, tuple[Pod, PodLifecycle]]:
         """Desired pods, and those that are still being ended."""
@@ -125,19 +142,38 @@ class StatusLoop:
             self._shared = now
         return self._shared
 
-    def _newest_view(self, uid: PodUID, observed: Observed) -> PodView | None:
-        """The newest look at a pod, never one older than the one already told."""
+    def _newest_view(self, uid: PodUID, lifecycle: PodLifecycle, observed: Observed) -> PodView | None:
+        """The newest look at a pod, never one older than the one already told. None: it was not looked at yet."""
         view = observed.pods.get(uid)
-        told = self._told[uid].view if uid in self._told else None
+        told = self._told.get(uid)
         if told is None:
-            return view
-        if view is None and observed.listed_at is not None and observed.listed_at > told.read_at and not told.is_gone:
-            return PodView(told.ref, read_at=observed.listed_at)
-        return told if view is None or view.read_at < told.read_at else view
+            was_there = uid in self._remembered and observed.listed_at is not None
+            return PodView(lifecycle.ref, read_at=observed.listed_at or 0.0) if view is None and was_there else view
+        seen = told.view
+        if seen is None:
+            return view if view is not None and view.read_at >= told.not_before else None
+        if view is None and observed.listed_at is not None and observed.listed_at > seen.read_at and not seen.is_gone:
+            return PodView(seen.ref, read_at=observed.listed_at)
+        return seen if view is None or view.read_at < seen.read_at else view
 
-    def _look_at(self, uid: PodUID, pod: Pod, lifecycle: PodLifecycle, view: PodView | None, shared: _Shared) -> bool:
+    def _old_status(self, uid: PodUID, view: PodView | None) -> PodStatus | None:
+        """What the new status follows on from."""
+        told = self._told.get(uid)
+        if told is not None:
+            return told.status if told.status.phase else None
+        old = self._remembered.get(uid)
+        over = old is not None and old.phase in ("Succeeded", "Failed")
+        return None if over and (view is None or not view.containers) else old
+
+    def _look_at(self, uid: PodUID, pod: Pod, lifecycle: PodLifecycle, observed: Observed, shared: _Shared) -> bool:
         """Project one pod if its inputs are new; whether its status changed."""
         told = self._told.get(uid)
+        if told is None and uid in self._remembered and observed.listed_at is None:
+            return self._remembered[uid] is not self._statuses.get().pods.get(uid)
+        if told is not None and _begins_anew(told.lifecycle, lifecycle):
+            told = None
+            self._told[uid] = _Told(pod, lifecycle, None, shared, PodStatus(), self._clock.monotonic())
+        view = self._newest_view(uid, lifecycle, observed)
         if told is not None and told.pod is pod and told.lifecycle is lifecycle and told.view is view:
             if told.shared is shared:
                 return False
@@ -149,14 +185,16 @@ class StatusLoop:
         if view is not None and is_unread(view, self._messages.known):
             self._read_messages(view)
             return False
-        status = project_status(self._facts(pod, lifecycle, view, shared, told))
-        if told is not None and told.status == status:
-            status = told.status
-        self._told[uid] = _Told(pod, lifecycle, view, shared, status)
-        return told is None or told.status is not status
+        old = self._old_status(uid, view)
+        status = project_status(self._facts(pod, lifecycle, view, shared, old))
+        if status == old:
+            status = old
+        not_before = self._told[uid].not_before if uid in self._told else 0.0
+        self._told[uid] = _Told(pod, lifecycle, view, shared, status, not_before)
+        return status is not self._statuses.get().pods.get(uid)
 
     def _facts(
-        self, pod: Pod, lifecycle: PodLifecycle, view: PodView | None, shared: _Shared, told: _Told | None
+        self, pod: Pod, lifecycle: PodLifecycle, view: PodView | None, shared: _Shared, old: PodStatus | None
     ) -> StatusFacts:
         return StatusFacts(
             pod=pod,
@@ -167,7 +205,7 @@ class StatusLoop:
             runtime=shared.runtime,
             handlers=shared.handlers,
             messages=self._messages.known,
-            old=told.status if told is not None else None,
+            old=old,
             now_wall=self._clock.wall(),
         )
 
@@ -191,6 +229,11 @@ async def _ring(cell: Cell[Any], bell: asyncio.Event) -> None:
 def _before_lifecycle(entry: RosterPod) -> PodLifecycle:
     """A desired pod that nobody has taken up yet."""
     return PodLifecycle(pod_ref(entry.pod), entry.pod, Stage.SYNCING, entry.seen_at, entry.seen_at)
+
+
+def _begins_anew(before: PodLifecycle, now: PodLifecycle) -> bool:
+    """Stages only go forward in one life of a pod."""
+    return before.stage is not Stage.SYNCING and now.stage is Stage.SYNCING and now.kill_reason is None
 
 
 def _same_for(view: PodView | None, before: _Shared, now: _Shared) -> bool:

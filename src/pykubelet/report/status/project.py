@@ -7,7 +7,7 @@ Rules:
 - An end that is only inferred from vanished containers is not told before the agent has ended the pod.
 - The start time is the first sight of the pod; a sandbox that is older (the agent was restarted) tells better.
 - Addresses are those of the ready sandbox, the node's family first; host-network pods have the node's. Once the pod is
-  being ended the last known ones stay.
+  being ended, or has ended, the last known ones stay.
 Source: the Kubernetes documentation "Pod Lifecycle".
 """
 
@@ -117,7 +117,8 @@ def pod_ips(facts: StatusFacts) -> tuple[str, ...]:
         return _host_network_ips(old, facts.host_ips)
     newest = facts.view.sandboxes[0] if facts.view is not None and facts.view.sandboxes else None
     if newest is None or not newest.ready or not newest.ips:
-        return () if facts.lifecycle.stage is Stage.SYNCING else old
+        has_ended = facts.old is not None and facts.old.phase in (Phase.SUCCEEDED, Phase.FAILED)
+        return old if has_ended or facts.lifecycle.stage is not Stage.SYNCING else ()
     if not facts.host_ips:
         return newest.ips[:2]
     v6_first = _is_v6(facts.host_ips[0])

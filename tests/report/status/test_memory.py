@@ -1,0 +1,221 @@
+"""Statuses over a restart of the agent: nothing that was told goes backwards."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from report.samples import UID, WALL, entry, exited, lifecycle, make_pod, running, sandbox, view
+
+from pykubelet.base.api import core
+from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
+from pykubelet.base.kit.clock import ManualClock
+from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage
+from pykubelet.base.model.node import NodeView, RuntimeReady
+from pykubelet.base.model.observed import Observed, PodView
+from pykubelet.base.model.probes import ProbeResults
+from pykubelet.base.model.roster import Roster
+from pykubelet.base.model.statuses import Statuses
+from pykubelet.report.status.loop import StatusInputs, StatusLoop
+from pykubelet.report.status.memory import StatusMemory
+
+
+@dataclass
+class Agent:
+    """One life of the agent's status room."""
+
+    roster: CellWriter[Roster]
+    lifecycles: CellWriter[Lifecycles]
+    observed: CellWriter[Observed]
+    statuses: Cell[Statuses]
+    clock: ManualClock = field(default_factory=lambda: ManualClock(wall=WALL))
+
+    async def want(self, *pods: core.Pod, ready: bool = True) -> None:
+        self.roster.publish(Roster({PodUID(pod.metadata.uid): entry(pod) for pod in pods}, ready))
+        await self.settle()
+
+    async def live(self, *lives: PodLifecycle) -> None:
+        self.lifecycles.publish(Lifecycles({life.ref.uid: life for life in lives}))
+        await self.settle()
+
+    async def see(self, *views: PodView, at: float = 1.0) -> None:
+        self.observed.publish(Observed({v.ref.uid: v for v in views}, at))
+        await self.settle()
+
+    async def settle(self) -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    @property
+    def told(self) -> core.PodStatus:
+        return self.statuses.get().pods[UID]
+
+    async def wait(self, condition: Callable[[core.PodStatus], bool]) -> core.PodStatus:
+        async with asyncio.timeout(5):
+            return (await self.statuses.wait_for(lambda now: UID in now.pods and condition(now.pods[UID]))).pods[UID]
+
+
+@asynccontextmanager
+async def agent(path: Path, wall: float = WALL) -> AsyncIterator[Agent]:
+    roster, roster_end = make_cell("roster", Roster())
+    lifecycles, lifecycles_end = make_cell("lifecycles", Lifecycles())
+    observed, observed_end = make_cell("observed", Observed())
+    statuses, statuses_end = make_cell("statuses", Statuses())
+    inputs = StatusInputs(
+        roster,
+        lifecycles,
+        observed,
+        make_cell("probes", ProbeResults())[0],
+        make_cell("node", NodeView("n", "n"))[0],
+        make_cell("runtime", RuntimeReady(True, "", name="containerd"))[0],
+    )
+    found = Agent(roster_end, lifecycles_end, observed_end, statuses, ManualClock(wall=wall))
+    flight = Flight("test")
+    loop = StatusLoop(inputs, statuses_end, found.clock, flight, StatusMemory(str(path), flight, 0.01))
+    async with Supervisor("test") as supervisor:
+        supervisor.start_root("status", loop.run())
+        yield found
+
+
+async def first_life(path: Path, pod: core.Pod, seen: PodView) -> core.PodStatus:
+    async with agent(path) as now:
+        await now.want(pod)
+        await now.live(lifecycle(pod))
+        await now.see(seen)
+        return await now.wait(lambda status: status.phase != "Pending")
+
+
+async def test_until_the_runtime_was_looked_at_the_statuses_of_before_are_told(tmp_path: Path) -> None:
+    pod = make_pod()
+    before = await first_life(tmp_path / "s", pod, view(running()))
+    async with agent(tmp_path / "s", WALL + 100) as now:
+        await now.want(pod)
+        assert now.told == before
+        await now.live(lifecycle(pod))
+        assert now.told == before
+        await now.see(view(running()))
+        assert now.told == before
+        await now.see(view(exited("app", 1), read_at=2.0), at=2.0)
+        changed = await now.wait(lambda status: status != before)
+    assert changed.startTime == before.startTime
+    assert {
+        c.type: c.lastTransitionTime == b.lastTransitionTime
+        for c, b in zip(changed.conditions, before.conditions, strict=True)
+    } == {
+        "PodReadyToStartContainers": True,
+        "Initialized": True,
+        "Ready": False,
+        "ContainersReady": False,
+        "PodScheduled": True,
+    }
+
+
+async def test_a_pod_that_ended_stays_as_it_was(tmp_path: Path) -> None:
+    pod = make_pod(restartPolicy="Never")
+    async with agent(tmp_path / "s") as now:
+        await now.want(pod)
+        await now.live(lifecycle(pod))
+        await now.see(view(running()))
+        await now.see(view(exited(), read_at=2.0), at=2.0)
+        await now.wait(lambda status: status.phase == "Succeeded")
+        gone = view(exited(), sandboxes=(sandbox(ready=False, ips=()),), read_at=3.0)
+        await now.live(lifecycle(pod, Stage.FINISHED, kill_reason=KillReason.COMPLETED))
+        await now.see(gone, at=3.0)
+        before = now.told
+        assert before.podIP == "10.0.0.9"
+    async with agent(tmp_path / "s", WALL + 100) as now:
+        await now.want(pod)
+        await now.live(lifecycle(pod))
+        await now.see(gone)
+        await now.wait(lambda status: status.phase == "Succeeded")
+        await asyncio.sleep(0.05)
+        assert now.told == before
+
+
+async def test_what_vanished_while_the_agent_was_away_is_noticed(tmp_path: Path) -> None:
+    pod = make_pod()
+    await first_life(tmp_path / "s", pod, view(running()))
+    async with agent(tmp_path / "s") as now:
+        await now.want(pod)
+        await now.live(lifecycle(pod))
+        await now.see()
+        (found,) = now.told.containerStatuses
+        assert found.lastState is not None
+        assert found.lastState.terminated is not None
+        assert (found.lastState.terminated.reason, found.restartCount) == ("ContainerStatusUnknown", 1)
+
+
+async def test_an_end_that_the_runtime_knows_nothing_of_does_not_hold_a_new_life_back(tmp_path: Path) -> None:
+    pod = make_pod(restartPolicy="Never")
+    assert (await first_life(tmp_path / "s", pod, view(exited("app", 1)))).phase == "Failed"
+    async with agent(tmp_path / "s") as now:
+        await now.want(pod)
+        await now.live(lifecycle(pod))
+        await now.see()
+        assert now.told.phase == "Pending"
+
+
+async def test_a_pod_that_is_put_back_under_the_same_uid_begins_anew(tmp_path: Path) -> None:
+    pod = make_pod(restartPolicy="Never")
+    async with agent(tmp_path / "s") as now:
+        await now.want(pod)
+        await now.live(lifecycle(pod, Stage.TERMINATED, kill_reason=KillReason.REMOVED))
+        await now.see(view(exited("app", 1)))
+        await now.wait(lambda status: status.phase == "Failed")
+        now.clock.advance(1.0)
+        await now.live(lifecycle(pod))
+        assert now.told.phase == "Pending"
+        newer = now.clock.monotonic() + 1
+        await now.see(view(running(number=1), read_at=newer), at=newer)
+        assert now.told.phase == "Running"
+
+
+async def test_pods_that_are_gone_are_forgotten(tmp_path: Path) -> None:
+    await first_life(tmp_path / "s", make_pod(), view(running()))
+    async with agent(tmp_path / "s") as now:
+        await now.want(ready=False)
+        await now.see()
+        await now.want(ready=True)
+        assert now.statuses.get().pods == {}
+    assert StatusMemory(str(tmp_path / "s"), Flight("test")).load() == {}
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: b"", lambda data: data[:40], lambda data: data[:-1], lambda data: b"\x00" * 99]
+)
+async def test_a_damaged_file_costs_the_memory_only(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    pod = make_pod()
+    await first_life(tmp_path / "s", pod, view(running()))
+    (tmp_path / "s").write_bytes(damage((tmp_path / "s").read_bytes()))
+    async with agent(tmp_path / "s") as now:
+        await now.want(pod)
+        assert now.told.phase == "Pending"
+        await now.live(lifecycle(pod))
+        await now.see(view(running()))
+        assert now.told.phase == "Running"
+
+
+async def test_a_disk_that_refuses_is_told_once_and_hurts_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "pykubelet.status")
+    logging.getLogger("pykubelet").propagate = True
+    (tmp_path / "file").write_text("no directory")
+    pod = make_pod()
+    async with agent(tmp_path / "file" / "s") as now:
+        await now.want(pod)
+        for number in range(3):
+            await now.live(lifecycle(pod))
+            await now.see(view(running(number=number), read_at=number), at=number)
+            await asyncio.sleep(0.03)
+        assert now.told.phase == "Running"
+    lines = [r.getMessage() for r in caplog.records if r.name == "pykubelet.status"]
+    assert lines == ["statuses cannot be kept over a restart"]
