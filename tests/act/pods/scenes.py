@@ -24,7 +24,8 @@ NS = 1_000_000_000
 
 
 def container(name: str = "app", **fields: Any) -> core.Container:
-    return from_object(core.Container, {"name": name, "image": IMAGE, **fields})
+    given = {"name": name, "image": IMAGE, "terminationMessagePath": "/dev/termination-log", **fields}
+    return from_object(core.Container, given)
 
 
 def sidecar(name: str = "mesh", **fields: Any) -> core.Container:
@@ -45,6 +46,8 @@ def pod(
             "metadata": {"name": REF.name, "namespace": REF.namespace, "uid": REF.uid, **(metadata or {})},
             "spec": {
                 "restartPolicy": restart,
+                "enableServiceLinks": True,
+                "dnsPolicy": "Default",
                 "containers": [to_object(c) for c in containers or (container(),)],
                 "initContainers": [to_object(c) for c in init],
                 **spec,

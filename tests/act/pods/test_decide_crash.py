@@ -243,3 +243,36 @@ def test_a_sync_that_was_interrupted_before_the_start_does_not_count_as_a_restar
     assert play.sees(box(), *both) == ["abandon at the next pause"]
     assert play.sync_abandoned() == []
     assert play.sees(box(), *both) == ["sync: start a, b"], "both ended for the first time"
+
+
+@pytest.mark.parametrize(
+    ("reason", "again_in"),
+    [("CreateContainerError", 10), ("ErrImagePull", 10), ("RunContainerError", 10), ("PostStartHookError", 10)],
+)
+def test_a_failed_start_is_tried_again_after_the_ordinary_pause(reason: str, again_in: float) -> None:
+    play = Playbook(pod())
+    up(play)
+    ended = play.wall
+    assert play.sees(box(), exited(code=1, ended=ended)) == ["sync: start app"]
+    play.sync_ended(app=reason)
+    assert play.sees(box(), exited(code=1, ended=ended)) == [f"wake in {again_in} s"]
+    play.passes(again_in)
+    assert play.wakes() == ["sync: start app"]
+
+
+def test_a_container_whose_start_fails_after_it_ran_backs_off_ever_longer() -> None:
+    play = Playbook(pod())
+    up(play)
+    ends = exited(code=128, ended=play.wall)
+    play.sees(box(), ends)
+    pauses = []
+    for attempt in range(1, 5):
+        play.sync_ended(app="RunContainerError")
+        ends = exited(code=128, attempt=attempt, ended=play.wall)
+        wake = play.sees(box(), ends)[-1]
+        pauses.append(float(wake.split()[2]))
+        play.passes(pauses[-1] + 0.001)
+        while (answer := play.wakes()) != ["sync: start app"]:
+            pauses[-1] += float(answer[-1].split()[2])
+            play.passes(float(answer[-1].split()[2]) + 0.001)
+    assert pauses == pytest.approx([10, 20, 40, 80], abs=0.1)

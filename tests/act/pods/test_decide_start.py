@@ -199,6 +199,15 @@ def test_a_pod_that_gets_no_sandbox_is_tried_again_ever_more_slowly() -> None:
     assert play.sync_ended(pod_error="CreatePodSandboxError") == ["wake in 1 s"], "a success ended the series"
 
 
+def test_a_container_that_failed_in_a_dying_sandbox_starts_in_the_new_one() -> None:
+    play = Playbook(pod())
+    play.runs(box(), running())
+    ended = play.wall
+    assert play.sees(box(), exited(code=137, ended=ended)) == ["sync: start app"]
+    play.sync_ended(app="CreateContainerError")
+    assert play.sees(box(ready=False), exited(code=137, ended=ended)) == ["sync: stop the pod; sandbox 1; start app"]
+
+
 # A changed manifest
 
 

@@ -50,13 +50,14 @@ from pykubelet.base.model.lifecycle import KillReason, Stage, StartError
 from pykubelet.base.model.observed import ContainerState, ContainerView, PodView
 from pykubelet.base.model.phase import pod_phase
 from pykubelet.base.model.probes import ProbeResults
-from pykubelet.base.model.reasons import CRASH_LOOP_BACK_OFF
+from pykubelet.base.model.reasons import CRASH_LOOP_BACK_OFF, POST_START_HOOK_ERROR, RUN_CONTAINER_ERROR
 
 DEFAULT_GRACE_S = 30
 MIN_GRACE_S = 1
 START_RETRY_S = 10.0
 POD_RETRY_S = 1.0
 POD_RETRY_CAP_S = 10.0
+RAN_AND_FAILED = frozenset({RUN_CONTAINER_ERROR, POST_START_HOOK_ERROR})
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +182,7 @@ def _sync_ended(state: PodState, event: SyncEnded, now: float, rules: Rules) -> 
         work=Work.NONE,
         start_errors=errors,
         retry_at=retry,
-        holds={**state.holds, **{n: h for n, h in state.raising.items() if n in event.started or n in event.failed}},
+        holds={**state.holds, **{name: hold for name, hold in state.raising.items() if _has_run(name, event)}},
         raising={},
         pod_error=event.pod_error,
         pod_failures=failures,
@@ -189,6 +190,12 @@ def _sync_ended(state: PodState, event: SyncEnded, now: float, rules: Rules) -> 
         restarting_all=False,
     )
     return _advance(state, now, rules, event.cause)
+
+
+def _has_run(name: str, ended: SyncEnded) -> bool:
+    """Whether the sync got as far as a process of this container: only that counts for its crash back-off."""
+    failure = ended.failed.get(name)
+    return name in ended.started or (failure is not None and failure.error.reason in RAN_AND_FAILED)
 
 
 def _stop_ended(state: PodState, event: StopEnded, now: float, rules: Rules) -> Result:
@@ -269,6 +276,8 @@ def _advance_syncing(state: PodState, now: float, rules: Rules, cause: str) -> R
     plan = plan_pod(state.pod, view, rules.probes, rules.hash_of)
     if plan.stop_pod and not plan.create_sandbox:
         return _complete(state, "nothing is left to run")
+    if plan.create_sandbox:
+        state = replace(state, retry_at={})  # what failed in the old one may work in the new one
     state, plan, wakes, said = _hold_back(state, plan, now, rules)
     if plan.is_empty:
         return state, (*said, WakeAt(min(wakes, default=now + rules.resync_s)))

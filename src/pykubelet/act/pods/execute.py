@@ -18,6 +18,7 @@ from pykubelet.act.pods.model import CleanUp, StartFailed, StopPod, Sync, SyncEn
 from pykubelet.act.pods.waitbook import WaitBook, WaitsChanged
 from pykubelet.act.resources.execute import PodCgroups
 from pykubelet.act.runtime.context import AnyContainer, ConfigError, ContainerContext, ImageVolume, RenderSettings
+from pykubelet.act.runtime.gc_files import list_or_nothing
 from pykubelet.act.runtime.plan import KillCause
 from pykubelet.act.runtime.render_mounts import relative_sub_paths
 from pykubelet.act.runtime.sandbox import Sandbox, Sandboxes
@@ -49,7 +50,7 @@ from pykubelet.base.model.reasons import (
 from pykubelet.base.model.waits import Wait
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.files import list_dir, read_link, remove_file
+from pykubelet.edges.host.files import read_link, remove_file
 from pykubelet.edges.host.trees import remove_tree
 
 T = TypeVar("T")
@@ -440,7 +441,7 @@ class PodExecution:
 
         def remove() -> None:
             prefix = f"{ref.name}_{ref.namespace}_"
-            for entry in list_dir(links):
+            for entry in list_or_nothing(links):
                 target = read_link(f"{links}/{entry.name}") if entry.name.startswith(prefix) else None
                 if target is not None and target.startswith(directory + "/"):
                     remove_file(f"{links}/{entry.name}")

@@ -1,0 +1,296 @@
+"""A small node for whole lives of pods: the pods room and the look-out on a fake runtime, with small rooms beside them.
+
+Images, volumes and cgroups are stand-ins that do their part at once unless a test says otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from act.pods.scenes import IMAGE
+from msgspec.structs import replace as with_fields
+
+from pykubelet.act.images.execute import ImagePuller
+from pykubelet.act.images.model import ImageError, ImageReady, ImageRequest
+from pykubelet.act.pods.decide import Rules
+from pykubelet.act.pods.execute import PodCells, PodTools
+from pykubelet.act.pods.loop import PodInputs, PodsLoop
+from pykubelet.act.resources.execute import PodCgroups
+from pykubelet.act.resources.model import CgroupError
+from pykubelet.act.runtime.container_hash import container_hash
+from pykubelet.act.runtime.context import RenderSettings
+from pykubelet.act.runtime.hooks import HookRunner
+from pykubelet.act.runtime.sandbox import Sandboxes
+from pykubelet.act.runtime.start import ContainerStarter
+from pykubelet.act.runtime.stop import ContainerStopper
+from pykubelet.act.volumes.subpath import Subpaths
+from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.backoff import BackoffPolicy
+from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
+from pykubelet.base.kit.clock import SystemClock
+from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.mailbox import Mailbox, Sink
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.happenings import Happening
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.labels import CONFIG_SOURCE
+from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
+from pykubelet.base.model.mounts import Mounts, PodMounts
+from pykubelet.base.model.node import HandlerFeatures, NodeView, RuntimeReady
+from pykubelet.base.model.observed import Observed, PodTouched
+from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.probes import ProbeResults
+from pykubelet.base.model.roster import Rejection, Roster, RosterPod, pod_ref
+from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet.edges.cri.client import CriClient
+from pykubelet.edges.cri.fake import FakeRuntime
+from pykubelet.edges.cri.fake_state import FakeContainer
+from pykubelet.edges.host.files import make_dirs
+from pykubelet.observe.pleg.loop import PodLookout, RelistPeriods
+
+QUICK = BackoffPolicy(initial_s=0.2, cap_s=1.0)
+
+
+class Images:
+    """Every image is there, but those in `missing`; `hook` may wait, or raise as a bug would."""
+
+    def __init__(self) -> None:
+        self.missing: dict[str, ImageError] = {}
+        self.asked: list[str] = []
+        self.hook: Callable[[ImageRequest], Any] | None = None
+
+    async def ensure(self, request: ImageRequest) -> ImageReady | ImageError:
+        self.asked.append(request.image)
+        if self.hook is not None and (waits := self.hook(request)) is not None:
+            await waits
+        return self.missing.get(request.image) or ImageReady(IMAGE, request.image, "sha256:1")
+
+    def forget(self, uid: PodUID) -> None:
+        """Nothing is kept here."""
+
+
+class Groups:
+    """Pod cgroups by uid; `broken` gives an error for a pod's name, `busy` are those that cannot be removed yet."""
+
+    def __init__(self) -> None:
+        self.pods: set[PodUID] = set()
+        self.broken: dict[str, CgroupError] = {}
+        self.busy: set[PodUID] = set()
+
+    async def ensure_pod(self, of: Pod) -> CgroupError | None:
+        if error := self.broken.get(of.metadata.name):
+            return error
+        self.pods.add(PodUID(of.metadata.uid))
+        return None
+
+    def cgroup_parent(self, of: Pod) -> str:
+        return f"/kubepods/pod{of.metadata.uid}"
+
+    async def remove_pod(self, uid: PodUID) -> bool:
+        if uid in self.busy:
+            return False
+        self.pods.discard(uid)
+        return True
+
+
+class Volumes:
+    """Mounts for every pod that is not terminated, but those named in `stuck`."""
+
+    def __init__(self, lifecycles: Cell[Lifecycles], mounts: CellWriter[Mounts]) -> None:
+        self._lifecycles = lifecycles
+        self._mounts = mounts
+        self.stuck: set[str] = set()
+
+    async def run(self) -> None:
+        async for _ in self._lifecycles.changes():
+            self.look()
+
+    def look(self) -> None:
+        pods = {
+            uid: PodMounts(ready=life.ref.name not in self.stuck)
+            for uid, life in self._lifecycles.get().pods.items()
+            if life.stage in (Stage.SYNCING, Stage.TERMINATING)
+        }
+        self._mounts.publish(Mounts(pods, reconstructed=True))
+
+
+@dataclass
+class Node:
+    fake: FakeRuntime
+    paths: Paths
+    images: Images
+    groups: Groups
+    volumes: Volumes
+    roster: CellWriter[Roster]
+    runtime: CellWriter[RuntimeReady]
+    lifecycles: Cell[Lifecycles]
+    observed: Cell[Observed]
+    happenings: Sink[Happening]
+    wanted: dict[PodUID, RosterPod] = field(default_factory=dict)
+    sources_ready: bool = True
+
+    # What is wanted
+
+    def want(self, *pods: Pod, rejection: Rejection | None = None) -> None:
+        for of in pods:
+            self.wanted[PodUID(of.metadata.uid)] = RosterPod(of, "file", SystemClock().wall(), rejection)
+        self.publish()
+
+    def unwant(self, *names: str) -> None:
+        self.wanted = {uid: entry for uid, entry in self.wanted.items() if entry.pod.metadata.name not in names}
+        self.publish()
+
+    def publish(self) -> None:
+        self.roster.publish(Roster(dict(self.wanted), self.sources_ready))
+
+    # What is so
+
+    def life(self, name: str) -> PodLifecycle | None:
+        return next((life for life in self.lifecycles.get().pods.values() if life.ref.name == name), None)
+
+    def account(self) -> list[object]:
+        """Where all pods are, for the message of a test that failed."""
+        return [
+            (str(life.ref), life.stage, life.start_errors, [(line.what, line.cause) for line in life.story], life.waits)
+            for life in self.lifecycles.get().pods.values()
+        ]
+
+    async def wait_life(
+        self, name: str, condition: Callable[[PodLifecycle], bool], within_s: float = 8.0
+    ) -> PodLifecycle:
+        def is_so(now: Lifecycles) -> bool:
+            return any(life.ref.name == name and condition(life) for life in now.pods.values())
+
+        try:
+            await asyncio.wait_for(self.lifecycles.wait_for(is_so), within_s)
+        except TimeoutError:
+            raise AssertionError(f"never so: {self.account()}") from None
+        life = self.life(name)
+        assert life is not None
+        return life
+
+    async def wait_gone(self, *names: str, within_s: float = 8.0) -> None:
+        """No lifecycle, container, sandbox or cgroup is left of these pods."""
+        await self.wait_for(lambda: not any(self.life(name) or self.sandboxes(name) for name in names), within_s)
+
+    async def wait_for(self, condition: Callable[[], bool], within_s: float = 8.0) -> None:
+        end = asyncio.get_running_loop().time() + within_s
+        while not condition():
+            if asyncio.get_running_loop().time() > end:
+                raise AssertionError(f"never so: {self.account()}")
+            await asyncio.sleep(0.01)
+
+    async def wait_running(self, name: str, *containers: str, within_s: float = 8.0) -> None:
+        wanted = set(containers or ("app",))
+        await self.wait_for(lambda: wanted <= {c.config.metadata.name for c in self.running(name)}, within_s)
+
+    def running(self, name: str) -> list[FakeContainer]:
+        return [c for c in self.containers(name) if c.state == pb.CONTAINER_RUNNING]
+
+    def logs(self, of: Pod) -> bool:
+        """Whether the log directory of the pod is there."""
+        return Path(self.paths.pod_logs(pod_ref(of))).is_dir()
+
+    def log_links(self) -> list[str]:
+        return [link.name.partition("-")[0] for link in Path(self.paths.log_links).iterdir()]
+
+    def remove_log_links(self) -> None:
+        shutil.rmtree(self.paths.log_links)
+
+    def containers(self, name: str) -> list[FakeContainer]:
+        return [c for c in self.fake.state.containers.values() if c.sandbox.config.metadata.name == name]
+
+    def sandboxes(self, name: str) -> list[str]:
+        return [s.config.metadata.uid for s in self.fake.state.sandboxes.values() if s.config.metadata.name == name]
+
+    def said(self, reason: str, name: str = "") -> list[str]:
+        """Messages of the Events of one reason."""
+        events = [event for event in self.happenings.events if event.reason == reason]
+        return [event.message for event in events if not name or (event.pod and event.pod.name == name)]
+
+
+def named(of: Pod, name: str, uid: str = "") -> Pod:
+    meta = with_fields(of.metadata, name=name, uid=uid or f"uid-{name}")
+    return with_fields(of, metadata=meta)
+
+
+def static(of: Pod, name: str, uid: str) -> Pod:
+    made = named(of, name, uid)
+    meta = with_fields(made.metadata, annotations={**made.metadata.annotations, CONFIG_SOURCE: "file"})
+    return with_fields(made, metadata=meta)
+
+
+@asynccontextmanager
+async def node(
+    folder: Path,
+    *,
+    fake: FakeRuntime | None = None,
+    crash: BackoffPolicy = QUICK,
+    sources_ready: bool = True,
+    wanted: Iterable[Pod] = (),
+) -> AsyncIterator[Node]:
+    """Run the rooms until the block ends; a given `fake` is used and left as it is, else one is made."""
+    own = fake is None
+    if fake is None:
+        fake = FakeRuntime(str(folder / "cri.sock"))
+        fake.add_image(IMAGE)
+        await fake.start()
+    clock, flight = SystemClock(), Flight("test")
+    client = CriClient(fake.endpoint, timeout_s=20)
+    roster, roster_writer = make_cell("roster", Roster())
+    lifecycles, lifecycles_writer = make_cell("lifecycles", Lifecycles())
+    observed, observed_writer = make_cell("observed", Observed())
+    mounts, mounts_writer = make_cell("mounts", Mounts())
+    probes, _ = make_cell("probes", ProbeResults())
+    view, _ = make_cell("node", NodeView("n1", "n1", ("192.0.2.1",), {"memory": 1 << 34, "cpu": 4000}))
+    ready = RuntimeReady(checked=True, runtime_error="", handlers={"": HandlerFeatures()})
+    runtime, runtime_writer = make_cell("runtime", ready)
+    happenings: Sink[Happening] = Sink()
+    touched: Mailbox[PodTouched] = Mailbox("pleg")
+    paths = Paths(str(folder / "root"), str(folder / "logs"), str(folder / "links"))
+    hooks, images, groups = HookRunner(client), Images(), Groups()
+    volumes = Volumes(lifecycles, mounts_writer)
+    make_dirs(paths.log_links, 0o755)
+    settings = RenderSettings(paths, view.get())
+    work = Supervisor("work")
+    tools = PodTools(
+        clock=clock,
+        flight=flight,
+        cells=PodCells(mounts, observed, view, runtime),
+        sandboxes=Sandboxes(client, settings, view, runtime, "", happenings),
+        starter=ContainerStarter(client, hooks, flight, happenings),
+        stopper=ContainerStopper(client, hooks, clock, happenings),
+        images=cast(ImagePuller, images),
+        subpaths=Subpaths(mounts, paths, flight),
+        cgroups=cast(PodCgroups, groups),
+        supervisor=work,
+        happenings=happenings,
+    )
+    rules = Rules(container_hash, crash, 60.0, probes.get())
+    pods = PodsLoop(PodInputs(roster, observed, probes), lifecycles_writer, tools, rules, touched)
+    lookout = PodLookout(client, clock, observed_writer, touched, RelistPeriods())
+    made = Node(fake, paths, images, groups, volumes, roster_writer, runtime_writer, lifecycles, observed, happenings)
+    made.sources_ready = sources_ready
+    made.want(*wanted)
+    async with Supervisor("test") as supervisor, work:
+        rooms = [
+            supervisor.start_root(name, loop)
+            for name, loop in (("pods", pods.run()), ("pleg", lookout.run()), ("volumes", volumes.run()))
+        ]
+        try:
+            yield made
+            for room in rooms:
+                assert not room.done(), room
+        finally:
+            for room in rooms:
+                room.cancel()
+            await asyncio.gather(*rooms, return_exceptions=True)
+            await client.close()
+            if own:
+                await fake.stop()
