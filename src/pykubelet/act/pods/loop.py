@@ -211,7 +211,7 @@ class PodsLoop:
             ref=ref,
             pod=entry.pod,
             stage=Stage.SYNCING,
-            started_wall=entry.seen_at,
+            started_wall=_started_at(entry, view),
             view=view if view is not None else PodView(ref, read_at=now),
         )
         self._seen_pods[ref.uid] = entry
@@ -323,6 +323,12 @@ def _refusal(rejection: Rejection) -> KillRequested:
         return KillRequested(KillReason.EVICTED, "preempted", override=override)
     override = StatusOverride(Phase.FAILED, rejection.reason, f"Pod was rejected: {rejection.message}")
     return KillRequested(KillReason.REJECTED, "rejected by the node", override=override)
+
+
+def _started_at(entry: RosterPod, view: PodView | None) -> float:
+    """When the pod was first taken up, wall seconds: before this start of the agent, if it has an older sandbox."""
+    sandboxes = view.sandboxes if view is not None else ()
+    return min((entry.seen_at, *(sandbox.created_at / 1e9 for sandbox in sandboxes)))
 
 
 async def _ring(cell: Cell[Roster] | Cell[Observed], bell: asyncio.Event) -> None:
