@@ -29,9 +29,10 @@ from pykubelet.observe.pleg.read import ListedPod, complete_pod, find_pod, is_un
 log = Log("pleg")
 
 RESUBSCRIBE_S = (0.05, 0.1, 0.2, 0.5, 1.0)
-#: containerd says a process has ended some 20 to 45 ms before its CRI status does; it says "reaped" just before that.
-EXIT_LAG_S = (0.012, 0.012, 0.012, 0.02, 0.04, 0.08)
-SANDBOX_LAG_S = (0.1, 0.2)
+#: containerd says a process has ended some 20 to 45 ms before its CRI status does; it says "reaped" just before that. On
+#: a busy disk the status, which it syncs, can take seconds; the end is certain, so we go on asking.
+EXIT_LAG_S = (0.012, 0.012, 0.012, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.5, 5.0)
+SANDBOX_LAG_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 UNKNOWN_ID_S = 1.0
 RETRY_S = 0.5
 #: How long a full look waits for single pods whose statuses do not come; after that it counts without them.
