@@ -40,7 +40,7 @@ async def test_a_pod_comes_up_and_goes_without_a_trace(tmp_path: Path) -> None:
         await n.wait_running("web")
         assert n.groups.pods == {"uid-web"}
         assert n.logs(WEB)
-        assert n.log_links() == ["web_shop_app"]
+        await n.wait_for(lambda: n.log_links() == ["web_shop_app"])
         n.unwant("web")
         await n.wait_gone("web")
         assert not n.fake.state.containers
