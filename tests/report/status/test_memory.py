@@ -25,7 +25,7 @@ from pykubelet.base.model.probes import ProbeResults
 from pykubelet.base.model.roster import Roster
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.report.status.loop import StatusInputs, StatusLoop
-from pykubelet.report.status.memory import StatusMemory
+from pykubelet.report.status.memory import StatusMemory, line_of
 
 
 @dataclass
@@ -79,7 +79,7 @@ async def agent(path: Path, wall: float = WALL) -> AsyncIterator[Agent]:
     )
     found = Agent(roster_end, lifecycles_end, observed_end, statuses, ManualClock(wall=wall))
     flight = Flight("test")
-    loop = StatusLoop(inputs, statuses_end, found.clock, flight, StatusMemory(str(path), flight, 0.01))
+    loop = StatusLoop(inputs, statuses_end, found.clock, flight, StatusMemory(str(path), flight))
     async with Supervisor("test") as supervisor:
         supervisor.start_root("status", loop.run())
         yield found
@@ -188,19 +188,66 @@ async def test_pods_that_are_gone_are_forgotten(tmp_path: Path) -> None:
     assert StatusMemory(str(tmp_path / "s"), Flight("test")).load() == {}
 
 
-@pytest.mark.parametrize(
-    "damage", [lambda data: b"", lambda data: data[:40], lambda data: data[:-1], lambda data: b"\x00" * 99]
-)
-async def test_a_damaged_file_costs_the_memory_only(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda data: b"",
+    "cut": lambda data: data[:40],
+    "cut at its end": lambda data: data[: data.rindex(b"\n", 0, -1) + 20],
+    "zeros": lambda data: b"\x00" * 99,
+    "other data": lambda data: b"\xff\n\n12345678 {}\n",
+    "one bit": lambda data: bytes(byte ^ (n == 30) for n, byte in enumerate(data)),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+async def test_a_damaged_file_costs_no_more_than_memory(tmp_path: Path, name: str) -> None:
     pod = make_pod()
     await first_life(tmp_path / "s", pod, view(running()))
-    (tmp_path / "s").write_bytes(damage((tmp_path / "s").read_bytes()))
+    (tmp_path / "s").write_bytes(DAMAGES[name]((tmp_path / "s").read_bytes()))
     async with agent(tmp_path / "s") as now:
         await now.want(pod)
-        assert now.told.phase == "Pending"
         await now.live(lifecycle(pod))
         await now.see(view(running()))
         assert now.told.phase == "Running"
+    assert StatusMemory(str(tmp_path / "s"), Flight("test")).load() == {UID: now.told}
+
+
+async def test_only_the_damaged_line_is_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger("pykubelet").propagate = True
+    path = tmp_path / "s"
+    lines = [line_of(PodUID(f"uid-{n}"), core.PodStatus(phase="Running")) for n in range(3)]
+    path.write_bytes(lines[0] + lines[1][:25] + b"\n" + lines[2])
+    found = StatusMemory(str(path), Flight("test")).load()
+    assert set(found) == {"uid-0", "uid-2"}
+    assert [r.getMessage() for r in caplog.records] == ["a part of the statuses of before cannot be used"]
+
+
+async def test_what_was_told_is_written_at_once(tmp_path: Path) -> None:
+    statuses, writer = make_cell("statuses", Statuses())
+    memory = StatusMemory(str(tmp_path / "s"), Flight("test"))
+    async with Supervisor("test") as supervisor:
+        supervisor.start_root("memory", memory.follow(statuses))
+        for number in range(5):
+            writer.publish(Statuses({UID: core.PodStatus(message=str(number))}))
+            async with asyncio.timeout(5):
+                found = None
+                while found != statuses.get().pods[UID]:
+                    await asyncio.sleep(0.001)
+                    found = StatusMemory(str(tmp_path / "s"), Flight("test")).load().get(UID)
+
+
+async def test_the_journal_does_not_grow_for_ever(tmp_path: Path) -> None:
+    statuses, writer = make_cell("statuses", Statuses())
+    memory = StatusMemory(str(tmp_path / "s"), Flight("test"), rewrite_bytes=2000)
+    largest = 0
+    async with Supervisor("test") as supervisor:
+        supervisor.start_root("memory", memory.follow(statuses))
+        for number in range(200):
+            writer.publish(Statuses({UID: core.PodStatus(message=f"{number}" * 10)}))
+            await asyncio.sleep(0.002)
+            largest = max(largest, (tmp_path / "s").stat().st_size if (tmp_path / "s").exists() else 0)
+    assert 1000 < largest < 3000
+    found = StatusMemory(str(tmp_path / "s"), Flight("test")).load()
+    assert found == statuses.get().pods
 
 
 async def test_a_disk_that_refuses_is_told_once_and_hurts_nobody(

@@ -89,6 +89,8 @@ class StatusLoop:
         self._supervisor = Supervisor("status")
 
     async def run(self) -> None:
+        if self._remembered:
+            self._statuses.publish(Statuses(self._remembered))  # before anybody can ask for a pod
         async with self._supervisor as supervisor:
             cells = self._inputs
             for cell in (cells.roster, cells.lifecycles, cells.observed, cells.probes, cells.node, cells.runtime):

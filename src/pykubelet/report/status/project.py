@@ -49,7 +49,7 @@ def project_status(facts: StatusFacts) -> core.PodStatus:
     ips = pod_ips(facts)
     whole = spec.resources
     return core.PodStatus(
-        phase=phase,
+        phase=str(phase),
         reason=reason,
         message=message,
         conditions=pod_conditions(facts, init, regular, phase),
@@ -60,7 +60,7 @@ def project_status(facts: StatusFacts) -> core.PodStatus:
         hostIPs=tuple(core.HostIP(ip=ip) for ip in facts.host_ips[:2]),
         podIP=ips[0] if ips else "",
         podIPs=tuple(core.PodIP(ip=ip) for ip in ips),
-        qosClass=qos_class(facts.pod),
+        qosClass=str(qos_class(facts.pod)),
         startTime=_start_time(facts),
         observedGeneration=facts.pod.metadata.generation,
         allocatedResources=whole.requests if whole is not None else {},
@@ -71,10 +71,10 @@ def project_status(facts: StatusFacts) -> core.PodStatus:
 def _rejected(facts: StatusFacts) -> core.PodStatus:
     override = facts.lifecycle.override
     return core.PodStatus(
-        phase=override.phase if override is not None else Phase.FAILED,
+        phase=str(override.phase if override is not None else Phase.FAILED),
         reason=override.reason if override is not None else "",
         message=override.message if override is not None else "",
-        qosClass=qos_class(facts.pod),
+        qosClass=str(qos_class(facts.pod)),
         startTime=_start_time(facts),
         observedGeneration=facts.pod.metadata.generation,
     )
