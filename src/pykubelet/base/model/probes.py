@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from pykubelet.base.model.ids import ContainerID
+from pykubelet.base.model.ids import ContainerID, PodUID
+from pykubelet.base.model.waits import Wait
 
 
 class ProbeKind(StrEnum):
@@ -30,3 +31,10 @@ class ProbeResults:
 
     def get(self, container: ContainerID, kind: ProbeKind) -> ProbeResult | None:
         return self.results.get((container, kind))
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeWaits:
+    """What pods wait for at their probes, with the last words of those that fail. Written by observe/probes alone."""
+
+    pods: Mapping[PodUID, tuple[Wait, ...]] = field(default_factory=dict)

@@ -41,14 +41,14 @@ async def probe_grpc(host: str, port: int, service: str, timeout_s: float) -> Ou
     family = "ipv6" if ":" in host else "ipv4"
     channel = grpc.aio.insecure_channel(f"{family}:{address}", options=_OPTIONS)
     try:
-        check = channel.unary_unary(_METHOD, request_serializer=encode_request)
+        check = channel.unary_unary(_METHOD, request_serializer=encode_request, response_deserializer=bytes)
         try:
             answer: bytes = await check(service, timeout=timeout_s, wait_for_ready=True)
         except grpc.aio.AioRpcError as error:
             connected = channel.get_state() is grpc.ChannelConnectivity.READY
             return _failure(error, address, timeout_s, connected, loop.time() - deadline)
     finally:
-        await channel.close()
+        await channel.close(grace=None)
     try:
         status = decode_status(answer)
     except ValueError as error:

@@ -1,0 +1,1 @@
+"""Startup, liveness and readiness: asked of running containers, told as results."""

@@ -1,0 +1,403 @@
+"""The probes' loop: workers for all probes of all pods, one timer, and what they find out.
+
+Owns: the cells `ProbeResults` and `ProbeWaits`, the workers, the running probes. Reads: `Lifecycles` (which pods, which
+probes), `Observed` (which containers run), `NodeView` (addresses of pods in the host's network). Does not restart or
+judge anything: act/pods and report/status read the results.
+
+Results are told once per turn of the loop, and only when they have changed. Each probe runs in a task of its own,
+behind the bulkhead of its sort; what hangs, hangs alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import random
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+
+from pykubelet.base.kit.cells import Cell, CellWriter
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.fieldpath import container_field_path
+from pykubelet.base.model.happenings import Happening
+from pykubelet.base.model.ids import ContainerID, PodUID
+from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle
+from pykubelet.base.model.node import NodeView
+from pykubelet.base.model.observed import Observed, PodView
+from pykubelet.base.model.probes import ProbeKind, ProbeResult, ProbeResults, ProbeWaits
+from pykubelet.edges.probing.outcome import Outcome, errored
+from pykubelet.observe.probes import decide
+from pykubelet.observe.probes.bulkhead import Bulkhead
+from pykubelet.observe.probes.decide import Kept, Phase, Started, Worker
+from pykubelet.observe.probes.execute import Ask, Prober
+from pykubelet.observe.probes.sights import (
+    Key,
+    Scene,
+    Starts,
+    address_of,
+    is_probed,
+    probed_containers,
+    probes_of,
+    scene_of,
+)
+from pykubelet.observe.probes.tally import ProbeTally
+from pykubelet.observe.probes.words import happening, needs_word, wait_of
+
+OVERDUE_S = 3.0
+"""So long beyond its time-out a probe may take before it is shown as hanging."""
+log = Log("probes")
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeLimits:
+    """How many probes may run at once; `hold_s`: after this long a running one does not count any more."""
+
+    exec_at_once: int = 4
+    network_at_once: int = 64
+    hold_s: float = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeInputs:
+    """The cells this room reads, and what was written down before the agent's start."""
+
+    lifecycles: Cell[Lifecycles]
+    observed: Cell[Observed]
+    node: Cell[NodeView]
+    remembered: Mapping[ContainerID, Kept] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Running:
+    """A probe that is being carried out, or waits for its turn."""
+
+    container: ContainerID
+    task: asyncio.Task[None]
+    overdue_at: float
+
+
+class ProbesLoop:
+    """`run` never returns. `fraction` gives random numbers in [0, 1)."""
+
+    def __init__(
+        self,
+        inputs: ProbeInputs,
+        cells: tuple[CellWriter[ProbeResults], CellWriter[ProbeWaits]],
+        prober: Prober,
+        clock: Clock,
+        happenings: Post[Happening],
+        limits: ProbeLimits | None = None,
+        fraction: Callable[[], float] = random.random,
+    ) -> None:
+        limits = limits or ProbeLimits()
+        self._inputs = inputs
+        self._results, self._waits = cells
+        self._prober = prober
+        self._clock = clock
+        self._happenings = happenings
+        self._fraction = fraction
+        self._exec_gate = Bulkhead(limits.exec_at_once, limits.hold_s)
+        self._network_gate = Bulkhead(limits.network_at_once, limits.hold_s)
+        self._started = clock.monotonic()
+        self._workers: dict[Key, Worker] = {}
+        self._tallies: dict[Key, ProbeTally] = {}
+        self._running: dict[Key, _Running] = {}
+        self._pods: dict[PodUID, tuple[PodLifecycle, PodView | None]] = {}
+        self._keys: dict[PodUID, list[Key]] = {}
+        self._starts = Starts()
+        self._kept: dict[ContainerID, Kept] | None = None
+        self._followed = (-1, -1)
+        self._heap: list[tuple[float, int, Key]] = []
+        self._count = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._bell = asyncio.Event()
+        self._changed = True
+        self._unsaid: set[PodUID] = set()
+        self._supervisor = Supervisor("probes")
+        kept = {
+            (c, kind): found for c, had in inputs.remembered.items() for kind in ProbeKind if (found := had.of(kind))
+        }
+        self._results.publish(ProbeResults(kept, frozenset(ProbeKind)))
+
+    async def run(self) -> None:
+        async with self._supervisor as supervisor:
+            for cell in (self._inputs.lifecycles, self._inputs.observed):
+                supervisor.start_root(f"probes-{cell.name}", self._ring(cell.changes()))
+            supervisor.start_root("probes-turns", self._turn_for_ever())
+            raise await supervisor.wait_failed()
+
+    def tallies(self) -> list[ProbeTally]:
+        """Counts of all probes there are, for metrics."""
+        return list(self._tallies.values())
+
+    async def _ring(self, changes: AsyncIterator[object]) -> None:
+        async for _ in changes:
+            self._bell.set()
+
+    async def _turn_for_ever(self) -> None:
+        while True:
+            await self._bell.wait()
+            self._bell.clear()
+            now = self._clock.monotonic()
+            self._follow_cells(now)
+            self._start_due(now)
+            self._publish(now)
+            self._set_timer(now)
+
+    # Which workers there are, and what they see
+
+    def _follow_cells(self, now: float) -> None:
+        observed, lifecycles = self._inputs.observed.get(), self._inputs.lifecycles.get().pods
+        versions = (self._inputs.observed.version, self._inputs.lifecycles.version)
+        if observed.listed_at is None or self._followed == versions:
+            return
+        self._followed = versions
+        if self._kept is None:
+            self._take_over(observed, now)
+        for uid in self._pods.keys() - lifecycles.keys():
+            self._drop_pod(uid)
+        for uid, lifecycle in lifecycles.items():
+            seen = (lifecycle, observed.pods.get(uid))
+            before = self._pods.get(uid)
+            if before is None or before[0] is not seen[0] or before[1] is not seen[1]:
+                self._pods[uid] = seen
+                self._follow_pod(uid, lifecycle, seen[1], now)
+                self._claim(seen[1])
+
+    def _take_over(self, observed: Observed, now: float) -> None:
+        """The first look: what the containers had before the agent's start."""
+        wall = self._clock.wall()
+        for view in observed.pods.values():
+            self._starts.learn(view, now, wall)
+        self._kept = decide.keep(self._inputs.remembered, self._starts.all, self._started)
+        self._changed = True
+
+    def _follow_pod(self, uid: PodUID, lifecycle: PodLifecycle, view: PodView | None, now: float) -> None:
+        if not is_probed(lifecycle):
+            self._drop_workers(uid)
+            return
+        containers = list(probed_containers(lifecycle))
+        if not containers:
+            return
+        if view is not None:
+            self._starts.learn(view, now, self._clock.wall())
+        keys = []
+        for container in containers:
+            for kind, probe in probes_of(container):
+                key = Key(uid, container.name, kind)
+                keys.append(key)
+                if key not in self._workers:
+                    terms, age = decide.terms_of(probe), now - self._started
+                    self._workers[key] = decide.make_worker(kind, terms, now, age, self._fraction())
+                    self._tallies[key] = ProbeTally(lifecycle.ref, container.name, kind)
+        for key in [key for key in self._keys.get(uid, ()) if key not in keys]:
+            self._drop(key)
+        self._keys[uid] = keys
+        for container in containers:
+            self._look(uid, container.name, now)
+
+    def _claim(self, view: PodView | None) -> None:
+        """What a pod's containers had is with its workers now, or of no use to anybody."""
+        for container in view.running if view is not None else ():
+            self._keep_no_more(container.id)
+
+    def _keep_no_more(self, container: ContainerID) -> None:
+        if self._kept is not None and self._kept.pop(container, None) is not None:
+            self._changed = True
+
+    def _look(self, uid: PodUID, name: str, now: float) -> None:
+        """Let the workers of a container see how it is."""
+        lifecycle, view = self._pods[uid]
+        scene = scene_of(name, lifecycle, view, self._starts, self._kept or {}, self._started)
+        startup = self._see(Key(uid, name, ProbeKind.STARTUP), scene, Started.NO, now)
+        started = decide.started_by(startup, scene.container)
+        for kind in (ProbeKind.LIVENESS, ProbeKind.READINESS):
+            self._see(Key(uid, name, kind), scene, started, now)
+
+    def _see(self, key: Key, scene: Scene, started: Started, now: float) -> Worker | None:
+        worker = self._workers.get(key)
+        if worker is None:
+            return None
+        return self._put(key, worker, decide.look(worker, scene.sight(started), now))
+
+    def _put(self, key: Key, before: Worker, after: Worker) -> Worker:
+        if after is before:
+            return after
+        self._workers[key] = after
+        if after.container != before.container or after.result is not before.result:
+            self._changed = True
+        if needs_word(after) or needs_word(before):
+            self._unsaid.add(key.uid)
+        if after.phase is not Phase.PROBING and (running := self._running.pop(key, None)) is not None:
+            running.task.cancel()
+        is_news = before.phase is not Phase.ARMED or after.due != before.due
+        if after.phase is Phase.ARMED and after.due is not None and is_news:
+            self._push(after.due, key)
+        return after
+
+    def _push(self, at: float, key: Key) -> None:
+        self._count += 1
+        heapq.heappush(self._heap, (at, self._count, key))
+
+    def _drop_pod(self, uid: PodUID) -> None:
+        del self._pods[uid]
+        self._drop_workers(uid)
+
+    def _drop_workers(self, uid: PodUID) -> None:
+        for key in self._keys.pop(uid, ()):
+            self._drop(key)
+
+    def _drop(self, key: Key) -> None:
+        """A pod that is taken up again goes on with what its containers had."""
+        worker = self._workers.pop(key)
+        if worker.container is not None and worker.result is ProbeResult.SUCCESS and self._kept is not None:
+            before = self._kept.get(worker.container, Kept())
+            self._kept[worker.container] = decide.with_kept(before, worker)
+        del self._tallies[key]
+        if (running := self._running.pop(key, None)) is not None:
+            running.task.cancel()
+        self._changed = True
+        self._unsaid.add(key.uid)
+
+    # Probing
+
+    def _start_due(self, now: float) -> None:
+        while self._heap and self._heap[0][0] <= now + decide.EARLY_S:
+            _, _, key = heapq.heappop(self._heap)
+            worker = self._workers.get(key)
+            if worker is None:
+                continue
+            if decide.is_due(worker, now):
+                self._start(key, worker, now)
+            elif (running := self._running.get(key)) is not None and running.overdue_at <= now + decide.EARLY_S:
+                self._unsaid.add(key.uid)
+
+    def _start(self, key: Key, worker: Worker, now: float) -> None:
+        lifecycle, view = self._pods[key.uid]
+        container = next(c for c in probed_containers(lifecycle) if c.name == key.container)
+        probe = next(probe for kind, probe in probes_of(container) if kind is key.kind)
+        assert worker.container is not None
+        address = address_of(lifecycle, view, self._inputs.node.get().ips)
+        ask = Ask(lifecycle.ref, container, probe, worker.container, address, worker.terms.timeout_s)
+        self._workers[key] = decide.begin(worker)
+        gate = self._network_gate if probe.exec is None else self._exec_gate
+        task = self._supervisor.start_child(
+            f"probe-{key.kind}", self._probe(key, ask, gate), lambda error: self._crashed(key, ask, error)
+        )
+        overdue_at = now + worker.terms.timeout_s + OVERDUE_S
+        self._running[key] = _Running(worker.container, task, overdue_at)
+        if probe.exec is not None:
+            self._push(overdue_at, key)  # the others keep their time themselves
+
+    async def _probe(self, key: Key, ask: Ask, gate: Bulkhead) -> None:
+        async with gate.place():
+            began = self._clock.monotonic()
+            outcome = await self._prober.probe(ask)
+        self._ended(key, ask, outcome, self._clock.monotonic() - began)
+
+    def _crashed(self, key: Key, ask: Ask, error: BaseException) -> None:
+        """A bug in a prober is one probe without an outcome."""
+        self._ended(key, ask, errored(f"internal error: {error!r}"), 0.0)
+
+    def _ended(self, key: Key, ask: Ask, outcome: Outcome, took_s: float) -> None:
+        running = self._running.get(key)
+        if running is None or running.container != ask.id:
+            return
+        del self._running[key]
+        now = self._clock.monotonic()
+        before = self._workers[key]
+        after = self._put(key, before, decide.finish(before, ask.id, outcome, now))
+        if decide.counts(outcome):
+            self._tallies[key].count(decide.is_pass(outcome), took_s)
+        lifecycle, _ = self._pods[key.uid]
+        event = happening(key.kind, outcome, lifecycle.ref, container_field_path(lifecycle.pod, key.container))
+        if event is not None:
+            self._happenings.post(event)
+        if after.result is not before.result:
+            log.info(
+                "a probe result changed",
+                pod=lifecycle.ref,
+                container=key.container,
+                probe=key.kind,
+                result=after.result,
+                cause=outcome.output[:200] or None,
+            )
+            if key.kind is ProbeKind.STARTUP:
+                self._look(key.uid, key.container, now)
+        self._wake(now)
+
+    # Telling
+
+    def _publish(self, now: float) -> None:
+        if self._unsaid:
+            self._publish_waits(now)
+        if not self._changed:
+            return
+        self._changed = False
+        observed = self._inputs.observed.get()
+        self._starts.forget_all_but(observed)
+        results: dict[tuple[ContainerID, ProbeKind], ProbeResult] = {}
+        for container, kept in self._unclaimed().items():
+            for kind in ProbeKind:
+                if (found := kept.of(kind)) is not None:
+                    results[container, kind] = found
+        for key, worker in self._workers.items():
+            if worker.container is not None and worker.result is not None:
+                results[worker.container, key.kind] = worker.result
+        told = self._results.get()
+        if results != told.results:
+            self._results.publish(ProbeResults(results, told.watched))
+
+    def _unclaimed(self) -> dict[ContainerID, Kept]:
+        """Running containers from before the agent's start that nobody has taken up yet."""
+        if self._kept is None:
+            return dict(self._inputs.remembered)
+        for container in self._kept.keys() - self._starts.all.keys():
+            del self._kept[container]
+        return self._kept
+
+    def _publish_waits(self, now: float) -> None:
+        wall = self._clock.wall()
+        waits = dict(self._waits.get().pods)
+        for uid in self._unsaid:
+            told = tuple(
+                wait_of(worker, key.container, now, wall, self._is_overdue(key, now))
+                for key in self._keys.get(uid, ())
+                if needs_word(worker := self._workers[key]) or self._is_overdue(key, now)
+            )
+            if told:
+                waits[uid] = told
+            else:
+                waits.pop(uid, None)
+        self._unsaid.clear()
+        self._waits.publish(ProbeWaits(waits))
+
+    def _is_overdue(self, key: Key, now: float) -> bool:
+        running = self._running.get(key)
+        return running is not None and running.overdue_at <= now + decide.EARLY_S
+
+    def _wake(self, now: float) -> None:
+        """Have a turn at once if there is something to tell; else only see to it that the timer is early enough."""
+        if self._changed or self._unsaid:
+            self._bell.set()
+        else:
+            self._set_timer(now)
+
+    def _set_timer(self, now: float) -> None:
+        if not self._heap:
+            return
+        at = self._heap[0][0]
+        if self._timer is not None:
+            if self._timer_at <= at:
+                return
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, at - now), self._rang)
+
+    def _rang(self) -> None:
+        self._timer = None
+        self._bell.set()

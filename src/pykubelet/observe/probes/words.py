@@ -1,0 +1,70 @@
+"""What people read about probes: Events, and the waits of a pod. Pure."""
+
+from __future__ import annotations
+
+from pykubelet.base.kit.durations import format_duration
+from pykubelet.base.model.happenings import Happening, warning
+from pykubelet.base.model.ids import PodRef
+from pykubelet.base.model.probes import ProbeKind, ProbeResult
+from pykubelet.base.model.reasons import EVENT_PROBE_WARNING, EVENT_UNHEALTHY
+from pykubelet.base.model.waits import Wait
+from pykubelet.edges.probing.outcome import Outcome, Verdict
+from pykubelet.observe.probes.decide import Phase, Worker, counts
+
+OWNER = "observe/probes"
+DETAIL_LIMIT = 500
+TITLES = {ProbeKind.STARTUP: "Startup", ProbeKind.LIVENESS: "Liveness", ProbeKind.READINESS: "Readiness"}
+
+
+def happening(kind: ProbeKind, outcome: Outcome, ref: PodRef, field_path: str) -> Happening | None:
+    """The Event of one try, in the reference's words; None when there is nothing to tell."""
+    title = TITLES[kind]
+    if outcome.error:
+        message = f"{title} probe errored and resulted in {outcome.verdict} state: {outcome.error}"
+        return warning(EVENT_UNHEALTHY, message, ref, field_path)
+    match outcome.verdict:
+        case Verdict.SUCCESS:
+            return None
+        case Verdict.WARNING:
+            return warning(EVENT_PROBE_WARNING, f"{title} probe warning: {outcome.output}", ref, field_path)
+        case Verdict.FAILURE | Verdict.UNKNOWN:
+            if not counts(outcome):
+                return None
+            return warning(EVENT_UNHEALTHY, f"{title} probe failed: {outcome.output}", ref, field_path)
+
+
+def needs_word(worker: Worker) -> bool:
+    """Whether a worker is anything but content."""
+    if worker.phase in (Phase.ABSENT, Phase.QUIET):
+        return False
+    return worker.result is not ProbeResult.SUCCESS or worker.last is ProbeResult.FAILURE or bool(worker.words)
+
+
+def wait_of(worker: Worker, name: str, now: float, wall: float, overdue: bool) -> Wait:
+    """What container `name` waits for at this probe. `overdue`: the running try should have ended long ago."""
+    since = wall - max(0.0, now - worker.started_at)
+    next_at = None if worker.due is None else wall + (worker.due - now)
+    detail, step = _detail(worker)
+    if overdue and worker.due is not None:
+        late = format_duration(round(now - worker.due))
+        detail = f"the probe due {late} ago has not ended: the runtime or the command does not answer; {detail}"
+        step, next_at = "give the try up", None
+    reason = EVENT_UNHEALTHY if worker.last is ProbeResult.FAILURE else ""
+    return Wait(f"{worker.kind} probe", OWNER, since, name, reason, detail.rstrip("; "), step, next_at)
+
+
+def _detail(worker: Worker) -> tuple[str, str]:
+    words = worker.words[:DETAIL_LIMIT]
+    match worker.phase:
+        case Phase.BLOCKED:
+            return "waits for the startup probe", "probe once the container has started"
+        case Phase.HELD:
+            return words, "the container is killed"
+        case Phase.ARMED | Phase.PROBING | Phase.ABSENT | Phase.QUIET:
+            if worker.last is None:
+                return words or "not probed yet", "probe"
+            if worker.last is ProbeResult.FAILURE:
+                limit = worker.terms.failure_threshold
+                count = f"{worker.run} of {limit} failures in a row" if worker.run < limit else f"{worker.run} failures"
+                return f"{words} ({count})", "probe again"
+            return f"{words} ({worker.run} of {worker.terms.success_threshold} successes in a row)", "probe again"
