@@ -1,0 +1,109 @@
+"""The room's hands on a fake runtime: what the tests of starting, stopping and sandboxes share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from act.pods.scenes import IMAGE
+
+from pykubelet.act.runtime.context import AnyContainer, ContainerContext, RenderSettings
+from pykubelet.act.runtime.hooks import HookRunner
+from pykubelet.act.runtime.sandbox import Sandbox, Sandboxes
+from pykubelet.act.runtime.start import ContainerFiles, ContainerStarter
+from pykubelet.act.runtime.stop import ContainerStopper
+from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.cells import make_cell
+from pykubelet.base.kit.clock import SystemClock
+from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.mailbox import Sink
+from pykubelet.base.model.happenings import Happening
+from pykubelet.base.model.ids import ContainerID
+from pykubelet.base.model.lifecycle import StartError
+from pykubelet.base.model.node import HandlerFeatures, NodeView, RuntimeReady
+from pykubelet.base.model.observed import ContainerView
+from pykubelet.base.model.paths import Paths
+from pykubelet.edges.cri.client import CriClient
+from pykubelet.edges.cri.fake import FakeRuntime
+from pykubelet.edges.host.files import make_dirs, write_in_place
+
+
+@dataclass
+class Hands:
+    fake: FakeRuntime
+    paths: Paths
+    sandboxes: Sandboxes
+    starter: ContainerStarter
+    stopper: ContainerStopper
+    happenings: Sink[Happening]
+    resolv_conf: str
+
+    async def sandbox(self, of: Pod) -> Sandbox:
+        made = await self.sandboxes.create(of, 0, "/kubepods/x")
+        assert isinstance(made, Sandbox), made
+        return made
+
+    async def prepare(
+        self, of: Pod, container: AnyContainer, home: Sandbox, newest: ContainerView | None = None
+    ) -> ContainerFiles | StartError:
+        return await self.starter.prepare(of, container, newest, self.sandboxes.settings(), home.ips)
+
+    async def start(
+        self, of: Pod, container: AnyContainer, home: Sandbox, newest: ContainerView | None = None
+    ) -> ContainerID | StartError:
+        files = await self.prepare(of, container, home, newest)
+        if isinstance(files, StartError):
+            return files
+        ctx = ContainerContext(
+            image_ref=IMAGE,
+            restart_count=files.restart_count,
+            sandbox=home.context,
+            pod_ips=home.ips,
+            termination_log_host_path=files.termination_log,
+            etc_hosts_host_path=files.etc_hosts,
+        )
+        return await self.starter.start(of, container, home, self.sandboxes.settings(), ctx)
+
+    async def started(self, of: Pod, container: AnyContainer, home: Sandbox) -> ContainerID:
+        made = await self.start(of, container, home)
+        assert not isinstance(made, StartError), made
+        return made
+
+    def said(self) -> list[tuple[str, str, str]]:
+        return [(event.reason, event.message, event.field_path) for event in self.happenings.events]
+
+    def reasons(self) -> list[str]:
+        return [event.reason for event in self.happenings.events]
+
+
+@asynccontextmanager
+async def hands(folder: Path) -> AsyncIterator[Hands]:
+    fake = FakeRuntime(str(folder / "cri.sock"))
+    fake.add_image(IMAGE)
+    await fake.start()
+    client, clock = CriClient(fake.endpoint, timeout_s=10), SystemClock()
+    paths = Paths(str(folder / "root"), str(folder / "logs"), str(folder / "links"))
+    make_dirs(paths.log_links, 0o755)
+    view = NodeView("n1", "n1", ("192.0.2.1",), {"memory": 1 << 34, "cpu": 4000})
+    node, _ = make_cell("node", view)
+    runtime, _ = make_cell("runtime", RuntimeReady(True, "", handlers={"": HandlerFeatures()}))
+    happenings: Sink[Happening] = Sink()
+    hooks = HookRunner(client)
+    resolv_conf = str(folder / "resolv.conf")
+    write_in_place(resolv_conf, b"nameserver 192.0.2.53\n")
+    settings = RenderSettings(paths, view)
+    try:
+        yield Hands(
+            fake,
+            paths,
+            Sandboxes(client, settings, node, runtime, resolv_conf, happenings),
+            ContainerStarter(client, hooks, Flight("test"), happenings),
+            ContainerStopper(client, hooks, clock, happenings),
+            happenings,
+            resolv_conf,
+        )
+    finally:
+        await client.close()
+        await fake.stop()

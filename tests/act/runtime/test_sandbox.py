@@ -1,0 +1,98 @@
+"""Sandboxes: made once, under a name that is free, with addresses; failures say what the runtime said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from act.pods.scenes import REF, pod
+from act.runtime.hands import hands
+
+from pykubelet.act.runtime.sandbox import Sandbox
+from pykubelet.base.model.ids import SandboxID
+from pykubelet.base.model.lifecycle import StartError
+from pykubelet.edges.cri.errors import CriCode
+from pykubelet.edges.cri.fake import Fault
+from pykubelet.edges.host.files import list_dir
+
+
+async def test_a_sandbox_has_addresses_and_a_log_directory(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        made = await h.sandboxes.create(pod(), 3, "/kubepods/besteffort/poduid-1")
+        assert isinstance(made, Sandbox)
+        assert made.ips[0].startswith("10.88.")
+        config = h.fake.state.sandboxes[made.id].config
+        assert config.metadata.attempt == 3
+        assert config.linux.cgroup_parent == "/kubepods/besteffort/poduid-1"
+        assert config.log_directory == h.paths.pod_logs(REF)
+        assert [entry.name for entry in list_dir(h.paths.logs)] == ["shop_web_uid-1"]
+        assert not h.happenings.events
+
+
+async def test_a_pod_on_the_hosts_network_asks_for_no_address(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        made = await h.sandboxes.create(pod(hostNetwork=True, securityContext={}), 0, "")
+        assert isinstance(made, Sandbox)
+        assert made.ips == ()
+        assert not h.fake.called("PodSandboxStatus")
+
+
+async def test_names_that_are_still_held_are_passed_over(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        for attempt in (0, 1):
+            h.fake.state.reserved[f"web_shop_uid-1_{attempt}"] = "half-made"
+        made = await h.sandboxes.create(pod(), 0, "")
+        assert isinstance(made, Sandbox)
+        assert made.context.attempt == 2
+        assert h.fake.state.sandboxes[made.id].config.metadata.attempt == 2
+
+
+async def test_it_gives_up_when_all_names_are_held(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        for attempt in range(10):
+            h.fake.state.reserved[f"web_shop_uid-1_{attempt}"] = "half-made"
+        made = await h.sandboxes.create(pod(), 0, "")
+        assert made == StartError("CreatePodSandboxError", "the runtime holds the names of attempts 0 to 4")
+
+
+async def test_what_the_runtime_says_is_told(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        h.fake.inject(Fault("RunPodSandbox", code=CriCode.UNKNOWN, message="no network"))
+        made = await h.sandboxes.create(pod(), 0, "")
+        assert made == StartError("CreatePodSandboxError", "rpc error: code = Unknown desc = no network")
+        message = "Failed to create pod sandbox: rpc error: code = Unknown desc = no network"
+        assert h.said() == [("FailedCreatePodSandBox", message, "")]
+
+
+async def test_a_status_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        h.fake.inject(Fault("PodSandboxStatus", code=CriCode.INTERNAL, message="boom"))
+        made = await h.sandboxes.create(pod(), 0, "")
+        assert isinstance(made, StartError)
+        message = "Unable to get pod sandbox status: rpc error: code = Internal desc = boom"
+        assert h.said() == [("FailedPodSandBoxStatus", message, "")]
+
+
+async def test_a_log_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        Path(h.paths.logs).write_text("a file in the way")  # noqa: ASYNC240
+        made = await h.sandboxes.create(pod(), 0, "")
+        assert isinstance(made, StartError)
+        assert "not a directory" in made.message
+        assert not h.fake.called("RunPodSandbox")
+
+
+async def test_an_adopted_sandbox_is_described_like_a_new_one(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        made = await h.sandbox(pod())
+        adopted = await h.sandboxes.adopt(pod(), SandboxID(made.id), made.ips, 0, "/kubepods/x")
+        assert adopted == made
+        assert len(h.fake.called("RunPodSandbox")) == 1
+
+
+async def test_the_hosts_resolver_file_is_read_each_time(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        for server in ("192.0.2.53", "192.0.2.54"):
+            Path(h.resolv_conf).write_text(f"nameserver {server}\n")  # noqa: ASYNC240
+            made = await h.sandboxes.create(pod(), len(h.fake.state.sandboxes), "")
+            assert isinstance(made, Sandbox)
+            assert list(made.config.dns_config.servers) == [server]

@@ -1,0 +1,207 @@
+"""Starting one container: its files, its events, and the reason each failure leads to."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from act.pods.scenes import REF, UID, container, exited, pod
+from act.runtime.hands import Hands, hands
+
+from pykubelet.act.runtime.start import ContainerFiles
+from pykubelet.base.api.core import Pod
+from pykubelet.base.model.lifecycle import StartError
+from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet.edges.cri.errors import CriCode
+from pykubelet.edges.cri.fake import Fault
+
+APP = container("app", command=["sh", "-c", "sleep 1000"])
+
+
+def failure(outcome: object) -> tuple[str, str]:
+    assert isinstance(outcome, StartError), outcome
+    return outcome.reason, outcome.message
+
+
+async def test_a_container_starts_and_says_so(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        of = pod(APP)
+        made = await h.started(of, APP, await h.sandbox(of))
+        running = h.fake.state.need(made)
+        assert running.state == pb.CONTAINER_RUNNING
+        assert running.config.image.image == "busybox:1"
+        assert running.config.log_path == "app/0.log"
+        assert h.said() == [
+            ("Created", "Container created", "spec.containers{app}"),
+            ("Started", "Container started", "spec.containers{app}"),
+        ]
+
+
+async def test_its_files_are_there_before_it_starts(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        of = pod(APP)
+        made = await h.started(of, APP, await h.sandbox(of))
+        mounts = {m.container_path: m for m in h.fake.state.need(made).config.mounts}
+        log = mounts["/dev/termination-log"].host_path
+        assert os.path.dirname(log) == h.paths.container(UID, "app")
+        assert oct(os.stat(log).st_mode & 0o777) == "0o666"
+        assert len(os.path.basename(log)) == 8
+        assert mounts["/etc/hosts"].host_path == h.paths.etc_hosts(UID)
+        assert "10.88.0" in read(h.paths.etc_hosts(UID))
+        assert oct(os.stat(h.paths.etc_hosts(UID)).st_mode & 0o777) == "0o644"
+
+
+def read(path: str) -> str:
+    with open(path) as file:
+        return file.read()
+
+
+async def test_each_instance_has_a_termination_file_of_its_own(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        of = pod(APP)
+        home = await h.sandbox(of)
+        first, second = await h.prepare(of, APP, home), await h.prepare(of, APP, home)
+        assert isinstance(first, ContainerFiles)
+        assert isinstance(second, ContainerFiles)
+        assert first.termination_log != second.termination_log
+
+
+async def test_a_container_with_its_own_hosts_file_keeps_it(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        own = container("app", volumeMounts=[{"name": "v", "mountPath": "/etc/hosts"}])
+        of = pod(own, volumes=[{"name": "v", "emptyDir": {}}])
+        files = await h.prepare(of, own, await h.sandbox(of))
+        assert isinstance(files, ContainerFiles)
+        assert files.etc_hosts == ""
+
+
+async def test_the_link_to_the_log_carries_pod_container_and_id(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        of = pod(APP)
+        made = await h.started(of, APP, await h.sandbox(of))
+        link = f"{h.paths.log_links}/web_shop_app-{made}.log"
+        assert os.readlink(link) == f"{h.paths.logs}/shop_web_{UID}/app/0.log"
+
+
+# Restart counts
+
+
+async def test_the_restart_count_follows_the_newest_instance(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        of = pod(APP)
+        home = await h.sandbox(of)
+        files = await h.prepare(of, APP, home, exited("app", attempt=4))
+        assert isinstance(files, ContainerFiles)
+        assert files.restart_count == 5
+
+
+async def test_a_runtime_that_forgot_its_containers_does_not_reset_the_count(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        of = pod(APP)
+        home = await h.sandbox(of)
+        logs = Path(h.paths.pod_logs(REF)) / "app"
+        make(logs / "0.log", logs / "7.log", logs / "3.log.20260101-000000.gz", logs / "odd.txt")
+        files = await h.prepare(of, APP, home)
+        assert isinstance(files, ContainerFiles)
+        assert files.restart_count == 8
+
+
+def make(*paths: Path) -> None:
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+
+
+# What goes wrong
+
+
+async def fails(h: Hands, of: Pod) -> tuple[str, str]:
+    return failure(await h.start(of, of.spec.containers[0], await h.sandbox(of)))
+
+
+async def test_a_container_that_cannot_be_created(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        h.fake.inject(Fault("CreateContainer", code=CriCode.UNKNOWN, message="no such device"))
+        assert await fails(h, pod(APP)) == ("CreateContainerError", "no such device")
+        assert h.said() == [("Failed", "Error: no such device", "spec.containers{app}")]
+
+
+async def test_a_container_that_cannot_be_started(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        h.fake.inject(Fault("StartContainer", code=CriCode.UNKNOWN, message="exec: not found"))
+        assert await fails(h, pod(APP)) == ("RunContainerError", "exec: not found")
+        assert h.reasons() == ["Created", "Failed"]
+        assert h.said()[1][1] == "Error: exec: not found"
+
+
+async def test_a_container_whose_request_cannot_be_made(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        bad = container("app", volumeMounts=[{"name": "missing", "mountPath": "/x"}])
+        reason, _ = await fails(h, pod(bad))
+        assert reason == "CreateContainerConfigError"
+        assert not h.fake.called("CreateContainer")
+
+
+async def test_a_pod_directory_that_cannot_be_written(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        Path(h.paths.root).write_text("a file in the way")  # noqa: ASYNC240
+        reason, message = await fails(h, pod(APP))
+        assert reason == "CreateContainerConfigError"
+        assert "not a directory" in message
+
+
+async def test_a_name_that_the_runtime_still_holds_leads_to_the_next_attempt(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        of = pod(APP)
+        home = await h.sandbox(of)
+        h.fake.state.reserved["app_web_shop_uid-1_0"] = "half-made"
+        made = await h.started(of, APP, home)
+        config = h.fake.state.need(made).config
+        assert (config.metadata.attempt, config.log_path) == (1, "app/1.log")
+        assert os.readlink(f"{h.paths.log_links}/web_shop_app-{made}.log").endswith("/app/1.log")
+
+
+async def test_it_gives_up_when_all_names_are_held(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        for attempt in range(10):
+            h.fake.state.reserved[f"app_web_shop_uid-1_{attempt}"] = "half-made"
+        reason, message = await fails(h, pod(APP))
+        assert reason == "CreateContainerError"
+        assert message == "the runtime holds the names of attempts 0 to 4"
+
+
+# postStart
+
+
+def hooked(*command: str) -> Pod:
+    lifecycle = {"postStart": {"exec": {"command": list(command)}}}
+    return pod(container("app", command=["sh", "-c", "sleep 1000"], lifecycle=lifecycle))
+
+
+async def test_a_hook_that_succeeds(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        of = hooked("true")
+        await h.started(of, of.spec.containers[0], await h.sandbox(of))
+        assert h.reasons() == ["Created", "Started"]
+
+
+async def test_a_hook_that_fails_ends_its_container(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        reason, message = await fails(h, hooked("false"))
+        assert reason == "PostStartHookError"
+        assert "exited with 1" in message
+        assert h.said()[-1] == ("FailedPostStartHook", "PostStartHook failed", "spec.containers{app}")
+        assert h.fake.container("app").state == pb.CONTAINER_EXITED
+
+
+@pytest.mark.parametrize("host_network", [True, False])
+async def test_the_hosts_file_of_a_pod_on_the_hosts_network_is_the_nodes(host_network: bool, tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        of = pod(APP, hostNetwork=host_network)
+        files = await h.prepare(of, APP, await h.sandbox(of))
+        assert isinstance(files, ContainerFiles)
+        header = (
+            "# Kubernetes-managed hosts file (host network)." if host_network else "# Kubernetes-managed hosts file."
+        )
+        assert read(files.etc_hosts).splitlines()[0] == header

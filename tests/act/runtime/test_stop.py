@@ -1,0 +1,189 @@
+"""Stopping: who ends before whom, how much of the grace period each has, and what counts as done."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+from act.pods.scenes import REF, container, pod, sidecar
+from act.runtime.hands import Hands, hands
+
+from pykubelet.act.runtime.stop import StopTarget
+from pykubelet.base.api.core import Pod
+from pykubelet.base.model.ids import ContainerID
+from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet.edges.cri.errors import CriCode, CriError
+from pykubelet.edges.cri.fake import Fault
+from pykubelet.edges.cri.fake_state import FakeContainer
+
+LONG = {"command": ["sh", "-c", "sleep 1000"]}
+DEAF = {"command": ["sh", "-c", "trap '' TERM; sleep 1000"]}
+
+
+async def bring_up(h: Hands, of: Pod) -> dict[str, ContainerID]:
+    home = await h.sandbox(of)
+    every = (*of.spec.initContainers, *of.spec.containers)
+    return {c.name: await h.started(of, c, home) for c in every}
+
+
+def stops(h: Hands) -> list[tuple[str, int]]:
+    """Calls of StopContainer: name and timeout."""
+    calls = h.fake.called("StopContainer")
+    return [(h.fake.state.need(c.request.container_id).config.metadata.name, c.request.timeout) for c in calls]
+
+
+async def test_regular_containers_end_together_then_sidecars_from_the_last_to_the_first(tmp_path: Path) -> None:
+    of = pod(container("a", **LONG), container("b", **LONG), init=(sidecar("s1", **LONG), sidecar("s2", **LONG)))
+    async with hands(tmp_path) as h:
+        await bring_up(h, of)
+        await h.stopper.stop_pod(of, REF, 30, "")
+        assert sorted(stops(h)[:2]) == [("a", 30), ("b", 30)]
+        assert stops(h)[2:] == [("s2", 30), ("s1", 30)]
+        assert [call.method for call in h.fake.calls][-1] == "StopPodSandbox"
+        assert await h.stopper.still_running(REF) == []
+
+
+async def test_the_time_regular_containers_took_is_taken_from_the_sidecars(tmp_path: Path) -> None:
+    of = pod(container("a", **LONG), init=(sidecar("s1", **LONG),))
+    async with hands(tmp_path) as h:
+        await bring_up(h, of)
+        h.fake.inject(Fault("StopContainer", delay_s=0.8, times=1))
+        await h.stopper.stop_pod(of, REF, 10, "")
+        assert stops(h) == [("a", 10), ("s1", 9)]
+
+
+async def test_nobody_gets_less_than_two_seconds(tmp_path: Path) -> None:
+    of = pod(container("a", **LONG))
+    async with hands(tmp_path) as h:
+        await bring_up(h, of)
+        await h.stopper.stop_pod(of, REF, 1, "")
+        assert stops(h) == [("a", 2)]
+
+
+async def test_each_end_is_told(tmp_path: Path) -> None:
+    of = pod(container("a", **LONG), init=(sidecar("s1", **LONG),))
+    async with hands(tmp_path) as h:
+        made = await bring_up(h, of)
+        h.happenings.events.clear()
+        target = StopTarget(of, REF, "a", made["a"])
+        await h.stopper.stop_container(target, 5, "Container a failed liveness probe, will be restarted")
+        await h.stopper.stop_pod(of, REF, 5, "")
+        assert h.said() == [
+            ("Killing", "Container a failed liveness probe, will be restarted", "spec.containers{a}"),
+            ("Killing", "Stopping container s1", "spec.initContainers{s1}"),
+        ]
+
+
+async def test_what_has_ended_already_is_not_stopped_again(tmp_path: Path) -> None:
+    of = pod(container("a", **LONG), container("b", **LONG))
+    async with hands(tmp_path) as h:
+        made = await bring_up(h, of)
+        h.fake.state.end(h.fake.state.need(made["a"]), 0)
+        await h.stopper.stop_pod(of, REF, 5, "")
+        assert stops(h) == [("b", 5)]
+
+
+async def test_what_is_gone_already_is_fine(tmp_path: Path) -> None:
+    of = pod(container("a", **LONG))
+    async with hands(tmp_path) as h:
+        await bring_up(h, of)
+        h.fake.inject(Fault("StopContainer", code=CriCode.NOT_FOUND, after=True))
+        h.fake.inject(Fault("StopPodSandbox", code=CriCode.NOT_FOUND, after=True))
+        await h.stopper.stop_pod(of, REF, 5, "")
+        await h.stopper.remove_container(ContainerID("unknown"))
+        await h.stopper.remove_pod(REF)
+        assert not h.fake.state.sandboxes
+
+
+async def test_a_container_that_cannot_be_stopped_is_an_error_but_the_others_are_stopped(tmp_path: Path) -> None:
+    of = pod(container("a", **LONG), container("b", **LONG))
+    async with hands(tmp_path) as h:
+        await bring_up(h, of)
+        h.fake.inject(Fault("StopContainer", code=CriCode.UNKNOWN, message="in use", times=1))
+        with pytest.raises(CriError, match="in use"):
+            await h.stopper.stop_pod(of, REF, 5, "")
+        assert len(await h.stopper.still_running(REF)) == 1
+
+
+async def test_removing_a_pod_takes_all_its_sandboxes_and_containers(tmp_path: Path) -> None:
+    of = pod(container("a", **LONG))
+    async with hands(tmp_path) as h:
+        await bring_up(h, of)
+        second = await h.sandboxes.create(of, 1, "/kubepods/x")
+        assert len(h.fake.state.sandboxes) == 2, second
+        await h.stopper.stop_pod(of, REF, 5, "")
+        await h.stopper.remove_pod(REF)
+        assert not h.fake.state.sandboxes
+        assert not h.fake.state.containers
+
+
+async def test_another_pod_is_left_alone(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        await bring_up(h, pod(container("a", **LONG)))
+        other = pod(container("b", **LONG), metadata={"name": "other", "uid": "uid-2"})
+        await bring_up(h, other)
+        await h.stopper.stop_pod(pod(), REF, 5, "")
+        await h.stopper.remove_pod(REF)
+        assert [c.config.metadata.name for c in h.fake.state.containers.values()] == ["b"]
+        assert h.fake.container("b").state == pb.CONTAINER_RUNNING
+
+
+# preStop
+
+
+def hooked(*command: str) -> Pod:
+    return pod(container("a", lifecycle={"preStop": {"exec": {"command": list(command)}}}, **LONG))
+
+
+async def test_the_hook_runs_before_the_stop_and_its_time_counts(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        of = hooked("sh", "-c", "sleep 0.7")
+        await bring_up(h, of)
+        await h.stopper.stop_pod(of, REF, 10, "")
+        methods = [call.method for call in h.fake.calls if call.method in ("ExecSync", "StopContainer")]
+        assert methods == ["ExecSync", "StopContainer"]
+        assert stops(h) == [("a", 9)]
+        assert "FailedPreStopHook" not in h.reasons()
+
+
+async def test_a_hook_that_fails_is_told_and_does_not_save_the_container(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        of = hooked("false")
+        await bring_up(h, of)
+        await h.stopper.stop_pod(of, REF, 10, "")
+        assert ("FailedPreStopHook", "PreStopHook failed", "spec.containers{a}") in h.said()
+        assert await h.stopper.still_running(REF) == []
+
+
+async def test_a_hook_that_hangs_is_ended_with_the_grace_period(tmp_path: Path) -> None:
+    async def hang(_: FakeContainer, __: list[str]) -> pb.ExecSyncResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with hands(tmp_path) as h:
+        of = hooked("hang")
+        await bring_up(h, of)
+        h.fake.exec_handler = hang
+        began = time.monotonic()
+        await h.stopper.stop_pod(of, REF, 1, "")
+        assert time.monotonic() - began < 2.0
+        assert "FailedPreStopHook" in h.reasons()
+        assert stops(h) == [("a", 2)]
+
+
+async def test_without_grace_there_is_no_hook(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        of = hooked("true")
+        made = await bring_up(h, of)
+        await h.stopper.stop_container(StopTarget(of, REF, "a", made["a"]), 0)
+        assert not h.fake.called("ExecSync")
+
+
+async def test_a_container_that_ignores_the_signal_is_killed(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        of = pod(container("a", **DEAF))
+        made = await bring_up(h, of)
+        await h.stopper.stop_pod(of, REF, 1, "")
+        assert h.fake.state.need(made["a"]).exit_code == 137
