@@ -11,6 +11,7 @@ A line: CRC-32 in hexadecimal, a space, a JSON array of UID and status (null: th
 
 from __future__ import annotations
 
+import threading
 import zlib
 from collections.abc import Mapping
 
@@ -29,6 +30,7 @@ MODE = 0o600
 LIMIT_BYTES = 64 << 20
 REWRITE_BYTES = 512 << 10
 SAVE_DEADLINE_S = 10.0
+LOCK_DEADLINE_S = 1.0
 Pods = Mapping[PodUID, PodStatus]
 
 
@@ -57,6 +59,9 @@ class StatusMemory:
         self._whole_size = 0
         self._must_rewrite = True
         self._problem = ""
+        self._lock = threading.Lock()
+        self._orders = 0
+        self._done = 0
 
     def load(self) -> dict[PodUID, PodStatus]:
         """What was told before; empty when there is nothing or nothing that can be used. Never raises."""
@@ -80,6 +85,9 @@ class StatusMemory:
                 found.pop(uid, None)
         if damaged:
             log.warning("a part of the statuses of before cannot be used", path=self._path, lines=damaged)
+        self._saved = dict(found)
+        self._size = len(data)
+        self._must_rewrite = bool(damaged) or not data.endswith(b"\n")
         return found
 
     async def follow(self, statuses: Cell[Statuses]) -> None:
@@ -89,24 +97,38 @@ class StatusMemory:
                 await self._save(told.pods)
         finally:
             told = statuses.get()
-            if told.pods is not self._saved:
-                self._note(self._write(told.pods))
+            if told.pods is not self._saved and (told.pods or self._saved):
+                self._orders += 1
+                self._note(self._write(told.pods, self._orders))
 
     async def _save(self, pods: Pods) -> None:
         if pods is self._saved or (not pods and not self._saved):
             return
-        outcome = await self._flight.run(f"save:{self._path}", lambda: self._write(pods), SAVE_DEADLINE_S)
+        self._orders += 1
+        order = self._orders
+        outcome = await self._flight.run(f"save:{self._path}", lambda: self._write(pods, order), SAVE_DEADLINE_S)
         match outcome:
             case Done(problem):
                 self._note(problem)
             case Failed(error):
                 raise error
             case _:
-                self._must_rewrite = True
                 self._note("no answer in time")
 
-    def _write(self, pods: Pods) -> str:
-        """Blocks. What is wrong, or an empty string; then everything is written again the next time."""
+    def _write(self, pods: Pods, order: int) -> str:
+        """Blocks. What is wrong, or an empty string. A write that comes after a later one is left out."""
+        if not self._lock.acquire(timeout=LOCK_DEADLINE_S):
+            return "an earlier write has not ended"
+        try:
+            if order < self._done:
+                return ""
+            self._done = order
+            return self._write_changes(pods)
+        finally:
+            self._lock.release()
+
+    def _write_changes(self, pods: Pods) -> str:
+        """After an error everything is written again the next time."""
         lines = [line_of(uid, status) for uid, status in pods.items() if self._saved.get(uid) is not status]
         lines += [line_of(uid, None) for uid in self._saved if uid not in pods]
         data = b"".join(lines)
