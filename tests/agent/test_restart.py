@@ -1,0 +1,187 @@
+"""The agent is killed at any moment and started again: nothing restarts, nothing is doubled, nothing goes backwards."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from support.agent import Agent, Json, condition, container_status, make_container, make_pod, waiting_reason
+
+pytestmark = pytest.mark.integration
+
+MakeAgent = Callable[..., Agent]
+KILLS = int(os.environ.get("PYKUBELET_KILLS", "50"))
+SEED = int(os.environ.get("PYKUBELET_SEED", "1"))
+
+
+def statuses(agent: Agent) -> dict[str, Json]:
+    return {name: pod["status"] for name, pod in agent.pods().items()}
+
+
+async def test_running_pods_do_not_notice(make_agent: MakeAgent) -> None:
+    agent = make_agent().start()
+    volumes = [{"name": "m", "emptyDir": {"medium": "Memory"}}, {"name": "d", "emptyDir": {}}]
+    mounts = [{"name": "m", "mountPath": "/m"}, {"name": "d", "mountPath": "/d", "subPath": "x"}]
+    counted = (
+        "if [ -e /d/once ]; then trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done; fi; touch /d/once; exit 3"
+    )
+    side = make_container("side", restartPolicy="Always")
+    agent.put(
+        make_pod("plain"),
+        make_pod("rich", make_container(volumeMounts=mounts), initContainers=[side], volumes=volumes),
+        make_pod("restarted", make_container(script=counted, volumeMounts=mounts), volumes=volumes),
+        make_pod("done", make_container(script="exit 0"), restartPolicy="Never"),
+        make_pod("failed", make_container(script="exit 2"), restartPolicy="Never"),
+        make_pod("crashing", make_container(script="exit 4")),
+    )
+    await agent.wait_running("plain", "rich", "restarted")
+    for name in ("done", "failed"):
+        await agent.wait_pod(name, "put away", lambda pod: condition(pod, "PodReadyToStartContainers") == "False")
+    await agent.wait_pod("crashing", "held back", lambda pod: waiting_reason(pod) == "CrashLoopBackOff")
+    before, ids = statuses(agent), (await agent.look()).running_ids()
+    assert before["restarted"]["containerStatuses"][0]["restartCount"] == 1
+
+    for signal in ("kill", "term"):
+        if signal == "kill":
+            agent.kill9()
+        else:
+            assert agent.stop() == 0
+        agent.start(wait=False)
+        seen: list[dict[str, Json]] = []
+
+        def complete(seen: list[dict[str, Json]] = seen) -> bool:
+            seen.append(statuses(agent))
+            return set(seen[-1]) == set(before) and len(seen) > 20
+
+        await agent.wait_for("all pods are told again", complete)
+        await agent.wait_running("plain", "rich", "restarted")
+        for look in seen:
+            for name, status in look.items():
+                assert_not_backwards(name, before[name], status)
+        after = statuses(agent)
+        for name in ("plain", "rich", "restarted", "done", "failed"):
+            assert lasting(after[name]) == lasting(before[name])
+            assert abs(started(after[name]) - started(before[name])) <= 1, "its sandbox tells when the pod began"
+        now = (await agent.look()).running_ids()
+        assert {name: now.get(name) for name in ids} == ids
+    await agent.remove_all()
+
+
+def lasting(status: Json) -> Json:
+    """All of a status but times of transitions: without an API server nobody remembers them."""
+    conditions = [{k: v for k, v in entry.items() if k != "lastTransitionTime"} for entry in status["conditions"]]
+    return {**status, "conditions": conditions, "startTime": ""}
+
+
+def started(status: Json) -> float:
+    return datetime.fromisoformat(status["startTime"].replace("Z", "+00:00")).timestamp()
+
+
+def assert_not_backwards(name: str, before: Json, status: Json) -> None:
+    """What is over stays over, what runs goes on running, and counts do not shrink."""
+    rank = ["Pending", "Running", "Succeeded", "Failed"]
+    assert rank.index(status["phase"]) >= rank.index(before["phase"]), f"{name}: {status}"
+    for kind in ("initContainerStatuses", "containerStatuses"):
+        counts = {entry["name"]: entry["restartCount"] for entry in status.get(kind, [])}
+        for entry in before.get(kind, []):
+            assert counts.get(entry["name"], 0) >= entry["restartCount"], f"{name}: {status}"
+
+
+async def test_damaged_files_of_its_own_do_not_stop_it(make_agent: MakeAgent) -> None:
+    agent = make_agent().start()
+    mounts = [{"name": "m", "mountPath": "/m"}, {"name": "info", "mountPath": "/info"}]
+    info = {"name": "info", "downwardAPI": {"items": [{"path": "n", "fieldRef": {"fieldPath": "metadata.name"}}]}}
+    volumes = [{"name": "m", "emptyDir": {"medium": "Memory"}}, info]
+    agent.put(*(make_pod(f"pod-{n}", make_container(volumeMounts=mounts), volumes=volumes) for n in range(3)))
+    await agent.wait_running("pod-0", "pod-1", "pod-2")
+    ids = (await agent.look()).running_ids()
+    chance = random.Random(SEED)
+    for damage in (lambda data: b"", lambda data: data[: len(data) // 2], lambda data: chance.randbytes(256)):
+        agent.kill9()
+        files = own_files(agent.root)
+        assert files
+        for path in files:
+            path.write_bytes(damage(path.read_bytes()))
+        agent.start()
+        await agent.wait_running("pod-0", "pod-1", "pod-2")
+        assert (await agent.look()).running_ids() == ids
+    agent.put(make_pod("after"))
+    await agent.wait_running("after")
+    await agent.remove_all()
+    assert agent.stop() == 0
+
+
+def own_files(root: Path) -> list[Path]:
+    """Every regular file below the root directory that the agent wrote."""
+    return [path for path in root.rglob("*") if path.is_file() and not path.is_symlink()]
+
+
+def churn(number: int) -> Json:
+    """Pods of all temperaments: steady, ending, crashing, slow to stop, with init containers and volumes."""
+    volumes = [{"name": "m", "emptyDir": {"medium": "Memory"}}]
+    mounts = [{"name": "m", "mountPath": "/m"}]
+    name = f"churn-{number}"
+    match number % 5:
+        case 0:
+            return make_pod(name, make_container(volumeMounts=mounts), volumes=volumes)
+        case 1:
+            return make_pod(name, make_container(script="sleep 0.3; exit 1"))
+        case 2:
+            return make_pod(name, make_container(script="sleep 0.5"), restartPolicy="Never")
+        case 3:
+            return make_pod(name, initContainers=[make_container("init", "sleep 0.2")])
+        case _:
+            slow = "trap 'sleep 0.5; exit 0' TERM; while :; do sleep 3600 & wait $!; done"
+            return make_pod(name, make_container(script=slow), make_container("second"))
+
+
+async def test_killed_fifty_times_while_pods_start_stop_and_crash(make_agent: MakeAgent) -> None:
+    chance = random.Random(SEED)
+    agent = make_agent()
+    (agent.folder / "trash").mkdir()
+    present: set[int] = set()
+    began = time.monotonic()
+    for _ in range(KILLS):
+        agent.start(wait=False)
+        moment = time.monotonic() + chance.uniform(0.2, 1.6)
+        while (left := moment - time.monotonic()) > 0:
+            number = chance.randrange(10)
+            if number in present:
+                agent.remove(f"churn-{number}")
+                present.discard(number)
+            else:
+                agent.put(churn(number))
+                present.add(number)
+            await asyncio.sleep(min(left, chance.uniform(0.02, 0.5)))
+        assert agent.alive, f"seed {SEED}: it ended by itself\n{agent.log_tail()}"
+        agent.kill9()
+    print(f"{KILLS} kills in {time.monotonic() - began:.0f} s, seed {SEED}")
+
+    for number in range(10):
+        if number not in present:
+            agent.put(churn(number))
+    agent.start()
+    steady = [n for n in range(10) if n % 5 in (0, 3, 4)]
+    await agent.wait_running(*(f"churn-{n}" for n in steady), within=60)
+    for number in (2, 7):
+        await agent.wait_phase(f"churn-{number}", "Succeeded")
+    for number in (1, 6):
+        await agent.wait_pod(f"churn-{number}", "crashed", lambda pod: container_status(pod)["restartCount"] >= 1, 60)
+    wanted = sorted([f"churn-{n}-node/main" for n in steady] + [f"churn-{n}-node/second" for n in (4, 9)])
+
+    def exactly(names: list[str]) -> bool:
+        return [name for name in names if name not in ("churn-1-node/main", "churn-6-node/main")] == wanted
+
+    view = await agent.wait_runtime("exactly the desired run", lambda view: exactly(view.running_names()), 30)
+    assert len(view.ready) == len({s.metadata.uid for s in view.ready}), "one sandbox for each pod"
+    await asyncio.sleep(3)
+    again = await agent.look()
+    assert exactly(again.running_names()) and len(again.ready) == len({s.metadata.uid for s in again.ready})
+    await agent.remove_all(60)
+    assert agent.stop() == 0
