@@ -1,0 +1,206 @@
+"""The actor: events that cross each other on the way lose nothing and never lead to two things at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import cast
+
+from act.pods.playbook import RULES
+from act.pods.scenes import REF, WALL, box, pod, running, view
+
+from pykubelet.act.pods.actor import PodActor
+from pykubelet.act.pods.execute import PodExecution
+from pykubelet.act.pods.model import (
+    CleanUp,
+    KillRequested,
+    PodState,
+    RuntimeChanged,
+    SpecChanged,
+    StopPod,
+    Sync,
+    SyncEnded,
+)
+from pykubelet.act.pods.waitbook import WaitBook, WaitsChanged
+from pykubelet.base.kit.clock import SystemClock
+from pykubelet.base.kit.mailbox import Post, Sink
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.happenings import Happening
+from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, Stage
+from pykubelet.base.model.observed import PodTouched
+
+REMOVED = KillReason.REMOVED
+
+
+@dataclass
+class Work:
+    """What the actor asks for, as it begins and ends; each waits for its gate."""
+
+    log: list[str] = field(default_factory=list)
+    sync_gate: asyncio.Event = field(default_factory=asyncio.Event)
+    stop_gate: asyncio.Event = field(default_factory=asyncio.Event)
+    attention: asyncio.Event = field(default_factory=asyncio.Event)
+    clock: SystemClock = field(default_factory=SystemClock)
+    happenings: Sink[Happening] = field(default_factory=Sink)
+
+    def book(self, mailbox: Post[WaitsChanged]) -> WaitBook:
+        return WaitBook(self.clock, mailbox)
+
+    def attend(self) -> None:
+        self.attention.clear()
+
+    def interrupt(self) -> None:
+        self.attention.set()
+
+    async def sync(self, command: Sync, waits: WaitBook) -> SyncEnded:
+        self.log.append("sync")
+        if self.attention.is_set():
+            self.log.append("interrupted at once")
+            return SyncEnded(unfinished=True)
+        await self.sync_gate.wait()
+        self.log.append("synced")
+        return SyncEnded(command.plan.starts)
+
+    async def stop(self, command: StopPod, waits: WaitBook) -> str:
+        self.log.append(f"stop {command.grace_s}")
+        await self.stop_gate.wait()
+        self.log.append("stopped")
+        return ""
+
+    async def clean(self, command: CleanUp, waits: WaitBook) -> str:
+        self.log.append("clean and remove" if command.remove else "clean")
+        return ""
+
+
+@asynccontextmanager
+async def actor(work: Work) -> AsyncIterator[PodActor]:
+    lifecycles: Sink[PodLifecycle] = Sink()
+    touched: Sink[PodTouched] = Sink()
+    async with Supervisor("test") as supervisor:
+        state = PodState(REF, pod(), Stage.SYNCING, WALL)
+        made = PodActor(state, lambda: RULES, cast(PodExecution, work), lifecycles, touched, supervisor)
+        task = supervisor.start_root("actor", made.run())
+        yield made
+        assert not task.done()
+        made.close()
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def look(*things: object, ago: float = 0.0) -> RuntimeChanged:
+    now = SystemClock().monotonic()
+    return RuntimeChanged(view(*things, read_at=now - ago), WALL)  # type: ignore[arg-type]
+
+
+async def test_a_pod_that_is_killed_in_the_moment_it_is_taken_up_is_stopped() -> None:
+    work = Work()
+    async with actor(work) as it:
+        it.mailbox.post(look())
+        it.mailbox.post(KillRequested(KillReason.REJECTED, "rejected"))
+        await settle()
+        assert work.log == ["stop 30"], "the sync was abandoned before its first step, and its end was noticed"
+        work.stop_gate.set()
+        await settle()
+        assert it.state.stage is Stage.FINISHED
+
+
+async def test_a_shorter_grace_that_crosses_the_end_of_the_stop_stops_nothing_twice() -> None:
+    work = Work()
+    async with actor(work) as it:
+        it.mailbox.post(KillRequested(REMOVED, "removed"))
+        await settle()
+        work.stop_gate.set()
+        it.mailbox.post(KillRequested(REMOVED, "in a hurry", 1))
+        await settle()
+        assert work.log in (
+            ["stop 30", "stopped", "clean and remove"],
+            ["stop 30", "stop 1", "stopped", "clean and remove"],
+        )
+        assert it.state.stage is Stage.FINISHED
+
+
+async def test_a_shorter_grace_after_the_stop_has_ended_unseen_begins_no_other() -> None:
+    work = Work()
+    async with actor(work) as it:
+        it.mailbox.post(KillRequested(REMOVED, "removed"))
+        await settle()
+        work.stop_gate.set()
+        while "stopped" not in work.log:
+            await asyncio.sleep(0)
+            it.mailbox.post(KillRequested(REMOVED, "in a hurry", 29 - len(it.mailbox)))
+        await settle()
+        assert work.log.count("stopped") == 1
+        assert work.log[-1] == "clean and remove"
+        assert it.state.stage is Stage.FINISHED
+
+
+async def test_a_shorter_grace_hurries_the_stop() -> None:
+    work = Work()
+    async with actor(work) as it:
+        it.mailbox.post(KillRequested(REMOVED, "removed"))
+        await settle()
+        it.mailbox.post(KillRequested(REMOVED, "in a hurry", 1))
+        await settle()
+        assert work.log == ["stop 30", "stop 1"]
+        work.stop_gate.set()
+        await settle()
+        assert work.log == ["stop 30", "stop 1", "stopped", "clean and remove"]
+
+
+async def test_news_between_a_decision_and_its_first_step_is_not_lost() -> None:
+    work = Work()
+    async with actor(work) as it:
+        it.mailbox.post(look(ago=1.0))
+        await asyncio.sleep(0)
+        it.mailbox.post(SpecChanged(pod(metadata={"labels": {"a": "b"}}), "labels"))
+        it.mailbox.post(look(box()))
+        await settle()
+        assert it.state.view is not None
+        assert it.state.view.sandboxes
+        assert work.attention.is_set() or "interrupted at once" in work.log
+
+
+async def test_of_several_looks_the_newest_counts_whatever_their_order() -> None:
+    work = Work()
+    async with actor(work) as it:
+        it.mailbox.post(look(box(), running()))
+        it.mailbox.post(look(ago=5.0))
+        await settle()
+        assert work.log == [], "the pod runs; the older look that shows nothing came late"
+
+
+async def test_an_abandoned_sync_is_followed_by_one_for_the_new_manifest() -> None:
+    work = Work()
+    async with actor(work) as it:
+        it.mailbox.post(look())
+        await settle()
+        it.mailbox.post(SpecChanged(pod(terminationGracePeriodSeconds=3), "manifest changed"))
+        await settle()
+        assert work.log == ["sync"], "first it is looked at what the abandoned one has done"
+        it.mailbox.post(look())
+        await settle()
+        assert work.log == ["sync", "sync"]
+
+
+async def test_the_story_tells_what_was_done_and_why() -> None:
+    work = Work()
+    work.sync_gate.set()
+    work.stop_gate.set()
+    async with actor(work) as it:
+        it.mailbox.post(look())
+        await settle()
+        it.mailbox.post(KillRequested(REMOVED, "no longer desired"))
+        await settle()
+        assert [(line.what, line.cause) for line in it.story] == [
+            ("taken up", ""),
+            ("create sandbox (attempt 0); start app", "runtime changed"),
+            ("syncing -> terminating", "no longer desired"),
+            ("stopping within 30 s", "no longer desired"),
+            ("terminating -> terminated", "stop ended"),
+            ("terminated -> finished", "clean-up ended"),
+        ]
