@@ -165,6 +165,21 @@ async def test_news_between_a_decision_and_its_first_step_is_not_lost() -> None:
         assert work.attention.is_set() or "interrupted at once" in work.log
 
 
+async def test_an_interruption_is_over_with_the_sync_it_was_meant_for() -> None:
+    work = Work()
+    async with actor(work) as it:
+        it.mailbox.post(look())
+        await settle()
+        it.mailbox.post(look(box()))
+        await settle()
+        assert work.attention.is_set()
+        work.sync_gate.set()
+        await settle()
+        it.mailbox.post(look(box()))
+        await settle()
+        assert work.log == ["sync", "synced", "sync", "synced"]
+
+
 async def test_of_several_looks_the_newest_counts_whatever_their_order() -> None:
     work = Work()
     async with actor(work) as it:

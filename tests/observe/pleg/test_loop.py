@@ -389,3 +389,24 @@ async def test_an_older_look_never_replaces_a_newer_one(tmp_path: Path) -> None:
         assert [view.read_at for view in seen] == sorted(view.read_at for view in seen)
         states = [view.newest("app").state for view in seen]  # type: ignore[union-attr]
         assert states == sorted(states, key=[RUNNING, EXITED].index)
+
+
+async def test_a_slow_look_does_not_bring_back_a_pod_that_has_gone_meanwhile(tmp_path: Path) -> None:
+    periods = RelistPeriods(0.15, 0.15)
+    async with lookout(tmp_path, periods, hints=FedHints(), before=lambda stand: pods(stand, "web")) as stand:
+        await stand.listed()
+        sandbox = stand.fake.container("app").sandbox
+        fault = stand.fake.inject(Fault("ContainerStatus", delay_s=0.5, after=True, times=1))
+        stand.start(sandbox, "late")
+        stand.touch("web")
+        for _ in range(100):
+            if fault.met:
+                break
+            await asyncio.sleep(0.01)
+        assert fault.met, "the look at the new container has begun"
+        stand.fake.state.remove_sandbox(sandbox)
+        await stand.wait(lambda now: ref("web").uid not in now.pods or now.pods[ref("web").uid].is_gone)
+        await asyncio.sleep(0.6)
+        seen = [now.pods.get(ref("web").uid) for now in stand.published]
+        gone_from = next(i for i, view in enumerate(seen) if view is not None and view.is_gone)
+        assert all(view is None or view.is_gone for view in seen[gone_from:])
