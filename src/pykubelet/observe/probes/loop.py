@@ -326,8 +326,8 @@ class ProbesLoop:
                 result=after.result,
                 cause=outcome.output[:200] or None,
             )
-            if key.kind is ProbeKind.STARTUP:
-                self._look(key.uid, key.container, now)
+        if key.kind is ProbeKind.STARTUP and (after.result, after.assumed) != (before.result, before.assumed):
+            self._look(key.uid, key.container, now)  # the others have waited for it
         self._wake(now)
 
     # Telling

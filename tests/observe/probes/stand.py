@@ -1,0 +1,151 @@
+"""A node for the probes' loop: pods and containers set by hand, a prober that answers what the test wants."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pykubelet.base.api import core
+from pykubelet.base.api.codec import from_object
+from pykubelet.base.kit.cells import make_cell
+from pykubelet.base.kit.mailbox import Sink
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.happenings import Happening
+from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
+from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
+from pykubelet.base.model.node import NodeView
+from pykubelet.base.model.observed import ContainerState, ContainerView, Observed, PodView, SandboxView
+from pykubelet.base.model.probes import ProbeKind, ProbeResult, ProbeResults, ProbeWaits
+from pykubelet.edges.probing.outcome import Outcome, passed
+from pykubelet.observe.probes.decide import Kept
+from pykubelet.observe.probes.execute import Ask, Prober
+from pykubelet.observe.probes.loop import ProbeInputs, ProbeLimits, ProbesLoop
+
+WALL = 1_700_000_000.0
+Json = dict[str, Any]
+
+
+class LoopClock:
+    """The event loop's time. `jump_s`: what an administrator has done to the wall clock."""
+
+    jump_s = 0.0
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def wall(self) -> float:
+        return WALL + self.jump_s + asyncio.get_running_loop().time()
+
+
+@dataclass
+class ScriptedProber:
+    """Answers by container name; remembers when it was asked what."""
+
+    answers: dict[str, Outcome | Callable[[Ask], Awaitable[Outcome]]] = field(default_factory=dict)
+    asked: list[tuple[float, str, ContainerID]] = field(default_factory=list)
+    asks: list[Ask] = field(default_factory=list)
+
+    async def probe(self, ask: Ask) -> Outcome:
+        self.asked.append((round(asyncio.get_running_loop().time(), 3), ask.container.name, ask.id))
+        self.asks.append(ask)
+        answer = self.answers.get(ask.container.name, passed())
+        return answer if isinstance(answer, Outcome) else await answer(ask)
+
+    def times(self, name: str) -> list[float]:
+        return [at for at, asked, _ in self.asked if asked == name]
+
+
+def probed(name: str = "app", *kinds: str, sidecar: bool = False, **terms: Any) -> Json:
+    """A container with TCP probes of `kinds` (`readiness`, ...), all with the same terms."""
+    probe = {"tcpSocket": {"port": 80}, "periodSeconds": 10, "timeoutSeconds": 1, "failureThreshold": 3, **terms}
+    policy = {"restartPolicy": "Always"} if sidecar else {}
+    return {"name": name, "image": "i", **policy, **{f"{kind}Probe": probe for kind in kinds}}
+
+
+@dataclass
+class Node:
+    """The cells. Containers are `<pod>/<name>#<attempt>`, running from the moment they are set."""
+
+    clock: LoopClock = field(default_factory=LoopClock)
+    happenings: Sink[Happening] = field(default_factory=Sink)
+
+    def __post_init__(self) -> None:
+        self.lifecycles, self._lifecycles = make_cell("lifecycles", Lifecycles())
+        self.observed, self._observed = make_cell("observed", Observed(listed_at=0.0))
+        self.node, _ = make_cell("node", NodeView("node", "node", ("192.0.2.1",)))
+        self.results, self.results_writer = make_cell("probes", ProbeResults())
+        self.waits, self.waits_writer = make_cell("waits", ProbeWaits())
+
+    def pod(self, name: str, *containers: Json, init: tuple[Json, ...] = (), **spec: Any) -> PodUID:
+        """A pod in its normal life, nothing of it running yet."""
+        ref = PodRef("shop", name, PodUID(name))
+        given = {"containers": list(containers), "initContainers": list(init), **spec}
+        metadata = {"name": name, "namespace": "shop", "uid": name}
+        pod = from_object(core.Pod, {"metadata": metadata, "spec": given})
+        self.take_up(PodLifecycle(ref, pod, Stage.SYNCING, 0.0, 0.0))
+        self._set_view(PodView(ref, (SandboxView(SandboxID("s"), 0, True, 0, ("10.0.0.9", "fd00::9")),)))
+        return ref.uid
+
+    def stage(self, uid: PodUID, stage: Stage) -> None:
+        self.take_up(replace(self.lifecycles.get().pods[uid], stage=stage))
+
+    def forget(self, uid: PodUID) -> None:
+        pods = {key: known for key, known in self.lifecycles.get().pods.items() if key != uid}
+        self._lifecycles.publish(Lifecycles(pods))
+
+    def run(self, uid: PodUID, name: str, attempt: int = 0, ago_s: float = 0.0) -> ContainerID:
+        """A new instance runs."""
+        view = self.observed.get().pods[uid]
+        made = ContainerView(
+            id=ContainerID(f"{uid}/{name}#{attempt}"),
+            name=name,
+            sandbox_id=SandboxID("s"),
+            state=ContainerState.RUNNING,
+            attempt=attempt,
+            created_at=attempt,
+            started_at=int((self.clock.wall() - ago_s) * 1e9),
+        )
+        self._set_view(replace(view, containers=(made, *view.containers)))
+        return made.id
+
+    def exit(self, uid: PodUID, name: str) -> None:
+        view = self.observed.get().pods[uid]
+        containers = tuple(replace(c, state=ContainerState.EXITED) if c.name == name else c for c in view.containers)
+        self._set_view(replace(view, containers=containers))
+
+    def gone(self, uid: PodUID) -> None:
+        pods = {key: view for key, view in self.observed.get().pods.items() if key != uid}
+        self._observed.publish(Observed(pods, listed_at=self.clock.monotonic()))
+
+    def take_up(self, lifecycle: PodLifecycle) -> None:
+        self._lifecycles.publish(Lifecycles({**self.lifecycles.get().pods, lifecycle.ref.uid: lifecycle}))
+
+    def _set_view(self, view: PodView) -> None:
+        self._observed.publish(Observed({**self.observed.get().pods, view.ref.uid: view}, listed_at=0.0))
+
+    def result(self, container: ContainerID, kind: ProbeKind) -> ProbeResult | None:
+        return self.results.get().get(container, kind)
+
+    @property
+    def messages(self) -> list[str]:
+        return [f"{h.reason} {h.field_path} {h.message}" for h in self.happenings.events]
+
+    @asynccontextmanager
+    async def probing(
+        self,
+        prober: Prober,
+        remembered: Mapping[ContainerID, Kept] | None = None,
+        limits: ProbeLimits | None = None,
+        fraction: float = 0.0,
+    ) -> AsyncIterator[ProbesLoop]:
+        """The loop at work."""
+        inputs = ProbeInputs(self.lifecycles, self.observed, self.node, remembered or {})
+        cells = (self.results_writer, self.waits_writer)
+        loop = ProbesLoop(inputs, cells, prober, self.clock, self.happenings, limits, lambda: fraction)
+        async with Supervisor("test") as supervisor:
+            supervisor.start_root("probes", loop.run())
+            await asyncio.sleep(0.001)
+            yield loop

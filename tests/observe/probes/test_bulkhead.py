@@ -1,0 +1,72 @@
+"""Places: how many at once, who comes next, and what one that hangs costs."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pykubelet.observe.probes.bulkhead import Bulkhead
+
+pytestmark = pytest.mark.looptime
+
+
+class Crowd:
+    def __init__(self, bulkhead: Bulkhead) -> None:
+        self.bulkhead = bulkhead
+        self.inside = 0
+        self.most = 0
+        self.entered: list[tuple[int, float]] = []
+
+    async def visit(self, number: int, stay_s: float) -> None:
+        async with self.bulkhead.place():
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+            self.entered.append((number, round(asyncio.get_running_loop().time(), 3)))
+            try:
+                await asyncio.sleep(stay_s)
+            finally:
+                self.inside -= 1
+
+
+async def test_no_more_than_the_places_and_in_order() -> None:
+    crowd = Crowd(Bulkhead(3, hold_s=10.0))
+    await asyncio.gather(*(crowd.visit(n, 0.1) for n in range(9)))
+    assert crowd.most == 3
+    assert [number for number, _ in crowd.entered] == list(range(9))
+    assert crowd.entered[-1][1] == pytest.approx(0.2)
+
+
+async def test_one_that_stays_gives_its_place_up_but_goes_on() -> None:
+    crowd = Crowd(Bulkhead(1, hold_s=0.25))
+    await asyncio.gather(*(crowd.visit(n, 5.0) for n in range(4)))
+    assert [at for _, at in crowd.entered] == pytest.approx([0, 0.25, 0.5, 0.75])
+    await asyncio.wait_for(crowd.visit(9, 0.0), 0.1)
+
+
+async def test_cancelled_ones_lose_no_place() -> None:
+    bulkhead = Bulkhead(2, hold_s=10.0)
+    crowd = Crowd(bulkhead)
+    tasks = [asyncio.create_task(crowd.visit(n, 1.0)) for n in range(6)]
+    await asyncio.sleep(0.1)
+    assert bulkhead.waiting == 4
+    for task in (tasks[0], tasks[2], tasks[3]):
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert bulkhead.waiting == 0
+    assert [number for number, _ in crowd.entered] == [0, 1, 4, 5]
+    later = Crowd(bulkhead)
+    await asyncio.gather(*(later.visit(n, 0.1) for n in range(4)))
+    assert later.most == 2
+
+
+async def test_a_turn_that_comes_with_the_cancellation_goes_to_the_next() -> None:
+    bulkhead = Bulkhead(1, hold_s=10.0)
+    crowd = Crowd(bulkhead)
+    tasks = [asyncio.create_task(crowd.visit(n, 1.0)) for n in range(3)]
+    await asyncio.sleep(0.1)
+    tasks[0].cancel()
+    await asyncio.sleep(0)
+    tasks[1].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert [number for number, _ in crowd.entered] == [0, 2]

@@ -1,0 +1,277 @@
+"""One worker, as sequence diagrams: what it sees and is told, and what follows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from pykubelet.base.model.ids import ContainerID
+from pykubelet.base.model.probes import ProbeKind, ProbeResult
+from pykubelet.edges.probing.outcome import Outcome, Verdict, errored, failed, passed
+from pykubelet.observe.probes import decide
+from pykubelet.observe.probes.decide import ASSUMED, Kept, Phase, Sight, Started, Terms, Worker
+
+SUCCESS, FAILURE, UNKNOWN = ProbeResult.SUCCESS, ProbeResult.FAILURE, ProbeResult.UNKNOWN
+READINESS, LIVENESS, STARTUP = ProbeKind.READINESS, ProbeKind.LIVENESS, ProbeKind.STARTUP
+C1, C2 = ContainerID("c1"), ContainerID("c2")
+
+
+@dataclass
+class Play:
+    """A worker made at 1000.0 in an old agent; `at` is seconds after that."""
+
+    kind: ProbeKind
+    terms: Terms = field(default_factory=Terms)
+    at: float = 0.0
+    age_s: float = 3600.0
+    fraction: float = 0.5
+
+    def __post_init__(self) -> None:
+        self.worker: Worker = decide.make_worker(self.kind, self.terms, 1000.0, self.age_s, self.fraction)
+
+    def sees(
+        self,
+        container: ContainerID | None = C1,
+        started_at: float = 0.0,
+        started: Started = Started.YES,
+        stopping: bool = False,
+        old: bool = False,
+        kept: Kept | None = None,
+    ) -> Play:
+        sight = Sight(container, 1000.0 + started_at, started, stopping, old, kept)
+        self.worker = decide.look(self.worker, sight, 1000.0 + self.at)
+        return self
+
+    @property
+    def due(self) -> float | None:
+        return None if self.worker.due is None else self.worker.due - 1000.0
+
+    def begins(self) -> Play:
+        """The timer rings when the probe is due."""
+        assert self.due is not None
+        self.at = max(self.at, self.due)
+        assert decide.is_due(self.worker, 1000.0 + self.at)
+        self.worker = decide.begin(self.worker)
+        return self
+
+    def ends(self, outcome: Outcome, after_s: float = 0.01, container: ContainerID = C1) -> Play:
+        self.at += after_s
+        self.worker = decide.finish(self.worker, container, outcome, 1000.0 + self.at)
+        return self
+
+    def probes(self, *outcomes: Outcome) -> Play:
+        for outcome in outcomes:
+            self.begins().ends(outcome)
+        return self
+
+
+BAD = failed("no")
+GOOD = passed("yes")
+
+
+@pytest.mark.parametrize(("kind", "result"), [(READINESS, FAILURE), (LIVENESS, SUCCESS), (STARTUP, UNKNOWN)])
+def test_a_new_container_begins_with_the_initial_result(kind: ProbeKind, result: ProbeResult) -> None:
+    play = Play(kind)
+    assert play.worker.result is None
+    assert play.sees().worker.result is result
+
+
+def test_readiness_is_asked_at_once_and_then_every_period() -> None:
+    play = Play(READINESS, at=3.3).sees(started_at=3.2)
+    assert play.due == pytest.approx(3.3)
+    play.probes(BAD)
+    assert play.due == pytest.approx(13.3)
+    assert play.worker.result is FAILURE
+    play.probes(GOOD)
+    assert play.worker.result is SUCCESS
+    assert play.due == pytest.approx(23.3)
+
+
+@pytest.mark.parametrize("kind", [LIVENESS, STARTUP])
+def test_liveness_and_startup_keep_to_the_ticks_of_their_worker(kind: ProbeKind) -> None:
+    play = Play(kind, at=3.3).sees(started_at=3.2)
+    assert play.due == pytest.approx(10.0)
+
+
+def test_the_first_tick_of_a_young_agent_is_put_off_at_random() -> None:
+    assert Play(LIVENESS, age_s=2.0, fraction=0.7).sees().due == pytest.approx(7.0)
+    assert Play(LIVENESS, age_s=10.0, fraction=0.7).sees().due == pytest.approx(0.0)
+
+
+def test_nothing_is_asked_within_the_initial_delay() -> None:
+    terms = Terms(period_s=5, initial_delay_s=12)
+    assert Play(LIVENESS, terms, at=1.0).sees(started_at=1.0).due == pytest.approx(15.0)
+    assert Play(READINESS, terms, at=1.0).sees(started_at=1.0).due == pytest.approx(13.0)
+    assert Play(READINESS, terms, at=60.0).sees(started_at=1.0).due == pytest.approx(60.0)
+
+
+def test_thresholds_count_equal_outcomes_in_a_row() -> None:
+    play = Play(READINESS, Terms(success_threshold=2, failure_threshold=3)).sees()
+    results = []
+    for outcome in (GOOD, BAD, GOOD, GOOD, BAD, BAD, GOOD, BAD, BAD, BAD):
+        results.append(play.probes(outcome).worker.result)
+    assert results == [FAILURE] * 3 + [SUCCESS] * 6 + [FAILURE]
+
+
+def test_a_warning_passes() -> None:
+    assert Play(READINESS).sees().probes(Outcome(Verdict.WARNING, "moved")).worker.result is SUCCESS
+
+
+def test_errors_are_no_outcomes() -> None:
+    play = Play(LIVENESS, Terms(failure_threshold=2)).sees().probes(BAD, errored("runtime away"), errored("again"))
+    assert play.worker.result is SUCCESS
+    assert play.probes(BAD).worker.result is FAILURE
+
+
+def test_a_time_out_that_the_agent_noticed_late_is_no_outcome() -> None:
+    play = Play(LIVENESS, Terms(failure_threshold=1)).sees().probes(failed("timeout", late_s=0.9))
+    assert play.worker.result is SUCCESS
+    assert "node was slow" in play.worker.words
+    assert play.probes(failed("timeout", late_s=0.01)).worker.result is FAILURE
+
+
+def test_a_failed_liveness_holds_until_there_is_a_new_container() -> None:
+    play = Play(LIVENESS, Terms(failure_threshold=2)).sees().probes(BAD, BAD)
+    assert (play.worker.result, play.worker.phase, play.due) == (FAILURE, Phase.HELD, None)
+    assert play.sees().worker.phase is Phase.HELD
+    play.sees(None)
+    assert (play.worker.result, play.worker.container) == (None, None)
+    play.sees(C2, started_at=play.at)
+    assert (play.worker.result, play.worker.run) == (SUCCESS, 0)
+    assert play.due is not None
+
+
+def test_failures_of_an_old_container_do_not_count_for_the_next() -> None:
+    play = Play(LIVENESS, Terms(failure_threshold=2)).sees().probes(BAD)
+    play.sees(C2, started_at=play.at).probes(BAD)
+    assert play.worker.result is SUCCESS
+
+
+def test_readiness_goes_on_after_failures() -> None:
+    play = Play(READINESS, Terms(failure_threshold=1)).sees().probes(GOOD, BAD)
+    assert play.worker.result is FAILURE
+    assert play.probes(GOOD).worker.result is SUCCESS
+
+
+@pytest.mark.parametrize(("outcomes", "result"), [((GOOD,), SUCCESS), ((BAD, BAD, BAD), FAILURE)])
+def test_startup_ends_with_its_first_result(outcomes: tuple[Outcome, ...], result: ProbeResult) -> None:
+    play = Play(STARTUP).sees().probes(*outcomes)
+    assert (play.worker.result, play.worker.phase, play.due) == (result, Phase.HELD, None)
+
+
+@pytest.mark.parametrize("kind", [LIVENESS, READINESS])
+def test_the_others_wait_for_the_startup_probe(kind: ProbeKind) -> None:
+    play = Play(kind, at=1.0).sees(started=Started.NO)
+    assert (play.worker.phase, play.due) == (Phase.BLOCKED, None)
+    play.at = 31.5
+    play.sees(started=Started.YES)
+    assert play.due == pytest.approx(31.5 if kind is READINESS else 40.0)
+
+
+@pytest.mark.parametrize("kind", [LIVENESS, STARTUP])
+def test_a_pod_that_is_ended_has_no_failing_liveness_or_startup(kind: ProbeKind) -> None:
+    play = Play(kind, Terms(failure_threshold=1)).sees().probes(BAD).sees(stopping=True)
+    assert (play.worker.result, play.worker.phase, play.due) == (SUCCESS, Phase.QUIET, None)
+
+
+def test_a_probe_under_way_when_the_pod_is_ended_counts_for_nothing() -> None:
+    play = Play(LIVENESS, Terms(failure_threshold=1)).sees().begins().sees(stopping=True).ends(BAD)
+    assert (play.worker.result, play.worker.phase) == (SUCCESS, Phase.QUIET)
+
+
+def test_readiness_of_a_pod_that_is_ended_goes_on() -> None:
+    play = Play(READINESS, Terms(failure_threshold=1)).sees().probes(GOOD).sees(stopping=True).probes(BAD)
+    assert play.worker.result is FAILURE
+
+
+def test_the_outcome_for_a_container_that_is_gone_is_not_used() -> None:
+    play = Play(LIVENESS, Terms(failure_threshold=1)).sees().begins().sees(C2, started_at=20.0)
+    play.ends(BAD, container=C1)
+    assert play.worker.result is SUCCESS
+    assert play.begins().ends(BAD, container=C1).worker.phase is Phase.PROBING
+    assert play.ends(BAD, container=C2).worker.result is FAILURE
+
+
+def test_a_result_ends_with_its_container() -> None:
+    play = Play(READINESS).sees().probes(GOOD).sees(None)
+    assert (play.worker.result, play.worker.phase, play.due) == (None, Phase.ABSENT, None)
+
+
+def test_a_tick_that_passed_during_a_probe_is_made_up_for_once() -> None:
+    play = Play(LIVENESS, Terms(period_s=1, timeout_s=5)).sees().begins().ends(GOOD, after_s=3.4)
+    assert play.due == pytest.approx(3.4)
+    assert play.probes(GOOD).due == pytest.approx(4.0)
+
+
+def test_a_probe_as_long_as_its_period_does_not_drift() -> None:
+    play = Play(LIVENESS, Terms(period_s=1)).sees()
+    for _ in range(1000):
+        play.begins().ends(GOOD, after_s=0.9)
+    assert play.due == pytest.approx(1000.0)
+
+
+def test_a_second_probe_cannot_begin_while_one_is_under_way() -> None:
+    play = Play(LIVENESS).sees().begins()
+    assert not decide.is_due(play.worker, 5000.0)
+    with pytest.raises(ValueError, match="liveness probe began while probing"):
+        decide.begin(play.worker)
+
+
+def test_looking_again_changes_nothing() -> None:
+    play = Play(READINESS).sees()
+    before = play.worker
+    play.at = 5.0
+    assert play.sees().worker is before
+
+
+# A restart of the agent
+
+
+def test_a_container_that_was_ready_stays_ready_until_failures_add_up() -> None:
+    play = Play(READINESS, age_s=1.0, fraction=0.4).sees(started_at=-60.0, old=True, kept=Kept(readiness=SUCCESS))
+    assert (play.worker.result, play.due) == (SUCCESS, pytest.approx(4.0))
+    assert play.probes(BAD, BAD).worker.result is SUCCESS
+    assert play.probes(BAD).worker.result is FAILURE
+
+
+def test_a_container_that_was_not_ready_is_not_ready() -> None:
+    assert Play(READINESS).sees(started_at=-60.0, old=True, kept=Kept()).worker.result is FAILURE
+
+
+def test_a_container_that_had_started_is_not_asked_again() -> None:
+    play = Play(STARTUP).sees(started_at=-60.0, old=True, kept=Kept(startup=SUCCESS))
+    assert (play.worker.result, play.worker.phase) == (SUCCESS, Phase.HELD)
+    assert decide.started_by(play.worker, C1) is Started.YES
+
+
+def test_a_container_that_is_taken_for_started_is_asked_and_may_fail() -> None:
+    play = Play(STARTUP, Terms(failure_threshold=2)).sees(started_at=-60.0, old=True, kept=ASSUMED)
+    assert decide.started_by(play.worker, C1) is Started.ASSUMED
+    assert play.probes(BAD).worker.result is SUCCESS
+    assert play.probes(BAD).worker.result is FAILURE
+    assert decide.started_by(play.worker, C1) is Started.NO
+
+
+def test_liveness_waits_for_the_startup_probe_of_a_container_taken_for_started() -> None:
+    sight = {"started_at": -60.0, "old": True, "kept": ASSUMED}
+    play = Play(LIVENESS).sees(started=Started.ASSUMED, **sight)  # type: ignore[arg-type]
+    assert (play.worker.phase, play.worker.result) == (Phase.BLOCKED, SUCCESS)
+    play = Play(READINESS).sees(started=Started.ASSUMED, **sight)  # type: ignore[arg-type]
+    assert (play.worker.phase, play.worker.result) == (Phase.ARMED, SUCCESS)
+
+
+def test_what_is_kept() -> None:
+    running = {C1: 900.0, C2: 989.9, ContainerID("young"): 990.1, ContainerID("known young"): 999.0}
+    remembered = {C1: Kept(), ContainerID("known young"): Kept(readiness=SUCCESS), ContainerID("gone"): ASSUMED}
+    assert decide.keep(remembered, running, agent_started=1000.0) == {
+        C1: Kept(),
+        C2: ASSUMED,
+        ContainerID("known young"): Kept(readiness=SUCCESS),
+    }
+
+
+def test_started_without_a_startup_probe() -> None:
+    assert decide.started_by(None, C1) is Started.YES
+    assert decide.started_by(Play(STARTUP).sees().worker, C1) is Started.NO
+    assert decide.started_by(Play(STARTUP).sees().probes(GOOD).worker, C2) is Started.NO

@@ -1,0 +1,406 @@
+"""The probes' loop in virtual time: whole lives of containers, as their readers see them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+import pytest
+from observe.probes.stand import Node, ScriptedProber, probed
+
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.lifecycle import Stage
+from pykubelet.base.model.probes import ProbeKind, ProbeResult
+from pykubelet.edges.probing.outcome import Outcome, Verdict, errored, failed, passed
+from pykubelet.observe.probes.decide import Kept
+from pykubelet.observe.probes.execute import Ask
+from pykubelet.observe.probes.loop import ProbeLimits
+
+pytestmark = pytest.mark.looptime
+
+SUCCESS, FAILURE, UNKNOWN = ProbeResult.SUCCESS, ProbeResult.FAILURE, ProbeResult.UNKNOWN
+READINESS, LIVENESS, STARTUP = ProbeKind.READINESS, ProbeKind.LIVENESS, ProbeKind.STARTUP
+TICK = 0.01
+
+
+async def never(_ask: Ask) -> Outcome:
+    await asyncio.Event().wait()
+    return passed()
+
+
+async def quickly(_ask: Ask) -> Outcome:
+    await asyncio.sleep(0.005)
+    return passed()
+
+
+async def test_readiness_from_start_to_end() -> None:
+    node, prober = Node(), ScriptedProber()
+    async with node.probing(prober):
+        assert node.results.get().watched == frozenset(ProbeKind)
+        uid = node.pod("web", probed("app", "readiness"))
+        await asyncio.sleep(20)
+        assert prober.asked == []
+        container = node.run(uid, "app")
+        await asyncio.sleep(TICK)
+        assert node.result(container, READINESS) is SUCCESS
+        prober.answers["app"] = failed("refused")
+        await asyncio.sleep(10)
+        assert node.result(container, READINESS) is SUCCESS
+        await asyncio.sleep(20)
+        assert node.result(container, READINESS) is FAILURE
+        node.exit(uid, "app")
+        await asyncio.sleep(TICK)
+        assert node.result(container, READINESS) is None
+        asked = len(prober.asked)
+        await asyncio.sleep(60)
+        assert len(prober.asked) == asked
+    assert node.messages == ["Unhealthy spec.containers{app} Readiness probe failed: refused"] * 3
+
+
+async def test_the_address_is_the_pods_or_the_nodes() -> None:
+    node, prober = Node(), ScriptedProber()
+    async with node.probing(prober):
+        node.run(node.pod("web", probed("app", "readiness")), "app")
+        node.run(node.pod("net", probed("host", "readiness"), hostNetwork=True), "host")
+        await asyncio.sleep(TICK)
+    assert {ask.container.name: ask.pod_ip for ask in prober.asks} == {"app": "10.0.0.9", "host": "192.0.2.1"}
+
+
+async def test_startup_goes_before_liveness_and_readiness() -> None:
+    node, prober = Node(), ScriptedProber({"app": failed("booting")})
+    async with node.probing(prober):
+        uid = node.pod("web", probed("app", "startup", "liveness", "readiness", failureThreshold=5))
+        container = node.run(uid, "app")
+        await asyncio.sleep(25)
+        assert prober.times("app") == pytest.approx([0, 10, 20], abs=TICK)
+        assert node.result(container, STARTUP) is UNKNOWN
+        assert node.result(container, READINESS) is FAILURE
+        prober.answers["app"] = quickly
+        await asyncio.sleep(5 + 2 * TICK)
+        assert node.result(container, STARTUP) is SUCCESS
+        assert node.result(container, READINESS) is SUCCESS
+        assert prober.times("app")[3:] == pytest.approx([30, 30], abs=TICK), "startup, then readiness"
+        await asyncio.sleep(10)
+        assert len(prober.times("app")) == 7  # liveness has joined
+
+
+async def test_a_failed_startup_probe_gives_up_and_a_new_container_begins_afresh() -> None:
+    node, prober = Node(), ScriptedProber({"app": failed("dead")})
+    async with node.probing(prober):
+        uid = node.pod("web", probed("app", "startup", failureThreshold=2))
+        first = node.run(uid, "app")
+        await asyncio.sleep(10 + TICK)
+        assert node.result(first, STARTUP) is FAILURE
+        await asyncio.sleep(60)
+        assert len(prober.asked) == 2
+        node.exit(uid, "app")
+        second = node.run(uid, "app", 1)
+        await asyncio.sleep(TICK)
+        assert node.result(first, STARTUP) is None
+        assert node.result(second, STARTUP) is UNKNOWN
+        prober.answers["app"] = passed()
+        await asyncio.sleep(10)
+        assert node.result(second, STARTUP) is SUCCESS
+
+
+async def test_liveness_failure_stands_until_the_container_is_replaced() -> None:
+    node, prober = Node(), ScriptedProber({"app": failed("dead")})
+    async with node.probing(prober):
+        uid = node.pod("web", probed("app", "liveness", periodSeconds=1))
+        first = node.run(uid, "app")
+        await asyncio.sleep(2 + TICK)
+        assert node.result(first, LIVENESS) is FAILURE
+        await asyncio.sleep(30)
+        assert node.result(first, LIVENESS) is FAILURE
+        assert len(prober.asked) == 3
+        second = node.run(uid, "app", 1)
+        await asyncio.sleep(TICK)
+        assert node.results.get().results == {(second, LIVENESS): SUCCESS}
+
+
+async def test_sidecars_are_probed_and_other_init_containers_are_not() -> None:
+    node, prober = Node(), ScriptedProber()
+    async with node.probing(prober):
+        init = (probed("mesh", "startup", sidecar=True), probed("setup", "readiness"))
+        uid = node.pod("web", {"name": "app", "image": "i"}, init=init)
+        mesh, setup = node.run(uid, "mesh"), node.run(uid, "setup")
+        await asyncio.sleep(TICK)
+        assert node.results.get().results == {(mesh, STARTUP): SUCCESS}
+        assert node.result(setup, READINESS) is None
+    assert node.messages == []
+
+
+async def test_a_pod_that_is_ended_is_quiet() -> None:
+    node, prober = Node(), ScriptedProber({"app": failed("dead")})
+    async with node.probing(prober):
+        uid = node.pod("web", probed("app", "startup", "liveness", failureThreshold=1))
+        container = node.run(uid, "app")
+        await asyncio.sleep(TICK)
+        assert node.result(container, STARTUP) is FAILURE
+        node.stage(uid, Stage.TERMINATING)
+        await asyncio.sleep(TICK)
+        assert node.result(container, STARTUP) is SUCCESS
+        assert node.result(container, LIVENESS) is SUCCESS
+        asked = len(prober.asked)
+        await asyncio.sleep(60)
+        assert len(prober.asked) == asked
+        node.stage(uid, Stage.TERMINATED)
+        node.gone(uid)
+        await asyncio.sleep(TICK)
+        assert node.results.get().results == {}
+        assert node.waits.get().pods == {}
+
+
+async def test_a_probe_that_hangs_is_cancelled_with_its_container() -> None:
+    ended: list[str] = []
+
+    async def hangs(ask: Ask) -> Outcome:
+        try:
+            return await never(ask)
+        finally:
+            ended.append(ask.id)
+
+    node, prober = Node(), ScriptedProber({"app": hangs})
+    async with node.probing(prober):
+        uid = node.pod("web", probed("app", "liveness"))
+        first = node.run(uid, "app")
+        await asyncio.sleep(40)
+        assert (len(prober.asked), ended) == (1, [])
+        node.exit(uid, "app")
+        prober.answers.clear()
+        second = node.run(uid, "app", 1)
+        await asyncio.sleep(10)
+        assert ended == [first]
+        assert prober.asked[-1][2] == second
+        node.forget(uid)
+        await asyncio.sleep(TICK)
+        assert not any(container == first for container, _ in node.results.get().results)
+
+
+async def test_one_that_hangs_holds_up_nobody_else() -> None:
+    node, prober = Node(), ScriptedProber()
+    async with node.probing(prober, limits=ProbeLimits(exec_at_once=2, network_at_once=2, hold_s=0.25)):
+        for n in range(8):
+            prober.answers[f"bad{n}"] = never
+            node.run(node.pod(f"bad{n}", probed(f"bad{n}", "readiness", periodSeconds=1)), f"bad{n}")
+        good = node.run(node.pod("good", probed("good", "readiness", periodSeconds=1)), "good")
+        await asyncio.sleep(1 + TICK)  # eight hold two places for a quarter of a second each
+        assert node.result(good, READINESS) is SUCCESS
+        await asyncio.sleep(60)
+        times = prober.times("good")
+        assert max(after - before for before, after in itertools.pairwise(times)) <= 1.02
+
+
+async def test_a_probe_that_waits_for_its_turn_has_not_begun() -> None:
+    async def takes_a_second(_ask: Ask) -> Outcome:
+        await asyncio.sleep(1.0)
+        return passed()
+
+    node, prober = Node(), ScriptedProber()
+    async with node.probing(prober, limits=ProbeLimits(network_at_once=1, hold_s=10.0)):
+        made = []
+        for n in range(50):
+            prober.answers[f"c{n}"] = takes_a_second
+            container = probed(f"c{n}", "liveness", periodSeconds=1, failureThreshold=1)
+            made.append(node.run(node.pod(f"p{n}", container), f"c{n}"))
+        await asyncio.sleep(200)
+        assert all(node.result(container, LIVENESS) is SUCCESS for container in made)
+    assert node.messages == []
+    first_round = [name for _, name, _ in prober.asked[:50]]
+    assert sorted(first_round) == sorted(f"c{n}" for n in range(50)), "first come, first served"
+
+
+async def test_errors_are_told_and_change_nothing() -> None:
+    node, prober = Node(), ScriptedProber({"app": errored("rpc error: away")})
+    async with node.probing(prober):
+        uid = node.pod("web", probed("app", "liveness", failureThreshold=1))
+        container = node.run(uid, "app")
+        await asyncio.sleep(20 + TICK)
+        assert node.result(container, LIVENESS) is SUCCESS
+        prober.answers["app"] = Outcome(Verdict.WARNING, "Probe terminated redirects, Response body: x")
+        await asyncio.sleep(10)
+    where = "spec.containers{app}"
+    error = f"Unhealthy {where} Liveness probe errored and resulted in unknown state: rpc error: away"
+    warning = f"ProbeWarning {where} Liveness probe warning: Probe terminated redirects, Response body: x"
+    assert node.messages == [error] * 3 + [warning]
+
+
+async def test_a_bug_in_a_prober_is_one_bad_try() -> None:
+    async def buggy(_ask: Ask) -> Outcome:
+        raise ZeroDivisionError("oops")
+
+    node, prober = Node(), ScriptedProber({"app": buggy})
+    async with node.probing(prober):
+        container = node.run(node.pod("web", probed("app", "readiness")), "app")
+        await asyncio.sleep(TICK)
+        prober.answers.clear()
+        await asyncio.sleep(10)
+        assert node.result(container, READINESS) is SUCCESS
+    assert "internal error: ZeroDivisionError('oops')" in node.messages[0]
+
+
+async def test_results_are_told_only_when_they_change() -> None:
+    node, prober = Node(), ScriptedProber()
+    async with node.probing(prober):
+        for n in range(20):
+            node.run(node.pod(f"p{n}", probed("app", "readiness", "liveness", periodSeconds=1)), "app")
+        await asyncio.sleep(5)
+        told = node.results.version
+        await asyncio.sleep(60)
+        assert node.results.version == told
+    assert len(prober.asked) > 2000
+
+
+async def test_results_of_one_turn_are_told_together() -> None:
+    node, prober = Node(), ScriptedProber()
+    async with node.probing(prober):
+        pods = [node.pod(f"p{n}", probed("app", "readiness")) for n in range(50)]
+        await asyncio.sleep(TICK)
+        told = node.results.version
+        for uid in pods:
+            node.run(uid, "app")
+        await asyncio.sleep(TICK)
+        assert set(node.results.get().results.values()) == {SUCCESS}
+        assert node.results.version - told <= 4
+
+
+async def test_the_wall_clock_may_jump() -> None:
+    node, prober = Node(), ScriptedProber()
+    async with node.probing(prober):
+        uid = node.pod("web", probed("app", "readiness", "liveness", initialDelaySeconds=30))
+        node.run(uid, "app")
+        await asyncio.sleep(5)
+        node.clock.jump_s = 3600.0
+        await asyncio.sleep(5)
+        other = node.pod("other", probed("late", "readiness", initialDelaySeconds=10))
+        node.run(other, "late")
+        node.clock.jump_s = -3600.0
+        await asyncio.sleep(41)
+    assert prober.times("app") == pytest.approx([30, 30, 40, 40, 50, 50], abs=TICK)
+    assert prober.times("late") == pytest.approx([20, 30, 40, 50], abs=0.02)
+
+
+# A restart of the agent
+
+
+async def test_what_was_ready_stays_ready_over_a_restart() -> None:
+    node, prober = Node(), ScriptedProber({"app": failed("busy")})
+    uid = node.pod("web", probed("app", "startup", "readiness", "liveness"))
+    container = node.run(uid, "app", ago_s=300)
+    remembered = {container: Kept(startup=SUCCESS, readiness=SUCCESS)}
+    async with node.probing(prober, remembered, fraction=0.5):
+        assert node.result(container, STARTUP) is SUCCESS
+        assert node.result(container, READINESS) is SUCCESS
+        await asyncio.sleep(16)
+        assert prober.times("app") == pytest.approx([5, 5, 15, 15], abs=TICK)
+        assert node.result(container, READINESS) is SUCCESS
+        await asyncio.sleep(10)
+        assert node.result(container, READINESS) is FAILURE
+        assert node.result(container, LIVENESS) is FAILURE
+
+
+async def test_before_pods_are_known_old_containers_count_as_before() -> None:
+    node, prober = Node(), ScriptedProber()
+    uid = node.pod("web", probed("app", "readiness"))
+    settled, fresh = node.run(uid, "app", ago_s=60), node.run(uid, "other", ago_s=3)
+    lifecycle = node.lifecycles.get().pods[uid]
+    node.forget(uid)
+    async with node.probing(prober):
+        assert node.result(settled, READINESS) is SUCCESS
+        assert node.result(fresh, READINESS) is None
+        node.take_up(lifecycle)
+        await asyncio.sleep(TICK)
+        assert node.results.get().results == {(settled, READINESS): SUCCESS}
+
+
+async def test_a_boot_that_spans_the_restart_is_not_cut_short_by_liveness() -> None:
+    """Nothing is known of this container: it counts as started, yet only its startup probe may end it."""
+    node, prober = Node(), ScriptedProber({"app": failed("booting")})
+    uid = node.pod("web", probed("app", "startup", "liveness", failureThreshold=5))
+    container = node.run(uid, "app", ago_s=60)
+    async with node.probing(prober):
+        await asyncio.sleep(35)
+        assert len(prober.asked) == 4
+        assert node.result(container, LIVENESS) is SUCCESS
+        prober.answers.clear()
+        await asyncio.sleep(20)
+        assert node.result(container, STARTUP) is SUCCESS
+        assert len(prober.asked) > 5
+
+
+async def test_a_pod_that_is_taken_up_again_keeps_its_readiness() -> None:
+    node, prober = Node(), ScriptedProber()
+    async with node.probing(prober):
+        uid = node.pod("web", probed("app", "readiness", "startup"))
+        container = node.run(uid, "app")
+        await asyncio.sleep(TICK)
+        lifecycle = node.lifecycles.get().pods[uid]
+        node.forget(uid)
+        await asyncio.sleep(TICK)
+        prober.answers["app"] = never
+        node.take_up(lifecycle)
+        await asyncio.sleep(5)
+        assert node.result(container, READINESS) is SUCCESS
+        assert node.result(container, STARTUP) is SUCCESS
+
+
+# What people are told
+
+
+def waits(node: Node, uid: PodUID) -> list[tuple[str, str, str]]:
+    return [(w.what, w.detail, w.next_step) for w in node.waits.get().pods.get(uid, ())]
+
+
+async def test_waits_say_what_is_wrong_and_what_comes_next() -> None:
+    node, prober = Node(), ScriptedProber({"app": failed("connection refused")})
+    async with node.probing(prober):
+        uid = node.pod("web", probed("app", "startup", "readiness", failureThreshold=9, initialDelaySeconds=15))
+        node.run(uid, "app")
+        await asyncio.sleep(TICK)
+        assert waits(node, uid) == [
+            ("startup probe", "not probed yet", "probe"),
+            ("readiness probe", "waits for the startup probe", "probe once the container has started"),
+        ]
+        next_at = node.waits.get().pods[uid][0].next_at
+        assert next_at == pytest.approx(node.clock.wall() - TICK + 20, abs=0.01)
+        await asyncio.sleep(30)
+        assert waits(node, uid)[0] == (
+            "startup probe",
+            "connection refused (2 of 9 failures in a row)",
+            "probe again",
+        )
+        prober.answers.clear()
+        await asyncio.sleep(15)
+        assert node.waits.get().pods == {}
+
+
+async def test_a_probe_that_does_not_end_is_named() -> None:
+    node, prober = Node(), ScriptedProber({"app": never})
+    async with node.probing(prober):
+        container = probed("app", "liveness")
+        container["livenessProbe"]["exec"] = {"command": ["sleep", "inf"]}
+        uid = node.pod("web", container)
+        node.run(uid, "app")
+        await asyncio.sleep(3)
+        assert node.waits.get().pods == {}
+        await asyncio.sleep(2)
+        [(what, detail, step)] = waits(node, uid)
+        assert (what, step) == ("liveness probe", "give the try up")
+        assert detail.startswith("the probe due 4s ago has not ended: the runtime or the command does not answer")
+
+
+async def test_probes_are_counted() -> None:
+    node, prober = Node(), ScriptedProber()
+    async with node.probing(prober) as loop:
+        uid = node.pod("web", probed("app", "readiness"))
+        node.run(uid, "app")
+        await asyncio.sleep(25)
+        prober.answers["app"] = failed("no")
+        await asyncio.sleep(20)
+        prober.answers["app"] = errored("away")
+        await asyncio.sleep(10)
+        [tally] = loop.tallies()
+        assert (tally.successful, tally.failed, tally.buckets[0]) == (3, 2, 3)
+        node.forget(uid)
+        await asyncio.sleep(TICK)
+        assert loop.tallies() == []
