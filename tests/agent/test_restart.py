@@ -7,7 +7,6 @@ import os
 import random
 import time
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -66,21 +65,10 @@ async def test_running_pods_do_not_notice(make_agent: MakeAgent) -> None:
                 assert_not_backwards(name, before[name], status)
         after = statuses(agent)
         for name in ("plain", "rich", "restarted", "done", "failed"):
-            assert lasting(after[name]) == lasting(before[name])
-            assert abs(started(after[name]) - started(before[name])) <= 1, "its sandbox tells when the pod began"
+            assert after[name] == before[name]
         now = (await agent.look()).running_ids()
         assert {name: now.get(name) for name in ids} == ids
     await agent.remove_all()
-
-
-def lasting(status: Json) -> Json:
-    """All of a status but times of transitions: without an API server nobody remembers them."""
-    conditions = [{k: v for k, v in entry.items() if k != "lastTransitionTime"} for entry in status["conditions"]]
-    return {**status, "conditions": conditions, "startTime": ""}
-
-
-def started(status: Json) -> float:
-    return datetime.fromisoformat(status["startTime"].replace("Z", "+00:00")).timestamp()
 
 
 def assert_not_backwards(name: str, before: Json, status: Json) -> None:

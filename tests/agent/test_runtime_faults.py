@@ -77,9 +77,9 @@ async def test_a_name_is_already_taken_in_the_runtime(make_agent: MakeAgent, tes
         held = await client.run_pod_sandbox(squatter)
         agent.process = None
         agent.start()
+        view = await agent.wait_runtime("it runs", lambda view: view.running_names() == ["taken-node/main"])
+        assert [s.metadata.attempt for s in view.ready if s.labels] == [1]
         await agent.wait_running("taken")
-        own = [s for s in (await agent.look()).ready if s.labels]
-        assert [s.metadata.attempt for s in own] == [1]
         await client.stop_pod_sandbox(held)
         await client.remove_pod_sandbox(held)
     finally:
