@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -98,4 +101,29 @@ async def test_a_hung_runtime_call_of_one_pod_leaves_the_others_alone(make_agent
     assert not container_status(agent.pods()["hung"]).get("ready")
     agent.remove("hung")
     await agent.wait_gone("hung")
+    await agent.remove_all()
+
+
+async def test_a_runtime_that_hangs_longer_than_a_call_may_take(make_agent: MakeAgent, testbed: Testbed) -> None:
+    """Calls are given up and yet carried out later: nothing is made twice, and what was half made is used or removed."""
+    agent = make_agent(runtimeRequestTimeout="1s").start()
+    agent.put(make_pod("before"))
+    await agent.wait_running("before")
+    [before] = (await agent.look()).running
+    names = [f"pod-{number}" for number in range(4)]
+    for number, name in enumerate(names):
+        agent.put(make_pod(name))
+        await asyncio.sleep(0.1 + 0.15 * number)
+        pid = testbed.pid()
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(3)
+            assert agent.get("/healthz", agent.health_port) == (200, "ok")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+    await agent.wait_running("before", *names, within=40)
+    view = await agent.wait_runtime("one sandbox for each", lambda view: len(view.ready) == 5)
+    assert view.running_names() == sorted(f"{name}-node/main" for name in ("before", *names))
+    assert before.id in {container.id for container in view.running}
     await agent.remove_all()
