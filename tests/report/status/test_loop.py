@@ -67,7 +67,7 @@ async def ring() -> AsyncIterator[Ring]:
     statuses = make_cell("statuses", Statuses())
     found = Ring(roster[1], lifecycles[1], observed[1], probes[1], node[1], runtime[1], statuses[0])
     inputs = StatusInputs(roster[0], lifecycles[0], observed[0], probes[0], node[0], runtime[0])
-    loop = StatusLoop(inputs, statuses[1], found.clock, Flight("test"))
+    loop = StatusLoop(inputs, statuses[1], found.clock, Flight("test"), settle_s=0)
     async with Supervisor("test") as supervisor:
         supervisor.start_root("status", loop.run())
         yield found

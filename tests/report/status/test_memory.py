@@ -79,7 +79,7 @@ async def agent(path: Path, wall: float = WALL) -> AsyncIterator[Agent]:
     )
     found = Agent(roster_end, lifecycles_end, observed_end, statuses, ManualClock(wall=wall))
     flight = Flight("test")
-    loop = StatusLoop(inputs, statuses_end, found.clock, flight, StatusMemory(str(path), flight))
+    loop = StatusLoop(inputs, statuses_end, found.clock, flight, StatusMemory(str(path), flight), settle_s=0)
     async with Supervisor("test") as supervisor:
         supervisor.start_root("status", loop.run())
         yield found

@@ -46,6 +46,8 @@ from pykubelet.base.model.waits import StoryLine
 
 log = Log("pods")
 STORY_LINES = 40
+#: After these nobody looks at how the containers ended: they are removed next, and that is looked at.
+REMOVED_AT_ONCE = frozenset({KillReason.REMOVED, KillReason.ORPHANED})
 DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
 
 
@@ -163,7 +165,9 @@ class PodActor:
         except Exception as bug:  # noqa: BLE001 - as above
             error = self._report_bug("stop", bug).message
         self.mailbox.post(StopEnded(error=error))
-        self._touched.post(PodTouched(self.ref, "stopped"))
+        kill = self.state.kill
+        if error or kill is None or kill.reason not in REMOVED_AT_ONCE:
+            self._touched.post(PodTouched(self.ref, "stopped"))
 
     async def _clean(self, command: CleanUp) -> None:
         try:

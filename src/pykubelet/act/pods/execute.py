@@ -23,7 +23,7 @@ from pykubelet.act.runtime.plan import KillCause
 from pykubelet.act.runtime.render_mounts import relative_sub_paths
 from pykubelet.act.runtime.sandbox import Sandbox, Sandboxes
 from pykubelet.act.runtime.start import ContainerStarter
-from pykubelet.act.runtime.stop import ContainerStopper, StopTarget
+from pykubelet.act.runtime.stop import ContainerStopper, PodRemains, StopTarget
 from pykubelet.act.volumes.subpath import SubPathError, Subpaths
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import Cell
@@ -96,6 +96,7 @@ class PodExecution:
         self._tools = tools
         self._ref = ref
         self._attention = asyncio.Event()
+        self._remains: PodRemains | None = None
         self._pulls: dict[tuple[str, str], asyncio.Task[ImageReady | ImageError]] = {}
 
     @property
@@ -397,12 +398,11 @@ class PodExecution:
         wait = Wait("containers to end", "act/runtime", 0.0, next_step="SIGKILL", next_at=next_at)
         try:
             with waits.waiting(wait):
-                await stopper.stop_pod(command.pod, self._ref, command.grace_s, self._pod_ip())
-            running = await stopper.still_running(self._ref)
+                self._remains = await stopper.stop_pod(command.pod, self._ref, command.grace_s, self._pod_ip())
         except CriError as error:
             self.happenings.post(warning(EVENT_FAILED_KILL_POD, f"error killing pod: {error}", self._ref))
             return str(error)
-        return f"containers still run: {', '.join(running)}" if running else ""
+        return ""
 
     async def clean(self, command: CleanUp, waits: WaitBook) -> str:
         """Give back volumes, cgroup and ids; with `remove`, also containers, sandboxes and logs."""
@@ -430,8 +430,9 @@ class PodExecution:
 
     async def _remove_from_runtime(self) -> str:
         try:
-            await self._tools.stopper.remove_pod(self._ref)
+            await self._tools.stopper.remove_pod(self._ref, self._remains)
         except CriError as error:
+            self._remains = None
             return str(error)
         return ""
 

@@ -17,7 +17,7 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.model.fieldpath import container_field_path, every_container
 from pykubelet.base.model.happenings import Happening, normal, warning
-from pykubelet.base.model.ids import ContainerID, PodRef
+from pykubelet.base.model.ids import ContainerID, PodRef, SandboxID
 from pykubelet.base.model.labels import CONTAINER_NAME
 from pykubelet.base.model.reasons import EVENT_FAILED_PRE_STOP_HOOK, EVENT_KILLING
 from pykubelet.base.model.restart import is_sidecar
@@ -38,6 +38,14 @@ class StopTarget:
     name: str
     container: ContainerID
     pod_ip: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PodRemains:
+    """What a stopped pod leaves in the runtime. `strays`: containers whose sandbox is gone already."""
+
+    sandboxes: tuple[SandboxID, ...] = ()
+    strays: tuple[ContainerID, ...] = ()
 
 
 class ContainerStopper:
@@ -74,8 +82,8 @@ class ContainerStopper:
             log.warning("preStop hook failed", pod=target.ref, container=target.name, error=problem)
             self._happenings.post(warning(EVENT_FAILED_PRE_STOP_HOOK, "PreStopHook failed", target.ref, path))
 
-    async def stop_pod(self, pod: Pod, ref: PodRef, grace_s: int, pod_ip: str) -> None:
-        """Stop all that runs of the pod within `grace_s`, then its sandboxes."""
+    async def stop_pod(self, pod: Pod, ref: PodRef, grace_s: int, pod_ip: str) -> PodRemains:
+        """Stop all that runs of the pod within `grace_s`, then its sandboxes; what there is left to remove."""
         containers, sandboxes = await asyncio.gather(
             self._cri.list_containers(uid=ref.uid), self._cri.list_pod_sandboxes(uid=ref.uid)
         )
@@ -86,21 +94,23 @@ class ContainerStopper:
             targets = [StopTarget(pod, ref, _name(c), ContainerID(c.id), pod_ip) for c in group]
             await _all(self.stop_container(target, left) for target in targets)
         await _all(self._gone_is_fine(self._cri.stop_pod_sandbox(s.id)) for s in sandboxes)
-
-    async def still_running(self, ref: PodRef) -> list[str]:
-        """Names of containers of the pod that still run."""
-        running = pb.CONTAINER_RUNNING
-        return [_name(c) for c in await self._cri.list_containers(uid=ref.uid, state=running)]
+        ids = tuple(SandboxID(s.id) for s in sandboxes)
+        strays = tuple(ContainerID(c.id) for c in containers if c.pod_sandbox_id not in ids)
+        return PodRemains(ids, strays)
 
     async def remove_container(self, container: ContainerID) -> None:
         await self._gone_is_fine(self._cri.remove_container(container))
 
-    async def remove_pod(self, ref: PodRef) -> None:
-        """Remove all sandboxes of the pod with their containers, and containers whose sandbox is gone."""
-        sandboxes = await self._cri.list_pod_sandboxes(uid=ref.uid)
-        await _all(self._remove_sandbox(s.id) for s in sandboxes)
-        left = await self._cri.list_containers(uid=ref.uid)
-        await _all(self.remove_container(ContainerID(c.id)) for c in left)
+    async def remove_pod(self, ref: PodRef, remains: PodRemains | None = None) -> None:
+        """Remove the sandboxes with their containers, and strays. `remains` None: look what there is."""
+        if remains is None:
+            containers, sandboxes = await asyncio.gather(
+                self._cri.list_containers(uid=ref.uid), self._cri.list_pod_sandboxes(uid=ref.uid)
+            )
+            ids = tuple(SandboxID(s.id) for s in sandboxes)
+            remains = PodRemains(ids, tuple(ContainerID(c.id) for c in containers if c.pod_sandbox_id not in ids))
+        await _all(self._remove_sandbox(sandbox) for sandbox in remains.sandboxes)
+        await _all(self.remove_container(stray) for stray in remains.strays)
 
     async def _remove_sandbox(self, sandbox: str) -> None:
         await self._gone_is_fine(self._cri.remove_pod_sandbox(sandbox))

@@ -41,7 +41,9 @@ class _TextFormat(logging.Formatter):
         stamp = self.formatTime(record, "%m%d %H:%M:%S")
         tail = "".join(f" {key}={_quoted(value)}" for key, value in fields.items() if value is not None)
         room = record.name.removeprefix("pykubelet.")
-        text = f"{_LEVELS.get(record.levelname, 'I')}{stamp}.{int(record.msecs):03d} [{room}] {json.dumps(record.getMessage(), ensure_ascii=False)}{tail}"
+        message = json.dumps(record.getMessage(), ensure_ascii=False)
+        level = _LEVELS.get(record.levelname, "I")
+        text = f"{level}{stamp}.{int(record.msecs):03d} [{room}] {message}{tail}"
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
         return text
@@ -72,6 +74,9 @@ def _quoted(value: Any) -> str:
 
 def set_up_logging(verbosity: int, json_format: bool = False) -> None:
     """Send the agent's log to standard error. `verbosity` is `-v`: 0 to 3 logs changes, 4 and up also details."""
+    # what no line shows need not be found out for each
+    logging._srcfile = None
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonFormat() if json_format else _TextFormat())
     root = logging.getLogger("pykubelet")

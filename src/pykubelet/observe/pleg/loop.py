@@ -23,15 +23,18 @@ from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.observed import ContainerState, Observed, PodTouched, PodView
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
-from pykubelet.edges.cri.events import HintKind, NoEvents, RuntimeHint, StreamLost, watch_runtime
+from pykubelet.edges.cri.events import EventSource, HintKind, NoEvents, RuntimeHint, StreamLost, watch_runtime
 from pykubelet.observe.pleg.read import ListedPod, complete_pod, find_pod, is_unchanged, list_pods, read_exit, read_pod
 
 log = Log("pleg")
 
 RESUBSCRIBE_S = (0.05, 0.1, 0.2, 0.5, 1.0)
-#: containerd says a process has ended some 20 to 45 ms before its CRI status does; it says "reaped" just before that. On
-#: a busy disk the status, which it syncs, can take seconds; the end is certain, so we go on asking.
-EXIT_LAG_S = (0.012, 0.012, 0.012, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.5, 5.0)
+#: When to ask for a container after a hint of its end. containerd says "stopped", some 20 ms later "reaped", and another
+#: 12 to 20 ms later its CRI status says so: waiting for "reaped" comes first, then asking. With CRI's own events the
+#: status is right at once.
+REAP_S = 0.08
+EXIT_LAG_S: tuple[float, ...] = (0.012, 0.006, 0.006, 0.012, 0.02, 0.04, 0.08, 0.2, 0.4, 1.0)
+EXIT_LAG_OF_CRI_S: tuple[float, ...] = (0.0, *EXIT_LAG_S)
 SANDBOX_LAG_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 UNKNOWN_ID_S = 1.0
 RETRY_S = 0.5
@@ -79,7 +82,7 @@ class PodLookout:
         self._refs: dict[PodUID, PodRef] = {}
         self._reading: set[PodUID] = set()
         self._again: set[PodUID] = set()
-        self._unknown: dict[str, HintKind] = {}
+        self._unknown: dict[str, RuntimeHint] = {}
         self._ending: dict[str, asyncio.Event] = {}
         self._listed_at: float | None = None
         self._unread: frozenset[PodRef] = frozenset()
@@ -132,7 +135,7 @@ class PodLookout:
         if uid is None or uid not in self._refs:
             self._note_unknown(hint)
         elif hint.kind in (HintKind.STOPPED, HintKind.REAPED):
-            self._await_exit(uid, hint.id)
+            self._await_exit(uid, hint.id, hint.source)
         elif hint.kind not in (HintKind.STARTED, HintKind.CREATED) or not self._knows(uid, hint.id):
             self._mark(uid)
 
@@ -148,7 +151,7 @@ class PodLookout:
 
         What the hint said is kept: a short-lived container ends before it was ever read.
         """
-        self._unknown[hint.id] = hint.kind
+        self._unknown[hint.id] = hint
         asyncio.get_running_loop().call_later(UNKNOWN_ID_S, self._check_unknown, hint.id)
 
     def _check_unknown(self, runtime_id: str) -> None:
@@ -157,36 +160,38 @@ class PodLookout:
 
     def _now_known(self, uid: PodUID, runtime_ids: Iterable[str]) -> None:
         for runtime_id in runtime_ids:
-            kind = self._unknown.pop(runtime_id, None)
-            if kind not in (None, HintKind.CREATED, HintKind.STARTED):
-                self._await_exit(uid, runtime_id)
+            hint = self._unknown.pop(runtime_id, None)
+            if hint is not None and hint.kind not in (HintKind.CREATED, HintKind.STARTED):
+                self._await_exit(uid, runtime_id, EventSource.CRI)
 
-    def _await_exit(self, uid: PodUID, runtime_id: str) -> None:
-        """Something has ended, says a hint; look until the runtime says so too. Another hint for it: look now."""
-        bell = self._ending.get(runtime_id)
-        if bell is not None:
-            bell.set()
+    def _await_exit(self, uid: PodUID, runtime_id: str, source: EventSource) -> None:
+        """Something has ended, says a hint; look until the runtime says so too. A second hint of it: it was reaped."""
+        reaped = self._ending.get(runtime_id)
+        if reaped is not None:
+            reaped.set()
             return
-        bell = self._ending[runtime_id] = asyncio.Event()
-        self._supervisor.start_child(f"pleg-exit-{runtime_id[:12]}", self._read_until_ended(uid, runtime_id, bell))
+        reaped = self._ending[runtime_id] = asyncio.Event()
+        work = self._read_until_ended(uid, runtime_id, reaped, source)
+        self._supervisor.start_child(f"pleg-exit-{runtime_id[:12]}", work)
 
-    async def _read_until_ended(self, uid: PodUID, runtime_id: str, bell: asyncio.Event) -> None:
+    async def _read_until_ended(self, uid: PodUID, runtime_id: str, reaped: asyncio.Event, source: EventSource) -> None:
         hinted_at = self._clock.monotonic()
         try:
-            for pause in self._pauses(uid, runtime_id):
-                await _rung(bell, pause)
+            view = self._pods.get(uid)
+            pauses = EXIT_LAG_OF_CRI_S
+            if view is not None and any(s.id == runtime_id for s in view.sandboxes):
+                pauses = SANDBOX_LAG_S  # whoever stops a pod looks at it afterwards
+            elif source is EventSource.CONTAINERD:
+                pauses = EXIT_LAG_S
+                await _rung(reaped, REAP_S)
+            for pause in pauses:
+                await asyncio.sleep(pause)
                 view = self._pods.get(uid)
                 if view is None or _has_ended(view, runtime_id, hinted_at):
                     return
                 await self._read_exit(uid, runtime_id)
         finally:
             del self._ending[runtime_id]
-
-    def _pauses(self, uid: PodUID, runtime_id: str) -> tuple[float, ...]:
-        """Whoever stops a pod looks at it afterwards; for the end of a sandbox that leaves more time."""
-        view = self._pods.get(uid)
-        is_sandbox = view is not None and any(s.id == runtime_id for s in view.sandboxes)
-        return SANDBOX_LAG_S if is_sandbox else EXIT_LAG_S
 
     async def _read_exit(self, uid: PodUID, runtime_id: str) -> None:
         """Ask for one container alone: that is all a hint of its end is about. Anything else: the whole pod."""
@@ -309,7 +314,6 @@ async def _rung(bell: asyncio.Event, within_s: float) -> None:
             await bell.wait()
     except TimeoutError:
         return
-    bell.clear()
 
 
 def _has_ended(view: PodView, runtime_id: str, hinted_at: float) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.model.ids import PodRef, PodUID
@@ -85,21 +86,16 @@ async def _sandbox(cri: CriClient, sandbox: pb.PodSandbox, old: SandboxView | No
     ready = sandbox.state == pb.SANDBOX_READY
     if old is not None and old.ready == ready and (old.ips or not ready):
         return old
+    if old is not None and not ready:
+        # a stopped sandbox tells nothing new, and no address any more: the pod's status keeps the last one
+        return replace(old, ready=False)
     try:
         response = await cri.pod_sandbox_status(sandbox.id)
     except CriError as error:
         if error.is_not_found:
             return sandbox_view(sandbox, None)
         raise
-    view = sandbox_view(sandbox, response.status)
-    if not view.ips and old is not None:
-        # a stopped sandbox tells no address any more; the pod's status keeps the last one
-        return sandbox_view_with_ips(view, old.ips)
-    return view
-
-
-def sandbox_view_with_ips(view: SandboxView, ips: tuple[str, ...]) -> SandboxView:
-    return SandboxView(view.id, view.attempt, view.ready, view.created_at, ips, view.network, view.runtime_handler)
+    return sandbox_view(sandbox, response.status)
 
 
 async def _container(cri: CriClient, container: pb.Container, old: ContainerView | None) -> ContainerView | None:

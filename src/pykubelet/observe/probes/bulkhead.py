@@ -15,9 +15,11 @@ class Bulkhead:
     """`async with bulkhead.place():` waits for one of `places`, first come, first served."""
 
     def __init__(self, places: int, hold_s: float) -> None:
-        self._free = places
+        self._places = places
         self._hold_s = hold_s
-        self._queue: deque[asyncio.Future[None]] = deque()
+        self._inside: dict[Place, float] = {}
+        self._queue: deque[tuple[Place, asyncio.Future[None]]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def waiting(self) -> int:
@@ -25,60 +27,66 @@ class Bulkhead:
         return len(self._queue)
 
     def place(self) -> Place:
-        return Place(self, self._hold_s)
+        return Place(self)
 
-    def take(self) -> asyncio.Future[None] | None:
-        """None when a place was free and is taken now; else what to await."""
-        if self._free > 0:
-            self._free -= 1
-            return None
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.append(turn)
-        return turn
+    async def enter(self, place: Place) -> None:
+        loop = asyncio.get_running_loop()
+        if len(self._inside) < self._places and not self._queue:
+            self._inside[place] = loop.time()
+            return
+        turn: asyncio.Future[None] = loop.create_future()
+        self._queue.append((place, turn))
+        self._move_up()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if place in self._inside:
+                self.leave(place)
+            else:
+                self._queue.remove((place, turn))
+            raise
 
-    def give_up(self, turn: asyncio.Future[None]) -> None:
-        """Wait no longer; a turn that has come already goes to the next."""
-        if turn.done() and not turn.cancelled():
-            self.give_back()
-        elif turn in self._queue:
-            self._queue.remove(turn)
+    def leave(self, place: Place) -> None:
+        """Harmless when the place was taken away already."""
+        if self._inside.pop(place, None) is not None and self._queue:
+            self._move_up()
 
-    def give_back(self) -> None:
+    def _move_up(self) -> None:
+        """Let in who may come in; while somebody waits, a timer looks after those that stay too long."""
+        now = asyncio.get_running_loop().time()
         while self._queue:
-            turn = self._queue.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._free += 1
+            if len(self._inside) >= self._places:
+                eldest = next(iter(self._inside))
+                left_s = self._inside[eldest] + self._hold_s - now
+                if left_s > 0:
+                    self._set_timer(left_s)
+                    return
+                del self._inside[eldest]
+            place, turn = self._queue.popleft()
+            self._inside[place] = now
+            turn.set_result(None)
+
+    def _set_timer(self, left_s: float) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(left_s, self._rang)
+
+    def _rang(self) -> None:
+        self._timer = None
+        self._move_up()
 
 
 class Place:
     """One probe's place."""
 
-    __slots__ = ("_bulkhead", "_hold_s", "_timer")
+    __slots__ = ("_bulkhead",)
 
-    def __init__(self, bulkhead: Bulkhead, hold_s: float) -> None:
+    def __init__(self, bulkhead: Bulkhead) -> None:
         self._bulkhead = bulkhead
-        self._hold_s = hold_s
-        self._timer: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> None:
-        turn = self._bulkhead.take()
-        if turn is not None:
-            try:
-                await turn
-            except asyncio.CancelledError:
-                self._bulkhead.give_up(turn)
-                raise
-        self._timer = asyncio.get_running_loop().call_later(self._hold_s, self._leave)
+        await self._bulkhead.enter(self)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._leave()
-
-    def _leave(self) -> None:
-        self._timer = None
-        self._bulkhead.give_back()
+        self._bulkhead.leave(self)

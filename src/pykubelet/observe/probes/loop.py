@@ -16,6 +16,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 
+from pykubelet.base.api.core import Container, Probe
 from pykubelet.base.kit.cells import Cell, CellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
@@ -103,6 +104,7 @@ class ProbesLoop:
         self._network_gate = Bulkhead(limits.network_at_once, limits.hold_s)
         self._started = clock.monotonic()
         self._workers: dict[Key, Worker] = {}
+        self._asked: dict[Key, tuple[Container, Probe]] = {}
         self._tallies: dict[Key, ProbeTally] = {}
         self._running: dict[Key, _Running] = {}
         self._pods: dict[PodUID, tuple[PodLifecycle, PodView | None]] = {}
@@ -190,6 +192,7 @@ class ProbesLoop:
             for kind, probe in probes_of(container):
                 key = Key(uid, container.name, kind)
                 keys.append(key)
+                self._asked[key] = (container, probe)
                 if key not in self._workers:
                     terms, age = decide.terms_of(probe), now - self._started
                     self._workers[key] = decide.make_worker(kind, terms, now, age, self._fraction())
@@ -257,7 +260,7 @@ class ProbesLoop:
         if worker.container is not None and worker.result is ProbeResult.SUCCESS and self._kept is not None:
             before = self._kept.get(worker.container, Kept())
             self._kept[worker.container] = decide.with_kept(before, worker)
-        del self._tallies[key]
+        del self._tallies[key], self._asked[key]
         if (running := self._running.pop(key, None)) is not None:
             running.task.cancel()
         self._changed = True
@@ -278,8 +281,7 @@ class ProbesLoop:
 
     def _start(self, key: Key, worker: Worker, now: float) -> None:
         lifecycle, view = self._pods[key.uid]
-        container = next(c for c in probed_containers(lifecycle) if c.name == key.container)
-        probe = next(probe for kind, probe in probes_of(container) if kind is key.kind)
+        container, probe = self._asked[key]
         assert worker.container is not None
         address = address_of(lifecycle, view, self._inputs.node.get().ips)
         ask = Ask(lifecycle.ref, container, probe, worker.container, address, worker.terms.timeout_s)

@@ -30,6 +30,8 @@ from pykubelet.report.status.messages import TerminationMessages, is_unread
 from pykubelet.report.status.model import StatusFacts
 from pykubelet.report.status.project import project_status
 
+SETTLE_S = 0.008
+
 
 @dataclass(frozen=True, slots=True)
 class StatusInputs:
@@ -75,12 +77,14 @@ class StatusLoop:
         clock: Clock,
         flight: Flight,
         memory: StatusMemory | None = None,
+        settle_s: float = SETTLE_S,
     ) -> None:
         self._inputs = inputs
         self._statuses = statuses
         self._clock = clock
         self._messages = TerminationMessages(flight)
         self._memory = memory
+        self._settle_s = settle_s
         self._remembered = memory.load() if memory is not None else {}
         self._told: dict[PodUID, _Told] = {}
         self._reading: set[PodUID] = set()
@@ -103,6 +107,8 @@ class StatusLoop:
     async def _follow(self) -> None:
         while True:
             await self._bell.wait()
+            # a look at the runtime and what the pods make of it come right after each other: project them once
+            await asyncio.sleep(self._settle_s)
             self._bell.clear()
             self._look()
 
