@@ -7,6 +7,7 @@ loops stop, and no container is touched. A root task that crashes ends the proce
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import sys
 from collections.abc import Callable, Coroutine
@@ -22,6 +23,7 @@ from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.log import Log, set_up_logging
 
 log = Log("app")
+GC_THRESHOLDS = (20_000, 20, 50)
 
 
 def run(settings: Settings) -> int:
@@ -57,11 +59,21 @@ async def _serve(settings: Settings) -> int:
         loop.add_signal_handler(number, stop.set)
     async with await build_agent(settings, SystemClock()) as agent:
         await agent.start()
+        _settle_memory()
         once = None
         if settings.run_once:
             cells = agent.cells
             once = run_once(OnceCells(cells.roster.cell, cells.lifecycles.cell, cells.statuses.cell))
         return await _until_done(agent, stop, once)
+
+
+def _settle_memory() -> None:
+    """Take what lives as long as the process out of the garbage collector's rounds, and make these rare.
+
+    Cycles are few here (tasks that failed); a full round over all loaded modules costs 30 ms, in the middle of a pod.
+    """
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 async def _until_done(agent: Agent, stop: asyncio.Event, once: Coroutine[Any, Any, int] | None) -> int:
