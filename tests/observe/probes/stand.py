@@ -147,5 +147,6 @@ class Node:
         loop = ProbesLoop(inputs, cells, prober, self.clock, self.happenings, limits, lambda: fraction)
         async with Supervisor("test") as supervisor:
             supervisor.start_root("probes", loop.run())
-            await asyncio.sleep(0.001)
+            for _ in range(10):
+                await asyncio.sleep(0)  # the first look, without time going by
             yield loop

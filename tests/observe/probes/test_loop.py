@@ -80,7 +80,7 @@ async def test_startup_goes_before_liveness_and_readiness() -> None:
         assert node.result(container, STARTUP) is SUCCESS
         assert node.result(container, READINESS) is SUCCESS
         assert prober.times("app")[3:] == pytest.approx([30, 30], abs=TICK), "startup, then readiness"
-        await asyncio.sleep(10)
+        await asyncio.sleep(10.2)
         assert len(prober.times("app")) == 7  # liveness has joined
 
 

@@ -24,7 +24,7 @@ class Bulkhead:
     @property
     def waiting(self) -> int:
         """How many wait for their turn."""
-        return len(self._queue)
+        return sum(1 for _, turn in self._queue if not turn.done())
 
     def place(self) -> Place:
         return Place(self)
@@ -40,10 +40,7 @@ class Bulkhead:
         try:
             await turn
         except asyncio.CancelledError:
-            if place in self._inside:
-                self.leave(place)
-            else:
-                self._queue.remove((place, turn))
+            self.leave(place)  # its turn may have come together with the cancellation
             raise
 
     def leave(self, place: Place) -> None:
@@ -55,6 +52,9 @@ class Bulkhead:
         """Let in who may come in; while somebody waits, a timer looks after those that stay too long."""
         now = asyncio.get_running_loop().time()
         while self._queue:
+            if self._queue[0][1].done():
+                self._queue.popleft()  # cancelled
+                continue
             if len(self._inside) >= self._places:
                 eldest = next(iter(self._inside))
                 left_s = self._inside[eldest] + self._hold_s - now
