@@ -36,7 +36,8 @@ class ResourceInputs:
     def known(self) -> frozenset[PodUID]:
         """Pods whose group must stay."""
         cells = (self.lifecycles.get().pods, self.roster.get().pods, self.observed.get().pods, self.mounts.get().pods)
-        return frozenset(uid for pods in cells for uid in pods)
+        unread = (ref.uid for ref in self.observed.get().unread)
+        return frozenset(uid for pods in cells for uid in pods).union(unread)
 
     def may_sweep(self) -> bool:
         """Before all sources have reported and the runtime was looked at, an unknown pod may be one that just runs."""

@@ -222,7 +222,9 @@ class ContainerCollector:
         return [*problems, *await self._collect_links()]
 
     def _unknown(self, names: list[str]) -> list[tuple[str, PodUID]]:
-        return unknown_pod_dirs(names, self._inputs.known(), self._inputs.observed.get().pods)
+        observed = self._inputs.observed.get()
+        found = unknown_pod_dirs(names, self._inputs.known(), observed.pods)
+        return [(name, uid) for name, uid in found if not observed.is_unread(uid)]
 
     async def _collect_links(self) -> list[str]:
         paths = self._settings.paths

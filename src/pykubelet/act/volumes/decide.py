@@ -129,14 +129,18 @@ def claim_of(uid: PodUID, inputs: Inputs) -> Claim:
 
 
 def _is_running(uid: PodUID, inputs: Inputs) -> bool:
-    """Rule 2: also true as long as the runtime was not looked at."""
+    """Rule 2: also true as long as the runtime was not looked at, or the pod in it could not be read."""
     view = inputs.observed.pods.get(uid)
-    return inputs.observed.listed_at is None or (view is not None and bool(view.running))
+    return _is_unknown(uid, inputs) or (view is not None and bool(view.running))
+
+
+def _is_unknown(uid: PodUID, inputs: Inputs) -> bool:
+    return inputs.observed.listed_at is None or inputs.observed.is_unread(uid)
 
 
 def _is_alive(uid: PodUID, inputs: Inputs) -> bool:
     view = inputs.observed.pods.get(uid)
-    return inputs.observed.listed_at is None or (view is not None and view.is_alive)
+    return _is_unknown(uid, inputs) or (view is not None and view.is_alive)
 
 
 def _trouble(last: Trouble | None, error: str, now: Moment) -> Trouble:

@@ -138,6 +138,10 @@ class Observed:
     listed_at: float | None = None
     unread: frozenset[PodRef] = frozenset()
 
+    def is_unread(self, uid: PodUID) -> bool:
+        """The pod is there, and nobody knows how it is."""
+        return bool(self.unread) and any(ref.uid == uid for ref in self.unread)
+
 
 @dataclass(frozen=True, slots=True)
 class PodTouched:
