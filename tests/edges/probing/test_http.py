@@ -6,6 +6,7 @@ import asyncio
 import socket
 import ssl
 import subprocess
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -382,3 +383,18 @@ async def test_many_at_once_leave_no_descriptor_behind() -> None:
     assert {outcome.verdict for outcome in outcomes} == {Verdict.SUCCESS}
     await asyncio.sleep(0.05)
     assert open_descriptors() <= before + 2
+
+
+def hold_up_the_loop(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+async def test_an_agent_that_was_held_up_itself_says_so() -> None:
+    async def silence(_request: bytes, _writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(30)
+
+    async with serving(silence) as server:
+        asyncio.get_running_loop().call_later(0.05, hold_up_the_loop, 0.7)
+        outcome = await get(server, timeout_s=0.2)
+    assert outcome.verdict is Verdict.FAILURE
+    assert outcome.late_s > 0.4
