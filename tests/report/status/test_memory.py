@@ -18,7 +18,7 @@ from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.flight import Flight
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage
+from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage, StatusOverride
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import Observed, PodView
 from pykubelet.base.model.probes import ProbeResults
@@ -161,6 +161,25 @@ async def test_an_end_that_the_runtime_knows_nothing_of_does_not_hold_a_new_life
         await now.live(lifecycle(pod))
         await now.see()
         assert now.told.phase == "Pending"
+
+
+async def test_a_pod_put_back_while_the_agent_was_away_begins_anew(tmp_path: Path) -> None:
+    """Its end was told, its containers are still there, and it is wanted again: nothing about it has ended."""
+    pod = make_pod()
+    async with agent(tmp_path / "s") as now:
+        await now.want(pod)
+        await now.live(lifecycle(pod))
+        await now.see(view(running()))
+        override = StatusOverride("Failed", "DeadlineExceeded", "too long")
+        await now.live(lifecycle(pod, Stage.FINISHED, kill_reason=KillReason.DEADLINE, override=override))
+        await now.wait(lambda status: status.phase == "Failed")
+    async with agent(tmp_path / "s") as now:
+        await now.want(pod)
+        await now.live(lifecycle(pod))
+        await now.see(view(exited("app", 143)))
+        await now.wait(lambda status: status.phase == "Running")
+        await now.see(view(running(number=1), read_at=3.0), at=3.0)
+        assert (now.told.phase, now.told.reason) == ("Running", "")
 
 
 async def test_a_pod_that_is_put_back_under_the_same_uid_begins_anew(tmp_path: Path) -> None:

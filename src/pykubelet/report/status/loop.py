@@ -22,6 +22,7 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.node import HandlerFeatures, NodeView, RuntimeReady
 from pykubelet.base.model.observed import Observed, PodView
+from pykubelet.base.model.phase import Phase, pod_phase
 from pykubelet.base.model.probes import ProbeKind, ProbeResults
 from pykubelet.base.model.roster import Roster, RosterPod, pod_ref
 from pykubelet.base.model.statuses import Statuses
@@ -164,14 +165,21 @@ class StatusLoop:
             return PodView(seen.ref, read_at=observed.listed_at)
         return seen if view is None or view.read_at < seen.read_at else view
 
-    def _old_status(self, uid: PodUID, view: PodView | None) -> PodStatus | None:
-        """What the new status follows on from."""
+    def _old_status(self, pod: Pod, view: PodView | None) -> PodStatus | None:
+        """What the new status follows on from.
+
+        An end told before the agent was restarted counts while the runtime shows it too: otherwise the pod begins anew,
+        as one does whose manifest was removed and put back meanwhile.
+        """
+        uid = PodUID(pod.metadata.uid)
         told = self._told.get(uid)
         if told is not None:
             return told.status if told.status.phase else None
         old = self._remembered.get(uid)
-        over = old is not None and old.phase in ("Succeeded", "Failed")
-        return None if over and (view is None or not view.containers) else old
+        if old is None or old.phase not in (Phase.SUCCEEDED, Phase.FAILED):
+            return old
+        is_over = view is not None and view.containers and pod_phase(pod, view, {}, ended=False).is_terminal
+        return old if is_over else None
 
     def _look_at(self, uid: PodUID, pod: Pod, lifecycle: PodLifecycle, observed: Observed, shared: _Shared) -> bool:
         """Project one pod if its inputs are new; whether its status changed."""
@@ -193,7 +201,7 @@ class StatusLoop:
         if view is not None and is_unread(view, self._messages.known):
             self._read_messages(view)
             return False
-        old = self._old_status(uid, view)
+        old = self._old_status(pod, view)
         status = project_status(self._facts(pod, lifecycle, view, shared, old))
         if status == old:
             status = old
