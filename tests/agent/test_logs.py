@@ -31,11 +31,11 @@ async def test_where_logs_lie(agent: Agent) -> None:
 
 
 async def test_each_restart_has_a_log_of_its_own(agent: Agent) -> None:
-    agent.put(make_pod("again", make_container(script="echo number; exit 1")))
+    script = "echo number; [ -e /data/once ] && exec sleep 1000; touch /data/once; exit 1"
+    container = make_container(script=script, volumeMounts=[{"name": "data", "mountPath": "/data"}])
+    agent.put(make_pod("again", container, volumes=[{"name": "data", "emptyDir": {}}]))
     await agent.wait_pod("again", "restarted", lambda pod: container_status(pod)["restartCount"] == 1)
-    await agent.wait_for(
-        "both logs", lambda: agent.output("again", "main", 0) == agent.output("again", "main", 1) != ""
-    )
+    await agent.wait_for("both logs", lambda: agent.output("again", "main", 0) == agent.output("again", "main", 1) != "")
     agent.remove("again")
 
 
