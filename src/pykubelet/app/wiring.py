@@ -57,7 +57,7 @@ from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import Observed, PodTouched
-from pykubelet.base.model.probes import ProbeResults
+from pykubelet.base.model.probes import ProbeResults, ProbeWaits
 from pykubelet.base.model.recent import Recent
 from pykubelet.base.model.roster import Roster, SourceChanged
 from pykubelet.base.model.statuses import Statuses
@@ -76,6 +76,9 @@ from pykubelet.edges.host.systemd import Systemd, SystemdCgroups
 from pykubelet.edges.plugins.credential_config import Providers, load_providers
 from pykubelet.edges.plugins.credential_provider import run_provider
 from pykubelet.observe.pleg.loop import PodLookout, RelistPeriods
+from pykubelet.observe.probes.execute import ContainerProber
+from pykubelet.observe.probes.loop import ProbeInputs, ProbeLimits, ProbesLoop
+from pykubelet.observe.probes.memory import ProbeMemory
 from pykubelet.report.events.loop import EventsLoop
 from pykubelet.report.node.decide import NodeFacts, node_capacity, node_labels
 from pykubelet.report.node.loop import NodeLoop, first_node_view
@@ -91,6 +94,7 @@ T = TypeVar("T")
 log = Log("app")
 CRI_DRIVERS = {pb.SYSTEMD: CgroupDriver.SYSTEMD, pb.CGROUPFS: CgroupDriver.CGROUPFS}
 DRIVER_DEADLINE_S = 2.0
+EXEC_PROBES_PER_CPU = 2
 
 
 class Slot(Generic[T]):
@@ -111,6 +115,7 @@ class Cells:
         self.mounts = Slot("mounts", Mounts())  # act/volumes
         self.pulls = Slot("pulls", Pulls())  # act/images
         self.probes = Slot("probes", ProbeResults())  # observe/probes
+        self.probe_waits = Slot("probe-waits", ProbeWaits())  # observe/probes
         self.statuses = Slot("statuses", Statuses())  # report/status
         self.recent = Slot("recent", Recent())  # report/events
         self.node = Slot("node", node)  # report/node
@@ -156,9 +161,18 @@ def wire_sources(m: Machinery, node_name: str) -> tuple[Loops, frozenset[str]]:
 
 
 def wire_observe(m: Machinery, cells: Cells) -> Loops:
-    """observe: the look-out writes Observed."""
+    """observe: the look-out writes Observed, the probes write ProbeResults and ProbeWaits."""
     pleg = PodLookout(m.cri, m.clock, cells.observed.writer, m.touched, RelistPeriods())
-    return [("pleg", pleg.run())]
+    memory = ProbeMemory(f"{m.settings.root_dir}/probe_results", m.flight)
+    inputs = ProbeInputs(cells.lifecycles.cell, cells.observed.cell, cells.node.cell, memory.load())
+    ends = (cells.probes.writer, cells.probe_waits.writer)
+    limits = ProbeLimits(exec_at_once=EXEC_PROBES_PER_CPU * max(1, m.machine.cpu_milli // 1000))
+    probes = ProbesLoop(inputs, ends, ContainerProber(m.cri), m.clock, m.happenings, limits)
+    return [
+        ("pleg", pleg.run()),
+        ("probes", probes.run()),
+        ("probe-memory", memory.run(cells.probes.cell)),
+    ]
 
 
 def wire_images(m: Machinery, cells: Cells) -> tuple[ImagePuller, Loops]:
@@ -246,7 +260,10 @@ def wire_ports(m: Machinery, cells: Cells) -> Loops:
         recent=cells.recent.cell,
         node=cells.node.cell,
         runtime=cells.runtime.cell,
-        more_waits=lambda pod: pull_waits(cells.pulls.cell.get(), pod),
+        more_waits=lambda pod: [
+            *pull_waits(cells.pulls.cell.get(), pod),
+            *cells.probe_waits.cell.get().pods.get(pod.uid, ()),
+        ],
     )
     loops: Loops = [("socket", serve_socket(ask_routes(asked, m.clock), paths_of(m.settings).socket))]
     if config.healthzPort:
@@ -281,6 +298,7 @@ class Agent:
     async def start(self) -> None:
         """Begin: what tells first, so that the health port answers at once. Raises StartError."""
         m, cells = self._m, self.cells
+        observers = wire_observe(m, cells)
         self._begin(wire_report(m, cells, self._facts))
         try:
             await self._cgroups.ensure_root()
@@ -294,7 +312,7 @@ class Agent:
         )
         roster = RosterLoop(m.sources, names, inputs, rules, cells.roster.writer, m.happenings, m.clock)
         self._begin([("roster", roster.run()), *sources])
-        self._begin(wire_observe(m, cells))
+        self._begin(observers)
         self._begin(self._image_loops)
         self._begin(wire_act(m, cells, self._puller, self._cgroups))
 

@@ -19,7 +19,7 @@ from pykubelet.act.pods.waitbook import WaitBook, WaitsChanged
 from pykubelet.act.resources.execute import PodCgroups
 from pykubelet.act.runtime.context import AnyContainer, ConfigError, ContainerContext, ImageVolume, RenderSettings
 from pykubelet.act.runtime.gc_files import list_or_nothing
-from pykubelet.act.runtime.plan import KillCause
+from pykubelet.act.runtime.plan import ContainerKill, KillCause
 from pykubelet.act.runtime.render_mounts import relative_sub_paths
 from pykubelet.act.runtime.sandbox import Sandbox, Sandboxes
 from pykubelet.act.runtime.start import ContainerStarter
@@ -32,7 +32,7 @@ from pykubelet.base.kit.flight import Done, Flight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.model.fieldpath import container_field_path
+from pykubelet.base.model.fieldpath import container_field_path, every_container
 from pykubelet.base.model.happenings import Happening, normal, warning
 from pykubelet.base.model.ids import ContainerID, PodRef
 from pykubelet.base.model.lifecycle import StartError
@@ -192,7 +192,7 @@ class PodExecution:
                         *(
                             stopper.stop_container(
                                 StopTarget(pod, self._ref, k.container.name, k.container.id, self._pod_ip()),
-                                _kill_grace(pod, k.cause),
+                                _kill_grace(pod, k),
                                 k.message,
                             )
                             for k in plan.kills
@@ -466,8 +466,18 @@ def _own_grace(pod: Pod) -> int:
     return 30 if own is None else max(1, own)
 
 
-def _kill_grace(pod: Pod, cause: KillCause) -> int:
-    return 0 if cause is KillCause.RESTART_ALL else _own_grace(pod)
+def _kill_grace(pod: Pod, kill: ContainerKill) -> int:
+    """A probe's own grace period where it has one (KEP-2238), else the pod's; none when all start again."""
+    if kill.cause is KillCause.RESTART_ALL:
+        return 0
+    container = next((c for c in every_container(pod) if c.name == kill.container.name), None)
+    probe = None
+    if container is not None and kill.cause is KillCause.LIVENESS:
+        probe = container.livenessProbe
+    elif container is not None and kill.cause is KillCause.STARTUP:
+        probe = container.startupProbe
+    own = probe.terminationGracePeriodSeconds if probe is not None else None
+    return _own_grace(pod) if own is None else max(1, own)
 
 
 def _sidecars(pod: Pod) -> list[AnyContainer]:

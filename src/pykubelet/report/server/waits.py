@@ -19,6 +19,8 @@ from pykubelet.base.model.restart import is_sidecar
 from pykubelet.base.model.roster import Roster
 from pykubelet.base.model.waits import Wait
 
+PROBES = "observe/probes"
+
 
 def pod_waits(
     lifecycle: PodLifecycle | None, mounts: PodMounts | None, more: Iterable[Wait], status: core.PodStatus
@@ -29,7 +31,8 @@ def pod_waits(
     coarse = lifecycle.waits if lifecycle is not None else ()
     waits = [*(wait for wait in coarse if wait.owner not in owners), *detailed]
     if lifecycle is not None and lifecycle.stage is Stage.SYNCING:
-        waits.extend(_on_containers(lifecycle.pod, status))
+        told = {wait.subject for wait in detailed if wait.owner == PROBES}
+        waits.extend(w for w in _on_containers(lifecycle.pod, status) if w.owner != PROBES or w.subject not in told)
     return tuple(sorted(set(waits), key=lambda wait: (wait.since, wait.what, wait.subject)))
 
 
@@ -45,9 +48,9 @@ def _on_containers(pod: core.Pod, status: core.PodStatus) -> Iterable[Wait]:
         if container in pod.spec.initContainers and not is_sidecar(container):
             yield Wait("init container to end", "container", since, found.name, next_step="start the next one")
         elif not found.started:
-            yield Wait("startup probe", "observe/probes", since, found.name, next_step="probe again")
+            yield Wait("startup probe", PROBES, since, found.name, next_step="probe again")
         elif not found.ready:
-            yield Wait("readiness probe", "observe/probes", since, found.name, next_step="probe again")
+            yield Wait("readiness probe", PROBES, since, found.name, next_step="probe again")
     ready = conditions.get(READY)
     if ready is not None and ready.reason == READINESS_GATES_NOT_READY:
         since = parse_time(conditions[CONTAINERS_READY].lastTransitionTime)
