@@ -104,7 +104,10 @@ async def node(testbed: Testbed, tmp_path: Path) -> AsyncIterator[Node]:
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return images.build(images.BUSYBOX, tmp_path_factory.mktemp("images"))
+    """An image of these tests alone: removing what was pulled removes it under all its names."""
+    out = tmp_path_factory.mktemp("images") / "pulled.tar"
+    images.build_image("localhost/pulled:1", {"/pulled": images.Entry(b"pulled")}, images.Config(), out)
+    return out
 
 
 @pytest.fixture(scope="module")
