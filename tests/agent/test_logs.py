@@ -35,7 +35,9 @@ async def test_each_restart_has_a_log_of_its_own(agent: Agent) -> None:
     container = make_container(script=script, volumeMounts=[{"name": "data", "mountPath": "/data"}])
     agent.put(make_pod("again", container, volumes=[{"name": "data", "emptyDir": {}}]))
     await agent.wait_pod("again", "restarted", lambda pod: container_status(pod)["restartCount"] == 1)
-    await agent.wait_for("both logs", lambda: agent.output("again", "main", 0) == agent.output("again", "main", 1) != "")
+    await agent.wait_for(
+        "both logs", lambda: agent.output("again", "main", 0) == agent.output("again", "main", 1) != ""
+    )
     agent.remove("again")
 
 

@@ -33,7 +33,7 @@ RESUBSCRIBE_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 #: 12 to 20 ms later its CRI status says so: waiting for "reaped" comes first, then asking. With CRI's own events the
 #: status is right at once.
 REAP_S = 0.08
-EXIT_LAG_S: tuple[float, ...] = (0.012, 0.006, 0.006, 0.012, 0.02, 0.04, 0.08, 0.2, 0.4, 1.0)
+EXIT_LAG_S: tuple[float, ...] = (0.012, 0.006, 0.006, 0.012, 0.02, 0.04, 0.08, 0.2, 0.4, 1.0, 2.0, 4.0)
 EXIT_LAG_OF_CRI_S: tuple[float, ...] = (0.0, *EXIT_LAG_S)
 SANDBOX_LAG_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 UNKNOWN_ID_S = 1.0
