@@ -10,7 +10,7 @@ from pykubelet.act.runtime.context import MemoryQos, RenderSettings
 from pykubelet.act.runtime.gc import GcSettings
 from pykubelet.act.runtime.gc_plan import GcPolicy
 from pykubelet.act.runtime.log_rotation import RotationSettings
-from pykubelet.base.api.quantity import Amount
+from pykubelet.base.api.resources import in_units
 from pykubelet.base.config.settings import Settings
 from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.node import NodeView
@@ -76,10 +76,6 @@ def pull_waits(pulls: Pulls, pod: PodRef) -> list[Wait]:
     return waits
 
 
-def _amounts(amounts: Mapping[str, Amount]) -> dict[str, int]:
-    return {name: amount.milli_value() if name == "cpu" else amount.value() for name, amount in amounts.items()}
-
-
 def eviction_reserved(settings: Settings, capacity: Mapping[str, int]) -> dict[str, int]:
     """What the hard eviction thresholds keep free, in bytes."""
     if settings.flags.experimental_allocatable_ignore_eviction:
@@ -107,8 +103,8 @@ def resource_settings(settings: Settings, capacity: Mapping[str, int], driver: C
         cpu_cfs_quota=config.cpuCFSQuota,
         cpu_cfs_quota_period_us=settings.cpu_cfs_quota_period_us,
         pod_pids_limit=settings.pod_pids_limit,
-        system_reserved=_amounts(reserved.system),
-        kube_reserved=_amounts(reserved.kube),
+        system_reserved=in_units(reserved.system),
+        kube_reserved=in_units(reserved.kube),
         eviction_reserved=eviction_reserved(settings, capacity),
         enforce=frozenset(Enforce(name) for name in config.enforceNodeAllocatable),
         system_reserved_cgroup=config.systemReservedCgroup,

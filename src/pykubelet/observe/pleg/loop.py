@@ -35,7 +35,7 @@ RESUBSCRIBE_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 REAP_S = 0.08
 EXIT_LAG_S: tuple[float, ...] = (0.012, 0.006, 0.006, 0.012, 0.02, 0.04, 0.08, 0.2, 0.4, 1.0, 2.0, 4.0)
 EXIT_LAG_OF_CRI_S: tuple[float, ...] = (0.0, *EXIT_LAG_S)
-SANDBOX_LAG_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
+SANDBOX_LAG_S = (0.25, 0.25, 0.5, 1.0, 2.0, 3.0)
 UNKNOWN_ID_S = 1.0
 RETRY_S = 0.5
 #: How long a full look waits for single pods whose statuses do not come; after that it counts without them.
