@@ -341,12 +341,12 @@ class Agent:
 
     def pod_cgroups(self) -> list[Path]:
         """The cgroups of pods below this agent's, in all hierarchies."""
-        return [
-            path
-            for root in host.hierarchies()
-            for path in Path(f"{root}{self.cgroup}").glob("**/pod*")
-            if path.is_dir() and path.name != "pods"
-        ]
+        found = []
+        for root in host.hierarchies():
+            # groups come and go while we look: os.walk passes over what has vanished, Path.glob raises
+            for folder, names, _ in os.walk(f"{root}{self.cgroup}"):
+                found += [Path(folder, name) for name in names if name.startswith("pod") and name != "pods"]
+        return found
 
     async def clear(self) -> None:
         """For the end of a test that may have failed: agent, pods, files and cgroups away, whatever their state."""
