@@ -23,6 +23,7 @@ from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.log import Log, set_up_logging
 
 log = Log("app")
+SWITCH_INTERVAL_S = 0.001
 GC_THRESHOLDS = (20_000, 20, 50)
 
 
@@ -59,7 +60,7 @@ async def _serve(settings: Settings) -> int:
         loop.add_signal_handler(number, stop.set)
     async with await build_agent(settings, SystemClock()) as agent:
         await agent.start()
-        _settle_memory()
+        _settle()
         once = None
         if settings.run_once:
             cells = agent.cells
@@ -67,11 +68,14 @@ async def _serve(settings: Settings) -> int:
         return await _until_done(agent, stop, once)
 
 
-def _settle_memory() -> None:
-    """Take what lives as long as the process out of the garbage collector's rounds, and make these rare.
+def _settle() -> None:
+    """Threads do short work beside the loop: let neither wait long for the other (Python's default is 5 ms).
+
+    Take what lives as long as the process out of the garbage collector's rounds, and make these rare.
 
     Cycles are few here (tasks that failed); a full round over all loaded modules costs 30 ms, in the middle of a pod.
     """
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
 

@@ -14,7 +14,7 @@ import pytest
 from pykubelet.act.resources import execute
 from pykubelet.act.resources.execute import PodCgroups, ResourcesError
 from pykubelet.act.resources.loop import ResourceInputs, ResourcesLoop
-from pykubelet.act.resources.model import Enforce, NodeResources, ResourceSettings
+from pykubelet.act.resources.model import CgroupDriver, Enforce, NodeResources, ResourceSettings
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.flight import Flight
@@ -103,6 +103,8 @@ def told() -> Sink[Happening]:
 
 
 Make = Callable[..., PodCgroups]
+#: Only systemd can keep one waiting: the kernel's files answer at once.
+SLICES = "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort"
 
 
 @pytest.fixture
@@ -231,8 +233,8 @@ async def test_pod_whose_group_hangs_holds_up_only_itself(
 ) -> None:
     monkeypatch.setattr(execute, "DEADLINE_S", 0.05)
     monkeypatch.setattr(execute, "PATIENCE_S", 0.1)
-    gate = fake.gates["/kubepods/besteffort/podstuck"] = threading.Event()
-    cgroups = make()
+    gate = fake.gates[f"{SLICES}-podstuck.slice"] = threading.Event()
+    cgroups = make(driver=CgroupDriver.SYSTEMD)
     stuck, fine = await asyncio.gather(cgroups.ensure_pod(pod("stuck")), cgroups.ensure_pod(pod("fine")))
     gate.set()
     assert fine is None
@@ -240,8 +242,8 @@ async def test_pod_whose_group_hangs_holds_up_only_itself(
 
 
 async def test_sync_abandoned_half_way_does_not_fail_the_next(make: Make, fake: FakeCgroups) -> None:
-    gate = fake.gates["/kubepods/besteffort/podu1"] = threading.Event()
-    cgroups = make()
+    gate = fake.gates[f"{SLICES}-podu1.slice"] = threading.Event()
+    cgroups = make(driver=CgroupDriver.SYSTEMD)
     first = asyncio.get_running_loop().create_task(cgroups.ensure_pod(pod("u1")))
     await asyncio.sleep(0.02)
     first.cancel()

@@ -257,7 +257,7 @@ async def test_what_was_told_is_written_at_once(tmp_path: Path) -> None:
 
 async def test_the_journal_does_not_grow_for_ever(tmp_path: Path) -> None:
     statuses, writer = make_cell("statuses", Statuses())
-    memory = StatusMemory(str(tmp_path / "s"), Flight("test"), rewrite_bytes=2000)
+    memory = StatusMemory(str(tmp_path / "s"), Flight("test"), rewrite_bytes=2000, settle_s=0)
     largest = 0
     async with Supervisor("test") as supervisor:
         supervisor.start_root("memory", memory.follow(statuses))

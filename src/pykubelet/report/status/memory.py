@@ -11,6 +11,7 @@ A line: CRC-32 in hexadecimal, a space, a JSON array of UID and status (null: th
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import zlib
 from collections.abc import Mapping
@@ -30,6 +31,7 @@ MODE = 0o600
 LIMIT_BYTES = 64 << 20
 REWRITE_BYTES = 512 << 10
 SAVE_DEADLINE_S = 10.0
+SETTLE_S = 0.05
 LOCK_DEADLINE_S = 1.0
 Pods = Mapping[PodUID, PodStatus]
 
@@ -50,10 +52,13 @@ def read_line(line: bytes) -> tuple[PodUID, PodStatus | None]:
 class StatusMemory:
     """The journal at `path`, in a directory that exists or can be made. `rewrite_bytes`: shorter ones are let grow."""
 
-    def __init__(self, path: str, flight: Flight, rewrite_bytes: int = REWRITE_BYTES) -> None:
+    def __init__(
+        self, path: str, flight: Flight, rewrite_bytes: int = REWRITE_BYTES, settle_s: float = SETTLE_S
+    ) -> None:
         self._path = path
         self._flight = flight
         self._rewrite_bytes = rewrite_bytes
+        self._settle_s = settle_s
         self._saved: Pods = {}
         self._size = 0
         self._whole_size = 0
@@ -93,8 +98,10 @@ class StatusMemory:
     async def follow(self, statuses: Cell[Statuses]) -> None:
         """Keep the journal up with the cell. Never returns; what is left is written when it is cancelled."""
         try:
-            async for told in statuses.changes():
-                await self._save(told.pods)
+            async for _ in statuses.changes():
+                # a pod's changes come in bursts: one write for each burst
+                await asyncio.sleep(self._settle_s)
+                await self._save(statuses.get().pods)
         finally:
             told = statuses.get()
             if told.pods is not self._saved and (told.pods or self._saved):
