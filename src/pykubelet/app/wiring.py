@@ -69,8 +69,9 @@ from pykubelet.edges.content.pull_credentials import read_docker_configs
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
+from pykubelet.edges.host.cgroup_detect import detect_cgroups
 from pykubelet.edges.host.cgroup_values import CgroupVersion
-from pykubelet.edges.host.cgroups import Cgroups, detect_cgroups
+from pykubelet.edges.host.cgroups import Cgroups
 from pykubelet.edges.host.machine import Machine
 from pykubelet.edges.host.systemd import Systemd, SystemdCgroups
 from pykubelet.edges.plugins.credential_config import Providers, load_providers

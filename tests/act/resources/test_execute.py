@@ -25,8 +25,9 @@ from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.mounts import Mounts, PodMounts
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.roster import Roster, RosterPod, pod_ref
+from pykubelet.edges.host.cgroup_detect import detect_cgroups
 from pykubelet.edges.host.cgroup_values import CgroupLimits, CgroupVersion
-from pykubelet.edges.host.cgroups import Cgroups, detect_cgroups, read_control, write_control
+from pykubelet.edges.host.cgroups import Cgroups, read_control, write_control
 from pykubelet.edges.host.cgroups_v1 import CgroupsV1
 from pykubelet.edges.host.errors import HostError
 

@@ -9,13 +9,13 @@ from pykubelet.edges.content.pull_credentials import docker_config_places, read_
 
 
 def test_the_search_order_is_the_references() -> None:
-    assert docker_config_places("/var/lib/kubelet", "/work", "/root") == (
+    assert docker_config_places("/var/lib/kubelet", "/cwd", "/root") == (
         ("/var/lib/kubelet/config.json", False),
-        ("/work/config.json", False),
+        ("/cwd/config.json", False),
         ("/root/.docker/config.json", False),
         ("/.docker/config.json", False),
         ("/var/lib/kubelet/.dockercfg", True),
-        ("/work/.dockercfg", True),
+        ("/cwd/.dockercfg", True),
         ("/root/.dockercfg", True),
         ("/.dockercfg", True),
     )

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from pykubelet.edges.host import cgroups
+from pykubelet.edges.host.cgroup_detect import detect_cgroups
 from pykubelet.edges.host.cgroup_values import UNLIMITED, CgroupLimits, CgroupVersion, shares_to_weight
-from pykubelet.edges.host.cgroups import Cgroups, detect_cgroups
+from pykubelet.edges.host.cgroups import Cgroups
 from pykubelet.edges.host.cgroups_v1 import CgroupsV1, Hierarchy
 from pykubelet.edges.host.cgroups_v2 import CgroupsV2
 from pykubelet.edges.host.errors import HostError
