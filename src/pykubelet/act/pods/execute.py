@@ -38,7 +38,7 @@ from pykubelet.base.model.ids import ContainerID, PodRef
 from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.mounts import Mounts, PodMounts
 from pykubelet.base.model.node import NodeView, RuntimeReady
-from pykubelet.base.model.observed import Observed
+from pykubelet.base.model.observed import Observed, PodView
 from pykubelet.base.model.reasons import (
     CREATE_CONTAINER_CONFIG_ERROR,
     EVENT_FAILED_CREATE_POD_CONTAINER,
@@ -97,6 +97,7 @@ class PodExecution:
         self._ref = ref
         self._attention = asyncio.Event()
         self._remains: PodRemains | None = None
+        self._acted_at = 0.0
         self._pulls: dict[tuple[str, str], asyncio.Task[ImageReady | ImageError]] = {}
 
     @property
@@ -122,6 +123,12 @@ class PodExecution:
 
     async def sync(self, command: Sync, waits: WaitBook) -> SyncEnded:
         """Carry out a plan; what fails is in the answer."""
+        try:
+            return await self._sync(command, waits)
+        finally:
+            self._acted_at = self.clock.monotonic()
+
+    async def _sync(self, command: Sync, waits: WaitBook) -> SyncEnded:
         pod, plan = command.pod, command.plan
         try:
             await self._runtime_ready(pod, plan.create_sandbox, waits)
@@ -381,6 +388,11 @@ class PodExecution:
 
     # Stop and clean-up
 
+    def _fresh_view(self) -> PodView | None:
+        """The last look at the pod, if nothing was done to it since."""
+        view = self._tools.cells.observed.get().pods.get(self._ref.uid)
+        return view if view is not None and view.read_at > self._acted_at else None
+
     async def _runtime_back(self, waits: WaitBook) -> None:
         """Nothing can be stopped or removed while the runtime is away."""
         cell = self._tools.cells.runtime
@@ -398,7 +410,9 @@ class PodExecution:
         wait = Wait("containers to end", "act/runtime", 0.0, next_step="SIGKILL", next_at=next_at)
         try:
             with waits.waiting(wait):
-                self._remains = await stopper.stop_pod(command.pod, self._ref, command.grace_s, self._pod_ip())
+                self._remains = await stopper.stop_pod(
+                    command.pod, self._ref, command.grace_s, self._pod_ip(), self._fresh_view()
+                )
         except CriError as error:
             self.happenings.post(warning(EVENT_FAILED_KILL_POD, f"error killing pod: {error}", self._ref))
             return str(error)

@@ -19,6 +19,7 @@ from pykubelet.base.model.fieldpath import container_field_path, every_container
 from pykubelet.base.model.happenings import Happening, normal, warning
 from pykubelet.base.model.ids import ContainerID, PodRef, SandboxID
 from pykubelet.base.model.labels import CONTAINER_NAME
+from pykubelet.base.model.observed import ContainerState, PodView
 from pykubelet.base.model.reasons import EVENT_FAILED_PRE_STOP_HOOK, EVENT_KILLING
 from pykubelet.base.model.restart import is_sidecar
 from pykubelet.edges.cri import cri_pb2 as pb
@@ -82,11 +83,21 @@ class ContainerStopper:
             log.warning("preStop hook failed", pod=target.ref, container=target.name, error=problem)
             self._happenings.post(warning(EVENT_FAILED_PRE_STOP_HOOK, "PreStopHook failed", target.ref, path))
 
-    async def stop_pod(self, pod: Pod, ref: PodRef, grace_s: int, pod_ip: str) -> PodRemains:
-        """Stop all that runs of the pod within `grace_s`, then its sandboxes; what there is left to remove."""
-        containers, sandboxes = await asyncio.gather(
-            self._cri.list_containers(uid=ref.uid), self._cri.list_pod_sandboxes(uid=ref.uid)
-        )
+    async def stop_pod(
+        self, pod: Pod, ref: PodRef, grace_s: int, pod_ip: str, known: PodView | None = None
+    ) -> PodRemains:
+        """Stop all that runs of the pod within `grace_s`, then its sandboxes; what there is left to remove.
+
+        `known`: a look at the pod after which nothing was done to it; without one the runtime is asked.
+        """
+        containers: Sequence[pb.Container]
+        sandboxes: Sequence[pb.PodSandbox]
+        if known is not None:
+            containers, sandboxes = _as_listed(known)
+        else:
+            containers, sandboxes = await asyncio.gather(
+                self._cri.list_containers(uid=ref.uid), self._cri.list_pod_sandboxes(uid=ref.uid)
+            )
         alive = [c for c in containers if c.state in (pb.CONTAINER_RUNNING, pb.CONTAINER_UNKNOWN)]
         deadline = self._clock.monotonic() + grace_s
         for group in stop_order(pod, alive):
@@ -130,6 +141,21 @@ def stop_order(pod: Pod, alive: Sequence[pb.Container]) -> list[list[pb.Containe
     groups = [[c for c in alive if _name(c) not in sidecars]]
     groups.extend([c for c in alive if _name(c) == name] for name in reversed(sidecars))
     return [group for group in groups if group]
+
+
+def _as_listed(view: PodView) -> tuple[list[pb.Container], list[pb.PodSandbox]]:
+    """A look at a pod, as far as stopping needs it, in the form of the runtime's lists."""
+    states = {ContainerState.RUNNING: pb.CONTAINER_RUNNING, ContainerState.UNKNOWN: pb.CONTAINER_UNKNOWN}
+    containers = [
+        pb.Container(
+            id=c.id,
+            pod_sandbox_id=c.sandbox_id,
+            metadata=pb.ContainerMetadata(name=c.name),
+            state=states.get(c.state, pb.CONTAINER_EXITED),
+        )
+        for c in view.containers
+    ]
+    return containers, [pb.PodSandbox(id=s.id) for s in view.sandboxes]
 
 
 def _name(container: pb.Container) -> str:

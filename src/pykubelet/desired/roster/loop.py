@@ -138,7 +138,7 @@ def _log_change(before: Roster, now: Roster) -> None:
         )
     for uid in before.pods.keys() - now.pods.keys():
         item = before.pods[uid]
-        log.info("pod is no longer desired", pod=f"{item.pod.metadata.namespace}/{item.pod.metadata.name}", uid=uid)
+        log.debug("pod is no longer desired", pod=f"{item.pod.metadata.namespace}/{item.pod.metadata.name}", uid=uid)
     for uid, item in now.pods.items():
         if item.rejection is not None and (uid not in before.pods or before.pods[uid].rejection is None):
             log.warning("pod is rejected", uid=uid, reason=item.rejection.reason, why=item.rejection.message)

@@ -31,7 +31,7 @@ from pykubelet.report.status.messages import TerminationMessages, is_unread
 from pykubelet.report.status.model import StatusFacts
 from pykubelet.report.status.project import project_status
 
-SETTLE_S = 0.008
+SETTLE_S = 0.015
 
 
 @dataclass(frozen=True, slots=True)
