@@ -136,7 +136,7 @@ async def test_a_quick_restart_is_noticed(stand: Stand) -> None:
     await stand.fake.start()
     await stand.wait(lambda now: now.ok)
     await stand.fake.stop()
-    await asyncio.sleep(0.01)  # file times are as coarse as this
+    await asyncio.sleep(0.03)  # file times are coarser than a hundredth of a second
     await stand.fake.start()
     assert (await stand.wait(lambda now: now.epoch == 1)).ok
 

@@ -94,10 +94,11 @@ class RuntimeLoop:
 
     async def _ask(self) -> RuntimeReady:
         known = self._runtime.get()
-        socket = self._socket_file()
         try:
             async with asyncio.timeout(self._periods.answer_s):
                 status = await self._cri.status()
+                # after the answer: a look before it may still be at the old socket, and count one restart twice
+                socket = self._socket_file()
                 restarted = self._is_away or (self._socket is not None and socket != self._socket)
                 if not known.name or restarted:
                     version = await self._cri.version(self._periods.answer_s)
