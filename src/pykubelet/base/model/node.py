@@ -8,7 +8,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """Name, addresses (primary family first), and resources: `cpu` in milli, the others in bytes or pieces."""
+    """Name, addresses (primary family first), and resources: `cpu` in milli, the others in bytes or pieces.
+
+    `labels`: of the API's Node where there is one, else those the node would register with. `registered`: the API
+    server has a Node of this name; never True without an API server.
+    """
 
     name: str
     hostname: str
@@ -17,6 +21,7 @@ class NodeView:
     allocatable: Mapping[str, int] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     page_sizes: tuple[int, ...] = ()
+    registered: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,11 +58,16 @@ class RosterPod:
 
 @dataclass(frozen=True, slots=True)
 class Roster:
-    """All desired pods by UID. Before `sources_ready` nothing may be deleted because it is missing here."""
+    """All desired pods by UID. Before `sources_ready` nothing may be deleted because it is missing here.
+
+    `mirrors`: the API's mirror pods by the full name (`name_namespace`) of the static pod they stand for, also where
+    that static pod is gone. They are shown, never run. None: the API server was not heard yet.
+    """
 
     pods: Mapping[PodUID, RosterPod] = field(default_factory=dict)
     sources_ready: bool = False
     problems: tuple[ManifestProblem, ...] = ()
+    mirrors: Mapping[str, Pod] | None = None
 
 
 def pod_ref(pod: Pod) -> PodRef:

@@ -1,0 +1,92 @@
+"""What pods refer to at the API server, as far as it is known. `Content` is written by edges/content alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from pykubelet.base.api.core import ConfigMap, RuntimeClass, Secret, Service
+from pykubelet.base.model.ids import PodUID
+
+
+class ContentKind(StrEnum):
+    CONFIG_MAP = "ConfigMap"
+    SECRET = "Secret"
+    RUNTIME_CLASS = "RuntimeClass"
+    TRUST_BUNDLE = "ClusterTrustBundle"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ObjectKey:
+    """An object a pod names. `namespace` is empty for cluster-wide kinds.
+
+    For trust bundles `name` is the bundle's name, or `signer=<signerName>;<label selector>` for a set of them.
+    """
+
+    kind: ContentKind
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrustBundle:
+    """The PEM text of one bundle or of all that a signer and selector choose."""
+
+    pem: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokenKey:
+    """A service account token bound to one pod. An empty `audience` means the API server's own."""
+
+    pod: PodUID
+    namespace: str
+    pod_name: str
+    service_account: str
+    audience: str
+    expiration_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """`expires_at`: wall seconds."""
+
+    token: str
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    value: ConfigMap | Secret | RuntimeClass | TrustBundle | Token
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """The API server says that there is no such object; its words."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """It is not known whether the object is there; why the last try failed. `since`: wall seconds."""
+
+    message: str
+    since: float
+
+
+Found = Present | Absent | Unreadable
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """`available`: there is an API server to ask at all. A key that is missing here was not answered yet.
+
+    `services`: None until they were listed once.
+    """
+
+    available: bool = False
+    objects: Mapping[ObjectKey, Found] = field(default_factory=dict)
+    tokens: Mapping[TokenKey, Found] = field(default_factory=dict)
+    services: tuple[Service, ...] | None = None
