@@ -11,7 +11,7 @@ from act.pods.scenes import REF, container, pod, sidecar
 from act.runtime.hands import Hands, hands
 
 from pykubelet.act.runtime.stop import StopTarget
-from pykubelet.base.api.core import Pod
+from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriCode, CriError
@@ -58,6 +58,32 @@ async def test_the_time_regular_containers_took_is_taken_from_the_sidecars(tmp_p
         h.fake.inject(Fault("StopContainer", delay_s=0.8, times=1))
         await h.stopper.stop_pod(of, REF, 10, "")
         assert stops(h) == [("a", 10), ("s1", 9)]
+
+
+def with_hook(name: str, *command: str, of_sidecar: bool = False) -> Container:
+    make = sidecar if of_sidecar else container
+    return make(name, lifecycle={"preStop": {"exec": {"command": list(command)}}}, **LONG)
+
+
+async def test_all_hooks_run_at_once_and_the_order_holds_for_the_signals(tmp_path: Path) -> None:
+    inits = tuple(with_hook(name, "sleep", "0.2", of_sidecar=True) for name in ("s1", "s2"))
+    of = pod(with_hook("a", "sleep", "0.2"), init=inits)
+    async with hands(tmp_path) as h:
+        await bring_up(h, of)
+        await h.stopper.stop_pod(of, REF, 30, "")
+        methods = [call.method for call in h.fake.calls if call.method in ("ExecSync", "StopContainer")]
+        assert methods == ["ExecSync"] * 3 + ["StopContainer"] * 3
+        assert [name for name, _ in stops(h)] == ["a", "s2", "s1"]
+
+
+async def test_a_hook_that_hangs_costs_the_sidecars_their_order_but_not_their_end(tmp_path: Path) -> None:
+    of = pod(with_hook("a", "sleep", "5"), init=(sidecar("s1", **LONG), sidecar("s2", **LONG)))
+    async with hands(tmp_path) as h:
+        await bring_up(h, of)
+        began = time.monotonic()
+        await h.stopper.stop_pod(of, REF, 1, "")
+        assert time.monotonic() - began < 1.8
+        assert sorted(stops(h)) == [("a", 2), ("s1", 2), ("s2", 2)]
 
 
 async def test_nobody_gets_less_than_two_seconds(tmp_path: Path) -> None:

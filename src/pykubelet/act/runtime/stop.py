@@ -1,13 +1,13 @@
 """Stopping containers and sandboxes, and removing them.
 
 Owns: the order in which a pod's containers end (regular ones together, then sidecars in reverse order, KEP-753), and
-what of the grace period each still has.
+what of the grace period each still has. All preStop hooks run at once; the order holds for the stop signals.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pykubelet.act.runtime.hooks import HookRunner
@@ -58,14 +58,20 @@ class ContainerStopper:
         self._clock = clock
         self._happenings = happenings
 
-    async def stop_container(self, target: StopTarget, grace_s: int, message: str = "") -> None:
-        """preStop hook, stop signal, then SIGKILL: all within the grace period (the signal gets two seconds at least)."""
+    async def stop_container(
+        self, target: StopTarget, grace_s: int, message: str = "", *, first: Sequence[asyncio.Event] = ()
+    ) -> None:
+        """preStop hook, stop signal, then SIGKILL: all within the grace period (the signal gets two seconds at least).
+
+        `first`: what is to happen before the signal, while there is time.
+        """
         path = container_field_path(target.pod, target.name)
         text = message or f"Stopping container {target.name}"
         self._happenings.post(normal(EVENT_KILLING, text, target.ref, path))
         began = self._clock.monotonic()
         if grace_s > 0:
             await self._pre_stop(target, grace_s, path)
+        await _wait_for_all(first, began + grace_s - self._clock.monotonic())
         left = grace_s - round(self._clock.monotonic() - began)
         await self._gone_is_fine(self._cri.stop_container(target.container, max(MIN_STOP_S, left)))
 
@@ -99,15 +105,24 @@ class ContainerStopper:
                 self._cri.list_containers(uid=ref.uid), self._cri.list_pod_sandboxes(uid=ref.uid)
             )
         alive = [c for c in containers if c.state in (pb.CONTAINER_RUNNING, pb.CONTAINER_UNKNOWN)]
-        deadline = self._clock.monotonic() + grace_s
-        for group in stop_order(pod, alive):
-            left = max(0, round(deadline - self._clock.monotonic()))
-            targets = [StopTarget(pod, ref, _name(c), ContainerID(c.id), pod_ip) for c in group]
-            await _all(self.stop_container(target, left) for target in targets)
+        targets = [StopTarget(pod, ref, _name(c), ContainerID(c.id), pod_ip) for c in alive]
+        await self._stop_in_turns(targets, grace_s, stop_turns(pod, [target.name for target in targets]))
         await _all(self._gone_is_fine(self._cri.stop_pod_sandbox(s.id)) for s in sandboxes)
         ids = tuple(SandboxID(s.id) for s in sandboxes)
         strays = tuple(ContainerID(c.id) for c in containers if c.pod_sandbox_id not in ids)
         return PodRemains(ids, strays)
+
+    async def _stop_in_turns(
+        self, targets: Sequence[StopTarget], grace_s: int, turns: Mapping[str, Sequence[str]]
+    ) -> None:
+        """Stop all; who is not gone for an error keeps those that come after it waiting for all of the grace period."""
+        gone = {target.name: asyncio.Event() for target in targets}
+
+        async def stop(target: StopTarget) -> None:
+            await self.stop_container(target, grace_s, first=[gone[name] for name in turns[target.name]])
+            gone[target.name].set()
+
+        await _all(stop(target) for target in targets)
 
     async def remove_container(self, container: ContainerID) -> None:
         await self._gone_is_fine(self._cri.remove_container(container))
@@ -135,12 +150,26 @@ class ContainerStopper:
                 raise
 
 
-def stop_order(pod: Pod, alive: Sequence[pb.Container]) -> list[list[pb.Container]]:
-    """Groups of containers that end together, in order: all but sidecars, then sidecars from the last to the first."""
-    sidecars = [c.name for c in pod.spec.initContainers if is_sidecar(c)]
-    groups = [[c for c in alive if _name(c) not in sidecars]]
-    groups.extend([c for c in alive if _name(c) == name] for name in reversed(sidecars))
-    return [group for group in groups if group]
+def stop_turns(pod: Pod, alive: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Whom each container that is alive lets end first: a sidecar all regular ones, and the sidecars behind it."""
+    sidecars = [c.name for c in pod.spec.initContainers if is_sidecar(c) and c.name in alive]
+    regular = tuple(c.name for c in pod.spec.containers if c.name in alive)
+    turns: dict[str, tuple[str, ...]] = dict.fromkeys(alive, ())
+    for index, name in enumerate(sidecars):
+        turns[name] = (*regular, *sidecars[index + 1 :])
+    return turns
+
+
+async def _wait_for_all(events: Sequence[asyncio.Event], limit_s: float) -> None:
+    """Wait until all are set, at most `limit_s` seconds."""
+    if all(event.is_set() for event in events) or limit_s <= 0:
+        return
+    try:
+        async with asyncio.timeout(limit_s):
+            for event in events:
+                await event.wait()
+    except TimeoutError:
+        return
 
 
 def _as_listed(view: PodView) -> tuple[list[pb.Container], list[pb.PodSandbox]]:
