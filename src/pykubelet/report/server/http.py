@@ -1,56 +1,83 @@
-"""A small HTTP/1.1 server for plain GETs: no bodies are read, every answer is whole.
+"""A small HTTP/1.1 server: whole answers, streamed ones, and connections that are handed over.
 
-Owns: the reading of request heads, with limits on size and time, keep-alive, and the writing of answers. What is
-answered is decided by a `Route`. Source: RFC 9112.
+Owns: connections with their limits in number, size and time, keep-alive, and the writing of answers. What is answered is
+decided by a `Handler`; a plain `Route` becomes one by `plain`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import contextlib
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from urllib.parse import parse_qs, unquote, urlsplit
+from typing import Any
 
 from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.report.server.http_wire import REASONS, BadRequest, Head, Request, parse_head, read_body, render_head
+
+__all__ = ["Connection", "Handler", "HttpServer", "Request", "Response", "Route", "Stream", "Takeover", "plain", "text"]
 
 log = Log("server")
 HEAD_BYTES = 64 * 1024
-HEAD_DEADLINE_S = 30.0
-IDLE_S = 90.0
 WRITE_DEADLINE_S = 60.0
-CONNECTIONS = 256
 LINGER_S, LINGER_BYTES = 1.0, 1 << 20
 TEXT, JSON = "text/plain; charset=utf-8", "application/json"
-_REASONS = {
-    200: "OK",
-    400: "Bad Request",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    431: "Request Header Fields Too Large",
-    500: "Internal Server Error",
-    503: "Service Unavailable",
-    505: "HTTP Version Not Supported",
-}
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """`path` is decoded, without the query; `query`: all values of each name, also of names without a value."""
+class Limits:
+    """How many connections may be open at once (more are cut off), and for how long one may keep us waiting.
 
-    method: str
-    path: str
-    query: Mapping[str, list[str]] = field(default_factory=dict)
+    `head_s`: for the first request and every body; `idle_s`: for the next request.
+    """
+
+    connections: int = 256
+    head_s: float = 30.0
+    idle_s: float = 90.0
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
+    """A whole answer."""
+
     status: int
     body: bytes
     content_type: str = TEXT
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """An answer that is sent as it comes. It ends with `chunks`; when the other side leaves, `chunks` is closed."""
+
+    status: int
+    chunks: AsyncIterator[bytes]
+    content_type: str = TEXT
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Both directions of a connection, and who is at the other end: `certificate` as `ssl` gives it, None without one."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    address: str = ""
+    certificate: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """The connection now speaks something else: `talk` has it until it ends, and closes nothing itself."""
+
+    talk: Callable[[Connection], Awaitable[None]]
+
+
+Answer = Response | Stream | Takeover
 Route = Callable[[Request], Response]
+Handler = Callable[[Request, Connection], Awaitable[Answer]]
 IsAllowed = Callable[[asyncio.StreamWriter], bool]
 
 
@@ -58,10 +85,13 @@ def text(status: int, body: str) -> Response:
     return Response(status, body.encode())
 
 
-class _BadRequest(Exception):
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.response = text(status, f"{status} {_REASONS[status]}: {reason}")
+def plain(route: Route) -> Handler:
+    """A route that needs to wait for nothing, as a handler."""
+
+    async def handle(request: Request, _: Connection) -> Answer:
+        return route(request)
+
+    return handle
 
 
 def allow_all(_: asyncio.StreamWriter) -> bool:
@@ -69,22 +99,23 @@ def allow_all(_: asyncio.StreamWriter) -> bool:
 
 
 class HttpServer:
-    """Answers connections with a route. Give `serve` to `asyncio.start_server` or `start_unix_server`."""
+    """Answers connections with a handler. Give `serve` to `asyncio.start_server` or `start_unix_server`."""
 
-    def __init__(self, route: Route, is_allowed: IsAllowed = allow_all) -> None:
-        self._route = route
+    def __init__(self, handler: Handler, is_allowed: IsAllowed = allow_all, limits: Limits | None = None) -> None:
+        self._handler = handler
         self._is_allowed = is_allowed
+        self._limits = limits or Limits()
         self._open: set[asyncio.StreamWriter] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, until either side ends it or it is idle for too long."""
-        if len(self._open) >= CONNECTIONS:
-            writer.close()
+        if len(self._open) >= self._limits.connections:
+            writer.transport.abort()
             return
         self._open.add(writer)
         try:
-            await self._converse(reader, writer)
-        except (OSError, TimeoutError):
+            await self._converse(_connection(reader, writer))
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
             return  # the other side is gone or asleep
         finally:
             self._open.discard(writer)
@@ -95,73 +126,67 @@ class HttpServer:
         for writer in tuple(self._open):
             writer.close()
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        allowed = self._is_allowed(writer)
-        wait_s = HEAD_DEADLINE_S
+    async def _converse(self, connection: Connection) -> None:
+        allowed = self._is_allowed(connection.writer)
+        wait_s = self._limits.head_s
         while True:
             try:
                 async with asyncio.timeout(wait_s):
-                    head = await reader.readuntil(b"\r\n\r\n")
-                request, keep = parse_head(head)
-            except asyncio.IncompleteReadError:
-                return
+                    head = parse_head(await connection.reader.readuntil(b"\r\n\r\n"))
+                async with asyncio.timeout(self._limits.head_s):
+                    request = await _with_body(connection, head)
             except asyncio.LimitOverrunError:
-                error = _BadRequest(431, "the head of the request is too large")
-                await _last(reader, writer, Request("GET", "/"), error.response)
+                await _last(connection, Request("GET", "/"), text(431, "431 " + REASONS[431]))
                 return
-            except _BadRequest as error:
-                await _last(reader, writer, Request("GET", "/"), error.response)
+            except BadRequest as error:
+                await _last(connection, Request("GET", "/"), text(error.status, str(error)))
                 return
             if not allowed:
-                await _last(reader, writer, request, text(403, "Forbidden"))
+                await _last(connection, request, text(403, "Forbidden"))
                 return
-            if not keep:
-                await _last(reader, writer, request, self._answer(request))
+            answer = await self._answer(request, connection)
+            if isinstance(answer, Takeover):
+                await answer.talk(connection)
                 return
-            await _write(writer, request, self._answer(request), keep=True)
-            wait_s = IDLE_S
+            if isinstance(answer, Stream):
+                await _write_stream(connection, request, answer)
+                return
+            if not head.keep or request.is_upgrade:
+                await _last(connection, request, answer)
+                return
+            await _write(connection.writer, request, answer, keep=True)
+            wait_s = self._limits.idle_s
 
-    def _answer(self, request: Request) -> Response:
+    async def _answer(self, request: Request, connection: Connection) -> Answer:
         try:
-            return self._route(request)
+            return await self._handler(request, connection)
         except Exception as error:  # one question must not end the agent
             log.error("cannot answer", path=request.path, error=repr(error), exc_info=error)
             return text(500, "Internal Server Error")
 
 
-def parse_head(head: bytes) -> tuple[Request, bool]:
-    """The request, and whether the connection stays open. A request with a body is answered and then closed."""
-    first, _, rest = head.decode("latin-1").partition("\r\n")
-    parts = first.split(" ")
-    if len(parts) != 3 or not parts[0] or not parts[1]:
-        raise _BadRequest(400, "malformed request line")
-    method, target, version = parts
-    if version not in ("HTTP/1.1", "HTTP/1.0"):
-        raise _BadRequest(505, "unsupported protocol version")
-    headers = {}
-    for line in rest.split("\r\n"):
-        name, colon, value = line.partition(":")
-        if colon:
-            headers[name.strip().lower()] = value.strip().lower()
-        elif line:
-            raise _BadRequest(400, "malformed header")
-    try:
-        url = urlsplit(target)
-    except ValueError as error:
-        raise _BadRequest(400, "malformed target") from error
-    keep = version == "HTTP/1.1" and headers.get("connection") != "close"
-    if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
-        keep = False
-    query = parse_qs(url.query, keep_blank_values=True)
-    return Request(method, unquote(url.path) or "/", query), keep
+def _connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Connection:
+    peer = writer.get_extra_info("peername")
+    tls: ssl.SSLObject | None = writer.get_extra_info("ssl_object")
+    address = peer[0] if isinstance(peer, tuple) else ""
+    return Connection(reader, writer, address, (tls.getpeercert() or None) if tls is not None else None)
 
 
-async def _last(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: Request, response: Response
-) -> None:
+async def _with_body(connection: Connection, head: Head) -> Request:
+    if head.request.is_upgrade or head.body_length == 0:
+        return head.request
+    if "100-continue" in head.request.headers.get("expect", "").lower():
+        connection.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    body = await read_body(connection.reader, head.body_length)
+    request = head.request
+    return Request(request.method, request.path, request.query, request.headers, request.target, body)
+
+
+async def _last(connection: Connection, request: Request, response: Response) -> None:
     """The last answer of a connection. Closing over bytes that were not read would reset it, and lose the answer."""
+    reader, writer = connection.reader, connection.writer
     await _write(writer, request, response, keep=False)
-    if writer.is_closing():
+    if writer.is_closing() or not writer.can_write_eof():
         return
     writer.write_eof()
     left = LINGER_BYTES
@@ -170,14 +195,51 @@ async def _last(
             left -= len(data)
 
 
+def _headers(answer: Response | Stream) -> dict[str, str]:
+    return {"Content-Type": answer.content_type, "X-Content-Type-Options": "nosniff", **answer.headers}
+
+
 async def _write(writer: asyncio.StreamWriter, request: Request, response: Response, keep: bool) -> None:
-    head = (
-        f"HTTP/1.1 {response.status} {_REASONS[response.status]}\r\n"
-        f"Content-Type: {response.content_type}\r\n"
-        f"Content-Length: {len(response.body)}\r\n"
-        "X-Content-Type-Options: nosniff\r\n"
-        f"{'' if keep else 'Connection: close' + chr(13) + chr(10)}\r\n"
-    )
-    writer.write(head.encode() + (b"" if request.method == "HEAD" else response.body))
+    headers = _headers(response) | {"Content-Length": str(len(response.body))}
+    if not keep:
+        headers["Connection"] = "close"
+    writer.write(render_head(response.status, headers) + (b"" if request.method == "HEAD" else response.body))
     async with asyncio.timeout(WRITE_DEADLINE_S):
         await writer.drain()
+
+
+async def _write_stream(connection: Connection, request: Request, stream: Stream) -> None:
+    """Chunk by chunk, at the other side's pace. Nothing more is awaited from it, so whatever comes ends the stream."""
+    writer = connection.writer
+    headers = _headers(stream) | {"Connection": "close", "Transfer-Encoding": "chunked"}
+    writer.write(render_head(stream.status, headers))
+    if request.method == "HEAD":
+        return
+    async with Supervisor("answer") as supervisor, contextlib.aclosing(_closable(stream.chunks)) as chunks:
+        sending = supervisor.start_child("answer-send", _send_chunks(writer, chunks))
+        leaving = supervisor.start_child("answer-left", connection.reader.read(1))
+        await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if sending.done():
+            await sending
+        await _cancelled(sending)
+        await _cancelled(leaving)
+
+
+async def _cancelled(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError, OSError):
+        await task
+
+
+async def _closable(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    async for chunk in chunks:
+        yield chunk
+
+
+async def _send_chunks(writer: asyncio.StreamWriter, chunks: AsyncIterator[bytes]) -> None:
+    async for chunk in chunks:
+        if chunk:
+            writer.writelines((b"%x\r\n" % len(chunk), chunk, b"\r\n"))
+            await writer.drain()
+    writer.write(b"0\r\n\r\n")
+    await writer.drain()

@@ -14,7 +14,7 @@ import struct
 from pykubelet.base.kit.log import Log
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.files import FileKind, change_mode, make_dirs, remove_file, stat_file
-from pykubelet.report.server.http import HEAD_BYTES, HttpServer, Route
+from pykubelet.report.server.http import HEAD_BYTES, HttpServer, Route, plain
 
 log = Log("server")
 RETRY_S = 5.0
@@ -37,7 +37,7 @@ async def serve_health(route: Route, address: str, port: int) -> None:
 
 async def serve_port(route: Route, address: str, port: int, what: str) -> None:
     """Listen and answer. Raises OSError when the address cannot be bound; ends only by cancellation."""
-    server = HttpServer(route)
+    server = HttpServer(plain(route))
     listener = await asyncio.start_server(server.serve, address or None, port, limit=HEAD_BYTES)
     log.info(f"serving {what}", address=address, port=port)
     await _until_cancelled(listener, server)
@@ -78,7 +78,7 @@ async def _serve_socket(route: Route, path: str) -> None:
         listening.close()
         raise
     made = stat_file(path, follow=False)
-    server = HttpServer(route, is_root)
+    server = HttpServer(plain(route), is_root)
     listener = await asyncio.start_unix_server(server.serve, sock=listening, limit=HEAD_BYTES)
     log.info("serving pykubelet pods and explain", path=path)
     try:
