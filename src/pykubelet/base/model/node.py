@@ -11,7 +11,7 @@ class NodeView:
     """Name, addresses (primary family first), and resources: `cpu` in milli, the others in bytes or pieces.
 
     `labels`: of the API's Node where there is one, else those the node would register with. `registered`: the API
-    server has a Node of this name; never True without an API server.
+    server has a Node of this name; never True without an API server. `uid`: the Node's, empty while there is none.
     """
 
     name: str
@@ -22,6 +22,7 @@ class NodeView:
     labels: Mapping[str, str] = field(default_factory=dict)
     page_sizes: tuple[int, ...] = ()
     registered: bool = False
+    uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,17 @@ class Roster:
     mirrors: Mapping[str, Pod] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ApiPods:
+    """The API server's pods of this node, mirror pods included, with their statuses as it has them. By UID.
+
+    Written by desired/sources. `synced`: they were listed once; what is missing then is not in the API.
+    """
+
+    pods: Mapping[PodUID, Pod] = field(default_factory=dict)
+    synced: bool = False
+
+
 def pod_ref(pod: Pod) -> PodRef:
     return PodRef(pod.metadata.namespace, pod.metadata.name, PodUID(pod.metadata.uid))
 
