@@ -61,7 +61,7 @@ from pykubelet.base.model import reasons
 from pykubelet.base.model.happenings import warning
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import PodLifecycle, Stage
-from pykubelet.base.model.mounts import Mounts, PodMounts
+from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.observed import PodView
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.roster import RosterPod, pod_ref
@@ -73,7 +73,9 @@ COMPLAIN_AFTER_S = 123.0
 
 
 def step(state: State, event: Event, now: Moment, paths: Paths) -> tuple[State, list[Command]]:
-    """The next state and what to do. `state.mounts` is what the room publishes."""
+    """The next state and what to do. `state.mounts` is what the room publishes, `state.pods` is the same when no pod changed."""
+    if isinstance(event, Looked) and not _concerned(state, event.inputs):
+        return replace(state, inputs=event.inputs), []
     turn = _Turn(state, now, paths)
     match event:
         case Looked():
@@ -167,34 +169,27 @@ class _Turn:
     def end(self) -> State:
         mounts = self.state.mounts
         views = dict(mounts.pods)
+        differs = self.reconstructed != mounts.reconstructed
         for uid in self.touched:
             pod = self._complained(uid)
             view = project_pod(pod, self.now.wall) if pod is not None else None
+            if views.get(uid) == view:
+                continue
+            differs = True
             if view is None:
-                views.pop(uid, None)
-            elif views.get(uid) != view:
+                del views[uid]
+            else:
                 views[uid] = view
-        if self.reconstructed != mounts.reconstructed or _differs(views, mounts):
+        if differs:
             mounts = Mounts(views, self.reconstructed)
         return State(self.pods, self.inputs, mounts, self.scan, self.scanning)
 
     # Events
 
     def looked(self, new: Inputs) -> None:
-        old, self.inputs = self.inputs, new
-        uids: set[PodUID] = set()
-        everybody = (
-            old.roster.sources_ready != new.roster.sources_ready
-            or (old.observed.listed_at is None) != (new.observed.listed_at is None)
-            or old.node is not new.node
-        )
-        if everybody:
-            uids.update(self.pods)
-        uids.update(_changed(old.roster.pods, new.roster.pods, _is_same_entry))
-        uids.update(_changed(old.lifecycles.pods, new.lifecycles.pods, _is_same_life))
-        uids.update(_changed(old.observed.pods, new.observed.pods, _is_same_view))
-        for uid in sorted(uids):
-            self.advance(uid, "changed", afresh=old.node is not new.node)
+        self.inputs = new
+        for uid in sorted(_concerned(self.state, new)):
+            self.advance(uid, "changed", afresh=self.state.inputs.node is not new.node)
 
     def woke(self, scan: bool) -> None:
         scan_due = self.scan is not None and _is_due(self.scan, self.now)
@@ -445,6 +440,23 @@ class _Turn:
         return pod
 
 
+def _concerned(state: State, new: Inputs) -> set[PodUID]:
+    """The pods that a new look is news for: most changes of the cells mean nothing to volumes."""
+    old = state.inputs
+    uids: set[PodUID] = set()
+    everybody = (
+        old.roster.sources_ready != new.roster.sources_ready
+        or (old.observed.listed_at is None) != (new.observed.listed_at is None)
+        or old.node is not new.node
+    )
+    if everybody:
+        uids.update(state.pods)
+    uids |= _changed(old.roster.pods, new.roster.pods, _is_same_entry)
+    uids |= _changed(old.lifecycles.pods, new.lifecycles.pods, _is_same_life)
+    uids |= _changed(old.observed.pods, new.observed.pods, _is_same_view)
+    return uids
+
+
 def _changed(before: Mapping[PodUID, T], after: Mapping[PodUID, T], is_same: Callable[[T, T], bool]) -> set[PodUID]:
     """The pods for which something changed that volumes depend on; most changes of these cells are of other kinds."""
     if before is after:
@@ -481,7 +493,3 @@ def _makes_tree(volume: VolumeState) -> bool:
 def _needs_tear_down(pod: PodState, volume: VolumeState) -> bool:
     """Volumes that leave nothing on the host need nothing taken away."""
     return volume.plugin != "" or pod.pod is None or volume.plan is None or has_subpaths(pod.pod, volume.name)
-
-
-def _differs(views: dict[PodUID, PodMounts], mounts: Mounts) -> bool:
-    return len(views) != len(mounts.pods) or any(mounts.pods.get(uid) is not view for uid, view in views.items())

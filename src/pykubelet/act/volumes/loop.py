@@ -119,17 +119,18 @@ class Volumes:
         if self._alarm_at is not None and now.mono >= self._alarm_at:
             self._alarm_at = None
             batch.append(Woke())
-        before = self._state.mounts
+        before = self._state
         commands = []
         for event in batch:
             old, (self._state, more) = self._state, step(self._state, event, now, self._paths)
             commands.extend(more)
             _log_change(event, old)
-        if self._state.mounts is not before:
+        if self._state.mounts is not before.mounts:
             self._mounts.publish(self._state.mounts)
         for command in commands:
             executor.run(command)
-        self._set_alarm(now)
+        if self._state.pods is not before.pods or self._state.scan is not before.scan:
+            self._set_alarm(now)
 
     def _set_alarm(self, now: Moment) -> None:
         at = next_wake(self._state, now)
