@@ -20,6 +20,7 @@ class EventKind(Flag):
 
     ATTRIB = Mask.ATTRIB.value
     CLOSE_WRITE = Mask.CLOSE_WRITE.value
+    MODIFY = Mask.MODIFY.value
     MOVED_FROM = Mask.MOVED_FROM.value
     MOVED_TO = Mask.MOVED_TO.value
     CREATE = Mask.CREATE.value

@@ -1,0 +1,225 @@
+"""Reads a container's log file for those who want to see it, from its end or its beginning, and follows it.
+
+Owns: the open file, how much of it is held in memory at once, and the way over a rotation: when another file takes the
+name, the old one is read to its end and the new one is opened. What the lines mean is up to `log_render.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections.abc import AsyncIterator, Callable
+from itertools import count
+from typing import TypeVar
+
+from pykubelet.base.kit.flight import Done, Failed, Flight
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.edges.cri.log_render import LogOptions, LogRenderer
+from pykubelet.edges.host.errors import HostError, translated
+from pykubelet.edges.host.inotify import EventKind, Watcher
+
+T = TypeVar("T")
+CHUNK = 1 << 20
+BLOCK = 1 << 16
+READ_DEADLINE_S = 30.0
+#: A line longer than this is handed on in pieces: the runtime cuts lines at 16 KiB.
+MAX_LINE = 4 * CHUNK
+_CHANGES = EventKind.CREATE | EventKind.MOVED_TO | EventKind.MODIFY
+_numbers = count(1)
+
+
+class _LogFile:
+    """One open file, read by lines. Blocks; only `close` does not, so that a reader may leave in the middle of a read."""
+
+    def __init__(self, path: str, tail_lines: int | None) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        self._in_use = threading.Lock()
+        self._is_over = False
+        self._rest = b""
+        self._at = 0
+        if tail_lines is not None:
+            self._at = _tail_start(self._fd, tail_lines)
+
+    def lines(self) -> bytes:
+        """The next whole lines, about CHUNK of them; empty at the end of what is written, or after `close`."""
+        return self._using(self._lines) or b""
+
+    def _using(self, work: Callable[[], T]) -> T | None:
+        with self._in_use:
+            found = None if self._is_over else work()
+        if self._is_over:
+            self.close()
+        return found
+
+    def _lines(self) -> bytes:
+        while True:
+            data = os.pread(self._fd, CHUNK, self._at)
+            if not data:
+                return b""
+            self._at += len(data)
+            data = self._rest + data
+            end = data.rfind(b"\n") + 1
+            if end or len(data) > MAX_LINE:
+                end = end or len(data)
+                self._rest = data[end:]
+                return data[:end]
+            self._rest = data
+
+    def rest(self) -> bytes:
+        """The last line, where it has no end."""
+        rest, self._rest = self._rest, b""
+        return rest
+
+    def close(self) -> None:
+        """Give the descriptor back, at once or when the read that still uses it comes back."""
+        self._is_over = True
+        if self._in_use.acquire(blocking=False):
+            fd, self._fd = self._fd, -1
+            self._in_use.release()
+            if fd >= 0:
+                os.close(fd)
+
+
+def _tail_start(fd: int, lines: int) -> int:
+    """Where the last `lines` lines begin."""
+    at = size = os.fstat(fd).st_size
+    if lines <= 0:
+        return size
+    needed = lines
+    while at > 0:
+        begin = max(0, at - BLOCK)
+        block = os.pread(fd, at - begin, begin)
+        end = len(block)
+        if at == size and block.endswith(b"\n"):
+            end -= 1
+        while (found := block.rfind(b"\n", 0, end)) >= 0:
+            needed -= 1
+            if needed == 0:
+                return begin + found + 1
+            end = found
+        at = begin
+    return 0
+
+
+class _Tail:
+    """Hears of changes to the file: rings `wake`, and remembers that another file took its name."""
+
+    def __init__(self, watcher: Watcher, name: str, wake: asyncio.Event) -> None:
+        self._watcher = watcher
+        self._name = name
+        self._wake = wake
+        self.is_replaced = False
+
+    async def run(self) -> None:
+        async for event in self._watcher:
+            if event.name == self._name or EventKind.OVERFLOW in event.kinds:
+                self.is_replaced = self.is_replaced or EventKind.MODIFY not in event.kinds
+                self._wake.set()
+
+
+class LogReader:
+    """`read` gives what the log at a path says. HostError when it cannot be read, also in the middle."""
+
+    def __init__(self, flight: Flight) -> None:
+        self._flight = flight
+
+    async def read(
+        self, path: str, options: LogOptions, ended: Callable[[], bool], wake: asyncio.Event
+    ) -> AsyncIterator[bytes]:
+        """The log up to its end; with `follow`, on and on until `ended` says so and all is read.
+
+        `wake` is set by the caller when `ended` may have changed.
+        """
+        reading = _Reading(self._flight, path, LogRenderer(options))
+        path = await reading.resolve()
+        with contextlib.ExitStack() as stack:
+            stack.callback(reading.close)
+            if not options.follow:
+                await reading.open(options.tail_lines)
+                async for text in reading.rest_of_file():
+                    yield text
+                yield reading.unended_line()
+                return
+            watcher = stack.enter_context(Watcher())
+            watcher.add(os.path.dirname(path), _CHANGES)
+            await reading.open(options.tail_lines)
+            tail = _Tail(watcher, os.path.basename(path), wake)
+            async with Supervisor("log-follow") as supervisor:
+                supervisor.start_root("log-tail", tail.run())
+                async for text in self._follow(reading, tail, ended, wake):
+                    yield text
+
+    async def _follow(
+        self, reading: _Reading, tail: _Tail, ended: Callable[[], bool], wake: asyncio.Event
+    ) -> AsyncIterator[bytes]:
+        while not reading.is_full:
+            wake.clear()
+            # both are asked before reading: what was written before them is then read to its end
+            is_over, is_replaced = ended(), tail.is_replaced
+            async for text in reading.rest_of_file():
+                yield text
+            if is_replaced:
+                tail.is_replaced = False
+                yield reading.unended_line()
+                await reading.open(None)
+            elif is_over:
+                yield reading.unended_line()
+                return
+            else:
+                await wake.wait()
+
+
+class _Reading:
+    """The file that is open just now, read off the event loop, and the renderer its lines go through."""
+
+    def __init__(self, flight: Flight, path: str, renderer: LogRenderer) -> None:
+        self._flight = flight
+        self._path = path
+        self._renderer = renderer
+        self._key = f"log-read:{next(_numbers)}:{path}"
+        self._file: _LogFile | None = None
+
+    @property
+    def is_full(self) -> bool:
+        return self._renderer.is_full
+
+    async def resolve(self) -> str:
+        """The path without symbolic links: followed once, as the file may be rotated behind them."""
+        self._path = await self._run(lambda: os.path.realpath(self._path))
+        return self._path
+
+    async def open(self, tail_lines: int | None) -> None:
+        newer = await self._run(lambda: _LogFile(self._path, tail_lines))
+        self.close()
+        self._file = newer
+
+    async def rest_of_file(self) -> AsyncIterator[bytes]:
+        file = self._file
+        assert file is not None
+        while not self.is_full and (text := await self._run(lambda: self._next(file))) is not None:
+            yield text
+
+    def _next(self, file: _LogFile) -> bytes | None:
+        lines = file.lines()
+        return self._renderer.render(lines) if lines else None
+
+    def unended_line(self) -> bytes:
+        assert self._file is not None
+        return self._renderer.render(self._file.rest())
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        outcome = await self._flight.run(self._key, work, READ_DEADLINE_S)
+        if isinstance(outcome, Done):
+            return outcome.value
+        if isinstance(outcome, Failed) and isinstance(outcome.error, OSError):
+            raise translated("read", self._path, outcome.error) from outcome.error
+        if isinstance(outcome, Failed):
+            raise outcome.error
+        raise HostError("read", self._path, "ETIMEDOUT", "the disk does not answer")

@@ -1,0 +1,146 @@
+"""Reading container logs as people ask for them: real files, rotations, odd lines."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from pykubelet.base.kit.flight import Flight
+from pykubelet.edges.cri.log_reader import LogReader
+from pykubelet.edges.cri.log_render import LogOptions, LogStream
+from pykubelet.edges.cri.logs import parse_timestamp_ns
+from pykubelet.edges.host.errors import HostError
+
+FIRST = b"2026-01-02T03:04:05.123456789Z stdout F one\n"
+SECOND = b"2026-01-02T03:04:06.5Z stderr F two\n"
+PARTS = b"2026-01-02T03:04:07.1Z stdout P thr\n2026-01-02T03:04:08Z stdout F ee\n"
+LOG = FIRST + SECOND + PARTS
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "0.log"
+    path.write_bytes(LOG)
+    return path
+
+
+async def read(path: Path, options: LogOptions) -> bytes:
+    reader = LogReader(Flight("test"))
+    return b"".join([text async for text in reader.read(str(path), options, lambda: True, asyncio.Event())])
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (LogOptions(), b"one\ntwo\nthree\n"),
+        (LogOptions(tail_lines=0), b""),
+        (LogOptions(tail_lines=1), b"ee\n"),
+        (LogOptions(tail_lines=3), b"two\nthree\n"),
+        (LogOptions(tail_lines=99), b"one\ntwo\nthree\n"),
+        (LogOptions(limit_bytes=6), b"one\ntw"),
+        (LogOptions(stream=LogStream.STDERR), b"two\n"),
+        (LogOptions(stream=LogStream.STDOUT), b"one\nthree\n"),
+        (LogOptions(since_ns=parse_timestamp_ns(b"2026-01-02T03:04:06.5Z")), b"two\nthree\n"),
+        (
+            LogOptions(timestamps=True),
+            b"2026-01-02T03:04:05.123456789Z one\n"
+            b"2026-01-02T03:04:06.500000000Z two\n"
+            b"2026-01-02T03:04:07.100000000Z three\n",
+        ),
+    ],
+)
+async def test_what_is_asked_for_is_given(log: Path, options: LogOptions, expected: bytes) -> None:
+    assert await read(log, options) == expected
+
+
+async def test_whole_lines_with_time_stamps(log: Path) -> None:
+    log.write_bytes(FIRST + SECOND)
+    expected = b"2026-01-02T03:04:05.123456789Z one\n2026-01-02T03:04:06.500000000Z two\n"
+    assert await read(log, LogOptions(timestamps=True)) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (b"2026-01-02T03:04:05.1Z stdout F a\rb\x0bc\n", b"a\rb\x0bc\n"),
+        (b"2026-01-02T03:04:05.1Z stdout F \n", b"\n"),
+        (b"2026-01-02T03:04:05.1Z stdout F x stdout F y\n", b"x stdout F y\n"),
+        (b"2026-01-02T03:04:05.1Z stdout P a stdout F b\n" + FIRST, b"a stdout F bone\n"),
+        (b"2026-01-02T03:04:05.1Z stdout F:tag x\n", b"x\n"),
+        (FIRST + b"not a log line\n" + SECOND, b"one\ntwo\n"),
+        (FIRST + b"2026-01-02T03:04:05.1Z stdout F unended", b"one\nunended\n"),
+        (b'{"log":"json\\n","stream":"stdout","time":"2026-01-02T03:04:05.1Z"}\nnonsense\n', b"json\n"),
+        (b"", b""),
+    ],
+)
+async def test_odd_lines(log: Path, line: bytes, expected: bytes) -> None:
+    log.write_bytes(line)
+    assert await read(log, LogOptions()) == expected
+
+
+async def test_tail_over_many_blocks(log: Path) -> None:
+    lines = [b"2026-01-02T03:04:05.1Z stdout F %d %s\n" % (n, b"x" * 300) for n in range(2000)]
+    log.write_bytes(b"".join(lines))
+    assert (await read(log, LogOptions(tail_lines=700))).startswith(b"1300 xxx")
+    assert (await read(log, LogOptions(tail_lines=2000))).startswith(b"0 xxx")
+    assert (await read(log, LogOptions(tail_lines=1))).startswith(b"1999 xxx")
+
+
+async def test_a_line_without_end_does_not_fill_the_memory(log: Path) -> None:
+    log.write_bytes(b"2026-01-02T03:04:05.1Z stdout F " + b"x" * (20 << 20) + b"\n" + FIRST)
+    reader = LogReader(Flight("test"))
+    pieces = [len(t) async for t in reader.read(str(log), LogOptions(), lambda: True, asyncio.Event())]
+    assert max(pieces) <= 6 << 20
+
+
+async def test_a_log_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(HostError, match="no such file"):
+        await read(tmp_path / "none" / "0.log", LogOptions())
+
+
+class Followed:
+    """A log being followed, and what came of it."""
+
+    def __init__(self, path: Path) -> None:
+        self.over = False
+        self.wake = asyncio.Event()
+        reader = LogReader(Flight("test"))
+        self._texts: AsyncIterator[bytes] = reader.read(str(path), LogOptions(follow=True), lambda: self.over, self.wake)
+        self.said = b""
+
+    async def until(self, expected: bytes) -> None:
+        async with asyncio.timeout(5):
+            while self.said != expected:
+                self.said += await anext(self._texts)
+
+    async def end(self) -> bytes:
+        self.over = True
+        self.wake.set()
+        async with asyncio.timeout(5):
+            return b"".join([text async for text in self._texts])
+
+
+async def test_follow_reads_on_over_a_rotation_until_the_container_ends(log: Path) -> None:
+    followed = Followed(log)
+    await followed.until(b"one\ntwo\nthree\n")
+    with log.open("ab") as file:
+        file.write(FIRST)
+    await followed.until(b"one\ntwo\nthree\none\n")
+    with log.open("ab") as old:
+        os.rename(log, log.with_suffix(".log.old"))
+        old.write(SECOND)  # by a runtime that has not heard of the rotation yet
+        old.flush()
+        log.write_bytes(FIRST)
+    await followed.until(b"one\ntwo\nthree\none\ntwo\none\n")
+    with log.open("ab") as file:
+        file.write(SECOND)
+    assert await followed.end() == b"two\n"
+
+
+async def test_follow_of_a_container_that_has_ended_ends(log: Path) -> None:
+    followed = Followed(log)
+    assert await followed.end() == b"one\ntwo\nthree\n"
