@@ -74,7 +74,7 @@ async def test_a_status_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 
 async def test_a_log_directory_that_cannot_be_made(tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
-        Path(h.paths.logs).write_text("a file in the way")  # noqa: ASYNC240
+        Path(h.paths.logs).write_text("a file in the way")
         made = await h.sandboxes.create(pod(), 0, "")
         assert isinstance(made, StartError)
         assert "not a directory" in made.message
@@ -92,7 +92,7 @@ async def test_an_adopted_sandbox_is_described_like_a_new_one(tmp_path: Path) ->
 async def test_the_hosts_resolver_file_is_read_each_time(tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
         for server in ("192.0.2.53", "192.0.2.54"):
-            Path(h.resolv_conf).write_text(f"nameserver {server}\n")  # noqa: ASYNC240
+            Path(h.resolv_conf).write_text(f"nameserver {server}\n")
             made = await h.sandboxes.create(pod(), len(h.fake.state.sandboxes), "")
             assert isinstance(made, Sandbox)
             assert list(made.config.dns_config.servers) == [server]

@@ -145,7 +145,7 @@ async def test_a_container_whose_request_cannot_be_made(tmp_path: Path) -> None:
 
 async def test_a_pod_directory_that_cannot_be_written(tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
-        Path(h.paths.root).write_text("a file in the way")  # noqa: ASYNC240
+        Path(h.paths.root).write_text("a file in the way")
         reason, message = await fails(h, pod(APP))
         assert reason == "CreateContainerConfigError"
         assert "not a directory" in message

@@ -109,7 +109,9 @@ class Followed:
         self.over = False
         self.wake = asyncio.Event()
         reader = LogReader(Flight("test"))
-        self._texts: AsyncIterator[bytes] = reader.read(str(path), LogOptions(follow=True), lambda: self.over, self.wake)
+        self._texts: AsyncIterator[bytes] = reader.read(
+            str(path), LogOptions(follow=True), lambda: self.over, self.wake
+        )
         self.said = b""
 
     async def until(self, expected: bytes) -> None:
