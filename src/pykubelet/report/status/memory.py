@@ -1,6 +1,6 @@
 """What was told of each pod, kept over restarts of the agent.
 
-Owns: a journal of statuses, one line for each that changed, written within a fifth of a second and not forced to the
+Owns: a journal of statuses, one line for each that changed, written within a twentieth of a second and not forced to the
 disk; and its rewriting when most of it is out of date. After a restart they are told again until the runtime has been
 looked at, and then are what new ones follow on from: a start time or the time of a transition does not change because
 the agent was away, a container that vanished meanwhile is noticed, and what had ended stays ended. A line that was cut
@@ -31,7 +31,7 @@ MODE = 0o600
 LIMIT_BYTES = 64 << 20
 REWRITE_BYTES = 512 << 10
 SAVE_DEADLINE_S = 10.0
-SETTLE_S = 0.2
+SETTLE_S = 0.05
 LOCK_DEADLINE_S = 1.0
 Pods = Mapping[PodUID, PodStatus]
 
