@@ -69,7 +69,7 @@ def pull_waits(pulls: Pulls, pod: PodRef) -> list[Wait]:
     for pull in pulls.of_pod(pod):
         detail = f"{pull.stage} {pull.image}" + (f", number {pull.position} in the queue" if pull.position else "")
         waits += [
-            Wait("image pull", "act/images", waiting.since, waiting.container, "Pulling", detail)
+            Wait("image pull", "act/images", waiting.since, waiting.container, "Pulling", detail, "start the container")
             for waiting in pull.pods
             if waiting.pod == pod
         ]

@@ -44,6 +44,7 @@ class Work:
     attention: asyncio.Event = field(default_factory=asyncio.Event)
     clock: SystemClock = field(default_factory=SystemClock)
     happenings: Sink[Happening] = field(default_factory=Sink)
+    post_starting: frozenset[str] = frozenset()
 
     def book(self, mailbox: Post[WaitsChanged]) -> WaitBook:
         return WaitBook(self.clock, mailbox)

@@ -64,7 +64,10 @@ class Hands:
             termination_log_host_path=files.termination_log,
             etc_hosts_host_path=files.etc_hosts,
         )
-        return await self.starter.start(of, container, home, self.sandboxes.settings(), ctx)
+        made = await self.starter.start(of, container, home, self.sandboxes.settings(), ctx)
+        if isinstance(made, StartError):
+            return made
+        return await self.starter.post_start(of, container, made, ctx) or made
 
     async def started(self, of: Pod, container: AnyContainer, home: Sandbox) -> ContainerID:
         made = await self.start(of, container, home)

@@ -41,7 +41,7 @@ from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, StartError, StatusOverride
 from pykubelet.base.model.observed import PodTouched
 from pykubelet.base.model.phase import Phase
-from pykubelet.base.model.reasons import DEADLINE_EXCEEDED, EVENT_BACK_OFF, EVENT_FAILED_SYNC
+from pykubelet.base.model.reasons import DEADLINE_EXCEEDED, EVENT_BACK_OFF, EVENT_FAILED_SYNC, INTERNAL_ERROR
 from pykubelet.base.model.waits import StoryLine
 
 log = Log("pods")
@@ -184,7 +184,7 @@ class PodActor:
         message = f"internal error in {what}: {error!r}"
         happening: Happening = warning(EVENT_FAILED_SYNC, message, self.ref)
         self._execution.happenings.post(happening)
-        return StartError("InternalError", message)
+        return StartError(INTERNAL_ERROR, message)
 
     def _wake_at(self, at: float) -> None:
         if self._timer is not None:
@@ -222,6 +222,7 @@ class PodActor:
         for timer in (self._timer, self._deadline):
             if timer is not None:
                 timer.cancel()
+        self._waits.close()
 
     def _tell(self, what: str, cause: str) -> None:
         self._story.append(StoryLine(self._clock.wall(), what, cause))
@@ -240,6 +241,7 @@ class PodActor:
                 kill_reason=state.kill.reason if state.kill else None,
                 terminal=state.terminal,
                 restarting_all=state.restarting_all,
+                post_starting=self._execution.post_starting,
                 waits=self._waits.snapshot(state),
                 story=self.story,
             )

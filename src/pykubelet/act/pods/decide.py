@@ -50,7 +50,13 @@ from pykubelet.base.model.lifecycle import KillReason, Stage, StartError
 from pykubelet.base.model.observed import ContainerState, ContainerView, PodView
 from pykubelet.base.model.phase import pod_phase
 from pykubelet.base.model.probes import ProbeResults
-from pykubelet.base.model.reasons import CRASH_LOOP_BACK_OFF, POST_START_HOOK_ERROR, RUN_CONTAINER_ERROR
+from pykubelet.base.model.reasons import (
+    CRASH_LOOP_BACK_OFF,
+    EVENT_FAILED_KILL_POD,
+    FAILED_CLEAN_UP,
+    POST_START_HOOK_ERROR,
+    RUN_CONTAINER_ERROR,
+)
 
 DEFAULT_GRACE_S = 30
 MIN_GRACE_S = 1
@@ -123,8 +129,10 @@ def _runtime_changed(state: PodState, event: RuntimeChanged, now: float, rules: 
     exits = _exits(state.exits, event.view, now, event.wall)
     running = {c.name for c in event.view.running}
     errors = {name: error for name, error in state.start_errors.items() if name not in running}
+    present = {c.id for c in event.view.containers}
+    killed = {container: why for container, why in state.killed.items() if container in present}
     is_news = state.view is None or _contents(state.view) != _contents(event.view)
-    state = replace(state, view=event.view, exits=exits, start_errors=errors)
+    state = replace(state, view=event.view, exits=exits, start_errors=errors, killed=killed)
     if is_news and state.work is Work.SYNC and state.stage is Stage.SYNCING and _is_fresh(state):
         return state, (AbandonSync(hard=False, cause=event.cause),)
     return _advance(state, now, rules, event.cause)
@@ -204,7 +212,7 @@ def _stop_ended(state: PodState, event: StopEnded, now: float, rules: Rules) -> 
     if event.error:
         failures = state.pod_failures + 1
         wait = min(POD_RETRY_CAP_S, POD_RETRY_S * 2 ** min(failures - 1, 6))
-        error = StartError("FailedKillPod", event.error)
+        error = StartError(EVENT_FAILED_KILL_POD, event.error)
         return replace(state, pod_failures=failures, pod_error=error, retry_at={"": now + wait}), (WakeAt(now + wait),)
     view = event.view if event.view is not None else state.view
     state = replace(state, view=view, stage=Stage.TERMINATED, pod_failures=0, pod_error=None, retry_at={})
@@ -217,7 +225,7 @@ def _clean_ended(state: PodState, event: CleanEnded, now: float, rules: Rules) -
     if event.error:
         failures = state.pod_failures + 1
         wait = min(POD_RETRY_CAP_S, POD_RETRY_S * 2 ** min(failures - 1, 6))
-        error = StartError("FailedCleanUp", event.error)
+        error = StartError(FAILED_CLEAN_UP, event.error)
         return replace(state, pod_failures=failures, pod_error=error, retry_at={"": now + wait}), (WakeAt(now + wait),)
     state = replace(state, stage=Stage.FINISHED, pod_failures=0, pod_error=None, retry_at={})
     return _advance(state, now, rules, event.cause)
@@ -281,7 +289,8 @@ def _advance_syncing(state: PodState, now: float, rules: Rules, cause: str) -> R
     state, plan, wakes, said = _hold_back(state, plan, now, rules)
     if plan.is_empty:
         return state, (*said, WakeAt(min(wakes, default=now + rules.resync_s)))
-    state = replace(state, work=Work.SYNC, restarting_all=plan.restart_all)
+    killed = {**state.killed, **{kill.container.id: kill.cause.words for kill in plan.kills}}
+    state = replace(state, work=Work.SYNC, restarting_all=plan.restart_all, killed=killed)
     return state, (*said, Sync(state.pod, plan, view, cause))
 
 

@@ -15,7 +15,7 @@ from pykubelet.act.images.execute import ImagePuller
 from pykubelet.act.images.model import ImageError, ImageReady, ImageRequest
 from pykubelet.act.pods.decide import find_container
 from pykubelet.act.pods.model import CleanUp, StartFailed, StopPod, Sync, SyncEnded
-from pykubelet.act.pods.waitbook import WaitBook, WaitsChanged
+from pykubelet.act.pods.waitbook import WaitBook, WaitsChanged, hook_wait
 from pykubelet.act.resources.execute import PodCgroups
 from pykubelet.act.runtime.context import AnyContainer, ConfigError, ContainerContext, ImageVolume, RenderSettings
 from pykubelet.act.runtime.gc_files import list_or_nothing
@@ -56,6 +56,8 @@ from pykubelet.edges.host.trees import remove_tree
 T = TypeVar("T")
 log = Log("pods")
 LOGS_DEADLINE_S = 60.0
+ASK_AGAIN = "ask the runtime again"
+START_IT = "start the container"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,7 @@ class PodExecution:
         self._remains: PodRemains | None = None
         self._acted_at = 0.0
         self._pulls: dict[tuple[str, str], asyncio.Task[ImageReady | ImageError]] = {}
+        self.post_starting: frozenset[str] = frozenset()
 
     @property
     def clock(self) -> Clock:
@@ -127,6 +130,7 @@ class PodExecution:
             return await self._sync(command, waits)
         finally:
             self._acted_at = self.clock.monotonic()
+            self.post_starting = frozenset()
 
     async def _sync(self, command: Sync, waits: WaitBook) -> SyncEnded:
         pod, plan = command.pod, command.plan
@@ -177,9 +181,9 @@ class PodExecution:
         if now.ok:
             message = f"network is not ready: {now.network_error}"
             self.happenings.post(warning(EVENT_NETWORK_NOT_READY, message, self._ref))
-            wait = Wait("network", "report/node", 0.0, reason=EVENT_NETWORK_NOT_READY, detail=now.network_error)
+            wait = Wait("network", "report/node", 0.0, "", EVENT_NETWORK_NOT_READY, now.network_error, ASK_AGAIN)
         else:
-            wait = Wait("container runtime", "report/node", 0.0, reason="RuntimeNotReady", detail=now.runtime_error)
+            wait = _runtime_wait(now)
         await self._wait(cell.wait_for(is_ready), wait, waits)
 
     async def _clear_away(self, command: Sync, waits: WaitBook) -> StartError | None:
@@ -224,7 +228,8 @@ class PodExecution:
         parent = tools.cgroups.cgroup_parent(pod)
         if plan.sandbox is not None:
             return await tools.sandboxes.adopt(pod, plan.sandbox.id, plan.sandbox.ips, plan.sandbox.attempt, parent)
-        wait = Wait("sandbox", "container runtime", 0.0, detail="RunPodSandbox: network and pause container")
+        detail = "RunPodSandbox: network and pause container"
+        wait = Wait("sandbox", "container runtime", 0.0, detail=detail, next_step="start the containers")
         with waits.waiting(wait):
             return await tools.sandboxes.create(pod, plan.attempt, parent)
 
@@ -245,7 +250,7 @@ class PodExecution:
             entry = now.pods.get(uid)
             return entry is not None and entry.ready
 
-        wait = Wait("volumes", "act/volumes", 0.0)
+        wait = Wait("volumes", "act/volumes", 0.0, next_step="create the sandbox")
         await self._wait(self._tools.cells.mounts.wait_for(is_ready), wait, waits)
 
     # Containers
@@ -332,14 +337,40 @@ class PodExecution:
         bound = await self._with_subpaths(pod, container, settings, ctx)
         if isinstance(bound, StartFailed):
             return bound
-        wait = Wait("container start", "container runtime", 0.0, name, detail="CreateContainer and StartContainer")
-        with waits.waiting(wait):
-            outcome = await tools.starter.start(pod, container, sandbox, settings, bound)
-        return StartFailed(outcome) if isinstance(outcome, StartError) else outcome
+        return await self._create_and_start(pod, container, sandbox, settings, bound, waits)
+
+    async def _create_and_start(
+        self,
+        pod: Pod,
+        container: AnyContainer,
+        sandbox: Sandbox,
+        settings: RenderSettings,
+        ctx: ContainerContext,
+        waits: WaitBook,
+    ) -> ContainerID | StartFailed:
+        """Create, start, and see the postStart hook through; nobody takes the container for running before."""
+        name, starter = container.name, self._tools.starter
+        hook = container.lifecycle.postStart if container.lifecycle is not None else None
+        if hook is not None:
+            self.post_starting |= {name}
+            waits.tell()
+        detail = "CreateContainer and StartContainer"
+        with waits.waiting(Wait("container start", "container runtime", 0.0, name, detail=detail, next_step="run it")):
+            outcome = await starter.start(pod, container, sandbox, settings, ctx)
+        if isinstance(outcome, StartError):
+            return StartFailed(outcome)
+        if hook is not None:
+            with waits.waiting(hook_wait("postStart", hook, name, "take it for running")):
+                error = await starter.post_start(pod, container, outcome, ctx)
+            if error is not None:
+                return StartFailed(error)
+            self.post_starting -= {name}
+            waits.tell()
+        return outcome
 
     async def _image(self, name: str, image: str, waits: WaitBook) -> ImageReady | ImageError:
         task = self._pulls[name, image]
-        wait = Wait("image", "act/images", 0.0, name, detail=image)
+        wait = Wait("image", "act/images", 0.0, name, detail=image, next_step=START_IT)
         outcome = await self._wait(task, wait, waits)
         del self._pulls[name, image]
         return outcome
@@ -361,7 +392,7 @@ class PodExecution:
             if source is None or mount.name in volumes:
                 continue
             task = self._ensure_image(pod, container, source.reference, source.pullPolicy)
-            wait = Wait("image volume", "act/images", 0.0, mount.name, detail=source.reference)
+            wait = Wait("image volume", "act/images", 0.0, mount.name, detail=source.reference, next_step=START_IT)
             outcome = await self._wait(task, wait, waits)
             if isinstance(outcome, ImageError):
                 return self._image_failed(outcome)
@@ -397,8 +428,7 @@ class PodExecution:
         """Nothing can be stopped or removed while the runtime is away."""
         cell = self._tools.cells.runtime
         if not cell.get().ok:
-            detail = cell.get().runtime_error
-            with waits.waiting(Wait("container runtime", "report/node", 0.0, reason="RuntimeNotReady", detail=detail)):
+            with waits.waiting(_runtime_wait(cell.get())):
                 await cell.wait_for(lambda now: now.ok)
 
     async def stop(self, command: StopPod, waits: WaitBook) -> str:
@@ -438,7 +468,7 @@ class PodExecution:
     async def _volumes_gone(self, waits: WaitBook) -> str:
         uid, cell = self._ref.uid, self._tools.cells.mounts
         if uid in cell.get().pods:
-            with waits.waiting(Wait("volumes to be unmounted", "act/volumes", 0.0)):
+            with waits.waiting(Wait("volumes to be unmounted", "act/volumes", 0.0, next_step="remove the cgroup")):
                 await cell.wait_for(lambda now: uid not in now.pods)
         return ""
 
@@ -469,6 +499,10 @@ class PodExecution:
         if error is not None and not isinstance(error, HostError):
             raise error
         return f"logs cannot be removed: {error}" if error is not None else "the log directory does not answer"
+
+
+def _runtime_wait(now: RuntimeReady) -> Wait:
+    return Wait("container runtime", "report/node", 0.0, "", "RuntimeNotReady", now.runtime_error, ASK_AGAIN)
 
 
 async def _nothing() -> str:

@@ -30,13 +30,14 @@ from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle,
 from pykubelet.base.model.observed import Observed, PodTouched, PodView
 from pykubelet.base.model.phase import Phase
 from pykubelet.base.model.probes import ProbeResults
-from pykubelet.base.model.reasons import EVENT_FAILED_SYNC, PREEMPTING
+from pykubelet.base.model.reasons import EVENT_FAILED_SYNC, INTERNAL_ERROR, PREEMPTING
 from pykubelet.base.model.roster import Rejection, Roster, RosterPod, is_static, pod_ref
 from pykubelet.base.model.waits import Wait
 
 ORPHAN_GRACE_S = 1
 CRASH_PAUSE_S = 1.0
 CRASH_PAUSE_CAP_S = 60.0
+TAKE_UP = "take the pod up"
 log = Log("pods")
 
 
@@ -81,7 +82,7 @@ class PodsLoop:
         self._removed_at: dict[PodUID, float] = {}
         self._published: dict[PodUID, PodLifecycle] = {}
         self._crashes: dict[PodUID, int] = {}
-        self._paused: set[PodUID] = set()
+        self._paused: dict[PodUID, Wait] = {}
         self._mailbox: Mailbox[PodLifecycle | ActorCrashed] = Mailbox("lifecycles")
         self._supervisor = Supervisor("pods")
 
@@ -140,12 +141,15 @@ class PodsLoop:
         self._drop(crash.uid)
         count = self._crashes[crash.uid] = self._crashes.get(crash.uid, 0) + 1
         pause = min(CRASH_PAUSE_CAP_S, CRASH_PAUSE_S * 2 ** min(count - 1, 6))
-        self._paused.add(crash.uid)
+        wall = self._tools.clock.wall()
+        self._paused[crash.uid] = Wait(
+            "retry", "act/pods", wall, "pod", INTERNAL_ERROR, message, "start afresh", wall + pause
+        )
         self._touched.post(PodTouched(actor.ref, "actor crashed"))
         asyncio.get_running_loop().call_later(pause, self._resume, crash.uid)
 
     def _resume(self, uid: PodUID) -> None:
-        self._paused.discard(uid)
+        self._paused.pop(uid, None)
         self._reconcile()
 
     def _publish(self) -> None:
@@ -216,14 +220,16 @@ class PodsLoop:
         )
         self._seen_pods[ref.uid] = entry
         actor = self._make(state)
+        if entry.rejection is not None:  # first of all, so that nothing is begun
+            actor.mailbox.post(_refusal(entry.rejection))
         if view is not None:
             self._seen_views[ref.uid] = view
             actor.mailbox.post(RuntimeChanged(view, self._tools.clock.wall(), "found running"))
         else:
             actor.mailbox.post(RuntimeChanged(PodView(ref, read_at=now), self._tools.clock.wall(), "new pod"))
         if entry.rejection is not None:
-            actor.mailbox.post(_refusal(entry.rejection))
-        elif entry.pod.metadata.deletionTimestamp:
+            return
+        if entry.pod.metadata.deletionTimestamp:
             actor.mailbox.post(SpecChanged(entry.pod, "deleted"))
 
     def _make(self, state: PodState) -> PodActor:
@@ -290,15 +296,22 @@ class PodsLoop:
 
     def _held_back(self, entry: RosterPod, roster: Roster, observed: Observed) -> PodLifecycle:
         wall = self._tools.clock.wall()
+        uid = pod_ref(entry.pod).uid
         if entry.held is not None:
             wait = entry.held
         elif observed.listed_at is None:
-            wait = Wait("container runtime", "observe/pleg", wall, detail="its pods have not been listed yet")
+            detail = "its pods have not been listed yet"
+            wait = Wait("container runtime", "observe/pleg", wall, detail=detail, next_step="list them")
         elif older := self._namesake(entry, roster, observed):
             detail = f"the older pod {older} must end first"
-            wait = Wait("older pod of the same name", "act/pods", wall, str(older.uid), detail=detail)
+            wait = Wait(
+                "older pod of the same name", "act/pods", wall, str(older.uid), detail=detail, next_step=TAKE_UP
+            )
+        elif uid in self._paused:
+            wait = self._paused[uid]
         else:
-            wait = Wait("container runtime", "observe/pleg", wall, detail="what it has of the pod is not known yet")
+            detail = "what it has of the pod is not known yet"
+            wait = Wait("container runtime", "observe/pleg", wall, detail=detail, next_step=TAKE_UP)
         return PodLifecycle(pod_ref(entry.pod), entry.pod, Stage.SYNCING, wall, entry.seen_at, waits=(wait,))
 
 

@@ -54,7 +54,7 @@ class PodState:
     `view` is None until the runtime was looked at once. `look_after`: a view read earlier says nothing. `exits`: when
     each ended container ended, as first seen. `holds`: crash back-off by container; `raising`: what the running sync makes
     of it by its starts. `retry_at`: by container, and "" for the pod itself. `said_held`: ends of containers whose
-    back-off was already told.
+    back-off was already told. `killed`: why, in words, for the instances that were killed one by one.
     """
 
     ref: PodRef
@@ -76,6 +76,7 @@ class PodState:
     removed: bool = False
     restarting_all: bool = False
     said_held: frozenset[ContainerID] = frozenset()
+    killed: Mapping[ContainerID, str] = field(default_factory=dict)
 
 
 # Events, in past tense

@@ -9,14 +9,38 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import assert_never
 
 from pykubelet.act.pods.model import PodState, Work
+from pykubelet.base.api.core import LifecycleHandler
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Post
-from pykubelet.base.model.lifecycle import Stage
+from pykubelet.base.model.lifecycle import Stage, StartError
+from pykubelet.base.model.observed import ContainerState, ContainerView
+from pykubelet.base.model.reasons import (
+    COMPLETED,
+    CRASH_LOOP_BACK_OFF,
+    CREATE_POD_SANDBOX_ERROR,
+    ERROR,
+    EVENT_FAILED_CREATE_POD_CONTAINER,
+    EVENT_FAILED_KILL_POD,
+    FAILED_CLEAN_UP,
+    KILL_CONTAINER_ERROR,
+)
 from pykubelet.base.model.waits import Wait
 
+OWNER = "act/pods"
 TELL_AFTER_S = 0.1
+HOOK_WORDS = 200
+#: What a pod waits for while the last try of it failed so.
+TROUBLES = {
+    CREATE_POD_SANDBOX_ERROR: "sandbox",
+    EVENT_FAILED_CREATE_POD_CONTAINER: "pod cgroup",
+    KILL_CONTAINER_ERROR: "containers to end",
+    EVENT_FAILED_KILL_POD: "containers to end",
+    FAILED_CLEAN_UP: "clean-up",
+}
 
 
 class WaitsChanged:
@@ -32,23 +56,16 @@ class WaitBook:
         self._open: dict[int, Wait] = {}
         self._told: set[int] = set()
         self._next = 0
-        self._since: dict[tuple[str, str, str], float] = {}
+        self._since: dict[tuple[str, str], float] = {}
+        self._quiet: tuple[str, float] | None = None
+        self._alarm: asyncio.TimerHandle | None = None
 
     @contextmanager
     def waiting(self, wait: Wait) -> Iterator[None]:
         """The block waits for `wait`; its `since` is set here."""
         self._next += 1
         key = self._next
-        self._open[key] = Wait(
-            wait.what,
-            wait.owner,
-            self._clock.wall(),
-            wait.subject,
-            wait.reason,
-            wait.detail,
-            wait.next_step,
-            wait.next_at,
-        )
+        self._open[key] = replace(wait, since=self._clock.wall())
         timer = asyncio.get_running_loop().call_later(TELL_AFTER_S, self._tell, key)
         try:
             yield
@@ -57,40 +74,103 @@ class WaitBook:
             del self._open[key]
             if key in self._told:
                 self._told.discard(key)
-                self._mailbox.post(WaitsChanged())
+                self.tell()
 
     def _tell(self, key: int) -> None:
         self._told.add(key)
+        self.tell()
+
+    def tell(self) -> None:
+        """There is something new to tell of the work under way."""
         self._mailbox.post(WaitsChanged())
 
     def snapshot(self, state: PodState) -> tuple[Wait, ...]:
-        """All waits of the pod, oldest first."""
-        waits = [self._open[key] for key in sorted(self._told)]
+        """All waits of the pod, oldest first. Where nothing exact is known, what the pod waits for in general."""
         now, wall = self._clock.monotonic(), self._clock.wall()
-        fresh: dict[tuple[str, str, str], float] = {}
-        for wait in waits_of(state, now, wall):
-            key = (wait.what, wait.subject, wait.reason)
+        told = waits_of(state, now, wall)
+        named = {(wait.what, wait.subject) for wait in told}
+        opened = [self._open[key] for key in sorted(self._told)]
+        opened = [wait for wait in opened if (wait.what, wait.subject) not in named]
+        told.extend(self._in_general(state, now, wall, is_told=bool(told or opened)))
+        fresh: dict[tuple[str, str], float] = {}
+        for wait in told:
+            key = (wait.what, wait.subject)
             since = fresh[key] = self._since.get(key, wait.since)
-            waits.append(
-                Wait(wait.what, wait.owner, since, wait.subject, wait.reason, wait.detail, wait.next_step, wait.next_at)
-            )
+            opened.append(replace(wait, since=since))
         self._since = fresh
-        return tuple(sorted(waits, key=lambda wait: wait.since))
+        return tuple(sorted(opened, key=lambda wait: wait.since))
+
+    def _in_general(self, state: PodState, now: float, wall: float, *, is_told: bool) -> list[Wait]:
+        """The general wait, when it has lasted long enough and nothing better is told; sees to it that it will be."""
+        wait = general_wait(state, wall)
+        if wait is None or is_told:
+            self._quiet = None
+            self.close()
+            return []
+        if self._quiet is None or self._quiet[0] != wait.what:
+            self._quiet = (wait.what, now)
+        left = self._quiet[1] + TELL_AFTER_S - now
+        if left <= 0:
+            return [wait]
+        if self._alarm is None:
+            self._alarm = asyncio.get_running_loop().call_later(left, self._rang)
+        return []
+
+    def _rang(self) -> None:
+        self._alarm = None
+        self.tell()
+
+    def close(self) -> None:
+        """Drop the timer."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
 
 
 def waits_of(state: PodState, now: float, wall: float) -> list[Wait]:
     """The waits that a pod's state tells by itself. Pure; `since` is the present for those that begin now."""
     waits: list[Wait] = []
     if state.view is None and state.stage is Stage.SYNCING:
-        waits.append(Wait("container runtime", "observe/pleg", wall, detail="its pods have not been listed yet"))
+        detail = "its pods have not been listed yet"
+        waits.append(Wait("container runtime", "observe/pleg", wall, detail=detail, next_step="list them"))
+    if state.pod_error is not None:
+        waits.append(_pod_trouble(state, state.pod_error, now, wall))
+    if state.stage is Stage.SYNCING and state.work is not Work.STOP:
+        waits.extend(_start_waits(state, now, wall))
+    return waits
+
+
+def general_wait(state: PodState, wall: float) -> Wait | None:
+    """What a pod waits for when nothing more exact is known: the work under way, or the next look at the runtime. Pure."""
+    match state.work:
+        case Work.NONE:
+            if state.stage is not Stage.SYNCING or state.view is None or state.view.read_at >= state.look_after:
+                return None
+            detail = "the pod is looked at again after what was done to it"
+            return Wait("container runtime", "observe/pleg", wall, detail=detail, next_step="go on from there")
+        case Work.SYNC if state.stage is Stage.SYNCING:
+            detail = "what the pod lacks is being made"
+            return Wait("sync", OWNER, wall, detail=detail, next_step="look at the pod again")
+        case Work.SYNC | Work.STOP:
+            return Wait("containers to end", OWNER, wall, next_step="release volumes and cgroup")
+        case Work.CLEAN:
+            detail = "volumes, cgroup and sandboxes are given back"
+            return Wait("clean-up", OWNER, wall, detail=detail, next_step="forget the pod")
+        case _:
+            assert_never(state.work)
+
+
+def _pod_trouble(state: PodState, error: StartError, now: float, wall: float) -> Wait:
+    """What failed for the pod as a whole, until it is done."""
+    what = TROUBLES.get(error.reason, "retry")
     pause = state.retry_at.get("")
-    if state.pod_error is not None and pause is not None and pause > now:
-        error = state.pod_error
-        waits.append(
-            Wait("retry", "act/pods", wall, "pod", error.reason, error.message, "try again", wall + pause - now)
-        )
-    if state.stage is not Stage.SYNCING or state.work is Work.STOP:
-        return waits
+    if state.work is not Work.NONE or pause is None:
+        return Wait(what, OWNER, wall, "", error.reason, error.message, "being tried again")
+    return Wait(what, OWNER, wall, "", error.reason, error.message, "try again", wall + max(0.0, pause - now))
+
+
+def _start_waits(state: PodState, now: float, wall: float) -> list[Wait]:
+    waits: list[Wait] = []
     for name, error in state.start_errors.items():
         free_at = state.retry_at.get(name)
         newest = state.view.newest(name) if state.view is not None else None
@@ -98,5 +178,34 @@ def waits_of(state: PodState, now: float, wall: float) -> list[Wait]:
             held = state.exits[newest.id] + state.holds[name].entry.delay_s
             free_at = max(held, free_at or 0.0)
         at = None if free_at is None else wall + max(0.0, free_at - now)
-        waits.append(Wait("container start", "act/pods", wall, name, error.reason, error.message, "start again", at))
+        detail = error.message
+        if error.reason == CRASH_LOOP_BACK_OFF and newest is not None:
+            detail = "; ".join(part for part in (detail, _last_end(state, newest)) if part)
+        waits.append(Wait("container start", OWNER, wall, name, error.reason, detail, "start again", at))
     return waits
+
+
+def _last_end(state: PodState, container: ContainerView) -> str:
+    """How an instance ended, and why it was killed if it was: what the back-off itself does not say."""
+    if container.state is not ContainerState.EXITED:
+        return ""
+    reason = container.reason or (COMPLETED if container.exit_code == 0 else ERROR)
+    killed = state.killed.get(container.id)
+    why = f", killed: {killed}" if killed else ""
+    return f"it ended with {container.exit_code} ({reason}){why}"
+
+
+def hook_wait(
+    kind: str, handler: LifecycleHandler, container: str, next_step: str, next_at: float | None = None
+) -> Wait:
+    """A container's hook that runs: `postStart` or `preStop`."""
+    return Wait(f"{kind} hook", "act/runtime", 0.0, container, "", _hook_words(handler), next_step, next_at)
+
+
+def _hook_words(handler: LifecycleHandler) -> str:
+    if handler.exec is not None:
+        return f"command: {' '.join(handler.exec.command)}"[:HOOK_WORDS]
+    if handler.httpGet is not None:
+        ask = handler.httpGet
+        return f"GET {(ask.scheme or 'HTTP').lower()}://{ask.host or '<pod IP>'}:{ask.port}{ask.path}"[:HOOK_WORDS]
+    return f"sleep {handler.sleep.seconds} s" if handler.sleep is not None else ""

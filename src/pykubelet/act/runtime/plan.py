@@ -44,6 +44,20 @@ class KillCause(StrEnum):
     UNKNOWN = "unknown"
     RESTART_ALL = "restart-all"
 
+    @property
+    def words(self) -> str:
+        """As people read it."""
+        return _CAUSE_WORDS[self]
+
+
+_CAUSE_WORDS = {
+    KillCause.CHANGED: "its definition changed",
+    KillCause.LIVENESS: "its liveness probe failed",
+    KillCause.STARTUP: "its startup probe failed",
+    KillCause.UNKNOWN: "its state was unknown",
+    KillCause.RESTART_ALL: "all containers start again",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class ContainerKill:

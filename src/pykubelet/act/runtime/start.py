@@ -125,7 +125,7 @@ class ContainerStarter:
     async def start(
         self, pod: Pod, container: AnyContainer, sandbox: Sandbox, settings: RenderSettings, ctx: ContainerContext
     ) -> ContainerID | StartError:
-        """Create and start. A container that was created but not started is left for the next look."""
+        """Create and start, but for the hook. What was created but not started is left for the next look."""
         created = await self._create(pod, container, sandbox, settings, ctx)
         if isinstance(created, StartError):
             return created
@@ -139,25 +139,26 @@ class ContainerStarter:
         finally:
             self._link_log(pod, container, container_id, count, settings)
         self._happenings.post(normal(EVENT_STARTED, "Container started", pod_ref(pod), path))
-        problem = await self._post_start(container, container_id, ctx)
-        if problem:
-            self._happenings.post(warning(EVENT_FAILED_POST_START_HOOK, "PostStartHook failed", pod_ref(pod), path))
-            return StartError(POST_START_HOOK_ERROR, problem)
         return container_id
 
-    async def _post_start(self, container: AnyContainer, container_id: ContainerID, ctx: ContainerContext) -> str:
-        """Run the hook; a container whose hook failed is killed. What failed, or an empty string."""
+    async def post_start(
+        self, pod: Pod, container: AnyContainer, container_id: ContainerID, ctx: ContainerContext
+    ) -> StartError | None:
+        """Run the hook, if there is one; a container whose hook failed is killed."""
         lifecycle = container.lifecycle
         if lifecycle is None or lifecycle.postStart is None:
-            return ""
+            return None
         pod_ip = ctx.pod_ips[0] if ctx.pod_ips else ""
         problem = await self._hooks.run(lifecycle.postStart, container, container_id, pod_ip)
-        if problem:
-            try:
-                await self._cri.stop_container(container_id, MIN_STOP_S)
-            except CriError as error:
-                log.warning("a container whose hook failed cannot be stopped", container=container.name, error=error)
-        return problem
+        if not problem:
+            return None
+        path = container_field_path(pod, container.name)
+        self._happenings.post(warning(EVENT_FAILED_POST_START_HOOK, "PostStartHook failed", pod_ref(pod), path))
+        try:
+            await self._cri.stop_container(container_id, MIN_STOP_S)
+        except CriError as error:
+            log.warning("a container whose hook failed cannot be stopped", container=container.name, error=error)
+        return StartError(POST_START_HOOK_ERROR, problem)
 
     async def _create(
         self, pod: Pod, container: AnyContainer, sandbox: Sandbox, settings: RenderSettings, ctx: ContainerContext

@@ -11,6 +11,7 @@ from pykubelet.base.model.mounts import PodMounts
 from pykubelet.base.model.waits import Wait
 
 OWNER = "act/volumes"
+NOTHING_BY_ITSELF = "nothing until the pod or the node is changed"
 
 
 def missing_volumes(pod: PodState) -> list[str]:
@@ -44,13 +45,15 @@ def _tree_waits(pod: PodState, now_wall: float) -> list[Wait]:
     if trouble is not None:
         return [_trouble_wait("pod directory", "", reasons.EVENT_FAILED, trouble, "try again")]
     if pod.tree is Tree.REMOVING and pod.claim is Claim.NEEDED:
-        return [Wait("pod directory", OWNER, now_wall, detail="the directory of the pod before is being removed")]
+        detail = "the directory of the pod before is being removed"
+        return [Wait("pod directory", OWNER, now_wall, detail=detail, next_step="make it afresh")]
     return []
 
 
 def _trouble_wait(what: str, subject: str, reason: str, trouble: Trouble, next_step: str) -> Wait:
     next_at = trouble.retry_wall
-    return Wait(what, OWNER, trouble.since, subject, reason, trouble.error, next_step if next_at else "", next_at)
+    step = next_step if next_at else NOTHING_BY_ITSELF
+    return Wait(what, OWNER, trouble.since, subject, reason, trouble.error, step, next_at)
 
 
 def _wait_for(pod: PodState, state: VolumeState) -> Wait | None:
@@ -67,9 +70,10 @@ def _wait_for(pod: PodState, state: VolumeState) -> Wait | None:
             if pod.claim is not Claim.NEEDED or state.plan is None:
                 return None  # found on disk, and no container uses it
             detail = state.plan.missing if isinstance(state.plan, UndecidedPlan) else ""
-            return Wait("volume", OWNER, state.since, state.name, detail=detail)
+            return Wait("volume", OWNER, state.since, state.name, detail=detail, next_step="set it up")
         case Phase.SETTING_UP:
-            return Wait("volume", OWNER, state.since, state.name, detail="being set up")
+            return Wait("volume", OWNER, state.since, state.name, detail="being set up", next_step="start the pod")
         case Phase.TEARING_DOWN:
-            return Wait("volume", OWNER, state.since, state.name, detail="being unmounted and removed")
+            detail = "being unmounted and removed"
+            return Wait("volume", OWNER, state.since, state.name, detail=detail, next_step="end the pod")
     assert_never(state.phase)

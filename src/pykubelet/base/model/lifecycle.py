@@ -57,6 +57,7 @@ class PodLifecycle:
     `start_errors`: by container name. `back_offs`: by container name, the wall second until which a crash-looping
     container is held back, and its delay in seconds. `terminal`: the pod's containers have ended for good.
     `restarting_all`: a RestartAllContainers rule has fired and containers are being removed in place.
+    `post_starting`: containers whose postStart hook has not ended; until then they do not count as running.
     """
 
     ref: PodRef
@@ -69,6 +70,7 @@ class PodLifecycle:
     kill_reason: KillReason | None = None
     terminal: bool = False
     restarting_all: bool = False
+    post_starting: frozenset[str] = frozenset()
     waits: tuple[Wait, ...] = ()
     story: tuple[StoryLine, ...] = ()
 

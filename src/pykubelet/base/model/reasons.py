@@ -27,6 +27,10 @@ CREATE_POD_SANDBOX_ERROR = "CreatePodSandboxError"
 IMAGE_VOLUME_MOUNT_FAILED = "ImageVolumeMountFailed"
 RESTARTING_ALL_CONTAINERS = "RestartingAllContainers"
 
+# Troubles of the agent's own with a pod, told in its waits only
+FAILED_CLEAN_UP = "FailedCleanUp"
+INTERNAL_ERROR = "InternalError"
+
 # Terminated containers
 COMPLETED = "Completed"
 ERROR = "Error"

@@ -36,10 +36,17 @@ MIN_PREEMPTION_WAIT_S = 10.0
 DEFAULT_GRACE_S = 30
 _NO_RECOVERY = "Unexpected error while attempting to recover from admission failure: "
 _NO_VICTIMS = "preemption: error finding a set of pods to preempt: "
-NODE_UNKNOWN = Wait("node", "report/node", 0.0, detail="its resources are not known yet")
-RUNTIME_UNKNOWN = Wait("container runtime", "report/node", 0.0, detail="whether it has strict supplemental groups")
+ADMIT = "admit the pod"
+NODE_UNKNOWN = Wait("node", "report/node", 0.0, detail="its resources are not known yet", next_step=ADMIT)
+RUNTIME_UNKNOWN = Wait(
+    "container runtime", "report/node", 0.0, detail="whether it has strict supplemental groups", next_step=ADMIT
+)
 UNLISTED = Wait(
-    "container runtime", "observe/pleg", 0.0, detail="the room is scarce, and pods that run already go first"
+    "container runtime",
+    "observe/pleg",
+    0.0,
+    detail="the room is scarce, and pods that run already go first",
+    next_step=ADMIT,
 )
 
 
@@ -260,7 +267,7 @@ def _preempt(
         entries[uid] = _rejected(victim, Rejection(PREEMPTING, PREEMPTED))
         happenings.append(warning(EVENT_PREEMPTING, PREEMPTED, victim.ref))
     names = ", ".join(str(entries[uid].ref) for uid in victims)
-    wait = Wait("room", "desired/roster", 0.0, detail=f"these pods end to make room: {names}")
+    wait = Wait("room", "desired/roster", 0.0, detail=f"these pods end to make room: {names}", next_step=ADMIT)
     until = now + max(1.5 * grace, MIN_PREEMPTION_WAIT_S)
     held = _held(entry, wait, wall)
     entries[entry.ref.uid] = replace(held, verdict=Verdict.PREEMPTING, victims=frozenset(victims), until=until)

@@ -95,7 +95,7 @@ def scene_of(
 ) -> Scene:
     stopping = lifecycle.stage is not Stage.SYNCING or bool(lifecycle.pod.metadata.deletionTimestamp)
     newest = view.newest(name) if view is not None else None
-    if newest is None or not newest.is_running:
+    if newest is None or not newest.is_running or name in lifecycle.post_starting:
         return Scene(None, 0.0, stopping, False, None)
     started_at = starts[newest.id]
     return Scene(newest.id, started_at, stopping, started_at < agent_started, kept.get(newest.id))

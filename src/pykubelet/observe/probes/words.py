@@ -54,7 +54,7 @@ def wait_of(worker: Worker, name: str, now: float, wall: float, overdue: bool) -
 
 
 def _detail(worker: Worker) -> tuple[str, str]:
-    words = worker.words[:DETAIL_LIMIT]
+    words = worker.words[:DETAIL_LIMIT].strip()
     match worker.phase:
         case Phase.BLOCKED:
             return "waits for the startup probe", "probe once the container has started"

@@ -54,7 +54,8 @@ def _on_containers(pod: core.Pod, status: core.PodStatus) -> Iterable[Wait]:
     ready = conditions.get(READY)
     if ready is not None and ready.reason == READINESS_GATES_NOT_READY:
         since = parse_time(conditions[CONTAINERS_READY].lastTransitionTime)
-        yield Wait("readiness gates", "API server", since, reason=ready.reason, detail=ready.message)
+        step = "take the pod for ready once somebody sets them"
+        yield Wait("readiness gates", "API server", since, "", ready.reason, ready.message, step)
 
 
 def node_waits(runtime: RuntimeReady, roster: Roster, started_at: float) -> tuple[Wait, ...]:
@@ -71,5 +72,6 @@ def node_waits(runtime: RuntimeReady, roster: Roster, started_at: float) -> tupl
             Wait("pod network", "report/node", since, detail=runtime.network_error, next_step="ask the runtime again")
         )
     if not roster.sources_ready:
-        waits.append(Wait("pod sources", "desired/sources", started_at, detail="not all have delivered their pods yet"))
+        detail = "not all have delivered their pods yet"
+        waits.append(Wait("pod sources", "desired/sources", started_at, detail=detail, next_step="ask them again"))
     return tuple(waits)

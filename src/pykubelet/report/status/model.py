@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pykubelet.base.api.core import Pod, PodStatus
 from pykubelet.base.model.ids import ContainerID
@@ -13,6 +13,14 @@ from pykubelet.base.model.observed import PodView
 from pykubelet.base.model.probes import ProbeResults
 
 ENDED_STAGES = (Stage.TERMINATED, Stage.FINISHED)
+
+
+def told_view(view: PodView | None, post_starting: frozenset[str]) -> PodView | None:
+    """A look at a pod, as its status may tell it: a container is not there before its postStart hook has ended."""
+    if view is None or not post_starting:
+        return view
+    hidden = {newest.id for name in post_starting if (newest := view.newest(name)) is not None and newest.is_running}
+    return replace(view, containers=tuple(c for c in view.containers if c.id not in hidden))
 
 
 @dataclass(frozen=True, slots=True)
