@@ -179,6 +179,15 @@ def test_a_word_that_fits_several_pods_is_not_guessed() -> None:
         ask.choose([], "web", "local")
 
 
+def test_a_pod_whose_manifest_cannot_be_used_is_told_why_not() -> None:
+    problems = [{"origin": "/manifests/web.yaml", "field_path": "spec.containers", "reason": "Required value"}]
+    for wanted in ("web", "web-local", "default/web"):
+        with pytest.raises(
+            ask.AskError, match=r"cannot be used: /manifests/web\.yaml: spec\.containers: Required value"
+        ):
+            ask.choose([], wanted, "local", problems)
+
+
 def test_the_name_in_the_manifest_will_do() -> None:
     known = [{"namespace": "default", "name": name, "uid": name} for name in ("web-local", "db", "db-local")]
     assert ask.choose(known, "web", "local") == [known[0]]

@@ -160,7 +160,7 @@ def _print_notes(document: Document, now: float) -> None:
 
 def _show_pod(options: argparse.Namespace) -> None:
     known = _ask(options, "/pods")
-    chosen = choose(known["pods"], options.pod, known["node"])
+    chosen = choose(known["pods"], options.pod, known["node"], known["problems"])
     found = [document for pod in chosen if (document := _ask(options, f"/pods/{pod['uid']}")) is not None]
     if not found:
         raise AskError(f'the pod "{options.pod}" has just gone')
@@ -176,7 +176,7 @@ def _show_pod(options: argparse.Namespace) -> None:
         _print_waits(known["waits"], known["time"])
 
 
-def choose(known: Sequence[Document], wanted: str, node: str) -> list[Document]:
+def choose(known: Sequence[Document], wanted: str, node: str, problems: Sequence[Document] = ()) -> list[Document]:
     """The pods meant by NAME, NAMESPACE/NAME or the start of a UID: several only where they have both names in common.
 
     NAME may also be the one in the manifest, to which the agent has added the node's. Raises AskError when there is none,
@@ -188,11 +188,21 @@ def choose(known: Sequence[Document], wanted: str, node: str) -> list[Document]:
     if not found and not slash and wanted:
         found = [pod for pod in known if pod["uid"].startswith(wanted)]
     if not found:
-        raise AskError(f'no pod "{wanted}" on this node{_near(known, name)}')
+        raise AskError(f'no pod "{wanted}" on this node{_refused(problems, name, node) or _near(known, name)}')
     if len({(pod["namespace"], pod["name"]) for pod in found}) > 1:
         listed = ", ".join(f"{pod['namespace']}/{pod['name']}" for pod in found)
         raise AskError(f'"{wanted}" fits several pods: {listed}')
     return found
+
+
+def _refused(problems: Sequence[Document], name: str, node: str) -> str:
+    """A manifest that is called like the pod and cannot be used is what the asker wants to know of."""
+    for problem in problems:
+        stem = problem["origin"].rpartition("/")[2].partition(".")[0]
+        if stem and stem in (name, name.removesuffix(f"-{node}")):
+            field = f" {problem['field_path']}:" if problem["field_path"] else ""
+            return f"; its manifest cannot be used: {problem['origin']}:{field} {problem['reason']}"
+    return ""
 
 
 def _near(known: Sequence[Document], name: str) -> str:
@@ -217,7 +227,10 @@ def _print_pod(pod: Document) -> None:
         why = f" ({pod['kill_reason']})" if pod["kill_reason"] else ""
         print(f"Stage {pod['stage']}{why} for {render_age(now - pod['stage_since'])}")
     print("\nWaits for:")
-    _print_waits(pod["waits"], now)
+    if pod["stage"] == "finished" and not pod["waits"]:
+        print("  nothing: the pod is over, and its containers are not started again")
+    else:
+        _print_waits(pod["waits"], now)
     if pod["containers"]:
         print("\nContainers:")
         for line in _table([_container_row(container, now) for container in pod["containers"]]):

@@ -187,6 +187,21 @@ async def test_a_sandbox_that_hangs_for_one_pod_delays_no_other(tmp_path: Path) 
         await n.wait_gone("stuck", within_s=3.0)
 
 
+async def test_a_post_start_hook_that_hangs_is_named_and_its_container_is_told_as_starting(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        n.fake.inject(Fault("ExecSync", pod="slow", hang=True))
+        hook = {"postStart": {"exec": {"command": ["wait", "long"]}}}
+        n.want(named(pod(container(lifecycle=hook)), "slow"), WEB)
+        await n.wait_running("web", within_s=2.0)
+        life = await n.wait_life("slow", lambda life: any(w.what == "postStart hook" for w in life.waits))
+        assert [(w.what, w.owner, w.subject, w.detail) for w in life.waits] == [
+            ("postStart hook", "act/runtime", "app", "command: wait long")
+        ]
+        assert life.post_starting == {"app"}
+        n.unwant("slow")
+        await n.wait_gone("slow", within_s=3.0)
+
+
 async def test_volumes_that_hang_for_one_pod_delay_no_other(tmp_path: Path) -> None:
     async with node(tmp_path) as n:
         n.volumes.stuck.add("stuck")

@@ -92,6 +92,10 @@ class Node:
     def stage(self, uid: PodUID, stage: Stage) -> None:
         self.take_up(replace(self.lifecycles.get().pods[uid], stage=stage))
 
+    def post_starting(self, uid: PodUID, *names: str) -> None:
+        """The postStart hooks of these containers run."""
+        self.take_up(replace(self.lifecycles.get().pods[uid], post_starting=frozenset(names)))
+
     def forget(self, uid: PodUID) -> None:
         pods = {key: known for key, known in self.lifecycles.get().pods.items() if key != uid}
         self._lifecycles.publish(Lifecycles(pods))

@@ -57,6 +57,20 @@ async def test_readiness_from_start_to_end() -> None:
     assert node.messages == ["Unhealthy spec.containers{app} Readiness probe failed: refused"] * 3
 
 
+async def test_a_container_is_not_probed_before_its_post_start_hook_has_ended() -> None:
+    node, prober = Node(), ScriptedProber()
+    async with node.probing(prober):
+        uid = node.pod("web", probed("app", "readiness"))
+        node.post_starting(uid, "app")
+        container = node.run(uid, "app")
+        await asyncio.sleep(15)
+        assert prober.asked == []
+        assert node.result(container, READINESS) is None
+        node.post_starting(uid)
+        await asyncio.sleep(TICK)
+        assert node.result(container, READINESS) is SUCCESS
+
+
 async def test_the_address_is_the_pods_or_the_nodes() -> None:
     node, prober = Node(), ScriptedProber()
     async with node.probing(prober):

@@ -270,3 +270,17 @@ def test_equal_facts_give_an_equal_status() -> None:
     results = ProbeResults({}, frozenset(ProbeKind))
     first = shown(pod, seen, probes=results)
     assert shown(pod, seen, probes=results, old=first, now_wall=WALL + 1000) == first
+
+
+def test_a_container_does_not_run_before_its_post_start_hook_has_ended() -> None:
+    pod, seen = make_pod(), view(running())
+    first = shown(pod, seen, post_starting=frozenset({"app"}))
+    (status,) = first.containerStatuses
+    assert first.phase == "Pending"
+    assert status.state == core.ContainerState(waiting=core.ContainerStateWaiting(reason="ContainerCreating"))
+    assert (status.ready, status.containerID) == (False, "")
+    again = shown(pod, view(running(number=2), exited("app", 3, number=1)), post_starting=frozenset({"app"}))
+    (status,) = again.containerStatuses
+    assert status.state is not None and status.state.terminated is not None
+    assert (again.phase, status.state.terminated.exitCode, status.ready) == ("Running", 3, False)
+    assert shown(pod, seen).containerStatuses[0].ready

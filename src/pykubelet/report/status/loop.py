@@ -28,7 +28,7 @@ from pykubelet.base.model.roster import Roster, RosterPod, pod_ref
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.report.status.memory import StatusMemory
 from pykubelet.report.status.messages import TerminationMessages, is_unread
-from pykubelet.report.status.model import StatusFacts, told_view
+from pykubelet.report.status.model import StatusFacts
 from pykubelet.report.status.project import project_status
 
 SETTLE_S = 0.015
@@ -215,7 +215,7 @@ class StatusLoop:
         return StatusFacts(
             pod=pod,
             lifecycle=lifecycle,
-            view=told_view(view, lifecycle.post_starting),
+            view=view,
             probes=shared.probes,
             host_ips=shared.host_ips,
             runtime=shared.runtime,

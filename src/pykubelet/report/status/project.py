@@ -3,6 +3,7 @@
 Rules:
 - A terminal phase never changes back. Reason and message stay while the phase does; a kill that imposes a phase
   (rejection, eviction, deadline) wins over what the containers say.
+- A container whose postStart hook has not ended is told as it was before that instance.
 - A pod that was rejected and never touched has a phase, a reason and a message, and nothing of containers.
 - An end that is only inferred from vanished containers is not told before the agent has ended the pod.
 - The start time is the first sight of the pod; a sandbox that is older (the agent was restarted) tells better.
@@ -12,6 +13,8 @@ Source: the Kubernetes documentation "Pod Lifecycle".
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from pykubelet.base.api import core
 from pykubelet.base.api.times import format_time
@@ -28,7 +31,7 @@ from pykubelet.report.status.containers import (
     regular_statuses,
     vanished_names,
 )
-from pykubelet.report.status.model import StatusFacts
+from pykubelet.report.status.model import StatusFacts, told_view
 from pykubelet.report.status.readiness import with_init_readiness, with_readiness
 
 MESSAGES_BYTES = 12 * 1024
@@ -36,6 +39,7 @@ MESSAGES_BYTES = 12 * 1024
 
 def project_status(facts: StatusFacts) -> core.PodStatus:
     """The status; equal facts give an equal one, but for the transition times of changed conditions."""
+    facts = replace(facts, view=told_view(facts.view, facts.lifecycle.post_starting))
     if facts.lifecycle.kill_reason is KillReason.REJECTED and (facts.view is None or facts.view.is_gone):
         return _rejected(facts)
     spec = facts.pod.spec

@@ -1,0 +1,169 @@
+"""What a pod waits for, as its state tells it: names, owners, reasons, and what comes next when."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from act.pods.playbook import Playbook
+from act.pods.scenes import WALL, box, container, exited, pod, probes, running
+
+from pykubelet.act.pods.waitbook import TELL_AFTER_S, WaitBook, general_wait, hook_wait, waits_of
+from pykubelet.base.api.codec import from_object
+from pykubelet.base.api.core import LifecycleHandler
+from pykubelet.base.kit.clock import ManualClock
+from pykubelet.base.kit.mailbox import Sink
+from pykubelet.base.model.lifecycle import KillReason
+from pykubelet.base.model.probes import ProbeResult
+from pykubelet.base.model.waits import Wait
+
+
+def told(play: Playbook) -> list[Wait]:
+    return waits_of(play.state, play.now, play.wall)
+
+
+def in_general(play: Playbook) -> str:
+    wait = general_wait(play.state, play.wall)
+    assert wait is None or (wait.owner and wait.next_step)
+    return wait.what if wait is not None else ""
+
+
+def test_before_the_first_look_the_runtime_is_waited_for() -> None:
+    (wait,) = told(Playbook(pod()))
+    assert (wait.what, wait.owner, wait.next_step) == ("container runtime", "observe/pleg", "list them")
+
+
+def test_a_crash_loop_says_how_the_container_ended_and_when_it_goes_on() -> None:
+    play = Playbook(pod())
+    play.sees()
+    play.sync_ended("app")
+    play.sees(box(), exited(code=1, ended=WALL))
+    play.sync_ended("app")
+    play.passes(2)
+    ended = replace(exited(code=137, attempt=1, ended=play.wall), reason="OOMKilled")
+    play.sees(box(), exited(code=1), ended)
+    play.passes(4)
+    (wait,) = told(play)
+    assert (wait.what, wait.subject, wait.reason) == ("container start", "app", "CrashLoopBackOff")
+    assert wait.detail.endswith("; it ended with 137 (OOMKilled)")
+    assert wait.next_step == "start again"
+    assert wait.next_at == pytest.approx(play.wall + 6)
+
+
+def test_a_container_that_a_probe_gave_up_says_so_while_it_is_held_back() -> None:
+    play = Playbook(pod(container(livenessProbe={"exec": {"command": ["true"]}})))
+    play.sees()
+    play.sync_ended("app")
+    play.sees(box(), exited(code=1, ended=WALL))
+    play.sync_ended("app")
+    play.passes(1)
+    play.sees(box(), exited(code=1), running(attempt=1))
+    assert play.probes_changed(probes(liveness_app_1=ProbeResult.FAILURE))[-1].startswith("sync: kill app-1 (liveness)")
+    play.sync_ended()
+    play.passes(1)
+    play.sees(box(), exited(code=1), exited(code=143, attempt=1, ended=play.wall))
+    (wait,) = told(play)
+    assert wait.detail.endswith("; it ended with 143 (Error), killed: its liveness probe failed")
+    play.sees(box(), exited(code=1))
+    assert play.state.killed == {}, "forgotten with the instance"
+
+
+def test_a_sandbox_that_cannot_be_made_is_told_during_the_next_try_too() -> None:
+    play = Playbook(pod())
+    play.sees()
+    play.sync_ended(pod_error="CreatePodSandboxError")
+    (wait,) = told(play)
+    assert (wait.what, wait.reason, wait.detail, wait.next_step) == (
+        "sandbox",
+        "CreatePodSandboxError",
+        "no",
+        "try again",
+    )
+    assert wait.next_at == pytest.approx(play.wall + 1)
+    play.passes(2)
+    play.sees()
+    assert play.wakes() == [] or play.state.work != "none"
+    (wait,) = told(play)
+    assert (wait.what, wait.reason, wait.next_step, wait.next_at) == (
+        "sandbox",
+        "CreatePodSandboxError",
+        "being tried again",
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("reason", "what"),
+    [
+        ("FailedCreatePodContainer", "pod cgroup"),
+        ("KillContainerError", "containers to end"),
+        ("InternalError", "retry"),
+    ],
+)
+def test_what_fails_for_the_whole_pod_has_a_name(reason: str, what: str) -> None:
+    play = Playbook(pod())
+    play.sees()
+    play.sync_ended(pod_error=reason)
+    assert [(wait.what, wait.reason) for wait in told(play)] == [(what, reason)]
+
+
+def test_an_end_that_fails_says_what_is_tried_again() -> None:
+    play = Playbook(pod())
+    play.runs(box(), running())
+    play.killed(KillReason.REMOVED)
+    assert in_general(play) == "containers to end"
+    play.stop_ended("it does not end")
+    assert [(w.what, w.reason, w.detail) for w in told(play)] == [
+        ("containers to end", "FailedKillPod", "it does not end")
+    ]
+    play.passes(1)
+    play.wakes()
+    play.stop_ended()
+    assert in_general(play) == "clean-up"
+    play.clean_ended("busy")
+    assert [(w.what, w.reason, w.detail) for w in told(play)] == [("clean-up", "FailedCleanUp", "busy")]
+
+
+def test_work_and_looks_are_waited_for_in_general() -> None:
+    play = Playbook(pod())
+    play.sees()
+    assert in_general(play) == "sync"
+    play.sync_ended("app")
+    assert in_general(play) == "container runtime", "what was done is to be seen first"
+    play.passes(0.1)
+    play.sees(box(), running())
+    assert in_general(play) == ""
+
+
+async def test_short_waits_are_not_told_and_long_ones_keep_their_beginning() -> None:
+    clock, told_of = ManualClock(wall=WALL), Sink[object]()
+    book = WaitBook(clock, told_of)
+    play = Playbook(pod(), now=clock.monotonic())
+    play.sees()
+    assert book.snapshot(play.state) == ()
+    clock.advance(TELL_AFTER_S)
+    (wait,) = book.snapshot(play.state)
+    assert (wait.what, wait.since) == ("sync", clock.wall())
+    clock.advance(5)
+    assert book.snapshot(play.state) == (wait,)
+    play.now = clock.monotonic()
+    play.sync_ended(pod_error="CreatePodSandboxError")
+    (failed,) = book.snapshot(play.state)
+    clock.advance(30)
+    (still,) = book.snapshot(play.state)
+    assert (still.since, still.reason) == (failed.since, "CreatePodSandboxError")
+    book.close()
+
+
+@pytest.mark.parametrize(
+    ("handler", "detail"),
+    [
+        ({"exec": {"command": ["/bin/sh", "-c", "x"]}}, "command: /bin/sh -c x"),
+        ({"httpGet": {"port": 80, "path": "/up"}}, "GET http://<pod IP>:80/up"),
+        ({"sleep": {"seconds": 5}}, "sleep 5 s"),
+        ({}, ""),
+    ],
+)
+def test_a_hook_that_runs_says_what_it_does(handler: object, detail: str) -> None:
+    wait = hook_wait("preStop", from_object(LifecycleHandler, handler), "app", "stop signal", WALL)
+    assert (wait.what, wait.owner, wait.subject, wait.detail) == ("preStop hook", "act/runtime", "app", detail)
