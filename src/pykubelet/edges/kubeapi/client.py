@@ -1,0 +1,170 @@
+"""Single requests to the API server, as structs.
+
+Owns: deadlines, the limit of requests a second, one repetition after a refusal of our credentials, and how structs become
+JSON. Does not retry anything else: whoever asks knows what is worth it (`ApiError.is_transient`, `retry_after_s`).
+The HTTP library is imported when the first request is sent, never before.
+
+Source: the Kubernetes documentation "Kubernetes API Concepts"; `kubeAPIQPS`, `kubeAPIBurst`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeVar
+
+from pykubelet.base.api.codec import DecodeError, decode, encode
+from pykubelet.base.kit.clock import Clock
+from pykubelet.edges.kubeapi.credentials import CredentialSource, Identity
+from pykubelet.edges.kubeapi.errors import ApiError
+from pykubelet.edges.kubeapi.kubeconfig import Access, Pem
+from pykubelet.edges.kubeapi.limiter import Limiter
+
+if TYPE_CHECKING:
+    from pykubelet.edges.kubeapi.connection import Connection, Stream
+
+T = TypeVar("T")
+_JSON = "application/json"
+_UNAUTHORIZED = 401
+
+
+class PatchKind(StrEnum):
+    """How a patch is to be read, as its content type."""
+
+    MERGE = "application/merge-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+    JSON = "application/json-patch+json"
+    APPLY = "application/apply-patch+yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLimits:
+    """`qps` requests a second with bursts of `burst` (<= 0: any number), `at_once` at the same time, and seconds for
+    one answer."""
+
+    qps: float = 50.0
+    burst: int = 100
+    at_once: int = 24
+    deadline_s: float = 30.0
+
+
+class ApiClient:
+    """Everything raises ApiError and nothing else. Paths are those of the API, without the server.
+
+    `requests`: how many were sent. `rotated`: see CredentialSource.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        clock: Clock,
+        limits: ClientLimits | None = None,
+        user_agent: str = "kubelet",
+        rotated: Pem | None = None,
+    ) -> None:
+        self.access = access
+        self.limits = limits or ClientLimits()
+        self.requests = 0
+        self._user_agent = user_agent
+        self._credentials = CredentialSource(access, clock, rotated)
+        self._limiter = Limiter(self.limits.qps, self.limits.burst, clock)
+        self._places = asyncio.Semaphore(self.limits.at_once)
+        self._connection: Connection | None = None
+
+    async def get(self, path: str, kind: type[T], query: Mapping[str, str] | None = None) -> T:
+        return _decoded(kind, await self.request("GET", path, query))
+
+    async def create(self, path: str, body: object, kind: type[T], query: Mapping[str, str] | None = None) -> T:
+        """`path` is the collection's, or a subresource's. `body`: a struct or plain objects."""
+        return _decoded(kind, await self.request("POST", path, query, encode(body), _JSON))
+
+    async def update(self, path: str, body: object, kind: type[T]) -> T:
+        return _decoded(kind, await self.request("PUT", path, None, encode(body), _JSON))
+
+    async def patch(
+        self, path: str, body: object, how: PatchKind, kind: type[T], query: Mapping[str, str] | None = None
+    ) -> T:
+        return _decoded(kind, await self.request("PATCH", path, query, encode(body), how.value))
+
+    async def delete(self, path: str, body: object | None = None) -> None:
+        """`body`: DeleteOptions."""
+        await self.request("DELETE", path, None, encode(body) if body is not None else None, _JSON if body else "")
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "",
+    ) -> bytes:
+        """One request, the answer as it came. Waits for its turn first; the deadline counts from the sending."""
+        from pykubelet.edges.kubeapi.connection import timed_out, with_query
+
+        full = with_query(path, query)
+        await self._limiter.take()
+        async with self._places:
+            try:
+                async with asyncio.timeout(self.limits.deadline_s):
+                    return await self._send(method, full, body, content_type)
+            except TimeoutError as error:
+                raise timed_out(self.limits.deadline_s, self.access.server) from error
+
+    async def open(self, path: str, query: Mapping[str, str] | None = None) -> Stream:
+        """A GET whose body goes on, for watches and logs. Does not count among those sent at the same time."""
+        from pykubelet.edges.kubeapi.connection import timed_out, with_query
+
+        full = with_query(path, query)
+        await self._limiter.take()
+        try:
+            async with asyncio.timeout(self.limits.deadline_s):
+                identity = await self._credentials.current()
+                self.requests += 1
+                try:
+                    return await self._connected().open(full, identity)
+                except ApiError as error:
+                    self._credentials_refused(error, identity)
+                    raise
+        except TimeoutError as error:
+            raise timed_out(self.limits.deadline_s, self.access.server) from error
+
+    async def close(self) -> None:
+        """End all connections. The client may be used again and makes new ones."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def _send(self, method: str, path: str, body: bytes | None, content_type: str) -> bytes:
+        identity = await self._credentials.current()
+        self.requests += 1
+        try:
+            return await self._connected().request(method, path, identity, body, content_type)
+        except ApiError as error:
+            if not self._credentials_refused(error, identity):
+                raise
+            newer = await self._credentials.current()
+            if newer is identity:
+                raise
+        self.requests += 1
+        return await self._connected().request(method, path, newer, body, content_type)
+
+    def _credentials_refused(self, error: ApiError, shown: Identity) -> bool:
+        if error.status == _UNAUTHORIZED:
+            self._credentials.refused(shown)
+        return error.status == _UNAUTHORIZED
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            from pykubelet.edges.kubeapi.connection import Connection
+
+            self._connection = Connection(self.access, self._user_agent)
+        return self._connection
+
+
+def _decoded(kind: type[T], data: bytes) -> T:
+    try:
+        return decode(kind, data)
+    except DecodeError as error:
+        raise ApiError(0, "Undecodable", f"the answer is no {kind.__name__}: {error}") from error

@@ -1,0 +1,303 @@
+"""Reads kubeconfig files: how to reach an API server and who to be there.
+
+Owns: the file format, the choice of the current context, and relative paths (they count from the file's own folder).
+Does not read the certificates, keys and tokens the file names: they change while the agent runs, and `credentials.py`
+reads them when they are used.
+
+Source: the Kubernetes documentation "kubeconfig (v1)" and "client authentication (v1)".
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from pykubelet.base.api.codec import DecodeError, from_object
+from pykubelet.base.api.documents import DocumentError, load_document
+from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.files import read_bytes
+
+_LIMIT = 10 << 20
+EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+_SERVER_SCHEMES = ("http", "https")
+_PROXY_SCHEMES = ("http", "https")
+
+
+class KubeconfigError(Exception):
+    """A kubeconfig that cannot be used: the file, the field in it (empty for the whole) and what is wrong."""
+
+    def __init__(self, file: str, field_path: str, what: str) -> None:
+        super().__init__(f"{file}: {field_path}: {what}" if field_path else f"{file}: {what}")
+        self.file = file
+        self.field = field_path
+        self.what = what
+
+
+@dataclass(frozen=True, slots=True)
+class Pem:
+    """PEM text that stands in the kubeconfig (`data`, which goes first) or in a file of its own; or neither."""
+
+    file: str = ""
+    data: bytes = field(default=b"", repr=False)
+
+    def __bool__(self) -> bool:
+        return bool(self.file or self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class ExecPlugin:
+    """A program that hands out credentials. `cluster`: what it is told of the cluster, where it asks for that."""
+
+    command: str
+    args: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    api_version: str = EXEC_VERSIONS[0]
+    install_hint: str = ""
+    cluster: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One API server and one identity. `server`: a URL without a slash at its end. Paths are absolute.
+
+    `headers`: sent with every request (impersonation). `origin`: the kubeconfig.
+    """
+
+    server: str
+    ca: Pem = Pem()
+    insecure: bool = False
+    server_name: str = ""
+    proxy: str = ""
+    client_cert: Pem = Pem()
+    client_key: Pem = Pem()
+    token: str = field(default="", repr=False)
+    token_file: str = ""
+    basic: tuple[str, str] | None = field(default=None, repr=False)
+    plugin: ExecPlugin | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    origin: str = ""
+
+
+_Name = msgspec.field  # fields whose names Python cannot spell
+
+
+class _Cluster(msgspec.Struct, frozen=True):
+    server: str = ""
+    tlsServerName: str = _Name(default="", name="tls-server-name")
+    insecure: bool = _Name(default=False, name="insecure-skip-tls-verify")
+    ca: str = _Name(default="", name="certificate-authority")
+    caData: str = _Name(default="", name="certificate-authority-data")
+    proxyUrl: str = _Name(default="", name="proxy-url")
+    extensions: tuple[dict[str, Any], ...] = ()
+
+
+class _Variable(msgspec.Struct, frozen=True):
+    name: str
+    value: str
+
+
+class _Exec(msgspec.Struct, frozen=True):
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: tuple[_Variable, ...] = ()
+    apiVersion: str = ""
+    installHint: str = ""
+    provideClusterInfo: bool = False
+    interactiveMode: str = ""
+
+
+class _User(msgspec.Struct, frozen=True):
+    cert: str = _Name(default="", name="client-certificate")
+    certData: str = _Name(default="", name="client-certificate-data")
+    key: str = _Name(default="", name="client-key")
+    keyData: str = _Name(default="", name="client-key-data")
+    token: str = ""
+    tokenFile: str = ""
+    username: str = ""
+    password: str = ""
+    act: str = _Name(default="", name="as")
+    actUid: str = _Name(default="", name="as-uid")
+    actGroups: tuple[str, ...] = _Name(default=(), name="as-groups")
+    actExtra: dict[str, tuple[str, ...]] = _Name(default={}, name="as-user-extra")
+    authProvider: dict[str, Any] | None = _Name(default=None, name="auth-provider")
+    exec: _Exec | None = None
+
+
+class _Context(msgspec.Struct, frozen=True):
+    cluster: str = ""
+    user: str = ""
+
+
+class _NamedCluster(msgspec.Struct, frozen=True):
+    name: str
+    cluster: _Cluster = _Cluster()
+
+
+class _NamedUser(msgspec.Struct, frozen=True):
+    name: str
+    user: _User = _User()
+
+
+class _NamedContext(msgspec.Struct, frozen=True):
+    name: str
+    context: _Context = _Context()
+
+
+class _Config(msgspec.Struct, frozen=True):
+    kind: str = "Config"
+    apiVersion: str = "v1"
+    clusters: tuple[_NamedCluster, ...] = ()
+    users: tuple[_NamedUser, ...] = ()
+    contexts: tuple[_NamedContext, ...] = ()
+    currentContext: str = _Name(default="", name="current-context")
+
+
+def load_access(path: str) -> Access:
+    """The current context of the kubeconfig at `path`. Raises KubeconfigError."""
+    try:
+        data = read_bytes(path, _LIMIT)
+    except HostError as error:
+        raise KubeconfigError(path, "", str(error)) from error
+    return parse_access(data, os.path.abspath(path))
+
+
+def parse_access(data: bytes, path: str) -> Access:
+    """The same of a file's bytes; `path` is where relative paths count from. Raises KubeconfigError."""
+    try:
+        document = load_document(data)
+        config = from_object(_Config, {} if document is None else document)
+    except DocumentError as error:
+        raise KubeconfigError(path, "", str(error)) from error
+    except DecodeError as error:
+        raise KubeconfigError(path, error.path, error.reason) from error
+    if (config.kind, config.apiVersion) != ("Config", "v1"):
+        raise KubeconfigError(path, "kind", f"expected Config of v1, got {config.kind} of {config.apiVersion}")
+    return _Reader(path).access(config)
+
+
+class _Reader:
+    """The checks of one file; every complaint names it."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._folder = os.path.dirname(path)
+
+    def access(self, config: _Config) -> Access:
+        name = config.currentContext
+        if not name:
+            raise self._error("current-context", "no context is chosen")
+        context = next((item.context for item in config.contexts if item.name == name), None)
+        if context is None:
+            raise self._error("current-context", f'context "{name}" does not exist')
+        cluster = next((item.cluster for item in config.clusters if item.name == context.cluster), None)
+        if cluster is None:
+            raise self._error(f"contexts[{name}].cluster", f'cluster "{context.cluster}" does not exist')
+        user = next((item.user for item in config.users if item.name == context.user), None)
+        if user is None and context.user:
+            raise self._error(f"contexts[{name}].user", f'user "{context.user}" does not exist')
+        return self._joined(cluster, f"clusters[{context.cluster}]", user or _User(), f"users[{context.user}]")
+
+    def _joined(self, cluster: _Cluster, at: str, user: _User, user_at: str) -> Access:
+        ca = self._pem(cluster.ca, cluster.caData, f"{at}.certificate-authority")
+        if cluster.insecure and ca:
+            what = "specifying a root certificates file with the insecure flag is not allowed"
+            raise self._error(f"{at}.insecure-skip-tls-verify", what)
+        if user.authProvider is not None:
+            raise self._error(f"{user_at}.auth-provider", "is no longer supported; use exec")
+        cert = self._pem(user.cert, user.certData, f"{user_at}.client-certificate")
+        key = self._pem(user.key, user.keyData, f"{user_at}.client-key")
+        if bool(cert) != bool(key):
+            missing = "client-key" if cert else "client-certificate"
+            raise self._error(f"{user_at}.{missing}", "a client certificate and its key belong together")
+        if user.username and (user.token or user.tokenFile):
+            raise self._error(user_at, "more than one authentication method: token and username")
+        return Access(
+            server=self._server(cluster.server, f"{at}.server"),
+            ca=ca,
+            insecure=cluster.insecure,
+            server_name=cluster.tlsServerName,
+            proxy=self._proxy(cluster.proxyUrl, f"{at}.proxy-url"),
+            client_cert=cert,
+            client_key=key,
+            token=user.token,
+            token_file=self._absolute(user.tokenFile),
+            basic=(user.username, user.password) if user.username else None,
+            plugin=self._plugin(user.exec, cluster, ca, f"{user_at}.exec") if user.exec is not None else None,
+            headers=_impersonation(user),
+            origin=self._path,
+        )
+
+    def _server(self, text: str, at: str) -> str:
+        if not text:
+            raise self._error(at, "is missing")
+        parts = urlsplit(text if "://" in text else f"http://{text}")
+        if parts.scheme not in _SERVER_SCHEMES or not parts.hostname:
+            raise self._error(at, f'"{text}" is no http or https URL')
+        return parts.geturl().rstrip("/")
+
+    def _proxy(self, text: str, at: str) -> str:
+        if text and urlsplit(text).scheme not in _PROXY_SCHEMES:
+            raise self._error(at, f"only {' and '.join(_PROXY_SCHEMES)} proxies can be used")
+        return text
+
+    def _pem(self, file: str, data: str, at: str) -> Pem:
+        if not data:
+            return Pem(self._absolute(file))
+        try:
+            return Pem(data=base64.b64decode("".join(data.split()), validate=True))
+        except binascii.Error as error:
+            raise self._error(f"{at}-data", "is not base64") from error
+
+    def _plugin(self, found: _Exec, cluster: _Cluster, ca: Pem, at: str) -> ExecPlugin:
+        if not found.command:
+            raise self._error(f"{at}.command", "is missing")
+        if found.apiVersion not in EXEC_VERSIONS:
+            raise self._error(f"{at}.apiVersion", f"must be {' or '.join(EXEC_VERSIONS)}")
+        if found.interactiveMode == "Always":
+            raise self._error(f"{at}.interactiveMode", "there is nobody at a terminal here")
+        told = None
+        if found.provideClusterInfo:
+            told = self._told(cluster, ca)
+        command = self._absolute(found.command) if "/" in found.command else found.command
+        env = tuple((variable.name, variable.value) for variable in found.env)
+        return ExecPlugin(command, found.args, env, found.apiVersion, found.installHint, told)
+
+    def _told(self, cluster: _Cluster, ca: Pem) -> dict[str, Any]:
+        """What a plugin may know of the cluster; the CA always as data."""
+        data = ca.data
+        if ca.file:
+            try:
+                data = read_bytes(ca.file, _LIMIT)
+            except HostError as error:
+                raise self._error("certificate-authority", str(error)) from error
+        name = "client.authentication.k8s.io/exec"
+        extension = next((item.get("extension") for item in cluster.extensions if item.get("name") == name), None)
+        told = {
+            "server": cluster.server,
+            "tls-server-name": cluster.tlsServerName,
+            "insecure-skip-tls-verify": cluster.insecure,
+            "certificate-authority-data": base64.b64encode(data).decode() if data else "",
+            "proxy-url": cluster.proxyUrl,
+        }
+        return {**{key: value for key, value in told.items() if value}, "config": extension}
+
+    def _absolute(self, path: str) -> str:
+        return os.path.normpath(os.path.join(self._folder, path)) if path else ""
+
+    def _error(self, at: str, what: str) -> KubeconfigError:
+        return KubeconfigError(self._path, at, what)
+
+
+def _impersonation(user: _User) -> tuple[tuple[str, str], ...]:
+    found = [("Impersonate-User", user.act)] if user.act else []
+    if user.actUid:
+        found.append(("Impersonate-Uid", user.actUid))
+    found += [("Impersonate-Group", group) for group in user.actGroups]
+    found += [(f"Impersonate-Extra-{key}", value) for key, values in user.actExtra.items() for value in values]
+    return tuple(found)

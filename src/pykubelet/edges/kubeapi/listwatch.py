@@ -1,0 +1,305 @@
+"""Keeps a set of objects as the API server has it: list once, then watch, for ever.
+
+Owns: resource versions, bookmarks, 410 Gone, streams that end or fall silent, back-off, and the decoding of one bad
+object beside many good ones. Readers see whole sets (`Listed`), never events.
+
+Rules:
+- The first list may be old (`resourceVersion=0`, from the server's cache); a list after 410 is asked of the store.
+- Objects that did not change stay the same object, over events and over a new list.
+- All events that arrived together make one `Listed`.
+- A stream that is silent for longer than the server's bookmarks are apart is given up and opened again; nothing is
+  listed again for that.
+- `error` tells why the newest is not to be had; the set known so far stays.
+
+Source: the Kubernetes documentation "Kubernetes API Concepts", section "Efficient detection of changes".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import msgspec
+
+from pykubelet.base.api.codec import DecodeError, decode
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.log import Log
+from pykubelet.edges.kubeapi.client import ApiClient
+from pykubelet.edges.kubeapi.errors import ApiError
+
+T = TypeVar("T")
+log = Log("kubeapi")
+PAGE = 500
+TOO_SOON_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Listed(Generic[T]):
+    """`items` by `namespace/name` (`name` alone for cluster-wide kinds). `synced`: listed at least once since start.
+
+    `error`: why the newest is not to be had at this moment.
+    """
+
+    items: Mapping[str, T] = field(default_factory=dict)
+    synced: bool = False
+    error: ApiError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WatchPeriods:
+    """Seconds. `asked`: how long a watch is asked to last, at least; up to twice that. `silent`: a stream without a
+    sign of life for so long is given up, `silent_at_first` as long as the server has not sent a bookmark. `retry`,
+    `retry_max`: before the next try, doubling, and spread by half to both sides."""
+
+    asked: float = 600.0
+    silent: float = 100.0
+    silent_at_first: float = 300.0
+    retry: float = 0.2
+    retry_max: float = 10.0
+
+
+class _Meta(msgspec.Struct, frozen=True):
+    name: str = ""
+    namespace: str = ""
+    resourceVersion: str = ""
+    uid: str = ""
+
+
+class _Object(msgspec.Struct, frozen=True):
+    metadata: _Meta = _Meta()
+
+
+class _ListMeta(msgspec.Struct, frozen=True):
+    resourceVersion: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _Page(msgspec.Struct, frozen=True):
+    metadata: _ListMeta = _ListMeta()
+    items: list[msgspec.Raw] | None = None
+
+
+class _Event(msgspec.Struct, frozen=True):
+    type: str
+    object: msgspec.Raw
+
+
+@dataclass(slots=True)
+class _Known(Generic[T]):
+    """One object, with the version by which it is told apart."""
+
+    version: tuple[str, str]
+    value: T
+
+
+class Follower(Generic[T]):
+    """The state of one `follow`."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        path: str,
+        kind: type[T],
+        clock: Clock,
+        selectors: Mapping[str, str],
+        periods: WatchPeriods,
+    ) -> None:
+        self._client = client
+        self._path = path
+        self._kind = kind
+        self._clock = clock
+        self._selectors = dict(selectors)
+        self._periods = periods
+        self._known: dict[str, _Known[T]] = {}
+        self._version = ""
+        self._synced = False
+        self._has_bookmarks = False
+        self._failures = 0
+        self._listed_at = float("-inf")
+        self._bad: ApiError | None = None
+
+    async def run(self) -> AsyncGenerator[Listed[T], None]:
+        start = "0"
+        while True:
+            try:
+                if not self._version:
+                    await self._list(start)
+                    yield self._listed(self._bad)
+                async with aclosing(self._watch()) as changes:
+                    async for listed in changes:
+                        yield listed
+            except ApiError as error:
+                if not error.is_expired:
+                    yield self._listed(error)
+                else:
+                    self._version, start = "", ""
+                    if self._clock.monotonic() - self._listed_at >= TOO_SOON_S:
+                        continue
+                await self._pause(error)
+
+    async def _pause(self, error: ApiError) -> None:
+        periods = self._periods
+        delay = min(periods.retry * 2**self._failures, periods.retry_max) * random.uniform(0.5, 1.5)
+        self._failures = min(self._failures + 1, 16)
+        await asyncio.sleep(max(delay, error.retry_after_s or 0.0))
+
+    # -- the whole set
+
+    async def _list(self, version: str) -> None:
+        found: dict[str, _Known[T]] = {}
+        self._bad = None
+        query = {**self._selectors, "limit": str(PAGE), "resourceVersion": version}
+        while True:
+            page = await self._page(query)
+            for raw in page.items or ():
+                self._take(found, raw)
+            if not page.metadata.continue_:
+                break
+            query = {**self._selectors, "limit": str(PAGE), "continue": page.metadata.continue_}
+        self._known = found
+        self._version = page.metadata.resourceVersion
+        self._listed_at = self._clock.monotonic()
+        self._synced = True
+        self._failures = 0
+
+    async def _page(self, query: Mapping[str, str]) -> _Page:
+        data = await self._client.request("GET", self._path, query)
+        try:
+            return msgspec.json.decode(data, type=_Page)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ApiError(0, "Undecodable", f"{self._path}: the answer is no list: {error}") from error
+
+    def _take(self, into: dict[str, _Known[T]], raw: msgspec.Raw) -> bool:
+        """Put one object in its place; False where it is the one we know."""
+        meta = self._meta(raw)
+        key = f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+        version = (meta.uid, meta.resourceVersion)
+        known = self._known.get(key)
+        if known is not None and known.version == version:
+            into[key] = known
+            return False
+        try:
+            into[key] = _Known(version, decode(self._kind, bytes(raw)))
+        except DecodeError as error:
+            # what was known of it stays: a pod we cannot read is no pod to be removed
+            if known is not None:
+                into[key] = known
+            self._bad = ApiError(0, "Undecodable", f"{self._path}: {key}: {error}")
+            log.warning("an object of the API server cannot be read", path=self._path, object=key, error=error)
+        return True
+
+    def _meta(self, raw: msgspec.Raw) -> _Meta:
+        try:
+            return msgspec.json.decode(raw, type=_Object).metadata
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ApiError(0, "Undecodable", f"{self._path}: an object without readable metadata: {error}") from error
+
+    def _listed(self, error: ApiError | None) -> Listed[T]:
+        return Listed({key: known.value for key, known in self._known.items()}, self._synced, error)
+
+    # -- changes
+
+    async def _watch(self) -> AsyncGenerator[Listed[T], None]:
+        """Changes until the stream ends, which is its ordinary end. Raises ApiError."""
+        asked = int(self._periods.asked * random.uniform(1.0, 2.0))
+        query = {
+            **self._selectors,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": str(max(1, asked)),
+        }
+        failed = self._failures > 0
+        stream = await self._client.open(self._path, query)
+        began = self._clock.monotonic()
+        try:
+            if failed:
+                yield self._listed(self._bad)
+            begun: list[bytes] = []
+            async with aclosing(stream.chunks()) as chunks:
+                while (chunk := await self._next(chunks)) is not None:
+                    self._failures = 0
+                    begun.append(chunk)
+                    if b"\n" not in chunk:
+                        continue
+                    *lines, rest = b"".join(begun).split(b"\n")
+                    begun = [rest] if rest else []
+                    changed = [self._event(line) for line in lines if line.strip()]
+                    if any(changed):
+                        yield self._listed(self._bad)
+        finally:
+            stream.close()
+        if (
+            self._clock.monotonic() - began < TOO_SOON_S
+        ):  # a server that ends every watch at once is not asked without a pause
+            raise ApiError(0, "WatchEnded", f"{self._path}: the watch ended at once")
+
+    async def _next(self, chunks: AsyncGenerator[bytes, None]) -> bytes | None:
+        """The next piece; None at the end, and where the server has been silent for too long."""
+        silent = self._periods.silent if self._has_bookmarks else self._periods.silent_at_first
+        try:
+            async with asyncio.timeout(silent):
+                return await anext(chunks, None)
+        except TimeoutError:
+            log.info("a watch is silent; opening another", path=self._path, silent_s=silent)
+            return None
+
+    def _event(self, line: bytes) -> bool:
+        """Take one event; whether it changed the set."""
+        try:
+            event = msgspec.json.decode(line, type=_Event)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ApiError(0, "Undecodable", f"{self._path}: the watch sent no event: {error}") from error
+        if event.type == "ERROR":
+            raise self._refused(event.object)
+        meta = self._meta(event.object)
+        changed = False
+        if event.type in ("ADDED", "MODIFIED"):
+            changed = self._take(self._known, event.object)
+        elif event.type == "DELETED":
+            key = f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+            changed = self._known.pop(key, None) is not None
+        elif event.type == "BOOKMARK":
+            self._has_bookmarks = True
+        if meta.resourceVersion:
+            self._version = meta.resourceVersion
+        return changed
+
+    def _refused(self, raw: msgspec.Raw) -> ApiError:
+        from pykubelet.edges.kubeapi.connection import answer_error
+
+        try:
+            code = msgspec.json.decode(raw, type=_Code).code
+        except msgspec.DecodeError:
+            code = 0
+        return answer_error(code, bytes(raw), {})
+
+
+class _Code(msgspec.Struct, frozen=True):
+    code: int = 0
+
+
+async def follow(
+    client: ApiClient,
+    path: str,
+    kind: type[T],
+    clock: Clock,
+    *,
+    field_selector: str = "",
+    label_selector: str = "",
+    periods: WatchPeriods | None = None,
+) -> AsyncGenerator[Listed[T], None]:
+    """The objects below `path` (a collection), again after every change; never ends. Raises nothing.
+
+    Use it in `contextlib.aclosing`, so that the connection ends with its reader.
+    """
+    selectors = {"fieldSelector": field_selector, "labelSelector": label_selector}
+    given = {name: text for name, text in selectors.items() if text}
+    follower = Follower(client, path, kind, clock, given, periods or WatchPeriods())
+    async with aclosing(follower.run()) as all_of_it:
+        async for listed in all_of_it:
+            yield listed
