@@ -1,14 +1,15 @@
 # `make help` lists the targets. All logic is in tools/testbed (Python, standard library only).
 PYTHON ?= python3
 RUN_DIR ?= .run
+CLUSTER_DIR ?= .run-cluster
 MANIFESTS ?= examples
 VENV := .venv/bin
 TESTBED := PYTHONPATH=tools PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m testbed
 
-.PHONY: help env packages run down test lint unit integration bench gen python
+.PHONY: help env packages programs run run-cluster down test test-cluster lint unit integration bench gen python
 
 help: ## Show this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
 python:
 	@command -v $(PYTHON) >/dev/null || { apt-get update -q && apt-get install -q -y --no-install-recommends python3; }
@@ -22,11 +23,21 @@ packages: python
 run: python ## Start a node on examples/ and show its pods until Ctrl-C (root)
 	@$(TESTBED) run --folder $(RUN_DIR) --manifests $(MANIFESTS)
 
-down: python ## Remove everything that `make run` made (root)
+run-cluster: python ## Start a control plane and a node joined to it, until Ctrl-C (root; the first time builds for 5 minutes)
+	@$(TESTBED) run-cluster --folder $(CLUSTER_DIR)
+
+down: python ## Remove everything that `make run` and `make run-cluster` made (root)
 	@$(TESTBED) down --folder $(RUN_DIR)
+	@$(TESTBED) down --folder $(CLUSTER_DIR)
 
 test: packages lint ## Lint, types, architecture, all tests with real containers (root)
-	$(VENV)/pytest
+	$(VENV)/pytest -m "not cluster"
+
+test-cluster: packages env programs ## The tests on a real control plane (root; the first time builds for 5 minutes)
+	$(VENV)/pytest -m cluster
+
+programs: python
+	@$(TESTBED) programs
 
 lint: env ## Style, types and the architecture's contracts
 	$(VENV)/ruff check
@@ -35,7 +46,7 @@ lint: env ## Style, types and the architecture's contracts
 	$(VENV)/lint-imports
 
 unit: env ## The tests that need neither root nor containers
-	$(VENV)/pytest -m "not integration"
+	$(VENV)/pytest -m "not integration and not cluster"
 
 integration: packages env ## The tests with real containers (root)
 	$(VENV)/pytest -m integration

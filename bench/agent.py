@@ -80,7 +80,7 @@ class Agent:
             folder.mkdir(parents=True, exist_ok=True)
         for cgroup in self.cgroups:
             host.make_cgroup(cgroup)
-        self._ports = (node.free_port(0), node.free_port(0), node.free_port(0))
+        self._ports = (host.free_port(0), host.free_port(0), host.free_port(0))
         config = node.render_config(self._testbed, self.manifests, self._ports)
         (self.folder / "kubelet.yaml").write_text(json.dumps(config, indent=2) + "\n")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.agent import NODE_NAME, Agent, Json, container_status, make_container, make_pod, waiting_reason
 from testbed import host, images
-from testbed.node import free_port
+from testbed.host import free_port
 
 pytestmark = pytest.mark.integration
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from testbed import host, images
 from testbed.containerd import Testbed
-from testbed.node import free_port, render_config
+from testbed.node import render_config
 
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
@@ -92,7 +92,7 @@ class Agent:
         self.cgroup = f"/{self.testbed.name}/{self.folder.name}"
         self.manifests.mkdir(parents=True)
         host.make_cgroup(self.cgroup)
-        self.health_port, self.read_only_port, port = (free_port(0) for _ in range(3))
+        self.health_port, self.read_only_port, port = (host.free_port(0) for _ in range(3))
         config = render_config(self.testbed, self.manifests, (self.health_port, self.read_only_port, port))
         config |= {"podLogsDir": str(self.logs), "cgroupRoot": self.cgroup, **self.settings}
         config = {key: value for key, value in config.items() if value is not None}

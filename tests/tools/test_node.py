@@ -116,7 +116,7 @@ def test_a_taken_port_is_replaced() -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert node.free_port(port) not in (0, port)
+        assert host.free_port(port) not in (0, port)
 
 
 def test_down_of_nothing_is_fine(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the Makefile calls: `python3 -m testbed env|packages|run|down|up` with `tools` on PYTHONPATH."""
+"""What the Makefile calls: `python3 -m testbed env|packages|programs|run|run-cluster|down|up|control-plane` with `tools` on PYTHONPATH."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import os
 import sys
 from pathlib import Path
 
-from testbed import containerd, environment, images, node, packages
+from testbed import cluster, containerd, controlplane, controlplane_programs, environment, images, node, packages
 from testbed.host import TestbedError
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+OF_A_CLUSTER = ("run-cluster", "control-plane")
 
 
 def main() -> int:
@@ -19,15 +20,22 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("env", help="make .venv")
     commands.add_parser("packages", help="install what the tests need from Debian")
+    commands.add_parser("programs", help="find or build the programs of a control plane; prints their version")
     for name, text in (
         ("run", "start the node and show its pods until Ctrl-C"),
+        ("run-cluster", "start a cluster of one node and show its pods until Ctrl-C"),
+        ("control-plane", "start only a control plane; prints its administrator's kubeconfig"),
         ("up", "start only the private containerd, with all images; prints its socket"),
         ("down", "remove the node and everything it made"),
     ):
         command = commands.add_parser(name, help=text)
-        command.add_argument("--folder", type=Path, default=CHECKOUT / ".run")
+        command.add_argument(
+            "--folder", type=Path, default=CHECKOUT / (".run-cluster" if name in OF_A_CLUSTER else ".run")
+        )
         if name == "run":
             command.add_argument("--manifests", type=Path, default=CHECKOUT / "examples")
+        if name == "run-cluster":
+            command.add_argument("--examples", type=Path, default=CHECKOUT / "examples" / "cluster")
     options = parser.parse_args()
     try:
         return _do(options)
@@ -53,6 +61,14 @@ def _do(options: argparse.Namespace) -> int:
             _need_root()
             packages.ensure(packages.NODE)
             return node.run(environment.ensure(CHECKOUT), options.folder, options.manifests)
+        case "run-cluster":
+            _need_root()
+            packages.ensure(packages.NODE, packages.CLUSTER)
+            return cluster.run(environment.ensure(CHECKOUT), options.folder, options.examples)
+        case "programs":
+            print(f"control plane 1.{controlplane_programs.find().minor}")
+        case "control-plane":
+            print(controlplane.up(options.folder).admin)
         case "up":
             _need_root()
             packages.ensure(packages.NODE)

@@ -1,13 +1,15 @@
-"""What the testbed asks of the machine: processes, mounts and cgroups, each only where they are the testbed's own.
+"""What the testbed asks of the machine: processes, ports, mounts and cgroups, each only where they are the testbed's own.
 
 Nothing here keeps state. Every function may be called again after it was cut short.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -115,6 +117,30 @@ def _signal(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
     except ProcessLookupError:
         pass
+
+
+@contextlib.contextmanager
+def paused(pid: int) -> Iterator[None]:
+    """SIGSTOP while the block runs: the process is there, and answers nobody."""
+    _signal(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        _signal(pid, signal.SIGCONT)
+
+
+# ports
+
+
+def free_port(preferred: int) -> int:
+    """`preferred` if nobody listens there on loopback, else one that is free now."""
+    for port in (preferred, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                return int(probe.getsockname()[1])
+    raise TestbedError("no free port on loopback")
 
 
 # mounts

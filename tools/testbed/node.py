@@ -9,13 +9,13 @@ import contextlib
 import fcntl
 import json
 import os
-import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import live_table
 
-from testbed import containerd, host, images
+from testbed import containerd, controlplane, host, images
 from testbed.containerd import Testbed
 from testbed.host import TestbedError
 
@@ -24,20 +24,30 @@ NODE_NAME = "local"
 _STOP_S = 15.0
 
 
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A node of a cluster: the node's kubeconfig, and the authority of those who may ask the node."""
+
+    kubeconfig: Path
+    authority: Path
+
+    def settings(self) -> dict[str, object]:
+        """What replaces fields of `render_config`."""
+        return {
+            # the API server comes to the node's address, and proves who it is
+            "address": "0.0.0.0",
+            "authentication": {
+                "anonymous": {"enabled": False},
+                "webhook": {"enabled": True},
+                "x509": {"clientCAFile": str(self.authority)},
+            },
+            "authorization": {"mode": "Webhook"},
+        }
+
+
 def pods_cgroup(testbed: Testbed) -> str:
     """The group below which the node's pods run: a cgroup root of the testbed's own."""
     return f"/{testbed.name}-pods"
-
-
-def free_port(preferred: int) -> int:
-    """`preferred` if nobody listens there on loopback, else one that is free now."""
-    for port in (preferred, 0):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with contextlib.suppress(OSError):
-                probe.bind(("127.0.0.1", port))
-                return int(probe.getsockname()[1])
-    raise TestbedError("no free port on loopback")
 
 
 def render_config(testbed: Testbed, manifests: Path, ports: tuple[int, int, int]) -> dict[str, object]:
@@ -77,7 +87,7 @@ def agent_pid(folder: Path) -> int | None:
 
 
 @contextlib.contextmanager
-def _owning(folder: Path) -> Iterator[bool]:
+def owning(folder: Path) -> Iterator[bool]:
     """Whether we are the one `run` that ends the agent when it ends itself."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "run.lock").open("w") as lock:
@@ -95,39 +105,43 @@ def run(program: Path, folder: Path, manifests: Path) -> int:
     Ctrl-C ends the agent, no container. An agent that runs already is shown, and ended only if no other `run` shows it.
     """
     folder, manifests = folder.resolve(), manifests.resolve()
-    with _owning(folder) as ours:
+    with owning(folder) as ours:
         if not ours and agent_pid(folder) is None:
             raise TestbedError(f"another run on {folder} is starting or stopping: try again")
         try:
             if ours and agent_pid(folder) is None:
                 testbed = containerd.up(folder, (images.BUSYBOX,))
-                _start_agent(testbed, program, manifests)
-            return _watch(folder, program, manifests, ours)
+                start_agent(testbed, program, manifests)
+            return watch(folder, program, ours, [f"manifests {manifests}   log {folder / 'agent.log'}"])
         except KeyboardInterrupt:
             return 0
         finally:
             if ours:
-                _stop_agent(folder)
+                stop_agent(folder)
 
 
-def _start_agent(testbed: Testbed, program: Path, manifests: Path) -> None:
+def start_agent(testbed: Testbed, program: Path, manifests: Path, joined: Joined | None = None) -> None:
+    """Write its configuration and start it, below the testbed's folder."""
     folder = Path(testbed.folder)
     host.make_cgroup(pods_cgroup(testbed))
-    ports = (free_port(10248), free_port(10255), free_port(10250))
+    ports = (host.free_port(10248), host.free_port(10255), host.free_port(10250))
     config = folder / "kubelet.yaml"
     # JSON is YAML, and what a reader of the file wants to change is on a line of its own either way
-    config.write_text(json.dumps(render_config(testbed, manifests, ports), indent=2) + "\n")
+    settings = render_config(testbed, manifests, ports) | (joined.settings() if joined else {})
+    config.write_text(json.dumps(settings, indent=2) + "\n")
     argv = [str(program), "--config", str(config), "--root-dir", str(folder / "kubelet")]
     argv += ["--hostname-override", NODE_NAME, "-v", "2"]
+    argv += ["--kubeconfig", str(joined.kubeconfig)] if joined else []
     env = os.environ | {"PATH": testbed.env["PATH"]}
     pid = host.spawn(argv, folder / "agent.log", env)
     (folder / "agent.pid").write_text(str(pid))
 
 
-def _watch(folder: Path, program: Path, manifests: Path, ours: bool) -> int:
+def watch(folder: Path, program: Path, ours: bool, about: Sequence[str]) -> int:
+    """Show the agent's pods, and `about` below them, until it ends: exit code 1. Ctrl-C goes through."""
     config = json.loads((folder / "kubelet.yaml").read_text())
     footer = [
-        f"manifests {manifests}   log {folder / 'agent.log'}",
+        *about,
         f"http://127.0.0.1:{config['healthzPort']}/healthz   http://127.0.0.1:{config['readOnlyPort']}/pods",
         "Ctrl-C stops the agent; the containers run on (make run finds them, make down removes all)"
         if ours
@@ -141,18 +155,20 @@ def _watch(folder: Path, program: Path, manifests: Path, ours: bool) -> int:
     return 1
 
 
-def _stop_agent(folder: Path) -> None:
+def stop_agent(folder: Path) -> None:
+    """End the agent below `folder`, no container."""
     if (pid := agent_pid(folder)) is not None:
         host.end_process(pid, _STOP_S)
     (folder / "agent.pid").unlink(missing_ok=True)
 
 
 def down(folder: Path) -> None:
-    """Remove the node: agent, pods, containerd, cgroups, network, mounts, files. Again and after crashes, too."""
+    """Remove the node: agent, control plane, pods, containerd, cgroups, network, mounts, files. After crashes, too."""
     folder = folder.resolve()
     if not folder.exists():
         return
-    _stop_agent(folder)
+    stop_agent(folder)
+    controlplane.down(folder)
     testbed = containerd.load(folder)
     containerd.down(folder, [pods_cgroup(testbed)] if testbed else [])
 

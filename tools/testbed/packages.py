@@ -16,7 +16,8 @@ from testbed.host import TestbedError
 _SBIN = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def _has(*programs: str) -> Callable[[], bool]:
+def has(*programs: str) -> Callable[[], bool]:
+    """A check that all these programs are on the system's path."""
     return lambda: all(shutil.which(program, path=_SBIN) is not None for program in programs)
 
 
@@ -35,17 +36,18 @@ def _has_venv() -> bool:
 # A package counts as there when what it is needed for is there, wherever that came from.
 ENVIRONMENT: Mapping[str, Callable[[], bool]] = {"python3-venv": _has_venv}
 NODE: Mapping[str, Callable[[], bool]] = {
-    "containerd": _has("containerd", "ctr", "containerd-shim-runc-v2"),
-    "runc": _has("runc"),
+    "containerd": has("containerd", "ctr", "containerd-shim-runc-v2"),
+    "runc": has("runc"),
     "containernetworking-plugins": lambda: all(
         Path(CNI_BIN, plugin).exists() for plugin in ("bridge", "host-local", "loopback", "portmap")
     ),
-    "iptables": _has("iptables", "iptables-save", "iptables-restore"),
-    "iproute2": _has("ip"),
-    "mount": _has("mount"),
+    "iptables": has("iptables", "iptables-save", "iptables-restore"),
+    "iproute2": has("ip"),
+    "mount": has("mount"),
     "busybox-static": _has_busybox,
 }
-TESTS: Mapping[str, Callable[[], bool]] = {"docker-registry": _has("docker-registry"), "openssl": _has("openssl")}
+CLUSTER: Mapping[str, Callable[[], bool]] = {"openssl": has("openssl"), "kubernetes-client": has("kubectl")}
+TESTS: Mapping[str, Callable[[], bool]] = {"docker-registry": has("docker-registry"), "openssl": has("openssl")}
 
 
 def missing(wanted: Mapping[str, Callable[[], bool]]) -> list[str]:

@@ -1,0 +1,84 @@
+"""A control plane for the whole run, and agents that are nodes of it. All tests below this folder are cluster tests."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.agent import NODE_NAME, Agent, sweep
+from support.cluster import Cluster, joined, make_namespace
+from testbed import containerd, controlplane, node
+from testbed.controlplane import ControlPlane
+from testbed.host import TestbedError
+
+_numbers = iter(range(1, 10_000))
+MakeAgent = Callable[..., Agent]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever is in this folder needs a control plane."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.cluster)
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[ControlPlane]:
+    """A running control plane. Tests that stop or kill a part of it start it again."""
+    node.sweep_dead_runs()
+    folder = Path(f"/tmp/pyk-cluster-{os.getpid()}")
+    try:
+        yield controlplane.up(folder)
+    except TestbedError as error:
+        pytest.fail(str(error))
+    finally:
+        node.down(folder)
+
+
+@pytest.fixture
+def cluster(control_plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """The cluster, with a namespace of the test's own. At the end its pods are removed, whoever may still mind."""
+    whole = Cluster(control_plane)
+    own = make_namespace(whole, f"test-{next(_numbers)}")
+    try:
+        yield own
+    finally:
+        own.clear()
+        whole.close()
+
+
+@pytest.fixture
+def make_cluster_agent(testbed: containerd.Testbed, cluster: Cluster) -> Iterator[MakeAgent]:
+    """Makes agents (not started) that are the node NODE_NAME: keywords are KubeletConfiguration fields."""
+    made: list[Agent] = []
+
+    def make(flags: tuple[str, ...] = (), **settings: object) -> Agent:
+        own_settings, own_flags = joined(cluster.plane, settings)
+        folder = Path(testbed.folder) / f"cluster-agent-{next(_numbers)}"
+        made.append(Agent(testbed, folder, own_settings, own_flags + flags))
+        cluster.agents.append(made[-1])
+        return made[-1]
+
+    with asyncio.Runner() as runner:
+        runner.run(sweep(testbed))
+        yield make
+        containerd.start(testbed)
+        for agent in made:
+            with contextlib.suppress(FileNotFoundError):
+                runner.run(agent.clear())
+            shutil.rmtree(agent.folder, ignore_errors=True)
+        cluster.delete(f"/api/v1/nodes/{NODE_NAME}")
+
+
+@pytest.fixture
+def cluster_agent(make_cluster_agent: MakeAgent, cluster: Cluster) -> Agent:
+    """A started agent whose node is Ready."""
+    agent = make_cluster_agent().start()
+    cluster.wait_node_ready()
+    return agent

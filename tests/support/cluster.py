@@ -1,0 +1,213 @@
+"""A cluster as its users see it: the official client and kubectl, never the agent's own client.
+
+Objects are JSON as the API server sent them. Waiting is by watch, so a moment that passes quickly is seen, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from kubernetes import client, config, watch
+from support.agent import NODE_NAME, Agent, Json, NotYet, RuntimeView, condition, is_ready, make_pod
+from testbed import controlplane
+from testbed.controlplane import ControlPlane
+from testbed.node import Joined
+
+WITHIN_S = 30.0
+
+
+class Cluster:
+    """The administrator's view. `namespace` is the one that a test has for itself."""
+
+    def __init__(self, plane: ControlPlane, namespace: str = "default") -> None:
+        self.plane = plane
+        self.namespace = namespace
+        self.client: client.ApiClient = config.new_client_from_config(str(plane.admin))
+        self.core = client.CoreV1Api(self.client)
+        self.agents: list[Agent] = []
+
+    def close(self) -> None:
+        self.client.close()
+
+    def clear(self) -> None:
+        """For the end of a test that may have failed: no pod is left anywhere, and the namespace goes."""
+        for pod in self.list("/api/v1/pods"):
+            meta = pod["metadata"]
+            self.delete(f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}", grace_s=0)
+        self.delete(f"/api/v1/namespaces/{self.namespace}")
+        self.close()
+
+    def kubectl(self, *words: str, stdin: str = "", timeout_s: float = 30) -> str:
+        """The output of kubectl in the namespace; a failure fails the test."""
+        plane = self.plane
+        argv = [plane.programs.kubectl, "--kubeconfig", str(plane.admin), "--namespace", self.namespace, *words]
+        done = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=timeout_s)
+        assert done.returncode == 0, f"kubectl {' '.join(words)}: {done.stderr}"
+        return done.stdout
+
+    # Objects, as JSON
+
+    def get(self, path: str) -> Json | None:
+        """What is at an API path, None if nothing is."""
+        try:
+            return self._call("GET", path)
+        except client.ApiException as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def list(self, path: str) -> list[Json]:
+        return list(self._call("GET", path)["items"])
+
+    def create(self, path: str, body: Json) -> Json:
+        return self._call("POST", path, body)
+
+    def patch(self, path: str, body: Json) -> Json:
+        return self._call("PATCH", path, body, "application/merge-patch+json")
+
+    def delete(self, path: str, grace_s: int | None = None) -> None:
+        """Delete; nothing happens when nothing is there."""
+        options = {} if grace_s is None else {"gracePeriodSeconds": grace_s}
+        try:
+            self._call("DELETE", path, options)
+        except client.ApiException as error:
+            if error.status != 404:
+                raise
+
+    def _call(self, method: str, path: str, body: Json | None = None, kind: str = "application/json") -> Json:
+        headers = {"Content-Type": kind, "Accept": "application/json"}
+        response = self.client.call_api(method, self.plane.server + path, headers, body, _request_timeout=WITHIN_S)
+        response.read()
+        if not 200 <= response.status < 300:
+            raise client.ApiException(http_resp=response)
+        return dict(json.loads(response.data))
+
+    # Pods
+
+    @property
+    def pods_path(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/pods"
+
+    def pod(self, name: str) -> Json | None:
+        return self.get(f"{self.pods_path}/{name}")
+
+    def run(self, *pods: Json, node: str = NODE_NAME) -> list[Json]:
+        """Create pods bound to the node."""
+        return [self.create(self.pods_path, bound(pod, node)) for pod in pods]
+
+    def delete_pod(self, name: str, grace_s: int | None = None) -> None:
+        self.delete(f"{self.pods_path}/{name}", grace_s)
+
+    def wait_pod(self, name: str, what: str, holds: Callable[[Json], Any], within: float = WITHIN_S) -> Json:
+        """The pod as soon as `holds` says so."""
+        seen: Json = {}
+        for kind, pod in self.watch_pods(f"metadata.name={name}", within):
+            seen = pod
+            if kind != "DELETED" and holds(pod):
+                return pod
+        status = json.dumps(seen.get("status"), indent=1)
+        raise NotYet(f"{name}: not within {within} s: {what}\nlast status: {status}\n{self.account(name)}")
+
+    def wait_ready(self, *names: str, within: float = WITHIN_S) -> list[Json]:
+        """All containers of these pods run, are ready, and the pods' condition Ready says so."""
+
+        def ready(pod: Json) -> bool:
+            return is_ready(pod) and condition(pod, "Ready") == "True"
+
+        return [self.wait_pod(name, "running and ready", ready, within) for name in names]
+
+    def wait_gone(self, name: str, within: float = WITHIN_S) -> None:
+        """The pod's object exists no more."""
+        deadline = time.monotonic() + within
+        if self.pod(name) is None:
+            return
+        for _, _ in self.watch_pods(f"metadata.name={name}", within):
+            if self.pod(name) is None:
+                return
+        if self.pod(name) is not None and time.monotonic() >= deadline:
+            raise NotYet(f"{name}: not gone within {within} s: {self.pod(name)}\n{self.account(name)}")
+
+    def watch_pods(self, fields: str, within: float) -> Iterator[tuple[str, Json]]:
+        """(ADDED, MODIFIED or DELETED; the pod) for what is there and what happens, until time is up."""
+        deadline = time.monotonic() + within
+        listing = self.core.list_namespaced_pod
+        while (left := deadline - time.monotonic()) > 0:
+            stream = watch.Watch()
+            options = {"field_selector": fields, "timeout_seconds": max(1, int(left)), "_request_timeout": left + 2}
+            for event in stream.stream(listing, self.namespace, **options):
+                yield event["type"], event["raw_object"]
+                if time.monotonic() > deadline:
+                    stream.stop()
+
+    # The node
+
+    def node(self, name: str = NODE_NAME) -> Json | None:
+        return self.get(f"/api/v1/nodes/{name}")
+
+    def wait(self, what: str, condition: Callable[[], Any], within: float = WITHIN_S) -> Any:
+        """The first true result of `condition`."""
+        deadline = time.monotonic() + within
+        while not (result := condition()):
+            if time.monotonic() > deadline:
+                raise NotYet(f"not within {within} s: {what}\n{self.account()}")
+            time.sleep(0.02)
+        return result
+
+    def wait_node_ready(self, name: str = NODE_NAME, within: float = WITHIN_S) -> Json:
+        def ready() -> Json | None:
+            node = self.node(name)
+            return node if node is not None and node_condition(node, "Ready") == "True" else None
+
+        return dict(self.wait(f"node {name} Ready", ready, within))
+
+    def events(self, name: str) -> list[Json]:
+        """The Events about an object of this name, oldest first."""
+        found = self.list(f"/api/v1/namespaces/{self.namespace}/events?fieldSelector=involvedObject.name%3D{name}")
+        return sorted(found, key=lambda event: event.get("lastTimestamp") or event["metadata"]["creationTimestamp"])
+
+    def account(self, pod: str = "") -> str:
+        """What the agents say of themselves, and of a pod, for the message of a failure."""
+        said = []
+        for agent in self.agents:
+            said += [agent.ask("explain", pod).stdout] if pod and agent.alive else []
+            said.append(agent.log_tail(60))
+        return "\n".join(said)
+
+
+def bound(pod: Json, node: str = NODE_NAME) -> Json:
+    """The pod with its node chosen, as a scheduler leaves it."""
+    return pod | {"spec": pod["spec"] | {"nodeName": node}}
+
+
+def make_bound_pod(name: str, *containers: Json, node: str = NODE_NAME, **spec: Any) -> Json:
+    return bound(make_pod(name, *containers, **spec), node)
+
+
+def node_condition(node: Json, kind: str) -> str:
+    """The status of a node's condition; empty when it is not there."""
+    return next((str(c["status"]) for c in node["status"].get("conditions", []) if c["type"] == kind), "")
+
+
+def make_namespace(cluster: Cluster, name: str) -> Cluster:
+    """A namespace of its own for a test, ready to take pods."""
+    if cluster.get(f"/api/v1/namespaces/{name}") is None:
+        cluster.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    controlplane.wait_namespace(cluster.plane, name)
+    return Cluster(cluster.plane, name)
+
+
+def joined(plane: ControlPlane, settings: Mapping[str, object]) -> tuple[dict[str, object], tuple[str, ...]]:
+    """The settings and flags of an agent that is the node NODE_NAME of the cluster."""
+    node = Joined(controlplane.node_kubeconfig(plane, NODE_NAME), plane.authority)
+    return node.settings() | dict(settings), ("--kubeconfig", str(node.kubeconfig))
+
+
+def look(agent: Agent) -> RuntimeView:
+    """The runtime's own lists, now."""
+    with asyncio.Runner() as runner:
+        return runner.run(agent.look())
