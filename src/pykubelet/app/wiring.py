@@ -201,14 +201,15 @@ def wire_act(m: Machinery, cells: Cells, puller: ImagePuller, pod_cgroups: PodCg
     render = render_settings(settings, node.get(), cgroup_v2=v2, swap_capacity=m.machine.swap_bytes)
     supervisor = Supervisor("pod-work")
     userns = UserNamespaces(m.cri, paths, settings.user_namespace_ids_per_pod)
-    hooks = HookRunner(m.cri)
+    hooks = HookRunner(m.cri, m.happenings)
+    stopper = ContainerStopper(m.cri, hooks, m.clock, m.happenings)
     tools = PodTools(
         clock=m.clock,
         flight=m.flight,
         cells=PodCells(mounts, observed, node, runtime),
         sandboxes=Sandboxes(m.cri, render, node, runtime, settings.config.resolvConf, m.happenings, userns),
-        starter=ContainerStarter(m.cri, hooks, m.flight, m.happenings),
-        stopper=ContainerStopper(m.cri, hooks, m.clock, m.happenings),
+        starter=ContainerStarter(m.cri, hooks, stopper, m.flight, m.happenings),
+        stopper=stopper,
         images=puller,
         subpaths=Subpaths(mounts, paths, m.flight),
         cgroups=pod_cgroups,

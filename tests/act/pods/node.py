@@ -254,7 +254,8 @@ async def node(
     happenings: Sink[Happening] = Sink()
     touched: Mailbox[PodTouched] = Mailbox("pleg")
     paths = Paths(str(folder / "root"), str(folder / "logs"), str(folder / "links"))
-    hooks, images, groups = HookRunner(client), Images(), Groups()
+    hooks, images, groups = HookRunner(client, happenings), Images(), Groups()
+    stopper = ContainerStopper(client, hooks, clock, happenings)
     volumes = Volumes(lifecycles, mounts_writer)
     make_dirs(paths.log_links, 0o755)
     settings = RenderSettings(paths, view.get())
@@ -264,8 +265,8 @@ async def node(
         flight=flight,
         cells=PodCells(mounts, observed, view, runtime),
         sandboxes=Sandboxes(client, settings, view, runtime, "", happenings),
-        starter=ContainerStarter(client, hooks, flight, happenings),
-        stopper=ContainerStopper(client, hooks, clock, happenings),
+        starter=ContainerStarter(client, hooks, stopper, flight, happenings),
+        stopper=stopper,
         images=cast(ImagePuller, images),
         subpaths=Subpaths(mounts, paths, flight),
         cgroups=cast(PodCgroups, groups),

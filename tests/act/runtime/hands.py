@@ -93,7 +93,8 @@ async def hands(folder: Path) -> AsyncIterator[Hands]:
     node, _ = make_cell("node", view)
     runtime, _ = make_cell("runtime", RuntimeReady(True, "", handlers={"": HandlerFeatures()}))
     happenings: Sink[Happening] = Sink()
-    hooks = HookRunner(client)
+    hooks = HookRunner(client, happenings)
+    stopper = ContainerStopper(client, hooks, clock, happenings)
     resolv_conf = str(folder / "resolv.conf")
     write_in_place(resolv_conf, b"nameserver 192.0.2.53\n")
     settings = RenderSettings(paths, view)
@@ -102,8 +103,8 @@ async def hands(folder: Path) -> AsyncIterator[Hands]:
             fake,
             paths,
             Sandboxes(client, settings, node, runtime, resolv_conf, happenings),
-            ContainerStarter(client, hooks, Flight("test"), happenings),
-            ContainerStopper(client, hooks, clock, happenings),
+            ContainerStarter(client, hooks, stopper, Flight("test"), happenings),
+            stopper,
             happenings,
             resolv_conf,
         )

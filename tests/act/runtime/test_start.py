@@ -191,7 +191,10 @@ async def test_a_hook_that_fails_ends_its_container(tmp_path: Path) -> None:
         reason, message = await fails(h, hooked("false"))
         assert reason == "PostStartHookError"
         assert "exited with 1" in message
-        assert h.said()[-1] == ("FailedPostStartHook", "PostStartHook failed", "spec.containers{app}")
+        assert h.said()[-2:] == [
+            ("FailedPostStartHook", "PostStartHook failed", "spec.containers{app}"),
+            ("Killing", "FailedPostStartHook", "spec.containers{app}"),
+        ]
         assert h.fake.container("app").state == pb.CONTAINER_EXITED
 
 

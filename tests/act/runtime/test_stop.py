@@ -10,7 +10,7 @@ import pytest
 from act.pods.scenes import REF, container, pod, sidecar
 from act.runtime.hands import Hands, hands
 
-from pykubelet.act.runtime.stop import StopTarget
+from pykubelet.act.runtime.stop import StopTarget, restart_grace
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.edges.cri import cri_pb2 as pb
@@ -55,9 +55,9 @@ async def test_the_time_regular_containers_took_is_taken_from_the_sidecars(tmp_p
     of = pod(container("a", **LONG), init=(sidecar("s1", **LONG),))
     async with hands(tmp_path) as h:
         await bring_up(h, of)
-        h.fake.inject(Fault("StopContainer", delay_s=0.8, times=1))
+        h.fake.inject(Fault("StopContainer", delay_s=1.1, times=1))
         await h.stopper.stop_pod(of, REF, 10, "")
-        assert stops(h) == [("a", 10), ("s1", 9)]
+        assert stops(h) == [("a", 10), ("s1", 9)], "whole seconds"
 
 
 def with_hook(name: str, *command: str, of_sidecar: bool = False) -> Container:
@@ -136,7 +136,54 @@ async def test_a_container_that_cannot_be_stopped_is_an_error_but_the_others_are
         h.fake.inject(Fault("StopContainer", code=CriCode.UNKNOWN, message="in use", times=1))
         with pytest.raises(CriError, match="in use"):
             await h.stopper.stop_pod(of, REF, 5, "")
-        assert len(await running(h)) == 1
+        assert [call.method for call in h.fake.calls][-1] == "StopPodSandbox", "which ends what is left"
+        assert await running(h) == []
+
+
+async def test_a_sidecar_waits_for_a_hanging_container_only_as_long_as_the_grace_period(tmp_path: Path) -> None:
+    of = pod(container("a", **LONG), init=(sidecar("s1", **LONG),))
+    async with hands(tmp_path) as h:
+        await bring_up(h, of)
+        h.fake.inject(Fault("StopContainer", delay_s=2.5, times=1))
+        await h.stopper.stop_pod(of, REF, 1, "")
+        assert stops(h) == [("a", 2), ("s1", 2)]
+        assert [call.method for call in h.fake.calls][-1] == "StopPodSandbox"
+
+
+@pytest.mark.parametrize("grace_s", [0, -5])
+async def test_without_time_there_is_neither_hook_nor_order(grace_s: int, tmp_path: Path) -> None:
+    hook = {"preStop": {"exec": {"command": ["true"]}}}
+    of = pod(container("a", lifecycle=hook, **LONG), init=(sidecar("s1", **LONG),))
+    async with hands(tmp_path) as h:
+        await bring_up(h, of)
+        await h.stopper.stop_pod(of, REF, grace_s, "")
+        assert not h.fake.called("ExecSync")
+        assert sorted(stops(h)) == [("a", 2), ("s1", 2)]
+
+
+@pytest.mark.parametrize(
+    ("own", "of_probe", "deletion", "expected"),
+    [
+        (30, None, None, 30),
+        (30, 5, None, 5),
+        (0, None, None, 0),
+        (1, None, None, 1),
+        (-3, None, None, -3),
+        (None, 5, None, 2),
+        (30, 5, 7, 7),
+        (30, None, 0, 0),
+    ],
+)
+def test_whose_grace_period_holds_for_one_container(
+    own: int | None, of_probe: int | None, deletion: int | None, expected: int
+) -> None:
+    probe = {"exec": {"command": ["true"]}, "terminationGracePeriodSeconds": of_probe}
+    of = pod(
+        container("a", livenessProbe=probe),
+        terminationGracePeriodSeconds=own,
+        metadata={"deletionGracePeriodSeconds": deletion} if deletion is not None else None,
+    )
+    assert restart_grace(of, of.spec.containers[0].livenessProbe) == expected
 
 
 async def test_removing_a_pod_takes_all_its_sandboxes_and_containers(tmp_path: Path) -> None:
@@ -171,7 +218,7 @@ def hooked(*command: str) -> Pod:
 
 async def test_the_hook_runs_before_the_stop_and_its_time_counts(tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
-        of = hooked("sh", "-c", "sleep 0.7")
+        of = hooked("sh", "-c", "sleep 1.1")
         await bring_up(h, of)
         await h.stopper.stop_pod(of, REF, 10, "")
         methods = [call.method for call in h.fake.calls if call.method in ("ExecSync", "StopContainer")]

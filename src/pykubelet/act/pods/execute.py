@@ -23,7 +23,7 @@ from pykubelet.act.runtime.plan import ContainerKill, KillCause
 from pykubelet.act.runtime.render_mounts import relative_sub_paths
 from pykubelet.act.runtime.sandbox import Sandbox, Sandboxes
 from pykubelet.act.runtime.start import ContainerStarter
-from pykubelet.act.runtime.stop import ContainerStopper, PodRemains, StopTarget
+from pykubelet.act.runtime.stop import ContainerEnd, ContainerStopper, PodRemains, StopTarget, restart_grace
 from pykubelet.act.volumes.subpath import SubPathError, Subpaths
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import Cell
@@ -189,7 +189,7 @@ class PodExecution:
     async def _clear_away(self, command: Sync, waits: WaitBook) -> StartError | None:
         """Stop and remove what the plan wants gone."""
         pod, plan, stopper = command.pod, command.plan, self._tools.stopper
-        grace = _own_grace(pod)
+        grace = restart_grace(pod)
         wait = Wait("containers to end", "act/runtime", 0.0, next_step="SIGKILL", next_at=self.clock.wall() + grace)
         try:
             if plan.stop_pod and not command.view.is_gone:
@@ -198,17 +198,16 @@ class PodExecution:
                 with waits.waiting(wait):
                     await stopper.stop_pod(pod, self._ref, grace, self._pod_ip())
             elif plan.kills:
-                with waits.waiting(wait):
-                    await asyncio.gather(
-                        *(
-                            stopper.stop_container(
-                                StopTarget(pod, self._ref, k.container.name, k.container.id, self._pod_ip()),
-                                _kill_grace(pod, k),
-                                k.message,
-                            )
-                            for k in plan.kills
-                        )
+                ends = [
+                    ContainerEnd(
+                        StopTarget(pod, self._ref, k.container.name, k.container.id, self._pod_ip()),
+                        _kill_grace(pod, k),
+                        k.message,
                     )
+                    for k in plan.kills
+                ]
+                with waits.waiting(wait):
+                    await stopper.stop_containers(ends)
             for container in plan.remove:
                 await stopper.remove_container(container)
         except CriError as error:
@@ -509,13 +508,8 @@ async def _nothing() -> str:
     return ""
 
 
-def _own_grace(pod: Pod) -> int:
-    own = pod.spec.terminationGracePeriodSeconds
-    return 30 if own is None else max(1, own)
-
-
 def _kill_grace(pod: Pod, kill: ContainerKill) -> int:
-    """A probe's own grace period where it has one (KEP-2238), else the pod's; none when all start again."""
+    """None when all start again; else the pod's, or that of the probe which gave the container up."""
     if kill.cause is KillCause.RESTART_ALL:
         return 0
     container = next((c for c in every_container(pod) if c.name == kill.container.name), None)
@@ -524,8 +518,7 @@ def _kill_grace(pod: Pod, kill: ContainerKill) -> int:
         probe = container.livenessProbe
     elif container is not None and kill.cause is KillCause.STARTUP:
         probe = container.startupProbe
-    own = probe.terminationGracePeriodSeconds if probe is not None else None
-    return _own_grace(pod) if own is None else max(1, own)
+    return restart_grace(pod, probe)
 
 
 def _sidecars(pod: Pod) -> list[AnyContainer]:

@@ -1,72 +1,109 @@
 """postStart and preStop: what a container asks for right after its start and before its end.
 
-Owns: running one handler. Where it belongs in the grace period is `stop`'s, what its failure means `start`'s business.
+Owns: running one handler, and its words. Where it belongs in the grace period is `stop`'s, what its failure means
+`start`'s business. A handler with `tcpSocket` cannot be run: the field is deprecated, and every such hook fails.
 Source: the Kubernetes documentation "Container Lifecycle Hooks" and KEP-3960 (sleep).
 """
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 from pykubelet.act.runtime.context import AnyContainer
 from pykubelet.base.api.core import ExecAction, HTTPGetAction, LifecycleHandler
-from pykubelet.base.api.intorstring import resolve_port
-from pykubelet.base.model.ids import ContainerID
+from pykubelet.base.api.intorstring import go_quotable, port_problem, resolve_port
+from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.model.happenings import Happening, warning
+from pykubelet.base.model.ids import ContainerID, PodRef
+from pykubelet.base.model.reasons import EVENT_LIFECYCLE_HTTP_FALLBACK
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
-from pykubelet.edges.host.httpget import HttpError, http_get
+from pykubelet.edges.probing.dial import join_host_port
+from pykubelet.edges.probing.http import PLAIN_ANSWER_TO_TLS, HttpProber
+from pykubelet.edges.probing.http_wire import HttpTarget
 
 USER_AGENT = "kube-lifecycle/1.36"
-NO_LIMIT_S = 24 * 3600.0
 OUTPUT_LIMIT = 10 << 10
 
 
+@dataclass(frozen=True, slots=True)
+class HookTarget:
+    """Whose hook is run. `pod_ip`: for HTTP hooks, empty when it is not known."""
+
+    ref: PodRef
+    container: AnyContainer
+    id: ContainerID
+    pod_ip: str = ""
+
+    def __str__(self) -> str:
+        return f'for Container "{self.container.name}" in Pod "{self.ref}"'
+
+
 class HookRunner:
-    """Runs handlers; `http_get` reaches pods by their addresses."""
+    """Runs handlers; HTTP hooks reach pods by their addresses, and any status is an answer."""
 
-    def __init__(self, cri: CriClient) -> None:
+    def __init__(self, cri: CriClient, happenings: Post[Happening]) -> None:
         self._cri = cri
+        self._happenings = happenings
+        self._http = HttpProber(USER_AGENT)
 
-    async def run(
-        self, handler: LifecycleHandler, container: AnyContainer, container_id: ContainerID, pod_ip: str
-    ) -> str:
+    async def run(self, handler: LifecycleHandler, target: HookTarget) -> str:
         """Run to its end; what failed, or an empty string. Cancel it to bound it in time."""
         if handler.exec is not None:
-            return await self._exec(handler.exec, container_id)
+            return await self._exec(handler.exec, target)
         if handler.httpGet is not None:
-            return await self._http(handler.httpGet, container, pod_ip)
+            problem = await self._http_get(handler.httpGet, target)
+            return f"HTTP lifecycle hook ({handler.httpGet.path}) {target} failed - error: {problem}" if problem else ""
         if handler.sleep is not None:
             await asyncio.sleep(handler.sleep.seconds)
             return ""
-        return "invalid handler: one of exec, httpGet or sleep must be given"
+        return f"Cannot run handler: invalid handler: {_in_go(handler)}"
 
-    async def _exec(self, action: ExecAction, container_id: ContainerID) -> str:
+    async def _exec(self, action: ExecAction, target: HookTarget) -> str:
         command = list(action.command)
+        output = ""
         try:
-            answer = await self._cri.exec_sync(container_id, command)
+            answer = await self._cri.exec_sync(target.id, command)
         except CriError as error:
-            return f"command {command} failed: {error.message}"
-        if answer.exit_code == 0:
-            return ""
-        output = (answer.stdout + answer.stderr)[:OUTPUT_LIMIT].decode("utf-8", "replace")
-        return f"command '{' '.join(command)}' exited with {answer.exit_code}: {output}"
+            problem = str(error)
+        else:
+            if answer.exit_code == 0:
+                return ""
+            stderr = answer.stderr[:OUTPUT_LIMIT].decode("utf-8", "replace")
+            output = (answer.stdout + answer.stderr)[:OUTPUT_LIMIT].decode("utf-8", "replace")
+            problem = f"command '{' '.join(command)}' exited with {answer.exit_code}: {stderr}"
+        said = f"Exec lifecycle hook ([{' '.join(command)}]) {target} failed"
+        return f'{said} - error: {problem}, message: "{go_quotable(output)}"'
 
-    async def _http(self, action: HTTPGetAction, container: AnyContainer, pod_ip: str) -> str:
-        host = action.host or pod_ip
+    async def _http_get(self, action: HTTPGetAction, target: HookTarget) -> str:
+        """A hook that is asked over TLS where only plain HTTP is spoken is asked again, without TLS."""
+        host = action.host or target.pod_ip
         if not host:
             return "failed to find networking container"
-        port = resolve_port(action.port, container.ports)
+        port = resolve_port(action.port, target.container.ports)
         if port is None:
-            return f"failed to find port {action.port}"
+            return port_problem(action.port)
+        headers = tuple((header.name, header.value) for header in action.httpHeaders)
         scheme = (action.scheme or "HTTP").lower()
-        if ":" in host:
-            host = f"[{host}]"
-        headers: dict[str, tuple[str, ...]] = {"User-Agent": (USER_AGENT,)}
-        for header in action.httpHeaders:
-            headers[header.name] = (*headers.get(header.name, ()), header.value)
-        path = action.path if action.path.startswith("/") else f"/{action.path}"
-        try:
-            await http_get(f"{scheme}://{host}:{port}{path}", headers, NO_LIMIT_S, verify=False)
-        except HttpError as error:
-            return str(error)
+        wanted = HttpTarget(scheme, host.strip("[]"), port, action.path, headers)
+        problem = await self._http.fetch(wanted)
+        if PLAIN_ANSWER_TO_TLS not in problem:
+            return problem
+        open_headers = tuple((name, value) for name, value in headers if name.lower() != "authorization")
+        if await self._http.fetch(HttpTarget("http", wanted.host, port, action.path, open_headers)):
+            return problem
+        where = join_host_port(wanted.host, port)
+        message = f"request to HTTPS lifecycle hook {where} got HTTP response, retry with HTTP succeeded"
+        self._happenings.post(warning(EVENT_LIFECYCLE_HTTP_FALLBACK, message, target.ref))
         return ""
+
+
+def _in_go(handler: LifecycleHandler) -> str:
+    """A handler nobody can run, as the reference prints it."""
+    tcp = "nil"
+    if handler.tcpSocket is not None:
+        port = handler.tcpSocket.port
+        shown = f"{{1 0 {port}}}" if isinstance(port, str) else f"{{0 {port} }}"
+        tcp = f"&TCPSocketAction{{Port:{shown},Host:{handler.tcpSocket.host},}}"
+    return f"&LifecycleHandler{{Exec:nil,HTTPGet:nil,TCPSocket:{tcp},Sleep:nil,}}"

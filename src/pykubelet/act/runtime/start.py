@@ -13,10 +13,10 @@ from typing import assert_never
 
 from pykubelet.act.runtime.context import AnyContainer, ConfigError, ContainerContext, RenderSettings
 from pykubelet.act.runtime.etc_hosts import etc_hosts_content
-from pykubelet.act.runtime.hooks import HookRunner
+from pykubelet.act.runtime.hooks import HookRunner, HookTarget
 from pykubelet.act.runtime.render_container import log_path, render_container
 from pykubelet.act.runtime.sandbox import Sandbox
-from pykubelet.act.runtime.stop import MIN_STOP_S
+from pykubelet.act.runtime.stop import ContainerStopper, StopTarget, restart_grace
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.flight import Done, Failed, Flight, Uncertain
 from pykubelet.base.kit.log import Log
@@ -71,9 +71,17 @@ class ContainerFiles:
 class ContainerStarter:
     """Starts containers one at a time as told; knows nothing of restarts."""
 
-    def __init__(self, cri: CriClient, hooks: HookRunner, flight: Flight, happenings: Post[Happening]) -> None:
+    def __init__(
+        self,
+        cri: CriClient,
+        hooks: HookRunner,
+        stopper: ContainerStopper,
+        flight: Flight,
+        happenings: Post[Happening],
+    ) -> None:
         self._cri = cri
         self._hooks = hooks
+        self._stopper = stopper
         self._flight = flight
         self._happenings = happenings
 
@@ -144,18 +152,21 @@ class ContainerStarter:
     async def post_start(
         self, pod: Pod, container: AnyContainer, container_id: ContainerID, ctx: ContainerContext
     ) -> StartError | None:
-        """Run the hook, if there is one; a container whose hook failed is killed."""
+        """Run the hook, if there is one; a container whose hook failed is stopped, in the time its pod gives it."""
         lifecycle = container.lifecycle
         if lifecycle is None or lifecycle.postStart is None:
             return None
-        pod_ip = ctx.pod_ips[0] if ctx.pod_ips else ""
-        problem = await self._hooks.run(lifecycle.postStart, container, container_id, pod_ip)
+        ref, pod_ip = pod_ref(pod), ctx.pod_ips[0] if ctx.pod_ips else ""
+        problem = await self._hooks.run(lifecycle.postStart, HookTarget(ref, container, container_id, pod_ip))
         if not problem:
             return None
         path = container_field_path(pod, container.name)
-        self._happenings.post(warning(EVENT_FAILED_POST_START_HOOK, "PostStartHook failed", pod_ref(pod), path))
+        log.warning("postStart hook failed", pod=ref, container=container.name, error=problem)
+        # what it said stays out of the Event: there may be secrets in it
+        self._happenings.post(warning(EVENT_FAILED_POST_START_HOOK, "PostStartHook failed", ref, path))
+        target = StopTarget(pod, ref, container.name, container_id, pod_ip)
         try:
-            await self._cri.stop_container(container_id, MIN_STOP_S)
+            await self._stopper.stop_container(target, restart_grace(pod), "FailedPostStartHook")
         except CriError as error:
             log.warning("a container whose hook failed cannot be stopped", container=container.name, error=error)
         return StartError(POST_START_HOOK_ERROR, problem)

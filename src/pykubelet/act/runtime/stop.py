@@ -1,17 +1,19 @@
 """Stopping containers and sandboxes, and removing them.
 
-Owns: the order in which a pod's containers end (regular ones together, then sidecars in reverse order, KEP-753), and
-what of the grace period each still has. All preStop hooks run at once; the order holds for the stop signals.
+Owns: the order in which a pod's containers end, and what of the grace period each still has. All preStop hooks run at
+once, sidecars' too; then regular containers get their signal, and each sidecar waits for them and for the sidecars that
+were started after it (KEP-753), as long as its grace period lasts. Hook and waiting are taken from the grace period in
+whole seconds; the signal gets two seconds at least.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
 
-from pykubelet.act.runtime.hooks import HookRunner
-from pykubelet.base.api.core import Pod
+from pykubelet.act.runtime.hooks import HookRunner, HookTarget
+from pykubelet.base.api.core import Pod, Probe
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
@@ -42,6 +44,15 @@ class StopTarget:
 
 
 @dataclass(frozen=True, slots=True)
+class ContainerEnd:
+    """How one container is to end. `message`: for the Event; empty for the ordinary words."""
+
+    target: StopTarget
+    grace_s: int
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class PodRemains:
     """What a stopped pod leaves in the runtime. `strays`: containers whose sandbox is gone already."""
 
@@ -58,34 +69,48 @@ class ContainerStopper:
         self._clock = clock
         self._happenings = happenings
 
-    async def stop_container(
-        self, target: StopTarget, grace_s: int, message: str = "", *, first: Sequence[asyncio.Event] = ()
-    ) -> None:
-        """preStop hook, stop signal, then SIGKILL: all within the grace period (the signal gets two seconds at least).
+    async def stop_container(self, target: StopTarget, grace_s: int, message: str = "") -> None:
+        """preStop hook, stop signal, then SIGKILL, all within the grace period. Without one there is no hook."""
+        await self._end(target, grace_s, message, _NO_ORDER)
 
-        `first`: what is to happen before the signal, while there is time.
-        """
+    async def stop_containers(self, ends: Iterable[ContainerEnd]) -> None:
+        """Stop each, all together and each to its end; then raise the first error."""
+        await _all(self._end(end.target, end.grace_s, end.message, _NO_ORDER) for end in ends)
+
+    async def _end(self, target: StopTarget, grace_s: int, message: str, order: TerminationOrder) -> None:
         path = container_field_path(target.pod, target.name)
         text = message or f"Stopping container {target.name}"
         self._happenings.post(normal(EVENT_KILLING, text, target.ref, path))
-        began = self._clock.monotonic()
-        if grace_s > 0:
-            await self._pre_stop(target, grace_s, path)
-        await _wait_for_all(first, began + grace_s - self._clock.monotonic())
-        left = grace_s - round(self._clock.monotonic() - began)
+        left = grace_s
+        if left > 0:
+            left -= await self._seconds(self._pre_stop(target, left, path))
+        if left > 0:
+            left -= await self._seconds(order.wait_turn(target.name, left))
         await self._gone_is_fine(self._cri.stop_container(target.container, max(MIN_STOP_S, left)))
+        order.ended(target.name)
+
+    async def _seconds(self, work: Awaitable[None]) -> int:
+        """Do it; how many whole seconds it took."""
+        began = self._clock.monotonic()
+        await work
+        return int(self._clock.monotonic() - began)
 
     async def _pre_stop(self, target: StopTarget, grace_s: int, path: str) -> None:
         container = next((c for c in every_container(target.pod) if c.name == target.name), None)
         lifecycle = container.lifecycle if container is not None else None
         if container is None or lifecycle is None or lifecycle.preStop is None:
             return
+        whose = HookTarget(target.ref, container, target.container, target.pod_ip)
         try:
             async with asyncio.timeout(grace_s):
-                problem = await self._hooks.run(lifecycle.preStop, container, target.container, target.pod_ip)
+                problem = await self._hooks.run(lifecycle.preStop, whose)
         except TimeoutError:
-            problem = f"preStop hook did not complete within the grace period of {grace_s} s"
+            log.warning("preStop hook not completed in grace period", pod=target.ref, container=target.name)
+            if lifecycle.preStop.sleep is not None:
+                return  # it only waits: nothing has failed
+            problem = f"not completed within the grace period of {grace_s} s"
         if problem:
+            # what it said stays out of the Event: there may be secrets in it
             log.warning("preStop hook failed", pod=target.ref, container=target.name, error=problem)
             self._happenings.post(warning(EVENT_FAILED_PRE_STOP_HOOK, "PreStopHook failed", target.ref, path))
 
@@ -94,7 +119,8 @@ class ContainerStopper:
     ) -> PodRemains:
         """Stop all that runs of the pod within `grace_s`, then its sandboxes; what there is left to remove.
 
-        `known`: a look at the pod after which nothing was done to it; without one the runtime is asked.
+        A container that cannot be stopped does not save the sandboxes. `known`: a look at the pod after which nothing was
+        done to it; without one the runtime is asked.
         """
         containers: Sequence[pb.Container]
         sandboxes: Sequence[pb.PodSandbox]
@@ -105,24 +131,15 @@ class ContainerStopper:
                 self._cri.list_containers(uid=ref.uid), self._cri.list_pod_sandboxes(uid=ref.uid)
             )
         alive = [c for c in containers if c.state in (pb.CONTAINER_RUNNING, pb.CONTAINER_UNKNOWN)]
+        order = TerminationOrder(pod, [_name(c) for c in alive])
         targets = [StopTarget(pod, ref, _name(c), ContainerID(c.id), pod_ip) for c in alive]
-        await self._stop_in_turns(targets, grace_s, stop_turns(pod, [target.name for target in targets]))
-        await _all(self._gone_is_fine(self._cri.stop_pod_sandbox(s.id)) for s in sandboxes)
+        failed = await _each(self._end(target, grace_s, "", order) for target in targets)
+        failed += await _each(self._gone_is_fine(self._cri.stop_pod_sandbox(s.id)) for s in sandboxes)
+        if failed:
+            raise failed[0]
         ids = tuple(SandboxID(s.id) for s in sandboxes)
         strays = tuple(ContainerID(c.id) for c in containers if c.pod_sandbox_id not in ids)
         return PodRemains(ids, strays)
-
-    async def _stop_in_turns(
-        self, targets: Sequence[StopTarget], grace_s: int, turns: Mapping[str, Sequence[str]]
-    ) -> None:
-        """Stop all; who is not gone for an error keeps those that come after it waiting for all of the grace period."""
-        gone = {target.name: asyncio.Event() for target in targets}
-
-        async def stop(target: StopTarget) -> None:
-            await self.stop_container(target, grace_s, first=[gone[name] for name in turns[target.name]])
-            gone[target.name].set()
-
-        await _all(stop(target) for target in targets)
 
     async def remove_container(self, container: ContainerID) -> None:
         await self._gone_is_fine(self._cri.remove_container(container))
@@ -150,26 +167,46 @@ class ContainerStopper:
                 raise
 
 
-def stop_turns(pod: Pod, alive: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Whom each container that is alive lets end first: a sidecar all regular ones, and the sidecars behind it."""
-    sidecars = [c.name for c in pod.spec.initContainers if is_sidecar(c) and c.name in alive]
-    regular = tuple(c.name for c in pod.spec.containers if c.name in alive)
-    turns: dict[str, tuple[str, ...]] = dict.fromkeys(alive, ())
-    for index, name in enumerate(sidecars):
-        turns[name] = (*regular, *sidecars[index + 1 :])
-    return turns
+def restart_grace(pod: Pod, probe: Probe | None = None) -> int:
+    """Seconds that one container of a pod has to end in, while the pod goes on; below one, there is no hook.
+
+    `probe`: the one that gave the container up; its own period comes before the pod's (KEP-2238).
+    """
+    if pod.metadata.deletionGracePeriodSeconds is not None:
+        return pod.metadata.deletionGracePeriodSeconds
+    own = pod.spec.terminationGracePeriodSeconds
+    if own is None:
+        return MIN_STOP_S
+    of_probe = probe.terminationGracePeriodSeconds if probe is not None else None
+    return own if of_probe is None else of_probe
 
 
-async def _wait_for_all(events: Sequence[asyncio.Event], limit_s: float) -> None:
-    """Wait until all are set, at most `limit_s` seconds."""
-    if all(event.is_set() for event in events) or limit_s <= 0:
-        return
-    try:
-        async with asyncio.timeout(limit_s):
-            for event in events:
-                await event.wait()
-    except TimeoutError:
-        return
+class TerminationOrder:
+    """Who waits for whom: a sidecar for all regular containers and for the next sidecar after it. Only what runs counts."""
+
+    def __init__(self, pod: Pod, alive: Iterable[str]) -> None:
+        self._ended = {name: asyncio.Event() for name in alive}
+        sidecars = [c.name for c in pod.spec.initContainers if is_sidecar(c)]
+        regular = [c.name for c in pod.spec.containers]
+        later = dict(zip(sidecars, sidecars[1:], strict=False))
+        self._before = {name: [*regular, *([later[name]] if name in later else [])] for name in sidecars}
+
+    async def wait_turn(self, name: str, at_most_s: float) -> None:
+        """Until those before it have ended, or the time is over."""
+        try:
+            async with asyncio.timeout(at_most_s):
+                for other in self._before.get(name, ()):
+                    if (event := self._ended.get(other)) is not None:
+                        await event.wait()
+        except TimeoutError:
+            return
+
+    def ended(self, name: str) -> None:
+        if (event := self._ended.get(name)) is not None:
+            event.set()
+
+
+_NO_ORDER = TerminationOrder(Pod(), ())
 
 
 def _as_listed(view: PodView) -> tuple[list[pb.Container], list[pb.PodSandbox]]:
@@ -191,9 +228,13 @@ def _name(container: pb.Container) -> str:
     return container.labels.get(CONTAINER_NAME) or container.metadata.name
 
 
+async def _each(calls: Iterable[Awaitable[None]]) -> list[BaseException]:
+    """Make all calls together, each to its end; the errors."""
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    return [result for result in results if result is not None]
+
+
 async def _all(calls: Iterable[Awaitable[None]]) -> None:
     """Make all calls together, each to its end; then raise the first error."""
-    results = await asyncio.gather(*calls, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
+    if failed := await _each(calls):
+        raise failed[0]

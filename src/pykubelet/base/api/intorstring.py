@@ -18,6 +18,19 @@ def resolve_port(port: IntOrString, ports: tuple[ContainerPort, ...]) -> int | N
     return port if 0 < port < 65536 else None
 
 
+def port_problem(port: IntOrString) -> str:
+    """Why `resolve_port` gave None, in the reference's words."""
+    if isinstance(port, str) and not (port.isascii() and port.isdigit()):
+        return f'strconv.Atoi: parsing "{go_quotable(port)}": invalid syntax'
+    return f"invalid port number: {port}"
+
+
+def go_quotable(text: str) -> str:
+    """As Go prints it between double quotes."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return escaped.replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
+
+
 def scaled_value(amount: IntOrString, total: int, round_up: bool) -> int:
     """A count out of `total`: the number, or the percentage of it. ValueError when the text is no percentage."""
     if isinstance(amount, int):

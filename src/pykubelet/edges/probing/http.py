@@ -1,4 +1,4 @@
-"""The HTTP probe: one GET, redirects on the same host followed, judged by its status.
+"""The HTTP probe: one GET, redirects on the same host followed, judged by its status. HTTP hooks use it too.
 
 Owns: the conversation and its words. Bare sockets for `http`, asyncio's TLS for `https` (the certificate is not
 verified). A probe of its own costs a fraction of what a general client does, and a node makes fifty a second.
@@ -35,6 +35,7 @@ from pykubelet.edges.probing.outcome import Outcome, Verdict, errored, failed, p
 USER_AGENT = "kube-probe/1.36"
 READ_BYTES = 16 << 10
 TLS_FAREWELL_S = 1.0
+PLAIN_ANSWER_TO_TLS = "server gave HTTP response to HTTPS client"
 _FOLLOWED = frozenset({301, 302, 303, 307, 308})
 _PLAIN_ANSWER = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"})
 
@@ -85,7 +86,16 @@ class HttpProber:
             return failed(f'Get "{talk.url}": {error}')
         return _judge(answer)
 
-    async def _follow(self, target: HttpTarget, talk: _Talk) -> AnswerReader:
+    async def fetch(self, target: HttpTarget) -> str:
+        """GET without a limit of time, redirects followed anywhere; why there was no answer, or an empty string."""
+        talk = _Talk(target_url(target))
+        try:
+            await self._follow(target, talk, anywhere=True)
+        except (DialError, BadRequest, _Broken) as error:
+            return "" if talk.in_body else f'Get "{talk.url}": {error}'
+        return ""
+
+    async def _follow(self, target: HttpTarget, talk: _Talk, *, anywhere: bool = False) -> AnswerReader:
         hop = first_hop(target, self._agent)
         first_host = hop.host
         for _ in range(MAX_REDIRECTS):
@@ -97,7 +107,7 @@ class HttpProber:
                 reason = f'failed to parse Location header "{answer.location}"'
                 raise _Broken(reason)
             after = make_hop(url, _kept_headers(target, answer.location), self._agent, referer=hop.url)
-            if after.host != first_host:
+            if after.host != first_host and not anywhere:
                 return answer
             hop, talk.url = after, url
         raise _Broken(f"stopped after {MAX_REDIRECTS} redirects")
@@ -225,5 +235,5 @@ def _os_reason(error: OSError) -> str:
 
 def _tls_reason(error: ssl.SSLError) -> str:
     if error.reason in _PLAIN_ANSWER:
-        return "http: server gave HTTP response to HTTPS client"
+        return f"http: {PLAIN_ANSWER_TO_TLS}"
     return f"tls: {(error.reason or str(error)).lower().replace('_', ' ')}"

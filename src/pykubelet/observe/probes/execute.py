@@ -15,11 +15,10 @@ from pykubelet.base.api.core import (
     ExecAction,
     GRPCAction,
     HTTPGetAction,
-    IntOrString,
     Probe,
     TCPSocketAction,
 )
-from pykubelet.base.api.intorstring import resolve_port
+from pykubelet.base.api.intorstring import go_quotable, port_problem, resolve_port
 from pykubelet.base.kit.durations import format_duration
 from pykubelet.base.model.expansion import expand
 from pykubelet.base.model.ids import ContainerID, PodRef
@@ -88,7 +87,7 @@ class ContainerProber:
         except CriError as error:
             if error.is_deadline:
                 after = format_duration(ask.timeout_s)
-                return failed(f'command timed out: "{_quotable(" ".join(command))}" timed out after {after}')
+                return failed(f'command timed out: "{go_quotable(" ".join(command))}" timed out after {after}')
             return errored(str(error))
         output = (answer.stdout + answer.stderr)[:OUTPUT_LIMIT].decode("utf-8", "replace")
         return passed(output) if answer.exit_code == 0 else failed(output)
@@ -96,7 +95,7 @@ class ContainerProber:
     async def _http_get(self, action: HTTPGetAction, ask: Ask) -> Outcome:
         host, port = action.host or ask.pod_ip, resolve_port(action.port, ask.container.ports)
         if port is None:
-            return errored(_bad_port(action.port))
+            return errored(port_problem(action.port))
         if not host:
             return errored(NO_ADDRESS)
         headers = tuple((header.name, header.value) for header in action.httpHeaders)
@@ -106,7 +105,7 @@ class ContainerProber:
     async def _tcp(self, action: TCPSocketAction, ask: Ask) -> Outcome:
         host, port = action.host or ask.pod_ip, resolve_port(action.port, ask.container.ports)
         if port is None:
-            return errored(_bad_port(action.port))
+            return errored(port_problem(action.port))
         if not host:
             return errored(NO_ADDRESS)
         return await probe_tcp(host.strip("[]"), port, ask.timeout_s)
@@ -121,15 +120,3 @@ def expanded_command(command: Sequence[str], container: Container) -> list[str]:
     """With the variables that the manifest gives literally; others are not known outside the container."""
     variables = {variable.name: variable.value for variable in container.env}
     return [expand(word, variables) for word in command]
-
-
-def _bad_port(port: IntOrString) -> str:
-    if isinstance(port, str) and not (port.isascii() and port.isdigit()):
-        return f'strconv.Atoi: parsing "{_quotable(port)}": invalid syntax'
-    return f"invalid port number: {port}"
-
-
-def _quotable(text: str) -> str:
-    """As Go prints it between double quotes."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return escaped.replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
