@@ -165,7 +165,10 @@ def wire_observe(m: Machinery, cells: Cells) -> Loops:
     """observe: the look-out writes Observed, the probes write ProbeResults and ProbeWaits."""
     pleg = PodLookout(m.cri, m.clock, cells.observed.writer, m.touched, RelistPeriods())
     memory = ProbeMemory(f"{m.settings.root_dir}/probe_results", m.flight)
-    inputs = ProbeInputs(cells.lifecycles.cell, cells.observed.cell, cells.node.cell, memory.load())
+    forgets = m.settings.enabled("ChangeContainerStatusOnKubeletRestart")
+    inputs = ProbeInputs(
+        cells.lifecycles.cell, cells.observed.cell, cells.node.cell, {} if forgets else memory.load(), not forgets
+    )
     ends = (cells.probes.writer, cells.probe_waits.writer)
     limits = ProbeLimits(exec_at_once=EXEC_PROBES_PER_CPU * max(1, m.machine.cpu_milli // 1000))
     probes = ProbesLoop(inputs, ends, ContainerProber(m.cri), m.clock, m.happenings, limits)
@@ -235,7 +238,8 @@ def wire_report(m: Machinery, cells: Cells, facts: NodeFacts) -> Loops:
     """report: statuses, node, events, and the ports that tell them."""
     roster, lifecycles, observed = cells.roster.cell, cells.lifecycles.cell, cells.observed.cell
     node, runtime, probes = cells.node.cell, cells.runtime.cell, cells.probes.cell
-    inputs = StatusInputs(roster, lifecycles, observed, probes, node, runtime)
+    tells_signals = m.settings.enabled("ContainerStopSignals")
+    inputs = StatusInputs(roster, lifecycles, observed, probes, node, runtime, tells_signals)
     memory = StatusMemory(f"{m.settings.root_dir}/pod_statuses", m.flight)
     status = StatusLoop(inputs, cells.statuses.writer, m.clock, m.flight, memory)
     address = NodeLoop(facts, cells.node.writer, m.flight)

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import cast
 
+import pytest
 from act.pods.playbook import RULES
 from act.pods.scenes import REF, WALL, box, pod, running, view
 
@@ -24,7 +25,8 @@ from pykubelet.act.pods.model import (
     SyncEnded,
 )
 from pykubelet.act.pods.waitbook import WaitBook, WaitsChanged
-from pykubelet.base.kit.clock import SystemClock
+from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.clock import Clock, ManualClock, SystemClock
 from pykubelet.base.kit.mailbox import Post, Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.happenings import Happening
@@ -42,7 +44,7 @@ class Work:
     sync_gate: asyncio.Event = field(default_factory=asyncio.Event)
     stop_gate: asyncio.Event = field(default_factory=asyncio.Event)
     attention: asyncio.Event = field(default_factory=asyncio.Event)
-    clock: SystemClock = field(default_factory=SystemClock)
+    clock: Clock = field(default_factory=SystemClock)
     happenings: Sink[Happening] = field(default_factory=Sink)
     post_starting: frozenset[str] = frozenset()
 
@@ -76,11 +78,11 @@ class Work:
 
 
 @asynccontextmanager
-async def actor(work: Work) -> AsyncIterator[PodActor]:
+async def actor(work: Work, of: Pod | None = None, since: float = WALL) -> AsyncIterator[PodActor]:
     lifecycles: Sink[PodLifecycle] = Sink()
     touched: Sink[PodTouched] = Sink()
     async with Supervisor("test") as supervisor:
-        state = PodState(REF, pod(), Stage.SYNCING, WALL)
+        state = PodState(REF, of or pod(), Stage.SYNCING, since)
         made = PodActor(state, lambda: RULES, cast(PodExecution, work), lifecycles, touched, supervisor)
         task = supervisor.start_root("actor", made.run())
         yield made
@@ -220,3 +222,21 @@ async def test_the_story_tells_what_was_done_and_why() -> None:
             ("terminating -> terminated", "stop ended"),
             ("terminated -> finished", "clean-up ended"),
         ]
+
+
+@pytest.mark.parametrize("jump", [-3600.0, 3600.0])
+async def test_a_wall_clock_that_jumps_moves_no_deadline(jump: float) -> None:
+    clock = ManualClock()
+    of = pod(activeDeadlineSeconds=1800)
+    async with actor(Work(clock=clock), of, since=clock.wall() - 600) as it:
+        clock.jump_wall(jump)
+        it.mailbox.post(SpecChanged(of, "looked at again"))
+        clock.advance(1199)
+        it.mailbox.post(SpecChanged(of, "looked at again"))
+        await settle()
+        assert it.state.kill is None
+        clock.advance(1)
+        it.mailbox.post(SpecChanged(of, "looked at again"))
+        await asyncio.sleep(0.01)
+        assert it.state.kill is not None
+        assert it.state.kill.reason is KillReason.DEADLINE

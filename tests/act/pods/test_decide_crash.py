@@ -6,6 +6,7 @@ import pytest
 from act.pods.playbook import Playbook
 from act.pods.scenes import box, container, exited, pod, probes, rule, running, sidecar
 
+from pykubelet.base.model.lifecycle import KillReason
 from pykubelet.base.model.probes import ProbeResult
 
 
@@ -229,8 +230,57 @@ def test_a_pod_whose_rule_restarts_all_starts_over() -> None:
     assert play.sees(box(), exited("i1"), exited(code=88)) == ["sync: restart all; remove app-0, i1-0"]
     assert play.state.restarting_all
     assert play.sync_ended() == []
-    assert not play.state.restarting_all
+    assert play.state.restarting_all, "until the first starts again"
     assert play.sees(box()) == ["sync: start i1"]
+    assert not play.state.restarting_all
+
+
+def test_restarting_all_again_and_again_waits_ever_longer() -> None:
+    """KEP-5532: the back-off of containers holds for such restarts too. They are removed at once, and start later."""
+    of = pod(container("app", restartPolicyRules=[rule("RestartAllContainers", 88)]), container("b"))
+    play = Playbook(of)
+    play.runs(box(), running(), running("b"))
+    pauses = []
+    for attempt in range(4):
+        ended = play.wall
+        ends = exited(code=88, attempt=attempt, ended=ended)
+        assert play.sees(box(), ends, running("b", attempt=attempt))[0].startswith("sync: restart all; kill b")
+        assert play.sync_ended() == []
+        answer = play.sees(box())
+        while answer != ["sync: start app, b"]:
+            assert answer[:-1] in ([], ["say app is held back"])
+            assert play.errors() == {"app": "CrashLoopBackOff"}
+            assert play.state.restarting_all
+            play.passes(float(answer[-1].split()[2]))
+            answer = play.wakes()
+        pauses.append(play.wall - ended)
+        assert play.sync_ended("app", "b") == []
+        play.runs(box(), running(attempt=attempt + 1), running("b", attempt=attempt + 1))
+    assert pauses == pytest.approx([0, 10, 20, 40], abs=0.1)
+
+
+def test_removing_all_that_fails_is_tried_again_and_counts_once() -> None:
+    of = pod(container("app", restartPolicyRules=[rule("RestartAllContainers", 88)]))
+    play = Playbook(of)
+    play.runs(box(), running())
+    ends = exited(code=88, ended=play.wall)
+    assert play.sees(box(), ends) == ["sync: restart all; remove app-0"]
+    play.sync_ended(pod_error="KillContainerError")
+    play.sees(box(), ends)
+    play.passes(1)
+    assert play.wakes() == ["sync: restart all; remove app-0"]
+    play.sync_ended()
+    assert play.sees(box()) == ["sync: start app"], "the first time there is no pause"
+
+
+def test_a_pod_that_is_killed_while_all_wait_is_not_restarting_any_more() -> None:
+    of = pod(container("app", restartPolicyRules=[rule("RestartAllContainers", 88)]))
+    play = Playbook(of)
+    play.runs(box(), running())
+    play.sees(box(), exited(code=88, ended=play.wall))
+    play.sync_ended()
+    assert play.killed(KillReason.REMOVED) == ["stop within 30 s"]
+    assert not play.state.restarting_all
 
 
 def test_a_sync_that_was_interrupted_before_the_start_does_not_count_as_a_restart() -> None:

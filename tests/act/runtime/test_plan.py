@@ -92,6 +92,23 @@ def test_after_a_sandbox_change_a_containers_own_policy_decides() -> None:
     assert made.starts == ("again",)
 
 
+@pytest.mark.parametrize(
+    ("own", "code", "starts"),
+    [
+        ({"restartPolicy": "Never"}, 1, False),
+        ({"restartPolicy": "Never"}, 0, False),
+        ({"restartPolicy": "OnFailure"}, 1, True),
+        ({"restartPolicy": "Never", "restartPolicyRules": [rule("Restart", 42)]}, 42, True),
+        ({"restartPolicy": "Never", "restartPolicyRules": [rule("Restart", 42)]}, 43, False),
+        ({"restartPolicy": "Always"}, 1, True),
+    ],
+)
+def test_a_new_sandbox_does_not_restart_what_its_rules_forbid(own: dict[str, Any], code: int, starts: bool) -> None:
+    of = pod(container("ended", **own), container("other"), restart="Always")
+    made = plan(of, view(box(ready=False), exited("ended", code=code), exited("other", code=137)))
+    assert made.starts == (("ended", "other") if starts else ("other",))
+
+
 def test_no_new_sandbox_when_everything_has_succeeded() -> None:
     assert is_ended(plan(pod(restart="OnFailure"), view(box(ready=False), exited(code=0))))
 
@@ -267,9 +284,9 @@ def test_a_rule_may_restart_all_containers_of_the_pod() -> None:
         box(), exited("i1"), running("mesh"), exited("app", code=88, attempt=1), exited("app", code=1), running("b")
     )
     made = plan(of, look)
-    assert made.restart_all
+    assert made.restart_all == "app"
     assert sorted(kills(made)) == [("b-0", KillCause.RESTART_ALL), ("mesh-0", KillCause.RESTART_ALL)]
-    assert sorted(made.remove) == ["app-0", "app-1", "b-0", "i1-0", "mesh-0"]
+    assert list(made.remove) == ["app-0", "b-0", "i1-0", "mesh-0", "app-1"], "the one that asked for it last"
     assert not made.starts
     assert not made.stop_pod
 
@@ -278,6 +295,12 @@ def test_after_everything_is_removed_the_pod_starts_from_its_init_containers() -
     of = pod(container("app", restartPolicyRules=[ALL]), init=(container("i1"),), restart="Never")
     made = plan(of, view(box()))
     assert (made.starts, made.create_sandbox) == (("i1",), False)
+
+
+def test_ephemeral_containers_stay_when_all_restart() -> None:
+    of = pod(container("app", restartPolicyRules=[ALL]), ephemeralContainers=[{"name": "debug", "image": "busybox:1"}])
+    made = plan(of, view(box(), exited("app", code=88), running("debug")))
+    assert (made.kills, list(made.remove)) == ((), ["app-0"])
 
 
 def test_an_init_container_may_restart_all_too() -> None:

@@ -72,6 +72,7 @@ def test_every_state_has_its_name(of: pb.ContainerState, state: ContainerState) 
 
 def test_a_container_with_everything_the_runtime_tells() -> None:
     told = status(item(attempt=4))
+    told.stop_signal = pb.SIGNAL_SIGRTMINPLUS3
     told.user.linux.uid, told.user.linux.gid = 1000, 2000
     told.user.linux.supplemental_groups.extend([5, 6])
     told.resources.linux.cpu_shares, told.resources.linux.memory_limit_in_bytes = 512, 1 << 20
@@ -83,6 +84,7 @@ def test_a_container_with_everything_the_runtime_tells() -> None:
     assert view.annotations == {"a": "b"}
     assert view.mounts[0].readonly
     assert view.mounts[0].recursive_read_only
+    assert view.stop_signal == "SIGRTMIN+3"
     assert view.user is not None
     assert (view.user.uid, view.user.gid, view.user.supplemental_groups) == (1000, 2000, (5, 6))
     assert view.resources is not None

@@ -144,9 +144,10 @@ class Node:
         remembered: Mapping[ContainerID, Kept] | None = None,
         limits: ProbeLimits | None = None,
         fraction: float = 0.0,
+        keeps: bool = True,
     ) -> AsyncIterator[ProbesLoop]:
         """The loop at work."""
-        inputs = ProbeInputs(self.lifecycles, self.observed, self.node, remembered or {})
+        inputs = ProbeInputs(self.lifecycles, self.observed, self.node, remembered or {}, keeps)
         cells = (self.results_writer, self.waits_writer)
         loop = ProbesLoop(inputs, cells, prober, self.clock, self.happenings, limits, lambda: fraction)
         async with Supervisor("test") as supervisor:

@@ -418,3 +418,16 @@ async def test_probes_are_counted() -> None:
         node.forget(uid)
         await asyncio.sleep(TICK)
         assert loop.tallies() == []
+
+
+async def test_the_gate_that_changes_statuses_on_a_restart_makes_all_containers_begin_anew() -> None:
+    """ChangeContainerStatusOnKubeletRestart: as before 1.35, nothing is ready before it was asked."""
+    node, prober = Node(), ScriptedProber()
+    uid = node.pod("web", probed("app", "startup", "readiness"))
+    container = node.run(uid, "app", ago_s=300)
+    async with node.probing(prober, fraction=0.5, keeps=False):
+        assert node.result(container, STARTUP) is ProbeResult.UNKNOWN
+        assert node.result(container, READINESS) is FAILURE
+        await asyncio.sleep(11)
+        assert node.result(container, STARTUP) is SUCCESS
+        assert node.result(container, READINESS) is SUCCESS

@@ -216,15 +216,17 @@ def test_an_init_container_nobody_remembers_has_ended_well_once_the_pod_has_begu
 
 def test_containers_removed_to_restart_all_say_so() -> None:
     pod = make_pod(container(restartPolicyRules=(core.ContainerRestartRule(action="RestartAllContainers"),)))
-    (shown,) = told_after(pod, view(running()), view(), restarting_all=True).containerStatuses
-    assert to_object(shown.lastState) == {
-        "terminated": {
-            "exitCode": 137,
-            "reason": "RestartingAllContainers",
-            "message": "The container is removed because RestartAllContainers in place",
-        }
+    why = {
+        "reason": "RestartingAllContainers",
+        "message": "The container is removed because RestartAllContainers in place",
     }
+    removed = told_after(pod, view(running()), view(), restarting_all=True)
+    (shown,) = removed.containerStatuses
+    assert to_object(shown.state) == {"waiting": why}
+    assert to_object(shown.lastState) == {"terminated": {"exitCode": 137, **why}}
     assert shown.restartCount == 1
+    later = project_status(facts(pod, view(), old=removed, restarting_all=True))
+    assert later.containerStatuses == removed.containerStatuses, "counted once"
 
 
 # Start errors
@@ -391,6 +393,13 @@ def test_volume_mounts(mount: dict[str, Any], supported: bool, expected: dict[st
 def test_the_user_of_the_first_process() -> None:
     shown = told(make_pod(), view(running(user=ContainerUser(1000, 100, (100, 7)))))
     assert shown["user"] == {"linux": {"uid": 1000, "gid": 100, "supplementalGroups": [100, 7]}}
+
+
+@pytest.mark.parametrize(("gate", "shown"), [(True, "SIGUSR1"), (False, "")])
+def test_the_stop_signal_is_told_with_its_gate_only(gate: bool, shown: str) -> None:
+    look = view(running(stop_signal="SIGUSR1"))
+    (status,) = project_status(facts(make_pod(), look, tells_stop_signals=gate)).containerStatuses
+    assert status.stopSignal == shown
 
 
 ASKED = core.ResourceRequirements(

@@ -229,7 +229,7 @@ class ImagePuller:
         return ImageError(failure.reason, failure.message, retry_at)
 
     def _in(self, seconds: float) -> float:
-        return self._clock.wall() + seconds
+        return self._clock.monotonic() + seconds
 
 
 def _spec(request: ImageRequest, spec_image: str) -> pb.ImageSpec:

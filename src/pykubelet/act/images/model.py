@@ -80,7 +80,7 @@ class ImageReady:
 class ImageError:
     """The container cannot start: a waiting reason and its message.
 
-    `retry_at`: when to call `ensure` again (wall seconds). After a failed pull that is soon: the next call answers
+    `retry_at`: when to call `ensure` again (monotonic seconds). After a failed pull that is soon: the next call answers
     ImagePullBackOff with the true time of the next attempt. None: only another image name helps.
     """
 

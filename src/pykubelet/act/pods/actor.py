@@ -77,6 +77,7 @@ class PodActor:
         self._stage_since = self._clock.wall()
         self._timer: asyncio.TimerHandle | None = None
         self._deadline: asyncio.TimerHandle | None = None
+        self._active_since = self._clock.monotonic() - max(0.0, self._clock.wall() - state.started_wall)
         self._waits = execution.book(self.mailbox)
 
     @property
@@ -202,12 +203,15 @@ class PodActor:
             self._work.cancel()
 
     def _watch_deadline(self) -> None:
-        """Ask for the pod's end when `activeDeadlineSeconds` have passed since the agent took it up."""
+        """Ask for the pod's end when `activeDeadlineSeconds` have passed since it was taken up.
+
+        How long ago that was is found out once; from then on a wall clock that jumps changes nothing.
+        """
         if self._deadline is not None:
             self._deadline.cancel()
         allowed = self.state.pod.spec.activeDeadlineSeconds
         if allowed is not None:
-            left = max(0.0, self.state.started_wall + allowed - self._clock.wall())
+            left = max(0.0, self._active_since + allowed - self._clock.monotonic())
             self._deadline = asyncio.get_running_loop().call_later(left, self._pass_deadline)
 
     def _pass_deadline(self) -> None:

@@ -8,6 +8,7 @@ Rules:
 - Nothing is planned from a look at the runtime that is older than the last thing done to the pod.
 - A kill shortens the grace period, never lengthens it.
 - A container that ended again waits: 10 s doubling to the cap, measured from its end, forgotten after twice the cap.
+  One whose end restarts all others has them removed at once, and all wait (KEP-5532).
 - After a restart of the agent everything is derived again from what is observed.
 """
 
@@ -29,6 +30,7 @@ from pykubelet.act.pods.model import (
     KillRequested,
     PodState,
     ProbesChanged,
+    ResetHold,
     RuntimeChanged,
     SayHeld,
     SpecChanged,
@@ -117,7 +119,7 @@ def _spec_changed(state: PodState, event: SpecChanged, now: float, rules: Rules)
         order = KillRequested(KillReason.DELETED, event.cause, event.pod.metadata.deletionGracePeriodSeconds)
         return _kill_requested(state, order, now, rules)
     if changed and state.stage is Stage.SYNCING:
-        state = replace(state, retry_at={}, pod_failures=0)
+        state = replace(state, retry_at={}, pod_failures=0, reset=None)
         if state.work is Work.SYNC:
             return state, (AbandonSync(hard=True, cause=event.cause),)
     return _advance(state, now, rules, event.cause)
@@ -190,18 +192,19 @@ def _sync_ended(state: PodState, event: SyncEnded, now: float, rules: Rules) -> 
         work=Work.NONE,
         start_errors=errors,
         retry_at=retry,
-        holds={**state.holds, **{name: hold for name, hold in state.raising.items() if _has_run(name, event)}},
+        holds={**state.holds, **{name: hold for name, hold in state.raising.items() if _counts(state, name, event)}},
         raising={},
         pod_error=event.pod_error,
         pod_failures=failures,
         look_after=now,
-        restarting_all=False,
     )
     return _advance(state, now, rules, event.cause)
 
 
-def _has_run(name: str, ended: SyncEnded) -> bool:
-    """Whether the sync got as far as a process of this container: only that counts for its crash back-off."""
+def _counts(state: PodState, name: str, ended: SyncEnded) -> bool:
+    """Whether the sync got as far as a process of this container, or as removing all: that counts for its back-off."""
+    if state.restarting_all and not (ended.pod_error or ended.unfinished or ended.started or ended.failed):
+        return True
     failure = ended.failed.get(name)
     return name in ended.started or (failure is not None and failure.error.reason in RAN_AND_FAILED)
 
@@ -262,7 +265,7 @@ def _advance(state: PodState, now: float, rules: Rules, cause: str) -> Result:
 def _terminate(state: PodState, cause: str) -> Result:
     assert state.kill is not None
     grace = state.kill.grace_s
-    state = replace(state, stage=Stage.TERMINATING, work=Work.STOP)
+    state = replace(state, stage=Stage.TERMINATING, work=Work.STOP, restarting_all=False, reset=None)
     return state, (StopPod(state.pod, grace, cause),)
 
 
@@ -289,9 +292,31 @@ def _advance_syncing(state: PodState, now: float, rules: Rules, cause: str) -> R
     state, plan, wakes, said = _hold_back(state, plan, now, rules)
     if plan.is_empty:
         return state, (*said, WakeAt(min(wakes, default=now + rules.resync_s)))
+    if plan.restart_all:
+        state = _with_reset(state, plan.restart_all, now, rules)
     killed = {**state.killed, **{kill.container.id: kill.cause.words for kill in plan.kills}}
-    state = replace(state, work=Work.SYNC, restarting_all=plan.restart_all, killed=killed)
+    state = replace(state, work=Work.SYNC, restarting_all=bool(plan.restart_all), killed=killed)
     return state, (*said, Sync(state.pod, plan, view, cause))
+
+
+def _with_reset(state: PodState, trigger: str, now: float, rules: Rules) -> PodState:
+    """All containers are removed at once; when they start again is up to the back-off of the one that asked for it."""
+    ended = _last_ended(state, trigger)
+    assert ended is not None
+    container = find_container(state.pod, trigger)
+    free_at, hold = _free_at(state, container, ended, rules)
+    raised = rules.crash.raised(hold.entry if hold else None, state.exits[ended.id], now)
+    reset = ResetHold(trigger, free_at, hold.entry.delay_s if hold else 0.0)
+    return replace(state, raising={trigger: CrashHold(back_off_key(state.pod, container), raised)}, reset=reset)
+
+
+def _hold_reset(state: PodState, plan: PodPlan, reset: ResetHold) -> tuple[PodState, PodPlan, tuple[Command, ...]]:
+    """Nothing but ephemeral containers starts before all may start again."""
+    error = StartError(CRASH_LOOP_BACK_OFF, back_off_message(state, reset.container, reset.delay_s))
+    said = () if reset.is_told else (SayHeld(reset.container, CRASH_LOOP_BACK_OFF),)
+    errors = {**state.start_errors, reset.container: error}
+    state = replace(state, start_errors=errors, reset=replace(reset, is_told=True))
+    return state, replace(plan, start_init=(), start=()), said
 
 
 def _hold_back(
@@ -301,6 +326,10 @@ def _hold_back(
     wakes: list[float] = []
     said: list[Command] = []
     held: set[str] = set()
+    if (reset := state.reset) is not None and reset.free_at > now and (plan.start_init or plan.start):
+        wakes.append(reset.free_at)
+        state, plan, told_now = _hold_reset(state, plan, reset)
+        said.extend(told_now)
     errors, raising, told = dict(state.start_errors), dict[str, CrashHold](), set(state.said_held)
     for name in plan.starts:
         container = find_container(state.pod, name)
@@ -321,7 +350,7 @@ def _hold_back(
             raising[name] = CrashHold(back_off_key(state.pod, container), raised)
     state = replace(state, raising=raising)
     if not held:
-        return state, plan, wakes, ()
+        return state, plan, wakes, tuple(said)
     plan = replace(
         plan,
         start_ephemeral=tuple(n for n in plan.start_ephemeral if n not in held),

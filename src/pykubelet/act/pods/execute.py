@@ -374,11 +374,9 @@ class PodExecution:
         del self._pulls[name, image]
         return outcome
 
-    def _image_failed(self, error: ImageError) -> StartFailed:
-        retry_at = None
-        if error.retry_at is not None:
-            retry_at = self.clock.monotonic() + max(0.0, error.retry_at - self.clock.wall())
-        return StartFailed(StartError(error.reason, error.message), retry_at)
+    @staticmethod
+    def _image_failed(error: ImageError) -> StartFailed:
+        return StartFailed(StartError(error.reason, error.message), error.retry_at)
 
     async def _image_volumes(
         self, pod: Pod, container: AnyContainer, waits: WaitBook

@@ -20,6 +20,7 @@ from pykubelet.act.pods.decide import Rules
 from pykubelet.act.pods.execute import PodExecution, PodTools
 from pykubelet.act.pods.model import REMOVING, KillRequested, PodState, ProbesChanged, RuntimeChanged, SpecChanged
 from pykubelet.act.pods.orphans import orphan_pod
+from pykubelet.base.kit.backoff import Backoff, BackoffPolicy
 from pykubelet.base.kit.cells import Cell, CellWriter
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
@@ -35,8 +36,7 @@ from pykubelet.base.model.roster import Rejection, Roster, RosterPod, is_static,
 from pykubelet.base.model.waits import Wait
 
 ORPHAN_GRACE_S = 1
-CRASH_PAUSE_S = 1.0
-CRASH_PAUSE_CAP_S = 60.0
+CRASH_PAUSE = BackoffPolicy(initial_s=1.0, cap_s=60.0)
 TAKE_UP = "take the pod up"
 log = Log("pods")
 
@@ -81,7 +81,7 @@ class PodsLoop:
         self._kills_sent: set[PodUID] = set()
         self._removed_at: dict[PodUID, float] = {}
         self._published: dict[PodUID, PodLifecycle] = {}
-        self._crashes: dict[PodUID, int] = {}
+        self._crashes: dict[PodUID, Backoff] = {}
         self._paused: dict[PodUID, Wait] = {}
         self._mailbox: Mailbox[PodLifecycle | ActorCrashed] = Mailbox("lifecycles")
         self._supervisor = Supervisor("pods")
@@ -139,14 +139,13 @@ class PodsLoop:
         self._tools.happenings.post(warning(EVENT_FAILED_SYNC, message, actor.ref))
         actor.abandon()
         self._drop(crash.uid)
-        count = self._crashes[crash.uid] = self._crashes.get(crash.uid, 0) + 1
-        pause = min(CRASH_PAUSE_CAP_S, CRASH_PAUSE_S * 2 ** min(count - 1, 6))
-        wall = self._tools.clock.wall()
+        now, wall = self._tools.clock.monotonic(), self._tools.clock.wall()
+        entry = self._crashes[crash.uid] = CRASH_PAUSE.raised(self._crashes.get(crash.uid), now, now)
         self._paused[crash.uid] = Wait(
-            "retry", "act/pods", wall, "pod", INTERNAL_ERROR, message, "start afresh", wall + pause
+            "retry", "act/pods", wall, "pod", INTERNAL_ERROR, message, "start afresh", wall + entry.delay_s
         )
         self._touched.post(PodTouched(actor.ref, "actor crashed"))
-        asyncio.get_running_loop().call_later(pause, self._resume, crash.uid)
+        asyncio.get_running_loop().call_later(entry.delay_s, self._resume, crash.uid)
 
     def _resume(self, uid: PodUID) -> None:
         self._paused.pop(uid, None)
@@ -177,11 +176,14 @@ class PodsLoop:
         self._show_held_back(roster, observed)
 
     def _forget_removed(self, observed: Observed) -> None:
-        """A pod that was removed is news again once the runtime was looked at after that."""
+        """A pod that was removed is news again once the runtime was looked at after that; so are its crashes."""
         for uid, at in list(self._removed_at.items()):
             view = observed.pods.get(uid)
             if view is None or view.read_at >= at:
                 del self._removed_at[uid]
+        for uid in self._crashes.keys() - self._actors.keys() - self._paused.keys() - observed.pods.keys():
+            if uid not in self._inputs.roster.get().pods:
+                del self._crashes[uid]
 
     def _take_desired(self, uid: PodUID, entry: RosterPod, roster: Roster, observed: Observed) -> None:
         actor = self._actors.get(uid)

@@ -48,13 +48,24 @@ class CrashHold:
 
 
 @dataclass(frozen=True, slots=True)
+class ResetHold:
+    """All containers were removed, to start again at `free_at`: `container` has asked for it, again and again."""
+
+    container: str
+    free_at: float
+    delay_s: float
+    is_told: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class PodState:
     """One pod, whole.
 
     `view` is None until the runtime was looked at once. `look_after`: a view read earlier says nothing. `exits`: when
     each ended container ended, as first seen. `holds`: crash back-off by container; `raising`: what the running sync makes
     of it by its starts. `retry_at`: by container, and "" for the pod itself. `said_held`: ends of containers whose
-    back-off was already told. `killed`: why, in words, for the instances that were killed one by one.
+    back-off was already told. `restarting_all`: from the order to remove all containers on until the first starts again;
+    `reset`: what then holds them back. `killed`: why, in words, for the instances that were killed one by one.
     """
 
     ref: PodRef
@@ -75,6 +86,7 @@ class PodState:
     terminal: bool = False
     removed: bool = False
     restarting_all: bool = False
+    reset: ResetHold | None = None
     said_held: frozenset[ContainerID] = frozenset()
     killed: Mapping[ContainerID, str] = field(default_factory=dict)
 

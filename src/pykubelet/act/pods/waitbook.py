@@ -177,6 +177,8 @@ def _start_waits(state: PodState, now: float, wall: float) -> list[Wait]:
         if newest is not None and newest.id in state.exits and name in state.holds:
             held = state.exits[newest.id] + state.holds[name].entry.delay_s
             free_at = max(held, free_at or 0.0)
+        if state.reset is not None and state.reset.container == name:
+            free_at = max(state.reset.free_at, free_at or 0.0)
         at = None if free_at is None else wall + max(0.0, free_at - now)
         detail = error.message
         if error.reason == CRASH_LOOP_BACK_OFF and newest is not None:

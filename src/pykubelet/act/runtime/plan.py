@@ -24,7 +24,6 @@ from pykubelet.base.model.phase import UNKNOWN_EXIT_CODE, has_initialized
 from pykubelet.base.model.probes import ProbeKind, ProbeResult, ProbeResults
 from pykubelet.base.model.restart import (
     NEVER,
-    ON_FAILURE,
     AfterExit,
     after_exit,
     is_sidecar,
@@ -71,7 +70,8 @@ class PodPlan:
     """What to do, in this order: kill, remove, create the sandbox, start.
 
     `sandbox`: the one to start containers in, None when it is to be created (`create_sandbox`, with `attempt`).
-    `stop_pod`: stop all containers and all sandboxes first. `restart_all`: remove all containers (a rule of KEP-5532).
+    `stop_pod`: stop all containers and all sandboxes first. `restart_all`: all containers are removed, because
+    this one ended (a rule of KEP-5532).
     Names in `start_*` are in order. `holding`: the init container or sidecar that the rest waits for.
     """
 
@@ -81,7 +81,7 @@ class PodPlan:
     sandbox: SandboxView | None = None
     kills: tuple[ContainerKill, ...] = ()
     remove: tuple[ContainerID, ...] = ()
-    restart_all: bool = False
+    restart_all: str = ""
     start_ephemeral: tuple[str, ...] = ()
     start_init: tuple[str, ...] = ()
     start: tuple[str, ...] = ()
@@ -118,7 +118,7 @@ def plan_pod(pod: Pod, view: PodView, probes: ProbeResults, hash_of: HashOf) -> 
         return _plan_new_sandbox(pod, view)
     assert sandbox is not None
     if trigger := _restart_all_trigger(pod, view, sandbox.id):
-        return _plan_restart_all(view, trigger)
+        return _plan_restart_all(pod, view, trigger)
     draft = _Draft()
     _plan_init(pod, view, probes, hash_of, draft)
     if draft.initialized and not draft.stop_pod:
@@ -159,7 +159,7 @@ def _plan_new_sandbox(pod: Pod, view: PodView) -> PodPlan:
     if _never_restarts(pod) and attempt != 0 and view.containers:
         return stop
     names = {c.name for c in pod.spec.containers}
-    starts = tuple(c.name for c in pod.spec.containers if not _succeeded_for_good(pod, c, view))
+    starts = tuple(c.name for c in pod.spec.containers if not _has_ended_for_good(pod, c, view))
     if not starts and any(c.name in names for c in view.containers):
         return stop
     plan = PodPlan(stop_pod=True, create_sandbox=True, attempt=attempt)
@@ -175,31 +175,46 @@ def _never_restarts(pod: Pod) -> bool:
     )
 
 
-def _succeeded_for_good(pod: Pod, container: Container, view: PodView) -> bool:
+def _has_ended_for_good(pod: Pod, container: Container, view: PodView) -> bool:
+    """It ended in a way after which its rules do not let it run again: a new sandbox changes nothing about that."""
     newest = view.newest(container.name)
-    if newest is None or newest.state is not ContainerState.EXITED or newest.exit_code != 0:
+    if newest is None or newest.state is not ContainerState.EXITED:
         return False
-    return (container.restartPolicy or pod.spec.restartPolicy) in (ON_FAILURE, NEVER)
+    return after_exit(pod, container, newest.exit_code) is AfterExit.STAY
 
 
-def _restart_all_trigger(pod: Pod, view: PodView, sandbox: SandboxID) -> ContainerView | None:
-    """The exited container whose rule asks for a restart of all, if there is one."""
+def _asks_for_all(pod: Pod, container: Container, instance: ContainerView) -> bool:
+    """Whether an instance ended in a way for which a rule wants all containers to start again."""
+    if instance.state is not ContainerState.EXITED:
+        return False
+    return after_exit(pod, container, instance.exit_code) is AfterExit.RESTART_ALL
+
+
+def _restart_all_trigger(pod: Pod, view: PodView, sandbox: SandboxID) -> str:
+    """The container whose end asks for a restart of all; empty when there is none."""
     for container in (*pod.spec.initContainers, *pod.spec.containers):
         newest = view.newest(container.name)
-        if newest is None or newest.state is not ContainerState.EXITED or newest.sandbox_id != sandbox:
-            continue
-        if after_exit(pod, container, newest.exit_code) is AfterExit.RESTART_ALL:
-            return newest
-    return None
+        if newest is not None and newest.sandbox_id == sandbox and _asks_for_all(pod, container, newest):
+            return container.name
+    return ""
 
 
-def _plan_restart_all(view: PodView, trigger: ContainerView) -> PodPlan:
+def _plan_restart_all(pod: Pod, view: PodView, trigger: str) -> PodPlan:
+    """All instances go, those last whose end asks for it: should the agent end in the middle, it still knows.
+
+    Ephemeral containers stay: they are never started twice.
+    """
+    sources: list[ContainerView] = []
+    others: list[ContainerView] = []
+    for container in (*pod.spec.containers, *pod.spec.initContainers):
+        for instance in view.instances(container.name):
+            (sources if _asks_for_all(pod, container, instance) else others).append(instance)
     kills = tuple(
-        ContainerKill(c, KillCause.RESTART_ALL, f"Container {trigger.name} asks for a restart of all containers")
-        for c in view.containers
-        if c.state is ContainerState.RUNNING
+        ContainerKill(c, KillCause.RESTART_ALL, "killing")
+        for c in others
+        if c.state in (ContainerState.RUNNING, ContainerState.UNKNOWN)
     )
-    return PodPlan(restart_all=True, kills=kills, remove=tuple(c.id for c in view.containers))
+    return PodPlan(restart_all=trigger, kills=kills, remove=tuple(c.id for c in (*others, *sources)))
 
 
 def _probe(probes: ProbeResults, container: ContainerView, kind: ProbeKind) -> ProbeResult | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from pykubelet.act.runtime.hooks import HookRunner, HookTarget
 from pykubelet.base.api.core import Pod, Probe
@@ -188,7 +189,7 @@ class TerminationOrder:
         self._ended = {name: asyncio.Event() for name in alive}
         sidecars = [c.name for c in pod.spec.initContainers if is_sidecar(c)]
         regular = [c.name for c in pod.spec.containers]
-        later = dict(zip(sidecars, sidecars[1:], strict=False))
+        later = dict(pairwise(sidecars))
         self._before = {name: [*regular, *([later[name]] if name in later else [])] for name in sidecars}
 
     async def wait_turn(self, name: str, at_most_s: float) -> None:

@@ -52,6 +52,7 @@ def updated_view(known: ContainerView, status: pb.ContainerStatus) -> ContainerV
 def _view(container: ContainerID, name: str, sandbox: SandboxID, status: pb.ContainerStatus) -> ContainerView:
     linux = status.resources.linux if status.HasField("resources") and status.resources.HasField("linux") else None
     user = status.user.linux if status.HasField("user") and status.user.HasField("linux") else None
+    signal = pb.Signal.Name(status.stop_signal) if status.stop_signal else ""
     return ContainerView(
         id=container,
         name=name,
@@ -78,6 +79,7 @@ def _view(container: ContainerID, name: str, sandbox: SandboxID, status: pb.Cont
             if linux is not None
             else None
         ),
+        stop_signal=signal.removeprefix("SIGNAL_").replace("PLUS", "+").replace("MINUS", "-"),
     )
 
 

@@ -63,12 +63,16 @@ class ProbeLimits:
 
 @dataclass(frozen=True, slots=True)
 class ProbeInputs:
-    """The cells this room reads, and what was written down before the agent's start."""
+    """The cells this room reads, and what was written down before the agent's start.
+
+    `keeps`: rule 7 of `decide`; without it all containers begin anew (gate ChangeContainerStatusOnKubeletRestart).
+    """
 
     lifecycles: Cell[Lifecycles]
     observed: Cell[Observed]
     node: Cell[NodeView]
     remembered: Mapping[ContainerID, Kept] = field(default_factory=dict)
+    keeps: bool = True
 
 
 @dataclass(slots=True)
@@ -175,7 +179,8 @@ class ProbesLoop:
         wall = self._clock.wall()
         for view in observed.pods.values():
             self._starts.learn(view, now, wall)
-        self._kept = decide.keep(self._inputs.remembered, self._starts.all, self._started)
+        found = decide.keep(self._inputs.remembered, self._starts.all, self._started) if self._inputs.keeps else {}
+        self._kept = found
         self._changed = True
 
     def _follow_pod(self, uid: PodUID, lifecycle: PodLifecycle, view: PodView | None, now: float) -> None:

@@ -140,11 +140,21 @@ def _vanished(
 ) -> core.ContainerStatus:
     """What became of a container that was there the last time; `status` as if it never had been."""
     before = _state(old)
-    if facts.lifecycle.restarting_all and (before.running is not None or before.terminated is not None):
+    if facts.lifecycle.restarting_all:
+        waiting = core.ContainerStateWaiting(reason=RESTARTING_ALL_CONTAINERS, message=REMOVED_TO_RESTART)
+        if before.running is None and before.terminated is None:
+            last = _last(status)
+            is_removed = last is not None and last.reason == RESTARTING_ALL_CONTAINERS
+            return replace(status, state=core.ContainerState(waiting=waiting)) if is_removed else status
         ended = core.ContainerStateTerminated(
             exitCode=UNKNOWN_EXIT_CODE, reason=RESTARTING_ALL_CONTAINERS, message=REMOVED_TO_RESTART
         )
-        return replace(status, lastState=core.ContainerState(terminated=ended), restartCount=status.restartCount + 1)
+        return replace(
+            status,
+            state=core.ContainerState(waiting=waiting),
+            lastState=core.ContainerState(terminated=ended),
+            restartCount=status.restartCount + 1,
+        )
     if before.running is None or _last(status) is not None:
         return status
     ended = core.ContainerStateTerminated(
@@ -181,7 +191,7 @@ def _of_instance(
             if user is not None
             else None
         ),
-        stopSignal=newest.stop_signal,
+        stopSignal=newest.stop_signal if facts.tells_stop_signals else "",
     )
 
 

@@ -36,7 +36,7 @@ SETTLE_S = 0.015
 
 @dataclass(frozen=True, slots=True)
 class StatusInputs:
-    """The cells this room reads."""
+    """The cells this room reads. `tells_stop_signals`: gate ContainerStopSignals."""
 
     roster: Cell[Roster]
     lifecycles: Cell[Lifecycles]
@@ -44,6 +44,7 @@ class StatusInputs:
     probes: Cell[ProbeResults]
     node: Cell[NodeView]
     runtime: Cell[RuntimeReady]
+    tells_stop_signals: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +224,7 @@ class StatusLoop:
             messages=self._messages.known,
             old=old,
             now_wall=self._clock.wall(),
+            tells_stop_signals=self._inputs.tells_stop_signals,
         )
 
     def _read_messages(self, view: PodView) -> None:

@@ -29,7 +29,7 @@ class StatusFacts:
 
     `host_ips`: the node's, primary family first. `runtime`: its name, as in `containerd://<id>`. `handlers`: features
     by runtime handler. `messages`: termination messages by container. `old`: the status told before, None at first.
-    `now_wall`: seconds.
+    `now_wall`: seconds. `tells_stop_signals`: gate ContainerStopSignals.
     """
 
     pod: Pod
@@ -42,6 +42,7 @@ class StatusFacts:
     messages: Mapping[ContainerID, str] = field(default_factory=dict)
     old: PodStatus | None = None
     now_wall: float = 0.0
+    tells_stop_signals: bool = False
 
     @property
     def has_ended(self) -> bool:
