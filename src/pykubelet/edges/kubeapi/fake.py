@@ -97,6 +97,7 @@ class FakeApiServer:
         self._tls = tls
         self._ca = ca
         self._watches: set[_Watch] = set()
+        self._opened = asyncio.Event()
         self._hanging = asyncio.Event()
         self._runner: web.AppRunner | None = None
 
@@ -175,6 +176,12 @@ class FakeApiServer:
     def watching(self) -> list[str]:
         """The plurals of the open watches."""
         return sorted(watch.place.plural for watch in self._watches)
+
+    async def wait_watches(self, number: int = 1) -> None:
+        """Return as soon as at least `number` watches are open."""
+        while len(self._watches) < number:
+            self._opened.clear()
+            await self._opened.wait()
 
     def count(self, method: str = "", path: str = "") -> int:
         """How many requests fitted."""
@@ -279,6 +286,7 @@ class FakeApiServer:
             await response.write(_line("ERROR", _status(ApiError(410, "Expired", "too old resource version"))))
             return response
         self._watches.add(watch)
+        self._opened.set()
         self.store.bells.add(watch.bell)
         try:
             async with asyncio.timeout(float(sent.query.get("timeoutSeconds", "3600"))):

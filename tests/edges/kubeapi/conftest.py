@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from pykubelet.base.kit.clock import SystemClock
+from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
+from pykubelet.edges.kubeapi.fake import FakeApiServer
+
+NODES = "/api/v1/nodes"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer() as server:
+        yield server
+
+
+@pytest.fixture
+async def client(server: FakeApiServer) -> AsyncIterator[ApiClient]:
+    client = ApiClient(server.access(), SystemClock(), ClientLimits(deadline_s=0.5))
+    yield client
+    await client.close()

@@ -1,0 +1,110 @@
+"""What becomes of every way in which a request can fail."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import pytest
+
+from pykubelet.base.api.core import Node
+from pykubelet.base.kit.clock import SystemClock
+from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
+from pykubelet.edges.kubeapi.errors import ApiError
+from pykubelet.edges.kubeapi.fake import FakeApiServer, Fault
+from pykubelet.edges.kubeapi.kubeconfig import Access
+
+NODES = "/api/v1/nodes"
+
+
+async def refused(client: ApiClient) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        await client.get(f"{NODES}/n", Node)
+    return caught.value
+
+
+async def test_a_storm_of_429_says_how_long_to_stay_away(server: FakeApiServer, client: ApiClient) -> None:
+    server.faults.append(Fault(status=429, reason="TooManyRequests", message="slow down", retry_after_s=3))
+    error = await refused(client)
+    assert (error.status, error.reason, error.message) == (429, "TooManyRequests", "slow down")
+    assert error.retry_after_s == 3.0
+    assert error.is_transient
+
+
+async def test_a_server_in_trouble_is_worth_another_try(server: FakeApiServer, client: ApiClient) -> None:
+    server.faults.append(Fault(status=503, reason="ServiceUnavailable"))
+    assert (await refused(client)).is_transient
+    server.faults.append(Fault(status=403, reason="Forbidden"))
+    assert not (await refused(client)).is_transient
+
+
+async def test_a_server_that_accepts_and_never_answers_is_given_up(server: FakeApiServer, client: ApiClient) -> None:
+    server.faults.append(Fault(hang=True))
+    error = await refused(client)
+    assert (error.status, error.reason) == (0, "Timeout")
+    assert error.is_transient and "no answer within 0.5 s" in str(error)
+
+
+async def test_a_connection_that_ends_without_an_answer(server: FakeApiServer, client: ApiClient) -> None:
+    server.faults.append(Fault(times=2))
+    error = await refused(client)
+    assert error.status == 0 and error.is_transient
+
+
+async def test_a_server_that_is_away_and_comes_back(server: FakeApiServer, client: ApiClient) -> None:
+    server.create(NODES, {"metadata": {"name": "n"}})
+    await client.get(f"{NODES}/n", Node)
+    await server.stop()
+    error = await refused(client)
+    assert (error.status, error.reason) == (0, "Unreachable")
+    await server.start()
+    assert (await client.get(f"{NODES}/n", Node)).metadata.name == "n"
+
+
+async def test_an_answer_that_is_no_object(server: FakeApiServer, client: ApiClient) -> None:
+    server.create(NODES, {"metadata": {"name": "n"}, "spec": {"taints": "none"}})
+    error = await refused(client)
+    assert (error.status, error.reason) == (0, "Undecodable")
+    assert "spec.taints" in error.message
+
+
+async def test_requests_beyond_the_burst_wait_for_their_turn(server: FakeApiServer) -> None:
+    server.create(NODES, {"metadata": {"name": "n"}})
+    client = ApiClient(server.access(), SystemClock(), ClientLimits(qps=50, burst=5))
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await asyncio.gather(*(client.get(f"{NODES}/n", Node) for _ in range(15)))
+    assert loop.time() - began >= 0.19
+    assert client.requests == 15
+    await client.close()
+
+
+async def test_a_deadline_does_not_count_the_wait_for_ones_turn(server: FakeApiServer) -> None:
+    server.create(NODES, {"metadata": {"name": "n"}})
+    client = ApiClient(server.access(), SystemClock(), ClientLimits(qps=5, burst=1, deadline_s=0.3))
+    await asyncio.gather(*(client.get(f"{NODES}/n", Node) for _ in range(4)))
+    await client.close()
+
+
+async def test_who_calls_is_said(server: FakeApiServer) -> None:
+    client = ApiClient(server.access(), SystemClock(), user_agent="kubelet/v1 (linux/amd64)")
+    await refused(client)
+    assert server.requests[0].headers["User-Agent"] == "kubelet/v1 (linux/amd64)"
+    await client.close()
+
+
+def test_the_http_library_is_only_loaded_by_a_request() -> None:
+    code = (
+        "import sys, pykubelet.edges.kubeapi.client, pykubelet.edges.kubeapi.listwatch; print('aiohttp' in sys.modules)"
+    )
+    import subprocess
+
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=20)
+    assert answer.stdout.strip() == "False"
+
+
+async def test_a_server_nobody_listens_at() -> None:
+    client = ApiClient(Access(server="http://127.0.0.1:1"), SystemClock())
+    error = await refused(client)
+    assert (error.status, error.reason) == (0, "Unreachable")
+    await client.close()

@@ -1,0 +1,208 @@
+"""A listing that stays true while streams are cut, histories forgotten and servers restarted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Any
+
+from pykubelet.base.api.core import ConfigMap, Pod
+from pykubelet.base.kit.clock import SystemClock
+from pykubelet.edges.kubeapi.client import ApiClient
+from pykubelet.edges.kubeapi.fake import FakeApiServer, Fault
+from pykubelet.edges.kubeapi.listwatch import Listed, WatchPeriods, follow
+
+MAPS = "/api/v1/namespaces/a/configmaps"
+SOON = WatchPeriods(retry=0.02, retry_max=0.1)
+
+
+class Watcher:
+    """A reader of one listing: the newest `Listed`, and how many there were."""
+
+    def __init__(self, client: ApiClient, periods: WatchPeriods = SOON, kind: type[Any] = ConfigMap) -> None:
+        path = MAPS if kind is ConfigMap else "/api/v1/pods"
+        self._listing = follow(client, path, kind, SystemClock(), periods=periods)
+        self.seen = 0
+
+    async def __aenter__(self) -> Watcher:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._listing.aclose()
+
+    async def until(self, wanted: Callable[[Listed[Any]], object]) -> Listed[Any]:
+        async with asyncio.timeout(5):
+            async for listed in self._listing:
+                self.seen += 1
+                if wanted(listed):
+                    return listed
+        raise AssertionError("the listing ended")
+
+    async def until_names(self, *names: str) -> Listed[Any]:
+        return await self.until(lambda listed: sorted(listed.items) == [f"a/{name}" for name in names])
+
+
+def put(server: FakeApiServer, name: str, **data: str) -> None:
+    server.create(MAPS, {"metadata": {"name": name}, "data": data})
+
+
+async def test_a_stream_cut_in_the_middle_of_a_line_loses_nothing(server: FakeApiServer, client: ApiClient) -> None:
+    put(server, "x")
+    async with Watcher(client) as watcher:
+        first = await watcher.until_names("x")
+        waiting = asyncio.ensure_future(watcher.until_names("x", "y"))
+        await server.wait_watches()
+        server.cut_watches(mid_line=True)
+        await asyncio.sleep(0.01)
+        put(server, "y")
+        both = await waiting
+    assert both.items["a/x"] is first.items["a/x"]
+    assert server.count("GET", MAPS) == sum("watch" in sent.query for sent in server.requests) + 1
+
+
+async def test_an_error_is_told_while_the_newest_is_not_to_be_had(server: FakeApiServer, client: ApiClient) -> None:
+    put(server, "x")
+    async with Watcher(client) as watcher:
+        await watcher.until_names("x")
+        await server.stop()
+        lost = await watcher.until(lambda listed: listed.error is not None)
+        assert lost.synced and sorted(lost.items) == ["a/x"]
+        put(server, "y")
+        await server.start()
+        back = await watcher.until(lambda listed: listed.error is None and "a/y" in listed.items)
+        assert back.items["a/x"] is lost.items["a/x"]
+
+
+async def test_a_server_that_is_away_at_the_start(server: FakeApiServer, client: ApiClient) -> None:
+    await server.stop()
+    async with Watcher(client) as watcher:
+        first = await watcher.until(lambda listed: True)
+        assert not first.synced and first.error is not None and not first.items
+        put(server, "x")
+        await server.start()
+        await watcher.until_names("x")
+
+
+async def test_a_forgotten_history_is_listed_again_and_unchanged_objects_stay(
+    server: FakeApiServer, client: ApiClient
+) -> None:
+    put(server, "x")
+    put(server, "y")
+    async with Watcher(client) as watcher:
+        first = await watcher.until_names("x", "y")
+        await server.stop()
+        server.delete(f"{MAPS}/y")
+        server.store.expire()
+        await server.start()
+        after = await watcher.until_names("x")
+        assert after.items["a/x"] is first.items["a/x"]
+        lists = [sent.query["resourceVersion"] for sent in server.requests if "limit" in sent.query]
+        assert lists == ["0", ""]
+
+
+async def test_a_history_forgotten_while_watching_is_an_error_event(server: FakeApiServer, client: ApiClient) -> None:
+    put(server, "x")
+    async with Watcher(client) as watcher:
+        await watcher.until_names("x")
+        waiting = asyncio.ensure_future(watcher.until_names("x", "y"))
+        await server.wait_watches()
+        server.store.expire()
+        put(server, "y")
+        await waiting
+
+
+async def test_events_that_come_together_make_one_listing(server: FakeApiServer, client: ApiClient) -> None:
+    async with Watcher(client) as watcher:
+        await watcher.until(lambda listed: listed.synced)
+        waiting = asyncio.ensure_future(watcher.until(lambda listed: len(listed.items) == 50))
+        await server.wait_watches()
+        for number in range(50):
+            put(server, f"m{number}")
+        await waiting
+        assert watcher.seen <= 4
+
+
+async def test_a_silent_stream_is_given_up_and_what_was_missed_is_seen(
+    server: FakeApiServer, client: ApiClient
+) -> None:
+    periods = WatchPeriods(silent=0.2, silent_at_first=0.2, retry=0.02)
+    async with Watcher(client, periods) as watcher:
+        await watcher.until(lambda listed: listed.synced)
+        waiting = asyncio.ensure_future(watcher.until_names("x"))
+        await server.wait_watches()
+        server.silence_watches()
+        put(server, "x")
+        await waiting
+
+
+async def test_bookmarks_move_the_version_a_watch_goes_on_from(server: FakeApiServer, client: ApiClient) -> None:
+    async with Watcher(client) as watcher:
+        await watcher.until(lambda listed: listed.synced)
+        waiting = asyncio.ensure_future(watcher.until_names("x"))
+        await server.wait_watches()
+        for _ in range(3):
+            server.create("/api/v1/namespaces/a/secrets", {"metadata": {"generateName": "s-"}})
+        server.send_bookmarks()
+        await asyncio.sleep(0.05)
+        mark = server.store.version
+        server.cut_watches()
+        put(server, "x")
+        await waiting
+    assert server.requests[-1].query["resourceVersion"] == str(mark)
+
+
+async def test_what_structs_do_not_know_is_ignored(server: FakeApiServer, client: ApiClient) -> None:
+    status = {"phase": "Dreaming", "hologram": {"on": True}, "conditions": [{"type": "Odd", "status": "Maybe"}]}
+    container = {"name": "c", "image": "i", "imagePullPolicy": "Sometimes", "antigravity": None}
+    server.create(
+        "/api/v1/namespaces/a/pods", {"metadata": {"name": "p", "future": 1}, "spec": {"containers": [container]}}
+    )
+    server.store.patch(_pod(), "application/merge-patch+json", {"status": status})
+    async with Watcher(client, kind=Pod) as watcher:
+        listed = await watcher.until_names("p")
+    pod = listed.items["a/p"]
+    assert pod.status.phase == "Dreaming" and pod.spec.containers[0].imagePullPolicy == "Sometimes"
+
+
+async def test_one_object_that_cannot_be_read_harms_no_other(server: FakeApiServer, client: ApiClient) -> None:
+    put(server, "good")
+    put(server, "bad")
+    async with Watcher(client) as watcher:
+        first = await watcher.until_names("bad", "good")
+        server.update(f"{MAPS}/bad", lambda body: body.update(data=["no", "map"]))
+        broken = await watcher.until(lambda listed: listed.error is not None)
+        assert broken.items == first.items
+        server.update(f"{MAPS}/good", lambda body: body.update(data={"k": "v"}))
+        await watcher.until(lambda listed: listed.items["a/good"].data == {"k": "v"})
+
+
+async def test_a_list_in_pages_is_one_set(server: FakeApiServer, client: ApiClient) -> None:
+    for number in range(1203):
+        put(server, f"m{number:04}")
+    server.faults.append(Fault(status=410, reason="Expired", watch=True))
+    async with Watcher(client) as watcher:
+        await watcher.until(lambda listed: len(listed.items) == 1203)
+        waiting = asyncio.ensure_future(watcher.until(lambda listed: len(listed.items) == 1204))
+        await server.wait_watches()
+        put(server, "one-more")
+        await waiting
+    assert sum("continue" in sent.query for sent in server.requests) == 2
+
+
+async def test_a_refusing_server_is_asked_at_growing_intervals(server: FakeApiServer, client: ApiClient) -> None:
+    server.faults.append(Fault(status=500, times=-1))
+    listing = follow(client, MAPS, ConfigMap, SystemClock(), periods=WatchPeriods(retry=0.02, retry_max=0.2))
+    try:
+        async with asyncio.timeout(0.8), aclosing(listing):
+            async for listed in listing:
+                assert not listed.synced
+    except TimeoutError:
+        pass
+    assert 4 <= len(server.requests) <= 12
+
+
+def _pod():
+    from pykubelet.edges.kubeapi.fake_store import Place
+
+    return Place("v1", "pods", "a", "p", "status")
