@@ -92,8 +92,8 @@ class Agent:
         self.cgroup = f"/{self.testbed.name}/{self.folder.name}"
         self.manifests.mkdir(parents=True)
         host.make_cgroup(self.cgroup)
-        self.health_port, self.read_only_port, port = (host.free_port(0) for _ in range(3))
-        config = render_config(self.testbed, self.manifests, (self.health_port, self.read_only_port, port))
+        self.health_port, self.read_only_port, self.port = (host.free_port(0) for _ in range(3))
+        config = render_config(self.testbed, self.manifests, (self.health_port, self.read_only_port, self.port))
         config |= {"podLogsDir": str(self.logs), "cgroupRoot": self.cgroup, **self.settings}
         config = {key: value for key, value in config.items() if value is not None}
         self.config_file.write_text(json.dumps(config, indent=2))
@@ -102,6 +102,7 @@ class Agent:
 
     def command(self, *more: str) -> list[str]:
         base = [str(self.program), "--config", str(self.config_file), "--root-dir", str(self.root)]
+        base += ["--cert-dir", str(self.root / "pki")]
         return [*base, "--hostname-override", NODE_NAME, "-v", "4", *self.flags, *more]
 
     @property

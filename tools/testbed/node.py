@@ -129,7 +129,8 @@ def start_agent(testbed: Testbed, program: Path, manifests: Path, joined: Joined
     # JSON is YAML, and what a reader of the file wants to change is on a line of its own either way
     settings = render_config(testbed, manifests, ports) | (joined.settings() if joined else {})
     config.write_text(json.dumps(settings, indent=2) + "\n")
-    argv = [str(program), "--config", str(config), "--root-dir", str(folder / "kubelet")]
+    root = folder / "kubelet"
+    argv = [str(program), "--config", str(config), "--root-dir", str(root), "--cert-dir", str(root / "pki")]
     argv += ["--hostname-override", NODE_NAME, "-v", "2"]
     argv += ["--kubeconfig", str(joined.kubeconfig)] if joined else []
     env = os.environ | {"PATH": testbed.env["PATH"]}

@@ -43,6 +43,7 @@ from pykubelet.app.room_settings import (
     resource_settings,
     rotation_settings,
 )
+from pykubelet.app.wiring_server import wire_server
 from pykubelet.base.config.settings import Settings
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
@@ -86,6 +87,7 @@ from pykubelet.report.node.loop import NodeLoop, first_node_view
 from pykubelet.report.node.runtime import RuntimeLoop
 from pykubelet.report.server.explain import AskInputs, ask_routes
 from pykubelet.report.server.health import default_checks
+from pykubelet.report.server.known_pods import KnownPods
 from pykubelet.report.server.listen import serve_health, serve_port, serve_socket
 from pykubelet.report.server.routes import health_routes, read_only_routes
 from pykubelet.report.status.loop import StatusInputs, StatusLoop
@@ -274,6 +276,8 @@ def wire_ports(m: Machinery, cells: Cells) -> Loops:
     loops: Loops = [("socket", serve_socket(ask_routes(asked, m.clock), paths_of(m.settings).socket))]
     if config.healthzPort:
         loops.append(("healthz", serve_health(health_routes(checks), config.healthzBindAddress, config.healthzPort)))
+    known = KnownPods(cells.roster.cell, cells.lifecycles.cell, cells.observed.cell, cells.statuses.cell)
+    loops += wire_server(m.settings, cells.node.cell.get(), known, m.cri, (m.clock, m.flight), None)
     if config.readOnlyPort:
         routes = read_only_routes(checks, cells.roster.cell, cells.statuses.cell)
         loops.append(("read-only", serve_port(routes, config.address, config.readOnlyPort, "the read-only port")))

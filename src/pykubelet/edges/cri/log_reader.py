@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from itertools import count
 from typing import TypeVar
 
@@ -127,7 +127,7 @@ class LogReader:
 
     async def read(
         self, path: str, options: LogOptions, ended: Callable[[], bool], wake: asyncio.Event
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """The log up to its end; with `follow`, on and on until `ended` says so and all is read.
 
         `wake` is set by the caller when `ended` may have changed.

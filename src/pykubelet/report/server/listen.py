@@ -9,15 +9,19 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import ssl
 import struct
 
 from pykubelet.base.kit.log import Log
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.files import FileKind, change_mode, make_dirs, remove_file, stat_file
-from pykubelet.report.server.http import HEAD_BYTES, HttpServer, Route, plain
+from pykubelet.report.server.http import HEAD_BYTES, Handler, HttpServer, Limits, Route, plain
 
 log = Log("server")
 RETRY_S = 5.0
+API_LIMITS = Limits(connections=4096)
+API_HEAD_BYTES = 1 << 20
+HANDSHAKE_S, SHUTDOWN_S = 10.0, 2.0
 SOCKET_MODE = 0o600
 _UCRED = struct.Struct("=iII")
 
@@ -40,6 +44,23 @@ async def serve_port(route: Route, address: str, port: int, what: str) -> None:
     server = HttpServer(plain(route))
     listener = await asyncio.start_server(server.serve, address or None, port, limit=HEAD_BYTES)
     log.info(f"serving {what}", address=address, port=port)
+    await _until_cancelled(listener, server)
+
+
+async def serve_tls(handler: Handler, address: str, port: int, tls: ssl.SSLContext) -> None:
+    """The authenticated port. Raises OSError when the address cannot be bound; ends only by cancellation."""
+    server = HttpServer(handler, limits=API_LIMITS)
+    listener = await asyncio.start_server(
+        server.serve,
+        address or None,
+        port,
+        limit=API_HEAD_BYTES,
+        ssl=tls,
+        ssl_handshake_timeout=HANDSHAKE_S,
+        ssl_shutdown_timeout=SHUTDOWN_S,
+        backlog=1024,
+    )
+    log.info("serving the API", address=address, port=port)
     await _until_cancelled(listener, server)
 
 

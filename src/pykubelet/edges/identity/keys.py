@@ -1,0 +1,66 @@
+"""Keys, self-signed certificates and signing requests, made in a short child process.
+
+Owns: the child and its deadline. Nothing is kept here: the caller writes files.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.process import run_program
+
+DEADLINE_S = 60.0
+_CHILD = "pykubelet.edges.identity.make_keys"
+
+
+class KeysError(Exception):
+    """The child did not make what was wanted; the text is its last word."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelfSigned:
+    """Both in PEM."""
+
+    key: str
+    certificate: str
+
+
+@dataclass(frozen=True, slots=True)
+class SigningRequest:
+    """Both in PEM."""
+
+    key: str
+    request: str
+
+
+async def make_self_signed(name: str, dns: tuple[str, ...], ips: tuple[str, ...], days: int = 365) -> SelfSigned:
+    """A key and a serving certificate of its own for `name`. Raises KeysError."""
+    question = {"kind": "self-signed", "name": name, "dns": dns, "ips": ips, "days": days}
+    answer = await _ask(question)
+    return SelfSigned(answer["key"], answer["certificate"])
+
+
+async def make_request(
+    name: str, organizations: tuple[str, ...], dns: tuple[str, ...] = (), ips: tuple[str, ...] = (), key: str = ""
+) -> SigningRequest:
+    """A signing request, for `key` (PEM) where one is given, else for a new key. Raises KeysError."""
+    question = {"kind": "request", "name": name, "organizations": organizations, "dns": dns, "ips": ips, "key": key}
+    answer = await _ask(question)
+    return SigningRequest(answer["key"], answer["request"])
+
+
+async def _ask(question: dict[str, Any]) -> dict[str, str]:
+    argv = (sys.executable, "-m", _CHILD)
+    try:
+        ended = await run_program(argv, stdin=json.dumps(question).encode(), timeout_s=DEADLINE_S)
+    except HostError as error:
+        raise KeysError(str(error)) from error
+    if ended.code:
+        lines = ended.err.decode(errors="replace").strip().splitlines()
+        raise KeysError(lines[-1] if lines else f"exit code {ended.code}")
+    answer: dict[str, str] = json.loads(ended.out)
+    return answer

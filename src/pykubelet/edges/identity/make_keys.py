@@ -1,0 +1,85 @@
+"""A program: makes a private key, and a self-signed certificate or a signing request for it.
+
+Question and answer are JSON on standard input and output. `{"kind": "self-signed", "name", "dns", "ips", "days"}` answers
+`{"key", "certificate"}`; `{"kind": "request", "name", "organizations", "dns", "ips", "key"?}` answers `{"key", "request"}`,
+all in PEM. It is run by `keys.py`, so that the agent never holds `cryptography` in its memory.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import json
+import sys
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+#: Clocks of a cluster differ a little.
+BACKDATED = datetime.timedelta(hours=1)
+
+
+def names_of(question: dict[str, Any]) -> x509.SubjectAlternativeName | None:
+    names: list[x509.GeneralName] = [x509.DNSName(name) for name in question.get("dns", ())]
+    names += [x509.IPAddress(ipaddress.ip_address(ip)) for ip in question.get("ips", ())]
+    return x509.SubjectAlternativeName(names) if names else None
+
+
+def subject_of(question: dict[str, Any]) -> x509.Name:
+    parts = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, name) for name in question.get("organizations", ())]
+    return x509.Name([*parts, x509.NameAttribute(NameOID.COMMON_NAME, question["name"])])
+
+
+def self_signed(question: dict[str, Any], key: ec.EllipticCurvePrivateKey) -> bytes:
+    now = datetime.datetime.now(datetime.UTC)  # noqa: TID251 - a program of its own
+    subject = subject_of(question)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - BACKDATED)
+        .not_valid_after(now + datetime.timedelta(days=question["days"]))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+    )
+    names = names_of(question)
+    if names is not None:
+        builder = builder.add_extension(names, critical=False)
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def signing_request(question: dict[str, Any], key: ec.EllipticCurvePrivateKey) -> bytes:
+    builder = x509.CertificateSigningRequestBuilder().subject_name(subject_of(question))
+    names = names_of(question)
+    if names is not None:
+        builder = builder.add_extension(names, critical=False)
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def key_of(question: dict[str, Any]) -> ec.EllipticCurvePrivateKey:
+    """The key that is given, else a new one."""
+    given = question.get("key")
+    if not given:
+        return ec.generate_private_key(ec.SECP256R1())
+    key = serialization.load_pem_private_key(given.encode(), password=None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ValueError("the private key is not an elliptic curve key")
+    return key
+
+
+def answer(question: dict[str, Any]) -> dict[str, str]:
+    key = key_of(question)
+    encoding, encryption = serialization.Encoding.PEM, serialization.NoEncryption()
+    pem = key.private_bytes(encoding, serialization.PrivateFormat.TraditionalOpenSSL, encryption).decode()
+    if question["kind"] == "self-signed":
+        return {"key": pem, "certificate": self_signed(question, key).decode()}
+    return {"key": pem, "request": signing_request(question, key).decode()}
+
+
+if __name__ == "__main__":
+    json.dump(answer(json.load(sys.stdin)), sys.stdout)

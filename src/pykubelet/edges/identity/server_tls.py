@@ -1,0 +1,138 @@
+"""The TLS context of the agent's server, which follows its files while connections go on.
+
+Owns: the context each new connection is given. Files are looked at when somebody connects, at most once a second; a
+new pair or client CA is loaded into a fresh context, and only one that loads replaces the old one. What cannot be
+loaded is said once, and the old one goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from dataclasses import dataclass
+
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.log import Log
+
+log = Log("identity")
+LOOK_PERIOD_S = 1.0
+_VERSIONS = {
+    "": ssl.TLSVersion.TLSv1_2,
+    "VersionTLS10": ssl.TLSVersion.TLSv1,
+    "VersionTLS11": ssl.TLSVersion.TLSv1_1,
+    "VersionTLS12": ssl.TLSVersion.TLSv1_2,
+    "VersionTLS13": ssl.TLSVersion.TLSv1_3,
+}
+_KEY_EXCHANGE = {"ECDHE_RSA": "ECDHE-RSA", "ECDHE_ECDSA": "ECDHE-ECDSA", "RSA": ""}
+_CIPHERS = {
+    "AES_128_GCM_SHA256": "AES128-GCM-SHA256",
+    "AES_256_GCM_SHA384": "AES256-GCM-SHA384",
+    "CHACHA20_POLY1305": "CHACHA20-POLY1305",
+    "CHACHA20_POLY1305_SHA256": "CHACHA20-POLY1305",
+    "AES_128_CBC_SHA": "AES128-SHA",
+    "AES_256_CBC_SHA": "AES256-SHA",
+    "AES_128_CBC_SHA256": "AES128-SHA256",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """Paths. `client_ca` may be empty: then no client certificate is asked for."""
+
+    certificate: str
+    key: str
+    client_ca: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsRules:
+    """`tlsMinVersion` and `tlsCipherSuites`, by their configured names; empty: the defaults."""
+
+    min_version: str = ""
+    cipher_suites: tuple[str, ...] = ()
+
+
+Seen = tuple[tuple[int, int, int] | None, ...]
+
+
+class ServerTls:
+    """`context` is for listening. A server may listen before its certificate is there: handshakes fail until it is."""
+
+    def __init__(self, files: TlsFiles, rules: TlsRules, clock: Clock) -> None:
+        self._files = files
+        self._rules = rules
+        self._clock = clock
+        self._seen: Seen | None = None
+        self._looked_at = 0.0
+        self._problem = ""
+        self._current: ssl.SSLContext | None = None
+        self.context = self._fresh()
+        self.context.sni_callback = self._choose
+        self._look()
+
+    @property
+    def problem(self) -> str:
+        """Why the newest files are not in use; "" when they are."""
+        return self._problem
+
+    def _choose(self, connection: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> int | None:
+        """Called in every handshake, also without a server name."""
+        if self._clock.monotonic() - self._looked_at >= LOOK_PERIOD_S:
+            self._look()
+        if self._current is None:
+            return ssl.ALERT_DESCRIPTION_INTERNAL_ERROR
+        connection.context = self._current
+        return None
+
+    def _look(self) -> None:
+        self._looked_at = self._clock.monotonic()
+        files = self._files
+        seen = tuple(_signature(path) for path in (files.certificate, files.key, files.client_ca) if path)
+        if seen == self._seen:
+            return
+        self._seen = seen
+        try:
+            context = self._fresh()
+            context.load_cert_chain(files.certificate, files.key)
+        except (OSError, ssl.SSLError) as error:
+            self._problem = f"cannot load {files.certificate}, {files.key}: {error}"
+            log.warning("the serving certificate cannot be used; the one before stays in use", error=self._problem)
+            return
+        if self._current is not None:
+            log.info("the serving certificate or client CA was read again", certificate=files.certificate)
+        self._problem = ""
+        self._current = context
+
+    def _fresh(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = _VERSIONS[self._rules.min_version]
+        ciphers = openssl_ciphers(self._rules.cipher_suites)
+        if ciphers:
+            context.set_ciphers(ciphers)
+        context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+        context.set_alpn_protocols(["http/1.1"])
+        if self._files.client_ca:
+            context.verify_mode = ssl.CERT_OPTIONAL
+            if os.path.exists(self._files.client_ca):
+                context.load_verify_locations(self._files.client_ca)
+        return context
+
+
+def openssl_ciphers(names: tuple[str, ...]) -> str:
+    """The configured suites as OpenSSL names them, those of TLS 1.3 and those it no longer has left out. Pure."""
+    found = []
+    for name in names:
+        exchange, _, cipher = name.removeprefix("TLS_").partition("_WITH_")
+        if cipher in _CIPHERS and exchange in _KEY_EXCHANGE:
+            prefix = _KEY_EXCHANGE[exchange]
+            found.append(f"{prefix}-{_CIPHERS[cipher]}" if prefix else _CIPHERS[cipher])
+    return ":".join(found)
+
+
+def _signature(path: str) -> tuple[int, int, int] | None:
+    """What changes when a file is replaced or written; None when it is not there."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size

@@ -1,0 +1,91 @@
+"""The serving certificate: where it lies, and one of the agent's own where nobody gives it another.
+
+Owns: `kubelet.crt` and `kubelet.key` in the certificate directory. Source: `--cert-dir`, `tlsCertFile`, `serverTLSBootstrap`
+in the kubelet's reference documentation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pykubelet.base.kit.flight import Done, Failed, Flight
+from pykubelet.base.kit.log import Log
+from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.files import make_dirs, stat_file, write_atomic
+from pykubelet.edges.identity.keys import KeysError, SelfSigned, make_self_signed
+from pykubelet.edges.identity.server_tls import TlsFiles
+
+log = Log("identity")
+RETRY_S = 10.0
+WRITE_DEADLINE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServingChoice:
+    """From the configuration. Empty file names: not given. `bootstrap`: signed by the cluster, `serverTLSBootstrap`."""
+
+    cert_dir: str
+    certificate: str = ""
+    key: str = ""
+    client_ca: str = ""
+    bootstrap: bool = False
+
+
+def serving_files(choice: ServingChoice) -> TlsFiles:
+    """Which files the server uses. Pure."""
+    if choice.certificate and choice.key:
+        return TlsFiles(choice.certificate, choice.key, choice.client_ca)
+    if choice.bootstrap:
+        current = f"{choice.cert_dir}/kubelet-server-current.pem"
+        return TlsFiles(current, current, choice.client_ca)
+    return TlsFiles(f"{choice.cert_dir}/kubelet.crt", f"{choice.cert_dir}/kubelet.key", choice.client_ca)
+
+
+def needs_self_signed(choice: ServingChoice) -> bool:
+    return not (choice.certificate and choice.key) and not choice.bootstrap
+
+
+async def ensure_self_signed(files: TlsFiles, name: str, ips: tuple[str, ...], flight: Flight) -> None:
+    """Make the pair where it is not there yet. Returns when it is; what fails is said once and tried again."""
+    said = ""
+    while True:
+        try:
+            if not await _write_missing(files, name, ips, flight):
+                return
+            log.info("using a self-signed serving certificate", certificate=files.certificate)
+            return
+        except (KeysError, HostError) as error:
+            if str(error) != said:
+                log.error("cannot make a serving certificate, trying again", error=error)
+                said = str(error)
+        await asyncio.sleep(RETRY_S)
+
+
+async def _write_missing(files: TlsFiles, name: str, ips: tuple[str, ...], flight: Flight) -> bool:
+    if await _in_flight(flight, files, lambda: _is_there(files)):
+        return False
+    made = await make_self_signed(name, (name,), ips)
+    await _in_flight(flight, files, lambda: _write(files, made))
+    return True
+
+
+def _is_there(files: TlsFiles) -> bool:
+    return stat_file(files.certificate) is not None and stat_file(files.key) is not None
+
+
+def _write(files: TlsFiles, made: SelfSigned) -> bool:
+    make_dirs(files.key.rpartition("/")[0])
+    write_atomic(files.key, made.key.encode(), 0o600)
+    write_atomic(files.certificate, made.certificate.encode(), 0o644)
+    return True
+
+
+async def _in_flight(flight: Flight, files: TlsFiles, work: Callable[[], bool]) -> bool:
+    outcome = await flight.run(f"serving:{files.certificate}", work, WRITE_DEADLINE_S)
+    if isinstance(outcome, Done):
+        return outcome.value
+    if isinstance(outcome, Failed):
+        raise outcome.error
+    raise HostError("write", files.certificate, "ETIMEDOUT", "the disk does not answer")

@@ -1,0 +1,178 @@
+"""The gate of the authenticated port: lets a request through, or answers it.
+
+Owns: the order of authenticators (client certificate, bearer token, anonymous), the questions to the API server
+(TokenReview, SubjectAccessReview) with their retries, and the caches of the answers, bounded in number and time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from pykubelet.base.api.auth import SubjectAccessReview, TokenReview, TokenReviewSpec
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.log import Log
+from pykubelet.edges.kubeapi.errors import ApiError
+from pykubelet.report.server.access import (
+    ANONYMOUS,
+    Attributes,
+    User,
+    attributes_of,
+    bearer_token,
+    review_of,
+    user_of_certificate,
+    user_of_review,
+)
+from pykubelet.report.server.http import Connection, Request, Response, text
+
+log = Log("server")
+T = TypeVar("T")
+KEPT = 4096
+TRIES, FIRST_PAUSE_S, FACTOR = 5, 0.5, 1.5
+TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
+ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+
+
+class Reviewer(Protocol):
+    """The part of the API client that the gate asks. Raises ApiError."""
+
+    async def create(self, path: str, body: object, kind: type[T], query: Mapping[str, str] | None = None) -> T: ...
+
+
+@dataclass(frozen=True, slots=True)
+class GateRules:
+    """From the configuration: `authentication` and `authorization`. Times in seconds."""
+
+    node: str
+    anonymous: bool
+    tokens: bool
+    token_ttl_s: float
+    always_allow: bool
+    allowed_ttl_s: float
+    denied_ttl_s: float
+
+
+class _Remembered(Generic[T]):
+    """Answers by key, each until its time; the oldest go when there are too many."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._kept: OrderedDict[object, tuple[float, T]] = OrderedDict()
+
+    def get(self, key: object) -> T | None:
+        found = self._kept.get(key)
+        if found is None or found[0] <= self._clock.monotonic():
+            return None
+        return found[1]
+
+    def put(self, key: object, value: T, ttl_s: float) -> None:
+        self._kept[key] = (self._clock.monotonic() + ttl_s, value)
+        self._kept.move_to_end(key)
+        if len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+
+
+class Gate:
+    """`refuse` answers None for a request that may pass. `reviewer` None: there is no API server to ask."""
+
+    def __init__(self, rules: GateRules, reviewer: Reviewer | None, clock: Clock) -> None:
+        self._rules = rules
+        self._reviewer = reviewer
+        self._tokens: _Remembered[User | bool] = _Remembered(clock)
+        self._allowed: _Remembered[bool] = _Remembered(clock)
+
+    async def refuse(self, request: Request, connection: Connection) -> Response | None:
+        try:
+            user = await self._user(request, connection)
+        except ApiError as error:
+            log.warning("cannot ask who a token belongs to", error=error)
+            user = None
+        if user is None:
+            return text(401, "Unauthorized")
+        if self._rules.always_allow:
+            return None
+        wanted = attributes_of(request.method, request.path)
+        return await self._forbid(user, wanted)
+
+    async def _user(self, request: Request, connection: Connection) -> User | None:
+        if connection.certificate is not None:
+            known = user_of_certificate(connection.certificate)
+            if known is not None:
+                return known
+        token = bearer_token(request.headers.get("authorization", ""))
+        if token and self._rules.tokens:
+            return await self._review_token(token)
+        return ANONYMOUS if self._rules.anonymous else None
+
+    async def _review_token(self, token: str) -> User | None:
+        key = hashlib.sha256(token.encode("latin-1", "replace")).digest()
+        kept = self._tokens.get(key)
+        if kept is not None:
+            return kept if isinstance(kept, User) else None
+        spec = TokenReviewSpec(token=token)
+        review = TokenReview(apiVersion="authentication.k8s.io/v1", kind="TokenReview", spec=spec)
+        status = (await self._ask(TOKEN_REVIEWS, review, TokenReview)).status
+        user = None
+        if status is not None and status.authenticated and status.user is not None:
+            user = user_of_review(status.user)
+        self._tokens.put(key, user or False, self._rules.token_ttl_s)
+        return user
+
+    async def _forbid(self, user: User, wanted: Attributes) -> Response | None:
+        for subresource in wanted.subresources:
+            try:
+                if await self._is_allowed(user, wanted.verb, subresource):
+                    return None
+            except ApiError as error:
+                log.warning("cannot ask whether a request is allowed", user=user.name, error=error)
+                who = f"user={user.name}, verb={wanted.verb}, resource=nodes, subresource={subresource}"
+                return text(500, f"Authorization error ({who})")
+        tried = " ".join(wanted.subresources)
+        return text(
+            403, f"Forbidden (user={user.name}, verb={wanted.verb}, resource=nodes, subresource(s)=[{tried}])\n"
+        )
+
+    async def _is_allowed(self, user: User, verb: str, subresource: str) -> bool:
+        key = (user, verb, subresource)
+        kept = self._allowed.get(key)
+        if kept is not None:
+            return kept
+        review = review_of(user, verb, subresource, self._rules.node)
+        status = (await self._ask(ACCESS_REVIEWS, review, SubjectAccessReview)).status
+        allowed = status is not None and status.allowed
+        rules = self._rules
+        self._allowed.put(key, allowed, rules.allowed_ttl_s if allowed else rules.denied_ttl_s)
+        return allowed
+
+    async def _ask(self, path: str, review: object, kind: type[T]) -> T:
+        """The API server's answer; asked again while it is in trouble, a few times."""
+        if self._reviewer is None:
+            raise ApiError(0, "", "there is no API server to ask")
+        pause = FIRST_PAUSE_S
+        for _ in range(TRIES - 1):
+            try:
+                return await self._reviewer.create(path, review, kind)
+            except ApiError as error:
+                if not error.is_transient:
+                    raise
+                await asyncio.sleep(error.retry_after_s or pause)
+                pause *= FACTOR
+        return await self._reviewer.create(path, review, kind)
+
+
+def gate_rules(node: str, authentication: Any, authorization: Any) -> GateRules:
+    """From `KubeletConfiguration.authentication` and `.authorization`."""
+    webhook = authorization.webhook
+    return GateRules(
+        node=node,
+        anonymous=bool(authentication.anonymous.enabled),
+        tokens=bool(authentication.webhook.enabled),
+        token_ttl_s=authentication.webhook.cacheTTL.ns / 1e9,
+        always_allow=authorization.mode == "AlwaysAllow",
+        allowed_ttl_s=webhook.cacheAuthorizedTTL.ns / 1e9,
+        denied_ttl_s=webhook.cacheUnauthorizedTTL.ns / 1e9,
+    )

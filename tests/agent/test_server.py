@@ -1,0 +1,141 @@
+"""The authenticated port of a node that stands alone: lists, logs, exec, attach, port-forward, with real containers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from support.agent import Agent, make_container, make_pod
+from support.api import NodeApi
+
+pytestmark = pytest.mark.integration
+POD = "web-node"
+SETTINGS = {"authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}}}
+
+
+@pytest.fixture(scope="module")
+def api(agent: Agent) -> NodeApi:
+    agent.put(
+        make_pod(
+            "web",
+            make_container("talk", script="echo out; echo err >&2; trap 'exit 0' TERM; while :; do sleep 0.1; done"),
+            make_container("cat", stdin=True, command=["cat"]),
+        ),
+        make_pod("done", make_container(script="echo bye; exit 3"), restartPolicy="Never"),
+        make_pod("stuck", make_container(image="localhost/nobody-has-this:1")),
+    )
+    with asyncio.Runner() as runner:
+        runner.run(agent.wait_running("web"))
+        runner.run(agent.wait_phase("done", "Failed"))
+    return NodeApi(agent.port)
+
+
+def test_the_lists(api: NodeApi) -> None:
+    code, pods = api.ask("/pods")
+    assert code == 200
+    assert {pod["metadata"]["name"] for pod in json.loads(pods)["items"]} >= {POD, "done-node"}
+    code, running = api.ask("/runningpods/")
+    found = {pod["metadata"]["name"]: pod for pod in json.loads(running)["items"]}
+    assert {c["name"] for c in found[POD]["spec"]["containers"]} == {"talk", "cat"}
+    code, config = api.ask("/configz")
+    assert code == 200
+    told = json.loads(config)["kubeletconfig"]
+    assert told["kind"] == "KubeletConfiguration" and told["syncFrequency"] == "1m0s"
+    assert api.ask("/healthz") == (200, "ok")
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "expected"),
+    [
+        ("/nothing", "GET", (404, "404: Page Not Found")),
+        ("/pods", "POST", (405, "405: Method Not Allowed")),
+        ("/run/default/web-node/talk", "GET", (405, "405: Method Not Allowed")),
+        ("/exec/default/nobody/talk?command=ls&output=1", "POST", (404, "pod does not exist")),
+        ("/exec/default/web-node/nobody?command=ls&output=1", "POST", (500, 'container not found ("nobody")')),
+        (
+            "/exec/default/web-node/talk?command=ls",
+            "POST",
+            (400, "you must specify at least 1 of stdin, stdout, stderr"),
+        ),
+        ("/exec/default/web-node/talk?command=ls&output=1", "POST", (500, "Upgrade request required")),
+        ("/containerLogs/default/nobody/talk", "GET", (404, 'pod "nobody" does not exist\n')),
+        ("/containerLogs/default/web-node/x", "GET", (404, 'container "x" not found in pod "web-node"\n')),
+        ("/containerLogs/default/web-node/talk?tailLines=x", "GET", (400, '{"message": "Unable to decode query."}')),
+        ("/containerLogs/default/web-node/talk?tailLines=-1", "GET", (422, '{"message": "Invalid request."}')),
+        (
+            "/containerLogs/default/web-node/talk?previous=true",
+            "GET",
+            (400, 'previous terminated container "talk" in pod "web-node" not found\n'),
+        ),
+        ("/portForward/default/nobody", "POST", (404, "pod does not exist")),
+    ],
+)
+def test_what_cannot_be_answered(api: NodeApi, path: str, method: str, expected: tuple[int, str]) -> None:
+    assert api.ask(path, method) == expected
+
+
+async def test_why_there_is_no_log(agent: Agent, api: NodeApi) -> None:
+    await agent.wait_pod("stuck", "held", lambda pod: pod["status"].get("containerStatuses"))
+    code, text = api.ask("/containerLogs/default/stuck-node/main")
+    assert code == 400
+    assert text.startswith('container "main" in pod "stuck-node" is waiting to start')
+
+
+def test_logs(api: NodeApi) -> None:
+    code, text = api.ask("/containerLogs/default/web-node/talk")
+    assert (code, sorted(text.split())) == (200, ["err", "out"])
+    assert api.ask("/containerLogs/default/done-node/main") == (200, "bye\n")
+    assert api.ask("/containerLogs/default/done-node/main?follow=true&tailLines=1&limitBytes=2") == (200, "by")
+    _, stamped = api.ask("/containerLogs/default/done-node/main?timestamps=true")
+    assert len(stamped.split()[0]) == len("2006-01-02T15:04:05.000000000Z")
+
+
+def test_exec_tells_output_and_exit_code(api: NodeApi) -> None:
+    with api.exec(POD, "talk", "sh", "-c", "echo hello; echo oops >&2; exit 3") as stream:
+        said = stream.all()
+    assert said[1] == b"hello\n" and said[2] == b"oops\n"
+    result = json.loads(said[3])
+    assert result["reason"] == "NonZeroExitCode"
+    assert result["details"]["causes"] == [{"reason": "ExitCode", "message": "3"}]
+
+
+def test_exec_with_input(api: NodeApi) -> None:
+    with api.exec(POD, "talk", "head", "-c", "300000", stdin=b"") as stream:
+        stream.send(0, b"x" * 300_000)
+        assert len(stream.all()[1]) == 300_000
+
+
+def test_a_client_that_leaves_ends_the_exec_connection_only(api: NodeApi) -> None:
+    for _ in range(5):
+        with api.exec(POD, "talk", "sleep", "1000") as stream:
+            assert "101" in stream.head
+    assert api.ask("/run/default/web-node/talk?cmd=echo+still+here", "POST") == (200, "still here\n")
+
+
+def test_attach(api: NodeApi) -> None:
+    with api.stream(f"/attach/default/{POD}/cat?input=1&output=1") as stream:
+        stream.send(0, b"ping\n")
+        channel, data = next((c, d) for c, d in stream.frames() if d)
+        assert (channel, data) == (1, b"ping\n")
+
+
+def test_port_forward_needs_a_port(api: NodeApi) -> None:
+    with pytest.raises(ConnectionError, match='query parameter "port" is required'):
+        api.stream(f"/portForward/default/{POD}")
+    with pytest.raises(ConnectionError, match="must be a number"):
+        api.stream(f"/portForward/default/{POD}?port=70000")
+
+
+def test_the_certificate_is_kept_over_a_restart(agent: Agent, api: NodeApi) -> None:
+    files = sorted(Path(agent.root, "pki").iterdir())
+    assert [(file.name, oct(file.stat().st_mode & 0o777)) for file in files] == [
+        ("kubelet.crt", "0o644"),
+        ("kubelet.key", "0o600"),
+    ]
+    before = files[0].read_bytes()
+    agent.kill9()
+    agent.start()
+    assert api.ask("/healthz") == (200, "ok")
+    assert files[0].read_bytes() == before
