@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pykubelet.base.api.core import Taint
+
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
     """Name, addresses (primary family first), and resources: `cpu` in milli, the others in bytes or pieces.
 
     `labels`: of the API's Node where there is one, else those the node would register with. `registered`: the API
-    server has a Node of this name; never True without an API server. `uid`: the Node's, empty while there is none.
+    server has a Node of this name; never True without an API server. `uid`, `taints`: of the API's Node, empty
+    while there is none.
     """
 
     name: str
@@ -23,6 +26,7 @@ class NodeView:
     page_sizes: tuple[int, ...] = ()
     registered: bool = False
     uid: str = ""
+    taints: tuple[Taint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,22 @@ CONTAINERS_READY = "ContainersReady"
 POD_READY_TO_START_CONTAINERS = "PodReadyToStartContainers"
 DISRUPTION_TARGET = "DisruptionTarget"
 ALL_CONTAINERS_RESTARTING = "AllContainersRestarting"
+RESIZE_PENDING = "PodResizePending"
+RESIZE_IN_PROGRESS = "PodResizeInProgress"
+#: Conditions that the node agent writes; all others belong to somebody else. DisruptionTarget has other writers too.
+OWN_CONDITIONS = frozenset(
+    {
+        POD_SCHEDULED,
+        POD_READY,
+        POD_INITIALIZED,
+        CONTAINERS_READY,
+        POD_READY_TO_START_CONTAINERS,
+        DISRUPTION_TARGET,
+        ALL_CONTAINERS_RESTARTING,
+        RESIZE_PENDING,
+        RESIZE_IN_PROGRESS,
+    }
+)
 CONTAINERS_NOT_INITIALIZED = "ContainersNotInitialized"
 CONTAINERS_NOT_READY = "ContainersNotReady"
 READINESS_GATES_NOT_READY = "ReadinessGatesNotReady"

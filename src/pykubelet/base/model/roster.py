@@ -10,6 +10,8 @@ from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.labels import CONFIG_MIRROR, CONFIG_SOURCE, SOURCE_API
 from pykubelet.base.model.waits import Wait
 
+TERMINAL_PHASES = ("Succeeded", "Failed")
+
 
 @dataclass(frozen=True, slots=True)
 class ManifestProblem:
@@ -88,6 +90,11 @@ def pod_ref(pod: Pod) -> PodRef:
 def is_static(pod: Pod) -> bool:
     """True for pods that do not come from the API server."""
     return pod.metadata.annotations.get(CONFIG_SOURCE, SOURCE_API) != SOURCE_API
+
+
+def has_ended_in_api(pod: Pod) -> bool:
+    """The API says that the pod has ended for good: it is never started again. A static pod has no status of its own."""
+    return pod.status.phase in TERMINAL_PHASES
 
 
 def is_mirror(pod: Pod) -> bool:

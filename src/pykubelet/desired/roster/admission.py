@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pykubelet.base.api.core import NodeSelectorRequirement, NodeSelectorTerm, Pod
+from pykubelet.base.api.core import NodeSelectorRequirement, NodeSelectorTerm, Pod, Taint, Toleration
 from pykubelet.base.api.huge_pages import HUGE_PAGES
 from pykubelet.base.api.resources import in_units
 from pykubelet.base.model.node import NodeView, RuntimeReady
@@ -25,7 +25,7 @@ from pykubelet.base.model.reasons import (
 )
 from pykubelet.base.model.requests import pod_requests
 from pykubelet.base.model.restart import is_sidecar
-from pykubelet.base.model.roster import Rejection
+from pykubelet.base.model.roster import Rejection, is_static
 from pykubelet.base.model.sysctls import forbidden_sysctl
 from pykubelet.desired.roster.model import AdmissionRules, Demand, HostPort
 
@@ -34,9 +34,11 @@ OS = "linux"
 ALL_ADDRESSES = "0.0.0.0"
 APP_ARMOR_ANNOTATION = "container.apparmor.security.beta.kubernetes.io/"
 UNCONFINED = "Unconfined"
+NO_EXECUTE = "NoExecute"
 _ALWAYS_COUNTED = ("cpu", "memory", "ephemeral-storage")
 _WRONG_AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 _WRONG_NODE = "node(s) didn't match the requested node name"
+_NOT_TOLERATED = "node(s) had taints that the pod didn't tolerate"
 _PORTS_TAKEN = "node(s) didn't have free ports for the requested pod ports"
 
 
@@ -176,14 +178,32 @@ def _is_counted(name: str, node: NodeView) -> bool:
 
 
 def refuse_placement(pod: Pod, demand: Demand, load: Load, node: NodeView) -> Rejection | None:
-    """Node affinity, node name, host ports."""
+    """Node affinity, node name, host ports, taints that end pods."""
     if not matches_node(pod, node):
         return _predicate("NodeAffinity", _WRONG_AFFINITY)
     if pod.spec.nodeName and pod.spec.nodeName != node.name:
         return _predicate("NodeName", _WRONG_NODE)
     if any(port.clashes(taken) for port in demand.ports for taken in load.ports):
         return _predicate("NodePorts", _PORTS_TAKEN)
+    if not is_static(pod) and not _tolerates_all(pod, node):
+        return _predicate("TaintToleration", _NOT_TOLERATED)
     return None
+
+
+def _tolerates_all(pod: Pod, node: NodeView) -> bool:
+    """Of the node's taints only those that end pods count here."""
+    taints = (taint for taint in node.taints if taint.effect == NO_EXECUTE)
+    return all(any(_tolerates(toleration, taint) for toleration in pod.spec.tolerations) for taint in taints)
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return bool(toleration.key) and toleration.operator in ("", "Equal") and toleration.value == taint.value
 
 
 def _predicate(name: str, description: str) -> Rejection:

@@ -5,6 +5,7 @@ Rules:
   creation and first sight. What runs already is never refused for lack of room: a restart of the agent changes nothing.
 - A pod counts from its admission until its containers are gone. One that is no longer desired does not count.
 - A decision holds until the pod leaves its source.
+- A pod of the API that has ended or is being deleted is taken without a look: nothing of it is started.
 - While the runtime has not been listed, nobody knows who runs already: if the pods do not all fit, all are held.
 - A critical pod that finds no room takes that of others, which are rejected as `Preempting`; it is held until they have
   ended, at most one and a half grace periods.
@@ -21,11 +22,12 @@ from pykubelet.base.api.core import Pod
 from pykubelet.base.api.times import parse_time
 from pykubelet.base.model.happenings import Happening, warning
 from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.labels import SOURCE_API
 from pykubelet.base.model.lifecycle import KillReason, Stage
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.phase import pod_phase
 from pykubelet.base.model.reasons import EVENT_PREEMPTING, PREEMPTING, UNEXPECTED_ADMISSION_ERROR
-from pykubelet.base.model.roster import Rejection
+from pykubelet.base.model.roster import Rejection, has_ended_in_api
 from pykubelet.base.model.waits import Wait
 from pykubelet.desired.roster import admission
 from pykubelet.desired.roster.admission import Load, Shortage
@@ -204,6 +206,8 @@ def _all_fit(entries: Entries, undecided: list[Entry], facts: Facts) -> bool:
 
 def _judge(entry: Entry, trace: Trace, load: Load, facts: Facts) -> _Judgement:
     pod, rules = entry.item.pod, facts.rules
+    if entry.item.source == SOURCE_API and (has_ended_in_api(pod) or pod.metadata.deletionTimestamp):
+        return _Admit()
     refusal = admission.refuse_sysctls(pod, rules) or admission.refuse_os(pod)
     if refusal is not None:
         return _Refuse(refusal, firm=True)
@@ -231,7 +235,7 @@ def _note(
     uid = entry.ref.uid
     match judgement:
         case _Admit():
-            entries[uid] = replace(_admitted(entry), was_over=trace is Trace.OVER)
+            entries[uid] = replace(_admitted(entry), was_over=trace is Trace.OVER or has_ended_in_api(entry.item.pod))
             return []
         case _Hold(wait):
             entries[uid] = _held(entry, wait, wall)

@@ -2,11 +2,13 @@
 
 Rules:
 - A source always tells its whole set; a pod that is missing from it is no longer wanted.
-- A pod is known by its UID. One full name (name and namespace) stands for one pod, in one source and across all: who
-  came first stays, and who holds a name keeps it while its source has a pod of that name. The others are left out,
-  told once, and come in when the name is free.
+- A pod is known by its UID. Among static pods one full name (name and namespace) stands for one pod, in one source and
+  across all: who came first stays, and who holds a name keeps it while its source has a pod of that name. The others are
+  left out, told once, and come in when the name is free. The API server sees to the names of its own pods.
+- Mirror pods are kept apart, by the full name they share with the static pod they stand for.
 - A pod that did not change stays the very object it was, so that readers can compare by identity. A change is one of
-  spec, labels, annotations (but the agent's own), deletion time or deletion grace. A pod keeps its name for life.
+  spec, generation, labels, annotations (but the agent's own), deletion time or deletion grace, or of what others write
+  into its status (conditions, resource claims, the end of the pod). A pod keeps its name for life.
 """
 
 from __future__ import annotations
@@ -17,13 +19,21 @@ from dataclasses import dataclass, replace
 
 from msgspec.structs import replace as with_fields
 
-from pykubelet.base.api.core import Pod
+from pykubelet.base.api.core import ObjectMeta, Pod
 from pykubelet.base.api.times import parse_time
 from pykubelet.base.model.happenings import Happening, warning
 from pykubelet.base.model.ids import PodRef, PodUID
-from pykubelet.base.model.labels import CONFIG_MIRROR, CONFIG_SEEN, LOCAL_ANNOTATIONS
-from pykubelet.base.model.reasons import EVENT_FAILED_VALIDATION
-from pykubelet.base.model.roster import ManifestProblem, Roster, RosterPod, SourceChanged, pod_ref
+from pykubelet.base.model.labels import CONFIG_MIRROR, CONFIG_SEEN, LOCAL_ANNOTATIONS, SOURCE_API
+from pykubelet.base.model.reasons import EVENT_FAILED_VALIDATION, OWN_CONDITIONS
+from pykubelet.base.model.roster import (
+    ManifestProblem,
+    Roster,
+    RosterPod,
+    SourceChanged,
+    has_ended_in_api,
+    is_mirror,
+    pod_ref,
+)
 from pykubelet.desired.roster.admission import demand_of
 from pykubelet.desired.roster.model import Entry, RosterState
 
@@ -44,6 +54,9 @@ class _Wanted:
 
 def take(state: RosterState, event: SourceChanged, wall: float) -> tuple[RosterState, tuple[Happening, ...]]:
     """The state after a source told its set, and what people should hear. `wall`: seconds since the epoch."""
+    if event.source == SOURCE_API:
+        event, mirrors = _without_mirrors(event)
+        state = replace(state, mirrors=mirrors)
     state = replace(state, sources={**state.sources, event.source: event})
     chosen: dict[PodUID, _Wanted] = {}
     holders: dict[str, PodRef] = {}
@@ -52,6 +65,9 @@ def take(state: RosterState, event: SourceChanged, wall: float) -> tuple[RosterS
         field_path, value = "metadata.name", wanted.stated.name
         if wanted.ref.uid in chosen:
             field_path, value = "metadata.uid", wanted.ref.uid
+        elif wanted.source == SOURCE_API:
+            chosen[wanted.ref.uid] = wanted
+            continue
         elif wanted.ref.full_name not in holders:
             chosen[wanted.ref.uid] = wanted
             holders[wanted.ref.full_name] = wanted.ref
@@ -62,9 +78,16 @@ def take(state: RosterState, event: SourceChanged, wall: float) -> tuple[RosterS
         for key, problem in clashes.items()
         if key not in state.clashes
     )
-    owners = {wanted.ref.full_name: wanted.source for wanted in chosen.values()}
+    owners = {name: chosen[ref.uid].source for name, ref in holders.items()}
     state = replace(state, owners=owners, clashes=clashes)
     return _with_entries(state, chosen, wall), happenings
+
+
+def _without_mirrors(event: SourceChanged) -> tuple[SourceChanged, dict[str, Pod]]:
+    mirrors = {pod_ref(pod).full_name: pod for pod in event.pods if is_mirror(pod)}
+    if not mirrors:
+        return event, mirrors
+    return replace(event, pods=tuple(pod for pod in event.pods if not is_mirror(pod))), mirrors
 
 
 def _clash(wanted: _Wanted, field_path: str, value: str) -> ManifestProblem:
@@ -126,9 +149,18 @@ def is_same(before: Pod, now: Pod) -> bool:
         old.labels == new.labels
         and old.deletionTimestamp == new.deletionTimestamp
         and old.deletionGracePeriodSeconds == new.deletionGracePeriodSeconds
+        and old.generation == new.generation
         and _foreign(old.annotations) == _foreign(new.annotations)
         and before.spec == now.spec
+        and _of_others(before) == _of_others(now)
     )
+
+
+def _of_others(pod: Pod) -> tuple[object, ...]:
+    """What others than the agent write into the status, and whether it says that the pod has ended."""
+    status = pod.status
+    conditions = tuple(c for c in status.conditions if c.type not in OWN_CONDITIONS)
+    return conditions, status.resourceClaimStatuses, status.extendedResourceClaimStatus, has_ended_in_api(pod)
 
 
 def _foreign(annotations: Mapping[str, str]) -> dict[str, str]:
@@ -149,6 +181,20 @@ def roster_of(state: RosterState, expected: frozenset[str], before: Roster) -> R
     clashes = (state.clashes[key] for key in sorted(state.clashes))
     problems = (*(problem for told in state.sources.values() for problem in told.problems), *clashes)
     same_pods = pods.keys() == before.pods.keys() and all(before.pods[uid] is item for uid, item in pods.items())
-    if same_pods and ready == before.sources_ready and problems == before.problems:
+    mirrors = state.mirrors
+    if before.mirrors is not None and mirrors is not None and _are_same(mirrors, before.mirrors):
+        mirrors = before.mirrors
+    if same_pods and ready == before.sources_ready and problems == before.problems and mirrors is before.mirrors:
         return before
-    return Roster(pods, ready, problems)
+    return Roster(pods, ready, problems, mirrors)
+
+
+def _are_same(now: Mapping[str, Pod], before: Mapping[str, Pod]) -> bool:
+    """Whether nothing but their statuses changed."""
+    return now.keys() == before.keys() and all(
+        pod is before[name] or _unversioned(pod) == _unversioned(before[name]) for name, pod in now.items()
+    )
+
+
+def _unversioned(pod: Pod) -> ObjectMeta:
+    return with_fields(pod.metadata, resourceVersion="")

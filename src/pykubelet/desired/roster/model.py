@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from pykubelet.base.api.core import Pod
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.node import NodeView, RuntimeReady
@@ -81,13 +82,17 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class RosterState:
-    """`owners`: which source holds a full name. `clashes`: pods that were left out for another's name or UID."""
+    """`owners`: which source holds a full name. `clashes`: pods that were left out for another's name or UID.
+
+    `mirrors`: as in `Roster`.
+    """
 
     sources: Mapping[str, SourceChanged] = field(default_factory=dict)
     entries: Mapping[PodUID, Entry] = field(default_factory=dict)
     owners: Mapping[str, str] = field(default_factory=dict)
     clashes: Mapping[tuple[str, PodRef], ManifestProblem] = field(default_factory=dict)
     arrivals: int = 0
+    mirrors: Mapping[str, Pod] | None = None
 
     @property
     def is_settled(self) -> bool:

@@ -18,6 +18,7 @@ from pykubelet.base.model.reasons import (
     CONTAINERS_NOT_READY,
     CONTAINERS_READY,
     DISRUPTION_TARGET,
+    OWN_CONDITIONS,
     POD_COMPLETED,
     POD_FAILED,
     POD_INITIALIZED,
@@ -25,6 +26,8 @@ from pykubelet.base.model.reasons import (
     POD_READY_TO_START_CONTAINERS,
     POD_SCHEDULED,
     READINESS_GATES_NOT_READY,
+    RESIZE_IN_PROGRESS,
+    RESIZE_PENDING,
     UNKNOWN_CONTAINER_STATUSES,
 )
 from pykubelet.base.model.restart import has_restart_all_rule, is_sidecar
@@ -32,22 +35,8 @@ from pykubelet.report.status.containers import Statuses, by_name
 from pykubelet.report.status.model import StatusFacts
 
 TRUE, FALSE = "True", "False"
-RESIZE_PENDING, RESIZE_IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
 RESTART_ALL_STARTED = "RestartAllContainersStarted"
 RESTART_ALL_MESSAGE = "container exited with restart policy rule"
-OWNED = frozenset(
-    {
-        POD_SCHEDULED,
-        POD_READY,
-        POD_INITIALIZED,
-        CONTAINERS_READY,
-        RESIZE_IN_PROGRESS,
-        RESIZE_PENDING,
-        POD_READY_TO_START_CONTAINERS,
-        DISRUPTION_TARGET,
-        ALL_CONTAINERS_RESTARTING,
-    }
-)
 
 
 def pod_conditions(
@@ -55,7 +44,7 @@ def pod_conditions(
 ) -> tuple[core.PodCondition, ...]:
     """All conditions, in the reference's order. A transition time changes only with the status."""
     pod = facts.pod
-    foreign = [c for c in pod.status.conditions if c.type not in OWNED]
+    foreign = [c for c in pod.status.conditions if c.type not in OWN_CONDITIONS]
     old = {c.type: c for c in (facts.old.conditions if facts.old is not None else ())}
     kept = [old[name] for name in (RESIZE_PENDING, RESIZE_IN_PROGRESS, DISRUPTION_TARGET) if name in old]
     containers = _containers_ready(pod, init, regular, phase)

@@ -1,0 +1,106 @@
+"""The API server as a source: the pods that are bound to this node.
+
+Owns: the cell `ApiPods`. Reads: `NodeView`. Posts `SourceChanged` with the whole set, mirror pods included, whenever
+anything of it changed.
+
+Rules:
+- The set counts only once it was listed. An API server that is away says nothing: the last set stays.
+- The first set waits until the node is known to the API server, because its labels decide where pods may run; but not
+  for ever: the node may be one that nobody registers.
+- A pod is annotated with its source and the time when it was first seen. An unchanged pod stays the same object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+
+from msgspec.structs import replace
+
+from pykubelet.base.api.core import Pod
+from pykubelet.base.api.times import format_nano_time
+from pykubelet.base.kit.cells import Cell, CellWriter
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.labels import CONFIG_SEEN, CONFIG_SOURCE, SOURCE_API
+from pykubelet.base.model.node import NodeView
+from pykubelet.base.model.roster import ApiPods, SourceChanged, is_mirror
+from pykubelet.edges.kubeapi.listwatch import Listed
+
+log = Log("sources")
+NODE_WAIT_S = 10.0
+PODS_PATH = "/api/v1/pods"
+
+
+def pods_of_node(node_name: str) -> str:
+    """The field selector of the pods that are bound to a node."""
+    return f"spec.nodeName={node_name}"
+
+
+class ApiSource:
+    """`run` ends with `listed`, which has no end. `node_wait_s`: how long the first set waits for the node."""
+
+    def __init__(
+        self,
+        listed: AsyncIterator[Listed[Pod]],
+        node: Cell[NodeView],
+        out: Post[SourceChanged],
+        pods: CellWriter[ApiPods],
+        clock: Clock,
+        node_wait_s: float = NODE_WAIT_S,
+    ) -> None:
+        self._listed = listed
+        self._node = node
+        self._out = out
+        self._pods = pods
+        self._clock = clock
+        self._node_wait_s = node_wait_s
+        self._marked: dict[PodUID, tuple[Pod, Pod]] = {}
+        self._items: Mapping[str, Pod] | None = None
+        self._has_node = False
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        async for now in self._listed:
+            if now.synced and now.items is not self._items:
+                await self._take(now.items)
+
+    async def _take(self, items: Mapping[str, Pod]) -> None:
+        self._items = items
+        pods = self._mark(items)
+        self._pods.publish(ApiPods({PodUID(pod.metadata.uid): pod for pod in items.values()}, synced=True))
+        if not self._has_node:
+            await self._wait_for_node()
+        self._out.post(SourceChanged(SOURCE_API, pods))
+
+    async def _wait_for_node(self) -> None:
+        self._has_node = True
+        try:
+            async with asyncio.timeout(self._node_wait_s):
+                await self._node.wait_for(lambda node: node.registered)
+        except TimeoutError:
+            log.warning("the node is not registered; its pods are taken by the labels it would have")
+
+    def _mark(self, items: Mapping[str, Pod]) -> tuple[Pod, ...]:
+        seen = format_nano_time(int(self._clock.wall() * 1_000_000_000))
+        marked: dict[PodUID, tuple[Pod, Pod]] = {}
+        for pod in items.values():
+            uid = PodUID(pod.metadata.uid)
+            known = self._marked.get(uid)
+            if known is not None and known[0] is pod:
+                marked[uid] = known
+            else:
+                first = known[1].metadata.annotations.get(CONFIG_SEEN, seen) if known is not None else seen
+                marked[uid] = pod, _annotated(pod, first)
+        self._marked = marked
+        return tuple(pod for _, pod in marked.values())
+
+
+def _annotated(pod: Pod, seen: str) -> Pod:
+    """Mirror pods are shown, not run: they stay as the API server has them."""
+    if is_mirror(pod):
+        return pod
+    annotations = {**pod.metadata.annotations, CONFIG_SOURCE: SOURCE_API, CONFIG_SEEN: seen}
+    return replace(pod, metadata=replace(pod.metadata, annotations=annotations))

@@ -1,0 +1,105 @@
+"""Pods of the API server in the roster: mirror pods apart, names no obstacle, ends final, what others write is news."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from desired.roster.wants import NODE, Desk, facts, make_pod
+from msgspec.structs import replace
+
+from pykubelet.base.api.core import Pod, PodCondition, PodStatus, Taint
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.labels import CONFIG_MIRROR
+
+
+def mirror(name: str = "web", uid: str = "m1", **metadata: Any) -> Pod:
+    return make_pod(name, uid, source="file", metadata={"annotations": {CONFIG_MIRROR: "hash"}, **metadata})
+
+
+def with_status(pod: Pod, **fields: Any) -> Pod:
+    return replace(pod, status=PodStatus(**fields))
+
+
+def test_mirror_pods_are_kept_apart() -> None:
+    desk = Desk(("file", "api"))
+    assert desk.tell(make_pod("web", "s1", source="file")).mirrors is None
+    roster = desk.tell(mirror(), make_pod("job"), source="api")
+    assert set(roster.pods) == {"s1", "job-1"}
+    assert roster.mirrors is not None
+    assert roster.mirrors["web_shop"].metadata.uid == "m1"
+    assert desk.said == []
+
+
+def test_a_mirror_pod_whose_status_was_reported_changes_nothing() -> None:
+    desk = Desk(("api",))
+    before = desk.tell(mirror(resourceVersion="1"), source="api")
+    assert desk.tell(with_status(mirror(resourceVersion="2"), phase="Running"), source="api") is before
+    assert desk.tell(mirror(deletionTimestamp="2026-01-01T00:00:00Z"), source="api") is not before
+
+
+def test_a_name_may_be_there_twice_when_the_api_server_says_so() -> None:
+    desk = Desk(("file", "api"))
+    desk.tell(make_pod("web", "s1"))
+    desk.tell(make_pod("web", "a1"), source="api")
+    assert set(desk.roster.pods) == {"s1", "a1"}
+    assert desk.said == []
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_pod_that_has_ended_is_not_refused_and_takes_no_room(phase: str) -> None:
+    desk = Desk(("api",))
+    ended = with_status(make_pod("old", cpu="1"), phase=phase)
+    desk.tell(ended, make_pod("new", cpu="1"), make_pod("more", cpu="1"), source="api")
+    assert desk.reason("old-1") is None
+    assert [desk.reason("new-1"), desk.reason("more-1")].count("OutOfcpu") == 1
+
+
+def test_a_pod_that_is_being_deleted_is_not_refused() -> None:
+    desk = Desk(("api",))
+    dying = make_pod("web", cpu="5", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+    desk.tell(dying, source="api")
+    assert desk.reason("web-1") is None
+
+
+def test_what_others_write_into_the_status_is_news_and_what_we_write_is_not() -> None:
+    pod = make_pod("web")
+    desk = Desk(("api",))
+    before = desk.tell(pod, source="api").pods[PodUID("web-1")]
+    own = PodCondition(type="Ready", status="True")
+    told = with_status(pod, phase="Running", conditions=(own,))
+    assert desk.tell(told, source="api").pods[PodUID("web-1")] is before
+    gate = PodCondition(type="example.com/gate", status="True")
+    after = desk.tell(with_status(pod, conditions=(own, gate)), source="api").pods[PodUID("web-1")]
+    assert after is not before
+    ended = desk.tell(with_status(pod, phase="Failed"), source="api").pods[PodUID("web-1")]
+    assert ended.pod.status.phase == "Failed"
+    assert ended.rejection is None
+
+
+def test_a_new_generation_is_news() -> None:
+    desk = Desk(("api",))
+    desk.tell(make_pod("web", metadata={"generation": 1}), source="api")
+    after = desk.tell(make_pod("web", metadata={"generation": 2}), source="api")
+    assert after.pods[PodUID("web-1")].pod.metadata.generation == 2
+
+
+@pytest.mark.parametrize(
+    ("toleration", "reason"),
+    [
+        ({}, "TaintToleration"),
+        ({"key": "gone", "operator": "Exists", "effect": "NoExecute"}, None),
+        ({"key": "gone", "value": "yes", "effect": "NoExecute"}, None),
+        ({"key": "gone", "value": "no", "effect": "NoExecute"}, "TaintToleration"),
+        ({"operator": "Exists"}, None),
+        ({"key": "gone", "operator": "Exists", "effect": "NoSchedule"}, "TaintToleration"),
+    ],
+)
+def test_only_taints_that_end_pods_count(toleration: dict[str, str], reason: str | None) -> None:
+    taints = (Taint(key="gone", value="yes", effect="NoExecute"), Taint(key="busy", effect="NoSchedule"))
+    node = NODE.__class__(NODE.name, NODE.hostname, allocatable=NODE.allocatable, taints=taints)
+    desk = Desk(("api",))
+    desk.tell(make_pod("web", tolerations=[toleration] if toleration else []), source="api", at=facts(node))
+    assert desk.reason("web-1") == reason
+    desk.tell(make_pod("fixed", source="file"), source="file", at=facts(node))
+    assert desk.reason("fixed-1") is None
