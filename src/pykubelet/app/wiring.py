@@ -211,7 +211,7 @@ def wire_act(m: Machinery, cells: Cells, puller: ImagePuller, pod_cgroups: PodCg
     tools = PodTools(
         clock=m.clock,
         flight=m.flight,
-        cells=PodCells(mounts, observed, node, runtime),
+        cells=PodCells(mounts, observed, node, runtime, cells.statuses.cell),
         sandboxes=Sandboxes(m.cri, render, node, runtime, settings.config.resolvConf, m.happenings, userns),
         starter=ContainerStarter(m.cri, hooks, stopper, m.flight, m.happenings),
         stopper=stopper,

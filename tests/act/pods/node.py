@@ -47,6 +47,7 @@ from pykubelet.base.model.observed import Observed, PodTouched
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.probes import ProbeResults
 from pykubelet.base.model.roster import Rejection, Roster, RosterPod, pod_ref
+from pykubelet.base.model.statuses import Statuses
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.fake import FakeRuntime
@@ -263,7 +264,7 @@ async def node(
     tools = PodTools(
         clock=clock,
         flight=flight,
-        cells=PodCells(mounts, observed, view, runtime),
+        cells=PodCells(mounts, observed, view, runtime, make_cell("statuses", Statuses())[0]),
         sandboxes=Sandboxes(client, settings, view, runtime, "", happenings),
         starter=ContainerStarter(client, hooks, stopper, flight, happenings),
         stopper=stopper,

@@ -72,6 +72,9 @@ class Work:
         self.log.append("stopped")
         return ""
 
+    async def wait_ends_told(self, waits: WaitBook) -> None:
+        return None
+
     async def clean(self, command: CleanUp, waits: WaitBook) -> str:
         self.log.append("clean and remove" if command.remove else "clean")
         return ""

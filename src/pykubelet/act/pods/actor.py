@@ -165,10 +165,12 @@ class PodActor:
             error = await self._execution.stop(command, self._waits)
         except Exception as bug:  # noqa: BLE001 - as above
             error = self._report_bug("stop", bug).message
-        self.mailbox.post(StopEnded(error=error))
         kill = self.state.kill
         if error or kill is None or kill.reason not in REMOVED_AT_ONCE:
             self._touched.post(PodTouched(self.ref, "stopped"))
+        if not error and (kill is None or kill.reason not in REMOVED_AT_ONCE):
+            await self._execution.wait_ends_told(self._waits)
+        self.mailbox.post(StopEnded(error=error))
 
     async def _clean(self, command: CleanUp) -> None:
         try:

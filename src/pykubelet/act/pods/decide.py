@@ -9,6 +9,7 @@ Rules:
 - A kill shortens the grace period, never lengthens it.
 - A container that ended again waits: 10 s doubling to the cap, measured from its end, forgotten after twice the cap.
   One whose end restarts all others has them removed at once, and all wait (KEP-5532).
+- A pod that has ended in the API is ended here too.
 - After a restart of the agent everything is derived again from what is observed.
 """
 
@@ -59,6 +60,7 @@ from pykubelet.base.model.reasons import (
     POST_START_HOOK_ERROR,
     RUN_CONTAINER_ERROR,
 )
+from pykubelet.base.model.roster import has_ended_in_api
 
 DEFAULT_GRACE_S = 30
 MIN_GRACE_S = 1
@@ -118,6 +120,9 @@ def _spec_changed(state: PodState, event: SpecChanged, now: float, rules: Rules)
     if event.pod.metadata.deletionTimestamp:
         order = KillRequested(KillReason.DELETED, event.cause, event.pod.metadata.deletionGracePeriodSeconds)
         return _kill_requested(state, order, now, rules)
+    if has_ended_in_api(event.pod) and state.kill is None:
+        state = replace(state, terminal=True)
+        return _kill_requested(state, KillRequested(KillReason.COMPLETED, "it has ended, says the API"), now, rules)
     if changed and state.stage is Stage.SYNCING:
         state = replace(state, retry_at={}, pod_failures=0, reset=None)
         if state.work is Work.SYNC:

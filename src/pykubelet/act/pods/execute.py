@@ -1,6 +1,6 @@
 """Carries out the commands of the pod machine: all I/O of the room, through the rooms beside it.
 
-Owns: the order of the steps of one sync, stop and clean-up. Reads: `Mounts`, `Observed`, `NodeView`, `RuntimeReady`.
+Owns: the order of the steps of one sync, stop and clean-up. Reads: `Mounts`, `Observed`, `NodeView`, `RuntimeReady`, `Statuses`.
 Every step may be repeated: what is there already is adopted, what is gone already is fine.
 """
 
@@ -47,6 +47,7 @@ from pykubelet.base.model.reasons import (
     EVENT_SANDBOX_CHANGED,
     KILL_CONTAINER_ERROR,
 )
+from pykubelet.base.model.statuses import Statuses
 from pykubelet.base.model.waits import Wait
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.errors import HostError
@@ -58,6 +59,8 @@ log = Log("pods")
 LOGS_DEADLINE_S = 60.0
 ASK_AGAIN = "ask the runtime again"
 START_IT = "start the container"
+#: How long a stopped pod waits to be looked at before it is removed all the same.
+TOLD_DEADLINE_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ class PodCells:
     observed: Cell[Observed]
     node: Cell[NodeView]
     runtime: Cell[RuntimeReady]
+    statuses: Cell[Statuses]
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,6 +448,24 @@ class PodExecution:
             self.happenings.post(warning(EVENT_FAILED_KILL_POD, f"error killing pod: {error}", self._ref))
             return str(error)
         return ""
+
+    async def wait_ends_told(self, waits: WaitBook) -> None:
+        """Until the pod's status tells how its containers ended: what they leave behind is removed next."""
+        uid, cell = self._ref.uid, self._tools.cells.statuses
+
+        def are_told(now: Statuses) -> bool:
+            status = now.pods.get(uid)
+            return status is None or not any(
+                told.state is not None and told.state.running is not None
+                for told in (*status.initContainerStatuses, *status.containerStatuses)
+            )
+
+        with waits.waiting(Wait("how the containers ended", "report/status", 0.0)):
+            try:
+                async with asyncio.timeout(TOLD_DEADLINE_S):
+                    await cell.wait_for(are_told)
+            except TimeoutError:
+                log.warning("nobody saw how the containers of a pod ended", pod=self._ref, uid=uid)
 
     async def clean(self, command: CleanUp, waits: WaitBook) -> str:
         """Give back volumes, cgroup and ids; with `remove`, also containers, sandboxes and logs."""

@@ -7,7 +7,9 @@ Rules:
   when no older pod of the same full name is left, and until then it shows that it waits.
 - A pod that is no longer desired is killed; but before all sources have reported, nothing is killed for being absent.
 - What runs in the runtime and is wanted by nobody is killed with a grace of one second.
-- An actor whose pod has nothing left is dropped; a pod that is wanted again starts afresh.
+- An actor whose pod has nothing left is dropped; a pod that is wanted again starts afresh. One whose pod was deleted in
+  the API stays until it is gone there, so that all know it is finished.
+- A pod that has ended in the API and of which nothing runs is never made to run: it begins as terminated.
 """
 
 from __future__ import annotations
@@ -16,9 +18,17 @@ import asyncio
 from dataclasses import dataclass, replace
 
 from pykubelet.act.pods.actor import PodActor
-from pykubelet.act.pods.decide import Rules
+from pykubelet.act.pods.decide import MIN_GRACE_S, Rules
 from pykubelet.act.pods.execute import PodExecution, PodTools
-from pykubelet.act.pods.model import REMOVING, KillRequested, PodState, ProbesChanged, RuntimeChanged, SpecChanged
+from pykubelet.act.pods.model import (
+    REMOVING,
+    KillOrder,
+    KillRequested,
+    PodState,
+    ProbesChanged,
+    RuntimeChanged,
+    SpecChanged,
+)
 from pykubelet.act.pods.orphans import orphan_pod
 from pykubelet.base.kit.backoff import Backoff, BackoffPolicy
 from pykubelet.base.kit.cells import Cell, CellWriter
@@ -32,7 +42,7 @@ from pykubelet.base.model.observed import Observed, PodTouched, PodView
 from pykubelet.base.model.phase import Phase
 from pykubelet.base.model.probes import ProbeResults
 from pykubelet.base.model.reasons import EVENT_FAILED_SYNC, INTERNAL_ERROR, PREEMPTING
-from pykubelet.base.model.roster import Rejection, Roster, RosterPod, is_static, pod_ref
+from pykubelet.base.model.roster import Rejection, Roster, RosterPod, has_ended_in_api, is_static, pod_ref
 from pykubelet.base.model.waits import Wait
 
 ORPHAN_GRACE_S = 1
@@ -121,12 +131,17 @@ class PodsLoop:
                 if actor is None:
                     continue
                 self._published[uid] = lifecycle
-                if lifecycle.stage is Stage.FINISHED and lifecycle.kill_reason in REMOVING and actor.state.removed:
+                if lifecycle.stage is Stage.FINISHED and self._is_done(lifecycle) and actor.state.removed:
                     self._drop(uid)
                     dropped = True
             if dropped:
                 self._reconcile()
             self._publish()
+
+    def _is_done(self, lifecycle: PodLifecycle) -> bool:
+        if lifecycle.kill_reason is KillReason.DELETED:
+            return lifecycle.ref.uid not in self._inputs.roster.get().pods
+        return lifecycle.kill_reason in REMOVING
 
     def _replace_crashed(self, crash: ActorCrashed) -> None:
         """Report a bug with the pod's story; after a pause the pod starts afresh from what is observed."""
@@ -220,6 +235,9 @@ class PodsLoop:
             started_wall=_started_at(entry, view),
             view=view if view is not None else PodView(ref, read_at=now),
         )
+        if has_ended_in_api(entry.pod) and (view is None or not view.is_alive):
+            kill = KillOrder(KillReason.COMPLETED, MIN_GRACE_S)
+            state = replace(state, stage=Stage.TERMINATED, kill=kill, terminal=True)
         self._seen_pods[ref.uid] = entry
         actor = self._make(state)
         if entry.rejection is not None:  # first of all, so that nothing is begun

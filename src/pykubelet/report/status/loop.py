@@ -24,7 +24,7 @@ from pykubelet.base.model.node import HandlerFeatures, NodeView, RuntimeReady
 from pykubelet.base.model.observed import Observed, PodView
 from pykubelet.base.model.phase import Phase, pod_phase
 from pykubelet.base.model.probes import ProbeKind, ProbeResults
-from pykubelet.base.model.roster import Roster, RosterPod, pod_ref
+from pykubelet.base.model.roster import TERMINAL_PHASES, Roster, RosterPod, has_ended_in_api, is_static, pod_ref
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.report.status.memory import StatusMemory
 from pykubelet.report.status.messages import TerminationMessages, is_unread
@@ -32,6 +32,7 @@ from pykubelet.report.status.model import StatusFacts
 from pykubelet.report.status.project import project_status
 
 SETTLE_S = 0.015
+QUIET_SETTLE_S = 0.002
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +108,15 @@ class StatusLoop:
             raise await supervisor.wait_failed()
 
     async def _follow(self) -> None:
+        looked_at = float("-inf")
         while True:
             await self._bell.wait()
-            # a look at the runtime and what the pods make of it come right after each other: project them once
-            await asyncio.sleep(self._settle_s)
+            # a look at the runtime and what the pods make of it come right after each other: project them once, and in
+            # busy times more of them together
+            busy = looked_at + self._settle_s - self._clock.monotonic()
+            await asyncio.sleep(max(min(QUIET_SETTLE_S, self._settle_s), busy))
             self._bell.clear()
+            looked_at = self._clock.monotonic()
             self._look()
 
     def _look(self) -> None:
@@ -152,12 +157,13 @@ class StatusLoop:
             self._shared = now
         return self._shared
 
-    def _newest_view(self, uid: PodUID, lifecycle: PodLifecycle, observed: Observed) -> PodView | None:
+    def _newest_view(self, pod: Pod, lifecycle: PodLifecycle, observed: Observed) -> PodView | None:
         """The newest look at a pod, never one older than the one already told. None: it was not looked at yet."""
+        uid = PodUID(pod.metadata.uid)
         view = observed.pods.get(uid)
         told = self._told.get(uid)
         if told is None:
-            was_there = uid in self._remembered and observed.listed_at is not None
+            was_there = self._before(pod) is not None and observed.listed_at is not None
             return PodView(lifecycle.ref, read_at=observed.listed_at or 0.0) if view is None and was_there else view
         seen = told.view
         if seen is None:
@@ -169,28 +175,50 @@ class StatusLoop:
     def _old_status(self, pod: Pod, view: PodView | None) -> PodStatus | None:
         """What the new status follows on from.
 
-        An end told before the agent was restarted counts while the runtime shows it too: otherwise the pod begins anew,
-        as one does whose manifest was removed and put back meanwhile.
+        For a static pod an end told before the agent was restarted counts while the runtime shows it too: otherwise the
+        pod begins anew, as one does whose manifest was removed and put back meanwhile.
         """
         uid = PodUID(pod.metadata.uid)
         told = self._told.get(uid)
         if told is not None:
             return told.status if told.status.phase else None
-        old = self._remembered.get(uid)
-        if old is None or old.phase not in (Phase.SUCCEEDED, Phase.FAILED):
+        old = self._before(pod)
+        if old is None or not is_static(pod) or old.phase not in (Phase.SUCCEEDED, Phase.FAILED):
             return old
         is_over = view is not None and view.containers and pod_phase(pod, view, {}, ended=False).is_terminal
         return old if is_over else None
 
+    def _before(self, pod: Pod) -> PodStatus | None:
+        """What was told before a restart: as this node kept it, else as the API server has it."""
+        old = self._remembered.get(PodUID(pod.metadata.uid))
+        if old is None and not is_static(pod) and (pod.status.startTime or has_ended_in_api(pod)):
+            return pod.status
+        return old
+
+    def _rests(self, pod: Pod, told: _Told | None, observed: Observed) -> PodStatus | None:
+        """The status of a pod that has ended in the API, and of which nothing is there that could tell more."""
+        if is_static(pod) or not has_ended_in_api(pod):
+            return None
+        if told is not None and told.view is not None and not told.view.is_gone:
+            return None
+        view = observed.pods.get(PodUID(pod.metadata.uid))
+        return pod.status if view is None or view.is_gone else None
+
     def _look_at(self, uid: PodUID, pod: Pod, lifecycle: PodLifecycle, observed: Observed, shared: _Shared) -> bool:
         """Project one pod if its inputs are new; whether its status changed."""
         told = self._told.get(uid)
-        if told is None and uid in self._remembered and observed.listed_at is None:
+        if told is None and observed.listed_at is None and (before := self._before(pod)) is not None:
+            self._remembered[uid] = before
             return self._remembered[uid] is not self._statuses.get().pods.get(uid)
+        if rest := self._rests(pod, told, observed):
+            if told is None or told.lifecycle is not lifecycle or told.pod is not pod:
+                status = told.status if told is not None and has_ended(told.status) else rest
+                self._told[uid] = _Told(pod, lifecycle, None, shared, status)
+            return self._told[uid].status is not self._statuses.get().pods.get(uid)
         if told is not None and _begins_anew(told.lifecycle, lifecycle):
             told = None
             self._told[uid] = _Told(pod, lifecycle, None, shared, PodStatus(), self._clock.monotonic())
-        view = self._newest_view(uid, lifecycle, observed)
+        view = self._newest_view(pod, lifecycle, observed)
         if told is not None and told.pod is pod and told.lifecycle is lifecycle and told.view is view:
             if told.shared is shared:
                 return False
@@ -247,6 +275,10 @@ async def _ring(cell: Cell[Any], bell: asyncio.Event) -> None:
 def _before_lifecycle(entry: RosterPod) -> PodLifecycle:
     """A desired pod that nobody has taken up yet."""
     return PodLifecycle(pod_ref(entry.pod), entry.pod, Stage.SYNCING, entry.seen_at, entry.seen_at)
+
+
+def has_ended(status: PodStatus) -> bool:
+    return status.phase in TERMINAL_PHASES
 
 
 def _begins_anew(before: PodLifecycle, now: PodLifecycle) -> bool:

@@ -21,6 +21,7 @@ from pykubelet.base.api.times import format_time
 from pykubelet.base.model.lifecycle import KillReason, Stage
 from pykubelet.base.model.phase import Phase, pod_phase
 from pykubelet.base.model.qos import qos_class
+from pykubelet.base.model.roster import is_static
 from pykubelet.report.status.conditions import pod_conditions
 from pykubelet.report.status.containers import (
     Statuses,
@@ -46,9 +47,10 @@ def project_status(facts: StatusFacts) -> core.PodStatus:
     regular = with_readiness(regular_statuses(facts), spec.containers, facts.probes)
     init = with_init_readiness(init_statuses(facts), spec.initContainers, facts.probes)
     ephemeral = ephemeral_statuses(facts)
-    phase, reason, message = _phase(facts, regular)
+    vanished = vanished_names(facts, regular)
     if facts.has_ended:
         init, regular = all_ended(facts.pod, init, regular)
+    phase, reason, message = _phase(facts, regular, vanished)
     limit = MESSAGES_BYTES // max(1, len(regular) + len(init) + len(ephemeral))
     ips = pod_ips(facts)
     whole = spec.resources
@@ -84,15 +86,17 @@ def _rejected(facts: StatusFacts) -> core.PodStatus:
     )
 
 
-def _phase(facts: StatusFacts, regular: Statuses) -> tuple[Phase, str, str]:
+def _phase(facts: StatusFacts, regular: Statuses, vanished: frozenset[str]) -> tuple[Phase, str, str]:
     """Phase, reason and message."""
     lifecycle, old = facts.lifecycle, facts.old
-    vanished = vanished_names(facts, regular)
-    phase = pod_phase(facts.pod, facts.view, lifecycle.start_errors, facts.has_ended, vanished)
+    if facts.has_ended and not is_static(facts.pod):
+        phase = _end_phase(regular)
+    else:
+        phase = pod_phase(facts.pod, facts.view, lifecycle.start_errors, facts.has_ended, vanished)
     if phase.is_terminal and vanished and lifecycle.stage is Stage.SYNCING:
         phase = Phase.RUNNING
     before = Phase(old.phase) if old is not None and old.phase else None
-    if before is not None and before.is_terminal and not phase.is_terminal:
+    if before is not None and before.is_terminal and not (phase.is_terminal and is_static(facts.pod)):
         phase = before
     if lifecycle.override is not None:
         override = lifecycle.override
@@ -100,6 +104,13 @@ def _phase(facts: StatusFacts, regular: Statuses) -> tuple[Phase, str, str]:
     if old is not None and phase == before:
         return phase, old.reason, old.message
     return phase, "", ""
+
+
+def _end_phase(regular: Statuses) -> Phase:
+    """Of a pod that has ended, by what is told of its containers: they may be removed already."""
+    ends = [status.state.terminated if status.state is not None else None for status in regular]
+    done = all(end is not None and end.exitCode == 0 for end in ends)
+    return Phase.SUCCEEDED if done else Phase.FAILED
 
 
 def _start_time(facts: StatusFacts) -> str:
