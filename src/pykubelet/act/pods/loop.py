@@ -221,7 +221,8 @@ class PodsLoop:
         mine = pod_ref(entry.pod)
         found = (view.ref for view in observed.pods.values() if view.is_alive and view.ref.uid not in self._removed_at)
         left = (ref for ref in (*found, *observed.unread) if ref.uid not in roster.pods)
-        refs = (*(actor.ref for actor in self._actors.values()), *left)
+        busy = (a.ref for uid, a in self._actors.items() if uid not in roster.pods or is_static(roster.pods[uid].pod))
+        refs = (*busy, *left)
         return next((ref for ref in refs if ref.full_name == mine.full_name and ref.uid != mine.uid), None)
 
     def _start(self, entry: RosterPod, observed: Observed) -> None:
@@ -242,15 +243,13 @@ class PodsLoop:
         actor = self._make(state)
         if entry.rejection is not None:  # first of all, so that nothing is begun
             actor.mailbox.post(_refusal(entry.rejection))
+        elif entry.pod.metadata.deletionTimestamp or has_ended_in_api(entry.pod):
+            actor.mailbox.post(SpecChanged(entry.pod, "deleted or ended in the API"))
         if view is not None:
             self._seen_views[ref.uid] = view
             actor.mailbox.post(RuntimeChanged(view, self._tools.clock.wall(), "found running"))
         else:
             actor.mailbox.post(RuntimeChanged(PodView(ref, read_at=now), self._tools.clock.wall(), "new pod"))
-        if entry.rejection is not None:
-            return
-        if entry.pod.metadata.deletionTimestamp:
-            actor.mailbox.post(SpecChanged(entry.pod, "deleted"))
 
     def _make(self, state: PodState) -> PodActor:
         execution = PodExecution(self._tools, state.ref)
