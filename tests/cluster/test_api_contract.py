@@ -1,0 +1,27 @@
+"""What the agent relies on from an API server holds for the real one, as it holds for the fake."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from support.api_contract import CONTRACT, ApiWorld
+from support.cluster import Cluster
+
+from pykubelet.base.kit.clock import SystemClock
+from pykubelet.edges.kubeapi.client import ApiClient
+from pykubelet.edges.kubeapi.kubeconfig import load_access
+
+
+@pytest.fixture
+async def world(cluster: Cluster) -> AsyncIterator[ApiWorld]:
+    client = ApiClient(load_access(str(cluster.plane.admin)), SystemClock())
+    try:
+        yield ApiWorld(client, cluster.namespace)
+    finally:
+        await client.close()
+
+
+@pytest.mark.parametrize("check", CONTRACT, ids=lambda check: check.__name__)
+async def test_a_real_server_keeps_the_contract(check, world: ApiWorld) -> None:
+    await check(world)
