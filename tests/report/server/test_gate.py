@@ -1,0 +1,171 @@
+"""Who passes the gate of the authenticated port, and what the others are told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import pytest
+
+from pykubelet.base.api.auth import (
+    SubjectAccessReview,
+    SubjectAccessReviewStatus,
+    TokenReview,
+    TokenReviewStatus,
+    UserInfo,
+)
+from pykubelet.base.kit.clock import ManualClock
+from pykubelet.edges.kubeapi.errors import ApiError
+from pykubelet.report.server.access import attributes_of, bearer_token
+from pykubelet.report.server.gate import Gate, GateRules
+from pykubelet.report.server.http import Connection, Request
+
+T = TypeVar("T")
+RULES = GateRules(
+    node="n1",
+    anonymous=False,
+    tokens=True,
+    token_ttl_s=120.0,
+    always_allow=False,
+    allowed_ttl_s=300.0,
+    denied_ttl_s=30.0,
+)
+ADMIN = {"subject": ((("organizationName", "system:masters"),), (("commonName", "admin"),))}
+
+
+@dataclass
+class Cluster:
+    """An API server that knows tokens and permissions. `errors`: raised one by one before any answer."""
+
+    tokens: Mapping[str, UserInfo] = field(default_factory=dict)
+    allowed: frozenset[tuple[str, str, str]] = frozenset()
+    errors: list[ApiError] = field(default_factory=list)
+    asked: list[object] = field(default_factory=list)
+
+    async def create(self, path: str, body: object, kind: type[T], query: Mapping[str, str] | None = None) -> T:
+        self.asked.append(body)
+        if self.errors:
+            raise self.errors.pop(0)
+        answer: Any
+        if isinstance(body, TokenReview):
+            user = self.tokens.get(body.spec.token)
+            status = TokenReviewStatus(authenticated=user is not None, user=user)
+            answer = TokenReview(status=status)
+        else:
+            assert isinstance(body, SubjectAccessReview)
+            wanted = body.spec.resourceAttributes
+            assert wanted is not None and (wanted.resource, wanted.name, wanted.version) == ("nodes", "n1", "v1")
+            allowed = (body.spec.user, wanted.verb, wanted.subresource) in self.allowed
+            answer = SubjectAccessReview(status=SubjectAccessReviewStatus(allowed=allowed))
+        assert isinstance(answer, kind)
+        return answer
+
+
+def connection(certificate: Mapping[str, Any] | None = None) -> Connection:
+    reader: Any = asyncio.StreamReader()
+    writer: Any = None
+    return Connection(reader, writer, "192.0.2.1", certificate)
+
+
+def request(path: str, token: str = "", method: str = "GET") -> Request:
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    return Request(method, path, headers=headers)
+
+
+async def answer(gate: Gate, asked: Request, certificate: Mapping[str, Any] | None = None) -> tuple[int, str]:
+    refused = await gate.refuse(asked, connection(certificate))
+    return (200, "") if refused is None else (refused.status, refused.body.decode())
+
+
+async def test_nobody_passes_without_saying_who_they_are() -> None:
+    gate = Gate(RULES, Cluster(), ManualClock())
+    assert await answer(gate, request("/pods")) == (401, "Unauthorized")
+    assert await answer(gate, request("/pods", "wrong")) == (401, "Unauthorized")
+    assert await answer(Gate(RULES, None, ManualClock()), request("/pods", "any")) == (401, "Unauthorized")
+
+
+async def test_the_anonymous_pass_where_they_may_and_a_wrong_token_does_not_make_anonymous() -> None:
+    cluster = Cluster(allowed=frozenset({("system:anonymous", "get", "healthz")}))
+    gate = Gate(replace(RULES, anonymous=True), cluster, ManualClock())
+    assert await answer(gate, request("/healthz")) == (200, "")
+    assert await answer(gate, request("/metrics")) == (
+        403,
+        "Forbidden (user=system:anonymous, verb=get, resource=nodes, subresource(s)=[metrics])\n",
+    )
+    assert await answer(gate, request("/healthz", "wrong")) == (401, "Unauthorized")
+
+
+async def test_a_certificate_names_user_and_groups() -> None:
+    cluster = Cluster(allowed=frozenset({("admin", "create", "proxy")}))
+    gate = Gate(RULES, cluster, ManualClock())
+    assert await answer(gate, request("/exec/a/b/c", method="POST"), ADMIN) == (200, "")
+    [review] = cluster.asked
+    assert isinstance(review, SubjectAccessReview)
+    assert review.spec.groups == ("system:masters", "system:authenticated")
+
+
+async def test_a_token_is_reviewed_once_and_its_rights_are_remembered_for_their_time() -> None:
+    user = UserInfo(username="bob", uid="7", groups=("dev",), extra={"scopes": ("a", "b")})
+    cluster = Cluster({"t": user}, frozenset({("bob", "get", "proxy")}))
+    clock = ManualClock()
+    gate = Gate(RULES, cluster, clock)
+    for _ in range(3):
+        assert await answer(gate, request("/pods", "t")) == (200, "")
+    kinds = [type(asked).__name__ for asked in cluster.asked]
+    assert kinds == ["TokenReview", "SubjectAccessReview", "SubjectAccessReview"]  # nodes/pods, then nodes/proxy
+    last = cluster.asked[-1]
+    assert isinstance(last, SubjectAccessReview) and last.spec.extra == {"scopes": ("a", "b")}
+    clock.advance(31)
+    await answer(gate, request("/pods", "t"))
+    assert len(cluster.asked) == 4  # what was refused is asked again sooner than what was allowed
+    cluster.tokens = {}
+    clock.advance(121)
+    assert await answer(gate, request("/pods", "t")) == (401, "Unauthorized")
+
+
+async def test_an_api_server_in_trouble_is_asked_again_and_then_said() -> None:
+    cluster = Cluster(allowed=frozenset({("admin", "get", "stats")}), errors=[ApiError(503, "", "busy", 0.01)])
+    gate = Gate(RULES, cluster, ManualClock())
+    assert await answer(gate, request("/stats/summary"), ADMIN) == (200, "")
+    cluster.errors = [ApiError(403, "Forbidden", "no")]
+    assert await answer(gate, request("/logs/"), ADMIN) == (
+        500,
+        "Authorization error (user=admin, verb=get, resource=nodes, subresource=log)",
+    )
+
+
+async def test_always_allow_asks_nobody_and_still_wants_a_name() -> None:
+    gate = Gate(replace(RULES, always_allow=True), None, ManualClock())
+    assert await answer(gate, request("/exec/a/b/c"), ADMIN) == (200, "")
+    assert await answer(gate, request("/exec/a/b/c")) == (401, "Unauthorized")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "verb", "subresources"),
+    [
+        ("GET", "/pods", "get", ("pods", "proxy")),
+        ("GET", "/runningpods/", "get", ("pods", "proxy")),
+        ("GET", "/podsx", "get", ("proxy",)),
+        ("GET", "/metrics/cadvisor", "get", ("metrics",)),
+        ("GET", "/logs/a/../b", "get", ("log",)),
+        ("POST", "/exec/a/b/c", "create", ("proxy",)),
+        ("PUT", "/debug/flags/v", "update", ("proxy",)),
+        ("OPTIONS", "/checkpoint/a/b/c", "", ("checkpoint",)),
+        ("GET", "/configz", "get", ("configz", "proxy")),
+        ("GET", "/statusz", "get", ("statusz",)),
+        ("GET", "/", "get", ("proxy",)),
+    ],
+)
+def test_what_a_path_stands_for(method: str, path: str, verb: str, subresources: tuple[str, ...]) -> None:
+    found = attributes_of(method, path)
+    assert (found.verb, found.subresources) == (verb, subresources)
+
+
+@pytest.mark.parametrize(
+    ("header", "token"),
+    [("Bearer abc", "abc"), ("bearer  abc ", "abc"), ("Basic abc", ""), ("Bearer", ""), ("Bearer a b", ""), ("", "")],
+)
+def test_tokens_of_headers(header: str, token: str) -> None:
+    assert bearer_token(header) == token
