@@ -27,7 +27,7 @@ from pykubelet.act.runtime.container_hash import container_hash
 from pykubelet.act.runtime.gc import ContainerCollector, GcInputs
 from pykubelet.act.runtime.hooks import HookRunner
 from pykubelet.act.runtime.log_rotation import LogRotation
-from pykubelet.act.runtime.sandbox import Sandboxes
+from pykubelet.act.runtime.sandbox import SandboxCells, Sandboxes
 from pykubelet.act.runtime.start import ContainerStarter
 from pykubelet.act.runtime.stop import ContainerStopper
 from pykubelet.act.runtime.userns import UserNamespaces
@@ -52,6 +52,7 @@ from pykubelet.base.kit.flight import Flight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.content import Content
 from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.labels import SOURCE_FILE, SOURCE_HTTP
 from pykubelet.base.model.lifecycle import Lifecycles
@@ -116,6 +117,7 @@ class Cells:
         self.lifecycles = Slot("lifecycles", Lifecycles())  # act/pods
         self.observed = Slot("observed", Observed())  # observe/pleg
         self.mounts = Slot("mounts", Mounts())  # act/volumes
+        self.content = Slot("content", Content())  # edges/content
         self.pulls = Slot("pulls", Pulls())  # act/images
         self.probes = Slot("probes", ProbeResults())  # observe/probes
         self.probe_waits = Slot("probe-waits", ProbeWaits())  # observe/probes
@@ -200,7 +202,8 @@ def wire_act(m: Machinery, cells: Cells, puller: ImagePuller, pod_cgroups: PodCg
     settings, paths = m.settings, paths_of(m.settings)
     roster, lifecycles, observed = cells.roster.cell, cells.lifecycles.cell, cells.observed.cell
     mounts, node, runtime = cells.mounts.cell, cells.node.cell, cells.runtime.cell
-    inputs = VolumeInputs(roster, lifecycles, observed, node)
+    content = cells.content.cell
+    inputs = VolumeInputs(roster, lifecycles, observed, node, content)
     volumes = Volumes(paths, inputs, cells.mounts.writer, m.flight, m.clock, m.happenings)
     v2 = m.cgroups.version is CgroupVersion.V2
     render = render_settings(settings, node.get(), cgroup_v2=v2, swap_capacity=m.machine.swap_bytes)
@@ -208,11 +211,12 @@ def wire_act(m: Machinery, cells: Cells, puller: ImagePuller, pod_cgroups: PodCg
     userns = UserNamespaces(m.cri, paths, settings.user_namespace_ids_per_pod)
     hooks = HookRunner(m.cri, m.happenings)
     stopper = ContainerStopper(m.cri, hooks, m.clock, m.happenings)
+    sandbox_cells = SandboxCells(node, runtime, content)
     tools = PodTools(
         clock=m.clock,
         flight=m.flight,
-        cells=PodCells(mounts, observed, node, runtime, cells.statuses.cell),
-        sandboxes=Sandboxes(m.cri, render, node, runtime, settings.config.resolvConf, m.happenings, userns),
+        cells=PodCells(mounts, observed, node, runtime, cells.statuses.cell, content),
+        sandboxes=Sandboxes(m.cri, render, sandbox_cells, settings.config.resolvConf, m.happenings, userns),
         starter=ContainerStarter(m.cri, hooks, stopper, m.flight, m.happenings),
         stopper=stopper,
         images=puller,
@@ -223,7 +227,9 @@ def wire_act(m: Machinery, cells: Cells, puller: ImagePuller, pod_cgroups: PodCg
     )
     crash = BackoffPolicy(settings.crash_backoff_initial_s, settings.crash_backoff_max_s)
     rules = Rules(container_hash, crash, settings.sync_frequency_s, cells.probes.cell.get())
-    pods = PodsLoop(PodInputs(roster, observed, cells.probes.cell), cells.lifecycles.writer, tools, rules, m.touched)
+    pods = PodsLoop(
+        PodInputs(roster, observed, cells.probes.cell, content), cells.lifecycles.writer, tools, rules, m.touched
+    )
     resources = ResourcesLoop(pod_cgroups, ResourceInputs(lifecycles, roster, observed, mounts))
     gc_inputs = GcInputs(observed, lifecycles, roster)
     garbage = ContainerCollector(m.cri, m.clock, m.flight, gc_inputs, gc_settings(settings), m.touched, m.happenings)

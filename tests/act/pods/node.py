@@ -26,7 +26,7 @@ from pykubelet.act.resources.model import CgroupError
 from pykubelet.act.runtime.container_hash import container_hash
 from pykubelet.act.runtime.context import RenderSettings
 from pykubelet.act.runtime.hooks import HookRunner
-from pykubelet.act.runtime.sandbox import Sandboxes
+from pykubelet.act.runtime.sandbox import SandboxCells, Sandboxes
 from pykubelet.act.runtime.start import ContainerStarter
 from pykubelet.act.runtime.stop import ContainerStopper
 from pykubelet.act.volumes.subpath import Subpaths
@@ -37,6 +37,7 @@ from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.flight import Flight
 from pykubelet.base.kit.mailbox import Mailbox, Sink
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.content import Content
 from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_SOURCE
@@ -258,14 +259,15 @@ async def node(
     hooks, images, groups = HookRunner(client, happenings), Images(), Groups()
     stopper = ContainerStopper(client, hooks, clock, happenings)
     volumes = Volumes(lifecycles, mounts_writer)
+    content, _ = make_cell("content", Content())
     make_dirs(paths.log_links, 0o755)
     settings = RenderSettings(paths, view.get())
     work = Supervisor("work")
     tools = PodTools(
         clock=clock,
         flight=flight,
-        cells=PodCells(mounts, observed, view, runtime, make_cell("statuses", Statuses())[0]),
-        sandboxes=Sandboxes(client, settings, view, runtime, "", happenings),
+        cells=PodCells(mounts, observed, view, runtime, make_cell("statuses", Statuses())[0], content),
+        sandboxes=Sandboxes(client, settings, SandboxCells(view, runtime, content), "", happenings),
         starter=ContainerStarter(client, hooks, stopper, flight, happenings),
         stopper=stopper,
         images=cast(ImagePuller, images),
@@ -275,7 +277,7 @@ async def node(
         happenings=happenings,
     )
     rules = Rules(container_hash, crash, 60.0, probes.get())
-    pods = PodsLoop(PodInputs(roster, observed, probes), lifecycles_writer, tools, rules, touched)
+    pods = PodsLoop(PodInputs(roster, observed, probes, content), lifecycles_writer, tools, rules, touched)
     lookout = PodLookout(client, clock, observed_writer, touched, RelistPeriods())
     made = Node(fake, paths, images, groups, volumes, roster_writer, runtime_writer, lifecycles, observed, happenings)
     made.sources_ready = sources_ready

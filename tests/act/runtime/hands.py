@@ -11,7 +11,7 @@ from act.pods.scenes import IMAGE
 
 from pykubelet.act.runtime.context import AnyContainer, ContainerContext, RenderSettings
 from pykubelet.act.runtime.hooks import HookRunner
-from pykubelet.act.runtime.sandbox import Sandbox, Sandboxes
+from pykubelet.act.runtime.sandbox import Sandbox, SandboxCells, Sandboxes
 from pykubelet.act.runtime.start import ContainerFiles, ContainerStarter
 from pykubelet.act.runtime.stop import ContainerStopper
 from pykubelet.base.api.core import Pod
@@ -19,6 +19,7 @@ from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.flight import Flight
 from pykubelet.base.kit.mailbox import Sink
+from pykubelet.base.model.content import Content
 from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.lifecycle import StartError
@@ -92,6 +93,7 @@ async def hands(folder: Path) -> AsyncIterator[Hands]:
     view = NodeView("n1", "n1", ("192.0.2.1",), {"memory": 1 << 34, "cpu": 4000})
     node, _ = make_cell("node", view)
     runtime, _ = make_cell("runtime", RuntimeReady(True, "", handlers={"": HandlerFeatures()}))
+    content, _ = make_cell("content", Content())
     happenings: Sink[Happening] = Sink()
     hooks = HookRunner(client, happenings)
     stopper = ContainerStopper(client, hooks, clock, happenings)
@@ -102,7 +104,7 @@ async def hands(folder: Path) -> AsyncIterator[Hands]:
         yield Hands(
             fake,
             paths,
-            Sandboxes(client, settings, node, runtime, resolv_conf, happenings),
+            Sandboxes(client, settings, SandboxCells(node, runtime, content), resolv_conf, happenings),
             ContainerStarter(client, hooks, stopper, Flight("test"), happenings),
             stopper,
             happenings,

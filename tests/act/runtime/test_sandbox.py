@@ -10,6 +10,7 @@ from act.runtime.hands import hands
 from pykubelet.act.runtime.sandbox import Sandbox
 from pykubelet.base.model.ids import SandboxID
 from pykubelet.base.model.lifecycle import StartError
+from pykubelet.base.model.observed import SandboxView
 from pykubelet.edges.cri.errors import CriCode
 from pykubelet.edges.cri.fake import Fault
 from pykubelet.edges.host.files import list_dir
@@ -84,7 +85,7 @@ async def test_a_log_directory_that_cannot_be_made(tmp_path: Path) -> None:
 async def test_an_adopted_sandbox_is_described_like_a_new_one(tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
         made = await h.sandbox(pod())
-        adopted = await h.sandboxes.adopt(pod(), SandboxID(made.id), made.ips, 0, "/kubepods/x")
+        adopted = await h.sandboxes.adopt(pod(), SandboxView(SandboxID(made.id), 0, True, 1, made.ips), "/kubepods/x")
         assert adopted == made
         assert len(h.fake.called("RunPodSandbox")) == 1
 

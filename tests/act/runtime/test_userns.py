@@ -13,15 +13,17 @@ from act.runtime.rendering import SETTINGS, make_pod
 
 from pykubelet.act.runtime.context import ConfigError, UserNamespace
 from pykubelet.act.runtime.decide_userns import MappingError, namespace_at
-from pykubelet.act.runtime.sandbox import Sandbox, Sandboxes
+from pykubelet.act.runtime.sandbox import Sandbox, SandboxCells, Sandboxes
 from pykubelet.act.runtime.userns import UserNamespaces, told_namespace
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.mailbox import Sink
+from pykubelet.base.model.content import Content
 from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.node import HandlerFeatures, RuntimeReady
+from pykubelet.base.model.observed import SandboxView
 from pykubelet.base.model.paths import Paths
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
@@ -61,8 +63,10 @@ class Node:
 
     def sandboxes(self, ready: RuntimeReady = ABLE) -> Sandboxes:
         settings = replace(SETTINGS, paths=self.paths)
-        node, runtime = make_cell("node", SETTINGS.node)[0], make_cell("runtime", ready)[0]
-        return Sandboxes(self.cri, settings, node, runtime, "", self.happenings, userns=self.agent())
+        cells = SandboxCells(
+            make_cell("node", SETTINGS.node)[0], make_cell("runtime", ready)[0], make_cell("content", Content())[0]
+        )
+        return Sandboxes(self.cri, settings, cells, "", self.happenings, userns=self.agent())
 
     def file(self, uid: PodUID) -> Path:
         return Path(self.paths.user_namespace(uid))
@@ -169,7 +173,7 @@ async def test_sandboxes_are_made_and_adopted_with_their_ranges(node: Node, runt
     asked = runtime.called("RunPodSandbox")[-1].request.config
     assert asked.linux.security_context.namespace_options.userns_options.uids[0].host_id == 2 * LENGTH
     after = node.sandboxes()
-    adopted = await after.adopt(pod_of(B), second.id, (), 0, "/pods")
+    adopted = await after.adopt(pod_of(B), SandboxView(second.id, 0, True, 1), "/pods")
     assert isinstance(adopted, Sandbox)
     assert adopted.config == second.config
     assert after.release(B) == ""
@@ -185,7 +189,7 @@ async def test_garbage_of_a_running_pod_is_restored_from_the_runtime(node: Node,
     after = node.sandboxes()
     # C asks before B does, and must not get what B has.
     assert mapped(await run(node, after, C)) == 3
-    adopted = await after.adopt(pod_of(B), running.id, (), 0, "/pods")
+    adopted = await after.adopt(pod_of(B), SandboxView(running.id, 0, True, 1), "/pods")
     assert isinstance(adopted, Sandbox)
     assert mapped(adopted) == 2
     assert node.file(B).read_bytes() == written
@@ -196,7 +200,7 @@ async def test_a_lost_file_of_a_running_pod_is_written_again(node: Node) -> None
     await run(node, before, A)
     running = await run(node, before, B)
     node.file(B).unlink()
-    adopted = await node.sandboxes().adopt(pod_of(B), running.id, (), 0, "/pods")
+    adopted = await node.sandboxes().adopt(pod_of(B), SandboxView(running.id, 0, True, 1), "/pods")
     assert isinstance(adopted, Sandbox)
     assert mapped(adopted) == 2
     assert node.file(B).exists()
@@ -212,7 +216,7 @@ async def test_while_the_runtime_cannot_be_asked_nothing_is_given_out(node: Node
     assert refused.reason == "CreatePodSandboxError" and refused.message.startswith("user namespace: ")
     runtime.withdraw(fault)
     assert mapped(await run(node, after, B)) == 2
-    adopted = await after.adopt(pod_of(A), running.id, (), 0, "/pods")
+    adopted = await after.adopt(pod_of(A), SandboxView(running.id, 0, True, 1), "/pods")
     assert isinstance(adopted, Sandbox) and mapped(adopted) == 1
 
 

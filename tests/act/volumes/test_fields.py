@@ -9,7 +9,7 @@ from act.volumes.samples import NODE, empty_dir, make_pod
 
 from pykubelet.act.volumes.fields import field_value, quote
 from pykubelet.act.volumes.model import EmptyDirPlan, PayloadPlan, Plan, RefusedPlan, UndecidedPlan
-from pykubelet.act.volumes.plan import plan_volume, used_volumes
+from pykubelet.act.volumes.plan import plan_volume
 from pykubelet.base.api.core import (
     ConfigMapProjection,
     Container,
@@ -32,7 +32,9 @@ from pykubelet.base.api.core import (
     VolumeMount,
     VolumeProjection,
 )
+from pykubelet.base.model.content import Content
 from pykubelet.base.model.fieldrefs import FieldRefError
+from pykubelet.base.model.needs import used_volumes
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.paths import Paths
 
@@ -84,7 +86,7 @@ def resource_pod(limits: dict[str, str] | None = None, requests: dict[str, str] 
 
 
 def plan(volume: Volume, pod: Pod | None = None, node: NodeView = NODE) -> Plan:
-    return plan_volume(pod or make_pod(volume), volume, node, PATHS)
+    return plan_volume(pod or make_pod(volume), volume, node, Content(), PATHS)
 
 
 def downward(path: str) -> tuple[DownwardAPIVolumeFile, ...]:
@@ -107,9 +109,7 @@ def test_projected_volumes_merge_sources_and_name_those_they_cannot_have() -> No
     assert isinstance(made, PayloadPlan)
     assert [(f.path, f.data, f.mode) for f in made.files] == [("a", b"web", 0o400), ("b/c", b"web", 0o400)]
     mapped = ProjectedVolumeSource(sources=(VolumeProjection(configMap=ConfigMapProjection(name="m")),))
-    assert plan(Volume(name="v", projected=mapped)) == RefusedPlan(
-        'projected volume source "configMap" is not supported without an API server yet'
-    )
+    assert plan(Volume(name="v", projected=mapped)) == RefusedPlan("kube client is not configured")
 
 
 def test_kinds_that_are_refused() -> None:

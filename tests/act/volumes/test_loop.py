@@ -28,6 +28,7 @@ from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.flight import Flight, Outcome, T, Uncertain
 from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.content import Content
 from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Lifecycles, Stage
@@ -69,11 +70,12 @@ class Agent:
         life_cell, self.lifecycles = make_cell("lifecycles", Lifecycles())
         seen_cell, self.observed = make_cell("observed", Observed())
         node_cell, _ = make_cell("node", NODE)
+        content_cell, self.content = make_cell("content", Content())
         self.mounts, writer = make_cell("mounts", Mounts())
         self.told: Sink[Happening] = Sink()
         flight = flight or Flight("test")
         self.subpaths = Subpaths(self.mounts, self.paths, flight)
-        inputs = VolumeInputs(roster_cell, life_cell, seen_cell, node_cell)
+        inputs = VolumeInputs(roster_cell, life_cell, seen_cell, node_cell, content_cell)
         self.room = Volumes(self.paths, inputs, writer, flight, SystemClock(), self.told)
 
     async def wait(self, condition: Callable[[Mounts], bool], limit_s: float = 8.0) -> Mounts:

@@ -25,6 +25,7 @@ from pykubelet.act.pods.model import (
     CleanEnded,
     CleanUp,
     Command,
+    ContentChanged,
     CrashHold,
     Event,
     KillOrder,
@@ -55,6 +56,8 @@ from pykubelet.base.model.phase import pod_phase
 from pykubelet.base.model.probes import ProbeResults
 from pykubelet.base.model.reasons import (
     CRASH_LOOP_BACK_OFF,
+    CREATE_CONTAINER_CONFIG_ERROR,
+    CREATE_POD_SANDBOX_ERROR,
     EVENT_FAILED_KILL_POD,
     FAILED_CLEAN_UP,
     POST_START_HOOK_ERROR,
@@ -92,6 +95,8 @@ def step(state: PodState, event: Event, now: float, rules: Rules) -> Result:
             return _runtime_changed(state, event, now, rules)
         case ProbesChanged():
             return _advance(state, now, rules, event.cause)
+        case ContentChanged():
+            return _content_changed(state, event, now, rules)
         case KillRequested():
             return _kill_requested(state, event, now, rules)
         case Woke():
@@ -145,6 +150,20 @@ def _runtime_changed(state: PodState, event: RuntimeChanged, now: float, rules: 
     return _advance(state, now, rules, event.cause)
 
 
+def _content_changed(state: PodState, event: ContentChanged, now: float, rules: Rules) -> Result:
+    """What failed for want of an object is tried again at once, also when it is just about to fail."""
+    if state.work is Work.SYNC:
+        return replace(state, content_news=True), ()
+    return _advance(replace(state, retry_at=_without_content_pauses(state)), now, rules, event.cause)
+
+
+def _without_content_pauses(state: PodState) -> dict[str, float]:
+    over = {name for name, error in state.start_errors.items() if error.reason == CREATE_CONTAINER_CONFIG_ERROR}
+    if state.pod_error is not None and state.pod_error.reason == CREATE_POD_SANDBOX_ERROR:
+        over.add("")
+    return {name: at for name, at in state.retry_at.items() if name not in over}
+
+
 def _contents(view: PodView) -> tuple[object, object]:
     return view.sandboxes, view.containers
 
@@ -190,6 +209,7 @@ def _sync_ended(state: PodState, event: SyncEnded, now: float, rules: Rules) -> 
         errors[name] = failure.error
         retry[name] = failure.retry_at if failure.retry_at is not None else now + START_RETRY_S
     failures = state.pod_failures + 1 if event.pod_error is not None else 0
+    had_news = state.content_news
     if event.pod_error is not None and state.kill is None:
         retry[""] = now + min(POD_RETRY_CAP_S, POD_RETRY_S * 2 ** min(failures - 1, 6))
     state = replace(
@@ -202,7 +222,10 @@ def _sync_ended(state: PodState, event: SyncEnded, now: float, rules: Rules) -> 
         pod_error=event.pod_error,
         pod_failures=failures,
         look_after=now,
+        content_news=False,
     )
+    if had_news:
+        state = replace(state, retry_at=_without_content_pauses(state))
     return _advance(state, now, rules, event.cause)
 
 

@@ -1,22 +1,25 @@
 """Carries out the commands of the pod machine: all I/O of the room, through the rooms beside it.
 
-Owns: the order of the steps of one sync, stop and clean-up. Reads: `Mounts`, `Observed`, `NodeView`, `RuntimeReady`, `Statuses`.
+Owns: the order of the steps of one sync, stop and clean-up. Reads: `Mounts`, `Observed`, `NodeView`, `RuntimeReady`,
+`Statuses`, `Content`.
 Every step may be repeated: what is there already is adopted, what is gone already is fine.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from pykubelet.act.images.execute import ImagePuller
-from pykubelet.act.images.model import ImageError, ImageReady, ImageRequest
+from pykubelet.act.images.model import ImageError, ImageReady, ImageRequest, PullAccount
+from pykubelet.act.pods.api_content import SERVICES, PodContent
 from pykubelet.act.pods.decide import find_container
 from pykubelet.act.pods.model import CleanUp, StartFailed, StopPod, Sync, SyncEnded
 from pykubelet.act.pods.waitbook import WaitBook, WaitsChanged, hook_wait
 from pykubelet.act.resources.execute import PodCgroups
+from pykubelet.act.runtime.api_objects import environment_objects, service_environment
 from pykubelet.act.runtime.context import AnyContainer, ConfigError, ContainerContext, ImageVolume, RenderSettings
 from pykubelet.act.runtime.gc_files import list_or_nothing
 from pykubelet.act.runtime.plan import ContainerKill, KillCause
@@ -32,11 +35,13 @@ from pykubelet.base.kit.flight import Done, Flight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.content import Content, ObjectKey
 from pykubelet.base.model.fieldpath import container_field_path, every_container
 from pykubelet.base.model.happenings import Happening, normal, warning
 from pykubelet.base.model.ids import ContainerID, PodRef
 from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.mounts import Mounts, PodMounts
+from pykubelet.base.model.needs import environment_keys, runtime_class_key
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import Observed, PodView
 from pykubelet.base.model.reasons import (
@@ -72,6 +77,7 @@ class PodCells:
     node: Cell[NodeView]
     runtime: Cell[RuntimeReady]
     statuses: Cell[Statuses]
+    content: Cell[Content]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +112,7 @@ class PodExecution:
         self._acted_at = 0.0
         self._pulls: dict[tuple[str, str], asyncio.Task[ImageReady | ImageError]] = {}
         self.post_starting: frozenset[str] = frozenset()
+        self._content = PodContent(tools.cells.content, ref, tools.happenings)
 
     @property
     def clock(self) -> Clock:
@@ -144,11 +151,12 @@ class PodExecution:
                 return SyncEnded(pod_error=error)
             if not (plan.create_sandbox or plan.starts):
                 return SyncEnded()
-            self._start_pulls(pod, plan.starts)
+            self._start_pulls(pod, plan.starts, waits)
             sandbox = await self._sandbox(command, waits)
             if isinstance(sandbox, StartError):
                 self._drop_pulls()
                 return SyncEnded(pod_error=sandbox)
+            await self._mounted(waits, lambda mounts: mounts.ready, "start the containers")
             return await self._start_all(command, sandbox, waits)
         except Interrupted:
             return SyncEnded(unfinished=True, cause="something newer to look at")
@@ -220,17 +228,22 @@ class PodExecution:
         return None
 
     async def _sandbox(self, command: Sync, waits: WaitBook) -> Sandbox | StartError:
-        """The pod's cgroup and volumes, then its sandbox."""
+        """The pod's cgroup, then its sandbox, for which volumes may be on their way but not in trouble."""
         pod, plan = command.pod, command.plan
         tools = self._tools
-        cgroup, _ = await asyncio.gather(tools.cgroups.ensure_pod(pod), self._mounted(waits))
+        cgroup, _ = await asyncio.gather(
+            tools.cgroups.ensure_pod(pod),
+            self._mounted(waits, lambda mounts: mounts.ready or mounts.coming, "create the sandbox"),
+        )
         if cgroup is not None:
             message = f"unable to ensure pod container exists: {cgroup.message}"
             self.happenings.post(warning(EVENT_FAILED_CREATE_POD_CONTAINER, message, self._ref))
             return StartError(EVENT_FAILED_CREATE_POD_CONTAINER, message)
         parent = tools.cgroups.cgroup_parent(pod)
         if plan.sandbox is not None:
-            return await tools.sandboxes.adopt(pod, plan.sandbox.id, plan.sandbox.ips, plan.sandbox.attempt, parent)
+            return await tools.sandboxes.adopt(pod, plan.sandbox, parent)
+        runtime_class = runtime_class_key(pod)
+        await self._answers(() if runtime_class is None else (runtime_class,), waits)
         detail = "RunPodSandbox: network and pause container"
         wait = Wait("sandbox", "container runtime", 0.0, detail=detail, next_step="start the containers")
         with waits.waiting(wait):
@@ -243,32 +256,41 @@ class PodExecution:
     def _mounts(self) -> PodMounts | None:
         return self._tools.cells.mounts.get().pods.get(self._ref.uid)
 
-    async def _mounted(self, waits: WaitBook) -> None:
+    async def _mounted(self, waits: WaitBook, enough: Callable[[PodMounts], bool], next_step: str) -> None:
         mounts = self._mounts()
-        if mounts is not None and mounts.ready:
+        if mounts is not None and enough(mounts):
             return
         uid = self._ref.uid
 
-        def is_ready(now: Mounts) -> bool:
+        def is_enough(now: Mounts) -> bool:
             entry = now.pods.get(uid)
-            return entry is not None and entry.ready
+            return entry is not None and enough(entry)
 
-        wait = Wait("volumes", "act/volumes", 0.0, next_step="create the sandbox")
-        await self._wait(self._tools.cells.mounts.wait_for(is_ready), wait, waits)
+        wait = Wait("volumes", "act/volumes", 0.0, next_step=next_step)
+        await self._wait(self._tools.cells.mounts.wait_for(is_enough), wait, waits)
+
+    async def _answers(self, keys: Iterable[ObjectKey], waits: WaitBook) -> None:
+        """Wait until the API server has said something about each of these objects."""
+        wanted_of = tuple(keys)
+        while (wanted := self._content.wanted(wanted_of)) is not None:
+            key, wait = wanted
+            await self._wait(self._content.wait_answered(key), wait, waits)
 
     # Containers
 
-    def _start_pulls(self, pod: Pod, names: Sequence[str]) -> None:
+    def _start_pulls(self, pod: Pod, names: Sequence[str], waits: WaitBook) -> None:
         """Begin to get the images of all containers that are to be started, beside everything else."""
         for name in names:
             container = find_container(pod, name)
             key = (name, container.image)
             if key not in self._pulls:
-                self._pulls[key] = self._ensure_image(pod, container, container.image, container.imagePullPolicy)
+                image = self._ensure_image(pod, container, container.image, container.imagePullPolicy, waits)
+                self._pulls[key] = self._tools.supervisor.start_child(f"image-{self._ref.uid}-{name}", image)
 
-    def _ensure_image(
-        self, pod: Pod, container: AnyContainer, image: str, policy: str
-    ) -> asyncio.Task[ImageReady | ImageError]:
+    async def _ensure_image(
+        self, pod: Pod, container: AnyContainer, image: str, policy: str, waits: WaitBook
+    ) -> ImageReady | ImageError:
+        account = pod.spec.serviceAccountName
         request = ImageRequest(
             pod=self._ref,
             container=container.name,
@@ -276,10 +298,10 @@ class PodExecution:
             image=image,
             policy=policy,
             annotations=pod.metadata.annotations,
+            secrets=await self._content.pull_secrets(pod, waits),
+            account=PullAccount(pod.metadata.namespace, account) if account else None,
         )
-        return self._tools.supervisor.start_child(
-            f"image-{self._ref.uid}-{container.name}", self._tools.images.ensure(request)
-        )
+        return await self._tools.images.ensure(request)
 
     def _drop_pulls(self) -> None:
         for task in self._pulls.values():
@@ -309,13 +331,16 @@ class PodExecution:
     ) -> ContainerID | StartFailed:
         pod, tools = command.pod, self._tools
         container = find_container(pod, name)
-        self._start_pulls(pod, (name,))
+        self._start_pulls(pod, (name,), waits)
         image = await self._image(name, container.image, waits)
         if isinstance(image, ImageError):
             return self._image_failed(image)
         volumes = await self._image_volumes(pod, container, waits)
         if isinstance(volumes, StartFailed):
             return volumes
+        await self._answers(environment_keys(pod, container), waits)
+        if self._content.wants_services(pod):
+            await self._wait(self._content.wait_services(pod), SERVICES, waits)
         settings = tools.sandboxes.settings()
         files = await tools.starter.prepare(pod, container, command.view.newest(name), settings, sandbox.ips)
         if isinstance(files, StartError):
@@ -331,6 +356,8 @@ class PodExecution:
             pod_ips=node.ips if pod.spec.hostNetwork else sandbox.ips,
             host_ips=node.ips,
             mounts=mounted,
+            services=service_environment(pod, self._content.get()),
+            api_objects=environment_objects(pod, container, self._content.get()),
             env_files=await tools.starter.read_env_files(pod, container, mounted),
             image_volumes=volumes,
             termination_log_host_path=files.termination_log,
@@ -392,7 +419,8 @@ class PodExecution:
             source = sources.get(mount.name)
             if source is None or mount.name in volumes:
                 continue
-            task = self._ensure_image(pod, container, source.reference, source.pullPolicy)
+            image = self._ensure_image(pod, container, source.reference, source.pullPolicy, waits)
+            task = self._tools.supervisor.start_child(f"image-volume-{self._ref.uid}-{mount.name}", image)
             wait = Wait("image volume", "act/images", 0.0, mount.name, detail=source.reference, next_step=START_IT)
             outcome = await self._wait(task, wait, waits)
             if isinstance(outcome, ImageError):

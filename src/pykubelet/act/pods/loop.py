@@ -18,10 +18,12 @@ import asyncio
 from dataclasses import dataclass, replace
 
 from pykubelet.act.pods.actor import PodActor
+from pykubelet.act.pods.api_content import start_keys
 from pykubelet.act.pods.decide import MIN_GRACE_S, Rules
 from pykubelet.act.pods.execute import PodExecution, PodTools
 from pykubelet.act.pods.model import (
     REMOVING,
+    ContentChanged,
     KillOrder,
     KillRequested,
     PodState,
@@ -35,6 +37,7 @@ from pykubelet.base.kit.cells import Cell, CellWriter
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.content import Content, ObjectKey, changed_keys
 from pykubelet.base.model.happenings import warning
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage, StatusOverride
@@ -66,6 +69,7 @@ class PodInputs:
     roster: Cell[Roster]
     observed: Cell[Observed]
     probes: Cell[ProbeResults]
+    content: Cell[Content]
 
 
 class PodsLoop:
@@ -101,6 +105,7 @@ class PodsLoop:
             supervisor.start_root("pods-desired", self._follow_cells())
             supervisor.start_root("pods-lifecycles", self._follow_lifecycles())
             supervisor.start_root("pods-probes", self._follow_probes())
+            supervisor.start_root("pods-content", self._follow_content())
             raise await supervisor.wait_failed()
 
     async def _follow_cells(self) -> None:
@@ -117,6 +122,16 @@ class PodsLoop:
         async for results in self._inputs.probes.changes():
             for actor in self._actors.values():
                 actor.mailbox.post(ProbesChanged(results))
+
+    async def _follow_content(self) -> None:
+        """Wake the pods that an object they could not start without concerns."""
+        before = self._inputs.content.get()
+        async for content in self._inputs.content.changes():
+            news = {key for key in changed_keys(before, content) if isinstance(key, ObjectKey)}
+            before = content
+            for actor in self._actors.values() if news else ():
+                if actor.state.needs_content and not news.isdisjoint(start_keys(actor.state.pod)):
+                    actor.mailbox.post(ContentChanged())
 
     async def _follow_lifecycles(self) -> None:
         """Publish what the actors tell, and drop the actors that are done."""

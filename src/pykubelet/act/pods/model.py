@@ -66,6 +66,7 @@ class PodState:
     of it by its starts. `retry_at`: by container, and "" for the pod itself. `said_held`: ends of containers whose
     back-off was already told. `restarting_all`: from the order to remove all containers on until the first starts again;
     `reset`: what then holds them back. `killed`: why, in words, for the instances that were killed one by one.
+    `content_news`: an object that the pod's start depends on changed during the sync.
     """
 
     ref: PodRef
@@ -89,6 +90,12 @@ class PodState:
     reset: ResetHold | None = None
     said_held: frozenset[ContainerID] = frozenset()
     killed: Mapping[ContainerID, str] = field(default_factory=dict)
+    content_news: bool = False
+
+    @property
+    def needs_content(self) -> bool:
+        """Something failed, or is being tried, that may have to do with objects of the API server."""
+        return self.work is Work.SYNC or self.pod_error is not None or bool(self.start_errors)
 
 
 # Events, in past tense
@@ -113,6 +120,13 @@ class RuntimeChanged:
 class ProbesChanged:
     probes: ProbeResults
     cause: str = "probe result changed"
+
+
+@dataclass(frozen=True, slots=True)
+class ContentChanged:
+    """An object of the API server that the start of the pod's sandbox or of a container depends on has changed."""
+
+    cause: str = "content changed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +181,17 @@ class CleanEnded:
     cause: str = "clean-up ended"
 
 
-Event = SpecChanged | RuntimeChanged | ProbesChanged | KillRequested | Woke | SyncEnded | StopEnded | CleanEnded
+Event = (
+    SpecChanged
+    | RuntimeChanged
+    | ProbesChanged
+    | ContentChanged
+    | KillRequested
+    | Woke
+    | SyncEnded
+    | StopEnded
+    | CleanEnded
+)
 
 
 # Commands, in the imperative

@@ -1,12 +1,13 @@
 """Making a pod's sandbox, and knowing what one looks like for the containers that go into it.
 
-Owns: the calls RunPodSandbox and PodSandboxStatus on behalf of one pod. Reads: `NodeView`, `RuntimeReady`.
+Owns: the calls RunPodSandbox and PodSandboxStatus on behalf of one pod. Reads: `NodeView`, `RuntimeReady`, `Content`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from pykubelet.act.runtime.api_objects import runtime_handler
 from pykubelet.act.runtime.context import ConfigError, RenderError, RenderSettings, SandboxContext
 from pykubelet.act.runtime.decide_userns import user_namespace_refusal
 from pykubelet.act.runtime.dns import dns_config
@@ -17,10 +18,12 @@ from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.model.content import Content
 from pykubelet.base.model.happenings import Happening, warning
 from pykubelet.base.model.ids import PodUID, SandboxID
 from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.node import NodeView, RuntimeReady
+from pykubelet.base.model.observed import SandboxView
 from pykubelet.base.model.reasons import (
     CREATE_POD_SANDBOX_ERROR,
     EVENT_FAILED_CREATE_POD_SANDBOX,
@@ -47,6 +50,15 @@ class Sandbox:
     context: SandboxContext
 
 
+@dataclass(frozen=True, slots=True)
+class SandboxCells:
+    """The cells that sandboxes are made by."""
+
+    node: Cell[NodeView]
+    runtime: Cell[RuntimeReady]
+    content: Cell[Content]
+
+
 class Sandboxes:
     """`resolv_conf`: path of the host's resolver file, empty for none. Without `userns` no pod has a user namespace."""
 
@@ -54,23 +66,21 @@ class Sandboxes:
         self,
         cri: CriClient,
         settings: RenderSettings,
-        node: Cell[NodeView],
-        runtime: Cell[RuntimeReady],
+        cells: SandboxCells,
         resolv_conf: str,
         happenings: Post[Happening],
         userns: UserNamespaces | None = None,
     ) -> None:
         self._cri = cri
         self._settings = settings
-        self._node = node
-        self._runtime = runtime
+        self._cells = cells
         self._resolv_conf = resolv_conf
         self._happenings = happenings
         self._userns = userns
 
     def settings(self) -> RenderSettings:
         """The settings as of now: the node's resources and the host's resolver file may change."""
-        settings = replace(self._settings, node=self._node.get(), resolv_conf=None)
+        settings = replace(self._settings, node=self._cells.node.get(), resolv_conf=None)
         if not self._resolv_conf:
             return settings
         try:
@@ -78,23 +88,24 @@ class Sandboxes:
         except HostError as error:
             return replace(settings, resolv_conf="", resolv_conf_error=str(error))
 
-    async def adopt(
-        self, pod: Pod, sandbox: SandboxID, ips: tuple[str, ...], attempt: int, cgroup_parent: str
-    ) -> Sandbox | StartError:
-        """An existing sandbox, described as if it were made now."""
-        context = await self._context(pod, attempt, cgroup_parent)
+    async def adopt(self, pod: Pod, sandbox: SandboxView, cgroup_parent: str) -> Sandbox | StartError:
+        """An existing sandbox, described as if it were made now, by the handler it has."""
+        context = await self._context(pod, sandbox.attempt, cgroup_parent, sandbox.runtime_handler)
         if isinstance(context, ConfigError):
             return StartError(context.reason, context.message)
         config = render_sandbox(pod, self.settings(), context)
         if isinstance(config, ConfigError):
             return StartError(config.reason, config.message)
-        return Sandbox(sandbox, ips, config, context)
+        return Sandbox(sandbox.id, sandbox.ips, config, context)
 
     async def create(self, pod: Pod, attempt: int, cgroup_parent: str) -> Sandbox | StartError:
         """Run a new sandbox; a name that the runtime still holds is left to it and the next attempt number taken."""
         ref = pod_ref(pod)
         settings = self.settings()
-        made_for = await self._context(pod, attempt, cgroup_parent)
+        handler = runtime_handler(pod, self._cells.content.get())
+        if isinstance(handler, ConfigError):
+            return self._failed(pod, handler.message)
+        made_for = await self._context(pod, attempt, cgroup_parent, handler)
         if isinstance(made_for, ConfigError):
             return self._failed(pod, made_for.message)
         for number in range(attempt, attempt + NAME_ATTEMPTS):
@@ -125,10 +136,10 @@ class Sandboxes:
             return f"the user namespace cannot be released: {error}"
         return ""
 
-    async def _context(self, pod: Pod, attempt: int, cgroup_parent: str) -> SandboxContext | ConfigError:
-        features = self._runtime.get().handlers.get("")
-        context = SandboxContext(attempt=attempt, cgroup_parent=cgroup_parent, handler_features=features)
-        if self._userns is None or not needs_user_namespace(pod) or user_namespace_refusal("", features):
+    async def _context(self, pod: Pod, attempt: int, cgroup_parent: str, handler: str) -> SandboxContext | ConfigError:
+        features = self._cells.runtime.get().handlers.get(handler)
+        context = SandboxContext(attempt, cgroup_parent, handler, features)
+        if self._userns is None or not needs_user_namespace(pod) or user_namespace_refusal(handler, features):
             return context  # where the runtime cannot do it, rendering says so
         userns = await self._userns.allocate(PodUID(pod.metadata.uid))
         return userns if isinstance(userns, ConfigError) else replace(context, userns=userns)

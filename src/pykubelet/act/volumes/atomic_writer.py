@@ -35,6 +35,8 @@ def write_payload(directory: str, payload: Sequence[PayloadFile], wall: float, f
             if parent:
                 files.make_dirs(f"{directory}/{fresh}/{parent}", 0o755)
             files.write_in_place(f"{directory}/{fresh}/{file.path}", file.data, file.mode)
+            if file.owner is not None:
+                files.change_owner(f"{directory}/{fresh}/{file.path}", file.owner, -1)
         if fs_group is not None:
             trees.apply_group(directory, fs_group, read_only=True)
         files.replace_symlink(fresh, f"{directory}/{NEW_DATA}")

@@ -9,7 +9,8 @@ Rules:
     up while it is being removed.
  4. What failed is tried again after 500 ms, doubling to 2 min 2 s. What ended without an answer is uncertain: it may be
     there, so it is set up again, or torn down, like one that is. A change of what is wanted is acted on at once.
- 5. What cannot be had as the pod is, is told once and tried again only when the pod or the node changes.
+ 5. What cannot be had as things are, is told once and tried again only when the pod, the node or the content that the
+    volume is made from changes. A volume that is in place stays as it is when its new content cannot be had.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from pykubelet.act.volumes.model import (
     Moment,
     PayloadPlan,
     Phase,
+    Plan,
     PodState,
     RefusedPlan,
     RemoveTree,
@@ -54,14 +56,16 @@ from pykubelet.act.volumes.model import (
     VolumeState,
     Woke,
 )
-from pykubelet.act.volumes.plan import has_subpaths, kind_of, mounted_volume, plan_volume, plugin_of, used_volumes
+from pykubelet.act.volumes.plan import has_subpaths, kind_of, mounted_volume, plan_volume, plugin_of
 from pykubelet.act.volumes.project import is_ready, missing_volumes, project_pod
 from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.model import reasons
+from pykubelet.base.model.content import changed_keys
 from pykubelet.base.model.happenings import warning
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import PodLifecycle, Stage
 from pykubelet.base.model.mounts import Mounts
+from pykubelet.base.model.needs import used_volumes, volume_keys
 from pykubelet.base.model.observed import PodView
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.roster import RosterPod, pod_ref
@@ -188,8 +192,9 @@ class _Turn:
 
     def looked(self, new: Inputs) -> None:
         self.inputs = new
+        node_changed, affected = self.state.inputs.node is not new.node, _affected(self.state, new)
         for uid in sorted(_concerned(self.state, new)):
-            self.advance(uid, "changed", afresh=self.state.inputs.node is not new.node)
+            self.advance(uid, "changed", afresh=node_changed or uid in affected)
 
     def woke(self, scan: bool) -> None:
         scan_due = self.scan is not None and _is_due(self.scan, self.now)
@@ -283,7 +288,8 @@ class _Turn:
         pod = known if known is not None else PodState(uid, claim)
         spec = self._spec_of(uid)
         if spec is not None and pod.pod is not spec:
-            pod, afresh = replace(pod, pod=spec, ref=pod_ref(spec)), True
+            keys = frozenset(key for volume in used_volumes(spec) for key in volume_keys(spec, volume))
+            pod, afresh = replace(pod, pod=spec, ref=pod_ref(spec), keys=keys), True
         if claim is not pod.claim:
             volumes = {key: replace(state, trouble=None) for key, state in pod.volumes.items()}
             pod = replace(pod, claim=claim, volumes=volumes, tree_trouble=None)
@@ -326,28 +332,21 @@ class _Turn:
         assert pod.pod is not None
         if state.phase in BUSY:
             return state
-        refused = isinstance(state.plan, (RefusedPlan, UndecidedPlan))
+        waits_for_change = state.trouble is not None and state.trouble.retry_at is None
+        refused = waits_for_change or isinstance(state.plan, (RefusedPlan, UndecidedPlan))
         if not _is_due(state.trouble, self.now) and not (refused and afresh):
             return state
         if state.phase is Phase.MOUNTED and not isinstance(state.plan, PayloadPlan):
             return state
         if state.phase is Phase.MOUNTED and not afresh and state.trouble is None:
             return state
-        plan = plan_volume(pod.pod, wanted, self.inputs.node, self.paths)
+        plan = plan_volume(pod.pod, wanted, self.inputs.node, self.inputs.content, self.paths)
         if state.phase is Phase.MOUNTED:
-            if not isinstance(plan, PayloadPlan) or not isinstance(state.plan, PayloadPlan):
-                return state
-            if plan.files == state.plan.files and state.trouble is None:
-                return state
-            self.commands.append(SetUp(pod.uid, wanted.name, plan, "content changed"))
-            return replace(state, phase=Phase.REFRESHING, plan=plan)
+            return self._refresh_volume(pod, state, plan)
         state = replace(state, plugin=plugin_of(kind_of(wanted)))
         match plan:
             case RefusedPlan():
-                if plan == state.plan and state.trouble is not None:
-                    return state
-                self._tell_failed_mount(pod, wanted.name, plan.error)
-                return replace(state, plan=plan, trouble=Trouble(plan.error, self.now.wall))
+                return replace(state, plan=plan, trouble=self._refused(pod, state, plan))
             case UndecidedPlan():
                 return replace(state, plan=plan, trouble=None)
             case InPlacePlan():
@@ -355,6 +354,26 @@ class _Turn:
                 return replace(state, phase=Phase.MOUNTED, plan=plan, mounted=mounted, trouble=None)
         self.commands.append(SetUp(pod.uid, wanted.name, plan, cause))
         return replace(state, phase=Phase.SETTING_UP, plan=plan)
+
+    def _refresh_volume(self, pod: PodState, state: VolumeState, plan: Plan) -> VolumeState:
+        """A volume in place gets what it should hold now; what cannot be had is told and changes nothing (rule 5)."""
+        match plan:
+            case RefusedPlan():
+                return replace(state, trouble=self._refused(pod, state, plan))
+            case PayloadPlan() if isinstance(state.plan, PayloadPlan):
+                failed = state.trouble is not None and state.trouble.retry_at is not None
+                if plan.files == state.plan.files and not failed:
+                    return replace(state, trouble=None)
+                self.commands.append(SetUp(pod.uid, state.name, plan, "content changed"))
+                return replace(state, phase=Phase.REFRESHING, plan=plan)
+        return state
+
+    def _refused(self, pod: PodState, state: VolumeState, plan: RefusedPlan) -> Trouble:
+        """The trouble of a refusal, told once."""
+        if state.trouble is not None and state.trouble.error == plan.error and state.trouble.retry_at is None:
+            return state.trouble
+        self._tell_failed_mount(pod, state.name, plan.error)
+        return Trouble(plan.error, self.now.wall)
 
     def _give_up(self, pod: PodState, cause: str) -> PodState:
         if _is_running(pod.uid, self.inputs):
@@ -454,7 +473,15 @@ def _concerned(state: State, new: Inputs) -> set[PodUID]:
     uids |= _changed(old.roster.pods, new.roster.pods, _is_same_entry)
     uids |= _changed(old.lifecycles.pods, new.lifecycles.pods, _is_same_life)
     uids |= _changed(old.observed.pods, new.observed.pods, _is_same_view)
-    return uids
+    return uids | _affected(state, new)
+
+
+def _affected(state: State, new: Inputs) -> set[PodUID]:
+    """The pods with volumes that are made from content which has changed."""
+    if state.inputs.content is new.content:
+        return set()
+    keys = changed_keys(state.inputs.content, new.content)
+    return {uid for uid, pod in state.pods.items() if not pod.keys.isdisjoint(keys)} if keys else set()
 
 
 def _changed(before: Mapping[PodUID, T], after: Mapping[PodUID, T], is_same: Callable[[T, T], bool]) -> set[PodUID]:

@@ -8,7 +8,16 @@ from __future__ import annotations
 
 import re
 
-from pykubelet.act.volumes.model import DOWNWARD_API, EMPTY_DIR, PROJECTED, FoundPod, FoundVolume, VolumesError
+from pykubelet.act.volumes.model import (
+    CONFIG_MAP,
+    DOWNWARD_API,
+    EMPTY_DIR,
+    PROJECTED,
+    SECRET,
+    FoundPod,
+    FoundVolume,
+    VolumesError,
+)
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.paths import Paths
 from pykubelet.edges.host import files, mounts, trees
@@ -17,9 +26,7 @@ from pykubelet.edges.host.files import DirEntry, FileKind
 from pykubelet.edges.host.subpath_bind import remove_target
 
 # Kinds whose data belongs to the pod and ends with it.
-_OWN_DATA = frozenset(
-    {EMPTY_DIR, DOWNWARD_API, PROJECTED, "kubernetes.io~secret", "kubernetes.io~configmap", "kubernetes.io~git-repo"}
-)
+_OWN_DATA = frozenset({EMPTY_DIR, DOWNWARD_API, PROJECTED, SECRET, CONFIG_MAP, "kubernetes.io~git-repo"})
 _POD_UID = re.compile(r"[0-9A-Za-z][-0-9A-Za-z]*")
 _KEPT_BESIDE = "vol_data.json"  # what a CSI volume leaves beside its mount
 

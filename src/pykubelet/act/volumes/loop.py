@@ -1,6 +1,6 @@
 """The room's loop: waits for events, decides, publishes `Mounts`, carries out. Owns the cell `Mounts`.
 
-Reads `Roster`, `Lifecycles`, `Observed` and `NodeView`. Nothing here decides or blocks.
+Reads `Roster`, `Lifecycles`, `Observed`, `NodeView` and `Content`. Nothing here decides or blocks.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from pykubelet.base.kit.flight import Flight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.content import Content
 from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.mounts import Mounts
@@ -49,9 +50,12 @@ class VolumeInputs:
     lifecycles: Cell[Lifecycles]
     observed: Cell[Observed]
     node: Cell[NodeView]
+    content: Cell[Content]
 
     def look(self) -> Inputs:
-        return Inputs(self.roster.get(), self.lifecycles.get(), self.observed.get(), self.node.get())
+        return Inputs(
+            self.roster.get(), self.lifecycles.get(), self.observed.get(), self.node.get(), self.content.get()
+        )
 
 
 class Volumes:
@@ -87,6 +91,7 @@ class Volumes:
                 self._inputs.lifecycles,
                 self._inputs.observed,
                 self._inputs.node,
+                self._inputs.content,
             )
             watchers = [tasks.start_root(f"volumes watch {cell.name}", self._watch(cell)) for cell in cells]
             watchers.append(tasks.start_root("volumes scan", self._scan_again()))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from pykubelet.base.api.core import Pod
+from pykubelet.base.model.content import Content, ContentKey
 from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.lifecycle import Lifecycles
@@ -21,6 +22,8 @@ from pykubelet.base.model.roster import Roster
 EMPTY_DIR = "kubernetes.io~empty-dir"
 DOWNWARD_API = "kubernetes.io~downward-api"
 PROJECTED = "kubernetes.io~projected"
+CONFIG_MAP = "kubernetes.io~configmap"
+SECRET = "kubernetes.io~secret"
 
 
 class VolumesError(Exception):
@@ -60,20 +63,28 @@ class HostPathPlan:
 
 @dataclass(frozen=True, slots=True)
 class PayloadFile:
+    """`owner`: the user it is given to; None leaves it to root."""
+
     path: str
-    data: bytes
+    data: bytes = field(repr=False)
     mode: int
+    owner: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PayloadPlan:
-    """Files written by the agent into a tmpfs of `size` bytes and swapped as one."""
+    """Files written by the agent into a tmpfs of `size` bytes, or a directory, and swapped as one.
+
+    `nested`: directories below the volume on which containers mount other volumes.
+    """
 
     kind: str
     path: str
     files: tuple[PayloadFile, ...]
     size: int = 0
     fs_group: int | None = None
+    in_memory: bool = True
+    nested: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +97,17 @@ class InPlacePlan:
 
 @dataclass(frozen=True, slots=True)
 class RefusedPlan:
-    """The volume cannot be had as the pod is; only another pod or another node changes that."""
+    """The volume cannot be had as things are; another pod, node or content changes that."""
 
     error: str
 
 
 @dataclass(frozen=True, slots=True)
 class UndecidedPlan:
-    """Something must be known first: `missing`."""
+    """Something must be known first: `missing`, or answers about `awaited`."""
 
     missing: str
+    awaited: tuple[ContentKey, ...] = ()
 
 
 Plan = EmptyDirPlan | HostPathPlan | PayloadPlan | InPlacePlan | RefusedPlan | UndecidedPlan
@@ -164,7 +176,10 @@ class Claim(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PodState:
-    """All volumes of one pod. `pod` is None when it is only known from the disk. `complain_at`: monotonic."""
+    """All volumes of one pod. `pod` is None when it is only known from the disk. `complain_at`: monotonic.
+
+    `keys`: what of `Content` its volumes are made from.
+    """
 
     uid: PodUID
     claim: Claim
@@ -174,6 +189,7 @@ class PodState:
     tree: Tree = Tree.UNKNOWN
     tree_trouble: Trouble | None = None
     complain_at: float | None = None
+    keys: frozenset[ContentKey] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +200,7 @@ class Inputs:
     lifecycles: Lifecycles = field(default_factory=Lifecycles)
     observed: Observed = field(default_factory=Observed)
     node: NodeView = field(default_factory=lambda: NodeView("", ""))
+    content: Content = field(default_factory=Content)
 
 
 @dataclass(frozen=True, slots=True)

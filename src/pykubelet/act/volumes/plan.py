@@ -1,19 +1,23 @@
 """From a pod's spec to what has to be done for each of its volumes. Pure.
 
-Rules: only volumes that a container uses are set up. Volumes that need the API server are refused by kind. What depends
-on the node's allocatable resources waits until they are known.
+Rules: what depends on the node's allocatable resources, or on objects of the API server, waits until they are known.
+What cannot be had is refused in the reference's words; kinds that nobody here can provide are refused by name.
 Source: the Kubernetes documentation "Volumes"; KEP-1967 (size of memory backed volumes).
 """
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator
 
+from pykubelet.act.volumes.api_files import Reader
 from pykubelet.act.volumes.downward_api import items_need_node, plan_files
 from pykubelet.act.volumes.model import (
+    CONFIG_MAP,
     DOWNWARD_API,
     EMPTY_DIR,
     PROJECTED,
+    SECRET,
     EmptyDirPlan,
     HostPathPlan,
     InPlacePlan,
@@ -29,6 +33,8 @@ from pykubelet.base.api.core import Container, EmptyDirVolumeSource, Pod, Quanti
 from pykubelet.base.api.huge_pages import page_size
 from pykubelet.base.api.quantity import QuantityError, parse
 from pykubelet.base.api.resources import in_units
+from pykubelet.base.model.content import Content, spoken_key
+from pykubelet.base.model.fieldpath import every_container
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.node import NodeView
@@ -38,8 +44,6 @@ from pykubelet.base.model.requests import is_limited, pod_limits
 MEMORY = "Memory"
 HUGE_PAGES = "HugePages"
 _NEED_API = (
-    "secret",
-    "configMap",
     "persistentVolumeClaim",
     "ephemeral",
     "csi",
@@ -51,6 +55,13 @@ _NEED_API = (
     "vsphereVolume",
     "portworxVolume",
 )
+_PLUGINS = {
+    "emptyDir": EMPTY_DIR,
+    "downwardAPI": DOWNWARD_API,
+    "projected": PROJECTED,
+    "configMap": CONFIG_MAP,
+    "secret": SECRET,
+}
 _NODE_UNKNOWN = UndecidedPlan("what the node can allocate is not known yet")
 
 
@@ -64,31 +75,12 @@ def kind_of(volume: Volume) -> str:
 
 def plugin_of(kind: str) -> str:
     """The directory below `volumes` where this kind lies; "" for kinds that have none."""
-    return {"emptyDir": EMPTY_DIR, "downwardAPI": DOWNWARD_API, "projected": PROJECTED}.get(kind, "")
-
-
-def used_volumes(pod: Pod) -> list[Volume]:
-    """The volumes that any container mounts, uses as a device, or takes environment files from; in the spec's order."""
-    used = {name for container in _all_containers(pod) for name in _names_used(container)}
-    for ephemeral in pod.spec.ephemeralContainers:
-        used.update(mount.name for mount in ephemeral.volumeMounts)
-        used.update(device.name for device in ephemeral.volumeDevices)
-    return [volume for volume in pod.spec.volumes if volume.name in used]
+    return _PLUGINS.get(kind, "")
 
 
 def _all_containers(pod: Pod) -> Iterator[Container]:
     yield from pod.spec.containers
     yield from pod.spec.initContainers
-
-
-def _names_used(container: Container) -> Iterator[str]:
-    for mount in container.volumeMounts:
-        yield mount.name
-    for device in container.volumeDevices:
-        yield device.name
-    for variable in container.env:
-        if variable.valueFrom is not None and variable.valueFrom.fileKeyRef is not None:
-            yield variable.valueFrom.fileKeyRef.volumeName
 
 
 def has_subpaths(pod: Pod, name: str) -> bool:
@@ -100,10 +92,9 @@ def has_subpaths(pod: Pod, name: str) -> bool:
     )
 
 
-def plan_volume(pod: Pod, volume: Volume, node: NodeView, paths: Paths) -> Plan:
-    """What has to be done for one volume of the pod on this node."""
-    uid = PodUID(pod.metadata.uid)
-    kind = kind_of(volume)
+def plan_volume(pod: Pod, volume: Volume, node: NodeView, content: Content, paths: Paths) -> Plan:
+    """What has to be done for one volume of the pod on this node, with what is known of the API's objects."""
+    uid, kind = PodUID(pod.metadata.uid), kind_of(volume)
     try:
         match kind:
             case "emptyDir":
@@ -112,22 +103,12 @@ def plan_volume(pod: Pod, volume: Volume, node: NodeView, paths: Paths) -> Plan:
                 return _plan_host_path(volume)
             case "image":
                 return InPlacePlan("image", "")
-            case "downwardAPI":
-                assert volume.downwardAPI is not None
-                if not node.allocatable and items_need_node(pod, volume.downwardAPI.items):
-                    return _NODE_UNKNOWN
-                files = plan_files(pod, volume.downwardAPI.items, volume.downwardAPI.defaultMode, node.allocatable)
-                return _plan_payload(pod, kind, files, paths.volume(uid, DOWNWARD_API, volume.name), node)
-            case "projected":
-                assert volume.projected is not None
-                if not node.allocatable and sources_need_node(pod, volume.projected):
-                    return _NODE_UNKNOWN
-                files = plan_projection(pod, volume.projected, node.allocatable)
-                return _plan_payload(pod, kind, files, paths.volume(uid, PROJECTED, volume.name), node)
+            case "downwardAPI" | "projected" | "configMap" | "secret":
+                return _plan_payload(pod, volume, node, content, paths.volume(uid, plugin_of(kind), volume.name))
     except (VolumesError, QuantityError) as error:
         return RefusedPlan(str(error))
     if kind in _NEED_API:
-        return RefusedPlan(f'volume kind "{kind}" is not supported without an API server yet')
+        return RefusedPlan(f'volume kind "{kind}" is not supported yet')
     return RefusedPlan(f'volume kind "{kind}" is not supported')
 
 
@@ -135,10 +116,61 @@ def _fs_group(pod: Pod) -> int | None:
     return pod.spec.securityContext.fsGroup if pod.spec.securityContext is not None else None
 
 
-def _plan_payload(pod: Pod, kind: str, files: list[PayloadFile], path: str, node: NodeView) -> Plan:
+def _plan_payload(pod: Pod, volume: Volume, node: NodeView, content: Content, path: str) -> Plan:
+    """A volume of files, once everything that goes into them is known."""
+    kind = kind_of(volume)
+    reader = Reader(pod, content, _default_mode(volume))
+    files: list[PayloadFile] = []
+    if volume.downwardAPI is not None:
+        if not node.allocatable and items_need_node(pod, volume.downwardAPI.items):
+            return _NODE_UNKNOWN
+        files = plan_files(pod, volume.downwardAPI.items, volume.downwardAPI.defaultMode, node.allocatable)
+    elif volume.projected is not None:
+        if not node.allocatable and sources_need_node(pod, volume.projected):
+            return _NODE_UNKNOWN
+        files = plan_projection(pod, volume.projected, reader, node.allocatable)
+    elif volume.configMap is not None:
+        files = reader.config_map(volume.configMap.name, volume.configMap.items, volume.configMap.optional)
+    elif volume.secret is not None:
+        files = reader.secret(volume.secret.secretName, volume.secret.items, volume.secret.optional)
+    if reader.awaited:
+        whats = dict.fromkeys(" ".join(spoken_key(key)) for key in reader.awaited)
+        return UndecidedPlan(f"no answer about {', '.join(whats)} yet", tuple(reader.awaited))
     for file in files:
         _check_path(file.path)
-    return PayloadPlan(kind, path, tuple(files), _memory_size(pod, None, node), _fs_group(pod))
+    return PayloadPlan(
+        kind,
+        path,
+        tuple(files),
+        _memory_size(pod, None, node),
+        _fs_group(pod),
+        in_memory=kind != "configMap",
+        nested=nested_mount_points(pod, volume.name),
+    )
+
+
+def _default_mode(volume: Volume) -> int | None:
+    source = volume.projected or volume.configMap or volume.secret
+    return source.defaultMode if source is not None else None
+
+
+def nested_mount_points(pod: Pod, name: str) -> tuple[str, ...]:
+    """Directories of the volume on which a container mounts something else; what lies below such a one is not listed.
+
+    The volume is read-only to the runtime, which therefore cannot make them itself.
+    """
+    found: dict[str, None] = {}
+    for container in every_container(pod):
+        mounts = [(mount.name, posixpath.normpath(mount.mountPath)) for mount in container.volumeMounts]
+        for own in (path for mounted, path in mounts if mounted == name):
+            if own.startswith("../"):
+                raise VolumesError(f"invalid container mount point {own}")
+            outer: list[str] = []
+            for path in sorted(path for _, path in mounts):
+                if path.startswith(own + "/") and not any(path.startswith(before + "/") for before in outer):
+                    outer.append(path)
+                    found[path.removeprefix(own + "/")] = None
+    return tuple(found)
 
 
 def _check_path(path: str) -> None:

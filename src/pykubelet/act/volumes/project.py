@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from pykubelet.act.volumes.model import Claim, Phase, PodState, Tree, Trouble, UndecidedPlan, VolumeState
-from pykubelet.act.volumes.plan import used_volumes
+from pykubelet.act.volumes.model import (
+    BUSY,
+    Claim,
+    PayloadPlan,
+    Phase,
+    PodState,
+    Tree,
+    Trouble,
+    UndecidedPlan,
+    VolumeState,
+)
 from pykubelet.base.model import reasons
+from pykubelet.base.model.content import TokenKey, wait_for_key
 from pykubelet.base.model.mounts import PodMounts
+from pykubelet.base.model.needs import used_volumes
 from pykubelet.base.model.waits import Wait
 
 OWNER = "act/volumes"
@@ -29,15 +40,39 @@ def is_ready(pod: PodState) -> bool:
     )
 
 
+def is_coming(pod: PodState) -> bool:
+    """Nothing is missing but what is as good as there: tokens under way, and files that are just being written.
+
+    A sandbox need not wait for these. It waits for everything else, as people expect of a pod whose volumes fail.
+    """
+    if pod.pod is None or pod.tree is Tree.REMOVING or pod.tree_trouble is not None:
+        return False
+    return all(name in pod.volumes and _is_coming(pod.volumes[name]) for name in missing_volumes(pod))
+
+
+def _is_coming(volume: VolumeState) -> bool:
+    if volume.trouble is not None:
+        return False
+    match volume.plan:
+        case PayloadPlan():
+            return volume.phase is Phase.SETTING_UP
+        case UndecidedPlan(awaited=awaited):
+            return bool(awaited) and all(isinstance(key, TokenKey) for key in awaited)
+        case _:
+            return False
+
+
 def project_pod(pod: PodState, now_wall: float) -> PodMounts | None:
     """None for a pod that has given up all its volumes."""
     gives_up = pod.claim is Claim.RELEASED or pod.claim is Claim.ORPHANED
     if gives_up and not pod.volumes:
         return None
-    waits = [wait for state in pod.volumes.values() if (wait := _wait_for(pod, state)) is not None]
+    waits = [wait for state in pod.volumes.values() for wait in _waits_for(pod, state)]
     waits.extend(_tree_waits(pod, now_wall))
     mounted = {state.name: state.mounted for state in pod.volumes.values() if state.mounted is not None}
-    return PodMounts(mounted, not gives_up and is_ready(pod), tuple(waits))
+    ready = not gives_up and is_ready(pod)
+    coming = not gives_up and not ready and is_coming(pod)
+    return PodMounts(mounted, ready, tuple(waits), coming)
 
 
 def _tree_waits(pod: PodState, now_wall: float) -> list[Wait]:
@@ -54,6 +89,16 @@ def _trouble_wait(what: str, subject: str, reason: str, trouble: Trouble, next_s
     next_at = trouble.retry_wall
     step = next_step if next_at else NOTHING_BY_ITSELF
     return Wait(what, OWNER, trouble.since, subject, reason, trouble.error, step, next_at)
+
+
+def _waits_for(pod: PodState, state: VolumeState) -> list[Wait]:
+    """Of a volume whose content nobody knows yet, what it is made from; of others, the volume."""
+    if state.trouble is None and pod.claim is Claim.NEEDED and state.mounted is None and state.phase not in BUSY:
+        awaited = state.plan.awaited if isinstance(state.plan, UndecidedPlan) else ()
+        if awaited:
+            return [wait_for_key(key, state.since, f'volume "{state.name}"') for key in awaited]
+    wait = _wait_for(pod, state)
+    return [wait] if wait is not None else []
 
 
 def _wait_for(pod: PodState, state: VolumeState) -> Wait | None:

@@ -27,11 +27,15 @@ class MountedVolume:
 
 @dataclass(frozen=True, slots=True)
 class PodMounts:
-    """A pod's volumes. `ready`: all that its containers need are there. `waits`: what is missing, and why."""
+    """A pod's volumes. `ready`: all that its containers need are there. `waits`: what is missing, and why.
+
+    `coming`: what is missing will be there any moment, so that the pod's sandbox need not wait for it.
+    """
 
     volumes: Mapping[str, MountedVolume] = field(default_factory=dict)
     ready: bool = False
     waits: tuple[Wait, ...] = ()
+    coming: bool = False
 
 
 @dataclass(frozen=True, slots=True)

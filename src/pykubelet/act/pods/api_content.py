@@ -1,0 +1,91 @@
+"""What one pod's work takes from `Content`: the waits for answers, and the credentials of its pulls.
+
+Owns: which answers a step needs before it may go on, and the Event about pull secrets that cannot be had, told once.
+What the answers mean for a container or sandbox is act/runtime's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pykubelet.act.images.keyring import PullSecret, SecretSource
+from pykubelet.act.pods.waitbook import WaitBook
+from pykubelet.act.runtime.api_objects import unanswered, waits_for_services
+from pykubelet.base.api.core import Pod, Secret
+from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.model.content import OWNER, Content, ObjectKey, Present, wait_for_key
+from pykubelet.base.model.fieldpath import every_container
+from pykubelet.base.model.happenings import Happening, warning
+from pykubelet.base.model.ids import PodRef
+from pykubelet.base.model.needs import environment_keys, pull_secret_keys, runtime_class_key
+from pykubelet.base.model.reasons import EVENT_FAILED_TO_RETRIEVE_IMAGE_PULL_SECRET
+from pykubelet.base.model.waits import Wait
+
+SERVICES = Wait("services", OWNER, 0.0, detail="they have not been listed yet")
+
+
+def start_keys(pod: Pod) -> frozenset[ObjectKey]:
+    """The objects whose change may let a sandbox or container start that could not before."""
+    keys = {key for container in every_container(pod) for key in environment_keys(pod, container)}
+    runtime_class = runtime_class_key(pod)
+    return frozenset(keys if runtime_class is None else keys | {runtime_class})
+
+
+class PodContent:
+    """`Content` as one pod sees it."""
+
+    def __init__(self, cell: Cell[Content], ref: PodRef, happenings: Post[Happening]) -> None:
+        self._cell = cell
+        self._ref = ref
+        self._happenings = happenings
+        self._missing: list[str] = []
+
+    def get(self) -> Content:
+        return self._cell.get()
+
+    def wanted(self, keys: Iterable[ObjectKey]) -> tuple[ObjectKey, Wait] | None:
+        """The first key about which nothing is known, and the wait to tell."""
+        key = unanswered(keys, self._cell.get())
+        return None if key is None else (key, wait_for_key(key, 0.0))
+
+    async def wait_answered(self, key: ObjectKey) -> None:
+        """Until something is known about `key`, if only that nobody can tell."""
+        await self._cell.wait_for(lambda now: unanswered((key,), now) is None)
+
+    def wants_services(self, pod: Pod) -> bool:
+        return waits_for_services(pod, self._cell.get())
+
+    async def wait_services(self, pod: Pod) -> None:
+        await self._cell.wait_for(lambda now: not waits_for_services(pod, now))
+
+    async def pull_secrets(self, pod: Pod, waits: WaitBook) -> tuple[PullSecret, ...]:
+        """The pod's pull secrets as far as they can be had; the pull goes on without the others."""
+        keys = pull_secret_keys(pod)
+        if not keys or not self._cell.get().available:
+            return ()
+        while (wanted := self.wanted(keys)) is not None:
+            with waits.waiting(wanted[1]):
+                await self.wait_answered(wanted[0])
+        content = self._cell.get()
+        secrets: list[PullSecret] = []
+        missing: list[str] = []
+        for key in keys:
+            found = content.objects[key]
+            if isinstance(found, Present) and isinstance(found.value, Secret):
+                secret, metadata = found.value, found.value.metadata
+                source = SecretSource(metadata.uid, metadata.namespace, metadata.name)
+                secrets.append(PullSecret(source, secret.type, secret.data))
+            else:
+                missing.append(key.name)
+        self._tell_missing(missing)
+        return tuple(secrets)
+
+    def _tell_missing(self, missing: list[str]) -> None:
+        if missing and missing != self._missing:
+            text = (
+                f"Unable to retrieve some image pull secrets ({', '.join(missing)}); "
+                "attempting to pull the image may not succeed."
+            )
+            self._happenings.post(warning(EVENT_FAILED_TO_RETRIEVE_IMAGE_PULL_SECRET, text, self._ref))
+        self._missing = missing

@@ -1,0 +1,112 @@
+"""Files whose content comes from the API server: of ConfigMaps, Secrets, tokens and trust bundles. Pure.
+
+Owns: what of an object becomes which file, in the reference's words where it cannot. Reads `Content`; a key without an
+answer is remembered in `Reader.awaited` and gives no files.
+Source: the Kubernetes documentation "ConfigMaps", "Secrets", "Projected Volumes".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pykubelet.act.volumes.model import PayloadFile, VolumesError
+from pykubelet.base.api.core import (
+    ClusterTrustBundleProjection,
+    ConfigMap,
+    KeyToPath,
+    Pod,
+    Secret,
+    ServiceAccountTokenProjection,
+)
+from pykubelet.base.model.content import Absent, Content, ContentKey, ObjectKey, Present, Token, TrustBundle
+from pykubelet.base.model.needs import bundle_key, config_map_key, secret_key, token_key
+
+DEFAULT_MODE = 0o644
+OWNERS_ONLY = 0o600
+
+
+def user_of_files(pod: Pod) -> int | None:
+    """The one user that all containers say they run as; None when one says nothing or two differ."""
+    of_pod = pod.spec.securityContext.runAsUser if pod.spec.securityContext is not None else None
+    users = set()
+    for container in (*pod.spec.containers, *pod.spec.initContainers):
+        own = container.securityContext.runAsUser if container.securityContext is not None else None
+        users.add(of_pod if own is None else own)
+    return next(iter(users)) if len(users) == 1 else None
+
+
+class Reader:
+    """Makes files for one volume of one pod. `awaited`: the keys that had no answer; `default_mode` None: 0644."""
+
+    def __init__(self, pod: Pod, content: Content, default_mode: int | None) -> None:
+        self._pod = pod
+        self._content = content
+        self._mode = DEFAULT_MODE if default_mode is None else default_mode
+        self.awaited: list[ContentKey] = []
+
+    def config_map(self, name: str, items: Sequence[KeyToPath], optional: bool | None) -> list[PayloadFile]:
+        """VolumesError when it is not there, or a key of it is not, and that is not optional."""
+        found = self._find(config_map_key(self._pod, name), bool(optional))
+        if found is None:
+            return []
+        data: dict[str, bytes] = {}
+        if isinstance(found, ConfigMap):
+            data = {**found.binaryData, **{key: text.encode() for key, text in found.data.items()}}
+        return self._chosen(data, items, bool(optional), "configmap references non-existent config key")
+
+    def secret(self, name: str, items: Sequence[KeyToPath], optional: bool | None) -> list[PayloadFile]:
+        """As `config_map`."""
+        found = self._find(secret_key(self._pod, name), bool(optional))
+        if found is None:
+            return []
+        data = found.data if isinstance(found, Secret) else {}
+        return self._chosen(data, items, bool(optional), "references non-existent secret key")
+
+    def token(self, source: ServiceAccountTokenProjection) -> list[PayloadFile]:
+        found = self._find(token_key(self._pod, source), False)
+        return [self._private(source.path, found.token.encode())] if isinstance(found, Token) else []
+
+    def trust_bundle(self, source: ClusterTrustBundleProjection) -> list[PayloadFile]:
+        key = bundle_key(source)
+        if key is None:
+            raise VolumesError("ClusterTrustBundle projection requires either name or signerName to be set")
+        found = self._find(key, bool(source.optional))
+        if found is None:
+            return []
+        return [self._private(source.path, found.pem.encode() if isinstance(found, TrustBundle) else b"")]
+
+    def _private(self, path: str, data: bytes) -> PayloadFile:
+        """A file for the pod's user or group alone, where it has one."""
+        user = user_of_files(self._pod)
+        group = self._pod.spec.securityContext.fsGroup if self._pod.spec.securityContext is not None else None
+        return PayloadFile(path, data, self._mode if user is None and group is None else OWNERS_ONLY, user)
+
+    def _find(self, key: ContentKey, optional: bool) -> object | None:
+        """What is there, or `Absent` when that is all right; None, and remembered, while nobody knows."""
+        found = self._content.find(key)
+        if found is None:
+            if not self._content.available:
+                raise VolumesError("kube client is not configured")
+            if isinstance(key, ObjectKey) and not key.name:
+                raise VolumesError("resource name may not be empty")
+            self.awaited.append(key)
+            return None
+        if isinstance(found, Present):
+            return found.value
+        if isinstance(found, Absent) and optional:
+            return found
+        raise VolumesError(found.message)
+
+    def _chosen(
+        self, data: Mapping[str, bytes], items: Sequence[KeyToPath], optional: bool, complaint: str
+    ) -> list[PayloadFile]:
+        if not items:
+            return [PayloadFile(key, value, self._mode) for key, value in data.items()]
+        files = []
+        for item in items:
+            if item.key in data:
+                mode = self._mode if item.mode is None else item.mode
+                files.append(PayloadFile(item.path, data[item.key], mode))
+            elif not optional:
+                raise VolumesError(f"{complaint}: {item.key}")
+        return files

@@ -1,0 +1,185 @@
+"""What a pod refers to at the API server. Pure.
+
+Owns: the keys under which `Content` holds the answers. Rules: only volumes that a container uses count; a reference
+without a name leads nowhere; a pod that has no service account takes no token.
+Source: the Kubernetes documentation "Secrets", "ConfigMaps", "Projected Volumes", "Runtime Class", "Images".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pykubelet.base.api.codec import DecodeError, decode, encode
+from pykubelet.base.api.core import (
+    ClusterTrustBundleProjection,
+    Container,
+    EnvFromSource,
+    EnvVarSource,
+    EphemeralContainer,
+    LabelSelector,
+    Pod,
+    ServiceAccountTokenProjection,
+    Volume,
+    VolumeProjection,
+)
+from pykubelet.base.model.content import ContentKey, ContentKind, ObjectKey, TokenKey
+from pykubelet.base.model.fieldpath import every_container
+from pykubelet.base.model.ids import PodUID
+
+#: The API server's default of `serviceAccountToken.expirationSeconds`.
+TOKEN_LIFE_S = 3600
+_SIGNER = "signer="
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """All keys of one pod."""
+
+    objects: frozenset[ObjectKey] = frozenset()
+    tokens: frozenset[TokenKey] = frozenset()
+
+
+def pod_needs(pod: Pod) -> Needs:
+    """Everything that the pod's volumes, environments, pulls and runtime class refer to."""
+    keys: set[ContentKey] = set()
+    for volume in used_volumes(pod):
+        keys.update(volume_keys(pod, volume))
+    for container in every_container(pod):
+        keys.update(environment_keys(pod, container))
+    keys.update(pull_secret_keys(pod))
+    runtime_class = runtime_class_key(pod)
+    if runtime_class is not None:
+        keys.add(runtime_class)
+    return Needs(
+        frozenset(key for key in keys if isinstance(key, ObjectKey)),
+        frozenset(key for key in keys if isinstance(key, TokenKey)),
+    )
+
+
+# Volumes
+
+
+def used_volumes(pod: Pod) -> list[Volume]:
+    """The volumes that any container mounts, uses as a device, or takes environment files from; in the spec's order."""
+    used = {name for container in every_container(pod) for name in _names_used(container)}
+    return [volume for volume in pod.spec.volumes if volume.name in used]
+
+
+def _names_used(container: Container | EphemeralContainer) -> Iterator[str]:
+    for mount in container.volumeMounts:
+        yield mount.name
+    for device in container.volumeDevices:
+        yield device.name
+    for variable in container.env:
+        if variable.valueFrom is not None and variable.valueFrom.fileKeyRef is not None:
+            yield variable.valueFrom.fileKeyRef.volumeName
+
+
+def volume_keys(pod: Pod, volume: Volume) -> Iterator[ContentKey]:
+    """The keys of one volume."""
+    if volume.configMap is not None and volume.configMap.name:
+        yield config_map_key(pod, volume.configMap.name)
+    if volume.secret is not None and volume.secret.secretName:
+        yield secret_key(pod, volume.secret.secretName)
+    if volume.projected is not None:
+        for source in volume.projected.sources:
+            yield from projection_keys(pod, source)
+
+
+def projection_keys(pod: Pod, source: VolumeProjection) -> Iterator[ContentKey]:
+    """The keys of one source of a projected volume."""
+    if source.configMap is not None and source.configMap.name:
+        yield config_map_key(pod, source.configMap.name)
+    if source.secret is not None and source.secret.name:
+        yield secret_key(pod, source.secret.name)
+    if source.serviceAccountToken is not None and pod.spec.serviceAccountName:
+        yield token_key(pod, source.serviceAccountToken)
+    if source.clusterTrustBundle is not None:
+        bundle = bundle_key(source.clusterTrustBundle)
+        if bundle is not None:
+            yield bundle
+
+
+def config_map_key(pod: Pod, name: str) -> ObjectKey:
+    return ObjectKey(ContentKind.CONFIG_MAP, pod.metadata.namespace, name)
+
+
+def secret_key(pod: Pod, name: str) -> ObjectKey:
+    return ObjectKey(ContentKind.SECRET, pod.metadata.namespace, name)
+
+
+def token_key(pod: Pod, source: ServiceAccountTokenProjection) -> TokenKey:
+    """The token that a source of a projected volume asks for, bound to the pod."""
+    metadata = pod.metadata
+    life_s = TOKEN_LIFE_S if source.expirationSeconds is None else source.expirationSeconds
+    return TokenKey(
+        PodUID(metadata.uid),
+        metadata.namespace,
+        metadata.name,
+        pod.spec.serviceAccountName,
+        source.audience,
+        life_s,
+    )
+
+
+def bundle_key(source: ClusterTrustBundleProjection) -> ObjectKey | None:
+    """The bundle of that name, or all of a signer that a selector chooses; None when neither is given."""
+    if source.name:
+        return ObjectKey(ContentKind.TRUST_BUNDLE, "", source.name)
+    if source.signerName:
+        return ObjectKey(ContentKind.TRUST_BUNDLE, "", signer_name(source.signerName, source.labelSelector))
+    return None
+
+
+def signer_name(signer: str, selector: LabelSelector | None) -> str:
+    """The `name` of a key for the bundles of a signer. No selector chooses none of them, an empty one all."""
+    text = "" if selector is None else encode(selector).decode()
+    return f"{_SIGNER}{signer};{text}"
+
+
+def read_signer_name(name: str) -> tuple[str, LabelSelector | None] | None:
+    """The signer and selector of a key's `name`; None for the name of one bundle."""
+    if not name.startswith(_SIGNER):
+        return None
+    signer, _, text = name.removeprefix(_SIGNER).partition(";")
+    try:
+        return signer, decode(LabelSelector, text) if text else None
+    except DecodeError as error:
+        raise ValueError(f"not a key of trust bundles: {name}") from error
+
+
+# Environments, pulls, sandboxes
+
+
+def environment_keys(pod: Pod, container: Container | EphemeralContainer) -> Iterator[ObjectKey]:
+    """The ConfigMaps and Secrets of one container's environment."""
+    for source in container.envFrom:
+        yield from _source_keys(pod, source)
+    for variable in container.env:
+        if variable.valueFrom is not None and not variable.value:
+            yield from _value_keys(pod, variable.valueFrom)
+
+
+def _source_keys(pod: Pod, source: EnvFromSource) -> Iterator[ObjectKey]:
+    if source.configMapRef is not None and source.configMapRef.name:
+        yield config_map_key(pod, source.configMapRef.name)
+    if source.secretRef is not None and source.secretRef.name:
+        yield secret_key(pod, source.secretRef.name)
+
+
+def _value_keys(pod: Pod, source: EnvVarSource) -> Iterator[ObjectKey]:
+    if source.configMapKeyRef is not None and source.configMapKeyRef.name:
+        yield config_map_key(pod, source.configMapKeyRef.name)
+    if source.secretKeyRef is not None and source.secretKeyRef.name:
+        yield secret_key(pod, source.secretKeyRef.name)
+
+
+def pull_secret_keys(pod: Pod) -> list[ObjectKey]:
+    """The pod's imagePullSecrets, in order; entries without a name are allowed and mean nothing."""
+    return [secret_key(pod, reference.name) for reference in pod.spec.imagePullSecrets if reference.name]
+
+
+def runtime_class_key(pod: Pod) -> ObjectKey | None:
+    name = pod.spec.runtimeClassName
+    return ObjectKey(ContentKind.RUNTIME_CLASS, "", name) if name else None
