@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -139,6 +139,24 @@ async def test_a_quick_restart_is_noticed(stand: Stand) -> None:
     await asyncio.sleep(0.03)  # file times are coarser than a hundredth of a second
     await stand.fake.start()
     assert (await stand.wait(lambda now: now.epoch == 1)).ok
+
+
+async def test_a_lost_connection_is_noticed_at_once(tmp_path: Path) -> None:
+    fake = FakeRuntime(str(tmp_path / "cri.sock"))
+    await fake.start()
+    cell, writer = make_cell("runtime", RuntimeReady())
+    client = CriClient(fake.endpoint)
+    async with Supervisor("test") as supervisor, asyncio.timeout(5):
+        loop = RuntimeLoop(client, ManualClock(), writer, replace(FAST, when_well_s=3600.0))
+        supervisor.start_root("runtime", loop.run())
+        for _ in range(2):
+            await cell.wait_for(lambda now: now.ok and not now.answer_error)
+            await fake.stop()
+            await cell.wait_for(lambda now: bool(now.answer_error))
+            await fake.start()
+        await cell.wait_for(lambda now: now.epoch == 2)
+    await client.close()
+    await fake.stop()
 
 
 async def test_a_runtime_that_hangs_is_given_up_and_asked_again(stand: Stand) -> None:

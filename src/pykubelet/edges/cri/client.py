@@ -66,6 +66,10 @@ class CriClient:
                     raise
             await asyncio.sleep(_RECONNECT_PAUSE_S)
 
+    async def wait_disconnected(self) -> None:
+        """Until the connection to the runtime is lost, as when it ends. To be awaited by one task, again and again."""
+        await self._wire.wait_lost()
+
     async def status(self, verbose: bool = False) -> pb.StatusResponse:
         """Conditions (RuntimeReady, NetworkReady), handlers and features; `info` is filled when verbose."""
         answer = await self._runtime.status(pb.StatusRequest(verbose=verbose), self._timeout_s)

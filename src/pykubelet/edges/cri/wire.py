@@ -73,6 +73,15 @@ class Wire:
         """Close the channel; calls in flight fail with code Canceled."""
         await self.channel.close(grace=None)
 
+    async def wait_lost(self) -> None:
+        """Until a connection that stood is lost; a channel that has none yet gets one by the first call."""
+        state = self.channel.get_state()
+        while True:
+            await self.channel.wait_for_state_change(state)
+            before, state = state, self.channel.get_state()
+            if before is grpc.ChannelConnectivity.READY and state is not before:
+                return
+
     def error(self, status: grpc.StatusCode, details: str | None, call: str) -> CriError:
         """Translate, and say so plainly when nobody can be listening because the socket is not there."""
         found = translated(status, details or "", call)

@@ -1,7 +1,7 @@
 """Whether the container runtime is well, by its own account and by its answering at all.
 
 Owns: the cell `RuntimeReady`. Reads: the runtime's Status and Version, and its socket file, which is another one after a
-restart. Asks every 5 s, and again after 0.1 to 1 s while something is wrong.
+restart. Asks every 5 s, at once when the connection is lost, and again after 0.1 to 1 s while something is wrong.
 
 A runtime that does not answer counts as down only 30 s after its last good answer: a restarting runtime is no reason to
 call the node not ready. Source: the Kubernetes documentation "Container Runtime Interface", RuntimeReady and
@@ -11,11 +11,13 @@ NetworkReady conditions.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass, replace
 
 from pykubelet.base.kit.cells import CellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.node import HandlerFeatures, RuntimeReady
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
@@ -81,8 +83,20 @@ class RuntimeLoop:
         self._socket: tuple[int, int] | None = None
         self._ok_at: float | None = None
         self._is_away = False
+        self._lost = asyncio.Event()
 
     async def run(self) -> None:
+        async with Supervisor("runtime") as supervisor:
+            supervisor.start_root("runtime-asked", self._ask_for_ever())
+            supervisor.start_root("runtime-link", self._watch_link())
+            raise await supervisor.wait_failed()
+
+    async def _watch_link(self) -> None:
+        while True:
+            await self._cri.wait_disconnected()
+            self._lost.set()
+
+    async def _ask_for_ever(self) -> None:
         failures = 0
         while True:
             self._take(await self._ask())
@@ -90,7 +104,13 @@ class RuntimeLoop:
             well = now.ok and not now.network_error and not now.answer_error
             failures = 0 if well else failures + 1
             retries = self._periods.retries_s
-            await asyncio.sleep(self._periods.when_well_s if well else retries[min(failures, len(retries)) - 1])
+            if not well:
+                await asyncio.sleep(retries[min(failures, len(retries)) - 1])
+                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._periods.when_well_s):
+                    await self._lost.wait()
+            self._lost.clear()
 
     async def _ask(self) -> RuntimeReady:
         known = self._runtime.get()
