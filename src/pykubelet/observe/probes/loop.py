@@ -291,6 +291,8 @@ class ProbesLoop:
         address = address_of(lifecycle, view, self._inputs.node.get().ips)
         ask = Ask(lifecycle.ref, container, probe, worker.container, address, worker.terms.timeout_s)
         self._workers[key] = decide.begin(worker)
+        if needs_word(worker):
+            self._unsaid.add(key.uid)  # what comes next has changed
         gate = self._network_gate if probe.exec is None else self._exec_gate
         task = self._supervisor.start_child(
             f"probe-{key.kind}", self._probe(key, ask, gate), lambda error: self._crashed(key, ask, error)

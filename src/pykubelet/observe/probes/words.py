@@ -45,6 +45,8 @@ def wait_of(worker: Worker, name: str, now: float, wall: float, overdue: bool) -
     since = wall - max(0.0, now - worker.started_at)
     next_at = None if worker.due is None else wall + (worker.due - now)
     detail, step = _detail(worker)
+    if worker.phase is Phase.PROBING and next_at is not None:
+        step, next_at = "the probe that runs ends", next_at + worker.terms.timeout_s
     if overdue and worker.due is not None:
         late = format_duration(round(now - worker.due))
         detail = f"the probe due {late} ago has not ended: the runtime or the command does not answer; {detail}"

@@ -1,0 +1,300 @@
+"""What `pykubelet explain` says when something is wrong, on the real runtime.
+
+`support.faults.FAULTS` lists what is caused, and what must stand in `explain POD -o json` within two seconds of it: the wait with its
+reason, and what comes next and when; or, for a pod that is over, why it is. Some faults are of the whole node or need
+their own course of events; they have tests of their own at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.agent import NODE_NAME, Agent, Json, make_container, make_pod
+from support.faults import DEAF, FAULTS, LOGIN, PODS, UNKNOWN_USER, Fault, Surroundings, on_port
+from testbed import containerd, host, images, registry
+from testbed.containerd import Testbed
+
+from pykubelet.edges.cri.client import CriClient
+
+pytestmark = pytest.mark.integration
+
+SETTINGS = {"serializeImagePulls": False}
+WITHIN_S = 2.0
+GIVE_UP_S = 25.0
+
+
+@pytest.fixture(scope="module")
+def around(agent: Agent, testbed: Testbed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Surroundings]:
+    made = tmp_path_factory.mktemp("around")
+    (made / "file").write_text("a file\n")
+    profiles = agent.root / "seccomp"
+    profiles.mkdir(parents=True)
+    (profiles / "bad.json").write_text("{bad")
+    unknown = made / "unknown.tar"
+    images.build_image(UNKNOWN_USER, images.busybox_files(), images.Config(cmd=("sh",), user="nobody-knows"), unknown)
+    containerd.import_image(testbed, UNKNOWN_USER, unknown)
+    archive = images.build(images.BUSYBOX, made)
+    with registry.serving(made / "down") as closed:
+        down = closed.address
+    with (
+        registry.serving(made / "plain") as plain,
+        registry.serving(made / "private", LOGIN) as private,
+        registry.slowed(plain, 60) as slow,
+    ):
+        registry.push(private, archive, "team/app:1")
+        containerd.trust_registry(testbed, plain.address, plain.url)
+        containerd.trust_registry(testbed, private.address, private.url)
+        containerd.trust_registry(testbed, slow, f"http://{slow}")
+        yield Surroundings(private.address, slow, down, plain.address, made)
+
+
+def is_told(pod: Json, fault: Fault) -> bool:
+    """Whether a pod, as `pods` and `explain` show it, says what is wrong with it."""
+    if not fault.what:
+        words = f"{pod['reason']} {pod['message']} {pod['status']}"
+        return pod["stage"] == "finished" and fault.reason in words and fault.says in words
+    return any(
+        wait["what"] == fault.what and wait["reason"] == fault.reason and fault.says in wait["detail"]
+        for wait in pod["waits"]
+    )
+
+
+async def first_told(agent: Agent, faults: list[Fault]) -> dict[str, float]:
+    """When each fault was first told, wall seconds; asks as a person would, again and again."""
+    told: dict[str, float] = {}
+    left = {f"{fault.name}-{NODE_NAME}": fault for fault in faults}
+
+    def all_told() -> bool:
+        answer = agent.ask_json("pods")
+        for pod in answer["pods"]:
+            fault = left.get(pod["name"])
+            if fault is not None and is_told(pod, fault):
+                told[fault.name] = answer["time"]
+                del left[pod["name"]]
+        return not left
+
+    try:
+        await agent.wait_for("every fault is told", all_told, GIVE_UP_S)
+    except AssertionError:
+        texts = "\n".join(agent.ask("explain", name).stdout for name in left)
+        raise AssertionError(f"not told: {sorted(left)}\n{texts}") from None
+    return told
+
+
+async def began(client: CriClient, fault: Fault, document: Json, put_at: float) -> float:
+    """When the fault was there, wall seconds: never earlier than the manifest."""
+    if fault.after == "put":
+        return put_at
+    if fault.after not in ("start", "exit"):
+        return max(put_at, min(line["first_at"] for line in document["story"] if line.get("event") == fault.after))
+    times = []
+    for container in await client.list_containers(uid=document["uid"]):
+        status = (await client.container_status(container.id)).status
+        times.append(status.started_at if fault.after == "start" else status.finished_at)
+    return max(put_at, *(at / 1e9 for at in times if at / 1e9 > put_at))
+
+
+@pytest.mark.parametrize("group", FAULTS)
+async def test_what_is_wrong_is_told_within_two_seconds(agent: Agent, around: Surroundings, group: str) -> None:
+    faults, pods = FAULTS[group], PODS[group](around)
+    assert [fault.name for fault in faults] == [pod["metadata"]["name"] for pod in pods]
+    if group == "admission":
+        agent.put(on_port("port-owner"))
+        await agent.wait_running("port-owner")
+    client = CriClient(agent.testbed.endpoint)
+    agent.put(*pods)
+    put_at = max((agent.manifests / f"{fault.name}.json").stat().st_mtime for fault in faults)
+    try:
+        told = await first_told(agent, faults)
+        late = {}
+        for fault in faults:
+            document = agent.explain(fault.name)
+            check(fault, document, agent.ask("explain", f"{fault.name}-{NODE_NAME}").stdout)
+            took = told[fault.name] - await began(client, fault, document, put_at)
+            if took > WITHIN_S:
+                late[fault.name] = round(took, 2)
+        assert not late, f"seconds until they were told: {late}"
+    finally:
+        await client.close()
+        agent.remove(*(fault.name for fault in faults))
+
+
+# The whole node, and faults with a course of events
+
+
+async def told_soon(agent: Agent, name: str, what: str, says: str, reason: str = "") -> Json:
+    """The wait of a pod that says so; it must be there within two seconds from now."""
+    found: list[Json] = []
+
+    def is_so() -> bool:
+        for pod in agent.ask_json("pods")["pods"]:
+            if pod["name"] == f"{name}-{NODE_NAME}":
+                found[:] = [w for w in pod["waits"] if w["what"] == what and says in w["detail"]]
+                found[:] = [w for w in found if not reason or w["reason"] == reason]
+        return bool(found)
+
+    try:
+        await agent.wait_for(f"{name} tells of the {what}", is_so, WITHIN_S)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{agent.ask('explain', f'{name}-{NODE_NAME}').stdout}") from None
+    assert found[0]["owner"] and found[0]["next_step"]
+    return found[0]
+
+
+async def test_a_container_that_does_not_end(agent: Agent, around: Surroundings) -> None:
+    agent.put(make_pod("deaf", make_container(script=DEAF), terminationGracePeriodSeconds=4))
+    await agent.wait_running("deaf")
+    agent.remove("deaf")
+    wait = await told_soon(agent, "deaf", "containers to end", "")
+    assert wait["next_step"] == "SIGKILL" and 2 < wait["next_at"] - wait["since"] <= 4
+    await agent.wait_gone("deaf")
+
+
+async def test_a_sandbox_that_dies(agent: Agent, around: Surroundings) -> None:
+    agent.put(make_pod("orphaned", make_container(script=DEAF), terminationGracePeriodSeconds=3))
+    await agent.wait_running("orphaned")
+    [sandbox] = (await agent.look()).of(f"orphaned-{NODE_NAME}").ready
+    [pause] = [p.pid for p in host.processes() if any(g.endswith(sandbox.id) for g in host.read_cgroups(p.pid))]
+    os.kill(pause, signal.SIGKILL)
+    wait = await told_soon(agent, "orphaned", "containers to end", "")
+    assert wait["next_step"] == "SIGKILL"
+    story = agent.explain("orphaned")["story"]
+    assert any(line.get("event") == "SandboxChanged" for line in story)
+
+    def is_new() -> bool:
+        return agent.explain("orphaned")["sandboxes"][0]["id"] != sandbox.id
+
+    await agent.wait_for("it has a new sandbox", is_new)
+    await agent.wait_running("orphaned")
+    agent.remove("orphaned")
+    await agent.wait_gone("orphaned")
+
+
+async def test_a_runtime_that_is_gone(agent: Agent, around: Surroundings, testbed: Testbed) -> None:
+    agent.put(make_pod("before"))
+    await agent.wait_running("before")
+    containerd.kill(testbed)
+    try:
+
+        def node_tells() -> bool:
+            waits = agent.ask_json("pods")["waits"]
+            return any(w["what"] == "container runtime" and w["next_step"] == "ask again" for w in waits)
+
+        await agent.wait_for("the node tells of the runtime", node_tells, WITHIN_S)
+        assert "The node waits for:\n  container runtime" in agent.ask("explain", f"before-{NODE_NAME}").stdout
+        agent.put(make_pod("meanwhile"))
+        agent.remove("before")
+        await told_soon(agent, "meanwhile", "sandbox", "connect")
+        await told_soon(agent, "before", "containers to end", "connect")
+    finally:
+        containerd.start(testbed)
+    await agent.wait_running("meanwhile")
+    agent.remove("meanwhile")
+    await agent.wait_gone("before", "meanwhile")
+
+
+@pytest.fixture
+def cni(testbed: Testbed) -> Iterator[Path]:
+    """The network's configuration, which a test may change; put back, and read again by the runtime, at the end."""
+    config = testbed.root / "cni" / "10-testbed.conflist"
+    kept = config.read_text()
+    yield config
+    config.write_text(kept)
+
+
+async def network_becomes(agent: Agent, ready: bool) -> None:
+    client = CriClient(agent.testbed.endpoint)
+    try:
+        for _ in range(200):
+            conditions = {c.type: c.status for c in (await client.status()).status.conditions}
+            if conditions["NetworkReady"] is ready:
+                return
+            await asyncio.sleep(0.02)
+        raise AssertionError(f"the runtime's network never becomes ready={ready}")
+    finally:
+        await client.close()
+
+
+async def test_a_network_without_configuration(agent: Agent, around: Surroundings, cni: Path) -> None:
+    kept = cni.read_text()
+    cni.unlink()
+    await network_becomes(agent, False)
+    agent.put(make_pod("netless"))
+    await told_soon(agent, "netless", "sandbox", "cni plugin not initialized")
+    cni.write_text(kept)
+    await agent.wait_running("netless")
+    agent.remove("netless")
+    await agent.wait_gone("netless")
+
+
+async def test_a_network_plugin_that_fails(agent: Agent, around: Surroundings, cni: Path) -> None:
+    document = json.loads(cni.read_text())
+    document["plugins"][0]["bridge"] = "a-name-that-no-link-may-have"
+    cni.write_text(json.dumps(document))
+    await reloaded(agent, "a-name-that-no-link-may-have")
+    agent.put(make_pod("unplugged"))
+    wait = await told_soon(agent, "unplugged", "sandbox", "failed to setup network for sandbox")
+    assert wait["reason"] == "CreatePodSandboxError"
+    agent.remove("unplugged")
+    await agent.wait_gone("unplugged")
+
+
+async def test_no_address_is_left(agent: Agent, around: Surroundings, cni: Path) -> None:
+    document = json.loads(cni.read_text())
+    ipam = document["plugins"][0]["ipam"]
+    [[only]] = ipam["ranges"]
+    last = only["subnet"].split("/")[0].rsplit(".", 1)[0] + ".250"
+    only |= {"rangeStart": last, "rangeEnd": last}
+    ipam["dataDir"] = str(around.folder / "addresses")
+    cni.write_text(json.dumps(document))
+    await reloaded(agent, last)
+    agent.put(make_pod("one"))
+    await agent.wait_running("one")
+    agent.put(make_pod("one-too-many"))
+    await told_soon(agent, "one-too-many", "sandbox", "no IP addresses available in range set")
+    agent.remove("one")
+    await agent.wait_running("one-too-many")
+    agent.remove("one-too-many")
+    await agent.wait_gone("one", "one-too-many")
+
+
+async def reloaded(agent: Agent, word: str) -> None:
+    """The runtime has read its network configuration again: it has this word in it now."""
+    client = CriClient(agent.testbed.endpoint)
+    try:
+        for _ in range(200):
+            if word in (await client.status(verbose=True)).info["cniconfig"]:
+                return
+            await asyncio.sleep(0.02)
+        raise AssertionError(f"the runtime never sees {word}")
+    finally:
+        await client.close()
+
+
+# What every answer has
+
+
+def check(fault: Fault, document: Json, text: str) -> None:
+    """The whole answer, as JSON and as people read it."""
+    if not is_told(document, fault):
+        pytest.fail(f"{fault} was told once, but not any more:\n{text}")
+    assert document["story"]
+    assert fault.reason in text and fault.says in text.replace("\n        ", "\n"), text
+    if not fault.what:
+        assert "nothing: the pod is over" in text, text
+        return
+    assert "owned by " in text and "    next  " in text, text
+    for wait in document["waits"]:
+        assert wait["what"] and wait["owner"] and wait["next_step"], wait
+        assert 0 < wait["since"] <= document["time"] + 0.01, wait
+    (wait, *_) = (w for w in document["waits"] if w["what"] == fault.what and w["reason"] == fault.reason)
+    assert fault.next_step in wait["next_step"]
+    if fault.at and fault.next_step:
+        assert wait["next_at"] is not None, wait
+        assert document["time"] - 0.5 <= wait["next_at"] <= document["time"] + 11, wait
