@@ -1,8 +1,8 @@
 """What `pykubelet explain` says when something is wrong, on the real runtime.
 
-`support.faults.FAULTS` lists what is caused, and what must stand in `explain POD -o json` within two seconds of it: the wait with its
-reason, and what comes next and when; or, for a pod that is over, why it is. Some faults are of the whole node or need
-their own course of events; they have tests of their own at the end.
+`support.faults.FAULTS` lists what is caused, and what must stand in `explain POD -o json` within two seconds of it: the
+wait with its reason, and what comes next and when; or, for a pod that is over, why it is. Some faults are of the whole
+node or need their own course of events; they have tests of their own below.
 """
 
 from __future__ import annotations
