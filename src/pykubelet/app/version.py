@@ -16,13 +16,6 @@ from pykubelet import __version__
 KUBERNETES = "v1.36.2"
 FULL = f"{KUBERNETES}+pykubelet.{__version__}"
 MINOR = "1.36"
-_GO_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
-
-
-def user_agent(program: str = "kubelet") -> str:
-    """As client programs of Kubernetes name themselves to the API server."""
-    machine = os.uname().machine
-    return f"{program}/{FULL} (linux/{_GO_MACHINES.get(machine, machine)})"
 
 
 def version_line() -> str:
@@ -33,7 +26,7 @@ def version_line() -> str:
 def raw_version() -> str:
     """What `--version=raw` prints: the reference's structure in its notation."""
     machine = os.uname().machine
-    machine = _GO_MACHINES.get(machine, machine)
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
     python = "python" + ".".join(str(part) for part in sys.version_info[:3])
     major, minor = MINOR.split(".")
     fields = (

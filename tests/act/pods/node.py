@@ -26,6 +26,7 @@ from pykubelet.act.resources.model import CgroupError
 from pykubelet.act.runtime.container_hash import container_hash
 from pykubelet.act.runtime.context import RenderSettings
 from pykubelet.act.runtime.hooks import HookRunner
+from pykubelet.act.runtime.resize import ContainerResizer
 from pykubelet.act.runtime.sandbox import SandboxCells, Sandboxes
 from pykubelet.act.runtime.start import ContainerStarter
 from pykubelet.act.runtime.stop import ContainerStopper
@@ -270,6 +271,7 @@ async def node(
         sandboxes=Sandboxes(client, settings, SandboxCells(view, runtime, content), "", happenings),
         starter=ContainerStarter(client, hooks, stopper, flight, happenings),
         stopper=stopper,
+        resizer=ContainerResizer(client),
         images=cast(ImagePuller, images),
         subpaths=Subpaths(mounts, paths, flight),
         cgroups=cast(PodCgroups, groups),

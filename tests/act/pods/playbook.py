@@ -25,6 +25,7 @@ from pykubelet.act.pods.model import (
     ProbesChanged,
     RuntimeChanged,
     SayHeld,
+    SayResize,
     SpecChanged,
     StartFailed,
     StopEnded,
@@ -35,11 +36,13 @@ from pykubelet.act.pods.model import (
     Woke,
 )
 from pykubelet.act.runtime.container_hash import container_hash
+from pykubelet.act.runtime.plan_resize import Applied
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.model.lifecycle import KillReason, Stage, StartError, StatusOverride
 from pykubelet.base.model.observed import ContainerView, SandboxView
 from pykubelet.base.model.probes import ProbeResults
+from pykubelet.base.model.sizing import size_of
 
 RULES = Rules(hash_of=container_hash, crash=BackoffPolicy(10, 300), resync_s=60.0, probes=ProbeResults())
 
@@ -50,6 +53,7 @@ def told(command: Command, now: float) -> str:
         case Sync(plan=plan, view=look):
             parts = ["stop the pod"] if plan.stop_pod and not look.is_gone else []
             parts += ["restart all"] if plan.restart_all else []
+            parts += [f"resize {', '.join(change.name for change in plan.resizes)}".strip()] if plan.resize_pod else []
             parts += [f"kill {kill.container.id} ({kill.cause})" for kill in plan.kills]
             parts += [f"remove {', '.join(sorted(plan.remove))}"] if plan.remove else []
             parts += [f"sandbox {plan.attempt}"] if plan.create_sandbox else []
@@ -65,6 +69,8 @@ def told(command: Command, now: float) -> str:
             return f"wake in {at - now:g} s"
         case SayHeld(container=name):
             return f"say {name} is held back"
+        case SayResize(progress=progress):
+            return f"say the resize fails: {progress.error}" if progress.error else "say the resize is done"
 
 
 @dataclass
@@ -104,6 +110,14 @@ class Playbook:
             failures[name] = StartFailed(StartError(reason, "no"), retry_at)
         error = StartError(pod_error, "no") if pod_error else None
         return self.hears(SyncEnded(started, failures, error))
+
+    def resized(self, of: Pod | None = None, *, error: str = "") -> list[str]:
+        """The sync gave all that runs the size of `of` (the pod), or the runtime refused it."""
+        self.passes(0.001)
+        sizes = size_of(of or self.pod)
+        here = self.state.view.running if self.state.view is not None else ()
+        given = Applied({c.id: sizes.containers[c.name] for c in here}, sizes.whole)
+        return self.hears(SyncEnded(resized=None if error else given, resize_error=error))
 
     def sync_abandoned(self) -> list[str]:
         self.passes(0.001)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -159,3 +160,12 @@ def test_compressible_is_cpu_alone() -> None:
     amounts = {"cpu": 500, "memory": GI, "pid": 10}
     assert decide.group_limits(amounts, compressible=True) == CgroupLimits(cpu_shares=512)
     assert decide.group_limits(amounts) == CgroupLimits(cpu_shares=512, memory_bytes=GI, pids=10)
+
+
+def test_while_a_pod_is_resized_its_group_holds_both_sizes() -> None:
+    before = CgroupLimits(cpu_shares=100, cpu_quota_us=20_000, cpu_period_us=100_000, memory_bytes=64)
+    after = CgroupLimits(cpu_shares=200, cpu_quota_us=10_000, cpu_period_us=100_000, memory_bytes=128)
+    both = CgroupLimits(cpu_shares=200, cpu_quota_us=20_000, cpu_period_us=100_000, memory_bytes=128)
+    assert decide.wider(before, after) == both
+    free = replace(before, cpu_quota_us=UNLIMITED, memory_bytes=None)
+    assert decide.wider(free, after) == replace(both, cpu_quota_us=UNLIMITED, memory_bytes=None)

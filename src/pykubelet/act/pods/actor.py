@@ -22,6 +22,7 @@ from pykubelet.act.pods.model import (
     PodState,
     RuntimeChanged,
     SayHeld,
+    SayResize,
     SpecChanged,
     StopEnded,
     StopPod,
@@ -41,7 +42,15 @@ from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, StartError, StatusOverride
 from pykubelet.base.model.observed import PodTouched
 from pykubelet.base.model.phase import Phase
-from pykubelet.base.model.reasons import DEADLINE_EXCEEDED, EVENT_BACK_OFF, EVENT_FAILED_SYNC, INTERNAL_ERROR
+from pykubelet.base.model.reasons import (
+    DEADLINE_EXCEEDED,
+    EVENT_BACK_OFF,
+    EVENT_FAILED_SYNC,
+    EVENT_RESIZE_COMPLETED,
+    EVENT_RESIZE_ERROR,
+    INTERNAL_ERROR,
+)
+from pykubelet.base.model.sizing import size_in_words
 from pykubelet.base.model.waits import StoryLine
 
 log = Log("pods")
@@ -133,6 +142,9 @@ class PodActor:
                 self._start("clean", self._clean(command))
             case WakeAt():
                 self._wake_at(command.at)
+            case SayResize():
+                self._execution.happenings.post(_told_resize(command, self.ref))
+                self._tell(f"resize: {command.progress.error or 'done'}", command.cause)
             case SayHeld():
                 container = find_container(self.state.pod, command.container)
                 message = f"Back-off restarting failed container {container.name} in pod {self.ref}"
@@ -247,6 +259,7 @@ class PodActor:
                 kill_reason=state.kill.reason if state.kill else None,
                 terminal=state.terminal,
                 restarting_all=state.restarting_all,
+                resize=state.resize,
                 post_starting=self._execution.post_starting,
                 waits=self._waits.snapshot(state),
                 story=self.story,
@@ -263,6 +276,14 @@ def _conflated(events: list[Event | WaitsChanged]) -> list[Event | WaitsChanged]
     return [event for event in events if not isinstance(event, RuntimeChanged) or event is newest]
 
 
+def _told_resize(command: SayResize, ref: PodRef) -> Happening:
+    pod, progress = command.pod, command.progress
+    if progress.error:
+        words = size_in_words("Pod resize error", pod, progress.generation, progress.error)
+        return warning(EVENT_RESIZE_ERROR, words, ref)
+    return normal(EVENT_RESIZE_COMPLETED, size_in_words("Pod resize completed", pod, progress.generation), ref)
+
+
 def _described(command: Sync) -> str:
     plan = command.plan
     parts: list[str] = []
@@ -271,6 +292,8 @@ def _described(command: Sync) -> str:
     if plan.restart_all:
         parts.append("remove all containers to start again")
     parts.extend(f"kill {kill.container.name} ({kill.cause})" for kill in plan.kills if not plan.restart_all)
+    if plan.resize_pod:
+        parts.append("resize " + (", ".join(change.name for change in plan.resizes) or "the pod"))
     if plan.create_sandbox:
         parts.append(f"create sandbox (attempt {plan.attempt})")
     if plan.starts:

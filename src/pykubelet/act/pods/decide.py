@@ -19,8 +19,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+from pykubelet.act.pods.decide_resize import (
+    resize_ended,
+    resized_spec,
+    with_instances,
+    with_progress,
+    with_starts,
+    without_held_resize,
+)
 from pykubelet.act.pods.model import (
     REMOVING,
+    RESIZE,
     AbandonSync,
     CleanEnded,
     CleanUp,
@@ -88,6 +97,12 @@ Result = tuple[PodState, tuple[Command, ...]]
 
 def step(state: PodState, event: Event, now: float, rules: Rules) -> Result:
     """The machine. Raises ValueError for an event that cannot happen in this state (a bug)."""
+    state, commands = _step(state, event, now, rules)
+    state, said = with_progress(state, event.cause)
+    return state, (*commands, *said) if said else commands
+
+
+def _step(state: PodState, event: Event, now: float, rules: Rules) -> Result:
     match event:
         case SpecChanged():
             return _spec_changed(state, event, now, rules)
@@ -121,7 +136,7 @@ def _expect(state: PodState, work: Work, event: Event) -> None:
 
 def _spec_changed(state: PodState, event: SpecChanged, now: float, rules: Rules) -> Result:
     changed = state.pod.spec != event.pod.spec
-    state = replace(state, pod=event.pod)
+    state = replace(resized_spec(state, event.pod) if changed else state, pod=event.pod)
     if event.pod.metadata.deletionTimestamp:
         order = KillRequested(KillReason.DELETED, event.cause, event.pod.metadata.deletionGracePeriodSeconds)
         return _kill_requested(state, order, now, rules)
@@ -203,11 +218,16 @@ def _grace(state: PodState, override: int | None) -> int:
 
 def _sync_ended(state: PodState, event: SyncEnded, now: float, rules: Rules) -> Result:
     _expect(state, Work.SYNC, event)
+    state, told = resize_ended(state, event)
     errors = {name: error for name, error in state.start_errors.items() if name not in event.started}
     retry = {name: at for name, at in state.retry_at.items() if name and name not in event.started}
     for name, failure in event.failed.items():
         errors[name] = failure.error
         retry[name] = failure.retry_at if failure.retry_at is not None else now + START_RETRY_S
+    if event.resize_error:
+        retry[RESIZE] = now + START_RETRY_S
+    else:
+        retry.pop(RESIZE, None)
     failures = state.pod_failures + 1 if event.pod_error is not None else 0
     had_news = state.content_news
     if event.pod_error is not None and state.kill is None:
@@ -226,7 +246,8 @@ def _sync_ended(state: PodState, event: SyncEnded, now: float, rules: Rules) -> 
     )
     if had_news:
         state = replace(state, retry_at=_without_content_pauses(state))
-    return _advance(state, now, rules, event.cause)
+    state, commands = _advance(state, now, rules, event.cause)
+    return state, (*told, *commands)
 
 
 def _counts(state: PodState, name: str, ended: SyncEnded) -> bool:
@@ -312,19 +333,22 @@ def _advance_syncing(state: PodState, now: float, rules: Rules, cause: str) -> R
         return state, ()
     if pod_phase(state.pod, view, state.start_errors, ended=False).is_terminal:
         return _complete(state, "all containers have ended")
-    plan = plan_pod(state.pod, view, rules.probes, rules.hash_of)
+    state = with_instances(state)
+    plan = plan_pod(state.pod, view, rules.probes, rules.hash_of, state.applied)
     if plan.stop_pod and not plan.create_sandbox:
         return _complete(state, "nothing is left to run")
     if plan.create_sandbox:
         state = replace(state, retry_at={})  # what failed in the old one may work in the new one
     state, plan, wakes, said = _hold_back(state, plan, now, rules)
+    plan = without_held_resize(state, plan, now, wakes)
     if plan.is_empty:
         return state, (*said, WakeAt(min(wakes, default=now + rules.resync_s)))
     if plan.restart_all:
         state = _with_reset(state, plan.restart_all, now, rules)
     killed = {**state.killed, **{kill.container.id: kill.cause.words for kill in plan.kills}}
+    state = with_starts(state, plan)
     state = replace(state, work=Work.SYNC, restarting_all=bool(plan.restart_all), killed=killed)
-    return state, (*said, Sync(state.pod, plan, view, cause))
+    return state, (*said, Sync(state.pod, plan, view, cause, state.applied))
 
 
 def _with_reset(state: PodState, trigger: str, now: float, rules: Rules) -> PodState:

@@ -17,13 +17,16 @@ from pykubelet.act.images.model import ImageError, ImageReady, ImageRequest, Pul
 from pykubelet.act.pods.api_content import SERVICES, PodContent
 from pykubelet.act.pods.decide import find_container
 from pykubelet.act.pods.model import CleanUp, StartFailed, StopPod, Sync, SyncEnded
+from pykubelet.act.pods.resize import pod_before, resize_pod
 from pykubelet.act.pods.waitbook import WaitBook, WaitsChanged, hook_wait
 from pykubelet.act.resources.execute import PodCgroups
 from pykubelet.act.runtime.api_objects import environment_objects, service_environment
 from pykubelet.act.runtime.context import AnyContainer, ConfigError, ContainerContext, ImageVolume, RenderSettings
 from pykubelet.act.runtime.gc_files import list_or_nothing
 from pykubelet.act.runtime.plan import ContainerKill, KillCause
+from pykubelet.act.runtime.plan_resize import Applied
 from pykubelet.act.runtime.render_mounts import relative_sub_paths
+from pykubelet.act.runtime.resize import ContainerResizer
 from pykubelet.act.runtime.sandbox import Sandbox, Sandboxes
 from pykubelet.act.runtime.start import ContainerStarter
 from pykubelet.act.runtime.stop import ContainerEnd, ContainerStopper, PodRemains, StopTarget, restart_grace
@@ -90,6 +93,7 @@ class PodTools:
     sandboxes: Sandboxes
     starter: ContainerStarter
     stopper: ContainerStopper
+    resizer: ContainerResizer
     images: ImagePuller
     subpaths: Subpaths
     cgroups: PodCgroups
@@ -149,7 +153,7 @@ class PodExecution:
             await self._runtime_ready(pod, plan.create_sandbox, waits)
             if error := await self._clear_away(command, waits):
                 return SyncEnded(pod_error=error)
-            if not (plan.create_sandbox or plan.starts):
+            if not (plan.create_sandbox or plan.starts or plan.resize_pod):
                 return SyncEnded()
             self._start_pulls(pod, plan.starts, waits)
             sandbox = await self._sandbox(command, waits)
@@ -157,7 +161,9 @@ class PodExecution:
                 self._drop_pulls()
                 return SyncEnded(pod_error=sandbox)
             await self._mounted(waits, lambda mounts: mounts.ready, "start the containers")
-            return await self._start_all(command, sandbox, waits)
+            resized, problem = await self._resize(command, sandbox, waits) if plan.resize_pod else (None, "")
+            ended = await self._start_all(command, sandbox, waits)
+            return replace(ended, resized=resized, resize_error=problem)
         except Interrupted:
             return SyncEnded(unfinished=True, cause="something newer to look at")
         except BaseException:
@@ -231,8 +237,9 @@ class PodExecution:
         """The pod's cgroup, then its sandbox, for which volumes may be on their way but not in trouble."""
         pod, plan = command.pod, command.plan
         tools = self._tools
+        size_now = pod_before(command) if plan.resize_pod else pod
         cgroup, _ = await asyncio.gather(
-            tools.cgroups.ensure_pod(pod),
+            tools.cgroups.ensure_pod(size_now),
             self._mounted(waits, lambda mounts: mounts.ready or mounts.coming, "create the sandbox"),
         )
         if cgroup is not None:
@@ -275,6 +282,12 @@ class PodExecution:
         while (wanted := self._content.wanted(wanted_of)) is not None:
             key, wait = wanted
             await self._wait(self._content.wait_answered(key), wait, waits)
+
+    async def _resize(self, command: Sync, sandbox: Sandbox, waits: WaitBook) -> tuple[Applied | None, str]:
+        tools = self._tools
+        wait = Wait("resize", "container runtime", 0.0, detail="cgroups and UpdateContainerResources")
+        with waits.waiting(wait):
+            return await resize_pod(command, sandbox, tools.cgroups, tools.resizer, tools.sandboxes.settings())
 
     # Containers
 

@@ -10,13 +10,17 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from pykubelet.act.runtime.plan import PodPlan
-from pykubelet.base.api.core import Pod
+from pykubelet.act.runtime.plan_resize import Applied
+from pykubelet.base.api.core import Pod, ResourceRequirements
 from pykubelet.base.kit.backoff import Backoff
 from pykubelet.base.model.ids import ContainerID, PodRef
 from pykubelet.base.model.lifecycle import KillReason, Stage, StartError, StatusOverride
 from pykubelet.base.model.observed import PodView
 from pykubelet.base.model.probes import ProbeResults
+from pykubelet.base.model.sizing import ResizeProgress, SizeChange
 
+#: The key of a resize in `PodState.retry_at`; no container can have this name.
+RESIZE = "/resize"
 #: Kills after which nothing of the pod is kept: containers, sandboxes, logs and directories go.
 REMOVING = frozenset({KillReason.REMOVED, KillReason.DELETED, KillReason.ORPHANED})
 
@@ -63,10 +67,13 @@ class PodState:
 
     `view` is None until the runtime was looked at once. `look_after`: a view read earlier says nothing. `exits`: when
     each ended container ended, as first seen. `holds`: crash back-off by container; `raising`: what the running sync makes
-    of it by its starts. `retry_at`: by container, and "" for the pod itself. `said_held`: ends of containers whose
-    back-off was already told. `restarting_all`: from the order to remove all containers on until the first starts again;
-    `reset`: what then holds them back. `killed`: why, in words, for the instances that were killed one by one.
+    of it by its starts. `retry_at`: by container, "" for the pod itself, RESIZE for its resize. `said_held`: ends of
+    containers whose back-off was already told. `restarting_all`: from the order to remove all containers on until the
+    first starts again; `reset`: what then holds them back. `killed`: why, in words, for the instances that were killed one by one.
     `content_news`: an object that the pod's start depends on changed during the sync.
+    `applied`: what was asked of the runtime for the instances that are there. `starting`: by container, what those have
+    that the last sync started. `found`: the size that instances had which the agent did not start itself, where that is
+    another than the pod's. `resize`: a new size that does not hold everywhere yet.
     """
 
     ref: PodRef
@@ -91,6 +98,10 @@ class PodState:
     said_held: frozenset[ContainerID] = frozenset()
     killed: Mapping[ContainerID, str] = field(default_factory=dict)
     content_news: bool = False
+    applied: Applied = field(default_factory=Applied)
+    starting: Mapping[str, ResourceRequirements] = field(default_factory=dict)
+    found: SizeChange | None = None
+    resize: ResizeProgress | None = None
 
     @property
     def needs_content(self) -> bool:
@@ -156,7 +167,8 @@ class StartFailed:
 class SyncEnded:
     """What a sync came to. `started` and `failed` by container name; `pod_error` when it got no further than the pod.
 
-    `unfinished`: it stopped early because something newer is to be looked at.
+    `unfinished`: it stopped early because something newer is to be looked at. `resized`: what the runtime has taken of a
+    new size; `resize_error`: why not all of it.
     """
 
     started: tuple[str, ...] = ()
@@ -164,6 +176,8 @@ class SyncEnded:
     pod_error: StartError | None = None
     unfinished: bool = False
     cause: str = "sync ended"
+    resized: Applied | None = None
+    resize_error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,12 +213,13 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """Carry out `plan` for `pod`; `view` is what it was made from."""
+    """Carry out `plan` for `pod`; `view` and `applied` are what it was made from."""
 
     pod: Pod
     plan: PodPlan
     view: PodView
     cause: str
+    applied: Applied = field(default_factory=Applied)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +255,15 @@ class WakeAt:
 
 
 @dataclass(frozen=True, slots=True)
+class SayResize:
+    """Tell people that a resize has come to its end, or why it does not."""
+
+    pod: Pod
+    progress: ResizeProgress
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
 class SayHeld:
     """Tell people that a crash-looping container is held back."""
 
@@ -247,4 +271,4 @@ class SayHeld:
     cause: str
 
 
-Command = Sync | AbandonSync | StopPod | CleanUp | WakeAt | SayHeld
+Command = Sync | AbandonSync | StopPod | CleanUp | WakeAt | SayHeld | SayResize

@@ -136,3 +136,23 @@ def pod_cgroup_limits(
         pids=pids,
         huge_pages=huge,
     )
+
+
+def wider(one: CgroupLimits, other: CgroupLimits) -> CgroupLimits:
+    """What a pod's group must allow while its containers change from one to the other: of each limit the larger one.
+
+    A limit that only one of them has is left as it is.
+    """
+
+    def larger(a: int | None, b: int | None) -> int | None:
+        if a is None or b is None:
+            return None
+        return UNLIMITED if UNLIMITED in (a, b) else max(a, b)
+
+    quota = larger(one.cpu_quota_us, other.cpu_quota_us)
+    return CgroupLimits(
+        cpu_shares=larger(one.cpu_shares, other.cpu_shares),
+        cpu_quota_us=quota,
+        cpu_period_us=other.cpu_period_us if quota is not None else None,
+        memory_bytes=larger(one.memory_bytes, other.memory_bytes),
+    )

@@ -189,6 +189,20 @@ class PodCgroups:
         message += f"failed to create container for [{' '.join(path.strip('/').split('/'))}] : {problem}"
         return CgroupError(uid, message, problem.is_no_space)
 
+    async def widen_pod(self, before: Pod, after: Pod) -> CgroupError | None:
+        """Let the pod's group hold both sizes of the pod, the present and the next; `ensure_pod` sets the next one."""
+        if not self._settings.cgroups_per_qos:
+            return None
+        uid = PodUID(after.metadata.uid)
+        path = self._path(names.pod_group(self._settings, qos_class(after), uid))
+        sizes = self._node.page_sizes
+        limits = decide.wider(
+            decide.pod_cgroup_limits(before, self._settings, sizes),
+            decide.pod_cgroup_limits(after, self._settings, sizes),
+        )
+        problem = await self._try(f"cgroup:{uid}", lambda: self._cgroups.update(path, limits))
+        return CgroupError(uid, str(problem), problem.is_no_space) if problem is not None else None
+
     async def remove_pod(self, uid: PodUID) -> bool:
         """Remove the pod's group, killing what still runs in it. True when nothing is left; False: try again later."""
         if not self._settings.cgroups_per_qos:

@@ -6,16 +6,17 @@ Rules (source: the Kubernetes documentation "Pod Lifecycle", "Init Containers", 
 - Init containers run one after the other, each to its end; sidecars among them are started and stay. The walk goes from
   the last backwards to the first that has a state: that is how far the pod has come.
 - A regular container that is not running is started if its restart policy says so; a running one is killed when its
-  definition changed or a probe gave it up.
+  definition changed, a probe gave it up, or its new size wants a restart. Other new sizes are given in place.
 - When nothing is kept and nothing is to be started, the pod is stopped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from pykubelet.act.runtime.plan_resize import Applied, ContainerResize, changes_of, needs_restart, whole_changes
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.model.ids import ContainerID, SandboxID
 from pykubelet.base.model.labels import CONTAINER_HASH
@@ -41,6 +42,7 @@ class KillCause(StrEnum):
     LIVENESS = "liveness"
     STARTUP = "startup"
     UNKNOWN = "unknown"
+    RESIZE = "resize"
     RESTART_ALL = "restart-all"
 
     @property
@@ -54,6 +56,7 @@ _CAUSE_WORDS = {
     KillCause.LIVENESS: "its liveness probe failed",
     KillCause.STARTUP: "its startup probe failed",
     KillCause.UNKNOWN: "its state was unknown",
+    KillCause.RESIZE: "its new size wants a restart",
     KillCause.RESTART_ALL: "all containers start again",
 }
 
@@ -67,12 +70,13 @@ class ContainerKill:
 
 @dataclass(frozen=True, slots=True)
 class PodPlan:
-    """What to do, in this order: kill, remove, create the sandbox, start.
+    """What to do, in this order: kill, remove, resize, create the sandbox, start.
 
     `sandbox`: the one to start containers in, None when it is to be created (`create_sandbox`, with `attempt`).
     `stop_pod`: stop all containers and all sandboxes first. `restart_all`: all containers are removed, because
     this one ended (a rule of KEP-5532).
-    Names in `start_*` are in order. `holding`: the init container or sidecar that the rest waits for.
+    Names in `start_*` are in order. `holding`: the init container or sidecar that the rest waits for. `resizes`: running
+    containers that get other amounts in place; `resize_pod`: what the pod as a whole may use changes.
     """
 
     stop_pod: bool = False
@@ -86,12 +90,13 @@ class PodPlan:
     start_init: tuple[str, ...] = ()
     start: tuple[str, ...] = ()
     holding: str = ""
+    resizes: tuple[ContainerResize, ...] = ()
+    resize_pod: bool = False
 
     @property
     def is_empty(self) -> bool:
-        return not (
-            self.stop_pod or self.create_sandbox or self.kills or self.remove or self.restart_all or self.starts
-        )
+        others = self.kills or self.remove or self.restart_all or self.starts
+        return not (self.stop_pod or self.create_sandbox or others or self.resize_pod)
 
     @property
     def starts(self) -> tuple[str, ...]:
@@ -100,8 +105,9 @@ class PodPlan:
 
 @dataclass(slots=True)
 class _Draft:
-    """The plan while it is being made."""
+    """The plan while it is being made. `changes`: the new amounts of running containers."""
 
+    changes: Mapping[ContainerID, ContainerResize] = field(default_factory=dict)
     kills: list[ContainerKill] = field(default_factory=list)
     start_init: list[str] = field(default_factory=list)
     start: list[str] = field(default_factory=list)
@@ -111,15 +117,19 @@ class _Draft:
     kept: int = 0
 
 
-def plan_pod(pod: Pod, view: PodView, probes: ProbeResults, hash_of: HashOf) -> PodPlan:
-    """The plan for one pod. `view` is the newest look at the runtime; an empty one for a pod never started."""
+def plan_pod(pod: Pod, view: PodView, probes: ProbeResults, hash_of: HashOf, applied: Applied | None = None) -> PodPlan:
+    """The plan for one pod. `view` is the newest look at the runtime; an empty one for a pod never started.
+
+    `applied`: what its containers were given; None: what they should have.
+    """
     needs, sandbox = _sandbox_needs(pod, view)
     if needs:
         return _plan_new_sandbox(pod, view)
     assert sandbox is not None
     if trigger := _restart_all_trigger(pod, view, sandbox.id):
         return _plan_restart_all(pod, view, trigger)
-    draft = _Draft()
+    changes = changes_of(pod, view, applied) if applied is not None else ()
+    draft = _Draft(changes={change.instance: change for change in changes})
     _plan_init(pod, view, probes, hash_of, draft)
     if draft.initialized and not draft.stop_pod:
         _plan_regular(pod, view, probes, hash_of, draft)
@@ -127,7 +137,10 @@ def plan_pod(pod: Pod, view: PodView, probes: ProbeResults, hash_of: HashOf) -> 
         draft.stop_pod = not stays
     if draft.stop_pod:
         return PodPlan(stop_pod=True, kills=tuple(draft.kills))
+    killed = {kill.container.id for kill in draft.kills}
     return PodPlan(
+        resizes=tuple(change for change in changes if change.instance not in killed),
+        resize_pod=bool(changes) or (applied is not None and bool(view.running) and whole_changes(pod, applied)),
         sandbox=sandbox,
         kills=tuple(draft.kills),
         remove=_prune_init(pod, view),
@@ -228,7 +241,7 @@ def _is_started(container: Container, newest: ContainerView, probes: ProbeResult
 
 
 def _given_up(
-    pod: Pod, container: Container, newest: ContainerView, probes: ProbeResults, hash_of: HashOf
+    pod: Pod, container: Container, newest: ContainerView, probes: ProbeResults, hash_of: HashOf, draft: _Draft
 ) -> tuple[ContainerKill, bool] | None:
     """Why a running container must be killed, and whether it is started again; None to keep it."""
     name = container.name
@@ -240,6 +253,8 @@ def _given_up(
         cause, message = KillCause.LIVENESS, f"Container {name} failed liveness probe"
     elif _probe(probes, newest, ProbeKind.STARTUP) is ProbeResult.FAILURE:
         cause, message = KillCause.STARTUP, f"Container {name} failed startup probe"
+    elif newest.id in draft.changes and needs_restart(container, draft.changes[newest.id]):
+        return ContainerKill(newest, KillCause.RESIZE, f"Container {name} resize requires restart"), True
     else:
         return None
     again = may_ever_restart(pod, container)
@@ -293,7 +308,7 @@ def _plan_init_at(
                 draft.kept += 1
                 draft.holding = name
                 return
-            if given_up := _given_up(pod, container, newest, probes, hash_of):
+            if given_up := _given_up(pod, container, newest, probes, hash_of, draft):
                 draft.kills.append(given_up[0])
                 draft.start_init.append(name)
                 draft.holding = name
@@ -339,7 +354,7 @@ def _keep_sidecars(
         elif newest.state is ContainerState.UNKNOWN:
             draft.kills.append(_unknown_kill(newest))
             draft.start_init.append(container.name)
-        elif given_up := _given_up(pod, container, newest, probes, hash_of):
+        elif given_up := _given_up(pod, container, newest, probes, hash_of, draft):
             draft.kills.append(given_up[0])
             draft.start_init.append(container.name)
 
@@ -353,7 +368,7 @@ def _plan_regular(pod: Pod, view: PodView, probes: ProbeResults, hash_of: HashOf
                     draft.kills.append(_unknown_kill(newest))
                 draft.start.append(container.name)
             continue
-        if given_up := _given_up(pod, container, newest, probes, hash_of):
+        if given_up := _given_up(pod, container, newest, probes, hash_of, draft):
             draft.kills.append(given_up[0])
             if given_up[1]:
                 draft.start.append(container.name)

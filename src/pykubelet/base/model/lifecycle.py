@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.model.ids import PodRef, PodUID
+from pykubelet.base.model.sizing import ResizeProgress
 from pykubelet.base.model.waits import StoryLine, Wait
 
 
@@ -56,7 +57,8 @@ class PodLifecycle:
     `started_at`: wall seconds when the agent first took the pod up (status.startTime). `stage_since`: wall seconds.
     `start_errors`: by container name. `back_offs`: by container name, the wall second until which a crash-looping
     container is held back, and its delay in seconds. `terminal`: the pod's containers have ended for good.
-    `restarting_all`: a RestartAllContainers rule has fired and containers are being removed in place.
+    `restarting_all`: a RestartAllContainers rule has fired and containers are being removed in place. `resize`: the
+    pod's size does not hold for all that runs yet.
     `post_starting`: containers whose postStart hook has not ended; until then they do not count as running.
     """
 
@@ -71,6 +73,7 @@ class PodLifecycle:
     terminal: bool = False
     restarting_all: bool = False
     post_starting: frozenset[str] = frozenset()
+    resize: ResizeProgress | None = None
     waits: tuple[Wait, ...] = ()
     story: tuple[StoryLine, ...] = ()
 

@@ -76,6 +76,11 @@ OWN_CONDITIONS = frozenset(
         RESIZE_IN_PROGRESS,
     }
 )
+POD_RESIZE_PENDING = "PodResizePending"
+POD_RESIZE_IN_PROGRESS = "PodResizeInProgress"
+RESIZE_DEFERRED = "Deferred"
+RESIZE_INFEASIBLE = "Infeasible"
+RESIZE_ERROR = "Error"
 CONTAINERS_NOT_INITIALIZED = "ContainersNotInitialized"
 CONTAINERS_NOT_READY = "ContainersNotReady"
 READINESS_GATES_NOT_READY = "ReadinessGatesNotReady"
@@ -109,6 +114,11 @@ EVENT_FAILED_CREATE_POD_SANDBOX = "FailedCreatePodSandBox"
 EVENT_FAILED_POD_SANDBOX_STATUS = "FailedPodSandBoxStatus"
 EVENT_POSSIBLE_MEMORY_BACKED_VOLUMES_ON_DISK = "PossibleMemoryBackedVolumesOnDisk"
 EVENT_CGROUP_V1 = "CgroupV1"
+EVENT_RESIZE_STARTED = "ResizeStarted"
+EVENT_RESIZE_COMPLETED = "ResizeCompleted"
+EVENT_RESIZE_DEFERRED = "ResizeDeferred"
+EVENT_RESIZE_INFEASIBLE = "ResizeInfeasible"
+EVENT_RESIZE_ERROR = "ResizeError"
 EVENT_FAILED_SYNC = "FailedSync"
 EVENT_FAILED_VALIDATION = "FailedValidation"
 EVENT_FAILED_POST_START_HOOK = "FailedPostStartHook"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pykubelet.base.api.core import Pod
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.labels import CONFIG_MIRROR, CONFIG_SOURCE, SOURCE_API
+from pykubelet.base.model.sizing import PendingResize, SizeChange
 from pykubelet.base.model.waits import Wait
 
 TERMINAL_PHASES = ("Succeeded", "Failed")
@@ -49,6 +50,8 @@ class RosterPod:
 
     `rejection` may come later too, when a more important pod takes this one's place (reason `Preempting`).
     `held`: it is not decided yet whether the node takes the pod; nothing of it may be started, and nothing removed.
+    `pod` has the size that the node gave it. `pending`: its spec asks for another one. `change`: from which size to this
+    one, until act/pods has made it so; it lasts over a restart of the agent.
     """
 
     pod: Pod
@@ -56,6 +59,8 @@ class RosterPod:
     seen_at: float
     rejection: Rejection | None = None
     held: Wait | None = None
+    pending: PendingResize | None = None
+    change: SizeChange | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -275,7 +275,11 @@ class FakeAnswers:
         return pb.ContainerStats(
             attributes=attributes,
             cpu=pb.CpuUsage(timestamp=now, usage_core_nano_seconds=pb.UInt64Value(value=lived // 100)),
-            memory=pb.MemoryUsage(timestamp=now, working_set_bytes=pb.UInt64Value(value=4_000_000)),
+            memory=pb.MemoryUsage(
+                timestamp=now,
+                working_set_bytes=pb.UInt64Value(value=4_000_000),
+                usage_bytes=pb.UInt64Value(value=5_000_000),
+            ),
             writable_layer=pb.FilesystemUsage(
                 timestamp=now,
                 fs_id=pb.FilesystemIdentifier(mountpoint="/"),

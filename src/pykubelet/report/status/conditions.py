@@ -6,6 +6,8 @@ KEP-580 (readiness gates), KEP-5532 (AllContainersRestarting).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec.structs import replace
 
 from pykubelet.base.api import core
@@ -24,10 +26,11 @@ from pykubelet.base.model.reasons import (
     POD_INITIALIZED,
     POD_READY,
     POD_READY_TO_START_CONTAINERS,
+    POD_RESIZE_IN_PROGRESS,
+    POD_RESIZE_PENDING,
     POD_SCHEDULED,
     READINESS_GATES_NOT_READY,
-    RESIZE_IN_PROGRESS,
-    RESIZE_PENDING,
+    RESIZE_ERROR,
     UNKNOWN_CONTAINER_STATUSES,
 )
 from pykubelet.base.model.restart import has_restart_all_rule, is_sidecar
@@ -46,7 +49,7 @@ def pod_conditions(
     pod = facts.pod
     foreign = [c for c in pod.status.conditions if c.type not in OWN_CONDITIONS]
     old = {c.type: c for c in (facts.old.conditions if facts.old is not None else ())}
-    kept = [old[name] for name in (RESIZE_PENDING, RESIZE_IN_PROGRESS, DISRUPTION_TARGET) if name in old]
+    kept = [*_resize(facts, old), *(old[name] for name in (DISRUPTION_TARGET,) if name in old)]
     containers = _containers_ready(pod, init, regular, phase)
     own = [
         _condition(POD_READY_TO_START_CONTAINERS, is_sandbox_fit(pod, facts.view)),
@@ -67,6 +70,37 @@ def pod_conditions(
 def _stamped(new: core.PodCondition, old: core.PodCondition | None, pod: core.Pod, now: str) -> core.PodCondition:
     since = old.lastTransitionTime if old is not None and old.status == new.status else now
     return replace(new, lastTransitionTime=since, observedGeneration=pod.metadata.generation)
+
+
+def _resize(facts: StatusFacts, old: Mapping[str, core.PodCondition]) -> list[core.PodCondition]:
+    """A size that the node has not given the pod, and one that does not hold for all that runs yet (KEP-1287)."""
+    found = []
+    if (pending := facts.pending) is not None:
+        made = core.PodCondition(
+            type=POD_RESIZE_PENDING,
+            status=TRUE,
+            reason=pending.reason,
+            message=pending.message,
+            observedGeneration=pending.generation,
+        )
+        found.append(made)
+    if (progress := facts.lifecycle.resize) is not None:
+        made = core.PodCondition(
+            type=POD_RESIZE_IN_PROGRESS,
+            status=TRUE,
+            reason=RESIZE_ERROR if progress.error else "",
+            message=progress.error,
+            observedGeneration=progress.generation,
+        )
+        found.append(made)
+    return [_since_reason(condition, old.get(condition.type), format_time(facts.now_wall)) for condition in found]
+
+
+def _since_reason(new: core.PodCondition, old: core.PodCondition | None, now: str) -> core.PodCondition:
+    """These have one status only: their transition is the change of the reason."""
+    since = old.lastTransitionTime if old is not None and old.reason == new.reason else now
+    probed = old.lastProbeTime if old is not None and old.message == new.message and since != now else now
+    return replace(new, lastTransitionTime=since, lastProbeTime=probed)
 
 
 def _condition(kind: str, status: bool, reason: str = "", message: str = "") -> core.PodCondition:

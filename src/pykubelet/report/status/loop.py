@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pykubelet.base.api.core import Pod, PodStatus
@@ -25,6 +25,7 @@ from pykubelet.base.model.observed import Observed, PodView
 from pykubelet.base.model.phase import Phase, pod_phase
 from pykubelet.base.model.probes import ProbeKind, ProbeResults
 from pykubelet.base.model.roster import TERMINAL_PHASES, Roster, RosterPod, has_ended_in_api, is_static, pod_ref
+from pykubelet.base.model.sizing import PendingResize
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.report.status.memory import StatusMemory
 from pykubelet.report.status.messages import TerminationMessages, is_unread
@@ -68,6 +69,7 @@ class _Told:
     shared: _Shared
     status: PodStatus
     not_before: float = 0.0
+    pending: PendingResize | None = None
 
 
 class StatusLoop:
@@ -219,7 +221,9 @@ class StatusLoop:
             told = None
             self._told[uid] = _Told(pod, lifecycle, None, shared, PodStatus(), self._clock.monotonic())
         view = self._newest_view(pod, lifecycle, observed)
-        if told is not None and told.pod is pod and told.lifecycle is lifecycle and told.view is view:
+        pending = self._pending(uid)
+        same_inputs = told is not None and told.pod is pod and told.lifecycle is lifecycle and told.view is view
+        if told is not None and same_inputs and told.pending is pending:
             if told.shared is shared:
                 return False
             if _same_for(view, told.shared, shared):
@@ -231,12 +235,16 @@ class StatusLoop:
             self._read_messages(view)
             return False
         old = self._old_status(pod, view)
-        status = project_status(self._facts(pod, lifecycle, view, shared, old))
+        status = project_status(replace(self._facts(pod, lifecycle, view, shared, old), pending=pending))
         if status == old:
             status = old
         not_before = self._told[uid].not_before if uid in self._told else 0.0
-        self._told[uid] = _Told(pod, lifecycle, view, shared, status, not_before)
+        self._told[uid] = _Told(pod, lifecycle, view, shared, status, not_before, pending)
         return status is not self._statuses.get().pods.get(uid)
+
+    def _pending(self, uid: PodUID) -> PendingResize | None:
+        entry = self._inputs.roster.get().pods.get(uid)
+        return entry.pending if entry is not None else None
 
     def _facts(
         self, pod: Pod, lifecycle: PodLifecycle, view: PodView | None, shared: _Shared, old: PodStatus | None

@@ -11,6 +11,7 @@ from pykubelet.base.model.lifecycle import PodLifecycle, Stage
 from pykubelet.base.model.node import HandlerFeatures
 from pykubelet.base.model.observed import PodView
 from pykubelet.base.model.probes import ProbeResults
+from pykubelet.base.model.sizing import PendingResize
 
 ENDED_STAGES = (Stage.TERMINATED, Stage.FINISHED)
 
@@ -29,7 +30,7 @@ class StatusFacts:
 
     `host_ips`: the node's, primary family first. `runtime`: its name, as in `containerd://<id>`. `handlers`: features
     by runtime handler. `messages`: termination messages by container. `old`: the status told before, None at first.
-    `now_wall`: seconds. `tells_stop_signals`: gate ContainerStopSignals.
+    `now_wall`: seconds. `pending`: a size that the node has not given the pod. `tells_stop_signals`: gate ContainerStopSignals.
     """
 
     pod: Pod
@@ -42,6 +43,7 @@ class StatusFacts:
     messages: Mapping[ContainerID, str] = field(default_factory=dict)
     old: PodStatus | None = None
     now_wall: float = 0.0
+    pending: PendingResize | None = None
     tells_stop_signals: bool = False
 
     @property

@@ -1,0 +1,62 @@
+"""Carries out a resize in place: the pod's cgroup is widened first, then the containers follow, then it is narrowed.
+
+Owns: that order, so that at no moment a container may have more than its pod. The steps are those of the rooms beside.
+"""
+
+from __future__ import annotations
+
+from pykubelet.act.pods.model import Sync
+from pykubelet.act.resources.execute import PodCgroups
+from pykubelet.act.runtime.context import RenderSettings
+from pykubelet.act.runtime.plan_resize import Applied
+from pykubelet.act.runtime.resize import ContainerResizer
+from pykubelet.act.runtime.sandbox import Sandbox
+from pykubelet.base.api.core import Pod, ResourceRequirements
+from pykubelet.base.api.quantity import Amount
+from pykubelet.base.model.ids import ContainerID
+from pykubelet.base.model.requests import is_limited, pod_limits
+from pykubelet.base.model.sizing import PodSize, resizable, size_of, with_size
+
+
+async def resize_pod(
+    command: Sync, sandbox: Sandbox, cgroups: PodCgroups, resizer: ContainerResizer, settings: RenderSettings
+) -> tuple[Applied | None, str]:
+    """What the runtime has taken (None: nothing), and what went wrong, or an empty string."""
+    pod, changes = command.pod, command.plan.resizes
+    before = pod_before(command)
+    refusal = await resizer.refuse(sandbox.id, changes, lowered_limit(before, pod))
+    problem = refusal or await resizer.tell_sandbox(pod, sandbox, settings)
+    if problem:
+        return None, problem
+    if error := await cgroups.widen_pod(before, pod):
+        return None, error.message
+    given: dict[ContainerID, ResourceRequirements] = {}
+    sizes = size_of(pod).containers
+    for change in changes:
+        if problem := await resizer.resize(pod, change, settings):
+            return Applied(given, command.applied.whole), problem
+        given[change.instance] = sizes[change.name]
+    if error := await cgroups.ensure_pod(pod):
+        return Applied(given, command.applied.whole), error.message
+    return Applied(given, pod.spec.resources), ""
+
+
+def pod_before(command: Sync) -> Pod:
+    """The pod in the size that its containers have now."""
+    applied = command.applied
+    sizes = {}
+    for container in resizable(command.pod):
+        newest = command.view.newest(container.name)
+        if newest is not None and newest.id in applied.containers:
+            sizes[container.name] = applied.containers[newest.id]
+    return with_size(command.pod, PodSize(containers=sizes, whole=applied.whole))
+
+
+def lowered_limit(before: Pod, after: Pod) -> int | None:
+    """The pod's new memory limit in bytes if it is lower than the old one."""
+    old, new = _memory_limit(before), _memory_limit(after)
+    return new if new is not None and (old is None or new < old) else None
+
+
+def _memory_limit(pod: Pod) -> int | None:
+    return pod_limits(pod).get("memory", Amount(0)).value() if is_limited(pod, "memory") else None

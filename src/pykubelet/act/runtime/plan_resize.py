@@ -1,0 +1,68 @@
+"""Which running containers must get other CPU and memory, and how: in place or by a restart. Pure.
+
+Source: KEP-1287 (in-place update of pod resources), "resizePolicy"; KEP-5419 (in-place resize of the whole pod).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pykubelet.base.api.core import Container, Pod, ResourceRequirements
+from pykubelet.base.model.ids import ContainerID
+from pykubelet.base.model.observed import ContainerState, PodView
+from pykubelet.base.model.sizing import RESTART_CONTAINER, Amounts, amounts_of, resizable
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What was asked of the runtime last: for each container instance, and for the pod as a whole."""
+
+    containers: Mapping[ContainerID, ResourceRequirements] = field(default_factory=dict)
+    whole: ResourceRequirements | None = None
+
+    def amounts(self, instance: ContainerID) -> Amounts:
+        return amounts_of(self.containers[instance], self.whole)
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerResize:
+    """One running container to be given other amounts."""
+
+    name: str
+    instance: ContainerID
+    before: Amounts
+    after: Amounts
+
+
+def changes_of(pod: Pod, view: PodView, applied: Applied) -> tuple[ContainerResize, ...]:
+    """All running containers that have other amounts than they are to have, in the order of the spec."""
+    found: list[ContainerResize] = []
+    for container in resizable(pod):
+        newest = view.newest(container.name)
+        if newest is None or newest.state is not ContainerState.RUNNING or newest.id not in applied.containers:
+            continue
+        before, after = applied.amounts(newest.id), amounts_of(container.resources, pod.spec.resources)
+        if before != after:
+            found.append(ContainerResize(container.name, newest.id, before, after))
+    return tuple(found)
+
+
+def whole_changes(pod: Pod, applied: Applied) -> bool:
+    return amounts_of(pod.spec.resources, None) != amounts_of(applied.whole, None)
+
+
+def is_under_way(pod: Pod, view: PodView, applied: Applied) -> bool:
+    """Something that runs has not the size that the pod was given."""
+    return bool(view.running) and (whole_changes(pod, applied) or bool(changes_of(pod, view, applied)))
+
+
+def needs_restart(container: Container, change: ContainerResize) -> bool:
+    """Whether the container wants to be restarted for this change; without a policy it does not."""
+    before, after = change.before, change.after
+    changed = set()
+    if (before.cpu_request, before.cpu_limit) != (after.cpu_request, after.cpu_limit):
+        changed.add("cpu")
+    if (before.memory_request, before.memory_limit) != (after.memory_request, after.memory_limit):
+        changed.add("memory")
+    return any(p.resourceName in changed and p.restartPolicy == RESTART_CONTAINER for p in container.resizePolicy)

@@ -1,0 +1,77 @@
+"""What the runtime is asked for when running containers get another size, and when it is not asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from act.pods.scenes import container, pod
+from act.runtime.hands import Hands, hands
+
+from pykubelet.act.runtime.plan_resize import ContainerResize
+from pykubelet.act.runtime.resize import ContainerResizer
+from pykubelet.act.runtime.sandbox import Sandbox
+from pykubelet.base.api.core import Pod
+from pykubelet.base.model.ids import ContainerID
+from pykubelet.base.model.sizing import Amounts
+from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet.edges.cri.client import CriClient
+from pykubelet.edges.cri.errors import CriCode
+from pykubelet.edges.cri.fake import Fault
+
+MEBI = 1 << 20
+LONG = {"command": ["sh", "-c", "sleep 1000"]}
+
+
+def sized(cpu: str, memory: str) -> Pod:
+    return pod(container("a", resources={"limits": {"cpu": cpu, "memory": memory}}, **LONG))
+
+
+async def up(h: Hands, of: Pod) -> tuple[Sandbox, ContainerID]:
+    home = await h.sandbox(of)
+    return home, await h.started(of, of.spec.containers[0], home)
+
+
+def change(instance: ContainerID, before: int, after: int) -> ContainerResize:
+    return ContainerResize("a", instance, Amounts(memory_limit=before), Amounts(memory_limit=after))
+
+
+async def test_a_running_container_gets_what_its_spec_says(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        _, made = await up(h, sized("100m", "64Mi"))
+        client = CriClient(h.fake.endpoint, timeout_s=10)
+        to = sized("200m", "128Mi")
+        settings = h.sandboxes.settings()
+        assert await ContainerResizer(client).resize(to, change(made, 64 * MEBI, 128 * MEBI), settings) == ""
+        (call,) = h.fake.called("UpdateContainerResources")
+        linux: pb.LinuxContainerResources = call.request.linux
+        assert (linux.cpu_quota, linux.cpu_period, linux.memory_limit_in_bytes) == (20_000, 100_000, 128 * MEBI)
+        await client.close()
+
+
+async def test_what_the_runtime_refuses_is_told(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        home, made = await up(h, sized("100m", "64Mi"))
+        client = CriClient(h.fake.endpoint, timeout_s=10)
+        h.fake.inject(Fault("UpdateContainerResources", code=CriCode.UNKNOWN, message="device or resource busy"))
+        settings = h.sandboxes.settings()
+        resizer = ContainerResizer(client)
+        problem = await resizer.resize(sized("1m", "1Mi"), change(made, 64 * MEBI, MEBI), settings)
+        assert problem == "device or resource busy"
+        assert await resizer.tell_sandbox(sized("1m", "1Mi"), home, settings) == "", "an older runtime has no such call"
+        await client.close()
+
+
+async def test_memory_is_not_taken_from_a_container_that_uses_it(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        home, made = await up(h, sized("100m", "64Mi"))
+        client = CriClient(h.fake.endpoint, timeout_s=10)
+        used = (await client.container_stats(made)).memory.usage_bytes.value
+        assert used > 0
+        resizer = ContainerResizer(client)
+        assert await resizer.refuse(home.id, [change(made, 64 * MEBI, used + 1)], used + 1) == ""
+        assert await resizer.refuse(home.id, [change(made, 64 * MEBI, used)], None) == (
+            f'cannot decrease memory limits: attempting to set container "a" memory limit ({used})'
+            f" below current usage ({used})"
+        )
+        assert await resizer.refuse(home.id, [change(made, 1, used)], None) == "", "more is never refused"
+        await client.close()
