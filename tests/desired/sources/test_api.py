@@ -1,0 +1,126 @@
+"""The API server as a source: whole sets, the wait for the node, and what an absent server changes (nothing)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from pykubelet.base.api.core import ObjectMeta, Pod
+from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
+from pykubelet.base.kit.clock import ManualClock
+from pykubelet.base.kit.mailbox import Mailbox, Sink
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.labels import CONFIG_MIRROR, CONFIG_SEEN, CONFIG_SOURCE
+from pykubelet.base.model.node import NodeView
+from pykubelet.base.model.roster import ApiPods, SourceChanged
+from pykubelet.desired.sources.api import ApiSource, pods_of_node
+from pykubelet.edges.kubeapi.errors import ApiError
+from pykubelet.edges.kubeapi.listwatch import Listed
+
+NODE = NodeView("n1", "n1", registered=True)
+
+
+def pod(name: str, **metadata: Any) -> Pod:
+    return Pod(metadata=ObjectMeta(name=name, namespace="shop", uid=f"{name}-1", **metadata))
+
+
+def listed(*pods: Pod, error: ApiError | None = None) -> Listed[Pod]:
+    return Listed({f"{p.metadata.namespace}/{p.metadata.name}": p for p in pods}, synced=True, error=error)
+
+
+@dataclass
+class Desk:
+    told: Mailbox[Listed[Pod]]
+    out: Sink[SourceChanged]
+    pods: Cell[ApiPods]
+    node: CellWriter[NodeView]
+    clock: ManualClock
+
+    async def tell(self, now: Listed[Pod]) -> list[SourceChanged]:
+        self.told.post(now)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        return self.out.events
+
+
+async def each(mailbox: Mailbox[Listed[Pod]]) -> AsyncIterator[Listed[Pod]]:
+    while True:
+        yield await mailbox.get()
+
+
+@pytest.fixture
+async def desk(request: pytest.FixtureRequest) -> AsyncIterator[Desk]:
+    told: Mailbox[Listed[Pod]] = Mailbox("told")
+    pods, writer = make_cell("api-pods", ApiPods())
+    node, node_writer = make_cell("node", getattr(request, "param", NODE))
+    out: Sink[SourceChanged] = Sink()
+    clock = ManualClock()
+    source = ApiSource(each(told), node, out, writer, clock, node_wait_s=0.05)
+    async with Supervisor("test") as supervisor:
+        supervisor.start_root("source", source.run())
+        yield Desk(told, out, pods, node_writer, clock)
+
+
+def test_only_the_pods_of_this_node_are_asked_for() -> None:
+    assert pods_of_node("n1") == "spec.nodeName=n1"
+
+
+async def test_nothing_is_told_before_the_pods_were_listed(desk: Desk) -> None:
+    assert await desk.tell(Listed(error=ApiError(0, "", "no route"))) == []
+    assert not desk.pods.get().synced
+    (event,) = await desk.tell(listed())
+    assert (event.source, event.pods) == ("api", ())
+    assert desk.pods.get().synced
+
+
+async def test_the_whole_set_comes_with_source_and_first_sight(desk: Desk) -> None:
+    await desk.tell(listed(pod("a")))
+    desk.clock.advance(60)
+    events = await desk.tell(listed(pod("a", labels={"x": "1"}), pod("b")))
+    first, second = events[-1].pods
+    assert first.metadata.annotations[CONFIG_SOURCE] == "api"
+    assert first.metadata.annotations[CONFIG_SEEN] == events[0].pods[0].metadata.annotations[CONFIG_SEEN]
+    assert second.metadata.annotations[CONFIG_SEEN] > first.metadata.annotations[CONFIG_SEEN]
+
+
+async def test_an_unchanged_pod_stays_the_same_object(desk: Desk) -> None:
+    same = pod("a")
+    await desk.tell(listed(same))
+    events = await desk.tell(listed(same, pod("b")))
+    assert events[1].pods[0] is events[0].pods[0]
+
+
+async def test_a_server_that_is_away_takes_nothing_away(desk: Desk) -> None:
+    now = listed(pod("a"))
+    await desk.tell(now)
+    events = await desk.tell(Listed(now.items, synced=True, error=ApiError(0, "", "connection refused")))
+    assert len(events) == 1
+    assert set(desk.pods.get().pods) == {"a-1"}
+
+
+async def test_mirror_pods_stay_as_the_server_has_them(desk: Desk) -> None:
+    mirror = pod("m", annotations={CONFIG_MIRROR: "h", CONFIG_SOURCE: "file"})
+    (event,) = await desk.tell(listed(mirror))
+    assert event.pods == (mirror,)
+    assert desk.pods.get().pods[PodUID("m-1")] is mirror
+
+
+@pytest.mark.parametrize("desk", [NodeView("n1", "n1")], indirect=True)
+async def test_the_first_set_waits_for_the_node(desk: Desk) -> None:
+    assert await desk.tell(listed(pod("a"))) == []
+    desk.node.publish(NODE)
+    await asyncio.sleep(0.01)
+    assert len(desk.out.events) == 1
+
+
+@pytest.mark.parametrize("desk", [NodeView("n1", "n1")], indirect=True)
+async def test_but_not_for_ever(desk: Desk) -> None:
+    await desk.tell(listed(pod("a")))
+    await asyncio.sleep(0.1)
+    assert len(desk.out.events) == 1
+    assert len(await desk.tell(listed(pod("a"), pod("b")))) == 2

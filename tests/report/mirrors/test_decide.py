@@ -1,0 +1,83 @@
+"""Which mirror pods are made, and which go."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+from report.apiserver import static_pod
+
+from pykubelet.base.api.core import Pod
+from pykubelet.base.model.labels import CONFIG_MIRROR
+from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
+from pykubelet.base.model.node import NodeView
+from pykubelet.base.model.roster import Roster, RosterPod, pod_ref
+from pykubelet.report.mirrors.decide import MakeMirror, RemoveMirror, mirror_of, plan_mirrors
+
+NODE = NodeView("n1", "n1", registered=True, uid="node-uid")
+NAME = "web-n1_shop"
+
+
+def roster(*statics: Pod, mirrors: tuple[Pod, ...] | None = (), ready: bool = True) -> Roster:
+    pods = {pod_ref(p).uid: RosterPod(p, "file", 0.0) for p in statics}
+    shown = None if mirrors is None else {pod_ref(p).full_name: p for p in mirrors}
+    return Roster(pods, ready, (), shown)
+
+
+def mirror(static: Pod, **metadata: str) -> Pod:
+    made = mirror_of(static, NODE)
+    return replace(made, metadata=replace(made.metadata, uid="m1", **metadata))
+
+
+def test_a_static_pod_gets_a_mirror() -> None:
+    static = static_pod()
+    assert plan_mirrors(roster(static), Lifecycles(), NODE) == {NAME: MakeMirror(static)}
+
+
+def test_nothing_before_the_api_server_was_heard_or_without_a_node() -> None:
+    static = static_pod()
+    assert plan_mirrors(roster(static, mirrors=None), Lifecycles(), NODE) == {}
+    assert plan_mirrors(roster(static), Lifecycles(), NodeView("n1", "n1")) == {}
+
+
+def test_a_mirror_that_fits_is_left_alone() -> None:
+    static = static_pod()
+    assert plan_mirrors(roster(static, mirrors=(mirror(static),)), Lifecycles(), NODE) == {}
+
+
+def test_a_mirror_of_an_older_manifest_goes() -> None:
+    old, new = static_pod(uid="s1"), static_pod(uid="s2")
+    errand = plan_mirrors(roster(new, mirrors=(mirror(old),)), Lifecycles(), NODE)[NAME]
+    assert isinstance(errand, RemoveMirror)
+
+
+def test_a_mirror_that_somebody_deletes_goes_at_once() -> None:
+    static = static_pod()
+    there = mirror(static, deletionTimestamp="2026-01-01T00:00:00Z")
+    errand = plan_mirrors(roster(static, mirrors=(there,)), Lifecycles(), NODE)[NAME]
+    assert isinstance(errand, RemoveMirror)
+
+
+def test_an_orphan_goes_once_all_is_known_and_its_pod_has_ended() -> None:
+    static = static_pod()
+    there = mirror(static)
+    ref = pod_ref(static)
+    ending = Lifecycles({ref.uid: PodLifecycle(ref, static, Stage.TERMINATING, 0.0, 0.0)})
+    assert plan_mirrors(roster(mirrors=(there,), ready=False), Lifecycles(), NODE) == {}
+    assert plan_mirrors(roster(mirrors=(there,)), ending, NODE) == {}
+    assert isinstance(plan_mirrors(roster(mirrors=(there,)), Lifecycles(), NODE)[NAME], RemoveMirror)
+
+
+def test_a_mirror_belongs_to_the_node_and_carries_the_hash() -> None:
+    made = mirror_of(static_pod(), NODE)
+    assert made.metadata.annotations[CONFIG_MIRROR] == "s1"
+    assert made.metadata.annotations["kubernetes.io/config.source"] == "file"
+    assert made.metadata.uid == ""
+    assert made.metadata.labels == {"app": "web"}
+    (owner,) = made.metadata.ownerReferences
+    assert (owner.apiVersion, owner.kind, owner.name, owner.uid, owner.controller) == (
+        "v1",
+        "Node",
+        "n1",
+        "node-uid",
+        True,
+    )
+    assert made.spec.nodeName == "n1"

@@ -1,0 +1,170 @@
+"""What is sent to the API server of a status, and how urgently."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from pykubelet.base.api import core
+from pykubelet.base.api.codec import from_object, to_object
+from pykubelet.base.api.patch import POD_STATUS_KEYS, apply_strategic
+from pykubelet.base.model.labels import CONFIG_MIRROR
+from pykubelet.report.status.merge import (
+    Urgency,
+    final_delete,
+    may_delete,
+    newer,
+    plan_patch,
+    status_for_api,
+)
+
+
+def condition(kind: str, status: str = "True", **fields: Any) -> core.PodCondition:
+    return core.PodCondition(type=kind, status=status, **fields)
+
+
+def told(phase: str = "Running", ready: str = "True", **fields: Any) -> core.PodStatus:
+    conditions = fields.pop("conditions", (condition("Ready", ready), condition("ContainersReady", ready)))
+    return core.PodStatus(phase=phase, conditions=conditions, **fields)
+
+
+def api_pod(status: core.PodStatus | None = None, **metadata: Any) -> core.Pod:
+    there = status if status is not None else core.PodStatus(phase="Pending", qosClass="Burstable")
+    return core.Pod(metadata=core.ObjectMeta(name="web", namespace="shop", uid="u1", **metadata), status=there)
+
+
+def container(**state: Any) -> core.ContainerStatus:
+    fields = {key: state.pop(key) for key in ("restartCount", "resources") if key in state}
+    return core.ContainerStatus(name="app", image="busybox", state=core.ContainerState(**state), **fields)
+
+
+RUNNING = container(running=core.ContainerStateRunning(startedAt="2026-01-01T00:00:00Z"))
+CREATING = container(waiting=core.ContainerStateWaiting(reason="ContainerCreating"))
+PULL_ERROR = container(waiting=core.ContainerStateWaiting(reason="ErrImagePull"))
+ENDED = container(terminated=core.ContainerStateTerminated(exitCode=0))
+
+
+def wanted(api: core.Pod, status: core.PodStatus, *, has_ended: bool = False) -> core.PodStatus:
+    found = status_for_api(api, status, has_ended=has_ended)
+    assert found is not None
+    return found
+
+
+def urgency(api: core.Pod, status: core.PodStatus, *, has_ended: bool = False) -> Urgency:
+    patch = plan_patch(api, wanted(api, status, has_ended=has_ended))
+    assert patch is not None
+    return patch.urgency
+
+
+def test_a_patch_names_the_pod_and_holds_only_what_changed() -> None:
+    before = told("Running", "False", podIP="10.0.0.1")
+    patch = plan_patch(api_pod(before), wanted(api_pod(before), told("Running", "True", podIP="10.0.0.1")))
+    assert patch is not None
+    assert patch.body == {
+        "metadata": {"uid": "u1"},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "ContainersReady", "status": "True"}]},
+    }
+
+
+def test_no_difference_no_patch() -> None:
+    assert plan_patch(api_pod(told()), wanted(api_pod(told()), told())) is None
+
+
+def test_what_others_wrote_stays() -> None:
+    gate = condition("example.com/gate")
+    claim = core.PodResourceClaimStatus(name="gpu", resourceClaimName="x")
+    there = core.PodStatus(
+        phase="Pending",
+        conditions=(gate,),
+        nominatedNodeName="n2",
+        resourceClaimStatuses=(claim,),
+        qosClass="Guaranteed",
+    )
+    new = wanted(api_pod(there), told(conditions=(condition("Ready"), condition("example.com/old"))))
+    assert [c.type for c in new.conditions] == ["example.com/gate", "Ready"]
+    assert (new.nominatedNodeName, new.resourceClaimStatuses, new.qosClass) == ("n2", (claim,), "Guaranteed")
+
+
+def test_a_disruption_target_of_another_stays_until_there_is_our_own() -> None:
+    theirs, ours = (
+        condition("DisruptionTarget", reason="EvictionByEvictionAPI"),
+        condition("DisruptionTarget", reason="X"),
+    )
+    assert theirs in wanted(api_pod(core.PodStatus(conditions=(theirs,))), told()).conditions
+    new = wanted(api_pod(core.PodStatus(conditions=(theirs,))), told(conditions=(ours,)))
+    assert new.conditions == (ours,)
+
+
+def test_an_end_is_held_back_while_containers_may_run_but_not_that_it_is_unready() -> None:
+    there = told("Running")
+    end = told("Failed", "False", reason="Evicted", message="low on memory")
+    held = wanted(api_pod(there), end)
+    assert (held.phase, held.reason, held.message) == ("Running", "", "")
+    assert [c.status for c in held.conditions] == ["False", "False"]
+    ended = wanted(api_pod(there), end, has_ended=True)
+    assert (ended.phase, ended.reason) == ("Failed", "Evicted")
+
+
+def test_an_end_that_was_told_is_never_taken_back() -> None:
+    assert status_for_api(api_pod(told("Succeeded", "False")), told("Running"), has_ended=False) is None
+
+
+def test_a_mirror_pod_has_its_own_generation() -> None:
+    mirror = api_pod(generation=1, annotations={CONFIG_MIRROR: "h"})
+    new = wanted(mirror, told(observedGeneration=None))
+    assert new.observedGeneration == 1
+    assert {c.observedGeneration for c in new.conditions} == {1}
+
+
+@pytest.mark.parametrize(
+    ("there", "new", "expected"),
+    [
+        (told("Pending", "False"), told("Pending", "False", containerStatuses=(CREATING,)), Urgency.QUIET),
+        (core.PodStatus(phase="Pending"), told("Pending", "False", startTime="2026-01-01T00:00:00Z"), Urgency.QUIET),
+        (told("Pending", "False"), told("Pending", "False", containerStatuses=(PULL_ERROR,)), Urgency.NEWS),
+        (told("Pending", "False"), told("Running", "True", containerStatuses=(RUNNING,)), Urgency.READY),
+        (told("Running", "True"), told("Running", "False"), Urgency.READY),
+        (told("Running", "False"), told("Running", "False", containerStatuses=(ENDED,)), Urgency.NEWS),
+        (told("Running", "True"), told("Running", "True", podIP="10.0.0.9"), Urgency.QUIET),
+    ],
+)
+def test_what_is_urgent(there: core.PodStatus, new: core.PodStatus, expected: Urgency) -> None:
+    assert urgency(api_pod(there), new) is expected
+
+
+def test_the_end_of_a_pod_comes_first_and_tells_all_that_came_before_it() -> None:
+    dying = api_pod(told("Running"), deletionTimestamp="2026-01-01T00:00:00Z")
+    assert urgency(dying, told("Running", "False", containerStatuses=(ENDED,))) is Urgency.QUIET
+    assert urgency(dying, told("Succeeded", "False", containerStatuses=(ENDED,)), has_ended=True) is Urgency.END
+
+
+def test_the_last_deletion() -> None:
+    dying = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}
+    ended = told("Failed", "False")
+    assert may_delete(api_pod(ended, **dying))
+    assert not may_delete(api_pod(told("Running"), **dying))
+    assert not may_delete(api_pod(ended))
+    assert not may_delete(api_pod(ended, annotations={CONFIG_MIRROR: "h"}, **dying))
+    asked = {**dying, "deletionGracePeriodSeconds": 0}
+    assert not may_delete(api_pod(ended, finalizers=("example.com/keep",), **asked))
+    options = final_delete(api_pod(ended))
+    assert (options["gracePeriodSeconds"], options["preconditions"]) == (0, {"uid": "u1"})
+
+
+def test_the_newer_of_two_states() -> None:
+    old, new = api_pod(resourceVersion="99"), api_pod(resourceVersion="100")
+    assert newer(old, new) is new
+    assert newer(new, old) is new
+    odd = api_pod(resourceVersion="x1")
+    assert newer(new, odd) is odd
+
+
+def test_the_patch_makes_what_is_wanted() -> None:
+    api = api_pod(told("Pending", "False", containerStatuses=(CREATING,), podIPs=(core.PodIP(ip="a"),)))
+    new = wanted(api, told("Running", "True", containerStatuses=(RUNNING,), podIPs=(core.PodIP(ip="b"),)))
+    patch = plan_patch(api, new)
+    assert patch is not None
+    made = apply_strategic(patch.body["status"], to_object(api.status), POD_STATUS_KEYS)
+    assert from_object(core.PodStatus, made) == replace(new)

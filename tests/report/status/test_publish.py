@@ -1,0 +1,204 @@
+"""The publisher and an API server: what reaches it, in how many requests, and what its absence changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from report.apiserver import PODS, Cluster, a_cluster, static_pod
+
+from pykubelet.base.api import core
+from pykubelet.base.kit.clock import SystemClock
+from pykubelet.base.model.labels import CONFIG_MIRROR
+from pykubelet.base.model.lifecycle import KillReason, Stage
+from pykubelet.edges.kubeapi.fake import Fault
+from pykubelet.report.status.publish import PublishInputs, StatusPublisher
+
+QUIET_S = 0.3
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    async with a_cluster() as (found, supervisor):
+        inputs = PublishInputs(found.pods.cell, found.roster.cell, found.statuses.cell, found.lifecycles.cell)
+        publisher = StatusPublisher(found.client, inputs, SystemClock(), quiet_s=QUIET_S)
+        supervisor.start_root("publisher", publisher.run())
+        yield found
+
+
+def status(phase: str = "Running", ready: bool = True, **fields: Any) -> core.PodStatus:
+    now = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
+    conditions = (core.PodCondition(type="Ready", status="True" if ready else "False", **now),)
+    return core.PodStatus(phase=phase, conditions=conditions, **fields)
+
+
+def creating(**fields: Any) -> core.PodStatus:
+    waiting = core.ContainerState(waiting=core.ContainerStateWaiting(reason="ContainerCreating"))
+    return status("Pending", False, containerStatuses=(core.ContainerStatus(name="app", state=waiting),), **fields)
+
+
+def ended(code: int = 0) -> core.PodStatus:
+    state = core.ContainerState(terminated=core.ContainerStateTerminated(exitCode=code))
+    return status(
+        "Failed" if code else "Succeeded", False, containerStatuses=(core.ContainerStatus(name="app", state=state),)
+    )
+
+
+async def seen(cluster: Cluster, *names: str) -> None:
+    await cluster.until(lambda: cluster.names() == sorted(names))
+
+
+async def test_a_start_is_one_patch(cluster: Cluster) -> None:
+    pod = cluster.make()
+    await seen(cluster, "web")
+    cluster.tell(pod.metadata.uid, creating())
+    await asyncio.sleep(0.05)
+    cluster.tell(pod.metadata.uid, status())
+    await cluster.until(lambda: cluster.there().status.phase == "Running")
+    await asyncio.sleep(QUIET_S + 0.1)
+    (sent,) = cluster.sent("PATCH")
+    assert sent.path == f"{PODS}/web/status"
+    assert sent.content_type.startswith("application/strategic-merge-patch")
+    assert sent.body["metadata"] == {"uid": pod.metadata.uid}
+    assert {sent.path for sent in cluster.sent("GET")} == {"/api/v1/pods"}  # only the list and the watch
+
+
+async def test_a_start_that_takes_long_is_told_while_it_lasts(cluster: Cluster) -> None:
+    pod = cluster.make()
+    await seen(cluster, "web")
+    cluster.tell(pod.metadata.uid, creating())
+    await cluster.until(lambda: bool(cluster.there().status.containerStatuses))
+    assert cluster.there().status.phase == "Pending"
+
+
+async def test_the_end_of_a_pod_is_one_patch_and_one_deletion(cluster: Cluster) -> None:
+    pod = cluster.make()
+    cluster.tell(pod.metadata.uid, status())
+    await cluster.until(lambda: cluster.there().status.phase == "Running")
+    cluster.server.requests.clear()
+    cluster.server.delete(f"{PODS}/web", {"gracePeriodSeconds": 30})
+    await cluster.until(lambda: bool(next(iter(cluster.pods.get().pods.values())).metadata.deletionTimestamp))
+    cluster.tell(pod.metadata.uid, status("Running", False))
+    await asyncio.sleep(0.05)
+    cluster.stage(pod, Stage.TERMINATED, KillReason.DELETED)
+    cluster.tell(pod.metadata.uid, ended(3))
+    await cluster.until(lambda: cluster.there().status.phase == "Failed")
+    await asyncio.sleep(0.1)
+    assert cluster.there().metadata.deletionTimestamp  # its volumes may still be mounted
+    cluster.stage(pod, Stage.FINISHED, KillReason.DELETED)
+    await seen(cluster)
+    assert [s.method for s in cluster.server.requests if s.method != "GET"] == ["PATCH", "DELETE"]
+    assert cluster.sent("DELETE")[0].body["preconditions"] == {"uid": pod.metadata.uid}
+
+
+async def test_what_the_server_has_already_is_not_sent(cluster: Cluster) -> None:
+    pod = cluster.make()
+    cluster.tell(pod.metadata.uid, status())
+    await cluster.until(lambda: cluster.there().status.phase == "Running")
+    cluster.tell(pod.metadata.uid, status())
+    await asyncio.sleep(QUIET_S + 0.1)
+    assert len(cluster.sent("PATCH")) == 1
+
+
+async def test_a_status_that_somebody_overwrote_is_put_right(cluster: Cluster) -> None:
+    pod = cluster.make()
+    cluster.tell(pod.metadata.uid, status())
+    await cluster.until(lambda: cluster.there().status.phase == "Running")
+
+    def unready(body: Any) -> None:
+        body["status"]["conditions"][0]["status"] = "False"
+
+    cluster.server.update(f"{PODS}/web/status", unready)
+    assert cluster.there().status.conditions[0].status == "False"
+    await cluster.until(lambda: cluster.there().status.conditions[0].status == "True")
+
+
+async def test_a_condition_of_another_survives(cluster: Cluster) -> None:
+    pod = cluster.make()
+    await seen(cluster, "web")
+
+    def gate(body: Any) -> None:
+        body["status"]["conditions"] = [{"type": "example.com/gate", "status": "True"}]
+
+    cluster.server.update(f"{PODS}/web/status", gate)
+    cluster.tell(pod.metadata.uid, status())
+    await cluster.until(lambda: {c.type for c in cluster.there().status.conditions} == {"example.com/gate", "Ready"})
+
+
+async def test_all_is_told_when_the_server_is_back(cluster: Cluster) -> None:
+    pods = [cluster.make(f"p{n}") for n in range(12)]
+    await seen(cluster, *(p.metadata.name for p in pods))
+    await cluster.server.stop()
+    for pod in pods:
+        cluster.tell(pod.metadata.uid, status("Running", False))
+    await asyncio.sleep(0.3)
+    for pod in pods:
+        cluster.tell(pod.metadata.uid, status())
+    await cluster.server.start()
+    await cluster.until(
+        lambda: all(cluster.there(p.metadata.name).status.conditions[0].status == "True" for p in pods), 10
+    )
+
+
+async def test_a_refused_patch_is_sent_again(cluster: Cluster) -> None:
+    cluster.server.faults.append(Fault("PATCH", status=429, reason="TooManyRequests", retry_after_s=0, times=2))
+    pod = cluster.make()
+    cluster.tell(pod.metadata.uid, status())
+    await cluster.until(lambda: cluster.there().status.phase == "Running")
+    assert len(cluster.sent("PATCH")) == 3
+
+
+async def test_one_pod_whose_patches_hang_delays_no_other(cluster: Cluster) -> None:
+    cluster.server.faults.append(Fault("PATCH", "pods/stuck", hang=True, times=-1))
+    stuck, web = cluster.make("stuck"), cluster.make("web")
+    cluster.tell(stuck.metadata.uid, status())
+    cluster.tell(web.metadata.uid, status())
+    await cluster.until(lambda: cluster.there("web").status.phase == "Running")
+
+
+async def test_a_pod_that_was_made_again_is_another_pod(cluster: Cluster) -> None:
+    first = cluster.make()
+    await seen(cluster, "web")
+    cluster.server.delete(f"{PODS}/web", {"gracePeriodSeconds": 0})
+    second = cluster.make()
+    cluster.tell(first.metadata.uid, status("Failed", False))
+    await cluster.until(lambda: second.metadata.uid in cluster.pods.get().pods)
+    cluster.tell(second.metadata.uid, status())
+    await cluster.until(lambda: cluster.there().status.phase == "Running")
+    bodies = {sent.body["metadata"]["uid"] for sent in cluster.sent("PATCH")}
+    assert bodies <= {first.metadata.uid, second.metadata.uid}
+
+
+async def test_the_status_of_a_static_pod_goes_to_its_mirror(cluster: Cluster) -> None:
+    cluster.want(static_pod())
+    cluster.tell("s1", status())
+    annotations = {CONFIG_MIRROR: "s1"}
+    cluster.make("web-n1", annotations=annotations)
+    await cluster.until(lambda: cluster.there("web-n1").status.phase == "Running")
+    other = cluster.make("old-n1", annotations={CONFIG_MIRROR: "gone"})
+    await asyncio.sleep(0.1)
+    assert cluster.there(other.metadata.name).status.phase == "Pending"
+
+
+async def test_a_pod_with_finalizers_is_deleted_once(cluster: Cluster) -> None:
+    pod = cluster.make(finalizers=["example.com/keep"])
+    cluster.server.delete(f"{PODS}/web", {"gracePeriodSeconds": 30})
+    cluster.stage(pod, Stage.FINISHED, KillReason.DELETED)
+    cluster.tell(pod.metadata.uid, ended())
+    await cluster.until(lambda: cluster.there().metadata.deletionGracePeriodSeconds == 0)
+    await asyncio.sleep(0.1)
+    assert len(cluster.sent("DELETE")) == 1
+
+
+async def test_ends_overtake_what_nobody_waits_for(cluster: Cluster) -> None:
+    slow = [cluster.make(f"slow{n}") for n in range(30)]
+    dying = cluster.make("dying")
+    await seen(cluster, "dying", *(p.metadata.name for p in slow))
+    for pod in slow:
+        cluster.tell(pod.metadata.uid, creating())
+    cluster.stage(dying, Stage.TERMINATED, KillReason.COMPLETED)
+    cluster.tell(dying.metadata.uid, ended())
+    await cluster.until(lambda: cluster.there("dying").status.phase == "Succeeded")
+    assert len(cluster.sent("PATCH")) == 1
