@@ -1,12 +1,14 @@
 """The node room's loop: keeps `NodeView` true while addresses come and go.
 
 Owns: the cell `NodeView`. Reads: the machine's interfaces and routes, and the resolver for the node's name. What cannot
-change while the agent runs (name, labels, resources) is handed in.
+change while the agent runs (name, resources) is handed in. What comes of the API's Node (`registered`, `uid`, `labels`) is
+put into the same cell by `reporter.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from pykubelet.base.kit.cells import CellWriter
 from pykubelet.base.kit.flight import Done, Flight
@@ -83,4 +85,4 @@ class NodeLoop:
             self._problem = found.problem
         if found.ips != self._node.get().ips:
             log.info("node addresses", name=self._facts.name, ips=",".join(found.ips))
-            self._node.publish(node_view(self._facts, found))
+            self._node.publish(replace(self._node.get(), ips=found.ips))

@@ -1,0 +1,14 @@
+"""What the node runs short of. `Pressure` is written by observe/eviction alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Pressure:
+    """The node's pressure conditions, as they are to be told."""
+
+    memory: bool = False
+    disk: bool = False
+    pid: bool = False

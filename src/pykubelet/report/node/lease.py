@@ -1,0 +1,122 @@
+"""Renews the node's Lease: the sign of life by which the cluster knows that the node is there.
+
+Owns: the object `kube-node-lease/<node>`, and the cell `ApiState`, since nothing else asks the API server as regularly.
+Reads: the Node's UID, which owns the lease. It has a client of its own, so that no other request can be in its way.
+
+Source: the Kubernetes documentation "Leases", section "Node heartbeats"; KEP-589.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from pykubelet.base.api.core import Lease, LeaseSpec, ObjectMeta, OwnerReference
+from pykubelet.base.api.times import format_micro_time
+from pykubelet.base.kit.cells import Cell, CellWriter
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.log import Log
+from pykubelet.base.model.apistate import ApiState
+from pykubelet.base.model.node import NodeView
+from pykubelet.edges.kubeapi.client import ApiClient
+from pykubelet.edges.kubeapi.errors import ApiError
+
+log = Log("node")
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+RENEWED_AFTER = 0.25
+JITTER = 0.04
+RETRY_S, RETRY_MAX_S = 0.1, 7.0
+TRIES = 5
+
+
+class LeaseLoop:
+    """`run` never returns. `duration_s`: `nodeLeaseDurationSeconds`; renewed after a quarter of it."""
+
+    def __init__(
+        self, client: ApiClient, node: Cell[NodeView], state: CellWriter[ApiState], clock: Clock, duration_s: int
+    ) -> None:
+        self._client = client
+        self._node = node
+        self._state = state
+        self._clock = clock
+        self._duration_s = duration_s
+        self._lease: Lease | None = None
+        self._failures = 0
+
+    async def run(self) -> None:
+        while True:
+            error = await self._renew()
+            self._tell(error)
+            await asyncio.sleep(self._pause(error))
+
+    def _pause(self, error: ApiError | None) -> float:
+        """Until the next renewal: the period, or less while there is no lease or tries are left."""
+        period = self._duration_s * RENEWED_AFTER * random.uniform(1.0, 1.0 + JITTER)
+        if error is None:
+            self._failures = 0
+            return period
+        self._failures += 1
+        delay = max(error.retry_after_s or 0.0, min(RETRY_S * 2.0 ** (self._failures - 1), RETRY_MAX_S))
+        return delay if self._lease is None or self._failures < TRIES else min(period, max(delay, RETRY_MAX_S))
+
+    async def _renew(self) -> ApiError | None:
+        try:
+            if self._lease is None:
+                self._lease = await self._made()
+            else:
+                self._lease = await self._client.update(self._path(), self._renewed(self._lease), Lease)
+        except ApiError as error:
+            if error.is_conflict or error.is_not_found:
+                self._lease = None  # somebody else wrote it, or removed it: look again
+            return error
+        return None
+
+    async def _made(self) -> Lease:
+        """The lease that is there, renewed, or a new one."""
+        try:
+            known = await self._client.get(self._path(), Lease)
+        except ApiError as error:
+            if not error.is_not_found:
+                raise
+            name = self._node.get().name
+            fresh = Lease(
+                apiVersion="coordination.k8s.io/v1",
+                kind="Lease",
+                metadata=ObjectMeta(name=name, namespace="kube-node-lease"),
+            )
+            return await self._client.create(LEASES, self._renewed(fresh), Lease)
+        return await self._client.update(self._path(), self._renewed(known), Lease)
+
+    def _renewed(self, lease: Lease) -> Lease:
+        node = self._node.get()
+        changed: dict[str, Any] = {
+            "spec": msgspec.structs.replace(
+                lease.spec or LeaseSpec(),
+                holderIdentity=node.name,
+                leaseDurationSeconds=self._duration_s,
+                renewTime=format_micro_time(self._clock.wall()),
+            )
+        }
+        owners = lease.metadata.ownerReferences
+        if node.uid and (len(owners) != 1 or owners[0].uid != node.uid):
+            owner = OwnerReference(apiVersion="v1", kind="Node", name=node.name, uid=node.uid)
+            changed["metadata"] = msgspec.structs.replace(lease.metadata, ownerReferences=(owner,))
+        return msgspec.structs.replace(lease, **changed)
+
+    def _path(self) -> str:
+        return f"{LEASES}/{self._node.get().name}"
+
+    def _tell(self, error: ApiError | None) -> None:
+        known, now = self._state.get(), self._clock.wall()
+        text = str(error) if error is not None and not error.is_conflict and not error.is_not_found else ""
+        if text and not known.error:
+            log.warning("the API server is not to be had", server=known.server, error=text)
+        elif known.error and not text:
+            log.info("the API server is back", server=known.server, away_s=round(now - (known.since or now), 1))
+        since = known.since if known.since is not None and bool(text) == bool(known.error) else now
+        answered = error is None or error.status > 0
+        self._state.publish(replace(known, error=text, ok_at=now if answered else known.ok_at, since=since))

@@ -1,0 +1,255 @@
+"""The Node's status and how it differs from what the API server has. Pure.
+
+Rules:
+- A condition's transition time changes with its status only; its heartbeat with every status that is told.
+- Resources of an earlier status that are not ours (those of device plugins) stay; ours replace theirs.
+- With an external cloud provider the addresses are the provider's. Before it has spoken: the given node IPs, and the
+  host's name.
+Source: the Kubernetes documentation "Node Status"; KEP-5328 for declared features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from pykubelet.base.api.codec import to_object
+from pykubelet.base.api.core import (
+    ContainerImage,
+    DaemonEndpoint,
+    Node,
+    NodeAddress,
+    NodeCondition,
+    NodeDaemonEndpoints,
+    NodeFeatures,
+    NodeRuntimeHandler,
+    NodeRuntimeHandlerFeatures,
+    NodeStatus,
+    NodeSystemInfo,
+)
+from pykubelet.base.api.quantity import Amount, Format
+from pykubelet.base.model.happenings import Happening, normal, warning
+from pykubelet.base.model.node import RuntimeReady
+from pykubelet.report.node.model import CONTROLLER_ATTACH, PROVIDED_NODE_IP, NodeInputs, Registration
+
+MAX_NAMES_PER_IMAGE = 5
+READY, MEMORY, DISK, PID = "Ready", "MemoryPressure", "DiskPressure", "PIDPressure"
+OWN_CONDITIONS = (MEMORY, DISK, PID, READY)
+_NANO = 1_000_000_000
+_DECIMAL = frozenset({"cpu", "pods"})
+_NOT_TOLD = frozenset({"pid"})
+#: type: (reason and message when it holds, and when it does not)
+_PRESSURES = {
+    MEMORY: (
+        ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
+        ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    ),
+    DISK: (
+        ("KubeletHasDiskPressure", "kubelet has disk pressure"),
+        ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    ),
+    PID: (
+        ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
+        ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    ),
+}
+#: Event reasons when a condition becomes True, and when it becomes False.
+_EVENTS = {
+    READY: ("NodeReady", "NodeNotReady"),
+    MEMORY: ("NodeHasInsufficientMemory", "NodeHasSufficientMemory"),
+    DISK: ("NodeHasDiskPressure", "NodeHasNoDiskPressure"),
+    PID: ("NodeHasInsufficientPID", "NodeHasSufficientPID"),
+}
+
+
+def render_status(about: Registration, inputs: NodeInputs, before: NodeStatus, now: str) -> NodeStatus:
+    """The status to tell; `before` is what the API server has, `now` the time of the conditions."""
+    view, runtime = inputs.view, inputs.runtime
+    capacity = _resources(view.capacity, before.capacity)
+    return NodeStatus(
+        addresses=_addresses(about, view.ips, before.addresses),
+        allocatable=_resources(view.allocatable, before.allocatable),
+        capacity=capacity,
+        conditions=_conditions(inputs, before.conditions, now, _missing(view.capacity)),
+        config=before.config,
+        daemonEndpoints=NodeDaemonEndpoints(kubeletEndpoint=DaemonEndpoint(Port=about.port)),
+        declaredFeatures=about.features,
+        features=_features(runtime) if runtime.checked else before.features,
+        images=_images(inputs.images, about.max_images),
+        nodeInfo=_node_info(about, runtime, before.nodeInfo),
+        phase=before.phase,
+        runtimeHandlers=_handlers(runtime) if runtime.checked else before.runtimeHandlers,
+        volumesAttached=before.volumesAttached,
+        volumesInUse=before.volumesInUse,
+    )
+
+
+def render_annotations(about: Registration, before: Mapping[str, str]) -> dict[str, str]:
+    """The annotations with ours as they have to be."""
+    found = {key: text for key, text in before.items() if key not in (CONTROLLER_ATTACH, PROVIDED_NODE_IP)}
+    if about.controller_attach:
+        found[CONTROLLER_ATTACH] = "true"
+    if about.external_cloud and about.node_ips:
+        found[PROVIDED_NODE_IP] = ",".join(about.node_ips)
+    return found
+
+
+def same_but_heartbeats(one: NodeStatus, other: NodeStatus) -> bool:
+    """Whether there is nothing new to tell."""
+    return _without_heartbeats(one) == _without_heartbeats(other)
+
+
+def status_patch(
+    before: Node, after: NodeStatus, annotations: Mapping[str, str], labels: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A strategic merge patch for `nodes/<name>/status` that makes `before` have the new status and annotations.
+
+    `labels`: what to change in them.
+    """
+    old, new = to_object(before.status), to_object(after)
+    status: dict[str, Any] = {}
+    for key in old.keys() | new.keys():
+        if key == "conditions":
+            status[key] = [condition for condition in new[key] if condition["type"] in OWN_CONDITIONS]
+        elif key == "addresses" and old.get(key) != new.get(key):
+            # two addresses of one type cannot be merged by type
+            status[key] = [*new.get(key, []), {"$patch": "replace"}]
+        elif isinstance(old.get(key), dict) and isinstance(new.get(key), dict):
+            if changed := _map_patch(old[key], new[key]):
+                status[key] = changed
+        elif old.get(key) != new.get(key):
+            status[key] = new.get(key)
+    metadata = {"annotations": _map_patch(before.metadata.annotations, annotations), "labels": dict(labels)}
+    metadata = {key: value for key, value in metadata.items() if value}
+    return {"status": status} | ({"metadata": metadata} if metadata else {})
+
+
+def condition_events(name: str, before: NodeStatus, after: NodeStatus) -> tuple[Happening, ...]:
+    """What people should read about the change from one status to the next. A first Ready condition is no change."""
+    known = {condition.type: condition.status for condition in before.conditions}
+    found = []
+    for condition in after.conditions:
+        reasons = _EVENTS.get(condition.type)
+        if reasons is None or known.get(condition.type) == condition.status:
+            continue
+        if condition.type == READY and READY not in known:
+            continue
+        reason = reasons[condition.status != "True"]
+        found.append(normal(reason, f"Node {name} status is now: {reason}"))
+    boot_id = before.nodeInfo.bootID if before.nodeInfo is not None else ""
+    now_id = after.nodeInfo.bootID if after.nodeInfo is not None else ""
+    if boot_id and boot_id != now_id:
+        found.append(warning("Rebooted", f"Node {name} has been rebooted, boot id: {now_id}"))
+    return tuple(found)
+
+
+def told_image(names: Iterable[str], size: int) -> ContainerImage:
+    """`names`: digests before tags."""
+    return ContainerImage(names=tuple(names)[:MAX_NAMES_PER_IMAGE], sizeBytes=size)
+
+
+def ready_message(inputs: NodeInputs, missing: str = "") -> str:
+    """Why the node is not ready; empty when it is."""
+    errors = [text for text in (inputs.runtime.runtime_error, inputs.runtime.network_error, missing) if text]
+    return errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]" if errors else ""
+
+
+def _conditions(
+    inputs: NodeInputs, before: tuple[NodeCondition, ...], now: str, missing: str
+) -> tuple[NodeCondition, ...]:
+    pressure = inputs.pressure
+    wanted = {}
+    for kind, holds in ((MEMORY, pressure.memory), (DISK, pressure.disk), (PID, pressure.pid)):
+        wanted[kind] = (holds, *_PRESSURES[kind][not holds])
+    problem = ready_message(inputs, missing)
+    wanted[READY] = (not problem, *(("KubeletNotReady", problem) if problem else _IS_READY))
+    known = {condition.type: condition for condition in before}
+    rendered = {kind: _condition(kind, values, known.get(kind), now) for kind, values in wanted.items()}
+    kept = [rendered.pop(condition.type, condition) for condition in before]
+    return (*kept, *rendered.values())
+
+
+_IS_READY = ("KubeletReady", "kubelet is posting ready status")
+
+
+def _condition(kind: str, wanted: tuple[bool, str, str], known: NodeCondition | None, now: str) -> NodeCondition:
+    holds, reason, message = wanted
+    status = "True" if holds else "False"
+    since = known.lastTransitionTime if known is not None and known.status == status else now
+    return NodeCondition(
+        lastHeartbeatTime=now, lastTransitionTime=since, message=message, reason=reason, status=status, type=kind
+    )
+
+
+def _missing(capacity: Mapping[str, int]) -> str:
+    lacking = [name for name in ("cpu", "memory", "pods", "ephemeral-storage") if name not in capacity]
+    return f"missing node capacity for resources: {', '.join(lacking)}" if lacking else ""
+
+
+def _without_heartbeats(status: NodeStatus) -> NodeStatus:
+    conditions = {c.type: msgspec.structs.replace(c, lastHeartbeatTime="") for c in status.conditions}
+    return msgspec.structs.replace(status, conditions=tuple(conditions[kind] for kind in sorted(conditions)))
+
+
+def _addresses(about: Registration, ips: tuple[str, ...], before: tuple[NodeAddress, ...]) -> tuple[NodeAddress, ...]:
+    hostname = NodeAddress(type="Hostname", address=about.hostname)
+    if about.external_cloud:
+        if before:
+            return before
+        if not about.node_ips:
+            return (hostname,)
+    if not ips:
+        return before
+    return (*(NodeAddress(type="InternalIP", address=ip) for ip in ips), hostname)
+
+
+def _resources(own: Mapping[str, int], before: Mapping[str, Any]) -> dict[str, Any]:
+    told = {name: _quantity(name, amount) for name, amount in own.items() if name not in _NOT_TOLD}
+    others = {name: amount for name, amount in before.items() if is_extended(name)}
+    return {**others, **told}
+
+
+def is_extended(resource: str) -> bool:
+    """A resource with a domain of its own, which only a device plugin can stand behind."""
+    return "/" in resource and "kubernetes.io/" not in resource
+
+
+def _quantity(name: str, amount: int) -> str:
+    if name == "cpu":
+        return str(Amount(amount * _NANO // 1000, Format.DECIMAL_SI))
+    return str(Amount(amount * _NANO, Format.DECIMAL_SI if name in _DECIMAL else Format.BINARY_SI))
+
+
+def _images(found: Iterable[ContainerImage], at_most: int) -> tuple[ContainerImage, ...]:
+    images = sorted(found, key=lambda image: -(image.sizeBytes or 0))
+    return tuple(images if at_most < 0 else images[:at_most])
+
+
+def _node_info(about: Registration, runtime: RuntimeReady, before: NodeSystemInfo | None) -> NodeSystemInfo:
+    version = f"{runtime.name}://{runtime.version}" if runtime.name else ""
+    if not version and before is not None:
+        version = before.containerRuntimeVersion
+    return msgspec.structs.replace(about.info, containerRuntimeVersion=version)
+
+
+def _features(runtime: RuntimeReady) -> NodeFeatures | None:
+    return NodeFeatures(supplementalGroupsPolicy=True) if runtime.supplemental_groups_policy else None
+
+
+def _handlers(runtime: RuntimeReady) -> tuple[NodeRuntimeHandler, ...]:
+    return tuple(
+        NodeRuntimeHandler(
+            name=name,
+            features=NodeRuntimeHandlerFeatures(
+                recursiveReadOnlyMounts=features.recursive_read_only_mounts, userNamespaces=features.user_namespaces
+            ),
+        )
+        for name, features in sorted(runtime.handlers.items())
+    )
+
+
+def _map_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    changed = {key: value for key, value in new.items() if old.get(key) != value}
+    return changed | {key: None for key in old if key not in new}

@@ -1,0 +1,309 @@
+"""Registers the Node and keeps its status at the API server true.
+
+Owns: the Node of our name there, and what `NodeView` says of it (`registered`, `uid`, `labels`). Reads: `RuntimeReady`,
+`Pressure`, the rest of `NodeView`, the runtime's images, and the Node itself by a watch.
+
+Rules:
+- What is told is compared with what the API server has, so a status that somebody changed is put right, and an unchanged
+  one costs nothing until `nodeStatusReportFrequency` is over.
+- Any change of an input is told at once; only images are looked at by the clock.
+- Nothing is told before the runtime has answered once (or has not for some seconds): after a restart of the agent a node
+  that is ready stays so.
+- A Node that is gone is made again.
+
+Source: the Kubernetes documentation "Nodes" and "Node Status".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from pykubelet.base.api.core import ContainerImage, Node, NodeStatus
+from pykubelet.base.api.times import format_time
+from pykubelet.base.kit.cells import Cell, CellWriter
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.happenings import Happening, normal
+from pykubelet.base.model.node import NodeView, RuntimeReady
+from pykubelet.base.model.pressure import Pressure
+from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet.edges.cri.errors import CriError
+from pykubelet.edges.kubeapi.client import ApiClient, PatchKind
+from pykubelet.edges.kubeapi.errors import ApiError
+from pykubelet.edges.kubeapi.listwatch import Listed, follow
+from pykubelet.report.node.model import NodeInputs, NodePeriods, Registration
+from pykubelet.report.node.plan_registration import first_node, label_patch, without_stale
+from pykubelet.report.node.render_status import (
+    condition_events,
+    render_annotations,
+    render_status,
+    same_but_heartbeats,
+    status_patch,
+    told_image,
+)
+
+log = Log("node")
+NODES = "/api/v1/nodes"
+SETTLE_S = 0.005
+_FORBIDDEN = 403
+
+
+class ReportedRuntime(Protocol):
+    """The part of the CRI client that is needed here."""
+
+    async def list_images(self) -> Sequence[pb.Image]: ...
+
+    async def update_runtime_config(self, pod_cidr: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ReporterClients:
+    """`watching` for the Node's watch, `telling` for what must not wait behind anything."""
+
+    watching: ApiClient
+    telling: ApiClient
+
+
+@dataclass(frozen=True, slots=True)
+class ReporterCells:
+    """`node` is written here as far as it comes from the API server."""
+
+    node: CellWriter[NodeView]
+    runtime: Cell[RuntimeReady]
+    pressure: Cell[Pressure]
+
+
+class NodeReporter:
+    """`run` never returns."""
+
+    def __init__(
+        self,
+        about: Registration,
+        clients: ReporterClients,
+        cells: ReporterCells,
+        runtime: ReportedRuntime,
+        happenings: Post[Happening],
+        clock: Clock,
+        periods: NodePeriods | None = None,
+    ) -> None:
+        self._about = about
+        self._clients = clients
+        self._cells = cells
+        self._cri = runtime
+        self._happenings = happenings
+        self._clock = clock
+        self._periods = periods or NodePeriods()
+        self._bell = asyncio.Event()
+        self._listed: Listed[Node] = Listed()
+        self._node: Node | None = None
+        self._reconciled = ""
+        self._images: tuple[ContainerImage, ...] = ()
+        self._report_at = float("inf")
+        self._failures = 0
+        self._pod_cidr = ""
+        self._own_labels = cells.node.get().labels
+
+    async def run(self) -> None:
+        cells = self._cells
+        async with Supervisor("node-report") as supervisor:
+            for cell in (cells.node.cell, cells.runtime, cells.pressure):
+                supervisor.start_root(f"node-{cell.name}", _ring(cell, self._bell))
+            supervisor.start_root("node-watch", self._follow())
+            supervisor.start_root("node-images", self._follow_images())
+            supervisor.start_root("node-tell", self._tell_always())
+            raise await supervisor.wait_failed()
+
+    # -- the Node as the API server has it
+
+    async def _follow(self) -> None:
+        selector = f"metadata.name={self._about.name}"
+        listing = follow(self._clients.watching, NODES, Node, self._clock, field_selector=selector)
+        async with aclosing(listing):
+            async for listed in listing:
+                self._listed = listed
+                found = listed.items.get(self._about.name)
+                if found is not None:
+                    await self._take(found)
+                elif listed.synced and listed.error is None and self._node is not None:
+                    log.warning("the Node is gone from the API server", name=self._about.name)
+                    self._lose()
+                self._bell.set()
+
+    async def _take(self, found: Node) -> None:
+        """The newest of what a watch and our own requests have brought."""
+        known = self._node
+        if known is not None and not _is_newer(found, known):
+            return
+        self._node = found
+        view = self._cells.node.get()
+        newer = replace(view, registered=True, uid=found.metadata.uid, labels=found.metadata.labels)
+        if newer != view:
+            self._cells.node.publish(newer)
+        was = known.spec.unschedulable if known is not None else None
+        if bool(was) != bool(found.spec.unschedulable) and known is not None:
+            self._tell_people("NodeNotSchedulable" if found.spec.unschedulable else "NodeSchedulable")
+        await self._use_pod_cidr(",".join(found.spec.podCIDRs) or found.spec.podCIDR)
+
+    def _lose(self) -> None:
+        self._node = None
+        self._reconciled = ""
+        view = self._cells.node.get()
+        self._cells.node.publish(replace(view, registered=False, uid="", labels=self._own_labels))
+
+    async def _use_pod_cidr(self, cidr: str) -> None:
+        if cidr in ("", self._pod_cidr):
+            return
+        try:
+            await self._cri.update_runtime_config(cidr)
+        except CriError as error:
+            log.warning("the runtime does not take the pod CIDR", cidr=cidr, error=error)
+            return
+        self._pod_cidr = cidr
+        log.info("pod CIDR", cidr=cidr)
+
+    # -- what nobody announces
+
+    async def _follow_images(self) -> None:
+        while True:
+            await self._cells.runtime.wait_for(lambda runtime: runtime.ok)
+            if await self._read_images():
+                self._bell.set()
+            await asyncio.sleep(self._periods.images)
+
+    async def _read_images(self) -> bool:
+        """Whether the images are others than before."""
+        try:
+            found = await self._cri.list_images()
+        except CriError:
+            return False  # RuntimeReady tells of a runtime in trouble
+        images = tuple(told_image([*image.repo_digests, *image.repo_tags], image.size) for image in found)
+        changed, self._images = images != self._images, images
+        return changed
+
+    # -- telling
+
+    async def _tell_always(self) -> None:
+        await self._wait_first_answer()
+        while True:
+            self._bell.clear()
+            try:
+                await self._look()
+                self._failures = 0
+                pause = self._periods.update * random.uniform(1.0, 1.04)
+            except ApiError as error:
+                pause = self._delay_after(error)
+            try:
+                async with asyncio.timeout(pause):
+                    await self._bell.wait()
+                    # inputs change together, most of all at the start
+                    await asyncio.sleep(SETTLE_S if not self._failures else self._periods.retry)
+            except TimeoutError:
+                continue
+
+    async def _wait_first_answer(self) -> None:
+        try:
+            async with asyncio.timeout(self._periods.first_answer):
+                await self._cells.runtime.wait_for(lambda runtime: runtime.ok)
+                await self._read_images()
+        except TimeoutError:
+            return
+
+    def _delay_after(self, error: ApiError) -> float:
+        if not self._failures:
+            log.warning("the node's status cannot be told", error=error, status=error.status or None)
+        delay = min(self._periods.retry * 2.0**self._failures, self._periods.retry_max)
+        self._failures = min(self._failures + 1, 16)
+        return max(delay, error.retry_after_s or 0.0)
+
+    async def _look(self) -> None:
+        """Do the one thing that is to be done now. Raises ApiError."""
+        node, listed = self._node, self._listed
+        if node is not None:
+            await self._tell(node)
+        elif self._about.register and (listed.synced or _may_not_list(listed)):
+            await self._register()
+
+    async def _register(self) -> None:
+        before = NodeStatus()
+        status = self._render(before)
+        body = first_node(self._about, status)
+        try:
+            made = await self._clients.telling.create(NODES, body, Node)
+        except ApiError as error:
+            if not error.already_exists and error.status != _FORBIDDEN:
+                raise
+            await self._take(await self._clients.telling.get(f"{NODES}/{self._about.name}", Node))
+            self._bell.set()
+            return
+        log.info("the node is registered", name=self._about.name, uid=made.metadata.uid)
+        self._reconciled = made.metadata.uid
+        self._report_at = self._clock.monotonic() + self._periods.report
+        await self._take(made)
+        self._announce(before, status)
+
+    async def _tell(self, node: Node) -> None:
+        first = node.metadata.uid != self._reconciled
+        status = self._render(node.status)
+        labels: dict[str, Any] = {}
+        if first:
+            status, labels = without_stale(self._about, status), label_patch(self._about, node)
+        annotations = render_annotations(self._about, node.metadata.annotations)
+        changed = not same_but_heartbeats(status, node.status)
+        others = bool(labels) or annotations != node.metadata.annotations
+        now = self._clock.monotonic()
+        if first:
+            self._report_at = now + self._periods.report
+        if not (changed or others or now >= self._report_at):
+            self._reconciled = node.metadata.uid
+            return
+        patch = status_patch(node, status, annotations, labels)
+        path = f"{NODES}/{self._about.name}/status"
+        try:
+            newer = await self._clients.telling.patch(path, patch, PatchKind.STRATEGIC, Node)
+        except ApiError as error:
+            if error.is_not_found:
+                self._lose()
+                self._bell.set()
+                return
+            raise
+        self._reconciled = newer.metadata.uid
+        spread = random.uniform(-0.5, 0.5) if changed else 0.0
+        self._report_at = now + self._periods.report * (1.0 + spread)
+        await self._take(newer)
+        self._announce(node.status, status)
+
+    def _render(self, before: NodeStatus) -> NodeStatus:
+        cells = self._cells
+        inputs = NodeInputs(cells.node.get(), cells.runtime.get(), cells.pressure.get(), self._images)
+        return render_status(self._about, inputs, before, format_time(self._clock.wall()))
+
+    def _announce(self, before: NodeStatus, after: NodeStatus) -> None:
+        for happening in condition_events(self._about.name, before, after):
+            self._happenings.post(happening)
+
+    def _tell_people(self, reason: str) -> None:
+        self._happenings.post(normal(reason, f"Node {self._about.name} status is now: {reason}"))
+
+
+def _may_not_list(listed: Listed[Node]) -> bool:
+    return listed.error is not None and listed.error.status == _FORBIDDEN
+
+
+def _is_newer(found: Node, known: Node) -> bool:
+    """By resource version where both count, which those of Kubernetes do; else what comes later is newer."""
+    one, other = found.metadata.resourceVersion, known.metadata.resourceVersion
+    if found.metadata.uid == known.metadata.uid and one.isdigit() and other.isdigit():
+        return int(one) > int(other)
+    return found is not known
+
+
+async def _ring(cell: Cell[Any], bell: asyncio.Event) -> None:
+    async for _ in cell.changes():
+        bell.set()

@@ -1,0 +1,240 @@
+"""The Node's status, as `kubectl describe node` would show it, and the patches that bring it there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from pykubelet.base.api.codec import from_object, to_object
+from pykubelet.base.api.core import Node, NodeAddress, NodeStatus, NodeSystemInfo, ObjectMeta
+from pykubelet.base.model.node import HandlerFeatures, NodeView, RuntimeReady
+from pykubelet.base.model.pressure import Pressure
+from pykubelet.edges.kubeapi.fake_patch import strategic
+from pykubelet.report.node.model import NodeInputs, Registration
+from pykubelet.report.node.plan_registration import first_node, label_patch, without_stale
+from pykubelet.report.node.render_status import (
+    condition_events,
+    render_annotations,
+    render_status,
+    same_but_heartbeats,
+    status_patch,
+    told_image,
+)
+
+NOW, LATER = "2026-01-02T03:04:05Z", "2026-01-02T03:05:05Z"
+MIB = 1 << 20
+INFO = NodeSystemInfo(architecture="amd64", bootID="b1", kubeletVersion="v1.36.2", operatingSystem="linux")
+ABOUT = Registration("n", "host", {"kubernetes.io/hostname": "host"}, info=INFO)
+VIEW = NodeView(
+    "n",
+    "host",
+    ("10.0.0.1",),
+    capacity={"cpu": 2500, "memory": 1000 * MIB, "ephemeral-storage": 10**9, "pods": 110, "hugepages-2Mi": 0, "pid": 9},
+    allocatable={"cpu": 2000, "memory": 900 * MIB, "ephemeral-storage": 9 * 10**8, "pods": 110, "hugepages-2Mi": 0},
+)
+READY = RuntimeReady(checked=True, runtime_error="", name="containerd", version="1.7.24")
+INPUTS = NodeInputs(VIEW, READY, Pressure())
+
+
+def render(about: Registration = ABOUT, inputs: NodeInputs = INPUTS, before: NodeStatus | None = None, now: str = NOW):
+    return render_status(about, inputs, before or NodeStatus(), now)
+
+
+def condition(status: NodeStatus, kind: str) -> tuple[str, str, str]:
+    found = next(c for c in status.conditions if c.type == kind)
+    return found.status, found.reason, found.message
+
+
+def test_a_node_that_is_well() -> None:
+    status = render()
+    assert [(c.type, c.status, c.reason, c.message) for c in status.conditions] == [
+        ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+        ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+        ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+        ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+    ]
+    assert [(a.type, a.address) for a in status.addresses] == [("InternalIP", "10.0.0.1"), ("Hostname", "host")]
+    assert status.capacity == {
+        "cpu": "2500m",
+        "memory": "1000Mi",
+        "ephemeral-storage": "1000000000",
+        "pods": "110",
+        "hugepages-2Mi": "0",
+    }
+    assert status.nodeInfo is not None and status.nodeInfo.containerRuntimeVersion == "containerd://1.7.24"
+    assert to_object(status.daemonEndpoints) == {"kubeletEndpoint": {"Port": 10250}}
+
+
+@pytest.mark.parametrize(
+    ("runtime", "message"),
+    [
+        (RuntimeReady(), "container runtime status check may not have completed yet"),
+        (replace(READY, network_error="cni away"), "cni away"),
+        (replace(READY, runtime_error="down", network_error="cni away"), "[down, cni away]"),
+    ],
+)
+def test_a_node_that_is_not_ready_says_all_reasons(runtime: RuntimeReady, message: str) -> None:
+    assert condition(render(inputs=replace(INPUTS, runtime=runtime)), "Ready") == ("False", "KubeletNotReady", message)
+
+
+def test_missing_capacity_makes_a_node_unready() -> None:
+    view = replace(VIEW, capacity={"memory": 1, "ephemeral-storage": 1, "pods": 1})
+    message = "missing node capacity for resources: cpu"
+    assert condition(render(inputs=replace(INPUTS, view=view)), "Ready") == ("False", "KubeletNotReady", message)
+
+
+def test_pressure() -> None:
+    status = render(inputs=replace(INPUTS, pressure=Pressure(memory=True, disk=True, pid=True)))
+    assert [condition(status, kind)[:2] for kind in ("MemoryPressure", "DiskPressure", "PIDPressure")] == [
+        ("True", "KubeletHasInsufficientMemory"),
+        ("True", "KubeletHasDiskPressure"),
+        ("True", "KubeletHasInsufficientPID"),
+    ]
+
+
+def test_a_transition_time_changes_with_the_status_only() -> None:
+    first = render()
+    again = render(inputs=replace(INPUTS, runtime=replace(READY, network_error="x")), before=first, now=LATER)
+    times = {c.type: (c.lastTransitionTime, c.lastHeartbeatTime) for c in again.conditions}
+    assert times["Ready"] == (LATER, LATER)
+    assert times["MemoryPressure"] == (NOW, LATER)
+
+
+def test_only_heartbeats_are_nothing_new() -> None:
+    first = render()
+    assert same_but_heartbeats(render(before=first, now=LATER), first)
+    assert not same_but_heartbeats(render(inputs=replace(INPUTS, pressure=Pressure(pid=True)), before=first), first)
+
+
+def test_what_others_wrote_into_the_status_stays() -> None:
+    theirs: dict[str, Any] = {
+        "conditions": [{"type": "NetworkUnavailable", "status": "False"}, {"type": "Ready", "status": "Unknown"}],
+        "capacity": {"example.com/gpu": "2", "hugepages-1Gi": "1Gi"},
+        "volumesAttached": [{"name": "v", "devicePath": ""}],
+    }
+    status = render(before=from_object(NodeStatus, theirs))
+    assert [c.type for c in status.conditions][:2] == ["NetworkUnavailable", "Ready"]
+    assert status.capacity["example.com/gpu"] == "2"
+    assert "hugepages-1Gi" not in status.capacity  # the kernel no longer has such pages
+    assert status.volumesAttached
+
+
+def test_images_are_the_largest_with_few_names() -> None:
+    images = (told_image([f"i@sha256:{n}" for n in range(9)], 5), told_image(["big"], 9), told_image(["small"], 1))
+    status = render(replace(ABOUT, max_images=2), replace(INPUTS, images=images))
+    assert [(len(image.names), image.sizeBytes) for image in status.images] == [(1, 9), (5, 5)]
+    assert len(render(replace(ABOUT, max_images=-1), replace(INPUTS, images=images)).images) == 3
+
+
+def test_runtime_handlers_and_features() -> None:
+    runtime = replace(
+        READY, handlers={"z": HandlerFeatures(True, False), "": HandlerFeatures()}, supplemental_groups_policy=True
+    )
+    status = render(inputs=replace(INPUTS, runtime=runtime))
+    assert [handler.name for handler in status.runtimeHandlers] == ["", "z"]
+    assert to_object(status.runtimeHandlers[1].features) == {"recursiveReadOnlyMounts": True, "userNamespaces": False}
+    assert status.features is not None and status.features.supplementalGroupsPolicy
+
+
+CLOUD = replace(ABOUT, external_cloud=True)
+
+
+def test_an_external_cloud_provider_has_the_addresses() -> None:
+    assert [a.type for a in render(CLOUD).addresses] == ["Hostname"]
+    given = replace(CLOUD, node_ips=("10.0.0.1",))
+    assert [a.type for a in render(given).addresses] == ["InternalIP", "Hostname"]
+    theirs = NodeStatus(addresses=(NodeAddress(type="ExternalIP", address="192.0.2.1"),))
+    assert render(given, before=theirs).addresses == theirs.addresses
+
+
+def test_annotations_of_ours_come_and_go() -> None:
+    attach = "volumes.kubernetes.io/controller-managed-attach-detach"
+    provided = "alpha.kubernetes.io/provided-node-ip"
+    before = {"theirs": "1", provided: "old"}
+    assert render_annotations(ABOUT, before) == {"theirs": "1", attach: "true"}
+    given = replace(CLOUD, node_ips=("10.0.0.1", "fd00::1"), controller_attach=False)
+    assert render_annotations(given, before) == {"theirs": "1", provided: "10.0.0.1,fd00::1"}
+
+
+def test_the_first_node_has_its_taints() -> None:
+    made = first_node(replace(CLOUD, provider_id="p://1"), render())
+    assert [(t.key, t.effect) for t in made.spec.taints] == [
+        ("node.cloudprovider.kubernetes.io/uninitialized", "NoSchedule")
+    ]
+    assert made.spec.providerID == "p://1" and made.metadata.labels == {"kubernetes.io/hostname": "host"}
+
+
+def test_labels_every_node_has_are_put_right_and_others_left_alone() -> None:
+    given = {
+        "kubernetes.io/hostname": "host",
+        "topology.kubernetes.io/zone": "a",
+        "node.kubernetes.io/instance-type": "",
+        "mine": "1",
+    }
+    known = {"kubernetes.io/hostname": "old", "node.kubernetes.io/instance-type": "big", "mine": "2"}
+    node = Node(metadata=ObjectMeta(name="n", labels=known))
+    assert label_patch(replace(ABOUT, labels=given), node) == {
+        "kubernetes.io/hostname": "host",
+        "topology.kubernetes.io/zone": "a",
+        "node.kubernetes.io/instance-type": None,
+    }
+
+
+def test_extended_resources_without_a_plugin_become_nothing() -> None:
+    status = NodeStatus(capacity={"example.com/gpu": "2", "cpu": "1"}, allocatable={"example.com/gpu": "1"})
+    reset = without_stale(ABOUT, status)
+    assert reset.capacity == {"example.com/gpu": "0", "cpu": "1"} and reset.allocatable == {"example.com/gpu": "0"}
+    assert without_stale(replace(ABOUT, reset_extended=False), status) is status
+
+
+def test_a_patch_makes_the_node_what_it_should_be() -> None:
+    theirs = from_object(
+        NodeStatus,
+        {
+            "addresses": [{"type": "InternalIP", "address": "10.9.9.9"}, {"type": "Hostname", "address": "host"}],
+            "capacity": {"hugepages-1Gi": "1Gi", "cpu": "2500m"},
+            "conditions": [{"type": "Other", "status": "True"}],
+            "images": [{"names": ["gone"], "sizeBytes": 1}],
+        },
+    )
+    before = Node(metadata=ObjectMeta(name="n", annotations={"theirs": "1"}), status=theirs)
+    view = replace(VIEW, ips=("10.0.0.1", "10.0.0.2"))
+    after = render(inputs=replace(INPUTS, view=view), before=theirs)
+    annotations = render_annotations(ABOUT, before.metadata.annotations)
+    patch = status_patch(before, after, annotations, {"a": "b"})
+    patched = from_object(Node, strategic(to_object(before), patch))
+    assert same_but_heartbeats(patched.status, after)
+    assert patched.status.addresses == after.addresses
+    assert patched.metadata.annotations == annotations and patched.metadata.labels == {"a": "b"}
+    assert "images" in patch["status"] and "nodeInfo" in patch["status"]
+
+
+def test_a_patch_says_no_more_than_changed() -> None:
+    first = render()
+    before = Node(metadata=ObjectMeta(name="n"), status=first)
+    patch = status_patch(before, render(before=first, now=LATER), {}, {})
+    assert set(patch) == {"status"} and set(patch["status"]) == {"conditions"}
+
+
+def test_people_are_told_of_changes() -> None:
+    first = render()
+    assert [h.reason for h in condition_events("n", NodeStatus(), first)] == [
+        "NodeHasSufficientMemory",
+        "NodeHasNoDiskPressure",
+        "NodeHasSufficientPID",
+    ]
+    unready = render(inputs=replace(INPUTS, runtime=RuntimeReady()), before=first)
+    (told,) = condition_events("n", first, unready)
+    assert (told.reason, told.message) == ("NodeNotReady", "Node n status is now: NodeNotReady")
+    assert [h.reason for h in condition_events("n", unready, first)] == ["NodeReady"]
+
+
+def test_a_reboot_is_a_warning() -> None:
+    first = render()
+    second = msgspec.structs.replace(first, nodeInfo=msgspec.structs.replace(INFO, bootID="b2"))
+    (told,) = condition_events("n", first, second)
+    assert (told.type, told.reason) == ("Warning", "Rebooted")
+    assert told.message == "Node n has been rebooted, boot id: b2"

@@ -1,0 +1,336 @@
+"""A node registering and reporting itself, seen from the API server's side."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from pykubelet.base.api.core import Taint
+from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
+from pykubelet.base.kit.clock import SystemClock
+from pykubelet.base.kit.mailbox import Mailbox
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.apistate import ApiState
+from pykubelet.base.model.happenings import Happening
+from pykubelet.base.model.node import NodeView, RuntimeReady
+from pykubelet.base.model.pressure import Pressure
+from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
+from pykubelet.edges.kubeapi.fake import FakeApiServer, Fault
+from pykubelet.edges.kubeapi.fake_patch import Json
+from pykubelet.report.node.lease import LeaseLoop
+from pykubelet.report.node.model import NodePeriods, Registration
+from pykubelet.report.node.reporter import NodeReporter, ReporterCells, ReporterClients
+
+NODES, NODE = "/api/v1/nodes", "/api/v1/nodes/n"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n"
+WELL = RuntimeReady(checked=True, runtime_error="", name="containerd", version="2.0")
+SOON = NodePeriods(update=0.05, retry=0.02, retry_max=0.1, images=0.05, first_answer=0.3)
+ABOUT = Registration(
+    "n", "host", {"kubernetes.io/hostname": "host", "given": "1"}, taints=(Taint(key="k", effect="NoSchedule"),)
+)
+
+
+@dataclass
+class Images:
+    """A runtime with images and nothing else."""
+
+    images: list[pb.Image] = field(default_factory=list)
+    cidrs: Mailbox[str] = field(default_factory=lambda: Mailbox("cidrs"))
+
+    async def list_images(self) -> list[pb.Image]:
+        return self.images
+
+    async def update_runtime_config(self, pod_cidr: str) -> None:
+        self.cidrs.post(pod_cidr)
+
+
+class Stand:
+    """One reporter (and lease) on a fake API server."""
+
+    def __init__(self, server: FakeApiServer, about: Registration, periods: NodePeriods) -> None:
+        self.server = server
+        view = NodeView("n", "host", ("10.0.0.1",), {"cpu": 1000, "memory": 1, "pods": 1, "ephemeral-storage": 1})
+        self.node: Cell[NodeView]
+        self.writer: CellWriter[NodeView]
+        self.node, self.writer = make_cell("node", view)
+        self.runtime, self.set_runtime = make_cell("runtime", RuntimeReady())
+        self.pressure, self.set_pressure = make_cell("pressure", Pressure())
+        self.state, state = make_cell("api", ApiState(server.url))
+        self.images = Images()
+        self.events: Mailbox[Happening] = Mailbox("events")
+        clock = SystemClock()
+        self.clients = [ApiClient(server.access(), clock, ClientLimits(deadline_s=0.3)) for _ in range(2)]
+        cells = ReporterCells(self.writer, self.runtime, self.pressure)
+        clients = ReporterClients(*self.clients)
+        self.reporter = NodeReporter(about, clients, cells, self.images, self.events, clock, periods)
+        self.lease = LeaseLoop(self.clients[1], self.node, state, clock, 4)
+        self.supervisor = Supervisor("test")
+
+    def start(self, *, lease: bool = False) -> None:
+        self.supervisor.start_root("reporter", self.reporter.run())
+        if lease:
+            self.supervisor.start_root("lease", self.lease.run())
+
+    async def stop(self) -> None:
+        await self.supervisor.stop()
+        for client in self.clients:
+            await client.close()
+
+    def get(self, path: str = NODE) -> Json | None:
+        from pykubelet.edges.kubeapi.errors import ApiError
+
+        try:
+            return self.server.get(path)
+        except ApiError:
+            return None
+
+    async def until(self, holds: Callable[[Json], object], path: str = NODE) -> Json:
+        bell = asyncio.Event()
+        self.server.store.bells.add(bell)
+        try:
+            async with asyncio.timeout(5):
+                while (found := self.get(path)) is None or not holds(found):
+                    await bell.wait()
+                    bell.clear()
+            return found
+        except TimeoutError:
+            raise AssertionError(f"never so; now: {self.get(path)}") from None
+        finally:
+            self.server.store.bells.discard(bell)
+
+    async def until_told(self, reason: str) -> None:
+        async with asyncio.timeout(5):
+            while (await self.events.get()).reason != reason:
+                pass
+
+    async def until_ready(self) -> Json:
+        return await self.until(lambda node: ready(node)["status"] == "True")
+
+
+def ready(node: Json) -> Json:
+    return next((c for c in node.get("status", {}).get("conditions", ()) if c["type"] == "Ready"), {"status": ""})
+
+
+MakeStand = Callable[..., Stand]
+
+
+@pytest.fixture
+async def make_stand() -> AsyncIterator[MakeStand]:
+    async with FakeApiServer() as server:
+        stands: list[Stand] = []
+
+        def make(about: Registration = ABOUT, periods: NodePeriods = SOON) -> Stand:
+            stands.append(Stand(server, about, periods))
+            return stands[-1]
+
+        yield make
+        for stand in stands:
+            await stand.stop()
+
+
+async def test_a_node_is_made_ready_at_once(make_stand: MakeStand) -> None:
+    stand = make_stand()
+    stand.set_runtime.publish(WELL)
+    stand.images.images = [pb.Image(repo_tags=["a:1"], repo_digests=["a@sha256:1"], size=7)]
+    stand.start()
+    node = await stand.until_ready()
+    assert node["metadata"]["labels"] == {"kubernetes.io/hostname": "host", "given": "1"}
+    assert node["spec"]["taints"] == [{"key": "k", "effect": "NoSchedule"}]
+    assert node["status"]["images"] == [{"names": ["a@sha256:1", "a:1"], "sizeBytes": 7}]
+    view = await stand.node.wait_for(lambda view: view.registered)
+    assert view.uid == node["metadata"]["uid"] and view.ips == ("10.0.0.1",)
+    assert stand.server.count("PATCH") == 0  # nothing was to be corrected
+    assert stand.server.count() == 3  # list, create, watch
+
+
+async def test_a_runtime_that_takes_long_registers_a_node_that_is_not_ready(make_stand: MakeStand) -> None:
+    stand = make_stand()
+    stand.start()
+    node = await stand.until(lambda node: True)
+    assert ready(node)["message"] == "container runtime status check may not have completed yet"
+    stand.set_runtime.publish(WELL)
+    await stand.until_ready()
+    await stand.until_told("NodeReady")
+
+
+async def test_an_unchanged_status_is_not_told_again(make_stand: MakeStand) -> None:
+    stand = make_stand()
+    stand.set_runtime.publish(WELL)
+    stand.start()
+    await stand.until_ready()
+    await asyncio.sleep(0.3)
+    assert stand.server.count("PATCH") == 0
+
+
+async def test_an_unchanged_status_is_told_after_the_report_period(make_stand: MakeStand) -> None:
+    stand = make_stand(periods=replace(SOON, report=0.1))
+    stand.set_runtime.publish(WELL)
+    stand.start()
+    await stand.until_ready()
+    await asyncio.sleep(0.5)
+    assert 2 <= stand.server.count("PATCH", "/nodes/n/status") <= 6
+
+
+async def test_changes_are_told_without_waiting_for_the_period(make_stand: MakeStand) -> None:
+    stand = make_stand(periods=replace(SOON, update=60))
+    stand.set_runtime.publish(WELL)
+    stand.start()
+    await stand.until_ready()
+    stand.set_pressure.publish(Pressure(disk=True))
+    await stand.until(lambda node: any(c["reason"] == "KubeletHasDiskPressure" for c in node["status"]["conditions"]))
+    stand.set_runtime.publish(replace(WELL, network_error="no cni"))
+    await stand.until(lambda node: ready(node)["message"] == "no cni")
+    stand.writer.publish(replace(stand.node.get(), ips=("10.0.0.7",)))
+    node = await stand.until(lambda node: node["status"]["addresses"][0]["address"] == "10.0.0.7")
+    assert len(node["status"]["addresses"]) == 2
+
+
+async def test_a_restart_leaves_a_ready_node_ready(make_stand: MakeStand) -> None:
+    first = make_stand()
+    first.set_runtime.publish(WELL)
+    first.start()
+    before = await first.until_ready()
+    await first.stop()
+    second = make_stand()
+    second.start()
+    await asyncio.sleep(0.1)
+    second.set_runtime.publish(WELL)
+    await second.node.wait_for(lambda view: view.registered)
+    await asyncio.sleep(0.1)
+    assert second.get() == before
+    assert second.server.count("PATCH") == 0
+
+
+async def test_an_old_node_is_put_right_in_one_request(make_stand: MakeStand) -> None:
+    stand = make_stand()
+    stand.server.create(
+        NODES,
+        {
+            "metadata": {"name": "n", "labels": {"kubernetes.io/hostname": "other", "theirs": "1"}},
+            "spec": {"taints": []},
+            "status": {"capacity": {"example.com/gpu": "3"}, "nodeInfo": {"bootID": "before"}},
+        },
+    )
+    stand.set_runtime.publish(WELL)
+    stand.start()
+    node = await stand.until_ready()
+    assert node["metadata"]["labels"] == {"kubernetes.io/hostname": "host", "theirs": "1"}
+    assert node["metadata"]["annotations"] == {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
+    assert node["status"]["capacity"]["example.com/gpu"] == "0"
+    assert node["spec"]["taints"] == []
+    assert stand.server.count("POST") == 0 and stand.server.count("PATCH") == 1
+    await stand.until_told("Rebooted")
+
+
+async def test_a_status_that_somebody_changed_is_put_right(make_stand: MakeStand) -> None:
+    stand = make_stand()
+    stand.set_runtime.publish(WELL)
+    stand.start()
+    await stand.until_ready()
+
+    def spoil(node: Json) -> None:
+        ready(node).update(status="Unknown", reason="NodeStatusUnknown")
+
+    stand.server.update(f"{NODE}/status", spoil)
+    await stand.until_ready()
+
+
+async def test_a_node_that_was_deleted_is_made_again(make_stand: MakeStand) -> None:
+    stand = make_stand()
+    stand.set_runtime.publish(WELL)
+    stand.start()
+    first = await stand.until_ready()
+    stand.server.delete(NODE)
+    second = await stand.until_ready()
+    assert second["metadata"]["uid"] != first["metadata"]["uid"]
+    await stand.node.wait_for(lambda view: view.uid == second["metadata"]["uid"])
+
+
+async def test_a_node_nobody_may_register_is_waited_for(make_stand: MakeStand) -> None:
+    stand = make_stand(replace(ABOUT, register=False))
+    stand.set_runtime.publish(WELL)
+    stand.start()
+    await asyncio.sleep(0.2)
+    assert stand.get() is None and not stand.node.get().registered
+    stand.server.create(NODES, {"metadata": {"name": "n"}})
+    await stand.until_ready()
+
+
+async def test_labels_come_from_the_api_server(make_stand: MakeStand) -> None:
+    stand = make_stand()
+    stand.set_runtime.publish(WELL)
+    stand.start()
+    await stand.until_ready()
+    stand.server.update(NODE, lambda node: node["metadata"]["labels"].update(zone="a"))
+    async with asyncio.timeout(5):
+        await stand.node.wait_for(lambda view: view.labels.get("zone") == "a")
+
+
+async def test_cordoning_and_pod_cidrs_are_noticed(make_stand: MakeStand) -> None:
+    stand = make_stand()
+    stand.set_runtime.publish(WELL)
+    stand.start()
+    await stand.until_ready()
+
+    def change(node: Json) -> None:
+        node["spec"] |= {"unschedulable": True, "podCIDRs": ["10.1.0.0/24", "fd00::/64"]}
+        node["metadata"]["labels"]["seen"] = "1"
+
+    stand.server.update(NODE, change)
+    async with asyncio.timeout(5):
+        assert await stand.images.cidrs.get() == "10.1.0.0/24,fd00::/64"
+    await stand.until_told("NodeNotSchedulable")
+
+
+async def test_an_api_server_that_is_away_at_first(make_stand: MakeStand) -> None:
+    stand = make_stand()
+    await stand.server.stop()
+    stand.set_runtime.publish(WELL)
+    stand.start(lease=True)
+    async with asyncio.timeout(5):
+        state = await stand.state.wait_for(lambda state: bool(state.error))
+    assert state.server == stand.server.url and state.ok_at is None
+    await stand.server.start()
+    await stand.until_ready()
+    async with asyncio.timeout(5):
+        await stand.state.wait_for(lambda state: not state.error and state.ok_at is not None)
+
+
+@pytest.mark.parametrize("fault", [Fault(status=429, retry_after_s=0), Fault(status=503), Fault(hang=True), Fault()])
+async def test_a_registration_that_fails_is_repeated(make_stand: MakeStand, fault: Fault) -> None:
+    stand = make_stand()
+    fault.method, fault.times = "POST", 3
+    stand.server.faults.append(fault)
+    stand.set_runtime.publish(WELL)
+    stand.start()
+    await stand.until_ready()
+    assert stand.server.count("POST", NODES) == 4
+
+
+async def test_a_lease_is_made_owned_and_renewed(make_stand: MakeStand) -> None:
+    stand = make_stand()
+    stand.set_runtime.publish(WELL)
+    stand.start(lease=True)
+    node = await stand.until_ready()
+    first = await stand.until(lambda lease: True, LEASE)
+    assert first["spec"]["holderIdentity"] == "n" and first["spec"]["leaseDurationSeconds"] == 4
+    assert len(first["spec"]["renewTime"]) == len("2026-01-02T03:04:05.000006Z")
+    renewed = await stand.until(lambda lease: lease["metadata"].get("ownerReferences"), LEASE)
+    assert renewed["metadata"]["ownerReferences"] == [
+        {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": node["metadata"]["uid"]}
+    ]
+    assert renewed["spec"]["renewTime"] >= first["spec"]["renewTime"]
+
+
+async def test_a_lease_somebody_else_wrote_or_removed_is_taken_again(make_stand: MakeStand) -> None:
+    stand = make_stand()
+    stand.start(lease=True)
+    await stand.until(lambda lease: True, LEASE)
+    stand.server.update(LEASE, lambda lease: lease["spec"].update(holderIdentity="x"))
+    await stand.until(lambda lease: lease["spec"]["holderIdentity"] == "n", LEASE)
+    stand.server.delete(LEASE)
+    await stand.until(lambda lease: True, LEASE)
