@@ -1,0 +1,192 @@
+"""What pods and the node use, as snapshots. `Usage` is written by observe/stats alone.
+
+Times named `_at` are wall seconds; CPU is in nanoseconds of a core, memory and file systems in bytes. None: the machine
+does not tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pykubelet.base.model.ids import PodRef, PodUID
+
+
+@dataclass(frozen=True, slots=True)
+class Pressure:
+    """One line of a pressure file: stalled microseconds in all, and shares of the last 10, 60 and 300 s in percent."""
+
+    total_us: int
+    avg10: float
+    avg60: float
+    avg300: float
+
+
+@dataclass(frozen=True, slots=True)
+class PressurePair:
+    """`some`: at least one task waits; `full`: all do."""
+
+    some: Pressure
+    full: Pressure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """`working_set`: usage without the file pages that can be dropped at once. `limit` None: unlimited."""
+
+    usage: int = 0
+    working_set: int = 0
+    limit: int | None = None
+    rss: int = 0
+    cache: int = 0
+    mapped_file: int = 0
+    kernel: int = 0
+    active_file: int = 0
+    inactive_file: int = 0
+    peak: int = 0
+    fail_count: int = 0
+    page_faults: int = 0
+    major_page_faults: int = 0
+    swap: int | None = None
+    swap_limit: int | None = None
+    oom_kills: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CpuUse:
+    """`quota_us` 0: no limit. The throttling counters are those of the kernel's bandwidth control."""
+
+    total_ns: int = 0
+    user_ns: int = 0
+    system_ns: int = 0
+    periods: int = 0
+    throttled_periods: int = 0
+    throttled_ns: int = 0
+    shares: int = 0
+    quota_us: int = 0
+    period_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupUse:
+    """One control group with all below it. `pressure`: by `cpu`, `memory`, `io`. `nano_cores`: None after one look."""
+
+    at: float
+    cpu: CpuUse
+    memory: MemoryUse
+    processes: int | None = None
+    pressure: Mapping[str, PressurePair] = field(default_factory=dict)
+    nano_cores: int | None = None
+    made_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceUse:
+    name: str
+    rx_bytes: int = 0
+    rx_packets: int = 0
+    rx_errors: int = 0
+    rx_dropped: int = 0
+    tx_bytes: int = 0
+    tx_packets: int = 0
+    tx_errors: int = 0
+    tx_dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkUse:
+    """Loopback left out; the default interface first."""
+
+    at: float
+    interfaces: tuple[InterfaceUse, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FileSystemUse:
+    """`used` and `inodes_used` are of the directory in question, the rest of the file system it lies on."""
+
+    at: float
+    capacity: int | None = None
+    available: int | None = None
+    used: int | None = None
+    inodes: int | None = None
+    inodes_free: int | None = None
+    inodes_used: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerUse:
+    """`id`: the runtime's. `path`: of its control group. `rootfs`, `logs`: None when not looked at yet."""
+
+    name: str
+    id: str
+    image: str
+    path: str
+    started_at: float
+    group: GroupUse
+    rootfs: FileSystemUse | None = None
+    logs: FileSystemUse | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeUse:
+    """`claim`: namespace and name of the persistent volume claim behind it."""
+
+    name: str
+    fs: FileSystemUse
+    claim: tuple[str, str] | None = None
+    is_local: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PodUse:
+    """`sandbox_id` and `sandbox`: the pause container, as far as it is there."""
+
+    ref: PodRef
+    path: str
+    started_at: float
+    group: GroupUse | None
+    containers: tuple[ContainerUse, ...] = ()
+    network: NetworkUse | None = None
+    sandbox_id: str = ""
+    sandbox: GroupUse | None = None
+    volumes: tuple[VolumeUse, ...] = ()
+    host_files: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUse:
+    """`system`: control groups of note by name (`kubelet`, `runtime`, `misc`, `pods`). `booted_at`: wall seconds."""
+
+    group: GroupUse
+    memory_capacity: int
+    booted_at: float
+    system: Mapping[str, GroupUse] = field(default_factory=dict)
+    network: NetworkUse | None = None
+    fs: FileSystemUse | None = None
+    image_fs: FileSystemUse | None = None
+    container_fs: FileSystemUse | None = None
+    max_pids: int | None = None
+    running_pids: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """`taken_at`: the monotonic second at which the look began; None before the first. `error`: why it failed.
+
+    `with_files`: file systems and logs were looked at too, then or a little earlier.
+    """
+
+    taken_at: float | None = None
+    node: NodeUse | None = None
+    pods: Mapping[PodUID, PodUse] = field(default_factory=dict)
+    with_files: bool = False
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UsageWanted:
+    """Posted to observe/stats: somebody wants a look that is not older than `at_least` (monotonic)."""
+
+    at_least: float
+    with_files: bool = True

@@ -1,0 +1,254 @@
+"""What control groups use, read from the kernel's files of version 1 and 2.
+
+Owns: the files, their formats, and which of them a kernel may lack. Blocks, for microseconds a file. Source: the kernel's
+cgroup-v1 (memory, cpuacct, pids) and cgroup-v2 documents, and its PSI document.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Protocol
+
+from pykubelet.base.model.usage import CpuUse, GroupUse, MemoryUse, Pressure, PressurePair
+from pykubelet.edges.host.cgroup_values import CgroupVersion
+from pykubelet.edges.host.cgroups import join, sub_groups
+from pykubelet.edges.host.errors import HostError
+
+#: At and above this a limit of version 1 means none.
+_NO_LIMIT = 1 << 62
+_TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+_PRESSURE = ("cpu", "memory", "io")
+
+
+class GroupReader(Protocol):
+    """Reads groups by their path below the mount."""
+
+    def read(self, path: str, at: float) -> GroupUse | None:
+        """What the group uses; None when it is not there. `at`: the wall second to stamp it with."""
+        ...
+
+    def children(self, path: str) -> list[str]:
+        """Names of the groups directly below."""
+        ...
+
+    def processes(self, path: str) -> list[int]:
+        """The processes of the group itself."""
+        ...
+
+
+def read_file(path: str) -> str:
+    """The content; "" when there is no such file, or the group behind it is gone."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        return os.read(descriptor, 1 << 16).decode("ascii", "replace")
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)
+
+
+def read_number(path: str) -> int | None:
+    text = read_file(path).strip()
+    return int(text) if text.lstrip("-").isdigit() else None
+
+
+def read_table(path: str) -> dict[str, int]:
+    """Lines of a name and a number."""
+    table = {}
+    for line in read_file(path).splitlines():
+        name, _, number = line.partition(" ")
+        if number.strip().isdigit():
+            table[name] = int(number)
+    return table
+
+
+def _limit(number: int | None) -> int | None:
+    return None if number is None or number >= _NO_LIMIT else number
+
+
+def _made_at(directory: str) -> float:
+    """When the group was made: the only trace is its directory's own time of change."""
+    try:
+        return os.stat(directory).st_mtime
+    except OSError:
+        return 0.0
+
+
+class GroupsV1:
+    """`roots`: the mount directory of each controller."""
+
+    def __init__(self, roots: Mapping[str, str]) -> None:
+        self._roots = roots
+
+    def _directory(self, controller: str, path: str) -> str:
+        return join(self._roots.get(controller, "/nowhere"), path)
+
+    def read(self, path: str, at: float) -> GroupUse | None:
+        accounting = self._directory("cpuacct", path)
+        total = read_number(f"{accounting}/cpuacct.usage")
+        if total is None:
+            return None
+        return GroupUse(
+            at=at,
+            cpu=self._cpu(path, accounting, total),
+            memory=self._memory(path),
+            processes=read_number(f"{self._directory('pids', path)}/pids.current"),
+            made_at=_made_at(accounting),
+        )
+
+    def _cpu(self, path: str, accounting: str, total: int) -> CpuUse:
+        ticks = read_table(f"{accounting}/cpuacct.stat")
+        directory = self._directory("cpu", path)
+        stat = read_table(f"{directory}/cpu.stat")
+        return CpuUse(
+            total_ns=total,
+            user_ns=ticks.get("user", 0) * _TICK_NS,
+            system_ns=ticks.get("system", 0) * _TICK_NS,
+            periods=stat.get("nr_periods", 0),
+            throttled_periods=stat.get("nr_throttled", 0),
+            throttled_ns=stat.get("throttled_time", 0),
+            shares=read_number(f"{directory}/cpu.shares") or 0,
+            quota_us=max(0, read_number(f"{directory}/cpu.cfs_quota_us") or 0),
+            period_us=read_number(f"{directory}/cpu.cfs_period_us") or 0,
+        )
+
+    def _memory(self, path: str) -> MemoryUse:
+        directory = self._directory("memory", path)
+        stat = read_table(f"{directory}/memory.stat")
+        usage = read_number(f"{directory}/memory.usage_in_bytes") or 0
+        inactive = stat.get("total_inactive_file", 0)
+        limit = _limit(read_number(f"{directory}/memory.limit_in_bytes"))
+        with_swap = _limit(read_number(f"{directory}/memory.memsw.limit_in_bytes"))
+        return MemoryUse(
+            usage=usage,
+            working_set=max(0, usage - inactive),
+            limit=limit,
+            rss=stat.get("total_rss", 0),
+            cache=stat.get("total_cache", 0),
+            mapped_file=stat.get("total_mapped_file", 0),
+            kernel=read_number(f"{directory}/memory.kmem.usage_in_bytes") or 0,
+            active_file=stat.get("total_active_file", 0),
+            inactive_file=inactive,
+            peak=read_number(f"{directory}/memory.max_usage_in_bytes") or 0,
+            fail_count=read_number(f"{directory}/memory.failcnt") or 0,
+            page_faults=stat.get("total_pgfault", 0),
+            major_page_faults=stat.get("total_pgmajfault", 0),
+            swap=stat.get("total_swap"),
+            swap_limit=max(0, with_swap - limit) if with_swap is not None and limit is not None else None,
+            oom_kills=read_table(f"{directory}/memory.oom_control").get("oom_kill", 0),
+        )
+
+    def children(self, path: str) -> list[str]:
+        return _children(self._directory("cpuacct", path))
+
+    def processes(self, path: str) -> list[int]:
+        return _numbers(f"{self._directory('cpuacct', path)}/cgroup.procs")
+
+
+class GroupsV2:
+    """`root`: where the unified hierarchy is mounted."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    def read(self, path: str, at: float) -> GroupUse | None:
+        directory = join(self._root, path)
+        stat = read_table(f"{directory}/cpu.stat")
+        if "usage_usec" not in stat:
+            return None
+        return GroupUse(
+            at=at,
+            cpu=self._cpu(directory, stat),
+            memory=self._memory(directory),
+            processes=read_number(f"{directory}/pids.current"),
+            pressure=read_pressure(directory),
+            made_at=_made_at(directory),
+        )
+
+    def _cpu(self, directory: str, stat: Mapping[str, int]) -> CpuUse:
+        quota, _, period = read_file(f"{directory}/cpu.max").strip().partition(" ")
+        weight = read_number(f"{directory}/cpu.weight") or 0
+        return CpuUse(
+            total_ns=stat["usage_usec"] * 1000,
+            user_ns=stat.get("user_usec", 0) * 1000,
+            system_ns=stat.get("system_usec", 0) * 1000,
+            periods=stat.get("nr_periods", 0),
+            throttled_periods=stat.get("nr_throttled", 0),
+            throttled_ns=stat.get("throttled_usec", 0) * 1000,
+            shares=2 + (weight - 1) * 262142 // 9999 if weight else 0,
+            quota_us=int(quota) if quota.isdigit() else 0,
+            period_us=int(period) if period.isdigit() else 0,
+        )
+
+    def _memory(self, directory: str) -> MemoryUse:
+        stat = read_table(f"{directory}/memory.stat")
+        usage = read_number(f"{directory}/memory.current")
+        if usage is None:  # the root group has no such file
+            usage = stat.get("anon", 0) + stat.get("file", 0)
+        inactive = stat.get("inactive_file", 0)
+        events = read_table(f"{directory}/memory.events")
+        return MemoryUse(
+            usage=usage,
+            working_set=max(0, usage - inactive),
+            limit=read_number(f"{directory}/memory.max"),
+            rss=stat.get("anon", 0),
+            cache=stat.get("file", 0),
+            mapped_file=stat.get("file_mapped", 0),
+            kernel=stat.get("kernel", 0),
+            active_file=stat.get("active_file", 0),
+            inactive_file=inactive,
+            peak=read_number(f"{directory}/memory.peak") or 0,
+            fail_count=events.get("max", 0),
+            page_faults=stat.get("pgfault", 0),
+            major_page_faults=stat.get("pgmajfault", 0),
+            swap=read_number(f"{directory}/memory.swap.current"),
+            swap_limit=read_number(f"{directory}/memory.swap.max"),
+            oom_kills=events.get("oom_kill", 0),
+        )
+
+    def children(self, path: str) -> list[str]:
+        return _children(join(self._root, path))
+
+    def processes(self, path: str) -> list[int]:
+        return _numbers(f"{join(self._root, path)}/cgroup.procs")
+
+
+def _children(directory: str) -> list[str]:
+    try:
+        return sub_groups(directory)
+    except HostError:
+        return []
+
+
+def _numbers(path: str) -> list[int]:
+    return [int(word) for word in read_file(path).split() if word.isdigit()]
+
+
+def read_pressure(directory: str) -> dict[str, PressurePair]:
+    """The pressure files of a group, where the kernel has them and they are switched on."""
+    found = {}
+    for name in _PRESSURE:
+        lines = {line.split(" ", 1)[0]: line for line in read_file(f"{directory}/{name}.pressure").splitlines()}
+        if "some" in lines:
+            full = lines.get("full")
+            found[name] = PressurePair(_pressure(lines["some"]), _pressure(full) if full else None)
+    return found
+
+
+def _pressure(line: str) -> Pressure:
+    values = dict(word.partition("=")[::2] for word in line.split()[1:])
+    return Pressure(
+        total_us=int(values.get("total", "0")),
+        avg10=float(values.get("avg10", "0")),
+        avg60=float(values.get("avg60", "0")),
+        avg300=float(values.get("avg300", "0")),
+    )
+
+
+def group_reader(version: CgroupVersion, roots: Mapping[str, str]) -> GroupReader:
+    """`roots`: by controller on version 1; `unified` on version 2."""
+    return GroupsV2(roots["unified"]) if version is CgroupVersion.V2 else GroupsV1(roots)

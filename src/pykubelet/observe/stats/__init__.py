@@ -1,0 +1,1 @@
+"""What pods and the node use: control groups, networks, file systems, read when somebody wants to know."""

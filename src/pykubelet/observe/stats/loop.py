@@ -1,0 +1,268 @@
+"""The stats room's loop: looks at what pods and the node use when somebody wants to know.
+
+Owns: the cell `Usage`. Reads: `Observed`, `Mounts`. While questions come, it looks every `PERIOD_S`, so that rates are
+those of the last seconds; when nobody has asked for a while, it rests. File systems are looked at less often, each pod's
+in a thread of its own: one that hangs costs its pod's figures and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pykubelet.base.kit.cells import Cell, CellWriter
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.flight import Done, Failed, Flight
+from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.mailbox import Mailbox
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.mounts import MountedVolume, Mounts
+from pykubelet.base.model.observed import Observed
+from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.usage import ContainerUse, FileSystemUse, NodeUse, PodUse, Usage, UsageWanted
+from pykubelet.edges.cri.client import CriClient
+from pykubelet.edges.cri.errors import CriError
+from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.procfs import read_pid_limit, read_process_count
+from pykubelet.observe.stats.sizes import PodSizes, read_file_system, read_pod_sizes
+from pykubelet.observe.stats.tree import Ground, node_with_rates, pod_with_rates, read_node, read_pods
+
+log = Log("stats")
+PERIOD_S = 10.0
+REST_AFTER_S = 300.0
+FIRST_GAP_S = 0.25
+RATE_OVER_S = 5.0
+LOOK_DEADLINE_S = 10.0
+SIZES_DEADLINE_S = 5.0
+FILES_WAIT_S = 2.0
+NO_VOLUMES: Mapping[str, MountedVolume] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class StatsInputs:
+    """The cells this room reads, and who wakes it."""
+
+    wanted: Mailbox[UsageWanted]
+    observed: Cell[Observed]
+    mounts: Cell[Mounts]
+
+
+@dataclass(frozen=True, slots=True)
+class StatsSettings:
+    """`sizes_period_s`: `volumeStatsAggPeriod`; 0 or less: volumes are not looked at."""
+
+    paths: Paths
+    sizes_period_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """What was found out about file systems. `layers`: of containers, by id."""
+
+    at: float = float("-inf")
+    root: FileSystemUse | None = None
+    images: FileSystemUse | None = None
+    layers: Mapping[str, FileSystemUse] | None = None
+
+
+class StatsLoop:
+    """`run` never returns."""
+
+    def __init__(
+        self,
+        inputs: StatsInputs,
+        usage: CellWriter[Usage],
+        ground: Ground,
+        settings: StatsSettings,
+        cri: CriClient,
+        flight: Flight,
+        clock: Clock,
+    ) -> None:
+        self._inputs = inputs
+        self._usage = usage
+        self._ground = ground
+        self._settings = settings
+        self._cri = cri
+        self._flight = flight
+        self._clock = clock
+        self._base: Usage | None = None
+        self._files = _Files()
+        self._sizes: dict[PodUID, PodSizes] = {}
+        self._sized_at: dict[PodUID, float] = {}
+        self._supervisor = Supervisor("stats")
+        self._busy: set[str] = set()
+
+    async def run(self) -> None:
+        async with self._supervisor as supervisor:
+            supervisor.start_root("stats-looks", self._follow())
+            raise await supervisor.wait_failed()
+
+    async def _follow(self) -> None:
+        while True:
+            wanted = await self._inputs.wanted.get_all()
+            await self._answer(wanted)
+            await self._keep_looking(self._clock.monotonic())
+
+    async def _keep_looking(self, asked_at: float) -> None:
+        """As long as somebody asked lately."""
+        while self._clock.monotonic() - asked_at < REST_AFTER_S:
+            try:
+                async with asyncio.timeout(PERIOD_S):
+                    wanted = await self._inputs.wanted.get_all()
+            except TimeoutError:
+                await self._look(with_files=False)
+                continue
+            asked_at = self._clock.monotonic()
+            await self._answer(wanted)
+        self._base = None
+
+    async def _answer(self, wanted: list[UsageWanted]) -> None:
+        now = self._usage.get()
+        with_files = any(one.with_files for one in wanted)
+        fresh = now.taken_at is not None and now.taken_at >= max(one.at_least for one in wanted)
+        if fresh and (now.with_files or not with_files):
+            return
+        if self._base is None:
+            await self._look(with_files=False)
+            await asyncio.sleep(FIRST_GAP_S)
+        await self._look(with_files=with_files)
+
+    async def _look(self, *, with_files: bool) -> None:
+        began, wall = self._clock.monotonic(), self._clock.wall()
+        observed = self._inputs.observed.get()
+        ground = self._ground
+        if with_files:
+            await self._look_at_files(observed, wall)
+        outcome = await self._flight.run(
+            "stats", lambda: (read_node(ground, wall), read_pods(ground, observed, wall)), LOOK_DEADLINE_S
+        )
+        if not isinstance(outcome, Done):
+            why = str(outcome.error) if isinstance(outcome, Failed) else "the kernel does not answer"
+            self._publish(replace(self._usage.get(), taken_at=began, error=why))
+            return
+        node, pods = outcome.value
+        if node is None:
+            self._publish(Usage(began, error="the root control group cannot be read"))
+            return
+        base = self._base
+        self._usage_base(Usage(began, node, pods))
+        self._publish(self._complete(Usage(began, node, pods, self._files.root is not None), base))
+
+    def _usage_base(self, now: Usage) -> None:
+        """Rates are taken over a few seconds: a newer look does not replace one that is just taken."""
+        base = self._base
+        assert now.taken_at is not None
+        if base is None or base.taken_at is None or now.taken_at - base.taken_at >= RATE_OVER_S:
+            self._base = now
+
+    def _complete(self, now: Usage, base: Usage | None) -> Usage:
+        assert now.node is not None
+        node = node_with_rates(now.node, base.node if base is not None else None)
+        before: Mapping[PodUID, PodUse] = base.pods if base is not None else {}
+        pods = {uid: self._with_files(uid, pod_with_rates(pod, before.get(uid))) for uid, pod in now.pods.items()}
+        return replace(now, node=self._node_with_files(node), pods=pods)
+
+    def _node_with_files(self, node: NodeUse) -> NodeUse:
+        files = self._files
+        return replace(
+            node,
+            fs=files.root,
+            image_fs=files.images,
+            container_fs=files.images,
+            max_pids=read_pid_limit(),
+            running_pids=read_process_count(),
+        )
+
+    def _with_files(self, uid: PodUID, pod: PodUse) -> PodUse:
+        sizes = self._sizes.get(uid)
+        if sizes is None:
+            return pod
+        containers = tuple(self._container_with_files(container, sizes) for container in pod.containers)
+        return replace(pod, containers=containers, volumes=sizes.volumes, host_files=sizes.host_files)
+
+    def _container_with_files(self, container: ContainerUse, sizes: PodSizes) -> ContainerUse:
+        files = self._files
+        logs = None
+        taken = sizes.logs.get(container.name)
+        if files.root is not None and taken is not None:
+            logs = replace(files.root, used=taken[0], inodes_used=taken[1])
+        return replace(container, logs=logs, rootfs=(files.layers or {}).get(container.id))
+
+    def _publish(self, usage: Usage) -> None:
+        if usage.error and usage.error != self._usage.get().error:
+            log.warning("cannot read what is used", error=usage.error)
+        self._usage.publish(usage)
+
+    # File systems
+
+    async def _look_at_files(self, observed: Observed, wall: float) -> None:
+        """Begin what is due, and wait for it a little; what takes longer shows in a later look."""
+        due = [self._start("files", self._look_at_node(wall))]
+        due += [self._start(f"sizes-{uid}", self._look_at_pod(uid, observed, wall)) for uid in self._due(observed)]
+        tasks = [task for task in due if task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=FILES_WAIT_S)
+
+    def _due(self, observed: Observed) -> list[PodUID]:
+        period, now = self._settings.sizes_period_s, self._clock.monotonic()
+        for gone in self._sized_at.keys() - observed.pods.keys():
+            del self._sized_at[gone]
+            self._sizes.pop(gone, None)
+        if period <= 0:
+            return []
+        return [uid for uid in observed.pods if now - self._sized_at.get(uid, float("-inf")) >= period]
+
+    def _start(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
+        """At most one of a name at a time."""
+        if name in self._busy:
+            work.close()
+            return None
+        self._busy.add(name)
+        task = self._supervisor.start_root(f"stats-{name}", work)
+        task.add_done_callback(lambda _: self._busy.discard(name))
+        return task
+
+    async def _look_at_node(self, wall: float) -> None:
+        """The node's and the images' file systems, and what containers wrote."""
+        if self._clock.monotonic() - self._files.at < PERIOD_S:
+            return
+        root = await self._file_system(self._settings.paths.root, wall, None)
+        images, layers = self._files.images, self._files.layers
+        try:
+            for one in (await self._cri.image_fs_info()).image_filesystems:
+                used = (one.used_bytes.value, one.inodes_used.value)
+                images = await self._file_system(one.fs_id.mountpoint, wall, used) or images
+            if images is not None:
+                stats = await self._cri.list_container_stats()
+                layers = {
+                    s.attributes.id: replace(
+                        images, used=s.writable_layer.used_bytes.value, inodes_used=s.writable_layer.inodes_used.value
+                    )
+                    for s in stats
+                }
+        except CriError as error:
+            log.debug("the runtime does not tell what its file systems hold", error=error)
+        self._files = _Files(self._clock.monotonic(), root or self._files.root, images, layers)
+
+    async def _file_system(self, path: str, wall: float, used: tuple[int, int] | None) -> FileSystemUse | None:
+        outcome = await self._flight.run(
+            f"stats-fs:{path}", lambda: read_file_system(path, wall, used), SIZES_DEADLINE_S
+        )
+        return outcome.value if isinstance(outcome, Done) else None
+
+    async def _look_at_pod(self, uid: PodUID, observed: Observed, wall: float) -> None:
+        view = observed.pods[uid]
+        mounts = self._inputs.mounts.get().pods.get(uid)
+        volumes = mounts.volumes if mounts is not None else NO_VOLUMES
+        paths = self._settings.paths
+        outcome = await self._flight.run(
+            f"stats-sizes:{uid}", lambda: read_pod_sizes(paths, view.ref, view, volumes, wall), SIZES_DEADLINE_S
+        )
+        if isinstance(outcome, Done):
+            self._sizes[uid] = outcome.value
+        elif isinstance(outcome, Failed) and not isinstance(outcome.error, HostError):
+            raise outcome.error
+        self._sized_at[uid] = self._clock.monotonic()

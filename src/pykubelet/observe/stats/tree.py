@@ -1,0 +1,141 @@
+"""Reads what pods and the node use out of the tree of control groups. Blocks; called in a thread.
+
+Which group belongs to which pod and container is read off the names: `pod<uid>` (with underscores for dashes under systemd),
+and below it the container's id, which systemd puts between a prefix and `.scope`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.observed import NetworkMode, Observed, PodView
+from pykubelet.base.model.usage import ContainerUse, GroupUse, NodeUse, PodUse
+from pykubelet.edges.host.cgroup_stats import GroupReader
+from pykubelet.edges.host.network_stats import read_network_use
+
+_POD = re.compile(r"(?:^|-)pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?$")
+_CONTAINER = re.compile(r"(?:^|-)([0-9a-f]{64})(?:\.scope)?$")
+_CLASSES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What does not change. `pods_root`: the path of the group of all pods. `system`: paths by name, see `NodeUse`."""
+
+    reader: GroupReader
+    pods_root: str
+    memory_capacity: int
+    booted_at: float
+    system: Mapping[str, str] = field(default_factory=dict)
+    interface: str = "eth0"
+
+
+def pod_of_group(name: str) -> PodUID | None:
+    """The pod whose group is called so. Pure."""
+    match = _POD.search(name)
+    return PodUID(match[1].replace("_", "-")) if match else None
+
+
+def container_of_group(name: str) -> str:
+    """The id of the container whose group is called so; "" for others. Pure."""
+    match = _CONTAINER.search(name)
+    return match[1] if match else ""
+
+
+def pod_groups(reader: GroupReader, root: str) -> Iterator[tuple[PodUID, str]]:
+    """Every pod's group below the root and the classes of service in it."""
+    waiting = [root]
+    for _ in range(_CLASSES):
+        below = []
+        for path in waiting:
+            for name in reader.children(path):
+                uid = pod_of_group(name)
+                here = f"{path.rstrip('/')}/{name}"
+                if uid is not None:
+                    yield uid, here
+                elif name.removesuffix(".slice").endswith(("burstable", "besteffort")):
+                    below.append(here)
+        waiting = below
+
+
+def read_node(ground: Ground, at: float) -> NodeUse | None:
+    group = ground.reader.read("/", at)
+    if group is None:
+        return None
+    system = {}
+    for name, path in ground.system.items():
+        found = ground.reader.read(path, at)
+        if found is not None:
+            system[name] = found
+    return NodeUse(
+        group=group,
+        memory_capacity=ground.memory_capacity,
+        booted_at=ground.booted_at,
+        system=system,
+        network=read_network_use(at, default=ground.interface),
+    )
+
+
+def read_pods(ground: Ground, observed: Observed, at: float) -> dict[PodUID, PodUse]:
+    """All pods that the runtime has and that have a group."""
+    found = {}
+    for uid, path in pod_groups(ground.reader, ground.pods_root):
+        view = observed.pods.get(uid)
+        if view is not None and not view.is_gone:
+            found[uid] = _read_pod(ground, view, path, at)
+    return found
+
+
+def _read_pod(ground: Ground, view: PodView, path: str, at: float) -> PodUse:
+    reader = ground.reader
+    groups = {container_of_group(name): f"{path}/{name}" for name in reader.children(path)}
+    containers = []
+    for container in view.running:
+        where = groups.get(container.id)
+        group = reader.read(where, at) if where is not None else None
+        if where is not None and group is not None:
+            started = container.started_at / 1e9
+            containers.append(ContainerUse(container.name, container.id, container.image, where, started, group))
+    sandbox = next(iter(view.sandboxes), None)
+    where = groups.get(sandbox.id) if sandbox is not None else None
+    network = None
+    if where is not None and sandbox is not None and sandbox.network is NetworkMode.POD:
+        pids = reader.processes(where)
+        network = read_network_use(at, pids[0]) if pids else None
+    return PodUse(
+        ref=view.ref,
+        path=path,
+        started_at=sandbox.created_at / 1e9 if sandbox is not None else 0.0,
+        group=reader.read(path, at),
+        containers=tuple(sorted(containers, key=lambda one: one.name)),
+        network=network,
+        sandbox_id=sandbox.id if sandbox is not None else "",
+        sandbox=reader.read(where, at) if where is not None else None,
+    )
+
+
+def with_rate(now: GroupUse, before: GroupUse | None) -> GroupUse:
+    """With the CPU used per second since the look before. Pure."""
+    if before is None or now.at <= before.at or now.cpu.total_ns < before.cpu.total_ns:
+        return now
+    rate = (now.cpu.total_ns - before.cpu.total_ns) / (now.at - before.at)
+    return replace(now, nano_cores=int(rate))
+
+
+def node_with_rates(now: NodeUse, before: NodeUse | None) -> NodeUse:
+    if before is None:
+        return now
+    system = {name: with_rate(group, before.system.get(name)) for name, group in now.system.items()}
+    return replace(now, group=with_rate(now.group, before.group), system=system)
+
+
+def pod_with_rates(now: PodUse, before: PodUse | None) -> PodUse:
+    if before is None:
+        return now
+    old = {container.id: container.group for container in before.containers}
+    containers = tuple(replace(c, group=with_rate(c.group, old.get(c.id))) for c in now.containers)
+    group = with_rate(now.group, before.group) if now.group is not None else None
+    return replace(now, group=group, containers=containers)
