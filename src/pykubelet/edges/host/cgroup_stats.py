@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from pykubelet.base.model.usage import CpuUse, GroupUse, MemoryUse, Pressure, PressurePair
-from pykubelet.edges.host.cgroup_values import CgroupVersion
 from pykubelet.edges.host.cgroups import join, sub_groups
 from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.mounts import read_mounts
 
 #: At and above this a limit of version 1 means none.
 _NO_LIMIT = 1 << 62
@@ -249,6 +249,24 @@ def _pressure(line: str) -> Pressure:
     )
 
 
-def group_reader(version: CgroupVersion, roots: Mapping[str, str]) -> GroupReader:
-    """`roots`: by controller on version 1; `unified` on version 2."""
-    return GroupsV2(roots["unified"]) if version is CgroupVersion.V2 else GroupsV1(roots)
+def detect_reader(root: str = "/sys/fs/cgroup", proc: str = "/proc") -> GroupReader:
+    """The reader for what is mounted at and below `root`."""
+    roots = {}
+    for mount in read_mounts(proc):
+        if mount.fs_type == "cgroup2" and mount.target == root:
+            return GroupsV2(root)
+        if mount.fs_type == "cgroup" and mount.target.startswith(root + "/"):
+            roots |= dict.fromkeys(mount.super_options, mount.target)
+    return GroupsV1(roots)
+
+
+def own_group(proc: str = "/proc") -> str:
+    """The path of the group this process is in."""
+    lines = [line.split(":", 2) for line in read_file(f"{proc}/self/cgroup").splitlines()]
+    paths = {name: path for _, names, path in lines for name in names.split(",")}
+    return paths.get("cpuacct") or paths.get("") or "/"
+
+
+def read_boot_time(proc: str = "/proc") -> float:
+    """When the machine was started, in wall seconds."""
+    return float(read_table(f"{proc}/stat").get("btime", 0))

@@ -1,0 +1,61 @@
+"""`/stats/summary` and `/metrics/resource`: asks observe/stats for a look and renders it.
+
+Reads: the cell `Usage`. Writes nothing; a wish goes into the mailbox of observe/stats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from pykubelet.base.api.codec import encode
+from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.model.usage import Usage, UsageWanted
+from pykubelet.report.server.exposition import CONTENT_TYPE, render_metrics
+from pykubelet.report.server.http import JSON, Answer, Request, Response, text
+from pykubelet.report.server.resource_metrics import resource_families
+from pykubelet.report.server.summary import render_summary
+
+MAX_AGE_S = 1.0
+DEADLINE_S = 15.0
+
+
+class StatsRoutes:
+    """The handlers. `started_at`: wall seconds when the agent began."""
+
+    def __init__(self, usage: Cell[Usage], wanted: Post[UsageWanted], clock: Clock, node: str, started_at: float) -> None:
+        self._usage = usage
+        self._wanted = wanted
+        self._clock = clock
+        self._node = node
+        self._started_at = started_at
+
+    async def fresh(self, *, with_files: bool) -> Usage | None:
+        """A look that is hardly older than now; None when it does not come in time."""
+        at_least = self._clock.monotonic() - MAX_AGE_S
+        self._wanted.post(UsageWanted(at_least, with_files))
+
+        def is_fresh(usage: Usage) -> bool:
+            return usage.taken_at is not None and usage.taken_at >= at_least and (usage.with_files or not with_files)
+
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                return await self._usage.wait_for(lambda usage: is_fresh(usage) or bool(usage.error))
+        except TimeoutError:
+            return None
+
+    async def summary(self, request: Request) -> Answer:
+        brief = request.first("only_cpu_and_memory") in ("true", "1")
+        usage = await self.fresh(with_files=not brief)
+        if usage is None:
+            return text(500, "Internal Error: usage could not be read in time")
+        try:
+            document = render_summary(usage, self._node, self._started_at, only_cpu_and_memory=brief)
+        except ValueError as error:
+            return text(500, f"Internal Error: {error}")
+        return Response(200, encode(document), JSON)
+
+    async def resource_metrics(self, _: Request) -> Answer:
+        usage = await self.fresh(with_files=False) or Usage(error="usage could not be read in time")
+        return Response(200, render_metrics(resource_families(usage)), CONTENT_TYPE)

@@ -1,0 +1,193 @@
+"""`/stats/summary`: `Usage` as the stats API has it. Pure.
+
+Source: the Kubernetes documentation "Node metrics data" (Summary API, stats/v1alpha1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pykubelet.base.api.times import format_time
+from pykubelet.base.model.usage import (
+    ContainerUse,
+    FileSystemUse,
+    GroupUse,
+    InterfaceUse,
+    NetworkUse,
+    NodeUse,
+    PodUse,
+    Pressure,
+    PressurePair,
+    Usage,
+)
+
+Json = dict[str, Any]
+
+
+def render_summary(usage: Usage, node: str, agent_started: float, *, only_cpu_and_memory: bool) -> Json:
+    """The document. `agent_started`: wall seconds. ValueError when nothing is known yet."""
+    if usage.node is None:
+        raise ValueError(usage.error or "nothing is known yet")
+    pods = [_pod(pod, usage.node, brief=only_cpu_and_memory) for pod in usage.pods.values()]
+    return {"node": _node(usage.node, node, agent_started, brief=only_cpu_and_memory), "pods": pods}
+
+
+def _filled(document: Mapping[str, Any]) -> Json:
+    """Without what is not known."""
+    return {key: value for key, value in document.items() if value is not None}
+
+
+def _node(use: NodeUse, name: str, agent_started: float, *, brief: bool) -> Json:
+    started = {"kubelet": agent_started}
+    system = [
+        _filled({"name": key, "startTime": format_time(started.get(key, group.made_at)), **_usage(group, brief=brief)})
+        for key, group in use.system.items()
+    ]
+    document = {
+        "nodeName": name,
+        "systemContainers": system,
+        "startTime": format_time(use.booted_at),
+        **_usage(use.group, capacity=use.memory_capacity, brief=brief),
+    }
+    if not brief:
+        document |= {
+            "network": _network(use.network),
+            "fs": _fs(use.fs),
+            "runtime": _filled({"imageFs": _fs(use.image_fs), "containerFs": _fs(use.container_fs)}),
+            "rlimit": _filled(
+                {"time": format_time(use.group.at), "maxpid": use.max_pids, "curproc": use.running_pids}
+            ),
+        }
+    return _filled(document)
+
+
+def _pod(use: PodUse, node: NodeUse, *, brief: bool) -> Json:
+    ref = {"name": use.ref.name, "namespace": use.ref.namespace, "uid": use.ref.uid}
+    document: Json = {
+        "podRef": ref,
+        "startTime": format_time(use.started_at),
+        "containers": [_container(container, brief=brief) for container in use.containers],
+    }
+    if use.group is not None:
+        document |= _usage(use.group, brief=brief)
+    if not brief:
+        processes = use.group.processes if use.group is not None else None
+        document |= {
+            "network": _network(use.network),
+            "volume": [_volume(volume.name, volume.fs, volume.claim) for volume in use.volumes] or None,
+            "ephemeral-storage": _ephemeral(use, node),
+            "process_stats": {"process_count": processes} if processes is not None else None,
+        }
+    return _filled(document)
+
+
+def _container(use: ContainerUse, *, brief: bool) -> Json:
+    document = {"name": use.name, "startTime": format_time(use.started_at), **_usage(use.group, brief=brief)}
+    if not brief:
+        document |= {"rootfs": _fs(use.rootfs), "logs": _fs(use.logs)}
+    return _filled(document)
+
+
+def _usage(group: GroupUse, *, capacity: int | None = None, brief: bool) -> Json:
+    """CPU, memory and swap. `capacity`: of the machine, for its root group."""
+    at, memory = format_time(group.at), group.memory
+    limit = memory.limit if capacity is None else capacity
+    pressure = group.pressure
+    document: Json = {
+        "cpu": _filled(
+            {
+                "time": at,
+                "usageNanoCores": group.nano_cores,
+                "usageCoreNanoSeconds": group.cpu.total_ns,
+                "psi": _psi(pressure.get("cpu")),
+            }
+        ),
+        "memory": _filled(
+            {
+                "time": at,
+                "availableBytes": max(0, limit - memory.working_set) if limit is not None else None,
+                "usageBytes": memory.usage,
+                "workingSetBytes": memory.working_set,
+                "rssBytes": memory.rss,
+                "pageFaults": memory.page_faults,
+                "majorPageFaults": memory.major_page_faults,
+                "psi": _psi(pressure.get("memory")),
+            }
+        ),
+    }
+    if memory.swap is not None:
+        free = max(0, memory.swap_limit - memory.swap) if memory.swap_limit is not None else None
+        document["swap"] = _filled({"time": at, "swapAvailableBytes": free, "swapUsageBytes": memory.swap})
+    if not brief and "io" in pressure:
+        document["io"] = {"time": at, "psi": _psi(pressure["io"])}
+    return document
+
+
+def _psi(pair: PressurePair | None) -> Json | None:
+    if pair is None:
+        return None
+    nothing = Pressure(0, 0.0, 0.0, 0.0)
+    return {"full": _pressure(pair.full or nothing), "some": _pressure(pair.some)}
+
+
+def _pressure(one: Pressure) -> Json:
+    return {"total": one.total_us * 1000, "avg10": one.avg10, "avg60": one.avg60, "avg300": one.avg300}
+
+
+def _network(use: NetworkUse | None) -> Json | None:
+    if use is None:
+        return None
+    interfaces = [_interface(one) for one in use.interfaces]
+    default = interfaces[0] if interfaces else {"name": ""}
+    return {"time": format_time(use.at), **default, "interfaces": interfaces}
+
+
+def _interface(use: InterfaceUse) -> Json:
+    return {
+        "name": use.name,
+        "rxBytes": use.rx_bytes,
+        "rxErrors": use.rx_errors,
+        "txBytes": use.tx_bytes,
+        "txErrors": use.tx_errors,
+    }
+
+
+def _fs(use: FileSystemUse | None) -> Json | None:
+    if use is None:
+        return None
+    return _filled(
+        {
+            "time": format_time(use.at),
+            "availableBytes": use.available,
+            "capacityBytes": use.capacity,
+            "usedBytes": use.used,
+            "inodesFree": use.inodes_free,
+            "inodes": use.inodes,
+            "inodesUsed": use.inodes_used,
+        }
+    )
+
+
+def _volume(name: str, use: FileSystemUse, claim: tuple[str, str] | None) -> Json:
+    document = {**(_fs(use) or {}), "name": name}
+    if claim is not None:
+        document["pvcRef"] = {"namespace": claim[0], "name": claim[1]}
+    return document
+
+
+def _ephemeral(use: PodUse, node: NodeUse) -> Json | None:
+    """All that the pod keeps on the node's own disk."""
+    if node.fs is None:
+        return None
+    parts = [fs for container in use.containers for fs in (container.rootfs, container.logs)]
+    parts += [volume.fs for volume in use.volumes if volume.is_local]
+    document = _fs(node.fs) or {}
+    return document | {
+        "usedBytes": _total(part.used for part in parts if part is not None) + use.host_files,
+        "inodesUsed": _total(part.inodes_used for part in parts if part is not None),
+    }
+
+
+def _total(numbers: Iterable[int | None]) -> int:
+    return sum(number for number in numbers if number is not None)
