@@ -1,0 +1,89 @@
+"""Which mirror pods are to be made, and which to go. Pure.
+
+Rules:
+- A static pod has one mirror pod, of its name and with its hash. One of another hash, or one that somebody is deleting,
+  goes at once and is made again: deleting a mirror pod ends nothing.
+- A mirror pod whose static pod is gone goes too, when all sources have told their pods and that static pod has ended.
+- A mirror pod belongs to the Node object, so that it goes with it; while there is no Node, none is made.
+Source: the Kubernetes documentation "Create static Pods".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from pykubelet.base.api.core import ObjectMeta, OwnerReference, Pod, PodStatus
+from pykubelet.base.model.labels import CONFIG_HASH, CONFIG_MIRROR
+from pykubelet.base.model.lifecycle import Lifecycles
+from pykubelet.base.model.node import NodeView
+from pykubelet.base.model.roster import Roster, is_static, pod_ref
+
+
+@dataclass(frozen=True, slots=True)
+class MakeMirror:
+    """Create the mirror pod of `static`."""
+
+    static: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveMirror:
+    """Delete this very mirror pod, without grace."""
+
+    mirror: Pod
+    cause: str
+
+
+Errand = MakeMirror | RemoveMirror
+
+
+def plan_mirrors(roster: Roster, lifecycles: Lifecycles, node: NodeView) -> Mapping[str, Errand]:
+    """What is to be done, by full name. Nothing before the API server was heard."""
+    if roster.mirrors is None:
+        return {}
+    statics = {pod_ref(e.pod).full_name: e.pod for e in roster.pods.values() if is_static(e.pod)}
+    errands: dict[str, Errand] = {}
+    for name, mirror in roster.mirrors.items():
+        static = statics.get(name)
+        if static is None:
+            if roster.sources_ready and not _is_ending(name, lifecycles):
+                errands[name] = RemoveMirror(mirror, "its static pod is gone")
+        elif mirror.metadata.deletionTimestamp:
+            errands[name] = RemoveMirror(mirror, "it is being deleted")
+        elif mirror.metadata.annotations.get(CONFIG_MIRROR) != hash_of(static):
+            errands[name] = RemoveMirror(mirror, "its static pod has changed")
+    if node.registered and node.uid:
+        for name, static in statics.items():
+            if name not in roster.mirrors:
+                errands[name] = MakeMirror(static)
+    return errands
+
+
+def _is_ending(full_name: str, lifecycles: Lifecycles) -> bool:
+    return any(life.ref.full_name == full_name and is_static(life.pod) for life in lifecycles.pods.values())
+
+
+def hash_of(static: Pod) -> str:
+    return static.metadata.annotations.get(CONFIG_HASH, "")
+
+
+def mirror_of(static: Pod, node: NodeView) -> Pod:
+    """The mirror pod as it is sent to the API server."""
+    meta = static.metadata
+    owner = OwnerReference(apiVersion="v1", kind="Node", name=node.name, uid=node.uid, controller=True)
+    return replace(
+        static,
+        apiVersion="v1",
+        kind="Pod",
+        metadata=ObjectMeta(
+            name=meta.name,
+            namespace=meta.namespace,
+            labels=meta.labels,
+            annotations={**meta.annotations, CONFIG_MIRROR: hash_of(static)},
+            ownerReferences=(owner,),
+        ),
+        status=PodStatus(),
+    )

@@ -1,0 +1,152 @@
+"""What the API server's copy of a pod's status is to become, and the patch that makes it so. Pure.
+
+Rules:
+- Conditions, claims and the nominated node that others write stay as the API server has them. Of DisruptionTarget, which
+  has several writers, ours counts when there is one.
+- An end is not told while containers may still run: phase, reason and message stay until the agent has stopped the pod,
+  though it is told at once that the pod is not ready.
+- An end that was told stays.
+- A mirror pod shows the status of its static pod, under the mirror's own generation.
+- A patch names the pod's UID, so that it never reaches a later pod of the same name.
+Source: the Kubernetes documentation "Pod Lifecycle"; KEP-5067 (generations of pods).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from msgspec.structs import replace
+
+from pykubelet.base.api import core
+from pykubelet.base.api.codec import to_object
+from pykubelet.base.api.patch import POD_STATUS_KEYS, strategic_diff
+from pykubelet.base.model.reasons import (
+    CONTAINER_CREATING,
+    CONTAINERS_READY,
+    DISRUPTION_TARGET,
+    OWN_CONDITIONS,
+    POD_INITIALIZING,
+    POD_READY,
+)
+from pykubelet.base.model.roster import TERMINAL_PHASES, is_mirror
+
+QUIET_REASONS = frozenset({CONTAINER_CREATING, POD_INITIALIZING, ""})
+
+
+class Urgency(IntEnum):
+    """In which order reports go out. QUIET ones say nothing that anybody waits for: they may wait to be more."""
+
+    END = 0
+    READY = 1
+    NEWS = 2
+    QUIET = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A strategic merge patch of the status subresource."""
+
+    body: dict[str, Any]
+    urgency: Urgency
+
+
+def status_for_api(api: core.Pod, told: core.PodStatus, *, has_ended: bool) -> core.PodStatus | None:
+    """`api`: the pod as the API server has it. `has_ended`: the agent has stopped it for good. None: nothing to tell."""
+    there = api.status
+    if there.phase in TERMINAL_PHASES and told.phase not in TERMINAL_PHASES:
+        return None
+    if told.phase in TERMINAL_PHASES and there.phase not in TERMINAL_PHASES and not has_ended:
+        told = replace(told, phase=there.phase, reason=there.reason, message=there.message)
+    if is_mirror(api):
+        told = _under_generation(told, api.metadata.generation)
+    return replace(
+        told,
+        conditions=_conditions(there.conditions, told.conditions),
+        resourceClaimStatuses=there.resourceClaimStatuses,
+        extendedResourceClaimStatus=there.extendedResourceClaimStatus,
+        nodeAllocatableResourceClaimStatuses=there.nodeAllocatableResourceClaimStatuses,
+        nominatedNodeName=there.nominatedNodeName,
+        resize=there.resize,
+        qosClass=there.qosClass or told.qosClass,
+    )
+
+
+def _conditions(
+    there: tuple[core.PodCondition, ...], told: tuple[core.PodCondition, ...]
+) -> tuple[core.PodCondition, ...]:
+    own = [c for c in told if c.type in OWN_CONDITIONS]
+    has_target = any(c.type == DISRUPTION_TARGET for c in own)
+    foreign = [c for c in there if c.type not in OWN_CONDITIONS or (c.type == DISRUPTION_TARGET and not has_target)]
+    return (*foreign, *own)
+
+
+def _under_generation(told: core.PodStatus, generation: int | None) -> core.PodStatus:
+    conditions = tuple(replace(c, observedGeneration=generation) for c in told.conditions)
+    return replace(told, observedGeneration=generation, conditions=conditions)
+
+
+def plan_patch(api: core.Pod, wanted: core.PodStatus) -> Patch | None:
+    """The patch from what the API server has to `wanted`; None when there is no difference."""
+    changes = strategic_diff(to_object(api.status), to_object(wanted), POD_STATUS_KEYS)
+    if not changes:
+        return None
+    return Patch({"metadata": {"uid": api.metadata.uid}, "status": changes}, urgency_of(api, wanted))
+
+
+def urgency_of(api: core.Pod, wanted: core.PodStatus) -> Urgency:
+    there = api.status
+    if wanted.phase in TERMINAL_PHASES and there.phase not in TERMINAL_PHASES:
+        return Urgency.END
+    if api.metadata.deletionTimestamp:
+        return Urgency.QUIET  # its end follows, and tells all
+    if wanted.phase != there.phase and wanted.phase != "Pending":
+        return Urgency.READY
+    if any(_condition(wanted, kind) != _condition(there, kind) for kind in (POD_READY, CONTAINERS_READY)):
+        return Urgency.READY
+    return Urgency.NEWS if _news(wanted) != _news(there) else Urgency.QUIET
+
+
+def _condition(status: core.PodStatus, kind: str) -> bool:
+    return any(c.type == kind and c.status == "True" for c in status.conditions)
+
+
+def _news(status: core.PodStatus) -> list[object]:
+    """What of the containers somebody may be waiting to hear: that they ended, restarted, or cannot start; resizes."""
+    told: list[object] = [status.resources, status.allocatedResources]
+    told.extend((c.type, c.status, c.reason) for c in status.conditions if c.type.startswith("PodResize"))
+    for one in (*status.initContainerStatuses, *status.containerStatuses, *status.ephemeralContainerStatuses):
+        state = one.state if one.state is not None else core.ContainerState()
+        reason = state.waiting.reason if state.waiting is not None else ""
+        if reason not in QUIET_REASONS or state.terminated is not None or one.restartCount:
+            told.append((one.name, one.restartCount, reason, state.terminated))
+        if state.running is not None:
+            told.append((one.name, one.resources))
+    return told
+
+
+def may_delete(api: core.Pod) -> bool:
+    """Whether the API server's object of a pod of which nothing is left may go: it is deleted, and its end was told."""
+    meta = api.metadata
+    if not meta.deletionTimestamp or is_mirror(api) or api.status.phase not in TERMINAL_PHASES:
+        return False
+    return not (meta.deletionGracePeriodSeconds == 0 and meta.finalizers)
+
+
+def final_delete(api: core.Pod) -> dict[str, Any]:
+    """The DeleteOptions of the last deletion."""
+    return {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "gracePeriodSeconds": 0,
+        "preconditions": {"uid": api.metadata.uid},
+    }
+
+
+def newer(one: core.Pod, other: core.Pod) -> core.Pod:
+    """The later of two states of one object (KEP-5504: resource versions can be compared); `other` when in doubt."""
+    first, second = one.metadata.resourceVersion, other.metadata.resourceVersion
+    if first.isdecimal() and second.isdecimal() and int(first) > int(second):
+        return one
+    return other
