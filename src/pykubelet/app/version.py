@@ -16,6 +16,13 @@ from pykubelet import __version__
 KUBERNETES = "v1.36.2"
 FULL = f"{KUBERNETES}+pykubelet.{__version__}"
 MINOR = "1.36"
+_GO_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+def user_agent(program: str = "kubelet") -> str:
+    """As client programs of Kubernetes name themselves to the API server."""
+    machine = os.uname().machine
+    return f"{program}/{FULL} (linux/{_GO_MACHINES.get(machine, machine)})"
 
 
 def version_line() -> str:
@@ -26,7 +33,7 @@ def version_line() -> str:
 def raw_version() -> str:
     """What `--version=raw` prints: the reference's structure in its notation."""
     machine = os.uname().machine
-    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+    machine = _GO_MACHINES.get(machine, machine)
     python = "python" + ".".join(str(part) for part in sys.version_info[:3])
     major, minor = MINOR.split(".")
     fields = (

@@ -6,14 +6,11 @@ Read it from top to bottom to know which room exists, what it reads and what it 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 from pykubelet.act.images.credentials import PullCredentials
 from pykubelet.act.images.execute import ImagePuller
 from pykubelet.act.images.gc import ImageCollector
-from pykubelet.act.images.model import Pulls
 from pykubelet.act.images.providers import CredentialProviders
 from pykubelet.act.images.record_store import RecordStore
 from pykubelet.act.pods.decide import Rules
@@ -34,6 +31,7 @@ from pykubelet.act.runtime.stop import ContainerStopper
 from pykubelet.act.runtime.userns import UserNamespaces
 from pykubelet.act.volumes.loop import VolumeInputs, Volumes
 from pykubelet.act.volumes.subpath import Subpaths
+from pykubelet.app.parts import Cells, Loops, Machinery
 from pykubelet.app.prepare import StartError, app_armor_enabled, kernel_version, prepare_machine
 from pykubelet.app.room_settings import (
     gc_settings,
@@ -47,23 +45,12 @@ from pykubelet.app.room_settings import (
 from pykubelet.app.wiring_server import wire_server
 from pykubelet.base.config.settings import Settings
 from pykubelet.base.kit.backoff import BackoffPolicy
-from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Flight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.model.content import Content
-from pykubelet.base.model.happenings import Happening
-from pykubelet.base.model.labels import SOURCE_FILE, SOURCE_HTTP
-from pykubelet.base.model.lifecycle import Lifecycles
-from pykubelet.base.model.mounts import Mounts
-from pykubelet.base.model.node import NodeView, RuntimeReady
-from pykubelet.base.model.observed import Observed, PodTouched
-from pykubelet.base.model.probes import ProbeResults, ProbeWaits
-from pykubelet.base.model.recent import Recent
-from pykubelet.base.model.roster import Roster, SourceChanged
-from pykubelet.base.model.statuses import Statuses
+from pykubelet.base.model.labels import SOURCE_API, SOURCE_FILE, SOURCE_HTTP
 from pykubelet.desired.roster.loop import RosterInputs, RosterLoop
 from pykubelet.desired.roster.model import AdmissionRules
 from pykubelet.desired.sources.file import FileSource
@@ -77,7 +64,7 @@ from pykubelet.edges.host.cgroup_values import CgroupVersion
 from pykubelet.edges.host.cgroups import Cgroups
 from pykubelet.edges.host.machine import Machine
 from pykubelet.edges.host.systemd import Systemd, SystemdCgroups
-from pykubelet.edges.plugins.credential_config import Providers, load_providers
+from pykubelet.edges.plugins.credential_config import load_providers
 from pykubelet.edges.plugins.credential_provider import run_provider
 from pykubelet.observe.pleg.loop import PodLookout, RelistPeriods
 from pykubelet.observe.probes.execute import ContainerProber
@@ -95,57 +82,13 @@ from pykubelet.report.server.routes import health_routes, read_only_routes
 from pykubelet.report.status.loop import StatusInputs, StatusLoop
 from pykubelet.report.status.memory import StatusMemory
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from pykubelet.app.wiring_cluster import Cluster
+
 log = Log("app")
 CRI_DRIVERS = {pb.SYSTEMD: CgroupDriver.SYSTEMD, pb.CGROUPFS: CgroupDriver.CGROUPFS}
 DRIVER_DEADLINE_S = 2.0
 EXEC_PROBES_PER_CPU = 2
-
-
-class Slot(Generic[T]):
-    """A cell with both ends, for the moment of wiring only."""
-
-    def __init__(self, name: str, initial: T) -> None:
-        ends: tuple[Cell[T], CellWriter[T]] = make_cell(name, initial)
-        self.cell, self.writer = ends
-
-
-class Cells:
-    """All cells of the agent. Each writing end goes to the one room named behind it."""
-
-    def __init__(self, node: NodeView) -> None:
-        self.roster = Slot("roster", Roster())  # desired/roster
-        self.lifecycles = Slot("lifecycles", Lifecycles())  # act/pods
-        self.observed = Slot("observed", Observed())  # observe/pleg
-        self.mounts = Slot("mounts", Mounts())  # act/volumes
-        self.content = Slot("content", Content())  # edges/content
-        self.pulls = Slot("pulls", Pulls())  # act/images
-        self.probes = Slot("probes", ProbeResults())  # observe/probes
-        self.probe_waits = Slot("probe-waits", ProbeWaits())  # observe/probes
-        self.statuses = Slot("statuses", Statuses())  # report/status
-        self.recent = Slot("recent", Recent())  # report/events
-        self.node = Slot("node", node)  # report/node
-        self.runtime = Slot("runtime", RuntimeReady())  # report/node
-
-
-@dataclass(frozen=True, slots=True)
-class Machinery:
-    """What is shared by rooms and is no room."""
-
-    settings: Settings
-    clock: Clock
-    machine: Machine
-    cgroups: Cgroups
-    cri: CriClient
-    flight: Flight
-    driver: CgroupDriver
-    providers: Providers | None
-    happenings: Mailbox[Happening]
-    touched: Mailbox[PodTouched]
-    sources: Mailbox[SourceChanged]
-
-
-Loops = list[tuple[str, Coroutine[Any, Any, None]]]
 
 
 def wire_sources(m: Machinery, node_name: str) -> tuple[Loops, frozenset[str]]:
@@ -295,12 +238,13 @@ def wire_ports(m: Machinery, cells: Cells) -> Loops:
 class Agent:
     """The wired agent. `start` begins all loops; leaving the context ends them, and touches no container."""
 
-    def __init__(self, m: Machinery, facts: NodeFacts) -> None:
+    def __init__(self, m: Machinery, facts: NodeFacts, cluster: Cluster | None = None) -> None:
         self.cells = Cells(first_node_view(facts))
         self.supervisor = Supervisor("agent")
         self._m = m
         self._puller, self._image_loops = wire_images(m, self.cells)
         self._facts = facts
+        self._cluster = cluster
         resources = resource_settings(m.settings, facts.capacity, m.driver)
         amounts = NodeResources(facts.capacity, facts.page_sizes)
         self._cgroups = PodCgroups(resources, amounts, m.cgroups, m.flight, m.happenings)
@@ -311,6 +255,8 @@ class Agent:
     async def __aexit__(self, *_: object) -> None:
         await self.supervisor.stop()
         await self._puller.stop()
+        if self._cluster is not None:
+            await self._cluster.close()
         await self._m.cri.close()
 
     async def start(self) -> None:
@@ -323,6 +269,12 @@ class Agent:
         except ResourcesError as error:
             raise StartError(str(error)) from error
         sources, names = wire_sources(m, cells.node.cell.get().name)
+        if self._cluster is not None:
+            from pykubelet.app.wiring_cluster import wire_api_source, wire_cluster_report
+
+            sources += wire_api_source(m, cells, self._cluster)
+            names |= {SOURCE_API}
+            self._begin(wire_cluster_report(m, cells, self._cluster))
         inputs = RosterInputs(cells.node.cell, cells.runtime.cell, cells.observed.cell, cells.lifecycles.cell)
         config = m.settings.config
         rules = AdmissionRules(
@@ -391,4 +343,9 @@ async def build_agent(settings: Settings, clock: Clock) -> Agent:
         touched=Mailbox("touched"),
         sources=Mailbox("sources"),
     )
-    return Agent(machinery, node_facts(settings, machine, driver))
+    cluster = None
+    if not settings.standalone:
+        from pykubelet.app.wiring_cluster import join_cluster  # a node that stands alone does not pay for it
+
+        cluster = join_cluster(settings, clock)
+    return Agent(machinery, node_facts(settings, machine, driver), cluster)

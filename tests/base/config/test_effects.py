@@ -27,7 +27,11 @@ def test_the_documentation_names_every_field_and_flag_with_an_effect() -> None:
 
 def test_a_path_covers_what_is_below_it() -> None:
     fields = ["crashLoopBackOff.maxContainerRestartPeriod", "port", "logging.vmodule", "logging.verbosity"]
-    assert without_effect(fields, ["root-dir", "kubeconfig"]) == ("--kubeconfig", "logging.vmodule", "port")
+    assert without_effect(fields, ["root-dir", "bootstrap-kubeconfig"]) == (
+        "--bootstrap-kubeconfig",
+        "logging.vmodule",
+        "port",
+    )
 
 
 def test_a_configuration_as_go_programs_write_it_is_taken() -> None:

@@ -1,0 +1,78 @@
+"""What the wiring works with: the cells with both their ends, and the machinery that is shared by rooms and is no room."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from pykubelet.act.images.model import Pulls
+from pykubelet.act.resources.model import CgroupDriver
+from pykubelet.base.config.settings import Settings
+from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.mailbox import Mailbox
+from pykubelet.base.model.content import Content
+from pykubelet.base.model.happenings import Happening
+from pykubelet.base.model.lifecycle import Lifecycles
+from pykubelet.base.model.mounts import Mounts
+from pykubelet.base.model.node import NodeView, RuntimeReady
+from pykubelet.base.model.observed import Observed, PodTouched
+from pykubelet.base.model.probes import ProbeResults, ProbeWaits
+from pykubelet.base.model.recent import Recent
+from pykubelet.base.model.roster import ApiPods, Roster, SourceChanged
+from pykubelet.base.model.statuses import Statuses
+from pykubelet.edges.cri.client import CriClient
+from pykubelet.edges.host.cgroups import Cgroups
+from pykubelet.edges.host.machine import Machine
+from pykubelet.edges.plugins.credential_config import Providers
+
+T = TypeVar("T")
+
+
+class Slot(Generic[T]):
+    """A cell with both ends, for the moment of wiring only."""
+
+    def __init__(self, name: str, initial: T) -> None:
+        ends: tuple[Cell[T], CellWriter[T]] = make_cell(name, initial)
+        self.cell, self.writer = ends
+
+
+class Cells:
+    """All cells of the agent. Each writing end goes to the one room named behind it."""
+
+    def __init__(self, node: NodeView) -> None:
+        self.roster = Slot("roster", Roster())  # desired/roster
+        self.api_pods = Slot("api-pods", ApiPods())  # desired/sources
+        self.lifecycles = Slot("lifecycles", Lifecycles())  # act/pods
+        self.observed = Slot("observed", Observed())  # observe/pleg
+        self.mounts = Slot("mounts", Mounts())  # act/volumes
+        self.content = Slot("content", Content())  # edges/content
+        self.pulls = Slot("pulls", Pulls())  # act/images
+        self.probes = Slot("probes", ProbeResults())  # observe/probes
+        self.probe_waits = Slot("probe-waits", ProbeWaits())  # observe/probes
+        self.statuses = Slot("statuses", Statuses())  # report/status
+        self.recent = Slot("recent", Recent())  # report/events
+        self.node = Slot("node", node)  # report/node
+        self.runtime = Slot("runtime", RuntimeReady())  # report/node
+
+
+@dataclass(frozen=True, slots=True)
+class Machinery:
+    """What is shared by rooms and is no room."""
+
+    settings: Settings
+    clock: Clock
+    machine: Machine
+    cgroups: Cgroups
+    cri: CriClient
+    flight: Flight
+    driver: CgroupDriver
+    providers: Providers | None
+    happenings: Mailbox[Happening]
+    touched: Mailbox[PodTouched]
+    sources: Mailbox[SourceChanged]
+
+
+Loops = list[tuple[str, Coroutine[Any, Any, None]]]
