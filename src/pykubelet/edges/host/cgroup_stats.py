@@ -251,7 +251,7 @@ def _pressure(line: str) -> Pressure:
 
 def detect_reader(root: str = "/sys/fs/cgroup", proc: str = "/proc") -> GroupReader:
     """The reader for what is mounted at and below `root`."""
-    roots = {}
+    roots: dict[str, str] = {}
     for mount in read_mounts(proc):
         if mount.fs_type == "cgroup2" and mount.target == root:
             return GroupsV2(root)
