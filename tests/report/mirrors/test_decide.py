@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from msgspec.structs import replace
-from pykubelet.report.mirrors.decide import MakeMirror, RemoveMirror, mirror_of, plan_mirrors
 from report.apiserver import static_pod
 
 from pykubelet.base.api.core import Pod
@@ -11,6 +10,7 @@ from pykubelet.base.model.labels import CONFIG_MIRROR
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.roster import Roster, RosterPod, pod_ref
+from pykubelet.report.mirrors.decide import MakeMirror, RemoveMirror, mirror_of, plan_mirrors
 
 NODE = NodeView("n1", "n1", registered=True, uid="node-uid")
 NAME = "web-n1_shop"

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from pykubelet.report.mirrors.loop import MirrorInputs, MirrorsLoop
 from report.apiserver import PODS, Cluster, a_cluster, static_pod
 
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.model.labels import CONFIG_MIRROR
 from pykubelet.edges.kubeapi.fake import Fault
+from pykubelet.report.mirrors.loop import MirrorInputs, MirrorsLoop
 
 
 @pytest.fixture

@@ -6,6 +6,11 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+
+from pykubelet.base.api import core
+from pykubelet.base.api.codec import from_object, to_object
+from pykubelet.base.api.patch import POD_STATUS_KEYS, apply_strategic
+from pykubelet.base.model.labels import CONFIG_MIRROR
 from pykubelet.report.status.merge import (
     Urgency,
     final_delete,
@@ -14,11 +19,6 @@ from pykubelet.report.status.merge import (
     plan_patch,
     status_for_api,
 )
-
-from pykubelet.base.api import core
-from pykubelet.base.api.codec import from_object, to_object
-from pykubelet.base.api.patch import POD_STATUS_KEYS, apply_strategic
-from pykubelet.base.model.labels import CONFIG_MIRROR
 
 
 def condition(kind: str, status: str = "True", **fields: Any) -> core.PodCondition:

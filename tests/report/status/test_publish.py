@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from pykubelet.report.status.publish import PublishInputs, StatusPublisher
 from report.apiserver import PODS, Cluster, a_cluster, static_pod
 
 from pykubelet.base.api import core
@@ -15,6 +14,7 @@ from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.model.labels import CONFIG_MIRROR
 from pykubelet.base.model.lifecycle import KillReason, Stage
 from pykubelet.edges.kubeapi.fake import Fault
+from pykubelet.report.status.publish import PublishInputs, StatusPublisher
 
 QUIET_S = 0.3
 

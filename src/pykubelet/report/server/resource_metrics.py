@@ -84,8 +84,6 @@ _SCRAPE = "1 if there was an error while getting {}, 0 otherwise"
 def _families(metrics: tuple[_Metric, ...], groups: list[tuple[Labels, GroupUse]]) -> Iterator[Family]:
     for metric in metrics:
         samples = [
-            Sample(value, labels, group.at)
-            for labels, group in groups
-            if (value := metric.read(group)) is not None
+            Sample(value, labels, group.at) for labels, group in groups if (value := metric.read(group)) is not None
         ]
         yield Family(metric.name, metric.kind, metric.help, samples)

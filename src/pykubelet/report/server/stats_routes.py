@@ -24,7 +24,9 @@ DEADLINE_S = 15.0
 class StatsRoutes:
     """The handlers. `started_at`: wall seconds when the agent began."""
 
-    def __init__(self, usage: Cell[Usage], wanted: Post[UsageWanted], clock: Clock, node: str, started_at: float) -> None:
+    def __init__(
+        self, usage: Cell[Usage], wanted: Post[UsageWanted], clock: Clock, node: str, started_at: float
+    ) -> None:
         self._usage = usage
         self._wanted = wanted
         self._clock = clock

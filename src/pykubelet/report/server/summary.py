@@ -55,9 +55,7 @@ def _node(use: NodeUse, name: str, agent_started: float, *, brief: bool) -> Json
             "network": _network(use.network),
             "fs": _fs(use.fs),
             "runtime": _filled({"imageFs": _fs(use.image_fs), "containerFs": _fs(use.container_fs)}),
-            "rlimit": _filled(
-                {"time": format_time(use.group.at), "maxpid": use.max_pids, "curproc": use.running_pids}
-            ),
+            "rlimit": _filled({"time": format_time(use.group.at), "maxpid": use.max_pids, "curproc": use.running_pids}),
         }
     return _filled(document)
 
