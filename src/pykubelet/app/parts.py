@@ -13,12 +13,14 @@ from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Flight
 from pykubelet.base.kit.mailbox import Mailbox
+from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import Observed, PodTouched
+from pykubelet.base.model.pressure import Pressure
 from pykubelet.base.model.probes import ProbeResults, ProbeWaits
 from pykubelet.base.model.recent import Recent
 from pykubelet.base.model.roster import ApiPods, Roster, SourceChanged
@@ -56,6 +58,8 @@ class Cells:
         self.recent = Slot("recent", Recent())  # report/events
         self.node = Slot("node", node)  # report/node
         self.runtime = Slot("runtime", RuntimeReady())  # report/node
+        self.api_state = Slot("api-state", ApiState())  # report/node
+        self.pressure = Slot("pressure", Pressure())  # observe/eviction
 
 
 @dataclass(frozen=True, slots=True)

@@ -264,6 +264,10 @@ class Agent:
         m, cells = self._m, self.cells
         observers = wire_observe(m, cells)
         self._begin(wire_report(m, cells, self._facts))
+        if self._cluster is not None:
+            from pykubelet.app.wiring_cluster import wire_node
+
+            self._begin(wire_node(m, cells, self._cluster))
         try:
             await self._cgroups.ensure_root()
         except ResourcesError as error:
@@ -294,14 +298,15 @@ class Agent:
 def node_facts(settings: Settings, machine: Machine, driver: CgroupDriver) -> NodeFacts:
     """What of the node does not change while the agent runs."""
     config, flags = settings.config, settings.flags
+    name = settings.node_name(machine.hostname)
     capacity = node_capacity(machine.capacity(), config.maxPods, config.podsPerCore)
     return NodeFacts(
-        name=settings.node_name(machine.hostname),
-        hostname=machine.hostname,
+        name=name,
+        hostname=name,
         node_ips=flags.node_ip,
         capacity=capacity,
         allocatable=node_allocatable(capacity, resource_settings(settings, capacity, driver)),
-        labels=node_labels(machine.hostname, machine.architecture, flags.node_labels),
+        labels=node_labels(name, machine.architecture, flags.node_labels),
         page_sizes=machine.page_sizes,
     )
 

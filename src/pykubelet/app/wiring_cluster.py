@@ -5,28 +5,55 @@ Imported only then: a node that stands alone pays nothing for it.
 
 from __future__ import annotations
 
+import ipaddress
+from collections.abc import Mapping
+
 from pykubelet.app.parts import Cells, Loops, Machinery
 from pykubelet.app.prepare import StartError
-from pykubelet.app.version import user_agent
-from pykubelet.base.api.core import Pod
+from pykubelet.app.version import FULL, user_agent
+from pykubelet.base.api.core import NodeSwapStatus, NodeSystemInfo, Pod, Taint
 from pykubelet.base.config.settings import Settings
 from pykubelet.base.kit.clock import Clock
+from pykubelet.base.model.apistate import ApiState
+from pykubelet.base.model.happenings import normal
+from pykubelet.base.model.reasons import EVENT_STARTING
 from pykubelet.desired.sources.api import PODS_PATH, ApiSource, pods_of_node
+from pykubelet.edges.host.files import stat_file
+from pykubelet.edges.host.machine import Machine
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
 from pykubelet.edges.kubeapi.kubeconfig import KubeconfigError, load_access
 from pykubelet.edges.kubeapi.listwatch import follow
 from pykubelet.report.mirrors.loop import MirrorInputs, MirrorsLoop
+from pykubelet.report.node.lease import LeaseLoop
+from pykubelet.report.node.model import NodePeriods, Registration
+from pykubelet.report.node.reporter import NodeReporter, ReporterCells, ReporterClients
 from pykubelet.report.status.publish import PublishInputs, StatusPublisher
+
+#: Device plugins' resources of an earlier life are known as long as this file is there.
+DEVICE_CHECKPOINT = "device-plugins/kubelet_internal_checkpoint"
+#: Gates whose features a node declares, in the order of their names.
+DECLARED = (
+    "ExtendWebSocketsToKubelet",
+    "InPlacePodLevelResourcesVerticalScaling",
+    "InPlacePodVerticalScalingInitContainers",
+    "RestartAllContainersOnContainerExits",
+    "UserNamespacesHostNetworkSupport",
+)
 
 
 class Cluster:
-    """How the API server is reached. `close` ends its connections; the loops must have ended before."""
+    """How the API server is reached. `heartbeat` is for signs of life: nothing else can be in their way.
 
-    def __init__(self, client: ApiClient) -> None:
+    `close` ends the connections; the loops must have ended before.
+    """
+
+    def __init__(self, client: ApiClient, heartbeat: ApiClient) -> None:
         self.client = client
+        self.heartbeat = heartbeat
 
     async def close(self) -> None:
         await self.client.close()
+        await self.heartbeat.close()
 
 
 def join_cluster(settings: Settings, clock: Clock) -> Cluster:
@@ -35,8 +62,67 @@ def join_cluster(settings: Settings, clock: Clock) -> Cluster:
         access = load_access(settings.flags.kubeconfig)
     except KubeconfigError as error:
         raise StartError(f"invalid kubeconfig: {error}") from error
-    limits = ClientLimits(settings.config.kubeAPIQPS or 0, settings.config.kubeAPIBurst)
-    return Cluster(ApiClient(access, clock, limits, user_agent()))
+    config = settings.config
+    limits = ClientLimits(config.kubeAPIQPS or 0, config.kubeAPIBurst)
+    answer_s = min(config.nodeStatusUpdateFrequency.s, float(config.nodeLeaseDurationSeconds))
+    client = ApiClient(access, clock, limits, user_agent())
+    return Cluster(client, ApiClient(access, clock, ClientLimits(qps=0, deadline_s=answer_s), user_agent()))
+
+
+def wire_node(m: Machinery, cells: Cells, cluster: Cluster) -> Loops:
+    """report/node: registration, status and lease; they write NodeView and ApiState."""
+    config = m.settings.config
+    cells.api_state.writer.publish(ApiState(cluster.client.access.server))
+    periods = NodePeriods(update=config.nodeStatusUpdateFrequency.s, report=config.nodeStatusReportFrequency.s)
+    clients = ReporterClients(watching=cluster.client, telling=cluster.heartbeat)
+    reported = ReporterCells(cells.node.writer, cells.runtime.cell, cells.pressure.cell)
+    about = registration(m.settings, m.machine, cells.node.cell.get().labels)
+    reporter = NodeReporter(about, clients, reported, m.cri, m.happenings, m.clock, periods)
+    seconds = config.nodeLeaseDurationSeconds
+    lease = LeaseLoop(cluster.heartbeat, cells.node.cell, cells.api_state.writer, m.clock, seconds)
+    m.happenings.post(normal(EVENT_STARTING, "Starting kubelet."))
+    return [("node-report", reporter.run()), ("lease", lease.run())]
+
+
+def registration(settings: Settings, machine: Machine, labels: Mapping[str, str]) -> Registration:
+    """How the node presents itself."""
+    config, flags = settings.config, settings.flags
+    name = settings.node_name(machine.hostname)
+    info = NodeSystemInfo(
+        architecture=machine.architecture,
+        bootID=machine.boot_id,
+        kernelVersion=machine.kernel_version,
+        kubeletVersion=FULL,
+        machineID=machine.machine_id,
+        operatingSystem="linux",
+        osImage=machine.os_image,
+        swap=NodeSwapStatus(capacity=machine.swap_bytes) if machine.swap_bytes else None,
+        systemUUID=machine.system_uuid,
+    )
+    taints = config.registerWithTaints
+    return Registration(
+        name=name,
+        hostname=name,
+        labels=labels,
+        taints=tuple(Taint(key=taint.key, value=taint.value, effect=taint.effect) for taint in taints),
+        register=config.registerNode is not False,
+        provider_id=config.providerID,
+        external_cloud=flags.cloud_provider == "external",
+        node_ips=tuple(ip for ip in flags.node_ip if not ipaddress.ip_address(ip).is_unspecified),
+        controller_attach=config.enableControllerAttachDetach is not False,
+        info=info,
+        port=config.port,
+        features=declared_features(settings),
+        max_images=50 if config.nodeStatusMaxImages is None else config.nodeStatusMaxImages,
+        reset_extended=stat_file(f"{settings.root_dir}/{DEVICE_CHECKPOINT}") is None,
+    )
+
+
+def declared_features(settings: Settings) -> tuple[str, ...]:
+    """What of the optional features that the scheduler must know of this node has (KEP-5328)."""
+    if not settings.enabled("NodeDeclaredFeatures"):
+        return ()
+    return tuple(gate for gate in DECLARED if settings.enabled(gate))
 
 
 def wire_api_source(m: Machinery, cells: Cells, cluster: Cluster) -> Loops:
