@@ -139,3 +139,46 @@ def test_the_certificate_is_kept_over_a_restart(agent: Agent, api: NodeApi) -> N
     agent.start()
     assert api.ask("/healthz") == (200, "ok")
     assert files[0].read_bytes() == before
+
+
+def test_the_summary_of_what_is_used(api: NodeApi) -> None:
+    code, text = api.ask("/stats/summary")
+    assert code == 200
+    summary = json.loads(text)
+    node = summary["node"]
+    assert node["nodeName"] == "node"
+    assert node["cpu"]["usageNanoCores"] > 0 and node["memory"]["workingSetBytes"] > 1 << 20
+    assert {one["name"] for one in node["systemContainers"]} == {"kubelet", "pods"}
+    assert node["fs"]["capacityBytes"] > node["fs"]["availableBytes"] > 0
+    assert node["runtime"]["imageFs"]["usedBytes"] > 0
+    assert node["rlimit"]["maxpid"] > node["rlimit"]["curproc"] > 0
+    pods = {pod["podRef"]["name"]: pod for pod in summary["pods"]}
+    web = pods[POD]
+    assert [c["name"] for c in web["containers"]] == ["cat", "talk"]
+    for container in web["containers"]:
+        assert container["cpu"]["usageCoreNanoSeconds"] > 0 and container["memory"]["usageBytes"] > 0
+        assert container["rootfs"]["usedBytes"] >= 0 and container["logs"]["capacityBytes"] > 0
+    assert web["network"]["name"] == "eth0" and web["network"]["rxBytes"] >= 0
+    assert web["process_stats"]["process_count"] >= 3
+    assert web["ephemeral-storage"]["usedBytes"] > 0
+
+
+def test_the_brief_summary_and_the_resource_metrics(api: NodeApi) -> None:
+    _, text = api.ask("/stats/summary?only_cpu_and_memory=true")
+    brief = json.loads(text)
+    assert "fs" not in brief["node"] and "network" not in brief["pods"][0]
+    code, metrics = api.ask("/metrics/resource")
+    assert code == 200
+    names = {line.split("{")[0].split(" ")[0] for line in metrics.splitlines() if not line.startswith("#")}
+    assert names >= {
+        "node_cpu_usage_seconds_total",
+        "node_memory_working_set_bytes",
+        "container_cpu_usage_seconds_total",
+        "container_memory_working_set_bytes",
+        "container_start_time_seconds",
+        "pod_cpu_usage_seconds_total",
+        "pod_memory_working_set_bytes",
+        "resource_scrape_error",
+    }
+    assert f'pod_memory_working_set_bytes{{namespace="default",pod="{POD}"}}' in metrics
+    assert "resource_scrape_error 0" in metrics

@@ -24,6 +24,7 @@ from pykubelet.app import ask
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.node import RuntimeReady
 from pykubelet.report.server.explain import ask_routes
+from pykubelet.report.server.http import plain
 from pykubelet.report.server.listen import serve_socket
 
 
@@ -39,7 +40,9 @@ class Served:
     async def _serve(self) -> None:
         path = self.root / "pykubelet.sock"
         async with Supervisor("test") as supervisor:
-            supervisor.start_root("socket", serve_socket(ask_routes(self.world.inputs, self.world.clock), str(path)))
+            supervisor.start_root(
+                "socket", serve_socket(plain(ask_routes(self.world.inputs, self.world.clock)), str(path))
+            )
             while not path.exists():  # noqa: ASYNC110 - a file has no event
                 await asyncio.sleep(0.005)
             await asyncio.sleep(0.01)

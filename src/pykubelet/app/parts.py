@@ -25,6 +25,7 @@ from pykubelet.base.model.probes import ProbeResults, ProbeWaits
 from pykubelet.base.model.recent import Recent
 from pykubelet.base.model.roster import ApiPods, Roster, SourceChanged
 from pykubelet.base.model.statuses import Statuses
+from pykubelet.base.model.usage import Usage, UsageWanted
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.host.cgroups import Cgroups
 from pykubelet.edges.host.machine import Machine
@@ -60,6 +61,7 @@ class Cells:
         self.runtime = Slot("runtime", RuntimeReady())  # report/node
         self.api_state = Slot("api-state", ApiState())  # report/node
         self.pressure = Slot("pressure", Pressure())  # observe/eviction
+        self.usage = Slot("usage", Usage())  # observe/stats
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class Machinery:
     happenings: Mailbox[Happening]
     touched: Mailbox[PodTouched]
     sources: Mailbox[SourceChanged]
+    usage_wanted: Mailbox[UsageWanted]
 
 
 Loops = list[tuple[str, Coroutine[Any, Any, None]]]

@@ -20,6 +20,7 @@ from pykubelet.act.resources.decide import node_allocatable
 from pykubelet.act.resources.execute import PodCgroups, ResourcesError
 from pykubelet.act.resources.loop import ResourceInputs, ResourcesLoop
 from pykubelet.act.resources.model import CgroupDriver, NodeResources
+from pykubelet.act.resources.names import driver_path, node_group
 from pykubelet.act.runtime.container_hash import container_hash
 from pykubelet.act.runtime.gc import ContainerCollector, GcInputs
 from pykubelet.act.runtime.hooks import HookRunner
@@ -37,12 +38,11 @@ from pykubelet.app.room_settings import (
     gc_settings,
     image_settings,
     paths_of,
-    pull_waits,
     render_settings,
     resource_settings,
     rotation_settings,
 )
-from pykubelet.app.wiring_server import wire_server
+from pykubelet.app.wiring_server import wire_ports
 from pykubelet.base.config.settings import Settings
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.clock import Clock
@@ -60,9 +60,11 @@ from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.cgroup_detect import detect_cgroups
+from pykubelet.edges.host.cgroup_stats import detect_reader, own_group, read_boot_time
 from pykubelet.edges.host.cgroup_values import CgroupVersion
 from pykubelet.edges.host.cgroups import Cgroups
 from pykubelet.edges.host.machine import Machine
+from pykubelet.edges.host.procfs import read_default_routes
 from pykubelet.edges.host.systemd import Systemd, SystemdCgroups
 from pykubelet.edges.plugins.credential_config import load_providers
 from pykubelet.edges.plugins.credential_provider import run_provider
@@ -70,15 +72,13 @@ from pykubelet.observe.pleg.loop import PodLookout, RelistPeriods
 from pykubelet.observe.probes.execute import ContainerProber
 from pykubelet.observe.probes.loop import ProbeInputs, ProbeLimits, ProbesLoop
 from pykubelet.observe.probes.memory import ProbeMemory
+from pykubelet.observe.stats.loop import StatsInputs, StatsLoop, StatsSettings
+from pykubelet.observe.stats.tree import Ground
 from pykubelet.report.events.loop import EventsLoop
 from pykubelet.report.node.decide import NodeFacts, node_capacity, node_labels
 from pykubelet.report.node.loop import NodeLoop, first_node_view
 from pykubelet.report.node.runtime import RuntimeLoop
-from pykubelet.report.server.explain import AskInputs, ask_routes
-from pykubelet.report.server.health import default_checks
-from pykubelet.report.server.known_pods import KnownPods
-from pykubelet.report.server.listen import serve_health, serve_port, serve_socket
-from pykubelet.report.server.routes import health_routes, read_only_routes
+from pykubelet.report.server.gate import Reviewer
 from pykubelet.report.status.loop import StatusInputs, StatusLoop
 from pykubelet.report.status.memory import StatusMemory
 
@@ -124,7 +124,24 @@ def wire_observe(m: Machinery, cells: Cells) -> Loops:
         ("pleg", pleg.run()),
         ("probes", probes.run()),
         ("probe-memory", memory.run(cells.probes.cell)),
+        ("stats", wire_stats(m, cells).run()),
     ]
+
+
+def wire_stats(m: Machinery, cells: Cells) -> StatsLoop:
+    """observe/stats: writes Usage when somebody wants to know."""
+    settings, flags = m.settings, m.settings.flags
+    resources = resource_settings(settings, m.machine.capacity(), m.driver)
+    named = {"kubelet": own_group(), "runtime": flags.runtime_cgroups, "misc": settings.config.systemCgroups}
+    pods_root = driver_path(node_group(resources), m.driver)
+    system = {name: path for name, path in named.items() if path} | {"pods": pods_root}
+    capacity = m.machine.capacity()["memory"]
+    routes = read_default_routes()
+    interface = routes[0].interface if routes else "eth0"
+    ground = Ground(detect_reader(), pods_root, capacity, read_boot_time(), system, interface)
+    inputs = StatsInputs(m.usage_wanted, cells.observed.cell, cells.mounts.cell)
+    stats = StatsSettings(paths_of(settings), settings.config.volumeStatsAggPeriod.s)
+    return StatsLoop(inputs, cells.usage.writer, ground, stats, m.cri, Flight("stats"), m.clock)
 
 
 def wire_images(m: Machinery, cells: Cells) -> tuple[ImagePuller, Loops]:
@@ -187,7 +204,7 @@ def wire_act(m: Machinery, cells: Cells, puller: ImagePuller, pod_cgroups: PodCg
     ]
 
 
-def wire_report(m: Machinery, cells: Cells, facts: NodeFacts) -> Loops:
+def wire_report(m: Machinery, cells: Cells, facts: NodeFacts, reviewer: Reviewer | None) -> Loops:
     """report: statuses, node, events, and the ports that tell them."""
     roster, lifecycles, observed = cells.roster.cell, cells.lifecycles.cell, cells.observed.cell
     node, runtime, probes = cells.node.cell, cells.runtime.cell, cells.probes.cell
@@ -199,40 +216,12 @@ def wire_report(m: Machinery, cells: Cells, facts: NodeFacts) -> Loops:
     ready = RuntimeLoop(m.cri, m.clock, cells.runtime.writer)
     events = EventsLoop(m.happenings, cells.recent.writer, m.clock)
     return [
-        *wire_ports(m, cells),
+        *wire_ports(m, cells, reviewer),
         ("status", status.run()),
         ("events", events.run()),
         ("node", address.run()),
         ("runtime", ready.run()),
     ]
-
-
-def wire_ports(m: Machinery, cells: Cells) -> Loops:
-    """report/server: the health port, the read-only port, and the socket for people on the machine."""
-    config, checks = m.settings.config, default_checks()
-    asked = AskInputs(
-        roster=cells.roster.cell,
-        lifecycles=cells.lifecycles.cell,
-        observed=cells.observed.cell,
-        mounts=cells.mounts.cell,
-        statuses=cells.statuses.cell,
-        recent=cells.recent.cell,
-        node=cells.node.cell,
-        runtime=cells.runtime.cell,
-        more_waits=lambda pod: [
-            *pull_waits(cells.pulls.cell.get(), pod),
-            *cells.probe_waits.cell.get().pods.get(pod.uid, ()),
-        ],
-    )
-    loops: Loops = [("socket", serve_socket(ask_routes(asked, m.clock), paths_of(m.settings).socket))]
-    if config.healthzPort:
-        loops.append(("healthz", serve_health(health_routes(checks), config.healthzBindAddress, config.healthzPort)))
-    known = KnownPods(cells.roster.cell, cells.lifecycles.cell, cells.observed.cell, cells.statuses.cell)
-    loops += wire_server(m.settings, cells.node.cell.get(), known, m.cri, (m.clock, m.flight), None)
-    if config.readOnlyPort:
-        routes = read_only_routes(checks, cells.roster.cell, cells.statuses.cell)
-        loops.append(("read-only", serve_port(routes, config.address, config.readOnlyPort, "the read-only port")))
-    return loops
 
 
 class Agent:
@@ -263,7 +252,8 @@ class Agent:
         """Begin: what tells first, so that the health port answers at once. Raises StartError."""
         m, cells = self._m, self.cells
         observers = wire_observe(m, cells)
-        self._begin(wire_report(m, cells, self._facts))
+        reviewer = self._cluster.client if self._cluster is not None else None
+        self._begin(wire_report(m, cells, self._facts, reviewer))
         if self._cluster is not None:
             from pykubelet.app.wiring_cluster import wire_node
 
@@ -347,6 +337,7 @@ async def build_agent(settings: Settings, clock: Clock) -> Agent:
         happenings=Mailbox("happenings"),
         touched=Mailbox("touched"),
         sources=Mailbox("sources"),
+        usage_wanted=Mailbox("usage-wanted"),
     )
     cluster = None
     if not settings.standalone:

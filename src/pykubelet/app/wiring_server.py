@@ -1,41 +1,28 @@
-"""The wiring of the authenticated port: which cell and which edge each of its answers is made from.
-
-Nothing is decided here. Without `enableServer` none of it exists.
-"""
+"""The wiring of the ports: which cell and which edge each answer is made from. Nothing is decided here."""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Mapping
 
+from pykubelet.app.parts import Cells, Loops, Machinery
+from pykubelet.app.room_settings import paths_of, pull_waits
 from pykubelet.base.config.schema import to_plain
 from pykubelet.base.config.settings import Settings
-from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.flight import Flight
 from pykubelet.base.model.node import NodeView
-from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.log_reader import LogReader
 from pykubelet.edges.identity.server_tls import ServerTls, TlsRules
 from pykubelet.edges.identity.serving import ServingChoice, ensure_self_signed, needs_self_signed, serving_files
-from pykubelet.report.server.api_routes import (
-    GET,
-    POST,
-    STREAM,
-    ApiRoutes,
-    Path,
-    answering,
-    configz_answer,
-    pods_answer,
-    running_pods_answer,
-)
+from pykubelet.report.server.api_routes import ApiRoutes, configz_answer, pods_answer, running_pods_answer
 from pykubelet.report.server.container_logs import ContainerLogs
+from pykubelet.report.server.explain import AskInputs, ask_routes
 from pykubelet.report.server.gate import Gate, Reviewer, gate_rules
 from pykubelet.report.server.health import default_checks
+from pykubelet.report.server.http import plain
 from pykubelet.report.server.known_pods import KnownPods
-from pykubelet.report.server.listen import serve_tls
+from pykubelet.report.server.listen import serve_health, serve_port, serve_socket, serve_tls
+from pykubelet.report.server.routes import GET, POST, STREAM, OpenRoutes, Path, answering, health_routes, open_handler
+from pykubelet.report.server.stats_routes import StatsRoutes
 from pykubelet.report.server.streams import Streams
-
-Loops = list[tuple[str, Coroutine[Any, Any, None]]]
 
 
 def serving_choice(settings: Settings) -> ServingChoice:
@@ -49,20 +36,68 @@ def serving_choice(settings: Settings) -> ServingChoice:
     )
 
 
-def api_routes(
-    settings: Settings, pods: KnownPods, cri: CriClient, gate: Gate, tools: tuple[Clock, Flight]
-) -> ApiRoutes:
-    """Every path and who answers it."""
-    clock, flight = tools
-    config = settings.config
-    streams = Streams(pods, cri, config.streamingConnectionIdleTimeout.s)
-    split = settings.enabled("PodLogsQuerySplitStreams")
-    logs = ContainerLogs(pods, LogReader(flight), clock, split_streams=split)
-    configz = configz_answer(to_plain(config))
-    exact = {
-        "/pods": Path(answering(lambda: pods_answer(pods)), GET),
-        "/pods/": Path(answering(lambda: pods_answer(pods)), GET),
+def wire_ports(m: Machinery, cells: Cells, reviewer: Reviewer | None) -> Loops:
+    """The health port, the read-only port, the authenticated port, and the socket for people on the machine.
+
+    `reviewer`: the API server's client, None without one.
+    """
+    config, checks = m.settings.config, default_checks()
+    loops: Loops = [
+        ("socket", serve_socket(plain(ask_routes(asked_cells(cells), m.clock)), paths_of(m.settings).socket))
+    ]
+    if config.healthzPort:
+        loops.append(("healthz", serve_health(health_routes(checks), config.healthzBindAddress, config.healthzPort)))
+    pods = KnownPods(cells.roster.cell, cells.lifecycles.cell, cells.observed.cell, cells.statuses.cell)
+    node = cells.node.cell.get()
+    stats = StatsRoutes(cells.usage.cell, m.usage_wanted, m.clock, node.name, m.clock.wall())
+    shown = shown_paths(pods, stats)
+    if config.readOnlyPort:
+        handler = open_handler(OpenRoutes(checks, shown))
+        loops.append(("read-only", serve_port(handler, config.address, config.readOnlyPort, "the read-only port")))
+    if config.enableServer:
+        gate = Gate(gate_rules(node.name, config.authentication, config.authorization), reviewer, m.clock)
+        loops += wire_server(m, node, api_routes(m, pods, gate, shown))
+    return loops
+
+
+def asked_cells(cells: Cells) -> AskInputs:
+    return AskInputs(
+        roster=cells.roster.cell,
+        lifecycles=cells.lifecycles.cell,
+        observed=cells.observed.cell,
+        mounts=cells.mounts.cell,
+        statuses=cells.statuses.cell,
+        recent=cells.recent.cell,
+        node=cells.node.cell,
+        runtime=cells.runtime.cell,
+        more_waits=lambda pod: [
+            *pull_waits(cells.pulls.cell.get(), pod),
+            *cells.probe_waits.cell.get().pods.get(pod.uid, ()),
+        ],
+    )
+
+
+def shown_paths(pods: KnownPods, stats: StatsRoutes) -> dict[str, Path]:
+    """What the read-only port shows too."""
+    listed = Path(answering(lambda: pods_answer(pods)), GET)
+    summary = Path(stats.summary, STREAM | GET)
+    return {
+        "/pods": listed,
+        "/pods/": listed,
+        "/stats/summary": summary,
+        "/stats/summary/": summary,
+        "/metrics/resource": Path(stats.resource_metrics, GET),
     }
+
+
+def api_routes(m: Machinery, pods: KnownPods, gate: Gate, shown: Mapping[str, Path]) -> ApiRoutes:
+    """Every path of the authenticated port and who answers it."""
+    settings, config = m.settings, m.settings.config
+    streams = Streams(pods, m.cri, config.streamingConnectionIdleTimeout.s)
+    split = settings.enabled("PodLogsQuerySplitStreams")
+    logs = ContainerLogs(pods, LogReader(m.flight), m.clock, split_streams=split)
+    configz = configz_answer(to_plain(config))
+    exact = dict(shown)
     below = {
         "/exec/": Path(streams.exec, STREAM),
         "/attach/": Path(streams.attach, STREAM),
@@ -74,29 +109,17 @@ def api_routes(
     debugging = bool(config.enableDebuggingHandlers)
     if debugging:
         exact["/configz"] = Path(answering(lambda: configz), GET)
-    return ApiRoutes(gate, default_checks(), exact, below, debugging=debugging)
+    return ApiRoutes(gate, OpenRoutes(default_checks(), exact, below, debugging=debugging))
 
 
-def wire_server(
-    settings: Settings,
-    node: NodeView,
-    pods: KnownPods,
-    cri: CriClient,
-    tools: tuple[Clock, Flight],
-    reviewer: Reviewer | None,
-) -> Loops:
-    """The port and its certificate. `reviewer`: the API server's client, None without one."""
-    config = settings.config
-    if not config.enableServer:
-        return []
-    clock, flight = tools
-    choice = serving_choice(settings)
+def wire_server(m: Machinery, node: NodeView, routes: ApiRoutes) -> Loops:
+    """The authenticated port and its certificate."""
+    config = m.settings.config
+    choice = serving_choice(m.settings)
     files = serving_files(choice)
     rules = TlsRules(config.tlsMinVersion, config.tlsCipherSuites)
-    gate = Gate(gate_rules(node.name, config.authentication, config.authorization), reviewer, clock)
-    routes = api_routes(settings, pods, cri, gate, tools)
-    tls = ServerTls(files, rules, clock)
+    tls = ServerTls(files, rules, m.clock)
     loops: Loops = [("server", serve_tls(routes.handle, config.address, config.port, tls.context))]
     if needs_self_signed(choice):
-        loops.append(("serving-certificate", ensure_self_signed(files, node.name, node.ips, flight)))
+        loops.append(("serving-certificate", ensure_self_signed(files, node.name, node.ips, m.flight)))
     return loops

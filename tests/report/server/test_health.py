@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from pathlib import Path
+from pathlib import Path as File
+from typing import Any
 
 import pytest
 from report.samples import UID, container, entry, make_pod
@@ -15,19 +16,30 @@ from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_MIRROR
+from pykubelet.base.model.lifecycle import Lifecycles
+from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.roster import Roster
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.report.server import listen
+from pykubelet.report.server.api_routes import pods_answer
 from pykubelet.report.server.health import default_checks
-from pykubelet.report.server.http import Request, Response, Route
+from pykubelet.report.server.http import Answer, Connection, Handler, Request, Response
+from pykubelet.report.server.known_pods import KnownPods
 from pykubelet.report.server.listen import serve_health, serve_port, serve_socket
-from pykubelet.report.server.routes import health_routes, read_only_routes
+from pykubelet.report.server.routes import GET, OpenRoutes, Path, answering, health_routes, open_handler
 
 FAILING = {**default_checks(), "syncloop": lambda: "sync Loop took longer than expected"}
 
 
-def ask(route: Route, path: str, method: str = "GET", **query: list[str]) -> tuple[int, str]:
-    found: Response = route(Request(method, path, query))
+async def _await(handler: Handler, request: Request, connection: Connection) -> Answer:
+    return await handler(request, connection)
+
+
+def ask(handler: Handler, path: str, method: str = "GET", **query: list[str]) -> tuple[int, str]:
+    nobody: Any = None
+    with asyncio.Runner() as runner:
+        found = runner.run(_await(handler, Request(method, path, query), Connection(nobody, nobody)))
+    assert isinstance(found, Response)
     return found.status, found.body.decode()
 
 
@@ -73,10 +85,14 @@ def test_a_check_fails(path: str, query: dict[str, list[str]], expected: tuple[i
     assert ask(health_routes(FAILING), path, **query) == expected
 
 
-def read_only(*pods: core.Pod, statuses: dict[PodUID, core.PodStatus] | None = None) -> Route:
+def read_only(*pods: core.Pod, statuses: dict[PodUID, core.PodStatus] | None = None) -> Handler:
     roster, _ = make_cell("roster", Roster({PodUID(p.metadata.uid): entry(p) for p in pods}))
     told, _ = make_cell("statuses", Statuses(statuses or {}))
-    return read_only_routes(default_checks(), roster, told)
+    lifecycles, _ = make_cell("lifecycles", Lifecycles())
+    observed, _ = make_cell("observed", Observed())
+    known = KnownPods(roster, lifecycles, observed, told)
+    shown = {"/pods": Path(answering(lambda: pods_answer(known)), GET)}
+    return open_handler(OpenRoutes(default_checks(), shown))
 
 
 def test_pods_are_a_list_of_the_desired_ones_with_their_statuses() -> None:
@@ -134,7 +150,7 @@ async def connected_port(port: int) -> bytes:
                 await asyncio.sleep(0.01)
 
 
-async def connected_socket(path: Path) -> bytes:
+async def connected_socket(path: File) -> bytes:
     async with asyncio.timeout(5):
         while True:
             try:
@@ -165,7 +181,7 @@ async def test_a_read_only_port_that_is_taken_is_an_error() -> None:
             await serve_port(read_only(), "127.0.0.1", other.getsockname()[1], "the read-only port")
 
 
-async def test_the_socket_is_roots_alone_and_goes_with_the_agent(tmp_path: Path) -> None:
+async def test_the_socket_is_roots_alone_and_goes_with_the_agent(tmp_path: File) -> None:
     path = tmp_path / "root" / "agent.sock"
     async with Supervisor("test") as supervisor:
         supervisor.start_root("socket", serve_socket(health_routes(default_checks()), str(path)))
@@ -174,7 +190,7 @@ async def test_the_socket_is_roots_alone_and_goes_with_the_agent(tmp_path: Path)
     assert not path.exists()
 
 
-async def test_the_socket_file_of_a_killed_agent_is_replaced(tmp_path: Path) -> None:
+async def test_the_socket_file_of_a_killed_agent_is_replaced(tmp_path: File) -> None:
     path = tmp_path / "agent.sock"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
@@ -184,7 +200,7 @@ async def test_the_socket_file_of_a_killed_agent_is_replaced(tmp_path: Path) -> 
         assert (await connected_socket(path)).endswith(b"ok")
 
 
-async def test_what_is_in_the_way_is_left_alone_until_it_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_in_the_way_is_left_alone_until_it_goes(tmp_path: File, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listen, "RETRY_S", 0.01)
     path = tmp_path / "agent.sock"
     path.write_text("precious")
@@ -197,7 +213,7 @@ async def test_what_is_in_the_way_is_left_alone_until_it_goes(tmp_path: Path, mo
 
 
 async def test_a_second_agent_does_not_take_the_socket_of_the_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: File, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listen, "RETRY_S", 0.01)
     path = tmp_path / "agent.sock"

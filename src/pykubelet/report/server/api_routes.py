@@ -6,8 +6,8 @@ Owns: the table of paths and what is said where nobody answers. Reads: the confi
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pykubelet.base.api import core
@@ -15,73 +15,21 @@ from pykubelet.base.api.codec import encode
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.model.observed import Observed
 from pykubelet.report.server.gate import Gate
-from pykubelet.report.server.health import Check, answer_health
 from pykubelet.report.server.http import JSON, Answer, Connection, Request, Response
 from pykubelet.report.server.known_pods import KnownPods
-from pykubelet.report.server.routes import DEBUG_PREFIXES, NO_DEBUGGING, NOT_FOUND, WRONG_METHOD, pod_list
-
-Ask = Callable[[Request], Awaitable[Answer]]
-
-
-@dataclass(frozen=True, slots=True)
-class Path:
-    """Who answers, and for which methods; none: for all."""
-
-    ask: Ask
-    methods: frozenset[str] = frozenset()
-
-
-GET = frozenset({"GET", "HEAD"})
-STREAM = frozenset({"GET", "POST"})
-POST = frozenset({"POST"})
+from pykubelet.report.server.routes import OpenRoutes, answer_path, pod_list
 
 
 @dataclass(frozen=True, slots=True)
 class ApiRoutes:
-    """`exact`: whole paths. `below`: everything below these prefixes, which end in a slash. `debugging` is
-    `enableDebuggingHandlers`: without it those prefixes say so."""
+    """The gate, and what lies behind it."""
 
     gate: Gate
-    checks: Mapping[str, Check]
-    exact: Mapping[str, Path] = field(default_factory=dict)
-    below: Mapping[str, Path] = field(default_factory=dict)
-    debugging: bool = True
+    open: OpenRoutes
 
     async def handle(self, request: Request, connection: Connection) -> Answer:
         refused = await self.gate.refuse(request, connection)
-        if refused is not None:
-            return refused
-        return await answer_path(self, request)
-
-
-async def answer_path(routes: ApiRoutes, request: Request) -> Answer:
-    """The answer to a request that may be asked."""
-    health = answer_health(request, routes.checks)
-    if health is not None:
-        return health
-    if not routes.debugging and _is_debugging(request.path):
-        return NO_DEBUGGING
-    path = routes.exact.get(request.path)
-    if path is None:
-        path = next((p for prefix, p in routes.below.items() if (request.path + "/").startswith(prefix)), None)
-    if path is None:
-        return NOT_FOUND
-    if path.methods and request.method not in path.methods:
-        return WRONG_METHOD
-    return await path.ask(request)
-
-
-def _is_debugging(path: str) -> bool:
-    return any(path.startswith(prefix) or path == prefix[:-1] for prefix in DEBUG_PREFIXES)
-
-
-def answering(make: Callable[[], Response]) -> Ask:
-    """A path whose answer does not depend on the request."""
-
-    async def ask(_: Request) -> Answer:
-        return make()
-
-    return ask
+        return refused if refused is not None else await answer_path(self.open, request)
 
 
 def pods_answer(pods: KnownPods) -> Response:

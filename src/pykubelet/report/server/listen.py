@@ -15,7 +15,7 @@ import struct
 from pykubelet.base.kit.log import Log
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.files import FileKind, change_mode, make_dirs, remove_file, stat_file
-from pykubelet.report.server.http import HEAD_BYTES, Handler, HttpServer, Limits, Route, plain
+from pykubelet.report.server.http import HEAD_BYTES, Handler, HttpServer, Limits
 
 log = Log("server")
 RETRY_S = 5.0
@@ -26,12 +26,12 @@ SOCKET_MODE = 0o600
 _UCRED = struct.Struct("=iII")
 
 
-async def serve_health(route: Route, address: str, port: int) -> None:
+async def serve_health(handler: Handler, address: str, port: int) -> None:
     """The health port. Never returns; a port that is taken is tried again."""
     said = ""
     while True:
         try:
-            await serve_port(route, address, port, "health")
+            await serve_port(handler, address, port, "health")
         except OSError as error:
             if str(error) != said:
                 log.error("cannot listen for health checks, trying again", address=address, port=port, error=error)
@@ -39,9 +39,9 @@ async def serve_health(route: Route, address: str, port: int) -> None:
         await asyncio.sleep(RETRY_S)
 
 
-async def serve_port(route: Route, address: str, port: int, what: str) -> None:
+async def serve_port(handler: Handler, address: str, port: int, what: str) -> None:
     """Listen and answer. Raises OSError when the address cannot be bound; ends only by cancellation."""
-    server = HttpServer(plain(route))
+    server = HttpServer(handler)
     listener = await asyncio.start_server(server.serve, address or None, port, limit=HEAD_BYTES)
     log.info(f"serving {what}", address=address, port=port)
     await _until_cancelled(listener, server)
@@ -64,7 +64,7 @@ async def serve_tls(handler: Handler, address: str, port: int, tls: ssl.SSLConte
     await _until_cancelled(listener, server)
 
 
-async def serve_socket(route: Route, path: str) -> None:
+async def serve_socket(handler: Handler, path: str) -> None:
     """The unix socket at `path`, for root alone. Never returns; what is in the way is said once and tried again.
 
     A file left by an agent that was killed is replaced; one behind which somebody answers is not.
@@ -72,7 +72,7 @@ async def serve_socket(route: Route, path: str) -> None:
     said = ""
     while True:
         try:
-            await _serve_socket(route, path)
+            await _serve_socket(handler, path)
         except (OSError, HostError) as error:
             if str(error) != said:
                 log.error("cannot listen for pykubelet pods and explain, trying again", path=path, error=error)
@@ -80,7 +80,7 @@ async def serve_socket(route: Route, path: str) -> None:
         await asyncio.sleep(RETRY_S)
 
 
-async def _serve_socket(route: Route, path: str) -> None:
+async def _serve_socket(handler: Handler, path: str) -> None:
     make_dirs(os.path.dirname(path))
     found = stat_file(path, follow=False)
     if found is not None:
@@ -99,7 +99,7 @@ async def _serve_socket(route: Route, path: str) -> None:
         listening.close()
         raise
     made = stat_file(path, follow=False)
-    server = HttpServer(plain(route), is_root)
+    server = HttpServer(handler, is_root)
     listener = await asyncio.start_unix_server(server.serve, sock=listening, limit=HEAD_BYTES)
     log.info("serving pykubelet pods and explain", path=path)
     try:

@@ -1,19 +1,22 @@
-"""Which path gives what, on the health port and on the read-only port. Reads: `Roster`, `Statuses`."""
+"""The tables of paths: who answers what on the ports that ask nobody who they are, and what all ports have in common.
+
+Reads: `Roster`, `Statuses`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
 from pykubelet.base.api import core
-from pykubelet.base.api.codec import encode
-from pykubelet.base.kit.cells import Cell
 from pykubelet.base.model.roster import Roster, is_mirror
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.report.server.health import Check, answer_health
-from pykubelet.report.server.http import JSON, Request, Response, Route, text
+from pykubelet.report.server.http import Answer, Connection, Handler, Request, Response, text
 
+Ask = Callable[[Request], Awaitable[Answer]]
 DEBUG_PREFIXES = (
     "/run/",
     "/exec/",
@@ -29,31 +32,70 @@ WRONG_METHOD = text(405, "405: Method Not Allowed")
 NO_DEBUGGING = text(405, "Debug endpoints are disabled.\n")
 
 
-def health_routes(checks: Mapping[str, Check]) -> Route:
-    """The health port."""
+@dataclass(frozen=True, slots=True)
+class Path:
+    """Who answers, and for which methods; none: for all."""
 
-    def route(request: Request) -> Response:
-        return answer_health(request, checks) or NOT_FOUND
-
-    return route
+    ask: Ask
+    methods: frozenset[str] = frozenset()
 
 
-def read_only_routes(checks: Mapping[str, Check], roster: Cell[Roster], statuses: Cell[Statuses]) -> Route:
-    """The read-only port: health and pods, nothing that changes or shows more."""
+GET = frozenset({"GET", "HEAD"})
+STREAM = frozenset({"GET", "POST"})
+POST = frozenset({"POST"})
 
-    def route(request: Request) -> Response:
-        health = answer_health(request, checks)
-        if health is not None:
-            return health
-        if request.path == "/pods":
-            if request.method not in ("GET", "HEAD"):
-                return WRONG_METHOD
-            return Response(200, encode(pod_list(roster.get(), statuses.get())), JSON)
-        if any(request.path.startswith(prefix) or request.path == prefix[:-1] for prefix in DEBUG_PREFIXES):
-            return NO_DEBUGGING
+
+@dataclass(frozen=True, slots=True)
+class OpenRoutes:
+    """`exact`: whole paths. `below`: everything below these prefixes, which end in a slash. `debugging` is
+    `enableDebuggingHandlers`: without it those prefixes say so."""
+
+    checks: Mapping[str, Check]
+    exact: Mapping[str, Path] = field(default_factory=dict)
+    below: Mapping[str, Path] = field(default_factory=dict)
+    debugging: bool = False
+
+
+async def answer_path(routes: OpenRoutes, request: Request) -> Answer:
+    """The answer to a request that may be asked."""
+    health = answer_health(request, routes.checks)
+    if health is not None:
+        return health
+    if not routes.debugging and any(
+        request.path.startswith(prefix) or request.path == prefix[:-1] for prefix in DEBUG_PREFIXES
+    ):
+        return NO_DEBUGGING
+    path = routes.exact.get(request.path)
+    if path is None:
+        path = next((p for prefix, p in routes.below.items() if (request.path + "/").startswith(prefix)), None)
+    if path is None:
         return NOT_FOUND
+    if path.methods and request.method not in path.methods:
+        return WRONG_METHOD
+    return await path.ask(request)
 
-    return route
+
+def open_handler(routes: OpenRoutes) -> Handler:
+    """For a port that asks nobody who they are."""
+
+    async def handle(request: Request, _: Connection) -> Answer:
+        return await answer_path(routes, request)
+
+    return handle
+
+
+def health_routes(checks: Mapping[str, Check]) -> Handler:
+    """The health port."""
+    return open_handler(OpenRoutes(checks, debugging=True))
+
+
+def answering(make: Callable[[], Response]) -> Ask:
+    """A path whose answer does not depend on the request."""
+
+    async def ask(_: Request) -> Answer:
+        return make()
+
+    return ask
 
 
 def pod_list(roster: Roster, statuses: Statuses) -> core.PodList:

@@ -1,0 +1,71 @@
+"""Which group is whose, and rates between two looks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pykubelet.base.model.usage import CpuUse, GroupUse, MemoryUse
+from pykubelet.observe.stats.tree import container_of_group, pod_groups, pod_of_group, with_rate
+
+UID = "0b1c2d3e-4f50-6172-8394-a5b6c7d8e9f0"
+ID = "ab" * 32
+
+
+@pytest.mark.parametrize(
+    ("name", "uid"),
+    [
+        (f"pod{UID}", UID),
+        (f"kubepods-burstable-pod{UID.replace('-', '_')}.slice", UID),
+        (f"kubepods-pod{'c' * 32}.slice", "c" * 32),
+        ("podcast", None),
+        ("burstable", None),
+    ],
+)
+def test_the_pod_of_a_group(name: str, uid: str | None) -> None:
+    assert pod_of_group(name) == uid
+
+
+@pytest.mark.parametrize(
+    ("name", "found"), [(ID, ID), (f"cri-containerd-{ID}.scope", ID), (f"crio-{ID}.scope", ID), ("init.scope", "")]
+)
+def test_the_container_of_a_group(name: str, found: str) -> None:
+    assert container_of_group(name) == found
+
+
+class Tree:
+    """Groups by path."""
+
+    def __init__(self, *paths: str) -> None:
+        self._paths = paths
+
+    def read(self, path: str, at: float) -> GroupUse | None:
+        return None
+
+    def children(self, path: str) -> list[str]:
+        inner = path.rstrip("/") + "/"
+        return sorted({p.removeprefix(inner).split("/")[0] for p in self._paths if p.startswith(inner)})
+
+    def processes(self, path: str) -> list[int]:
+        return []
+
+
+def test_pods_are_found_in_all_classes_of_service() -> None:
+    other, third = UID.replace("0b", "1b"), UID.replace("0b", "2b")
+    tree = Tree(f"/kubepods/pod{UID}/x", f"/kubepods/burstable/pod{other}/y", f"/kubepods/besteffort/pod{third}", "/a")
+    assert dict(pod_groups(tree, "/kubepods")) == {
+        UID: f"/kubepods/pod{UID}",
+        other: f"/kubepods/burstable/pod{other}",
+        third: f"/kubepods/besteffort/pod{third}",
+    }
+    slices = Tree(f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{UID.replace('-', '_')}.slice/x")
+    assert [uid for uid, _ in pod_groups(slices, "/kubepods.slice")] == [UID]
+
+
+def test_rates() -> None:
+    first = GroupUse(10.0, CpuUse(total_ns=1_000_000_000), MemoryUse())
+    second = replace(first, at=12.0, cpu=CpuUse(total_ns=2_000_000_000))
+    assert with_rate(second, first).nano_cores == 500_000_000
+    assert with_rate(second, None).nano_cores is None
+    assert with_rate(first, second).nano_cores is None  # another group of the same name
