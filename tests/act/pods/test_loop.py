@@ -181,8 +181,8 @@ async def test_a_sandbox_that_hangs_for_one_pod_delays_no_other(tmp_path: Path) 
         n.fake.inject(Fault("RunPodSandbox", pod="stuck", hang=True))
         n.want(named(WEB, "stuck"), WEB)
         await n.wait_running("web", within_s=2.0)
-        life = await n.wait_life("stuck", lambda life: bool(life.waits))
-        assert [(wait.what, wait.owner) for wait in life.waits] == [("sandbox", "container runtime")]
+        told = [("sandbox", "container runtime")]
+        await n.wait_life("stuck", lambda life: [(wait.what, wait.owner) for wait in life.waits] == told)
         n.unwant("stuck")
         await n.wait_gone("stuck", within_s=3.0)
 
@@ -207,8 +207,7 @@ async def test_volumes_that_hang_for_one_pod_delay_no_other(tmp_path: Path) -> N
         n.volumes.stuck.add("stuck")
         n.want(named(WEB, "stuck"), WEB)
         await n.wait_running("web", within_s=2.0)
-        life = await n.wait_life("stuck", lambda life: bool(life.waits))
-        assert life.waits[0].what == "volumes"
+        await n.wait_life("stuck", lambda life: [wait.what for wait in life.waits] == ["volumes"])
         n.volumes.stuck.clear()
         n.volumes.look()
         await n.wait_running("stuck")
@@ -364,8 +363,8 @@ async def test_a_cgroup_in_use_delays_the_end_of_the_pod(tmp_path: Path) -> None
         await n.wait_running("web")
         n.groups.busy.add(PodUID("uid-web"))
         n.unwant("web")
-        life = await n.wait_life("web", lambda life: bool(life.waits))
-        assert life.waits[0].detail == "the pod's cgroup is still in use"
+        busy = "the pod's cgroup is still in use"
+        await n.wait_life("web", lambda life: busy in [wait.detail for wait in life.waits])
         n.groups.busy.clear()
         await n.wait_gone("web")
 

@@ -338,7 +338,7 @@ def _advance_syncing(state: PodState, now: float, rules: Rules, cause: str) -> R
     if plan.stop_pod and not plan.create_sandbox:
         return _complete(state, "nothing is left to run")
     if plan.create_sandbox:
-        state = replace(state, retry_at={})  # what failed in the old one may work in the new one
+        state = replace(state, retry_at={}, start_errors={})  # what failed in the old one may work in the new one
     state, plan, wakes, said = _hold_back(state, plan, now, rules)
     plan = without_held_resize(state, plan, now, wakes)
     if plan.is_empty:
