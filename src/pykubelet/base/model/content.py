@@ -56,7 +56,7 @@ class TokenKey:
 class Token:
     """`expires_at`: wall seconds."""
 
-    token: str
+    token: str = field(repr=False)
     expires_at: float
 
 

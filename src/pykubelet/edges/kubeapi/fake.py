@@ -81,7 +81,8 @@ class FakeApiServer:
     """Use it in `async with`, or `start` and `stop`; it comes back at the same port with the same objects.
 
     `token`: what requests must bear; empty: anything goes. `requests`: all that came, oldest first. `answers`: what is
-    said to a POST whose path ends so (reviews); given the body, it returns the answer.
+    said to a POST whose path ends so (reviews); given the body, it returns the answer. `served`: plurals by
+    `group/version`, for those who ask what there is.
     """
 
     def __init__(self, clock: Clock | None = None, tls: ssl.SSLContext | None = None, ca: bytes = b"") -> None:
@@ -90,6 +91,7 @@ class FakeApiServer:
         self.faults: list[Fault] = []
         self.requests: list[Sent] = []
         self.answers: dict[str, Callable[[Json], Json]] = {}
+        self.served: dict[str, tuple[str, ...]] = {}
         self.token = ""
         self.token_seconds: int | None = None
         self.bookmarks = True
@@ -112,7 +114,7 @@ class FakeApiServer:
         app = web.Application(client_max_size=8 << 20)
         app.router.add_route("*", "/{path:.*}", self._serve)
         self._hanging.clear()
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self.port, ssl_context=self._tls, reuse_address=True)
         await site.start()
@@ -225,6 +227,9 @@ class FakeApiServer:
     async def _answer(self, request: web.Request, sent: Sent) -> web.StreamResponse:
         if sent.path in ("/healthz", "/readyz", "/livez"):
             return web.Response(text="ok")
+        served = self.served.get(sent.path.removeprefix("/apis/"))
+        if served is not None:
+            return _json({"kind": "APIResourceList", "resources": [{"name": plural} for plural in served]})
         place = parse_place(sent.path)
         if place is None:
             raise ApiError(404, "NotFound", "the server could not find the requested resource")

@@ -1,0 +1,85 @@
+"""The room's private values: how it asks, and the answers its keepers post to its loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pykubelet.base.api.core import ConfigMap, RuntimeClass, Secret, Service
+from pykubelet.base.model.content import ContentKey, ContentKind, Found, ObjectKey
+
+
+class Strategy(StrEnum):
+    """`configMapAndSecretChangeDetectionStrategy`."""
+
+    WATCH = "Watch"
+    CACHE = "Cache"
+    GET = "Get"
+
+
+@dataclass(frozen=True, slots=True)
+class ContentSettings:
+    """Seconds. `reread`: between two reads of one object where it is not watched. `patience`: after so long without an
+    answer pods are told that there is none. `linger`: how long an object nobody refers to any more is still watched.
+    `refresh_retry`: before the next try to replace a token, doubling."""
+
+    strategy: Strategy = Strategy.WATCH
+    reread_s: float = 60.0
+    patience_s: float = 2.0
+    linger_s: float = 60.0
+    refresh_retry_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What is known about a key; None: nothing any more, it is being asked again."""
+
+    key: ContentKey
+    found: Found | None
+
+
+@dataclass(frozen=True, slots=True)
+class ServicesListed:
+    services: tuple[Service, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lapsed:
+    """Nobody has referred to the key for a while."""
+
+    key: ContentKey
+
+
+class RosterChanged:
+    """Look at the roster."""
+
+
+Event = Answered | ServicesListed | Lapsed | RosterChanged
+
+ApiObject = ConfigMap | Secret | RuntimeClass
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """Where objects of a kind are, and the name by which the reference says that one is missing."""
+
+    prefix: str
+    plural: str
+    kind: type[ConfigMap] | type[Secret] | type[RuntimeClass]
+    spoken: str
+
+
+RESOURCES = {
+    ContentKind.CONFIG_MAP: Resource("/api/v1", "configmaps", ConfigMap, "configmap"),
+    ContentKind.SECRET: Resource("/api/v1", "secrets", Secret, "secret"),
+    ContentKind.RUNTIME_CLASS: Resource(
+        "/apis/node.k8s.io/v1", "runtimeclasses", RuntimeClass, "runtimeclass.node.k8s.io"
+    ),
+}
+
+
+def collection_path(key: ObjectKey) -> str:
+    """Where objects of the key's kind and namespace are listed and watched."""
+    resource = RESOURCES[key.kind]
+    namespace = f"/namespaces/{key.namespace}" if key.namespace else ""
+    return f"{resource.prefix}{namespace}/{resource.plural}"
