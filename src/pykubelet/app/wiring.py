@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pykubelet.act.images.credentials import PullCredentials
 from pykubelet.act.images.execute import ImagePuller
 from pykubelet.act.images.gc import ImageCollector
-from pykubelet.act.images.providers import CredentialProviders
+from pykubelet.act.images.providers import CredentialProviders, TokenSource
 from pykubelet.act.images.record_store import RecordStore
 from pykubelet.act.pods.decide import Rules
 from pykubelet.act.pods.execute import PodCells, PodTools
@@ -144,12 +144,12 @@ def wire_stats(m: Machinery, cells: Cells) -> StatsLoop:
     return StatsLoop(inputs, cells.usage.writer, ground, stats, m.cri, Flight("stats"), m.clock)
 
 
-def wire_images(m: Machinery, cells: Cells) -> tuple[ImagePuller, Loops]:
+def wire_images(m: Machinery, cells: Cells, tokens: TokenSource | None) -> tuple[ImagePuller, Loops]:
     """act/images: the puller writes Pulls; the collector removes what nobody uses."""
     settings = image_settings(m.settings)
     records = RecordStore(settings.records_dir, m.clock)
     records.load()
-    plugins = CredentialProviders(m.providers.configs, run_provider, m.clock) if m.providers else None
+    plugins = CredentialProviders(m.providers.configs, run_provider, m.clock, tokens) if m.providers else None
     root = m.settings.root_dir
     credentials = PullCredentials(lambda: read_docker_configs(root), plugins, m.clock)
     puller = ImagePuller(m.cri, credentials, records, m.clock, settings, cells.pulls.writer, m.happenings)
@@ -231,7 +231,12 @@ class Agent:
         self.cells = Cells(first_node_view(facts))
         self.supervisor = Supervisor("agent")
         self._m = m
-        self._puller, self._image_loops = wire_images(m, self.cells)
+        tokens = None
+        if cluster is not None and m.providers is not None:
+            from pykubelet.app.wiring_cluster import pull_identity
+
+            tokens = pull_identity(m, cluster)
+        self._puller, self._image_loops = wire_images(m, self.cells, tokens)
         self._facts = facts
         self._cluster = cluster
         resources = resource_settings(m.settings, facts.capacity, m.driver)
@@ -264,8 +269,9 @@ class Agent:
             raise StartError(str(error)) from error
         sources, names = wire_sources(m, cells.node.cell.get().name)
         if self._cluster is not None:
-            from pykubelet.app.wiring_cluster import wire_api_source, wire_cluster_report
+            from pykubelet.app.wiring_cluster import wire_api_source, wire_cluster_report, wire_content
 
+            self._begin(wire_content(m, cells, self._cluster))
             sources += wire_api_source(m, cells, self._cluster)
             names |= {SOURCE_API}
             self._begin(wire_cluster_report(m, cells, self._cluster))

@@ -18,6 +18,9 @@ from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.happenings import normal
 from pykubelet.base.model.reasons import EVENT_STARTING
 from pykubelet.desired.sources.api import PODS_PATH, ApiSource, pods_of_node
+from pykubelet.edges.content.loop import ContentLoop
+from pykubelet.edges.content.model import ContentSettings, Strategy
+from pykubelet.edges.content.pull_identity import PullIdentity
 from pykubelet.edges.host.files import stat_file
 from pykubelet.edges.host.machine import Machine
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
@@ -123,6 +126,20 @@ def declared_features(settings: Settings) -> tuple[str, ...]:
     if not settings.enabled("NodeDeclaredFeatures"):
         return ()
     return tuple(gate for gate in DECLARED if settings.enabled(gate))
+
+
+def wire_content(m: Machinery, cells: Cells, cluster: Cluster) -> Loops:
+    """edges/content: what pods refer to; writes Content, which says from now on that there is somebody to ask."""
+    config, writer = m.settings.config, cells.content.writer
+    strategy = Strategy(config.configMapAndSecretChangeDetectionStrategy)
+    settings = ContentSettings(strategy, reread_s=m.settings.sync_frequency_s)
+    content = ContentLoop(cells.roster.cell, writer, cluster.client, m.clock, settings)
+    return [("content", content.run())]
+
+
+def pull_identity(m: Machinery, cluster: Cluster) -> PullIdentity:
+    """What credential providers are told about a pod's service account."""
+    return PullIdentity(cluster.client, m.clock)
 
 
 def wire_api_source(m: Machinery, cells: Cells, cluster: Cluster) -> Loops:

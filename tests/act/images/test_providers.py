@@ -8,13 +8,14 @@ from act.images.stand import pod
 from pykubelet.act.images.keyring import ServiceAccountSource
 from pykubelet.act.images.model import PullAccount
 from pykubelet.act.images.providers import CredentialProviders
+from pykubelet.base.api.core import ObjectMeta
 from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.model.ids import PodRef
 from pykubelet.edges.plugins.credential_config import ProviderConfig, TokenAttributes
 from pykubelet.edges.plugins.credential_provider import CacheKeyType, ProviderAnswer, ProviderError
 
 A1, A2, B = "a.example/one", "a.example/two", "b.example/one"
-ACCOUNT = PullAccount("ns", "builder", "uid-1", {"role": "reader", "extra": "x"})
+ACCOUNT = PullAccount("ns", "builder")
 
 
 class Plugins:
@@ -42,7 +43,11 @@ class Tokens:
     def __init__(self) -> None:
         self.made = 0
 
-    async def pull_token(self, pod: PodRef, account: PullAccount, audience: str) -> str:
+    async def account(self, namespace: str, name: str) -> ObjectMeta:
+        annotations = {"role": "reader", "extra": "x"} if name == "builder" else {}
+        return ObjectMeta(uid="uid-1", namespace=namespace, name=name, annotations=annotations)
+
+    async def pull_token(self, pod: PodRef, account: str, account_uid: str, audience: str) -> str:
         self.made += 1
         return f"token-{audience}-{self.made}"
 
@@ -155,7 +160,7 @@ async def test_who_has_no_account_or_lacks_annotations() -> None:
     plugins = Plugins()
     under_test = CredentialProviders((token_config(),), plugins, ManualClock(), Tokens())
     assert await users(under_test, A1, None) == []
-    assert await users(under_test, A1, PullAccount("ns", "bare", "u")) == []
+    assert await users(under_test, A1, PullAccount("ns", "bare")) == []
     assert plugins.asked == []
     optional = CredentialProviders((token_config(require=False),), plugins, ManualClock(), Tokens())
     assert await users(optional, A1, None) == ["one"]

@@ -32,12 +32,10 @@ class VerificationPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PullAccount:
-    """The pod's service account, for plugins that take its token. `uid` and `annotations` are the ServiceAccount's."""
+    """The pod's service account, for plugins that take its token."""
 
     namespace: str
     name: str
-    uid: str = ""
-    annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

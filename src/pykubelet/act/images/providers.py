@@ -18,6 +18,7 @@ from typing import Protocol
 from pykubelet.act.images.keyring import Auth, Credential, ServiceAccountSource
 from pykubelet.act.images.model import PullAccount
 from pykubelet.act.images.names import matches_key, registry_of
+from pykubelet.base.api.core import ObjectMeta
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
@@ -40,9 +41,11 @@ class RunProvider(Protocol):
 
 
 class TokenSource(Protocol):
-    """Makes a token of a pod's service account; raises ProviderError. There is none on a node that stands alone."""
+    """`edges.content.pull_identity.PullIdentity`, or a fake; raises ProviderError. A node that stands alone has none."""
 
-    async def pull_token(self, pod: PodRef, account: PullAccount, audience: str) -> str: ...
+    async def account(self, namespace: str, name: str) -> ObjectMeta: ...
+
+    async def pull_token(self, pod: PodRef, account: str, account_uid: str, audience: str) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,19 +116,20 @@ class CredentialProviders:
             return _Identity()
         if account is None or not account.name:
             return None if wanted.require_account else _Identity()
-        missing = [key for key in wanted.required_annotations if key not in account.annotations]
+        if self._tokens is None:
+            raise ProviderError("service account tokens are not available on this node")
+        metadata = await self._tokens.account(account.namespace, account.name)
+        missing = [key for key in wanted.required_annotations if key not in metadata.annotations]
         if missing:
             where = f"{account.namespace}/{account.name}"
             raise ProviderError(f"service account {where} lacks the required annotations {', '.join(missing)}")
-        if self._tokens is None:
-            raise ProviderError("service account tokens are not available on this node")
-        token = await self._tokens.pull_token(pod, account, wanted.audience)
+        token = await self._tokens.pull_token(pod, account.name, metadata.uid, wanted.audience)
         keys = (*wanted.required_annotations, *wanted.optional_annotations)
-        annotations = tuple(sorted((key, account.annotations[key]) for key in keys if key in account.annotations))
-        cache_key = [account.namespace, account.name, account.uid, *(part for pair in annotations for part in pair)]
+        annotations = tuple(sorted((key, metadata.annotations[key]) for key in keys if key in metadata.annotations))
+        cache_key = [account.namespace, account.name, metadata.uid, *(part for pair in annotations for part in pair)]
         if wanted.cache_type == "Token":
             cache_key.append(hashlib.sha256(token.encode()).hexdigest())
-        source = ServiceAccountSource(account.uid, account.namespace, account.name)
+        source = ServiceAccountSource(metadata.uid, account.namespace, account.name)
         return _Identity(token, annotations, source, tuple(cache_key))
 
     async def _fetch(self, config: ProviderConfig, repository: str, identity: _Identity) -> Entries:

@@ -18,6 +18,7 @@ EFFECTIVE = frozenset(
         "cgroupsPerQOS",
         "clusterDNS",
         "clusterDomain",
+        "configMapAndSecretChangeDetectionStrategy",
         "containerLogMaxFiles",
         "containerLogMaxSize",
         "containerLogMaxWorkers",

@@ -1,0 +1,57 @@
+"""What credential providers are told about a pod's service account."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from pykubelet.base.kit.clock import ManualClock
+from pykubelet.base.model.ids import PodRef, PodUID
+from pykubelet.edges.content.pull_identity import PullIdentity
+from pykubelet.edges.kubeapi.client import ApiClient
+from pykubelet.edges.kubeapi.fake import FakeApiServer
+from pykubelet.edges.plugins.credential_provider import ProviderError
+
+POD = PodRef("shop", "web", PodUID("u1"))
+ACCOUNTS = "/api/v1/namespaces/shop/serviceaccounts"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer() as server:
+        yield server
+
+
+async def test_the_account_is_read_and_its_token_kept_until_most_of_its_life_is_over(server: FakeApiServer) -> None:
+    clock = ManualClock()
+    client = ApiClient(server.access(), clock)
+    identity = PullIdentity(client, clock)
+    server.create(ACCOUNTS, {"metadata": {"name": "clerk", "annotations": {"role": "reader"}}})
+    account = await identity.account("shop", "clerk")
+    assert account.annotations == {"role": "reader"} and account.uid
+    first = await identity.pull_token(POD, "clerk", account.uid, "registry")
+    (asked,) = [sent for sent in server.requests if sent.method == "POST"]
+    assert asked.body["spec"] == {
+        "audiences": ["registry"],
+        "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "u1"},
+    }
+    clock.advance(1800)
+    assert await identity.pull_token(POD, "clerk", account.uid, "registry") == first
+    other = await identity.pull_token(POD, "clerk", "another account of that name", "registry")
+    assert other != first
+    clock.advance(3000)
+    assert await identity.pull_token(POD, "clerk", "another account of that name", "registry") != other
+    await client.close()
+
+
+async def test_what_cannot_be_had_is_the_plugins_error(server: FakeApiServer) -> None:
+    clock = ManualClock()
+    client = ApiClient(server.access(), clock)
+    identity = PullIdentity(client, clock)
+    with pytest.raises(ProviderError, match='failed to get service account shop/clerk: serviceaccounts "clerk" not'):
+        await identity.account("shop", "clerk")
+    await server.stop()
+    with pytest.raises(ProviderError, match="failed to get service account token for shop/clerk: "):
+        await identity.pull_token(POD, "clerk", "", "registry")
+    await client.close()
