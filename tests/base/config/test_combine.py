@@ -230,8 +230,8 @@ def test_given_fields_without_effect_are_named_once() -> None:
 
 
 def test_given_flags_without_effect_are_named_with_their_dashes() -> None:
-    given = FlagInput(names={"--kubeconfig": "kubeconfig", "--root-dir": "root-dir"}, flags=Flags(kubeconfig="/k"))
-    assert combine(None, (), given, None).no_effect == ("--kubeconfig",)
+    given = FlagInput(names={"--cert-dir": "cert-dir", "--root-dir": "root-dir"}, flags=Flags(cert_dir="/c"))
+    assert combine(None, (), given, None).no_effect == ("--cert-dir",)
 
 
 def test_dns_servers_that_are_no_addresses_are_warned_about() -> None:

@@ -18,15 +18,26 @@ ACCOUNTS = "/api/v1/namespaces/shop/serviceaccounts"
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[FakeApiServer]:
-    async with FakeApiServer() as server:
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def server(clock: ManualClock) -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer(clock) as server:
         yield server
 
 
-async def test_the_account_is_read_and_its_token_kept_until_most_of_its_life_is_over(server: FakeApiServer) -> None:
-    clock = ManualClock()
+@pytest.fixture
+async def identity(server: FakeApiServer, clock: ManualClock) -> AsyncIterator[PullIdentity]:
     client = ApiClient(server.access(), clock)
-    identity = PullIdentity(client, clock)
+    yield PullIdentity(client, clock)
+    await client.close()
+
+
+async def test_the_account_is_read_and_its_token_kept_until_most_of_its_life_is_over(
+    server: FakeApiServer, clock: ManualClock, identity: PullIdentity
+) -> None:
     server.create(ACCOUNTS, {"metadata": {"name": "clerk", "annotations": {"role": "reader"}}})
     account = await identity.account("shop", "clerk")
     assert account.annotations == {"role": "reader"} and account.uid
@@ -42,16 +53,11 @@ async def test_the_account_is_read_and_its_token_kept_until_most_of_its_life_is_
     assert other != first
     clock.advance(3000)
     assert await identity.pull_token(POD, "clerk", "another account of that name", "registry") != other
-    await client.close()
 
 
-async def test_what_cannot_be_had_is_the_plugins_error(server: FakeApiServer) -> None:
-    clock = ManualClock()
-    client = ApiClient(server.access(), clock)
-    identity = PullIdentity(client, clock)
+async def test_what_cannot_be_had_is_the_plugins_error(server: FakeApiServer, identity: PullIdentity) -> None:
     with pytest.raises(ProviderError, match='failed to get service account shop/clerk: serviceaccounts "clerk" not'):
         await identity.account("shop", "clerk")
     await server.stop()
     with pytest.raises(ProviderError, match="failed to get service account token for shop/clerk: "):
         await identity.pull_token(POD, "clerk", "", "registry")
-    await client.close()
