@@ -1,4 +1,4 @@
-"""The disk below the root directory is full: pods wait and say why, the agent lives, and all goes on with space."""
+"""The disk below the root directory is full or read-only: pods wait and say why, the agent lives, and all goes on with space."""
 
 from __future__ import annotations
 
@@ -55,10 +55,11 @@ async def test_pods_wait_for_space(small_disk: Agent) -> None:
     agent.put(needs_disk("late"))
 
     def told() -> bool:
-        waits = agent.explain("late")["waits"]
-        return any("no space left on device" in wait["detail"].lower() for wait in waits)
+        waits = [w for w in agent.explain("late")["waits"] if "no space left on device" in w["detail"].lower()]
+        assert all(wait["owner"] and wait["next_step"] for wait in waits)
+        return bool(waits)
 
-    await agent.wait_for("the pod says what it waits for", told)
+    await agent.wait_for("the pod says what it waits for", told, 2)
     assert agent.get("/healthz", agent.health_port) == (200, "ok")
     assert is_ready(agent.pods()["early"])
 
@@ -74,3 +75,29 @@ async def test_pods_wait_for_space(small_disk: Agent) -> None:
     await agent.wait_running("late", within=40)
     await agent.remove_all()
     assert agent.stop() == 0
+
+
+async def test_pods_wait_for_a_disk_that_can_be_written(small_disk: Agent) -> None:
+    agent = small_disk.start()
+    agent.put(needs_disk("early"))
+    await agent.wait_running("early")
+    remount(agent.root, "ro")
+    agent.put(needs_disk("late"))
+
+    def told() -> bool:
+        waits = [w for w in agent.explain("late")["waits"] if "read-only file system" in w["detail"].lower()]
+        assert all(wait["owner"] and wait["next_step"] for wait in waits)
+        return bool(waits)
+
+    await agent.wait_for("the pod says what it waits for", told, 2)
+    assert "ead-only file system" in agent.ask("explain", "late-node").stdout
+    assert agent.get("/healthz", agent.health_port) == (200, "ok")
+    assert is_ready(agent.pods()["early"])
+    remount(agent.root, "rw")
+    await agent.wait_running("late", within=40)
+    await agent.remove_all()
+    assert agent.stop() == 0
+
+
+def remount(root: Path, how: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{how}", str(root)], check=True)
