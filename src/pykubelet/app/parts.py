@@ -22,7 +22,7 @@ from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import Observed, PodTouched
 from pykubelet.base.model.pressure import Pressure
 from pykubelet.base.model.probes import ProbeResults, ProbeWaits
-from pykubelet.base.model.recent import Recent
+from pykubelet.base.model.recent import Occurrence, Recent
 from pykubelet.base.model.roster import ApiPods, Roster, SourceChanged
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.base.model.usage import Usage, UsageWanted
@@ -79,6 +79,7 @@ class Machinery:
     happenings: Mailbox[Happening]
     touched: Mailbox[PodTouched]
     sources: Mailbox[SourceChanged]
+    outbox: Mailbox[Occurrence]
     usage_wanted: Mailbox[UsageWanted]
 
 

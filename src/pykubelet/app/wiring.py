@@ -214,7 +214,8 @@ def wire_report(m: Machinery, cells: Cells, facts: NodeFacts, reviewer: Reviewer
     status = StatusLoop(inputs, cells.statuses.writer, m.clock, m.flight, memory)
     address = NodeLoop(facts, cells.node.writer, m.flight)
     ready = RuntimeLoop(m.cri, m.clock, cells.runtime.writer)
-    events = EventsLoop(m.happenings, cells.recent.writer, m.clock)
+    outbox = None if m.settings.standalone else m.outbox
+    events = EventsLoop(m.happenings, cells.recent.writer, m.clock, outbox)
     return [
         *wire_ports(m, cells, reviewer),
         ("status", status.run()),
@@ -343,6 +344,7 @@ async def build_agent(settings: Settings, clock: Clock) -> Agent:
         happenings=Mailbox("happenings"),
         touched=Mailbox("touched"),
         sources=Mailbox("sources"),
+        outbox=Mailbox("outbox"),
         usage_wanted=Mailbox("usage-wanted"),
     )
     cluster = None

@@ -26,6 +26,7 @@ from pykubelet.edges.host.machine import Machine
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
 from pykubelet.edges.kubeapi.kubeconfig import KubeconfigError, load_access
 from pykubelet.edges.kubeapi.listwatch import follow
+from pykubelet.report.events.send import EventSender
 from pykubelet.report.mirrors.loop import MirrorInputs, MirrorsLoop
 from pykubelet.report.node.lease import LeaseLoop
 from pykubelet.report.node.model import NodePeriods, Registration
@@ -45,18 +46,20 @@ DECLARED = (
 
 
 class Cluster:
-    """How the API server is reached. `heartbeat` is for signs of life: nothing else can be in their way.
+    """How the API server is reached. `heartbeat` is for signs of life: nothing else can be in their way. `events` has the
+    limits of Events.
 
     `close` ends the connections; the loops must have ended before.
     """
 
-    def __init__(self, client: ApiClient, heartbeat: ApiClient) -> None:
+    def __init__(self, client: ApiClient, heartbeat: ApiClient, events: ApiClient) -> None:
         self.client = client
         self.heartbeat = heartbeat
+        self.events = events
 
     async def close(self) -> None:
-        await self.client.close()
-        await self.heartbeat.close()
+        for client in (self.client, self.heartbeat, self.events):
+            await client.close()
 
 
 def join_cluster(settings: Settings, clock: Clock) -> Cluster:
@@ -66,10 +69,13 @@ def join_cluster(settings: Settings, clock: Clock) -> Cluster:
     except KubeconfigError as error:
         raise StartError(f"invalid kubeconfig: {error}") from error
     config = settings.config
-    limits = ClientLimits(config.kubeAPIQPS or 0, config.kubeAPIBurst)
     answer_s = min(config.nodeStatusUpdateFrequency.s, float(config.nodeLeaseDurationSeconds))
-    client = ApiClient(access, clock, limits, user_agent())
-    return Cluster(client, ApiClient(access, clock, ClientLimits(qps=0, deadline_s=answer_s), user_agent()))
+    every = (
+        ClientLimits(config.kubeAPIQPS or 0, config.kubeAPIBurst),
+        ClientLimits(qps=0, deadline_s=answer_s),
+        ClientLimits(config.eventRecordQPS or 0, config.eventBurst),
+    )
+    return Cluster(*(ApiClient(access, clock, limits, user_agent()) for limits in every))
 
 
 def wire_node(m: Machinery, cells: Cells, cluster: Cluster) -> Loops:
@@ -151,9 +157,10 @@ def wire_api_source(m: Machinery, cells: Cells, cluster: Cluster) -> Loops:
 
 
 def wire_cluster_report(m: Machinery, cells: Cells, cluster: Cluster) -> Loops:
-    """report: statuses and last deletions to the API server, mirror pods."""
+    """report: statuses, last deletions and Events to the API server, mirror pods."""
     roster, lifecycles = cells.roster.cell, cells.lifecycles.cell
     inputs = PublishInputs(cells.api_pods.cell, roster, cells.statuses.cell, lifecycles)
     publisher = StatusPublisher(cluster.client, inputs, m.clock)
+    events = EventSender(cluster.events, m.outbox, roster, cells.node.cell.get().name)
     mirrors = MirrorsLoop(cluster.client, MirrorInputs(roster, lifecycles, cells.node.cell), m.clock)
-    return [("publisher", publisher.run()), ("mirrors", mirrors.run())]
+    return [("publisher", publisher.run()), ("mirrors", mirrors.run()), ("event-sender", events.run())]

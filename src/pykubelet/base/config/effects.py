@@ -29,6 +29,8 @@ EFFECTIVE = frozenset(
         "crashLoopBackOff",
         "enableControllerAttachDetach",
         "enforceNodeAllocatable",
+        "eventBurst",
+        "eventRecordQPS",
         "failCgroupV1",
         "failSwapOn",
         "featureGates",

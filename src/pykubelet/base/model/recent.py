@@ -11,13 +11,17 @@ from pykubelet.base.model.ids import PodUID
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """One Event, counted up when it repeats. Times are wall seconds; `message` may stand for several similar ones."""
+    """One Event, counted up when it repeats. Times are wall seconds; `message` may stand for several similar ones.
+
+    `serial`: the same for all repetitions, and for no other Event.
+    """
 
     happening: Happening
     message: str
     first_at: float
     last_at: float
     count: int = 1
+    serial: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,17 @@
-"""Counting repeated Events up, and joining similar ones. Pure.
+"""Counting repeated Events up, joining similar ones, and holding back those of an object that has too many. Pure.
 
 Rules:
 - The same Event again (object, type, reason, message) counts up.
 - From the tenth message on that differs from the others in nothing but its text, within ten minutes, one Event stands
   for all further ones, its message marked.
+- An object may have 25 Events at once and one more every five minutes; what is beyond is counted, and not sent.
 Nothing is dropped here: what is kept is bounded by its reader.
 Source: the Event correlator that the Kubernetes documentation describes for client-go recorders.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -24,9 +26,12 @@ SIMILAR_WINDOW_S = 600.0
 MEMORY = 4096
 COMBINED = "(combined from similar events): "
 
-Object = tuple[str, str]
+SPAM_BURST = 25
+SPAM_REFILL_S = 300.0
+
+Object = str
 Similar = tuple[Object, str, str]
-Same = tuple[Similar, str]
+Same = tuple[Similar, str, str]
 
 
 @dataclass(slots=True)
@@ -43,18 +48,18 @@ class Correlator:
     def __init__(self) -> None:
         self._groups: OrderedDict[Similar, _Group] = OrderedDict()
         self._known: OrderedDict[Same, Occurrence] = OrderedDict()
+        self._serials = itertools.count(1)
 
     def see(self, happening: Happening, now: float, wall: float) -> Occurrence:
         """The Event with its count. `now`: monotonic seconds, `wall`: those of the date."""
-        about: Object = (happening.pod.uid if happening.pod is not None else "", happening.field_path)
-        similar: Similar = (about, happening.type, happening.reason)
+        similar: Similar = (about(happening), happening.type, happening.reason)
         message = happening.message
-        key: Same = (similar, message)
+        key: Same = (similar, happening.field_path, message)
         if self._is_one_of_many(similar, message, now):
-            message, key = COMBINED + message, (similar, "")
+            message, key = COMBINED + message, (similar, "", "")
         known = self._known.get(key)
         if known is None:
-            found = Occurrence(happening, message, wall, wall)
+            found = Occurrence(happening, message, wall, wall, serial=next(self._serials))
         else:
             found = replace(known, happening=happening, message=message, last_at=wall, count=known.count + 1)
         _remember(self._known, key, found)
@@ -70,6 +75,26 @@ class Correlator:
             group.messages.add(message)
             return False
         return True
+
+
+class SpamFilter:
+    """`lets_pass` takes Events in order of time. Remembers the 4096 objects that had the newest ones."""
+
+    def __init__(self) -> None:
+        self._free_at: OrderedDict[Object, float] = OrderedDict()
+
+    def lets_pass(self, happening: Happening, now: float) -> bool:
+        """Whether the Event may be sent; one that may counts. `now`: monotonic seconds."""
+        # a bucket as a time: full when it lies a whole burst in the past
+        free_at = max(self._free_at.get(about(happening), float("-inf")), now - (SPAM_BURST - 1) * SPAM_REFILL_S)
+        passes = free_at <= now
+        _remember(self._free_at, about(happening), free_at + SPAM_REFILL_S if passes else free_at)
+        return passes
+
+
+def about(happening: Happening) -> Object:
+    """The pod's UID; empty for the node."""
+    return happening.pod.uid if happening.pod is not None else ""
 
 
 def _remember(memory: OrderedDict[K, V], key: K, value: V) -> None:

@@ -1,7 +1,7 @@
 """The events room's loop: reads the `Happening`s of all rooms and makes them known.
 
 Owns: the cell `Recent`, and the log lines of Events: one when an Event happens for the first time; repetitions are counted,
-and logged only with details on.
+and logged only with details on. With an API server each Event is also posted to `send.py`, unless its object has too many.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections import OrderedDict
 from pykubelet.base.kit.cells import CellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Mailbox
+from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.model.happenings import EventType, Happening
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.recent import Occurrence, Recent
-from pykubelet.report.events.correlate import Correlator
+from pykubelet.report.events.correlate import Correlator, SpamFilter
 
 log = Log("events")
 KEPT_PER_OBJECT = 32
@@ -26,7 +26,15 @@ Ring = tuple[Occurrence, ...]
 class EventsLoop:
     """`run` never returns."""
 
-    def __init__(self, happenings: Mailbox[Happening], recent: CellWriter[Recent], clock: Clock) -> None:
+    def __init__(
+        self,
+        happenings: Mailbox[Happening],
+        recent: CellWriter[Recent],
+        clock: Clock,
+        outbox: Post[Occurrence] | None = None,
+    ) -> None:
+        self._outbox = outbox
+        self._spam = SpamFilter()
         self._happenings = happenings
         self._recent = recent
         self._clock = clock
@@ -41,8 +49,11 @@ class EventsLoop:
             self._recent.publish(Recent(dict(self._pods), self._node))
 
     def _see(self, happening: Happening) -> None:
-        found = self._correlator.see(happening, self._clock.monotonic(), self._clock.wall())
+        now = self._clock.monotonic()
+        found = self._correlator.see(happening, now, self._clock.wall())
         _log(found)
+        if self._outbox is not None and self._spam.lets_pass(happening, now):
+            self._outbox.post(found)
         if happening.pod is None:
             self._node = added(self._node, found)
             return
@@ -61,10 +72,7 @@ def added(ring: Ring, found: Occurrence) -> Ring:
 
 def _is_earlier(known: Occurrence, found: Occurrence) -> bool:
     """Whether `known` is `found` before its last repetition."""
-    before, now = known.happening, found.happening
-    if (before.type, before.reason, before.field_path) != (now.type, now.reason, now.field_path):
-        return False
-    return (known.first_at, known.count) == (found.first_at, found.count - 1)
+    return known.serial == found.serial and known.count < found.count
 
 
 def _log(found: Occurrence) -> None:

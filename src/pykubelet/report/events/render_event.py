@@ -1,0 +1,70 @@
+"""Events of the API made from what happened. Pure.
+
+Source: the Kubernetes documentation "Event v1 core"; a kubelet's Events have the component `kubelet` and the node as host.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pykubelet.base.api.core import Event, EventSource, ObjectMeta, ObjectReference
+from pykubelet.base.api.times import format_time
+from pykubelet.base.model.recent import Occurrence
+
+COMPONENT = "kubelet"
+DEFAULT_NAMESPACE = "default"
+_NANO = 1_000_000_000
+
+
+def render_event(found: Occurrence, node: str, version: str) -> Event:
+    """`version`: the resource version of the pod as the node knows it; empty for static pods and the node."""
+    happening = found.happening
+    about = involved_object(found, node, version)
+    return Event(
+        apiVersion="v1",
+        kind="Event",
+        metadata=ObjectMeta(
+            name=event_name(found, node), namespace=event_namespace(found), annotations=dict(happening.annotations)
+        ),
+        involvedObject=about,
+        reason=happening.reason,
+        message=found.message,
+        source=EventSource(component=COMPONENT, host=node),
+        firstTimestamp=format_time(found.first_at),
+        lastTimestamp=format_time(found.last_at),
+        count=found.count,
+        type=happening.type.value,
+        reportingComponent=COMPONENT,
+        reportingInstance=node,
+    )
+
+
+def render_repetition(found: Occurrence) -> dict[str, Any]:
+    """The patch for an Event that was sent before."""
+    return {"count": found.count, "lastTimestamp": format_time(found.last_at), "message": found.message}
+
+
+def involved_object(found: Occurrence, node: str, version: str) -> ObjectReference:
+    pod = found.happening.pod
+    if pod is None:
+        return ObjectReference(apiVersion="v1", kind="Node", name=node)
+    return ObjectReference(
+        apiVersion="v1",
+        kind="Pod",
+        namespace=pod.namespace,
+        name=pod.name,
+        uid=pod.uid,
+        resourceVersion=version,
+        fieldPath=found.happening.field_path,
+    )
+
+
+def event_namespace(found: Occurrence) -> str:
+    pod = found.happening.pod
+    return pod.namespace if pod is not None else DEFAULT_NAMESPACE
+
+
+def event_name(found: Occurrence, node: str) -> str:
+    """The object's name and the time; the serial keeps two Events of one moment apart."""
+    pod = found.happening.pod
+    return f"{pod.name if pod is not None else node}.{int(found.first_at * _NANO) + found.serial:x}"

@@ -1,0 +1,130 @@
+"""Sends Events to the API server, behind everything else.
+
+Owns: what is waiting to be sent. Nobody ever waits for it: the queue is bounded, repetitions of one Event that is still
+waiting are sent as one, and while the API server is away Events wait until it is back.
+
+Rules:
+- An Event is created once; repetitions are patches of its count. Where the patch finds nothing, it is created again.
+- An answer that refuses an Event ends it. What did not arrive is tried again.
+
+Source: `eventRecordQPS`, `eventBurst` of KubeletConfiguration, which are the limits of the client that is used here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import OrderedDict
+
+from pykubelet.base.api.core import Event
+from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.mailbox import Mailbox
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.recent import Occurrence
+from pykubelet.base.model.roster import Roster
+from pykubelet.edges.kubeapi.client import ApiClient, PatchKind
+from pykubelet.edges.kubeapi.errors import ApiError
+from pykubelet.report.events.render_event import event_namespace, render_event, render_repetition
+
+log = Log("events")
+QUEUE_MAX = 1000
+REMEMBERED = 4096
+#: What an Event tells of is still going on, and comes first.
+SETTLE_S = 0.1
+RETRY_S, RETRY_MAX_S = 0.5, 10.0
+TRIES = 12
+
+
+class EventSender:
+    """`run` never returns. `node`: the node's name. `client`: limited to what Events may use."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        waiting: Mailbox[Occurrence],
+        roster: Cell[Roster],
+        node: str,
+        settle_s: float = SETTLE_S,
+    ) -> None:
+        self._client = client
+        self._mailbox = waiting
+        self._roster = roster
+        self._node = node
+        self._settle_s = settle_s
+        self._queue: OrderedDict[int, Occurrence] = OrderedDict()
+        self._names: OrderedDict[int, str] = OrderedDict()
+        self._filled = asyncio.Event()
+        self._dropped = 0
+
+    async def run(self) -> None:
+        async with Supervisor("event-sender") as supervisor:
+            supervisor.start_root("events-queue", self._collect())
+            supervisor.start_root("events-send", self._send_always())
+            raise await supervisor.wait_failed()
+
+    async def _collect(self) -> None:
+        while True:
+            for found in await self._mailbox.get_all():
+                self._queue[found.serial] = found  # a repetition takes the place of what still waits
+                if len(self._queue) > QUEUE_MAX:
+                    self._queue.popitem(last=False)
+                    self._tell_dropped()
+            self._filled.set()
+
+    def _tell_dropped(self) -> None:
+        self._dropped += 1
+        if self._dropped & (self._dropped - 1) == 0:  # the first, and then ever more rarely
+            log.warning("too many Events are waiting; the oldest is dropped", dropped=self._dropped)
+
+    async def _send_always(self) -> None:
+        while True:
+            await self._filled.wait()
+            self._filled.clear()
+            await asyncio.sleep(self._settle_s)
+            while self._queue:
+                _, found = self._queue.popitem(last=False)
+                await self._send(found)
+
+    async def _send(self, found: Occurrence) -> None:
+        """Until it has arrived, was refused, or has been tried often enough."""
+        failures, refusals = 0, 0
+        while refusals < TRIES:
+            try:
+                await self._send_once(found)
+                return
+            except ApiError as error:
+                if not error.is_transient:
+                    log.debug("the API server refuses an Event", reason=found.happening.reason, error=error)
+                    return
+                failures += 1
+                refusals += error.status > 0
+                delay = min(RETRY_S * 2.0 ** (failures - 1), RETRY_MAX_S) * random.uniform(0.5, 1.5)
+                await asyncio.sleep(max(delay, error.retry_after_s or 0.0))
+                found = self._queue.pop(found.serial, found)
+
+    async def _send_once(self, found: Occurrence) -> None:
+        path = f"/api/v1/namespaces/{event_namespace(found)}/events"
+        name = self._names.get(found.serial)
+        if name is not None:
+            try:
+                await self._client.patch(f"{path}/{name}", render_repetition(found), PatchKind.STRATEGIC, Event)
+                return
+            except ApiError as error:
+                if not error.is_not_found:
+                    raise
+                del self._names[found.serial]
+        event = render_event(found, self._node, self._version(found))
+        try:
+            await self._client.create(path, event, Event)
+        except ApiError as error:
+            if not error.already_exists:  # it arrived, and its answer did not
+                raise
+        self._names[found.serial] = event.metadata.name
+        if len(self._names) > REMEMBERED:
+            self._names.popitem(last=False)
+
+    def _version(self, found: Occurrence) -> str:
+        pod = found.happening.pod
+        entry = self._roster.get().pods.get(pod.uid) if pod is not None else None
+        return entry.pod.metadata.resourceVersion if entry is not None else ""

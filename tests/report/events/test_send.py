@@ -1,0 +1,197 @@
+"""Events as the API server gets them, while it answers, refuses, and is away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from report.samples import UID
+
+from pykubelet.base.api.core import ObjectMeta, Pod
+from pykubelet.base.kit.cells import make_cell
+from pykubelet.base.kit.clock import ManualClock, SystemClock
+from pykubelet.base.kit.mailbox import Mailbox
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.happenings import Happening, normal, warning
+from pykubelet.base.model.ids import PodRef
+from pykubelet.base.model.recent import Occurrence, Recent
+from pykubelet.base.model.roster import Roster, RosterPod
+from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
+from pykubelet.edges.kubeapi.fake import FakeApiServer, Fault
+from pykubelet.edges.kubeapi.fake_patch import Json
+from pykubelet.edges.kubeapi.fake_store import parse_place
+from pykubelet.report.events import send
+from pykubelet.report.events.correlate import SPAM_BURST, SpamFilter
+from pykubelet.report.events.loop import EventsLoop
+from pykubelet.report.events.send import EventSender
+
+WEB = PodRef("shop", "web", UID)
+PATH = "spec.containers{main}"
+
+
+class Stand:
+    """The whole room on a fake API server."""
+
+    def __init__(self, server: FakeApiServer) -> None:
+        self.server = server
+        self.clock = ManualClock()
+        self.happenings: Mailbox[Happening] = Mailbox("happenings")
+        outbox: Mailbox[Occurrence] = Mailbox("outbox")
+        _, recent = make_cell("recent", Recent())
+        pod = Pod(metadata=ObjectMeta(name="web", namespace="shop", uid=UID, resourceVersion="42"))
+        roster, _ = make_cell("roster", Roster({UID: RosterPod(pod, "api", 0.0)}))
+        self.client = ApiClient(server.access(), SystemClock(), ClientLimits(deadline_s=0.3))
+        self.loop = EventsLoop(self.happenings, recent, self.clock, outbox)
+        self.sender = EventSender(self.client, outbox, roster, "node-1", settle_s=0.01)
+
+    def happen(self, *happenings: Happening) -> None:
+        for happening in happenings:
+            self.happenings.post(happening)
+
+    def events(self) -> list[Json]:
+        events = parse_place("/api/v1/events")
+        assert events is not None
+        return self.server.store.list(events)
+
+    async def until(self, number: int, total: int | None = None) -> list[Json]:
+        """As soon as there are so many Events, counting so many in all."""
+        bell = asyncio.Event()
+        self.server.store.bells.add(bell)
+        try:
+            async with asyncio.timeout(10):
+                while len(self.events()) < number or (total or 0) > sum(e["count"] for e in self.events()):
+                    await bell.wait()
+                    bell.clear()
+        except TimeoutError:
+            raise AssertionError(f"only {self.events()}") from None
+        return self.events()
+
+
+@pytest.fixture
+async def stand() -> AsyncIterator[Stand]:
+    async with FakeApiServer() as server, Supervisor("test") as supervisor:
+        stand = Stand(server)
+        supervisor.start_root("events", stand.loop.run())
+        supervisor.start_root("sender", stand.sender.run())
+        yield stand
+        await stand.client.close()
+
+
+async def test_an_event_of_a_container(stand: Stand) -> None:
+    stand.clock.advance(100)
+    stand.happen(Happening(normal("a", "b").type, "Pulled", "it is there", WEB, PATH, (("k", "v"),)))
+    (event,) = await stand.until(1)
+    meta = event.pop("metadata")
+    assert event == {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "involvedObject": {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "namespace": "shop",
+            "name": "web",
+            "uid": UID,
+            "resourceVersion": "42",
+            "fieldPath": PATH,
+        },
+        "reason": "Pulled",
+        "message": "it is there",
+        "source": {"component": "kubelet", "host": "node-1"},
+        "firstTimestamp": "2023-11-14T22:15:00Z",
+        "lastTimestamp": "2023-11-14T22:15:00Z",
+        "count": 1,
+        "type": "Normal",
+        "reportingComponent": "kubelet",
+        "reportingInstance": "node-1",
+    }
+    assert meta["namespace"] == "shop" and meta["name"].startswith("web.") and meta["annotations"] == {"k": "v"}
+
+
+async def test_an_event_of_the_node(stand: Stand) -> None:
+    stand.happen(normal("Starting", "Starting kubelet."))
+    (event,) = await stand.until(1)
+    assert event["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": "node-1"}
+    assert event["metadata"]["namespace"] == "default"
+
+
+async def test_a_repetition_is_a_patch_of_the_count(stand: Stand) -> None:
+    stand.happen(warning("BackOff", "held back", WEB, PATH))
+    await stand.until(1)
+    stand.clock.advance(10)
+    stand.happen(warning("BackOff", "held back", WEB, PATH))
+    (event,) = await stand.until(1, total=2)
+    assert (event["firstTimestamp"], event["lastTimestamp"]) == ("2023-11-14T22:13:20Z", "2023-11-14T22:13:30Z")
+    assert [sent.method for sent in stand.server.requests] == ["POST", "PATCH"]
+
+
+async def test_an_event_that_expired_at_the_server_is_made_again(stand: Stand) -> None:
+    stand.happen(warning("BackOff", "held back", WEB))
+    (event,) = await stand.until(1)
+    stand.server.delete(f"/api/v1/namespaces/shop/events/{event['metadata']['name']}")
+    stand.happen(warning("BackOff", "held back", WEB))
+    (event,) = await stand.until(1)
+    assert event["count"] == 2
+
+
+async def test_events_of_an_absence_come_later_and_counted_together(stand: Stand) -> None:
+    await stand.server.stop()
+    stand.happen(*[warning("BackOff", "held back", WEB)] * 20, normal("Killing", "x", WEB))
+    await asyncio.sleep(0.1)
+    await stand.server.start()
+    await stand.until(2, total=21)
+    assert stand.server.count() <= 3
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_a_server_in_trouble_is_asked_again(stand: Stand, status: int) -> None:
+    stand.server.faults.append(Fault(status=status))
+    stand.happen(normal("Pulled", "x", WEB))
+    await stand.until(1)
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 422])
+async def test_a_refused_event_does_not_hold_up_the_next(stand: Stand, status: int) -> None:
+    stand.server.faults.append(Fault(status=status))
+    stand.happen(normal("Pulled", "x", WEB), normal("Created", "y", WEB))
+    (event,) = await stand.until(1)
+    assert event["reason"] == "Created"
+
+
+async def test_an_answer_that_was_lost_makes_no_second_event(stand: Stand) -> None:
+    stand.happen(normal("Pulled", "x", WEB))
+    (event,) = await stand.until(1)
+    stand.sender._names.clear()  # as if the answer had not come
+    stand.sender._mailbox.post(Occurrence(normal("Pulled", "x", WEB), "x", 1_700_000_000.0, 1_700_000_000.0, serial=1))
+    stand.happen(normal("Created", "y", WEB))
+    events = await stand.until(2)
+    assert [e["reason"] for e in events] == ["Pulled", "Created"] and events[0] == event
+
+
+async def test_similar_events_are_joined_and_too_many_held_back(stand: Stand) -> None:
+    stand.happen(*(warning("Unhealthy", f"probe {number}", WEB) for number in range(60)))
+    events = await stand.until(10)
+    await asyncio.sleep(0.1)
+    assert len(events) == 10
+    assert events[-1]["message"].startswith("(combined from similar events): probe ")
+    assert sum(event["count"] for event in stand.events()) <= SPAM_BURST
+
+
+async def test_the_queue_is_bounded_and_nobody_waits(stand: Stand) -> None:
+    await stand.server.stop()
+    refs = [PodRef("shop", f"p{number}", UID) for number in range(send.QUEUE_MAX + 200)]
+    for serial, ref in enumerate(refs):
+        stand.sender._mailbox.post(Occurrence(normal("Pulled", "x", ref), "x", 1.0, 1.0, serial=serial))
+    await asyncio.sleep(0.05)
+    assert len(stand.sender._queue) <= send.QUEUE_MAX
+
+
+def test_an_object_has_a_burst_and_then_one_in_five_minutes() -> None:
+    spam = SpamFilter()
+    event = warning("Unhealthy", "x", WEB)
+    assert sum(spam.lets_pass(event, 0.0) for _ in range(100)) == SPAM_BURST
+    assert not spam.lets_pass(event, 299.0)
+    assert spam.lets_pass(event, 300.0)
+    assert not spam.lets_pass(event, 301.0)
+    assert spam.lets_pass(normal("Starting", "other object"), 301.0)
+    assert sum(spam.lets_pass(event, 1e6) for _ in range(100)) == SPAM_BURST
