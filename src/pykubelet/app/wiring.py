@@ -209,7 +209,9 @@ def wire_report(m: Machinery, cells: Cells, facts: NodeFacts, reviewer: Reviewer
     roster, lifecycles, observed = cells.roster.cell, cells.lifecycles.cell, cells.observed.cell
     node, runtime, probes = cells.node.cell, cells.runtime.cell, cells.probes.cell
     tells_signals = m.settings.enabled("ContainerStopSignals")
-    inputs = StatusInputs(roster, lifecycles, observed, probes, node, runtime, tells_signals)
+    inputs = StatusInputs(
+        roster, lifecycles, observed, probes, node, runtime, tells_signals, bool(m.settings.flags.kubeconfig)
+    )
     memory = StatusMemory(f"{m.settings.root_dir}/pod_statuses", m.flight)
     status = StatusLoop(inputs, cells.statuses.writer, m.clock, m.flight, memory)
     address = NodeLoop(facts, cells.node.writer, m.flight)

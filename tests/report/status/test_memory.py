@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace as with_fields
 from report.samples import UID, WALL, entry, exited, lifecycle, make_pod, running, sandbox, view
 
 from pykubelet.base.api import core
+from pykubelet.base.api.times import format_time
 from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
 from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.flight import Flight
@@ -64,7 +66,7 @@ class Agent:
 
 
 @asynccontextmanager
-async def agent(path: Path, wall: float = WALL) -> AsyncIterator[Agent]:
+async def agent(path: Path, wall: float = WALL, *, in_cluster: bool = True) -> AsyncIterator[Agent]:
     roster, roster_end = make_cell("roster", Roster())
     lifecycles, lifecycles_end = make_cell("lifecycles", Lifecycles())
     observed, observed_end = make_cell("observed", Observed())
@@ -76,6 +78,7 @@ async def agent(path: Path, wall: float = WALL) -> AsyncIterator[Agent]:
         make_cell("probes", ProbeResults())[0],
         make_cell("node", NodeView("n", "n"))[0],
         make_cell("runtime", RuntimeReady(True, "", name="containerd"))[0],
+        in_cluster=in_cluster,
     )
     found = Agent(roster_end, lifecycles_end, observed_end, statuses, ManualClock(wall=wall))
     flight = Flight("test")
@@ -116,6 +119,17 @@ async def test_until_the_runtime_was_looked_at_the_statuses_of_before_are_told(t
         "ContainersReady": False,
         "PodScheduled": True,
     }
+
+
+async def test_without_an_api_server_a_pod_starts_when_the_agent_does(tmp_path: Path) -> None:
+    pod = make_pod()
+    before = await first_life(tmp_path / "s", pod, view(running()))
+    async with agent(tmp_path / "s", WALL + 100, in_cluster=False) as now:
+        await now.want(pod)
+        await now.live(lifecycle(pod))
+        await now.see(view(running()))
+        assert now.told.startTime == format_time(WALL + 100)
+        assert with_fields(now.told, startTime=before.startTime) == before
 
 
 async def test_a_pod_that_ended_stays_as_it_was(tmp_path: Path) -> None:

@@ -13,7 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from msgspec.structs import replace as with_fields
+
 from pykubelet.base.api.core import Pod, PodStatus
+from pykubelet.base.api.times import format_time
 from pykubelet.base.kit.cells import Cell, CellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Flight
@@ -38,7 +41,12 @@ QUIET_SETTLE_S = 0.002
 
 @dataclass(frozen=True, slots=True)
 class StatusInputs:
-    """The cells this room reads. `tells_stop_signals`: gate ContainerStopSignals."""
+    """The cells this room reads. `tells_stop_signals`: gate ContainerStopSignals.
+
+    `in_cluster`: there is an API server, which knows the pods' start times. Without one a pod's start is the time when
+    this agent, since its own start, has taken it up: so it is with the reference, and people see from it that the agent
+    was restarted.
+    """
 
     roster: Cell[Roster]
     lifecycles: Cell[Lifecycles]
@@ -47,6 +55,7 @@ class StatusInputs:
     node: Cell[NodeView]
     runtime: Cell[RuntimeReady]
     tells_stop_signals: bool = False
+    in_cluster: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +100,9 @@ class StatusLoop:
         self._memory = memory
         self._settle_s = settle_s
         self._remembered = memory.load() if memory is not None else {}
+        if not inputs.in_cluster:
+            now = format_time(clock.wall())
+            self._remembered = {uid: with_fields(s, startTime=now) for uid, s in self._remembered.items()}
         self._told: dict[PodUID, _Told] = {}
         self._reading: set[PodUID] = set()
         self._shared: _Shared | None = None
