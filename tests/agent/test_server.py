@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from support.agent import Agent, make_container, make_pod
 from support.api import NodeApi
 
@@ -182,3 +183,46 @@ def test_the_brief_summary_and_the_resource_metrics(api: NodeApi) -> None:
     }
     assert f'pod_memory_working_set_bytes{{namespace="default",pod="{POD}"}}' in metrics
     assert "resource_scrape_error 0" in metrics
+
+
+def parsed(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
+    """Samples by name, read by Prometheus' own parser."""
+    found: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
+
+
+def test_metrics_of_the_agent(api: NodeApi) -> None:
+    code, text = api.ask("/metrics")
+    assert code == 200
+    told = parsed(text)
+    assert told["kubelet_node_name"] == [({"node": "node"}, 1.0)]
+    assert ({"static": "true"}, 3.0) in told["kubelet_desired_pods"]
+    assert ({"container_state": "running"}, 2.0) in told["kubelet_running_containers"]
+    assert told["process_resident_memory_bytes"][0][1] > 20 << 20
+    assert {labels["name"] for labels, _ in told["kubernetes_feature_enabled"]} >= {"ContainerStopSignals"}
+    assert parsed(api.ask("/metrics/slis")[1])["kubernetes_healthcheck"]
+    assert parsed(api.ask("/metrics/probes")[1])["process_start_time_seconds"]
+
+
+def test_metrics_of_containers(api: NodeApi) -> None:
+    code, text = api.ask("/metrics/cadvisor")
+    assert code == 200
+    told = parsed(text)
+
+    def of(name: str, container: str) -> list[float]:
+        return [value for labels, value in told[name] if (labels["pod"], labels["container"]) == (POD, container)]
+
+    for name in (
+        "container_cpu_usage_seconds_total",
+        "container_memory_working_set_bytes",
+        "container_start_time_seconds",
+    ):
+        assert all(value > 0 for value in of(name, "talk")), name
+        assert len(of(name, "talk")) == 1, name
+        assert len(of(name, "")) == 2, name  # the pod, and its pause container
+    assert {labels["interface"] for labels, _ in told["container_network_receive_bytes_total"]} >= {"eth0"}
+    assert told["machine_memory_bytes"][0][1] > 1 << 30
+    assert told["container_scrape_error"] == [({}, 0.0)]

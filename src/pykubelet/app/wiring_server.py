@@ -6,22 +6,26 @@ from collections.abc import Mapping
 
 from pykubelet.app.parts import Cells, Loops, Machinery
 from pykubelet.app.room_settings import paths_of, pull_waits
+from pykubelet.app.version import KUBERNETES
 from pykubelet.base.config.schema import to_plain
 from pykubelet.base.config.settings import Settings
 from pykubelet.base.model.node import NodeView
 from pykubelet.edges.cri.log_reader import LogReader
+from pykubelet.edges.host.machine import Machine
 from pykubelet.edges.identity.server_tls import ServerTls, TlsRules
 from pykubelet.edges.identity.serving import ServingChoice, ensure_self_signed, needs_self_signed, serving_files
 from pykubelet.report.server.api_routes import ApiRoutes, configz_answer, pods_answer, running_pods_answer
+from pykubelet.report.server.cadvisor_metrics import MachineFacts
 from pykubelet.report.server.container_logs import ContainerLogs
 from pykubelet.report.server.explain import AskInputs, ask_routes
 from pykubelet.report.server.gate import Gate, Reviewer, gate_rules
-from pykubelet.report.server.health import default_checks
+from pykubelet.report.server.health import Check, default_checks
 from pykubelet.report.server.http import plain
 from pykubelet.report.server.known_pods import KnownPods
+from pykubelet.report.server.kubelet_metrics import Told
 from pykubelet.report.server.listen import serve_health, serve_port, serve_socket, serve_tls
 from pykubelet.report.server.routes import GET, POST, STREAM, OpenRoutes, Path, answering, health_routes, open_handler
-from pykubelet.report.server.stats_routes import StatsRoutes
+from pykubelet.report.server.stats_routes import StatsRoutes, agent_metrics, health_metrics, probe_metrics
 from pykubelet.report.server.streams import Streams
 
 
@@ -49,8 +53,8 @@ def wire_ports(m: Machinery, cells: Cells, reviewer: Reviewer | None) -> Loops:
         loops.append(("healthz", serve_health(health_routes(checks), config.healthzBindAddress, config.healthzPort)))
     pods = KnownPods(cells.roster.cell, cells.lifecycles.cell, cells.observed.cell, cells.statuses.cell)
     node = cells.node.cell.get()
-    stats = StatsRoutes(cells.usage.cell, m.usage_wanted, m.clock, node.name, m.clock.wall())
-    shown = shown_paths(pods, stats)
+    stats = StatsRoutes(cells.usage.cell, m.usage_wanted, m.clock, node.name, m.clock.wall(), machine_facts(m.machine))
+    shown = shown_paths(pods, stats) | metrics_paths(m, cells, checks)
     if config.readOnlyPort:
         handler = open_handler(OpenRoutes(checks, shown))
         loops.append(("read-only", serve_port(handler, config.address, config.readOnlyPort, "the read-only port")))
@@ -87,7 +91,48 @@ def shown_paths(pods: KnownPods, stats: StatsRoutes) -> dict[str, Path]:
         "/stats/summary": summary,
         "/stats/summary/": summary,
         "/metrics/resource": Path(stats.resource_metrics, GET),
+        "/metrics/cadvisor": Path(stats.cadvisor_metrics, GET),
     }
+
+
+def metrics_paths(m: Machinery, cells: Cells, checks: Mapping[str, Check]) -> dict[str, Path]:
+    """What is counted, and what the cells say at the moment of the scrape."""
+    gates = m.settings.gates.all()
+
+    def told() -> Told:
+        return Told(
+            roster=cells.roster.cell.get(),
+            lifecycles=cells.lifecycles.cell.get(),
+            observed=cells.observed.cell.get(),
+            statuses=cells.statuses.cell.get(),
+            node=cells.node.cell.get(),
+            gates=gates,
+            version=KUBERNETES,
+            cgroup_version=int(m.cgroups.version),
+        )
+
+    return {
+        "/metrics": Path(agent_metrics(told), GET),
+        "/metrics/probes": Path(probe_metrics, GET),
+        "/metrics/slis": Path(health_metrics(checks), GET),
+    }
+
+
+def machine_facts(machine: Machine) -> MachineFacts:
+    """As cAdvisor tells it; the kernel's list of CPUs is all that is known of sockets and cores."""
+    cores = machine.cpu_milli // 1000
+    return MachineFacts(
+        cores=cores,
+        physical_cores=cores,
+        sockets=1,
+        memory=machine.memory_bytes,
+        swap=machine.swap_bytes,
+        boot_id=machine.boot_id,
+        machine_id=machine.machine_id,
+        system_uuid=machine.system_uuid,
+        kernel=machine.kernel_version,
+        os=machine.os_image,
+    )
 
 
 def api_routes(m: Machinery, pods: KnownPods, gate: Gate, shown: Mapping[str, Path]) -> ApiRoutes:

@@ -24,6 +24,7 @@ from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.observe.probes.execute import ContainerProber
 from pykubelet.observe.probes.loop import ProbeLimits
+from pykubelet.observe.probes.tally import SUCCESSFUL, TOTAL
 
 pytestmark = pytest.mark.integration
 
@@ -143,14 +144,13 @@ async def test_an_exec_that_the_runtime_never_answers_is_named_and_holds_up_nobo
     stuck, _ = await machine.pod("sleep 1000")
     fine, _ = await machine.pod("sleep 1000")
     limits = ProbeLimits(exec_at_once=1)
-    async with node.probing(ContainerProber(machine.client), limits=limits) as loop:
+    async with node.probing(ContainerProber(machine.client), limits=limits):
         bad = node.pod("bad", with_exec("liveness", "trap '' TERM; while :; do sleep 1000; done"))
         good = node.pod("good", with_exec("readiness", "true", failureThreshold=1))
         show(node, bad, "app", stuck)
         show(node, good, "app", fine)
         await asyncio.sleep(6)
-        probes_of_good = [tally.successful for tally in loop.tallies() if tally.ref.name == "good"]
-        assert probes_of_good[0] >= 4
+        assert TOTAL.value("app", "default", "good", good, "Readiness", SUCCESSFUL) >= 4
         [wait] = node.waits.get().pods[bad]
         assert "has not ended: the runtime or the command does not answer" in wait.detail
     assert node.messages == []

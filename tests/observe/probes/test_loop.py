@@ -12,6 +12,7 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Stage
 from pykubelet.base.model.probes import ProbeKind, ProbeResult
 from pykubelet.edges.probing.outcome import Outcome, Verdict, errored, failed, passed
+from pykubelet.observe.probes import tally
 from pykubelet.observe.probes.decide import Kept
 from pykubelet.observe.probes.execute import Ask
 from pykubelet.observe.probes.loop import ProbeLimits
@@ -405,19 +406,24 @@ async def test_a_probe_that_does_not_end_is_named() -> None:
 
 async def test_probes_are_counted() -> None:
     node, prober = Node(), ScriptedProber()
-    async with node.probing(prober) as loop:
+    async with node.probing(prober):
         uid = node.pod("web", probed("app", "readiness"))
         node.run(uid, "app")
+
+        def counted(result: str) -> float:
+            return tally.TOTAL.value("app", "default", "web", uid, "Readiness", result)
+
         await asyncio.sleep(25)
         prober.answers["app"] = failed("no")
         await asyncio.sleep(20)
         prober.answers["app"] = errored("away")
         await asyncio.sleep(10)
-        [tally] = loop.tallies()
-        assert (tally.successful, tally.failed, tally.buckets[0]) == (3, 2, 3)
+        assert (counted(tally.SUCCESSFUL), counted(tally.FAILED), counted(tally.UNKNOWN)) == (3, 2, 1)
+        assert tally.DURATION.count("app", "default", "web", "Readiness") == 3
         node.forget(uid)
         await asyncio.sleep(TICK)
-        assert loop.tallies() == []
+        assert counted(tally.SUCCESSFUL) == 0
+        assert tally.DURATION.count("app", "default", "web", "Readiness") == 0
 
 
 async def test_the_gate_that_changes_statuses_on_a_restart_makes_all_containers_begin_anew() -> None:

@@ -183,6 +183,10 @@ class FeatureGates:
             return self.given[ALL_BETA]
         return gate.default
 
+    def all(self) -> dict[str, tuple[bool, str]]:
+        """Every known gate: whether it is on, and its stage."""
+        return {name: (self.enabled(name), gate.stage.value) for name, gate in known_gates().items()}
+
 
 def setting_problems(given: Mapping[str, bool]) -> list[str]:
     """What is wrong with setting these gates: unknown names and locked gates, in the reference's words."""

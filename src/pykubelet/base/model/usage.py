@@ -69,7 +69,10 @@ class CpuUse:
 
 @dataclass(frozen=True, slots=True)
 class GroupUse:
-    """One control group with all below it. `pressure`: by `cpu`, `memory`, `io`. `nano_cores`: None after one look."""
+    """One control group with all below it, `path` below the mount.
+
+    `pressure`: by `cpu`, `memory`, `io`. `nano_cores`: None after one look.
+    """
 
     at: float
     cpu: CpuUse
@@ -78,6 +81,7 @@ class GroupUse:
     pressure: Mapping[str, PressurePair] = field(default_factory=dict)
     nano_cores: int | None = None
     made_at: float = 0.0
+    path: str = ""
 
 
 @dataclass(frozen=True, slots=True)

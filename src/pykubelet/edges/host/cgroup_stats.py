@@ -98,6 +98,7 @@ class GroupsV1:
             memory=self._memory(path),
             processes=read_number(f"{self._directory('pids', path)}/pids.current"),
             made_at=_made_at(accounting),
+            path=path,
         )
 
     def _cpu(self, path: str, accounting: str, total: int) -> CpuUse:
@@ -167,6 +168,7 @@ class GroupsV2:
             processes=read_number(f"{directory}/pids.current"),
             pressure=read_pressure(directory),
             made_at=_made_at(directory),
+            path=path,
         )
 
     def _cpu(self, directory: str, stat: Mapping[str, int]) -> CpuUse:

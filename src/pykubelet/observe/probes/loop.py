@@ -44,7 +44,7 @@ from pykubelet.observe.probes.sights import (
     probes_of,
     scene_of,
 )
-from pykubelet.observe.probes.tally import ProbeTally
+from pykubelet.observe.probes.tally import FAILED, SUCCESSFUL, UNKNOWN, ProbeTally
 from pykubelet.observe.probes.words import happening, needs_word, wait_of
 
 OVERDUE_S = 3.0
@@ -135,10 +135,6 @@ class ProbesLoop:
                 supervisor.start_root(f"probes-{cell.name}", self._ring(cell.changes()))
             supervisor.start_root("probes-turns", self._turn_for_ever())
             raise await supervisor.wait_failed()
-
-    def tallies(self) -> list[ProbeTally]:
-        """Counts of all probes there are, for metrics."""
-        return list(self._tallies.values())
 
     async def _ring(self, changes: AsyncIterator[object]) -> None:
         async for _ in changes:
@@ -265,7 +261,8 @@ class ProbesLoop:
         if worker.container is not None and worker.result is ProbeResult.SUCCESS and self._kept is not None:
             before = self._kept.get(worker.container, Kept())
             self._kept[worker.container] = decide.with_kept(before, worker)
-        del self._tallies[key], self._asked[key]
+        self._tallies.pop(key).forget()
+        del self._asked[key]
         if (running := self._running.pop(key, None)) is not None:
             running.task.cancel()
         self._changed = True
@@ -321,7 +318,9 @@ class ProbesLoop:
         before = self._workers[key]
         after = self._put(key, before, decide.finish(before, ask.id, outcome, now))
         if decide.counts(outcome):
-            self._tallies[key].count(decide.is_pass(outcome), took_s)
+            self._tallies[key].count(SUCCESSFUL if decide.is_pass(outcome) else FAILED, took_s)
+        elif outcome.error:
+            self._tallies[key].count(UNKNOWN, took_s)
         lifecycle, _ = self._pods[key.uid]
         event = happening(key.kind, outcome, lifecycle.ref, container_field_path(lifecycle.pod, key.container))
         if event is not None:

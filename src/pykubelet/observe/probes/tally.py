@@ -5,31 +5,46 @@ Source: the reference's `prober_probe_total` and `prober_probe_duration_seconds`
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from pykubelet.base.kit.metrics import PROBES, Counter, Histogram
 from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.probes import ProbeKind
 
-BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+TOTAL = Counter(
+    "prober_probe_total",
+    "Cumulative number of a liveness, readiness or startup probe for a container by result.",
+    ("container", "namespace", "pod", "pod_uid", "probe_type", "result"),
+    registry=PROBES,
+)
+DURATION = Histogram(
+    "prober_probe_duration_seconds",
+    "Duration in seconds for a probe response.",
+    ("container", "namespace", "pod", "probe_type"),
+    registry=PROBES,
+)
+SUCCESSFUL, FAILED, UNKNOWN = "successful", "failed", "unknown"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class ProbeTally:
-    """Of one probe of one container of a pod. `buckets[i]`: passing tries of at most `BUCKETS_S[i]`; the last: longer."""
+    """Of one probe of one container of a pod."""
 
     ref: PodRef
     container: str
     kind: ProbeKind
-    successful: int = 0
-    failed: int = 0
-    duration_s: float = 0.0
-    buckets: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS_S) + 1))
 
-    def count(self, passed: bool, took_s: float) -> None:
-        if not passed:
-            self.failed += 1
-            return
-        self.successful += 1
-        self.duration_s += took_s
-        self.buckets[bisect_left(BUCKETS_S, took_s)] += 1
+    def count(self, result: str, took_s: float) -> None:
+        TOTAL.inc(*self._labels(result))
+        if result == SUCCESSFUL:
+            DURATION.observe(took_s, self.container, self.ref.namespace, self.ref.name, self.kind.capitalize())
+
+    def forget(self) -> None:
+        """The probe is no more."""
+        for result in (SUCCESSFUL, FAILED, UNKNOWN):
+            TOTAL.forget(*self._labels(result))
+        DURATION.forget(self.container, self.ref.namespace, self.ref.name, self.kind.capitalize())
+
+    def _labels(self, result: str) -> tuple[str, ...]:
+        ref = self.ref
+        return self.container, ref.namespace, ref.name, ref.uid, self.kind.capitalize(), result

@@ -6,29 +6,10 @@ Owns: escaping, numbers and the order of lines. Source: the Prometheus documenta
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+from pykubelet.base.kit.metrics import Family, Sample
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One line. `labels` in their order. `at`: wall seconds, None: the moment of the scrape. `suffix`: `_bucket`, ..."""
-
-    value: float
-    labels: tuple[tuple[str, str], ...] = ()
-    at: float | None = None
-    suffix: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """A metric with all its samples. `kind`: counter, gauge, histogram."""
-
-    name: str
-    kind: str
-    help: str
-    samples: Iterable[Sample] = field(default_factory=tuple)
 
 
 def render_metrics(families: Iterable[Family]) -> bytes:

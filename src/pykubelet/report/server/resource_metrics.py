@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from pykubelet.base.kit.metrics import Family, Sample
 from pykubelet.base.model.usage import GroupUse, Usage
-from pykubelet.report.server.exposition import Family, Sample
 
 NANO = 1e9
 Labels = tuple[tuple[str, str], ...]

@@ -6,17 +6,30 @@ Reads: the cell `Usage`. Writes nothing; a wish goes into the mailbox of observe
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 
 from pykubelet.base.api.codec import encode
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.metrics import PROBES, REGISTRY, Counter, Family, Registry, Sample
 from pykubelet.base.model.usage import Usage, UsageWanted
+from pykubelet.edges.host.self_stats import read_self
+from pykubelet.report.server.cadvisor_metrics import MachineFacts, cadvisor_families
 from pykubelet.report.server.exposition import CONTENT_TYPE, render_metrics
+from pykubelet.report.server.health import Check
 from pykubelet.report.server.http import JSON, Answer, Request, Response, text
+from pykubelet.report.server.kubelet_metrics import Told, kubelet_families, process_families
 from pykubelet.report.server.resource_metrics import resource_families
+from pykubelet.report.server.routes import Ask
 from pykubelet.report.server.summary import render_summary
 
+HEALTH_CHECKS = Counter(
+    "kubernetes_healthchecks_total",
+    "This metric records the results of all healthcheck.",
+    ("name", "status", "type"),
+    registry=Registry(),
+)
 MAX_AGE_S = 1.0
 DEADLINE_S = 15.0
 
@@ -25,13 +38,20 @@ class StatsRoutes:
     """The handlers. `started_at`: wall seconds when the agent began."""
 
     def __init__(
-        self, usage: Cell[Usage], wanted: Post[UsageWanted], clock: Clock, node: str, started_at: float
+        self,
+        usage: Cell[Usage],
+        wanted: Post[UsageWanted],
+        clock: Clock,
+        node: str,
+        started_at: float,
+        machine: MachineFacts,
     ) -> None:
         self._usage = usage
         self._wanted = wanted
         self._clock = clock
         self._node = node
         self._started_at = started_at
+        self._machine = machine
 
     async def fresh(self, *, with_files: bool) -> Usage | None:
         """A look that is hardly older than now; None when it does not come in time."""
@@ -61,3 +81,42 @@ class StatsRoutes:
     async def resource_metrics(self, _: Request) -> Answer:
         usage = await self.fresh(with_files=False) or Usage(error="usage could not be read in time")
         return Response(200, render_metrics(resource_families(usage)), CONTENT_TYPE)
+
+    async def cadvisor_metrics(self, _: Request) -> Answer:
+        usage = await self.fresh(with_files=True) or Usage(error="usage could not be read in time")
+        return Response(200, render_metrics(cadvisor_families(usage, self._machine)), CONTENT_TYPE)
+
+
+def agent_metrics(told: Callable[[], Told]) -> Ask:
+    """`/metrics`."""
+
+    async def ask(_: Request) -> Answer:
+        families = [*REGISTRY.families(), *kubelet_families(told()), *process_families(read_self())]
+        families.sort(key=lambda family: family.name)
+        return Response(200, render_metrics(families), CONTENT_TYPE)
+
+    return ask
+
+
+async def probe_metrics(_: Request) -> Answer:
+    """`/metrics/probes`."""
+    started = Sample(read_self().started_at)
+    text = "Start time of the process since unix epoch in seconds."
+    families = [*PROBES.families(), Family("process_start_time_seconds", "gauge", text, [started])]
+    return Response(200, render_metrics(families), CONTENT_TYPE)
+
+
+def health_metrics(checks: Mapping[str, Check]) -> Ask:
+    """`/metrics/slis`: each health check now, and how often it was well."""
+
+    async def ask(_: Request) -> Answer:
+        now = []
+        for name, check in checks.items():
+            problem = check()
+            HEALTH_CHECKS.inc(name, "error" if problem else "success", "healthz")
+            now.append(Sample(0.0 if problem else 1.0, (("name", name), ("type", "healthz"))))
+        text = "This metric records the result of a single healthcheck."
+        families = [Family("kubernetes_healthcheck", "gauge", text, now), HEALTH_CHECKS.family()]
+        return Response(200, render_metrics(families), CONTENT_TYPE)
+
+    return ask
