@@ -30,7 +30,7 @@ def api(agent: Agent) -> NodeApi:
     with asyncio.Runner() as runner:
         runner.run(agent.wait_running("web"))
         runner.run(agent.wait_phase("done", "Failed"))
-    return NodeApi(agent.port)
+    return NodeApi(agent.port).wait_listening()
 
 
 def test_the_lists(api: NodeApi) -> None:
@@ -138,6 +138,7 @@ def test_the_certificate_is_kept_over_a_restart(agent: Agent, api: NodeApi) -> N
     before = files[0].read_bytes()
     agent.kill9()
     agent.start()
+    api.wait_listening()
     assert api.ask("/healthz") == (200, "ok")
     assert files[0].read_bytes() == before
 

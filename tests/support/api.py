@@ -8,6 +8,7 @@ import os
 import socket
 import ssl
 import struct
+import time
 from collections.abc import Iterator, Mapping
 from urllib.parse import quote, urlencode
 
@@ -29,6 +30,17 @@ class NodeApi:
         self._port = port
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._tls = tls_context(*certificate)
+
+    def wait_listening(self, within_s: float = 20.0) -> NodeApi:
+        """The port opens when the agent has its certificate."""
+        deadline = time.monotonic() + within_s
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self._port), timeout=5).close()
+                return self
+            except ConnectionRefusedError:
+                assert time.monotonic() < deadline, "the authenticated port does not open"
+                time.sleep(0.05)
 
     def ask(self, path: str, method: str = "GET", body: bytes | None = None) -> tuple[int, str]:
         """Status and body; `path` with its query."""

@@ -150,7 +150,7 @@ async def test_an_exec_that_the_runtime_never_answers_is_named_and_holds_up_nobo
         show(node, bad, "app", stuck)
         show(node, good, "app", fine)
         await asyncio.sleep(6)
-        assert TOTAL.value("app", "default", "good", good, "Readiness", SUCCESSFUL) >= 4
+        assert TOTAL.value("app", "shop", "good", good, "Readiness", SUCCESSFUL) >= 4
         [wait] = node.waits.get().pods[bad]
         assert "has not ended: the runtime or the command does not answer" in wait.detail
     assert node.messages == []

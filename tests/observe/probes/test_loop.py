@@ -411,7 +411,7 @@ async def test_probes_are_counted() -> None:
         node.run(uid, "app")
 
         def counted(result: str) -> float:
-            return tally.TOTAL.value("app", "default", "web", uid, "Readiness", result)
+            return tally.TOTAL.value("app", "shop", "web", uid, "Readiness", result)
 
         await asyncio.sleep(25)
         prober.answers["app"] = failed("no")
@@ -419,11 +419,11 @@ async def test_probes_are_counted() -> None:
         prober.answers["app"] = errored("away")
         await asyncio.sleep(10)
         assert (counted(tally.SUCCESSFUL), counted(tally.FAILED), counted(tally.UNKNOWN)) == (3, 2, 1)
-        assert tally.DURATION.count("app", "default", "web", "Readiness") == 3
+        assert tally.DURATION.count("app", "shop", "web", "Readiness") == 3
         node.forget(uid)
         await asyncio.sleep(TICK)
         assert counted(tally.SUCCESSFUL) == 0
-        assert tally.DURATION.count("app", "default", "web", "Readiness") == 0
+        assert tally.DURATION.count("app", "shop", "web", "Readiness") == 0
 
 
 async def test_the_gate_that_changes_statuses_on_a_restart_makes_all_containers_begin_anew() -> None:
