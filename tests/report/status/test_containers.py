@@ -452,3 +452,13 @@ def test_an_ephemeral_container_has_a_status_of_its_own() -> None:
 def test_containers_of_an_older_sandbox_still_tell_how_they_ended() -> None:
     seen = view(exited("app", 1, sandbox="s0"), sandboxes=(sandbox("s1"), sandbox("s0", ready=False)))
     assert told(make_pod(), seen)["state"]["terminated"]["exitCode"] == 1
+
+
+def test_an_ephemeral_container_that_cannot_be_started_says_why() -> None:
+    pod = make_pod(ephemeralContainers=(core.EphemeralContainer(name="debug", image="nowhere"),))
+    error = {"debug": ("ErrImagePull", "no such image")}
+    (shown,) = project_status(facts(pod, view(running()), errors=error)).ephemeralContainerStatuses
+    assert shown.state is not None and shown.state.waiting is not None
+    assert (shown.state.waiting.reason, shown.state.waiting.message) == ("ErrImagePull", "no such image")
+    (ended,) = project_status(facts(pod, view(running(), exited("debug", 1)), errors=error)).ephemeralContainerStatuses
+    assert ended.state is not None and ended.state.terminated is not None

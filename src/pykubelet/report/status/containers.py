@@ -105,7 +105,7 @@ def _status(
         if len(instances) > 1:
             before = _instance_state(facts, instances[1], old)
             status = replace(status, lastState=before if before.terminated is not None else None)
-    if restarts:
+    if restarts or not instances:
         status = _with_start_error(facts, container, instances[0] if instances else None, status, is_init=is_init)
     return replace(status, volumeMounts=told_mounts(facts, container))
 

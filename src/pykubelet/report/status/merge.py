@@ -105,7 +105,8 @@ def urgency_of(api: core.Pod, wanted: core.PodStatus) -> Urgency:
         return Urgency.READY
     if any(_condition(wanted, kind) != _condition(there, kind) for kind in (POD_READY, CONTAINERS_READY)):
         return Urgency.READY
-    return Urgency.NEWS if _news(wanted) != _news(there) else Urgency.QUIET
+    follows = there.observedGeneration is not None and there.observedGeneration != wanted.observedGeneration
+    return Urgency.NEWS if follows or _news(wanted) != _news(there) else Urgency.QUIET
 
 
 def _condition(status: core.PodStatus, kind: str) -> bool:
