@@ -139,10 +139,14 @@ class Cluster:
         while (left := deadline - time.monotonic()) > 0:
             stream = watch.Watch()
             options = {"field_selector": fields, "timeout_seconds": max(1, int(left)), "_request_timeout": left + 2}
-            for event in stream.stream(listing, self.namespace, **options):
-                yield event["type"], event["raw_object"]
-                if time.monotonic() > deadline:
-                    stream.stop()
+            try:
+                for event in stream.stream(listing, self.namespace, **options):
+                    yield event["type"], event["raw_object"]
+                    if time.monotonic() > deadline:
+                        stream.stop()
+            except client.ApiException as error:
+                if error.status not in (410, 504):  # too old, or newer than the server's cache: look again
+                    raise
 
     # The node
 

@@ -11,8 +11,10 @@ from report.apiserver import PODS, Cluster, a_cluster, static_pod
 
 from pykubelet.base.api import core
 from pykubelet.base.kit.clock import SystemClock
+from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_MIRROR
 from pykubelet.base.model.lifecycle import KillReason, Stage
+from pykubelet.base.model.statuses import Statuses
 from pykubelet.edges.kubeapi.fake import Fault
 from pykubelet.report.status.publish import PublishInputs, StatusPublisher
 
@@ -202,3 +204,14 @@ async def test_ends_overtake_what_nobody_waits_for(cluster: Cluster) -> None:
     cluster.tell(dying.metadata.uid, ended())
     await cluster.until(lambda: cluster.there("dying").status.phase == "Succeeded")
     assert len(cluster.sent("PATCH")) == 1
+
+
+async def test_what_is_only_remembered_is_not_sent(cluster: Cluster) -> None:
+    pod = cluster.make()
+    await seen(cluster, "web")
+    uid = PodUID(pod.metadata.uid)
+    cluster.statuses.publish(Statuses({uid: status("Running", False)}, frozenset({uid})))
+    await asyncio.sleep(0.1)
+    assert not cluster.sent("PATCH")
+    cluster.tell(uid, status())
+    await cluster.until(lambda: cluster.there().status.phase == "Running")

@@ -11,4 +11,7 @@ from pykubelet.base.model.ids import PodUID
 
 @dataclass(frozen=True, slots=True)
 class Statuses:
+    """By pod. `remembered`: those that are only what was told before a restart of the agent; nothing newer is known."""
+
     pods: Mapping[PodUID, PodStatus] = field(default_factory=dict)
+    remembered: frozenset[PodUID] = frozenset()

@@ -111,7 +111,9 @@ class StatusLoop:
 
     async def run(self) -> None:
         if self._remembered:
-            self._statuses.publish(Statuses(self._remembered))  # before anybody can ask for a pod
+            self._statuses.publish(
+                Statuses(self._remembered, frozenset(self._remembered))
+            )  # before anybody can ask for a pod
         async with self._supervisor as supervisor:
             cells = self._inputs
             for cell in (cells.roster, cells.lifecycles, cells.observed, cells.probes, cells.node, cells.runtime):
@@ -149,7 +151,9 @@ class StatusLoop:
         if len(self._messages.known) > 2 * len(pods) + 64:
             self._messages.keep_only(observed.pods)
         if changed:
-            self._statuses.publish(Statuses(self._remembered | {uid: told.status for uid, told in self._told.items()}))
+            told = {uid: told.status for uid, told in self._told.items()}
+            remembered = frozenset(self._remembered.keys() - told.keys())
+            self._statuses.publish(Statuses(self._remembered | told, remembered))
 
     def _pods(self) -> dict[PodUID, tuple[Pod, PodLifecycle]]:
         """Desired pods, and those that are still being ended."""

@@ -10,6 +10,7 @@ Rules:
 - An answer that differs from what was asked for (a server may drop what it does not know) is not asked for again.
 - Ends and last deletions go first, then changes of readiness, then other news. Statuses that tell nothing yet (the
   container is being created) wait for `QUIET_S`, longer when there are many: most are overtaken by the start itself.
+- What was told before a restart of the agent is not told again before the pod was looked at: the API server may know more.
 - What fails is tried again, later and later. When the server cannot be reached at all, everything rests together.
 """
 
@@ -132,11 +133,12 @@ class StatusPublisher:
         for uid in [uid for uid, book in self._books.items() if uid not in pods and not book.is_busy]:
             del self._books[uid]
             self._retries.succeeded(uid)
-        statuses, lifecycles = self._inputs.statuses.get().pods, self._inputs.lifecycles.get().pods
+        now, lifecycles = self._inputs.statuses.get(), self._inputs.lifecycles.get().pods
+        statuses = now.pods
         originals = _originals(self._inputs.roster.get())
         for uid, pod in pods.items():
             source = originals.get(_mirror_key(pod)) if is_mirror(pod) else uid
-            told = statuses.get(source) if source is not None else None
+            told = statuses.get(source) if source is not None and source not in now.remembered else None
             self._look_at(uid, _case(pod, told, lifecycles.get(source) if source is not None else None))
 
     def _look_at(self, uid: PodUID, case: _Case) -> None:
