@@ -50,6 +50,23 @@ async def test_deadline_leaves_it_uncertain_until_the_thread_is_back() -> None:
     assert await flight.run("nfs", lambda: 1, 5) == Done(1)
 
 
+async def test_slow_work_keeps_others_waiting_for_a_moment_only() -> None:
+    """A dead file system must not hold up the living ones until its deadline, which may be minutes away."""
+    flight = Flight("test", workers=2)
+    gate = threading.Event()
+    loop = asyncio.get_running_loop()
+    slow = [loop.create_task(flight.run(f"slow-{n}", gate.wait, 60)) for n in range(6)]
+    await asyncio.sleep(0)
+    began = loop.time()
+    assert await flight.run("quick", lambda: 1, 60) == Done(1)
+    assert loop.time() - began < 5
+    assert flight.stuck() == {}, "nobody has missed a deadline"
+    gate.set()
+    assert await asyncio.gather(*slow) == [Done(True)] * 6
+    outcomes = await asyncio.gather(*(flight.run(f"more-{n}", lambda n=n: n, 5) for n in range(20)))  # type: ignore[misc]
+    assert outcomes == [Done(n) for n in range(20)]
+
+
 async def test_stuck_threads_do_not_take_the_place_of_others() -> None:
     flight = Flight("test", workers=2)
     gate = threading.Event()

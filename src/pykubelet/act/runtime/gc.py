@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from pykubelet.act.runtime.gc_files import dangling_links, pod_log_dirs, remove_container_log, remove_dangling_link
 from pykubelet.act.runtime.gc_plan import GcPolicy, Known, PodGarbage, plan_ended, plan_gc, unknown_pod_dirs
+from pykubelet.base.kit.bulkhead import Bulkhead
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Failed, Flight
@@ -41,6 +42,7 @@ PERIOD_S = 60.0
 ROUND_S = 30.0
 FILES_DEADLINE_S = 60.0
 AT_ONCE = 4
+HOLD_S = 2.0  # a removal that takes longer holds up no other
 MIN_STOP_S = 2
 
 
@@ -91,7 +93,7 @@ class ContainerCollector:
         self._touched = touched
         self._happenings = happenings
         self._supervisor = Supervisor("container-gc")
-        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._turns = Bulkhead(AT_ONCE, HOLD_S)
         self._busy: set[PodUID] = set()
         self._seen: dict[PodUID, PodView] = {}
         self._failed_before = False
@@ -165,7 +167,7 @@ class ContainerCollector:
         ref = garbage.ref
         problems: list[str] = []
         try:
-            async with self._turns:
+            async with self._turns.place():
                 for container in garbage.containers:
                     problems.extend(await self._remove_container(ref, container, cause))
                 for sandbox in garbage.sandboxes:

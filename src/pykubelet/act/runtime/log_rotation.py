@@ -15,6 +15,7 @@ from functools import partial
 from typing import TypeVar
 
 from pykubelet.act.runtime.log_rotation_plan import plan_rotation, rotated_name
+from pykubelet.base.kit.bulkhead import Bulkhead
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Failed, Flight
@@ -31,6 +32,7 @@ T = TypeVar("T")
 log = Log("runtime")
 SIZES_DEADLINE_S = 10.0
 FILES_DEADLINE_S = 300.0
+HOLD_S = 5.0  # a runtime that does not open one log, or a log that takes long to compress, holds up no other
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class LogRotation:
         self._observed = observed
         self._settings = settings
         self._supervisor = Supervisor("log-rotation")
-        self._turns = asyncio.Semaphore(settings.workers)
+        self._turns = Bulkhead(settings.workers, HOLD_S)
         self._busy: set[ContainerID] = set()
         self._failing: set[ContainerID] = set()
 
@@ -103,7 +105,7 @@ class LogRotation:
 
     async def _treat(self, ref: PodRef, container: ContainerView, *, is_missing: bool) -> None:
         try:
-            async with self._turns:
+            async with self._turns.place():
                 if is_missing:
                     await self._reopen(container)
                 else:

@@ -3,8 +3,8 @@
 A thread cannot be cancelled: a `mount` or `stat` on a dead file system stays where it is. So blocking work runs in
 daemon threads of our own, at most one per key; the waiter gives up at its deadline with `Uncertain`, and until the
 stuck thread comes back every further call for that key is `Uncertain` at once instead of overlapping it. Threads that
-are stuck do not count against the limit of workers, so one dead volume never starves the others, and being daemons
-they do not hold up the end of the process.
+are stuck, or merely slow while others wait for a worker, do not count against the limit of workers: dead volumes never
+starve the living, not even before their deadline. Being daemons they do not hold up the end of the process.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 IDLE_END_S = 30.0
+HOLD_S = 0.25
+"""So long a piece of work may keep others waiting for its worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +56,10 @@ class Flight:
         self._queue: deque[Callable[[], None]] = deque()
         self._idle = 0
         self._live = 0
-        self._stuck = 0
         self._made = 0
         self._running: dict[str, float] = {}
+        self._begun: dict[str, float] = {}
+        self._aside: set[str] = set()
         self._marked: set[str] = set()
 
     def stuck(self) -> dict[str, float]:
@@ -75,21 +78,24 @@ class Flight:
 
         def job() -> None:
             outcome: Outcome[T]
+            with self._lock:
+                self._begun[key] = loop.time()
             try:
                 outcome = Done(work())
             except Exception as error:  # noqa: BLE001 - handed to the caller as a value
                 outcome = Failed(error)
             with self._lock:
                 self._running.pop(key, None)
-                if key in self._marked:
-                    self._marked.discard(key)
-                    self._stuck -= 1
+                self._begun.pop(key, None)
+                self._aside.discard(key)
+                self._marked.discard(key)
             try:
                 loop.call_soon_threadsafe(_settle, future, outcome)
             except RuntimeError:
                 return  # the loop has ended; nobody waits
 
-        self._submit(job)
+        if self._submit(job):
+            loop.call_later(HOLD_S, self._relieve, loop, key)
         try:
             # not `asyncio.wait_for`: in Python 3.11 it swallows a cancellation that meets the end of the work
             async with asyncio.timeout(deadline_s):
@@ -104,23 +110,39 @@ class Flight:
             since = self._running.get(key)
             if since is not None:
                 self._marked.add(key)
-                self._stuck += 1
+                self._aside.add(key)
                 self._grow()
             return since
 
-    def _submit(self, job: Callable[[], None]) -> None:
+    def _relieve(self, loop: asyncio.AbstractEventLoop, key: str) -> None:
+        """`key` still waits for a worker: those that have been busy for long are not counted any more."""
+        with self._lock:
+            if key not in self._running or key in self._begun:
+                return
+            now = loop.time()
+            slow = [other for other, since in self._begun.items() if since <= now - HOLD_S and other not in self._aside]
+            for other in slow:
+                self._aside.add(other)
+                self._grow()
+        loop.call_later(HOLD_S, self._relieve, loop, key)
+
+    def _submit(self, job: Callable[[], None]) -> bool:
+        """Whether it has to wait for a worker."""
         with self._lock:
             self._queue.append(job)
             if self._idle >= len(self._queue):
                 self._lock.notify()
-            else:
-                self._grow()
+                return False
+            return not self._grow()
 
-    def _grow(self) -> None:
-        if self._queue and self._live - self._stuck < self._workers:
+    def _grow(self) -> bool:
+        """One more worker, if there is work for it and room."""
+        if self._queue and self._live - len(self._aside) < self._workers:
             self._live += 1
             self._made += 1
             threading.Thread(target=self._work, name=f"{self._name}-{self._made}", daemon=True).start()
+            return True
+        return False
 
     def _work(self) -> None:
         while True:

@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 
 from pykubelet.base.api.core import Container, Probe
+from pykubelet.base.kit.bulkhead import Bulkhead
 from pykubelet.base.kit.cells import Cell, CellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
@@ -31,7 +32,6 @@ from pykubelet.base.model.observed import Observed, PodView
 from pykubelet.base.model.probes import ProbeKind, ProbeResult, ProbeResults, ProbeWaits
 from pykubelet.edges.probing.outcome import Outcome, errored
 from pykubelet.observe.probes import decide
-from pykubelet.observe.probes.bulkhead import Bulkhead
 from pykubelet.observe.probes.decide import Kept, Phase, Started, Worker
 from pykubelet.observe.probes.execute import Ask, Prober
 from pykubelet.observe.probes.sights import (

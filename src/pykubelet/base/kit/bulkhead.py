@@ -1,7 +1,7 @@
-"""How many probes of a sort may run at once, so that a crowd of them neither starves the node nor makes each other slow.
+"""How many pieces of work of a sort may run at once, so that a crowd neither starves the node nor slows itself down.
 
-A probe that waits for its turn has not begun: its time-out does not run. A place is given back when the probe ends, or
-a moment after it began if it is still running then: one that hangs costs the others a moment and no more.
+Work that waits for its turn has not begun: its time-out does not run. A place is given back when the work ends, or a
+moment after it began if it is still running then: one that hangs costs the others a moment and no more.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Bulkhead:
 
 
 class Place:
-    """One probe's place."""
+    """The place of one piece of work."""
 
     __slots__ = ("_bulkhead",)
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pykubelet.observe.probes.bulkhead import Bulkhead
+from pykubelet.base.kit.bulkhead import Bulkhead
 
 pytestmark = pytest.mark.looptime
 
