@@ -88,6 +88,12 @@ class Testbed:
         return f"/{self.name}-runtime"
 
     @property
+    def cni_bin(self) -> str:
+        """Where the CNI plugins are: `cni` beside another containerd, if it is there, else the system's."""
+        own = os.path.join(self.bin_dir, "cni")
+        return own if self.bin_dir and os.path.isdir(own) else CNI_BIN
+
+    @property
     def env(self) -> dict[str, str]:
         """Environment for containerd and ctr: their own folder first, then the system's."""
         path = f"{self.bin_dir}:{_SBIN}" if self.bin_dir else _SBIN
@@ -221,7 +227,7 @@ snapshotter = {quoted(testbed.snapshotter)}
 default_runtime_name = "runc"
 {handlers}
 [{cri_plugin}.cni]
-bin_dir = {quoted(CNI_BIN)}
+bin_dir = {quoted(testbed.cni_bin)}
 conf_dir = {quoted(str(root / "cni"))}
 [{cri_plugin}.registry]
 config_path = {quoted(str(testbed.registries))}

@@ -214,7 +214,7 @@ class PodExecution:
                 message = "Pod sandbox changed, it will be killed and re-created."
                 self.happenings.post(normal(EVENT_SANDBOX_CHANGED, message, self._ref))
                 with waits.waiting(wait):
-                    await stopper.stop_pod(pod, self._ref, grace, self._pod_ip())
+                    await stopper.stop_pod(pod, self._ref, grace, self._pod_ip(), waits=waits)
             elif plan.kills:
                 ends = [
                     ContainerEnd(
@@ -225,7 +225,7 @@ class PodExecution:
                     for k in plan.kills
                 ]
                 with waits.waiting(wait):
-                    await stopper.stop_containers(ends)
+                    await stopper.stop_containers(ends, waits)
             for container in plan.remove:
                 await stopper.remove_container(container)
         except CriError as error:
@@ -483,7 +483,7 @@ class PodExecution:
         try:
             with waits.waiting(wait):
                 self._remains = await stopper.stop_pod(
-                    command.pod, self._ref, command.grace_s, self._pod_ip(), self._fresh_view()
+                    command.pod, self._ref, command.grace_s, self._pod_ip(), self._fresh_view(), waits
                 )
         except CriError as error:
             self.happenings.post(warning(EVENT_FAILED_KILL_POD, f"error killing pod: {error}", self._ref))

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from pykubelet.act.pods.model import PodState, Work
+from pykubelet.act.runtime.hooks import hook_words
 from pykubelet.base.api.core import LifecycleHandler
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Post
@@ -32,7 +33,6 @@ from pykubelet.base.model.waits import Wait
 
 OWNER = "act/pods"
 TELL_AFTER_S = 0.1
-HOOK_WORDS = 200
 #: What a pod waits for while the last try of it failed so.
 TROUBLES = {
     CREATE_POD_SANDBOX_ERROR: "sandbox",
@@ -201,13 +201,4 @@ def hook_wait(
     kind: str, handler: LifecycleHandler, container: str, next_step: str, next_at: float | None = None
 ) -> Wait:
     """A container's hook that runs: `postStart` or `preStop`."""
-    return Wait(f"{kind} hook", "act/runtime", 0.0, container, "", _hook_words(handler), next_step, next_at)
-
-
-def _hook_words(handler: LifecycleHandler) -> str:
-    if handler.exec is not None:
-        return f"command: {' '.join(handler.exec.command)}"[:HOOK_WORDS]
-    if handler.httpGet is not None:
-        ask = handler.httpGet
-        return f"GET {(ask.scheme or 'HTTP').lower()}://{ask.host or '<pod IP>'}:{ask.port}{ask.path}"[:HOOK_WORDS]
-    return f"sleep {handler.sleep.seconds} s" if handler.sleep is not None else ""
+    return Wait(f"{kind} hook", "act/runtime", 0.0, container, "", hook_words(handler), next_step, next_at)

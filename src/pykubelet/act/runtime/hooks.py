@@ -25,6 +25,7 @@ from pykubelet.edges.probing.http_wire import HttpTarget
 
 USER_AGENT = "kube-lifecycle/1.36"
 OUTPUT_LIMIT = 10 << 10
+WORDS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +108,13 @@ def _in_go(handler: LifecycleHandler) -> str:
         shown = f"{{1 0 {port}}}" if isinstance(port, str) else f"{{0 {port} }}"
         tcp = f"&TCPSocketAction{{Port:{shown},Host:{handler.tcpSocket.host},}}"
     return f"&LifecycleHandler{{Exec:nil,HTTPGet:nil,TCPSocket:{tcp},Sleep:nil,}}"
+
+
+def hook_words(handler: LifecycleHandler) -> str:
+    """What a hook does, for `explain`."""
+    if handler.exec is not None:
+        return f"command: {' '.join(handler.exec.command)}"[:WORDS]
+    if handler.httpGet is not None:
+        ask = handler.httpGet
+        return f"GET {(ask.scheme or 'HTTP').lower()}://{ask.host or '<pod IP>'}:{ask.port}{ask.path}"[:WORDS]
+    return f"sleep {handler.sleep.seconds} s" if handler.sleep is not None else ""

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pykubelet.act.runtime.hooks import HookRunner, HookTarget
+from pykubelet.act.runtime.hooks import HookRunner, HookTarget, hook_words
 from pykubelet.base.api.core import Pod, Probe
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
@@ -25,12 +25,21 @@ from pykubelet.base.model.labels import CONTAINER_NAME
 from pykubelet.base.model.observed import ContainerState, PodView
 from pykubelet.base.model.reasons import EVENT_FAILED_PRE_STOP_HOOK, EVENT_KILLING
 from pykubelet.base.model.restart import is_sidecar
+from pykubelet.base.model.waits import Untold, Wait, Waits
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
 
 log = Log("runtime")
 MIN_STOP_S = 2
+UNTOLD = Untold()
+_SANDBOX_WAIT = Wait(
+    "sandbox to end",
+    "container runtime",
+    0.0,
+    detail="StopPodSandbox: what still runs is killed, the network given back",
+    next_step="remove it",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,25 +79,37 @@ class ContainerStopper:
         self._clock = clock
         self._happenings = happenings
 
-    async def stop_container(self, target: StopTarget, grace_s: int, message: str = "") -> None:
+    async def stop_container(self, target: StopTarget, grace_s: int, message: str = "", waits: Waits = UNTOLD) -> None:
         """preStop hook, stop signal, then SIGKILL, all within the grace period. Without one there is no hook."""
-        await self._end(target, grace_s, message, _NO_ORDER)
+        await self._end(ContainerEnd(target, grace_s, message), _NO_ORDER, waits)
 
-    async def stop_containers(self, ends: Iterable[ContainerEnd]) -> None:
+    async def stop_containers(self, ends: Iterable[ContainerEnd], waits: Waits = UNTOLD) -> None:
         """Stop each, all together and each to its end; then raise the first error."""
-        await _all(self._end(end.target, end.grace_s, end.message, _NO_ORDER) for end in ends)
+        await _all(self._end(end, _NO_ORDER, waits) for end in ends)
 
-    async def _end(self, target: StopTarget, grace_s: int, message: str, order: TerminationOrder) -> None:
+    async def _end(self, end: ContainerEnd, order: TerminationOrder, waits: Waits) -> None:
+        target, grace_s, message = end.target, end.grace_s, end.message
         path = container_field_path(target.pod, target.name)
         text = message or f"Stopping container {target.name}"
         self._happenings.post(normal(EVENT_KILLING, text, target.ref, path))
         left = grace_s
         if left > 0:
-            left -= await self._seconds(self._pre_stop(target, left, path))
+            left -= await self._seconds(self._pre_stop(target, left, path, waits))
         if left > 0:
-            left -= await self._seconds(order.wait_turn(target.name, left))
-        await self._gone_is_fine(self._cri.stop_container(target.container, max(MIN_STOP_S, left)))
+            turn = self._wait(target, "turn to end", order.words(target.name), "send the stop signal", left)
+            with waits.waiting(turn):
+                left -= await self._seconds(order.wait_turn(target.name, left))
+        left = max(MIN_STOP_S, left)
+        detail = "StopContainer: the runtime sends the signal, and answers when the container has ended"
+        with waits.waiting(self._wait(target, "container to end", detail, "SIGKILL", left, "container runtime")):
+            await self._gone_is_fine(self._cri.stop_container(target.container, left))
         order.ended(target.name)
+
+    def _wait(
+        self, target: StopTarget, what: str, detail: str, step: str, within_s: int, owner: str = "act/runtime"
+    ) -> Wait:
+        next_at = self._clock.wall() + within_s
+        return Wait(what, owner, 0.0, target.name, detail=detail, next_step=step, next_at=next_at)
 
     async def _seconds(self, work: Awaitable[None]) -> int:
         """Do it; how many whole seconds it took."""
@@ -96,15 +117,17 @@ class ContainerStopper:
         await work
         return int(self._clock.monotonic() - began)
 
-    async def _pre_stop(self, target: StopTarget, grace_s: int, path: str) -> None:
+    async def _pre_stop(self, target: StopTarget, grace_s: int, path: str, waits: Waits) -> None:
         container = next((c for c in every_container(target.pod) if c.name == target.name), None)
         lifecycle = container.lifecycle if container is not None else None
         if container is None or lifecycle is None or lifecycle.preStop is None:
             return
         whose = HookTarget(target.ref, container, target.container, target.pod_ip)
+        wait = self._wait(target, "preStop hook", hook_words(lifecycle.preStop), "send the stop signal", grace_s)
         try:
-            async with asyncio.timeout(grace_s):
-                problem = await self._hooks.run(lifecycle.preStop, whose)
+            with waits.waiting(wait):
+                async with asyncio.timeout(grace_s):
+                    problem = await self._hooks.run(lifecycle.preStop, whose)
         except TimeoutError:
             log.warning("preStop hook not completed in grace period", pod=target.ref, container=target.name)
             if lifecycle.preStop.sleep is not None:
@@ -116,7 +139,13 @@ class ContainerStopper:
             self._happenings.post(warning(EVENT_FAILED_PRE_STOP_HOOK, "PreStopHook failed", target.ref, path))
 
     async def stop_pod(
-        self, pod: Pod, ref: PodRef, grace_s: int, pod_ip: str, known: PodView | None = None
+        self,
+        pod: Pod,
+        ref: PodRef,
+        grace_s: int,
+        pod_ip: str,
+        known: PodView | None = None,
+        waits: Waits = UNTOLD,
     ) -> PodRemains:
         """Stop all that runs of the pod within `grace_s`, then its sandboxes; what there is left to remove.
 
@@ -134,8 +163,9 @@ class ContainerStopper:
         alive = [c for c in containers if c.state in (pb.CONTAINER_RUNNING, pb.CONTAINER_UNKNOWN)]
         order = TerminationOrder(pod, [_name(c) for c in alive])
         targets = [StopTarget(pod, ref, _name(c), ContainerID(c.id), pod_ip) for c in alive]
-        failed = await _each(self._end(target, grace_s, "", order) for target in targets)
-        failed += await _each(self._gone_is_fine(self._cri.stop_pod_sandbox(s.id)) for s in sandboxes)
+        failed = await _each(self._end(ContainerEnd(target, grace_s), order, waits) for target in targets)
+        with waits.waiting(_SANDBOX_WAIT):
+            failed += await _each(self._gone_is_fine(self._cri.stop_pod_sandbox(s.id)) for s in sandboxes)
         if failed:
             raise failed[0]
         ids = tuple(SandboxID(s.id) for s in sandboxes)
@@ -201,6 +231,11 @@ class TerminationOrder:
                         await event.wait()
         except TimeoutError:
             return
+
+    def words(self, name: str) -> str:
+        """Whom it waits for."""
+        left = [other for other in self._before.get(name, ()) if other in self._ended]
+        return f"first end: {', '.join(left)}" if left else ""
 
     def ended(self, name: str) -> None:
         if (event := self._ended.get(name)) is not None:

@@ -5,7 +5,9 @@ They answer "why is my pod not starting?" in `pykubelet explain`.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,21 @@ class Wait:
     detail: str = ""
     next_step: str = ""
     next_at: float | None = None
+
+
+class Waits(Protocol):
+    """Where work says what it waits for."""
+
+    def waiting(self, wait: Wait) -> AbstractContextManager[None]:
+        """The block waits for `wait`; its `since` is set when the block begins."""
+        ...
+
+
+class Untold:
+    """For work that nobody asks about."""
+
+    def waiting(self, wait: Wait) -> AbstractContextManager[None]:  # noqa: ARG002 - nobody is told
+        return nullcontext()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,123 @@
+"""Faults on order: a runtime or a network that hangs for one pod, and a file system that does not answer.
+
+Owns a folder of programs that stand before the machine's own: `runc`, and the CNI plugin `bridge`. Both look for a flag
+named after what they are asked and for which pod, and wait as long as it is there; otherwise they are the real ones. Give
+the folder to `containerd.up(bin_dir=...)`. Pods are named as the runtime knows them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import struct
+from pathlib import Path
+
+from testbed.host import TestbedError
+
+CNI_BIN = Path("/usr/lib/cni")
+_SBIN = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_MS_NOSUID, _MS_NODEV, _MNT_FORCE, _MNT_DETACH = 2, 4, 1, 2
+_FUSE_INIT = 26
+
+_RUNC = """#!/bin/sh
+# The shim runs it in the bundle of the pod's sandbox.
+for flag in {flags}/runc.*; do
+  [ -e "$flag" ] || break
+  what=${{flag##*/runc.}}; verb=${{what%%.*}}; pod=${{what#*.}}
+  case " $* " in
+    *" $verb "*)
+      if grep -q "\\"io.kubernetes.cri.sandbox-name\\":\\"$pod\\"" config.json; then
+        while [ -e "$flag" ]; do sleep 0.5; done
+      fi ;;
+  esac
+done
+exec {program} "$@"
+"""
+_BRIDGE = """#!/bin/sh
+for flag in {flags}/cni.*; do
+  [ -e "$flag" ] || break
+  what=${{flag##*/cni.}}; command=${{what%%.*}}; pod=${{what#*.}}
+  if [ "$CNI_COMMAND" = "$command" ]; then
+    case ";$CNI_ARGS;" in
+      *";K8S_POD_NAME=$pod;"*) while [ -e "$flag" ]; do sleep 0.5; done ;;
+    esac
+  fi
+done
+exec {program} "$@"
+"""
+
+
+class Faults:
+    """Programs below `folder`. A fault lasts until it is released, however long its victims wait."""
+
+    def __init__(self, folder: Path) -> None:
+        self.bin_dir = folder / "bin"
+        self._flags = folder / "flags"
+        (self.bin_dir / "cni").mkdir(parents=True)
+        self._flags.mkdir()
+        other = os.environ.get("TESTBED_BIN", "")
+        for program in Path(other).iterdir() if other else ():
+            (self.bin_dir / program.name).symlink_to(program)
+        for plugin in CNI_BIN.iterdir():
+            (self.bin_dir / "cni" / plugin.name).symlink_to(plugin)
+        runc = shutil.which("runc", path=f"{other}:{_SBIN}" if other else _SBIN)
+        if runc is None:
+            raise TestbedError("runc is missing: install the Debian package runc")
+        self._write(self.bin_dir / "runc", _RUNC, Path(runc))
+        self._write(self.bin_dir / "cni" / "bridge", _BRIDGE, CNI_BIN / "bridge")
+
+    def _write(self, path: Path, text: str, program: Path) -> None:
+        path.unlink(missing_ok=True)
+        path.write_text(text.format(flags=self._flags, program=program))
+        path.chmod(0o755)
+
+    def hang_runtime(self, pod: str, verb: str) -> None:
+        """From now on `runc <verb>` (create, start, kill, exec, delete) does not return for this pod."""
+        (self._flags / f"runc.{verb}.{pod}").touch()
+
+    def hang_network(self, pod: str, command: str = "ADD") -> None:
+        """From now on the CNI plugin does not return for this pod."""
+        (self._flags / f"cni.{command}.{pod}").touch()
+
+    def release(self) -> None:
+        """All faults are over."""
+        for flag in self._flags.iterdir():
+            flag.unlink()
+
+
+class DeafFileSystem:
+    """A FUSE file system mounted at `path`, whose daemon greets the kernel and never answers anything again.
+
+    Who looks into it waits until `close`, and then gets an error.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir(parents=True, exist_ok=True)
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._device = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+        options = f"fd={self._device},rootmode=40000,user_id=0,group_id=0,allow_other"
+        flags = _MS_NOSUID | _MS_NODEV
+        if self._libc.mount(b"deaf", os.fsencode(path), b"fuse.deaf", flags, options.encode()):
+            code = ctypes.get_errno()
+            os.close(self._device)
+            raise TestbedError(f"cannot mount a FUSE file system at {path}: {os.strerror(code)}")
+        self._greet()
+
+    def _greet(self) -> None:
+        """Answer the kernel's INIT; the connection is good from then on."""
+        request = os.read(self._device, 1 << 17)
+        _, opcode, unique = struct.unpack_from("<IIQ", request)
+        if opcode != _FUSE_INIT:
+            raise TestbedError(f"the kernel's first FUSE request is {opcode}, not INIT")
+        major, minor = struct.unpack_from("<II", request, 40)
+        answer = struct.pack("<IIIIHHIIHHI28x", major, min(minor, 31), 1 << 16, 0, 12, 9, 1 << 16, 1, 0, 0, 0)
+        os.write(self._device, struct.pack("<IiQ", 16 + len(answer), 0, unique) + answer)
+
+    def close(self) -> None:
+        """Abort the connection: whoever waits gets an error; the mount goes. Harmless when done already."""
+        if self._device >= 0:
+            self._libc.umount2(os.fsencode(self.path), _MNT_FORCE | _MNT_DETACH)
+            os.close(self._device)
+            self._device = -1
