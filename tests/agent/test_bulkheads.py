@@ -165,16 +165,16 @@ async def test_a_line_of_100_mb_without_an_end(make_agent: Any) -> None:
     agent.put(make_pod("bystander"))
     await agent.wait_running("bystander")
     before = peak_mib(agent)
-    write = "head -c 100000000 /dev/zero | tr '\\0' x"
+    line, rest = (f"head -c {size} /dev/zero | tr '\\0' x" for size in (100_000_000, 500_000))
     policy = {"terminationMessagePolicy": "FallbackToLogsOnError"}
-    agent.put(make_pod("loud", make_container(script=f"{write}; sleep 8; {write}; exit 1", **policy)))
+    agent.put(make_pod("loud", make_container(script=f"{line}; sleep 8; {rest}; exit 1", **policy)))
     await agent.wait_pod("loud", "restarted", lambda pod: container_status(pod)["restartCount"] > 0, within=90)
     ended = container_status(agent.pods()["loud"])["lastState"]["terminated"]
     assert 0 < len(ended["message"]) <= 4096
     assert set(ended["message"]) == {"x"}
     await others_go_on(agent, "beside-loud")
     [logs] = agent.logs.glob("*_loud-node_*/main")
-    assert any(path.name.startswith("0.log.") for path in logs.iterdir()), "the first half was rotated away"
+    assert any(path.name.startswith("0.log.") for path in logs.iterdir()), "the line was rotated away"
     assert peak_mib(agent) < before + 30
     await agent.remove_all()
 

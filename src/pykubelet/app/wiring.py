@@ -70,7 +70,8 @@ from pykubelet.edges.plugins.credential_config import load_providers
 from pykubelet.edges.plugins.credential_provider import run_provider
 from pykubelet.observe.pleg.loop import PodLookout, RelistPeriods
 from pykubelet.observe.probes.execute import ContainerProber
-from pykubelet.observe.probes.loop import ProbeInputs, ProbeLimits, ProbesLoop
+from pykubelet.observe.probes.gates import ProbeLimits
+from pykubelet.observe.probes.loop import ProbeInputs, ProbesLoop
 from pykubelet.observe.probes.memory import ProbeMemory
 from pykubelet.observe.stats.loop import StatsInputs, StatsLoop, StatsSettings
 from pykubelet.observe.stats.tree import Ground

@@ -22,7 +22,8 @@ from pykubelet.base.model.probes import ProbeKind, ProbeResult, ProbeResults, Pr
 from pykubelet.edges.probing.outcome import Outcome, passed
 from pykubelet.observe.probes.decide import Kept
 from pykubelet.observe.probes.execute import Ask, Prober
-from pykubelet.observe.probes.loop import ProbeInputs, ProbeLimits, ProbesLoop
+from pykubelet.observe.probes.gates import ProbeLimits
+from pykubelet.observe.probes.loop import ProbeInputs, ProbesLoop
 
 WALL = 1_700_000_000.0
 Json = dict[str, Any]

@@ -15,7 +15,7 @@ from pykubelet.edges.probing.outcome import Outcome, Verdict, errored, failed, p
 from pykubelet.observe.probes import tally
 from pykubelet.observe.probes.decide import Kept
 from pykubelet.observe.probes.execute import Ask
-from pykubelet.observe.probes.loop import ProbeLimits
+from pykubelet.observe.probes.gates import ProbeLimits
 
 pytestmark = pytest.mark.looptime
 

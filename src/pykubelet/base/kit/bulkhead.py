@@ -12,30 +12,34 @@ from types import TracebackType
 
 
 class Bulkhead:
-    """`async with bulkhead.place():` waits for one of `places`, first come, first served."""
+    """`async with bulkhead.place():` waits for one of `places`, first come, first served, but urgent work comes first.
+
+    `hold_s` may be changed at any time.
+    """
 
     def __init__(self, places: int, hold_s: float) -> None:
         self._places = places
-        self._hold_s = hold_s
+        self.hold_s = hold_s
         self._inside: dict[Place, float] = {}
-        self._queue: deque[tuple[Place, asyncio.Future[None]]] = deque()
+        self._queue: deque[Waiting] = deque()
+        self._urgent: deque[Waiting] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def waiting(self) -> int:
         """How many wait for their turn."""
-        return sum(1 for _, turn in self._queue if not turn.done())
+        return sum(1 for _, turn in (*self._urgent, *self._queue) if not turn.done())
 
-    def place(self) -> Place:
-        return Place(self)
+    def place(self, *, urgent: bool = False) -> Place:
+        return Place(self, urgent)
 
     async def enter(self, place: Place) -> None:
         loop = asyncio.get_running_loop()
-        if len(self._inside) < self._places and not self._queue:
+        if len(self._inside) < self._places and not self._queue and not self._urgent:
             self._inside[place] = loop.time()
             return
         turn: asyncio.Future[None] = loop.create_future()
-        self._queue.append((place, turn))
+        (self._urgent if place.urgent else self._queue).append((place, turn))
         self._move_up()
         try:
             await turn
@@ -45,24 +49,24 @@ class Bulkhead:
 
     def leave(self, place: Place) -> None:
         """Harmless when the place was taken away already."""
-        if self._inside.pop(place, None) is not None and self._queue:
+        if self._inside.pop(place, None) is not None and (self._queue or self._urgent):
             self._move_up()
 
     def _move_up(self) -> None:
         """Let in who may come in; while somebody waits, a timer looks after those that stay too long."""
         now = asyncio.get_running_loop().time()
-        while self._queue:
-            if self._queue[0][1].done():
-                self._queue.popleft()  # cancelled
+        while queue := self._urgent or self._queue:
+            if queue[0][1].done():
+                queue.popleft()  # cancelled
                 continue
             if len(self._inside) >= self._places:
                 eldest = next(iter(self._inside))
-                left_s = self._inside[eldest] + self._hold_s - now
+                left_s = self._inside[eldest] + self.hold_s - now
                 if left_s > 0:
                     self._set_timer(left_s)
                     return
                 del self._inside[eldest]
-            place, turn = self._queue.popleft()
+            place, turn = queue.popleft()
             self._inside[place] = now
             turn.set_result(None)
 
@@ -78,10 +82,11 @@ class Bulkhead:
 class Place:
     """The place of one piece of work."""
 
-    __slots__ = ("_bulkhead",)
+    __slots__ = ("_bulkhead", "urgent")
 
-    def __init__(self, bulkhead: Bulkhead) -> None:
+    def __init__(self, bulkhead: Bulkhead, urgent: bool) -> None:
         self._bulkhead = bulkhead
+        self.urgent = urgent
 
     async def __aenter__(self) -> None:
         await self._bulkhead.enter(self)
@@ -90,3 +95,6 @@ class Place:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bulkhead.leave(self)
+
+
+Waiting = tuple[Place, asyncio.Future[None]]

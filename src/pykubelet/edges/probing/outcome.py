@@ -19,7 +19,7 @@ class Verdict(StrEnum):
 class Outcome:
     """`output` is for people, in the reference's words. With an `error` the try tells nothing about the container.
 
-    `late_s`: of a try that ran out of time, by how many seconds this agent noticed the end too late; an agent that was
+    `timed_out`: it did not end in time. `late_s`: of such a try, by how many seconds this agent noticed the end too late; an agent that was
     held up itself cannot tell a slow container from a good one.
     """
 
@@ -27,14 +27,15 @@ class Outcome:
     output: str = ""
     error: str = ""
     late_s: float = 0.0
+    timed_out: bool = False
 
 
 def passed(output: str = "") -> Outcome:
     return Outcome(Verdict.SUCCESS, output)
 
 
-def failed(output: str, late_s: float = 0.0) -> Outcome:
-    return Outcome(Verdict.FAILURE, output, late_s=late_s)
+def failed(output: str, late_s: float = 0.0, *, timed_out: bool = False) -> Outcome:
+    return Outcome(Verdict.FAILURE, output, late_s=late_s, timed_out=timed_out)
 
 
 def errored(error: str, verdict: Verdict = Verdict.UNKNOWN, late_s: float = 0.0) -> Outcome:

@@ -87,7 +87,8 @@ class ContainerProber:
         except CriError as error:
             if error.is_deadline:
                 after = format_duration(ask.timeout_s)
-                return failed(f'command timed out: "{go_quotable(" ".join(command))}" timed out after {after}')
+                said = f'command timed out: "{go_quotable(" ".join(command))}" timed out after {after}'
+                return failed(said, timed_out=True)
             return errored(str(error))
         output = (answer.stdout + answer.stderr)[:OUTPUT_LIMIT].decode("utf-8", "replace")
         return passed(output) if answer.exit_code == 0 else failed(output)

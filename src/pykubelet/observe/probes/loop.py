@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 
 from pykubelet.base.api.core import Container, Probe
-from pykubelet.base.kit.bulkhead import Bulkhead
+from pykubelet.base.kit.bulkhead import Place
 from pykubelet.base.kit.cells import Cell, CellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
@@ -34,6 +34,7 @@ from pykubelet.edges.probing.outcome import Outcome, errored
 from pykubelet.observe.probes import decide
 from pykubelet.observe.probes.decide import Kept, Phase, Started, Worker
 from pykubelet.observe.probes.execute import Ask, Prober
+from pykubelet.observe.probes.gates import Gates, ProbeLimits
 from pykubelet.observe.probes.sights import (
     Key,
     Scene,
@@ -45,20 +46,11 @@ from pykubelet.observe.probes.sights import (
     scene_of,
 )
 from pykubelet.observe.probes.tally import FAILED, SUCCESSFUL, UNKNOWN, ProbeTally
-from pykubelet.observe.probes.words import happening, needs_word, wait_of
+from pykubelet.observe.probes.words import Late, happening, needs_word, wait_of
 
 OVERDUE_S = 3.0
 """So long beyond its time-out a probe may take before it is shown as hanging."""
 log = Log("probes")
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeLimits:
-    """How many probes may run at once; `hold_s`: after this long a running one does not count any more."""
-
-    exec_at_once: int = 4
-    network_at_once: int = 64
-    hold_s: float = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +74,7 @@ class _Running:
     container: ContainerID
     task: asyncio.Task[None]
     overdue_at: float
+    has_begun: bool = False
 
 
 class ProbesLoop:
@@ -97,15 +90,13 @@ class ProbesLoop:
         limits: ProbeLimits | None = None,
         fraction: Callable[[], float] = random.random,
     ) -> None:
-        limits = limits or ProbeLimits()
         self._inputs = inputs
         self._results, self._waits = cells
         self._prober = prober
         self._clock = clock
         self._happenings = happenings
         self._fraction = fraction
-        self._exec_gate = Bulkhead(limits.exec_at_once, limits.hold_s)
-        self._network_gate = Bulkhead(limits.network_at_once, limits.hold_s)
+        self._gates = Gates(limits or ProbeLimits())
         self._started = clock.monotonic()
         self._workers: dict[Key, Worker] = {}
         self._asked: dict[Key, tuple[Container, Probe]] = {}
@@ -263,6 +254,7 @@ class ProbesLoop:
             self._kept[worker.container] = decide.with_kept(before, worker)
         self._tallies.pop(key).forget()
         del self._asked[key]
+        self._gates.forget(key)
         if (running := self._running.pop(key, None)) is not None:
             running.task.cancel()
         self._changed = True
@@ -290,20 +282,34 @@ class ProbesLoop:
         self._workers[key] = decide.begin(worker)
         if needs_word(worker):
             self._unsaid.add(key.uid)  # what comes next has changed
-        gate = self._network_gate if probe.exec is None else self._exec_gate
+        place = self._gates.place(key, is_exec=probe.exec is not None, is_first=worker.last is None)
         task = self._supervisor.start_child(
-            f"probe-{key.kind}", self._probe(key, ask, gate), lambda error: self._crashed(key, ask, error)
+            f"probe-{key.kind}", self._probe(key, ask, place), lambda error: self._crashed(key, ask, error)
         )
         overdue_at = now + worker.terms.timeout_s + OVERDUE_S
         self._running[key] = _Running(worker.container, task, overdue_at)
         if probe.exec is not None:
             self._push(overdue_at, key)  # the others keep their time themselves
 
-    async def _probe(self, key: Key, ask: Ask, gate: Bulkhead) -> None:
-        async with gate.place():
+    async def _probe(self, key: Key, ask: Ask, place: Place) -> None:
+        async with place:
             began = self._clock.monotonic()
+            if ask.probe.exec is not None:
+                self._begun(key, began + ask.timeout_s + OVERDUE_S)
             outcome = await self._prober.probe(ask)
-        self._ended(key, ask, outcome, self._clock.monotonic() - began)
+        now = self._clock.monotonic()
+        if ask.probe.exec is not None:
+            outcome = self._gates.judge(key, outcome, now - began, ask.timeout_s, now)
+        self._ended(key, ask, outcome, now - began)
+
+    def _begun(self, key: Key, overdue_at: float) -> None:
+        """Its turn has come; only from now on it can be late."""
+        running = self._running[key]
+        running.has_begun = True
+        if overdue_at > running.overdue_at + OVERDUE_S / 2:
+            running.overdue_at = overdue_at
+            self._push(overdue_at, key)
+            self._unsaid.add(key.uid)
 
     def _crashed(self, key: Key, ask: Ask, error: BaseException) -> None:
         """A bug in a prober is one probe without an outcome."""
@@ -373,9 +379,9 @@ class ProbesLoop:
         waits = dict(self._waits.get().pods)
         for uid in self._unsaid:
             told = tuple(
-                wait_of(worker, key.container, now, wall, self._is_overdue(key, now))
+                wait_of(worker, key.container, now, wall, self._late(key, now))
                 for key in self._keys.get(uid, ())
-                if needs_word(worker := self._workers[key]) or self._is_overdue(key, now)
+                if needs_word(worker := self._workers[key]) or self._late(key, now)
             )
             if told:
                 waits[uid] = told
@@ -384,9 +390,11 @@ class ProbesLoop:
         self._unsaid.clear()
         self._waits.publish(ProbeWaits(waits))
 
-    def _is_overdue(self, key: Key, now: float) -> bool:
+    def _late(self, key: Key, now: float) -> Late | None:
         running = self._running.get(key)
-        return running is not None and running.overdue_at <= now + decide.EARLY_S
+        if running is None or running.overdue_at > now + decide.EARLY_S:
+            return None
+        return Late.HANGS if running.has_begun else Late.QUEUED
 
     def _wake(self, now: float) -> None:
         """Have a turn at once if there is something to tell; else only see to it that the timer is early enough."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from pykubelet.base.kit.durations import format_duration
 from pykubelet.base.model.happenings import Happening, warning
 from pykubelet.base.model.ids import PodRef
@@ -40,17 +42,27 @@ def needs_word(worker: Worker) -> bool:
     return worker.result is not ProbeResult.SUCCESS or worker.last is ProbeResult.FAILURE or bool(worker.words)
 
 
-def wait_of(worker: Worker, name: str, now: float, wall: float, overdue: bool) -> Wait:
-    """What container `name` waits for at this probe. `overdue`: the running try should have ended long ago."""
+class Late(StrEnum):
+    """Why a try has not ended long ago: it waits for its turn, or it began and does not come back."""
+
+    QUEUED = "queued"
+    HANGS = "hangs"
+
+
+def wait_of(worker: Worker, name: str, now: float, wall: float, late: Late | None) -> Wait:
+    """What container `name` waits for at this probe."""
     since = wall - max(0.0, now - worker.started_at)
     next_at = None if worker.due is None else wall + (worker.due - now)
     detail, step = _detail(worker)
     if worker.phase is Phase.PROBING and next_at is not None:
         step, next_at = "the probe that runs ends", next_at + worker.terms.timeout_s
-    if overdue and worker.due is not None:
-        late = format_duration(round(now - worker.due))
-        detail = f"the probe due {late} ago has not ended: the runtime or the command does not answer; {detail}"
-        step, next_at = "give the try up", None
+    if late is not None and worker.due is not None:
+        ago = format_duration(round(now - worker.due))
+        if late is Late.HANGS:
+            why, step = "has not ended: the runtime or the command does not answer", "give the try up"
+        else:
+            why, step = "waits for its turn: there are more commands to be run than the node can run in time", "probe"
+        detail, next_at = f"the probe due {ago} ago {why}; {detail}", None
     reason = EVENT_UNHEALTHY if worker.last is ProbeResult.FAILURE else ""
     return Wait(f"{worker.kind} probe", OWNER, since, name, reason, detail.rstrip("; "), step, next_at)
 

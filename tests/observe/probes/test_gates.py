@@ -1,0 +1,83 @@
+"""Who probes when, and when a command that ran out of time tells nothing because the node was slow."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pykubelet.edges.probing.outcome import Outcome, errored, failed, passed
+from pykubelet.observe.probes.decide import counts
+from pykubelet.observe.probes.gates import Gates, ProbeLimits
+
+TIMED_OUT = failed("command timed out", timed_out=True)
+
+
+def judged(gates: Gates, outcome: Outcome, took_s: float, now: float = 100.0, key: str = "k") -> Outcome:
+    return gates.judge(key, outcome, took_s, timeout_s=1.0, now=now)
+
+
+def test_a_command_that_ran_out_of_time_counts_on_a_node_of_good_pace() -> None:
+    gates = Gates(ProbeLimits())
+    for _ in range(5):
+        judged(gates, passed(), 0.05)
+    assert counts(judged(gates, TIMED_OUT, 1.0))
+
+
+def test_it_does_not_count_on_a_slow_node() -> None:
+    gates = Gates(ProbeLimits())
+    for took_s in (0.3, 0.4, 0.2, 0.5, 0.3):
+        judged(gates, passed(), took_s)
+    assert not counts(judged(gates, TIMED_OUT, 1.0))
+    assert counts(gates.judge("k", TIMED_OUT, 5.0, timeout_s=5.0, now=100.0)), "five seconds are enough even so"
+
+
+def test_a_command_that_fails_by_itself_always_counts_and_tells_the_pace_too() -> None:
+    gates = Gates(ProbeLimits())
+    for _ in range(5):
+        assert counts(judged(gates, failed("exit 1"), 0.4))
+    assert not counts(judged(gates, TIMED_OUT, 1.0))
+
+
+def test_when_nothing_ends_in_time_it_counts() -> None:
+    gates = Gates(ProbeLimits())
+    assert counts(judged(gates, TIMED_OUT, 1.0))
+    judged(gates, passed(), 0.5, now=100.0)
+    judged(gates, errored("no such container"), 9.0, now=101.0)
+    assert not counts(judged(gates, TIMED_OUT, 1.0, now=102.0))
+    assert counts(judged(gates, TIMED_OUT, 1.0, now=140.0)), "what was half a minute ago says nothing of now"
+
+
+@pytest.mark.looptime
+async def test_one_that_was_never_asked_comes_first() -> None:
+    gates = Gates(ProbeLimits(exec_at_once=1, hold_s=10.0))
+    order: list[str] = []
+
+    async def probe(name: str, is_first: bool) -> None:
+        async with gates.place(name, is_exec=True, is_first=is_first):
+            order.append(name)
+            await asyncio.sleep(1)
+
+    await asyncio.gather(probe("a", False), probe("b", False), probe("c", False), probe("new", True))
+    assert order == ["a", "new", "b", "c"]
+
+
+@pytest.mark.looptime
+async def test_those_whose_commands_hang_share_places_of_their_own() -> None:
+    gates = Gates(ProbeLimits(exec_at_once=2, hold_s=10.0))
+    loop = asyncio.get_running_loop()
+    for n in range(4):
+        judged(gates, TIMED_OUT, 1.0, key=f"hung-{n}")
+
+    async def probe(name: str, stay_s: float) -> float:
+        async with gates.place(name, is_exec=True, is_first=False):
+            entered = loop.time()
+            await asyncio.sleep(stay_s)
+            return entered
+
+    hung = [asyncio.create_task(probe(f"hung-{n}", 5)) for n in range(4)]
+    await asyncio.sleep(0.1)
+    assert await probe("well", 0.1) == pytest.approx(0.1), "nobody hangs in its way"
+    assert await asyncio.gather(*hung) == pytest.approx([0, 5, 10, 15])
+    judged(gates, passed(), 0.05, key="hung-0")
+    assert await probe("hung-0", 0) == pytest.approx(20), "it is well again"
