@@ -1,0 +1,133 @@
+"""Images from registries through the whole agent: passwords, a credential plugin, and a queue at a slow registry."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from support.agent import Agent, Json, make_container, make_pod, waiting_reason
+from testbed import containerd, images, registry
+from testbed.containerd import Testbed
+from testbed.registry import Registry
+
+from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet.edges.cri.client import CriClient
+
+pytestmark = pytest.mark.integration
+
+MakeAgent = Callable[..., Agent]
+LOGIN = ("puller", "pa:ss word")
+NAMES = [f"app{number}" for number in range(5)]
+PLUGIN = """#!/bin/sh
+echo called >>"$CALLS"
+cat <<END
+{"kind": "CredentialProviderResponse", "apiVersion": "credentialprovider.kubelet.k8s.io/v1", "cacheKeyType": "Registry",
+ "cacheDuration": "1h", "auth": {"$REGISTRY": {"username": "puller", "password": "pa:ss word"}}}
+END
+"""
+
+
+@dataclass(frozen=True)
+class Registries:
+    plain: Registry
+    private: Registry
+
+
+@pytest.fixture
+async def registries(testbed: Testbed, tmp_path: Path) -> AsyncIterator[Registries]:
+    archive = tmp_path / "app.tar"
+    with (
+        registry.serving(tmp_path / "plain") as plain,
+        registry.serving(tmp_path / "private", LOGIN, tls=True) as private,
+    ):
+        containerd.trust_registry(testbed, plain.address, plain.url)
+        containerd.trust_registry(testbed, private.address, private.url, private.ca_file)
+        for name in NAMES:  # images of their own: removing one removes it under all its names
+            images.build_image(f"localhost/{name}:1", marked(name), images.Config(), archive)
+            registry.push(plain, archive, f"team/{name}:1")
+        images.build_image("localhost/secret:1", marked("secret"), images.Config(), archive)
+        registry.push(private, archive, "team/secret:1")
+        yield Registries(plain, private)
+    client = CriClient(testbed.endpoint)
+    for image in await client.list_images():
+        for name in image.repo_tags:
+            if name.startswith("127.0.0.1:"):
+                await client.remove_image(pb.ImageSpec(image=name))
+    await client.close()
+
+
+def marked(name: str) -> dict[str, images.Entry]:
+    return {**images.busybox_files(), "/mark": images.Entry(name.encode())}
+
+
+def pulling(name: str, image: str, **container: object) -> Json:
+    return make_pod(name, make_container(image=image, imagePullPolicy="IfNotPresent", **container))
+
+
+async def test_a_password_opens_a_registry(make_agent: MakeAgent, registries: Registries) -> None:
+    private = registries.private
+    agent = make_agent().start()
+    agent.put(pulling("secret", f"{private.address}/team/secret:1"))
+    refused = await agent.wait_pod("secret", "refused", lambda pod: waiting_reason(pod) == "ImagePullBackOff")
+    assert "401 Unauthorized" in json.dumps(refused["status"])
+    agent.remove("secret")
+    await agent.wait_gone("secret")
+    auth = base64.b64encode(":".join(LOGIN).encode()).decode()
+    agent.stop()
+    (agent.root / "config.json").write_text(json.dumps({"auths": {private.address: {"auth": auth}}}))
+    agent.start()
+    agent.put(pulling("secret", f"{private.address}/team/secret:1", script="cat /mark; echo; sleep 1000"))
+    await agent.wait_running("secret")
+    assert agent.output("secret", "main") == "secret\n"
+    pulled = [line["event"] for line in agent.explain("secret")["story"] if line.get("event") in ("Pulling", "Pulled")]
+    assert pulled == ["Pulling", "Pulled"]
+    await agent.remove_all()
+
+
+async def test_a_plugin_knows_the_password(make_agent: MakeAgent, registries: Registries, tmp_path: Path) -> None:
+    private, folder = registries.private, tmp_path / "plugins"
+    folder.mkdir()
+    (folder / "provider").write_text(PLUGIN)
+    (folder / "provider").chmod(0o755)
+    env = {"CALLS": str(tmp_path / "calls"), "REGISTRY": private.address}
+    provider = {
+        "name": "provider",
+        "matchImages": [private.address],
+        "defaultCacheDuration": "1h",
+        "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+        "env": [{"name": name, "value": value} for name, value in env.items()],
+    }
+    config = {"apiVersion": "kubelet.config.k8s.io/v1", "kind": "CredentialProviderConfig", "providers": [provider]}
+    (tmp_path / "providers.json").write_text(json.dumps(config))
+    flags = (
+        f"--image-credential-provider-config={tmp_path / 'providers.json'}",
+        f"--image-credential-provider-bin-dir={folder}",
+    )
+    agent = make_agent(flags=flags).start()
+    agent.put(pulling("secret", f"{private.address}/team/secret:1"))
+    await agent.wait_running("secret")
+    assert (tmp_path / "calls").read_text() == "called\n"
+    await agent.remove_all()
+
+
+async def test_five_pods_wait_in_line_at_a_slow_registry(make_agent: MakeAgent, registries: Registries) -> None:
+    agent = make_agent(serializeImagePulls=True).start()
+    with registry.slowed(registries.plain, 0.4) as slow:
+        containerd.trust_registry(agent.testbed, slow, f"http://{slow}")
+        agent.put(*(pulling(name, f"{slow}/team/{name}:1") for name in NAMES))
+        lines: list[list[str]] = []
+
+        def all_wait() -> bool:
+            waits = [w for pod in agent.ask_json("pods")["pods"] for w in pod["waits"] if w["what"] == "image pull"]
+            assert all(w["owner"] == "act/images" and w["subject"] == "main" and w["next_step"] for w in waits)
+            lines.append(sorted(w["detail"].partition(", ")[2] for w in waits))
+            return len(waits) == len(NAMES)
+
+        await agent.wait_for("all five stand in line", all_wait)
+        assert lines[-1] == ["", *(f"number {place} in the queue" for place in range(1, len(NAMES)))]
+        await agent.wait_running(*NAMES, within=60)
+    await agent.remove_all()
