@@ -147,6 +147,16 @@ async def told_soon(agent: Agent, name: str, what: str, says: str, reason: str =
     return found[0]
 
 
+async def test_a_pre_stop_hook_that_runs(agent: Agent, around: Surroundings) -> None:
+    pre_stop = {"preStop": {"exec": {"command": ["/bin/sleep", "1000"]}}}
+    agent.put(make_pod("pre-stop", make_container(lifecycle=pre_stop), terminationGracePeriodSeconds=4))
+    await agent.wait_running("pre-stop")
+    agent.remove("pre-stop")
+    wait = await told_soon(agent, "pre-stop", "preStop hook", "command: /bin/sleep 1000")
+    assert wait["subject"] == "main" and 0 < wait["next_at"] - wait["since"] <= 4
+    await agent.wait_gone("pre-stop")
+
+
 async def test_a_container_that_does_not_end(agent: Agent, around: Surroundings) -> None:
     agent.put(make_pod("deaf", make_container(script=DEAF), terminationGracePeriodSeconds=4))
     await agent.wait_running("deaf")

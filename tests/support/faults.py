@@ -7,7 +7,7 @@ from pathlib import Path
 
 from support.agent import Json, make_container, make_pod
 from testbed import images
-from testbed.node import free_port
+from testbed.host import free_port
 
 LOGIN = ("puller", "secret")
 HOST_PORT = free_port(0)

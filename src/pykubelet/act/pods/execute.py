@@ -285,7 +285,8 @@ class PodExecution:
 
     async def _resize(self, command: Sync, sandbox: Sandbox, waits: WaitBook) -> tuple[Applied | None, str]:
         tools = self._tools
-        wait = Wait("resize", "container runtime", 0.0, detail="cgroups and UpdateContainerResources")
+        detail = "cgroups and UpdateContainerResources"
+        wait = Wait("resize", "container runtime", 0.0, detail=detail, next_step="start what is missing")
         with waits.waiting(wait):
             return await resize_pod(command, sandbox, tools.cgroups, tools.resizer, tools.sandboxes.settings())
 
@@ -501,7 +502,7 @@ class PodExecution:
                 for told in (*status.initContainerStatuses, *status.containerStatuses)
             )
 
-        with waits.waiting(Wait("how the containers ended", "report/status", 0.0)):
+        with waits.waiting(Wait("how the containers ended", "report/status", 0.0, next_step="remove them")):
             try:
                 async with asyncio.timeout(TOLD_DEADLINE_S):
                     await cell.wait_for(are_told)
