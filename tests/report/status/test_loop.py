@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from report.samples import UID, entry, exited, lifecycle, make_pod, running, view
 
@@ -170,3 +172,79 @@ async def test_pods_that_are_ended_are_told_until_they_are_gone(ring: Ring) -> N
 async def test_the_same_name_again_is_another_pod(ring: Ring) -> None:
     await ring.show(lifecycle(make_pod(), Stage.TERMINATING), lifecycle(make_pod(uid="uid-2")))
     assert set(ring.statuses.get().pods) == {UID, PodUID("uid-2")}
+
+
+# Pods of the API server
+
+API = make_pod(static=False, meta={"generation": 1})
+TOLD_READY = core.PodStatus(
+    phase="Running",
+    startTime="2026-01-01T00:00:00Z",
+    conditions=(core.PodCondition(type="Ready", status="True", lastTransitionTime="2026-01-01T00:00:05Z"),),
+    containerStatuses=(
+        core.ContainerStatus(
+            name="app",
+            ready=True,
+            state=core.ContainerState(running=core.ContainerStateRunning(startedAt="2026-01-01T00:00:01Z")),
+        ),
+    ),
+)
+
+
+def api_entry(pod: core.Pod) -> Any:
+    return replace(entry(pod), source="api")
+
+
+def in_api(status: core.PodStatus) -> core.Pod:
+    return msgspec.structs.replace(API, status=status)
+
+
+async def test_what_the_api_server_has_is_where_a_new_agent_goes_on(ring: Ring) -> None:
+    pod = in_api(TOLD_READY)
+    ring.roster.publish(Roster({UID: api_entry(pod)}))
+    before = await ring.settle()
+    assert before.pods[UID] is pod.status
+    assert before.remembered == {UID}
+    await ring.show(lifecycle(pod))
+    after = await ring.see(view(running(), read_at=1.0))
+    assert not ring.statuses.get().remembered
+    assert after.startTime == "2026-01-01T00:00:00Z"
+    (ready,) = (c for c in after.conditions if c.type == "Ready")
+    assert ready.lastTransitionTime == "2026-01-01T00:00:05Z"
+
+
+async def test_a_container_that_vanished_while_no_agent_was_there_is_noticed(ring: Ring) -> None:
+    pod = in_api(TOLD_READY)
+    ring.roster.publish(Roster({UID: api_entry(pod)}))
+    await ring.settle()
+    await ring.show(lifecycle(pod))
+    (shown,) = (await ring.see(listed_at=2.0)).containerStatuses
+    assert shown.lastState is not None and shown.lastState.terminated is not None
+    assert shown.lastState.terminated.reason == "ContainerStatusUnknown"
+
+
+@pytest.mark.parametrize("stage", [None, Stage.SYNCING, Stage.TERMINATED, Stage.FINISHED])
+async def test_a_pod_that_has_ended_in_the_api_keeps_the_status_it_has_there(ring: Ring, stage: Stage | None) -> None:
+    rejected = core.PodStatus(phase="Failed", reason="OutOfcpu", message="Pod was rejected: no room")
+    pod = in_api(rejected)
+    ring.roster.publish(Roster({UID: api_entry(pod)}))
+    ring.observed.publish(Observed({}, 1.0))
+    if stage is not None:
+        await ring.show(lifecycle(pod, stage))
+    assert (await ring.settle()).pods[UID] == rejected
+
+
+async def test_the_end_is_told_from_what_was_seen_though_all_is_removed_already(ring: Ring) -> None:
+    pod = API
+    ring.roster.publish(Roster({UID: api_entry(pod)}))
+    await ring.show(lifecycle(pod))
+    await ring.see(view(running(), read_at=1.0))
+    await ring.see(view(exited(), read_at=2.0))
+    gone = view(sandboxes=(), read_at=3.0)
+    ring.observed.publish(Observed({gone.ref.uid: gone}, 3.0))
+    await ring.show(lifecycle(pod, Stage.TERMINATED))
+    status = ring.statuses.get().pods[UID]
+    assert status.phase == "Succeeded"
+    assert status.containerStatuses[0].state is not None
+    assert status.containerStatuses[0].state.terminated is not None
+    assert status.containerStatuses[0].state.terminated.exitCode == 0

@@ -1,0 +1,105 @@
+"""Pods of the API server in the pods room: deleted there, ended there, gone from there."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from act.pods.node import named, node, static
+from act.pods.scenes import pod
+from msgspec.structs import replace
+
+from pykubelet.base.api.core import Pod, PodStatus
+from pykubelet.base.model.lifecycle import KillReason, Stage
+
+WEB = named(pod(), "web")
+
+
+def deleted(of: Pod, grace_s: int = 1) -> Pod:
+    meta = replace(of.metadata, deletionTimestamp="2026-01-01T00:00:00Z", deletionGracePeriodSeconds=grace_s)
+    return replace(of, metadata=meta)
+
+
+def ended(of: Pod, phase: str = "Succeeded") -> Pod:
+    return replace(of, status=PodStatus(phase=phase))
+
+
+async def test_a_deleted_pod_stays_known_as_finished_until_it_is_gone_from_the_api(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        n.want(WEB)
+        await n.wait_running("web")
+        n.want(deleted(WEB))
+        life = await n.wait_life("web", lambda life: life.stage is Stage.FINISHED)
+        assert life.kill_reason is KillReason.DELETED
+        assert not n.sandboxes("web")
+        n.want(named(pod(), "other"))
+        await n.wait_running("other")
+        assert n.life("web") is not None
+        assert not n.sandboxes("web")
+        n.unwant("web")
+        await n.wait_gone("web")
+
+
+async def test_a_pod_that_is_deleted_at_first_sight_never_starts(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        n.want(deleted(WEB))
+        await n.wait_life("web", lambda life: life.stage is Stage.FINISHED)
+        assert n.images.asked == []
+        n.unwant("web")
+        await n.wait_gone("web")
+
+
+async def test_a_pod_that_has_ended_in_the_api_never_starts_again(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        n.want(ended(WEB))
+        life = await n.wait_life("web", lambda life: life.stage is Stage.FINISHED)
+        assert (life.kill_reason, life.terminal) == (KillReason.COMPLETED, True)
+        assert n.images.asked == []
+        n.want(deleted(ended(WEB)))
+        await n.wait_life("web", lambda life: life.kill_reason is KillReason.DELETED)
+        n.unwant("web")
+        await n.wait_gone("web")
+
+
+async def test_a_pod_that_somebody_ended_in_the_api_is_ended_here(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        n.want(WEB)
+        await n.wait_running("web")
+        n.want(ended(WEB, "Failed"))
+        await n.wait_life("web", lambda life: life.stage is Stage.FINISHED)
+        assert not n.running("web")
+
+
+async def test_a_pod_gone_from_the_api_is_ended_and_forgotten(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        n.want(WEB)
+        await n.wait_running("web")
+        n.unwant("web")
+        await n.wait_gone("web")
+
+
+async def test_a_pod_of_the_same_name_does_not_wait_for_the_one_before(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        n.want(WEB)
+        await n.wait_running("web")
+        n.want(deleted(WEB, 30))
+        n.want(named(pod(), "web", "uid-2"))
+        await n.wait_for(lambda: "uid-2" in n.sandboxes("web"))
+
+
+async def test_a_static_pod_does_not_wait_for_a_pod_of_the_api_of_its_name(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        n.want(WEB)
+        await n.wait_running("web")
+        n.want(static(pod(), "web", "static-1"))
+        await n.wait_for(lambda: "static-1" in n.sandboxes("web"))
+
+
+async def test_a_shorter_grace_hurries_the_end(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        n.want(WEB)
+        await n.wait_running("web")
+        n.want(deleted(WEB, 60))
+        await asyncio.sleep(0.01)
+        n.want(deleted(WEB, 1))
+        await n.wait_life("web", lambda life: life.stage is Stage.FINISHED)
