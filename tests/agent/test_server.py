@@ -227,3 +227,24 @@ def test_metrics_of_containers(api: NodeApi) -> None:
     assert {labels["interface"] for labels, _ in told["container_network_receive_bytes_total"]} >= {"eth0"}
     assert told["machine_memory_bytes"][0][1] > 1 << 30
     assert told["container_scrape_error"] == [({}, 0.0)]
+
+
+def test_the_agent_about_itself(api: NodeApi) -> None:
+    code, text = api.ask("/debug/pprof/goroutine")
+    assert code == 200 and "status-project" in text
+    assert " dict\n" in api.ask("/debug/pprof/heap")[1]
+    code, profile = api.ask("/debug/pprof/profile?seconds=1")
+    assert code == 200 and all(line.rsplit(" ", 1)[1].isdigit() for line in profile.splitlines())
+    assert api.ask("/debug/pprof/profile?seconds=9999")[0] == 400
+    assert "kubelet statusz" in api.ask("/statusz")[1]
+    assert "root-dir=" in api.ask("/flagz")[1]
+    assert api.ask("/debug/flags/v", "PUT", b"5") == (200, "successfully set klog.logging.verbosity to 5")
+    assert api.ask("/debug/flags/v", "PUT", b"loud")[0] == 400
+    assert parsed(api.ask("/metrics")[1])["pykubelet_event_loop_lag_seconds_count"][0][1] >= 1
+
+
+def test_a_checkpoint_that_the_runtime_cannot_make(api: NodeApi) -> None:
+    code, text = api.ask(f"/checkpoint/default/{POD}/talk", "POST")
+    assert code == 500
+    assert text.startswith(f"checkpointing of default/{POD}/talk failed (rpc error: code")
+    assert api.ask("/checkpoint/default/nobody/x", "POST") == (404, "pod does not exist")

@@ -47,6 +47,7 @@ from pykubelet.base.config.settings import Settings
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.lag import watch_lag
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
@@ -126,6 +127,7 @@ def wire_observe(m: Machinery, cells: Cells) -> Loops:
         ("probes", probes.run()),
         ("probe-memory", memory.run(cells.probes.cell)),
         ("stats", wire_stats(m, cells).run()),
+        ("lag", watch_lag()),
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
+from dataclasses import fields
 
 from pykubelet.app.parts import Cells, Loops, Machinery
 from pykubelet.app.room_settings import paths_of, pull_waits
@@ -17,6 +18,7 @@ from pykubelet.edges.identity.serving import ServingChoice, ensure_self_signed, 
 from pykubelet.report.server.api_routes import ApiRoutes, configz_answer, pods_answer, running_pods_answer
 from pykubelet.report.server.cadvisor_metrics import MachineFacts
 from pykubelet.report.server.container_logs import ContainerLogs
+from pykubelet.report.server.debug import Checkpoints, Debugging, DebugSettings
 from pykubelet.report.server.explain import AskInputs, ask_routes
 from pykubelet.report.server.gate import Gate, Reviewer, gate_rules
 from pykubelet.report.server.health import Check, default_checks
@@ -24,7 +26,18 @@ from pykubelet.report.server.http import plain
 from pykubelet.report.server.known_pods import KnownPods
 from pykubelet.report.server.kubelet_metrics import Told
 from pykubelet.report.server.listen import serve_health, serve_port, serve_socket, serve_tls
-from pykubelet.report.server.routes import GET, POST, STREAM, OpenRoutes, Path, answering, health_routes, open_handler
+from pykubelet.report.server.node_logs import NodeLogs
+from pykubelet.report.server.routes import (
+    GET,
+    POST,
+    PUT,
+    STREAM,
+    OpenRoutes,
+    Path,
+    answering,
+    health_routes,
+    open_handler,
+)
 from pykubelet.report.server.stats_routes import StatsRoutes, agent_metrics, health_metrics, probe_metrics
 from pykubelet.report.server.streams import Streams
 
@@ -154,7 +167,31 @@ def api_routes(m: Machinery, pods: KnownPods, gate: Gate, shown: Mapping[str, Pa
     debugging = bool(config.enableDebuggingHandlers)
     if debugging:
         exact["/configz"] = Path(answering(lambda: configz), GET)
+        debug = Debugging(debug_settings(m, tuple(sorted(exact))), m.flight, m.clock)
+        exact["/debug/flags/v"] = Path(debug.verbosity, PUT)
+        below["/debug/pprof/"] = Path(debug.pprof, GET)
+        queries = bool(config.enableSystemLogQuery) and settings.enabled("NodeLogQuery")
+        node_logs = NodeLogs(m.flight, enabled=bool(config.enableSystemLogHandler), queries=queries)
+        below["/logs/"] = Path(node_logs.answer, GET)
+        if settings.enabled("ContainerCheckpoint"):
+            below["/checkpoint/"] = Path(Checkpoints(pods, m.cri, settings.root_dir, m.flight, m.clock).answer, POST)
+        if settings.enabled("ComponentFlagz"):
+            exact["/flagz"] = Path(debug.flagz, GET)
+        if settings.enabled("ComponentStatusz"):
+            exact["/statusz"] = Path(debug.statusz, GET)
     return ApiRoutes(gate, OpenRoutes(default_checks(), exact, below, debugging=debugging))
+
+
+def debug_settings(m: Machinery, paths: tuple[str, ...]) -> DebugSettings:
+    config, flags = m.settings.config, m.settings.flags
+    return DebugSettings(
+        profiling=bool(config.enableProfilingHandler),
+        flags_handler=bool(config.enableDebugFlagsHandler),
+        flags={field.name.replace("_", "-"): str(getattr(flags, field.name)) for field in fields(flags)},
+        version=KUBERNETES,
+        started_at=m.clock.wall(),
+        paths=paths,
+    )
 
 
 def wire_server(m: Machinery, node: NodeView, routes: ApiRoutes) -> Loops:

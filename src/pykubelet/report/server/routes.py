@@ -43,6 +43,7 @@ class Path:
 GET = frozenset({"GET", "HEAD"})
 STREAM = frozenset({"GET", "POST"})
 POST = frozenset({"POST"})
+PUT = frozenset({"PUT"})
 
 
 @dataclass(frozen=True, slots=True)

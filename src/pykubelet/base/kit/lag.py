@@ -1,0 +1,24 @@
+"""How late the event loop is: the one figure that says whether anything holds it up."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pykubelet.base.kit.metrics import Histogram
+
+PERIOD_S = 1.0
+LAG = Histogram(
+    "pykubelet_event_loop_lag_seconds",
+    "How much later than asked the event loop came round, measured once a second.",
+    (),
+    (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+)
+
+
+async def watch_lag() -> None:
+    """Never returns."""
+    loop = asyncio.get_running_loop()
+    while True:
+        due = loop.time() + PERIOD_S
+        await asyncio.sleep(PERIOD_S)
+        LAG.observe(max(0.0, loop.time() - due))

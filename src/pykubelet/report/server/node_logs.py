@@ -1,0 +1,237 @@
+"""`/logs/`: the files below /var/log, and with `enableSystemLogQuery` the logs of services by name.
+
+Owns: the shape of the query and of the answers. Source: KEP-2258; the Kubernetes documentation "System Logs".
+"""
+
+from __future__ import annotations
+
+import gzip
+import html
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+from urllib.parse import quote
+
+from pykubelet.base.api.times import parse_time
+from pykubelet.base.kit.flight import Done, Failed, Flight
+from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.process import run_program
+from pykubelet.edges.host.shown_tree import ShownDirectory, ShownFile, close_shown, open_shown, read_shown
+from pykubelet.report.server.http import Answer, Request, Response, Stream, text
+
+T = TypeVar("T")
+ROOT = "/var/log"
+HTML = "text/html; charset=utf-8"
+PLAIN = "text/plain; charset=utf-8"
+QUERY_TYPE = "text/plain;charset=UTF-8"
+READ_DEADLINE_S = 30.0
+QUERY_DEADLINE_S = 30.0
+QUERY_BYTES = 64 << 20
+MAX_SERVICES, MAX_NAME, MAX_TAIL = 4, 256, 100_000
+DISABLED = text(405, "logs endpoint is disabled.\n")
+_SERVICE = re.compile(r"[a-zA-Z\-_.:0-9@]+")
+
+
+class QueryRefused(Exception):
+    """`status` 400: cannot be read; 406: is not allowed."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class LogQuery:
+    """`since`, `until`: as given, RFC 3339. `boot`: 0 or less; None: all boots."""
+
+    services: tuple[str, ...] = ()
+    file: str = ""
+    since: str = ""
+    until: str = ""
+    tail: int | None = None
+    pattern: str = ""
+    boot: int | None = None
+
+
+def parse_query(query: Mapping[str, list[str]]) -> LogQuery:
+    """Raises QueryRefused."""
+    names = [name for name in query.get("query", []) if name]
+    files = tuple(name for name in names if "/" in name or "\\" in name)
+    services = tuple(name for name in names if name not in files)
+    since, until = _first(query, "sinceTime"), _first(query, "untilTime")
+    for moment in (since, until):
+        if moment:
+            try:
+                parse_time(moment)
+            except ValueError as error:
+                raise QueryRefused(400, str(error)) from error
+    found = LogQuery(
+        services,
+        files[0] if files else "",
+        since,
+        until,
+        _integer(query, "tailLines"),
+        _first(query, "pattern"),
+        _integer(query, "boot"),
+    )
+    _check(found, files)
+    return found
+
+
+def _check(found: LogQuery, files: tuple[str, ...]) -> None:
+    options = found.since or found.until or found.pattern or found.tail is not None or found.boot is not None
+    problem = ""
+    if len(files) > 1:
+        problem = "query: at most one file may be named"
+    elif files and (found.services or options):
+        problem = "query: a file cannot be combined with services or options"
+    elif len(found.services) > MAX_SERVICES:
+        problem = f"query: at most {MAX_SERVICES} services may be named"
+    elif any(len(name) > MAX_NAME or not _SERVICE.fullmatch(name) for name in found.services):
+        problem = "query: a service's name has letters, digits and -_.:@ only"
+    elif found.tail is not None and not 0 <= found.tail <= MAX_TAIL:
+        problem = f"tailLines: must be from 0 to {MAX_TAIL}"
+    elif found.boot is not None and found.boot > 0:
+        problem = "boot: must be 0 or less"
+    elif not found.services and not found.file:
+        problem = "query: name a service or a file"
+    if problem:
+        raise QueryRefused(406, problem)
+
+
+def _first(query: Mapping[str, list[str]], name: str) -> str:
+    values = query.get(name)
+    return values[0] if values else ""
+
+
+def _integer(query: Mapping[str, list[str]], name: str) -> int | None:
+    value = _first(query, name)
+    if not value:
+        return None
+    try:
+        return int(value)
+    except ValueError as error:
+        raise QueryRefused(400, f"{name}: {value!r} is no whole number") from error
+
+
+def journal_command(query: LogQuery, services: tuple[str, ...]) -> tuple[str, ...]:
+    """journalctl for these services."""
+    command = ["journalctl", "--utc", "--no-pager", "--output=short-precise"]
+    command += [f"--since={_journal_time(query.since)}"] if query.since else []
+    command += [f"--until={_journal_time(query.until)}"] if query.until else []
+    command += ["--pager-end", f"--lines={query.tail}"] if query.tail is not None else []
+    command += [f"--unit={name}" for name in services]
+    command += [f"--grep={query.pattern}", "--case-sensitive=false"] if query.pattern else []
+    command += ["--boot", str(query.boot)] if query.boot is not None else []
+    return tuple(command)
+
+
+def _journal_time(moment: str) -> str:
+    return moment[:19].replace("T", " ")
+
+
+class NodeLogs:
+    """The handler. `enabled`: enableSystemLogHandler. `queries`: enableSystemLogQuery."""
+
+    def __init__(self, flight: Flight, *, enabled: bool, queries: bool, root: str = ROOT) -> None:
+        self._flight = flight
+        self._enabled = enabled
+        self._queries = queries
+        self._root = root
+
+    async def answer(self, request: Request) -> Answer:
+        if not self._enabled:
+            return DISABLED
+        if "query" in request.query and self._queries:
+            return await self._query(request)
+        path = request.path.removeprefix("/logs").lstrip("/")
+        try:
+            found = await self._run(path, lambda: open_shown(self._root, path))
+        except HostError as error:
+            return text(404, "404 page not found\n") if error.is_not_found else text(403, "403 Forbidden\n")
+        if isinstance(found, ShownDirectory):
+            return self._directory(request, found)
+        headers = {"Content-Length": str(found.size)} if request.method == "HEAD" else {}
+        return Stream(200, self._file(path, found), PLAIN, headers)
+
+    def _directory(self, request: Request, found: ShownDirectory) -> Response:
+        if not request.path.endswith("/"):
+            return Response(301, b"", headers={"Location": quote(request.path.rpartition("/")[2]) + "/"})
+        lines = [f'<a href="{quote(name)}">{html.escape(name)}</a>' for name in found.names]
+        return Response(200, ("<pre>\n" + "\n".join(lines) + "\n</pre>\n").encode("utf-8", "surrogateescape"), HTML)
+
+    async def _file(self, path: str, file: ShownFile) -> AsyncIterator[bytes]:
+        """As long as it was when it was opened: a file that grows is not followed."""
+        at = 0
+        try:
+            while at < file.size:
+                data = await self._run(path, lambda at=at: read_shown(file, at))  # type: ignore[misc]
+                if not data:
+                    return
+                at += len(data)
+                yield data
+        finally:
+            close_shown(file)
+
+    async def _query(self, request: Request) -> Answer:
+        try:
+            query = parse_query(request.query)
+        except QueryRefused as error:
+            return text(error.status, f"{error}\n")
+        try:
+            said = await (self._of_file(query.file) if query.file else self._of_services(query))
+        except HostError as error:
+            said = f"{error}\n".encode()
+        if request.headers.get("accept-encoding") == "gzip":
+            return Response(200, gzip.compress(said, 1), QUERY_TYPE, {"Content-Encoding": "gzip"})
+        return Response(200, said, QUERY_TYPE)
+
+    async def _of_services(self, query: LogQuery) -> bytes:
+        units = await self._units()
+        known = tuple(name for name in query.services if f"{name}.service" in units)
+        parts = []
+        if known:
+            done = await run_program(journal_command(query, known), timeout_s=QUERY_DEADLINE_S, limit=QUERY_BYTES)
+            parts.append(done.out or done.err)
+        for name in query.services:
+            if name not in known:
+                parts.append(await self._of_log_file(name))
+        return b"".join(parts)
+
+    async def _units(self) -> frozenset[str]:
+        try:
+            argv = ("journalctl", "--utc", "--no-pager", "--field", "_SYSTEMD_UNIT")
+            done = await run_program(argv, timeout_s=QUERY_DEADLINE_S)
+        except HostError:
+            return frozenset()  # no journal on this machine
+        return frozenset(done.out.decode(errors="replace").split())
+
+    async def _of_log_file(self, service: str) -> bytes:
+        for path in (service, f"{service}.log", f"{service}/{service}.log"):
+            try:
+                return await self._of_file(path)
+            except HostError as error:
+                if not error.is_not_found and error.errno_name != "EISDIR":
+                    raise
+        return f"failed to get logs for {service}: no journal of it and no file below {self._root}\n".encode()
+
+    async def _of_file(self, path: str) -> bytes:
+        def read() -> bytes:
+            found = open_shown(self._root, path)
+            if isinstance(found, ShownDirectory):
+                raise HostError("read", path, "EISDIR", "is a directory")
+            try:
+                return read_shown(found, 0, min(found.size, QUERY_BYTES))
+            finally:
+                close_shown(found)
+
+        return await self._run(path, read)
+
+    async def _run(self, path: str, work: Callable[[], T]) -> T:
+        outcome = await self._flight.run(f"node-log:{path}:{id(work)}", work, READ_DEADLINE_S)
+        if isinstance(outcome, Done):
+            return outcome.value
+        if isinstance(outcome, Failed):
+            raise outcome.error
+        raise HostError("read", path, "ETIMEDOUT", "the disk does not answer")

@@ -1,0 +1,126 @@
+"""The node's own logs: files and listings, queries, and what nobody may see through them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from pykubelet.base.kit.flight import Flight
+from pykubelet.report.server.http import Request, Response, Stream
+from pykubelet.report.server.node_logs import NodeLogs, QueryRefused, journal_command, parse_query
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    root = tmp_path / "log"
+    (root / "pods").mkdir(parents=True)
+    (root / "syslog").write_text("hello\n")
+    (root / "svc").mkdir()
+    (root / "svc" / "svc.log").write_text("of a service\n")
+    (root / "odd & name").write_text("x" * 600_000)
+    (tmp_path / "secret").write_text("top secret")
+    (root / "out").symlink_to(tmp_path / "secret")
+    (root / "up").symlink_to("..")
+    (root / "in").symlink_to(root / "syslog")
+    os.mkfifo(root / "pipe")
+    return root
+
+
+async def ask(logs: Path, path: str, *, enabled: bool = True, **query: list[str]) -> tuple[int, str]:
+    handler = NodeLogs(Flight("test"), enabled=enabled, queries=True, root=str(logs))
+    answer = await handler.answer(Request("GET", path, query))
+    if isinstance(answer, Stream):
+        return answer.status, b"".join([chunk async for chunk in answer.chunks]).decode()
+    assert isinstance(answer, Response)
+    return answer.status, answer.body.decode()
+
+
+async def test_files_and_listings(logs: Path) -> None:
+    status, listing = await ask(logs, "/logs/")
+    assert status == 200 and listing.startswith("<pre>\n")
+    assert '<a href="odd%20%26%20name">odd &amp; name</a>' in listing and '<a href="pods/">pods/</a>' in listing
+    assert await ask(logs, "/logs/syslog") == (200, "hello\n")
+    assert await ask(logs, "/logs/in") == (200, "hello\n")
+    assert await ask(logs, "/logs/odd & name") == (200, "x" * 600_000)
+    assert (await ask(logs, "/logs/pods"))[0] == 301
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../secret", "pods/../../secret", "out", "up", "up/secret", "pipe", "nothing", "%2e%2e/secret", "/etc/passwd"],
+)
+async def test_nothing_outside_is_shown(logs: Path, path: str) -> None:
+    assert await ask(logs, f"/logs/{path}") == (404, "404 page not found\n")
+
+
+async def test_switched_off(logs: Path) -> None:
+    assert (await ask(logs, "/logs/", enabled=False))[0] == 405
+
+
+async def test_a_service_without_a_journal_is_looked_for_among_the_files(logs: Path) -> None:
+    assert await ask(logs, "/logs/", query=["svc"]) == (200, "of a service\n")
+    assert await ask(logs, "/logs/", query=["pods/../syslog"]) == (
+        200,
+        "open {}: no such file or directory\n".format(logs / "pods/../syslog"),
+    )
+    status, text = await ask(logs, "/logs/", query=["nobody"])
+    assert status == 200 and "failed to get logs for nobody" in text
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ({"query": ["a", "b", "c", "d", "e"]}, 406),
+        ({"query": ["a b"]}, 406),
+        ({"query": ["x" * 257]}, 406),
+        ({"query": ["/a", "/b"]}, 406),
+        ({"query": ["/a"], "tailLines": ["3"]}, 406),
+        ({"query": ["a"], "tailLines": ["100001"]}, 406),
+        ({"query": ["a"], "boot": ["1"]}, 406),
+        ({"query": [""]}, 406),
+        ({"query": ["a"], "tailLines": ["x"]}, 400),
+        ({"query": ["a"], "sinceTime": ["yesterday"]}, 400),
+    ],
+)
+def test_queries_that_are_refused(query: dict[str, list[str]], status: int) -> None:
+    with pytest.raises(QueryRefused) as caught:
+        parse_query(query)
+    assert caught.value.status == status
+
+
+def test_the_journal_is_asked_without_a_shell() -> None:
+    given = {
+        "query": ["kubelet"],
+        "sinceTime": ["2026-01-02T03:04:05Z"],
+        "tailLines": ["7"],
+        "pattern": ["; rm -rf /"],
+        "boot": ["-1"],
+    }
+    assert journal_command(parse_query(given), ("kubelet",)) == (
+        *("journalctl", "--utc", "--no-pager", "--output=short-precise", "--since=2026-01-02 03:04:05", "--pager-end"),
+        *("--lines=7", "--unit=kubelet", "--grep=; rm -rf /", "--case-sensitive=false", "--boot", "-1"),
+    )
+
+
+async def test_a_link_that_is_swapped_while_it_is_opened_leads_nowhere(logs: Path, tmp_path: Path) -> None:
+    """Many tries against a link that changes between inside and outside."""
+    swap = logs / "swap"
+    swap.symlink_to(logs / "syslog")
+    stop = asyncio.Event()
+
+    async def keep_swapping() -> None:
+        while not stop.is_set():
+            for target in (tmp_path / "secret", logs / "syslog"):
+                new = logs / "swap.new"
+                new.symlink_to(target)
+                new.replace(swap)
+            await asyncio.sleep(0)
+
+    swapping = asyncio.get_running_loop().create_task(keep_swapping())
+    found = {(await ask(logs, "/logs/swap"))[1] for _ in range(200)}
+    stop.set()
+    await swapping
+    assert found <= {"hello\n", "404 page not found\n"}
