@@ -16,6 +16,7 @@ from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.waits import Wait
+from pykubelet.desired.roster.model import AdmissionRules
 
 #: Which hard eviction threshold keeps which resource from pods.
 _EVICTION_RESOURCES = {"memory.available": "memory", "nodefs.available": "ephemeral-storage"}
@@ -23,6 +24,22 @@ _EVICTION_RESOURCES = {"memory.available": "memory", "nodefs.available": "epheme
 
 def paths_of(settings: Settings) -> Paths:
     return Paths(settings.root_dir, settings.config.podLogsDir)
+
+
+def admission_rules(settings: Settings, kernel: tuple[int, int], *, app_armor: bool) -> AdmissionRules:
+    """`kernel`: major and minor version. `app_armor`: the kernel has it switched on."""
+    config = settings.config
+    return AdmissionRules(
+        allowed_unsafe_sysctls=tuple(config.allowedUnsafeSysctls),
+        kernel=kernel,
+        max_pods=config.maxPods,
+        app_armor=app_armor,
+        resize_containers=settings.enabled("InPlacePodVerticalScaling"),
+        resize_pods=settings.enabled("InPlacePodLevelResourcesVerticalScaling"),
+        static_cpus=config.cpuManagerPolicy == "static",
+        static_memory=config.memoryManagerPolicy == "Static",
+        limited_swap=config.memorySwap.swapBehavior == "LimitedSwap",
+    )
 
 
 def image_settings(settings: Settings) -> ImageSettings:

@@ -35,6 +35,7 @@ from pykubelet.act.volumes.subpath import Subpaths
 from pykubelet.app.parts import Cells, Loops, Machinery
 from pykubelet.app.prepare import StartError, app_armor_enabled, kernel_version, prepare_machine
 from pykubelet.app.room_settings import (
+    admission_rules,
     gc_settings,
     image_settings,
     paths_of,
@@ -53,7 +54,7 @@ from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.labels import SOURCE_API, SOURCE_FILE, SOURCE_HTTP
 from pykubelet.desired.roster.loop import RosterInputs, RosterLoop
-from pykubelet.desired.roster.model import AdmissionRules
+from pykubelet.desired.roster.size_memory import SizeMemory
 from pykubelet.desired.sources.file import FileSource
 from pykubelet.desired.sources.url import UrlSource
 from pykubelet.edges.content.pull_credentials import read_docker_configs
@@ -109,6 +110,23 @@ def wire_sources(m: Machinery, node_name: str) -> tuple[Loops, frozenset[str]]:
         loops.append(("manifest-url", url.run()))
         names.add(SOURCE_HTTP)
     return loops, frozenset(names)
+
+
+def wire_roster(m: Machinery, cells: Cells, expected: frozenset[str]) -> Loops:
+    """desired/roster: the one writer of Roster. `expected`: the sources that must have told their pods once."""
+    rules = admission_rules(m.settings, kernel_version(m.machine), app_armor=app_armor_enabled())
+    sizes = SizeMemory(f"{m.settings.root_dir}/pod_sizes", m.flight)
+    in_cluster = bool(m.settings.flags.kubeconfig)
+    inputs = RosterInputs(
+        cells.node.cell,
+        cells.runtime.cell,
+        cells.observed.cell,
+        cells.lifecycles.cell,
+        sizes.load() if in_cluster else {},
+    )
+    roster = RosterLoop(m.sources, expected, inputs, rules, cells.roster.writer, m.happenings, m.clock)
+    memory: Loops = [("pod-sizes", sizes.follow(cells.roster.cell))] if in_cluster else []
+    return [("roster", roster.run()), *memory]
 
 
 def wire_observe(m: Machinery, cells: Cells) -> Loops:
@@ -281,13 +299,8 @@ class Agent:
             sources += wire_api_source(m, cells, self._cluster)
             names |= {SOURCE_API}
             self._begin(wire_cluster_report(m, cells, self._cluster))
-        inputs = RosterInputs(cells.node.cell, cells.runtime.cell, cells.observed.cell, cells.lifecycles.cell)
-        config = m.settings.config
-        rules = AdmissionRules(
-            tuple(config.allowedUnsafeSysctls), kernel_version(m.machine), config.maxPods, app_armor_enabled()
-        )
-        roster = RosterLoop(m.sources, names, inputs, rules, cells.roster.writer, m.happenings, m.clock)
-        self._begin([("roster", roster.run()), *sources])
+        self._begin(sources)
+        self._begin(wire_roster(m, cells, names))
         self._begin(observers)
         self._begin(self._image_loops)
         self._begin(wire_act(m, cells, self._puller, self._cgroups))

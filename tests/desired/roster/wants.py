@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from pykubelet.base.api.codec import from_object
@@ -15,6 +16,7 @@ from pykubelet.base.model.roster import Roster, SourceChanged, pod_ref
 from pykubelet.desired.roster.decide import settle
 from pykubelet.desired.roster.merge import roster_of, take
 from pykubelet.desired.roster.model import AdmissionRules, Facts, RosterState
+from pykubelet.desired.roster.resize import settle_sizes
 
 NODE = NodeView(
     "node-1",
@@ -87,6 +89,9 @@ class Desk:
 
     def look(self, at: Facts | None = None, now: float = 0.0, wall: float = WALL) -> Roster:
         self.state, happenings = settle(self.state, at or facts(), now, wall)
+        self._note(happenings)
+        entries, happenings = settle_sizes(self.state.entries, at or facts(), wall)
+        self.state = replace(self.state, entries=entries)
         self._note(happenings)
         self.roster = roster_of(self.state, self.expected, self.roster)
         return self.roster

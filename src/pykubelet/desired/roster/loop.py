@@ -7,8 +7,8 @@ that are not decided yet: while there are such, every change of them is looked a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from dataclasses import dataclass
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pykubelet.base.kit.cells import Cell, CellWriter
@@ -17,25 +17,29 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.happenings import Happening
+from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.roster import Roster, SourceChanged
 from pykubelet.desired.roster.decide import settle
+from pykubelet.desired.roster.kept_size import KeptSize
 from pykubelet.desired.roster.merge import roster_of, take
 from pykubelet.desired.roster.model import AdmissionRules, Facts, RosterState, Verdict
+from pykubelet.desired.roster.resize import settle_sizes
 
 log = Log("roster")
 
 
 @dataclass(frozen=True, slots=True)
 class RosterInputs:
-    """The cells this room reads."""
+    """The cells this room reads. `kept`: the sizes that pods were given before the agent's start."""
 
     node: Cell[NodeView]
     runtime: Cell[RuntimeReady]
     observed: Cell[Observed]
     lifecycles: Cell[Lifecycles]
+    kept: Mapping[PodUID, KeptSize] = field(default_factory=dict)
 
 
 class RosterLoop:
@@ -58,7 +62,7 @@ class RosterLoop:
         self._roster = roster
         self._happenings = happenings
         self._clock = clock
-        self._state = RosterState()
+        self._state = RosterState(kept=inputs.kept)
         self._unsettled = asyncio.Event()
 
     async def run(self) -> None:
@@ -102,8 +106,13 @@ class RosterLoop:
         for event in events:
             state, happenings = take(state, event, wall)
             told.extend(happenings)
-        state, happenings = settle(state, self._facts(), self._clock.monotonic(), wall)
+        facts = self._facts()
+        state, happenings = settle(state, facts, self._clock.monotonic(), wall)
         told.extend(happenings)
+        if facts.node.allocatable:
+            entries, happenings = settle_sizes(state.entries, facts, wall)
+            told.extend(happenings)
+            state = state if entries is state.entries else replace(state, entries=entries)
         self._state = state
         if state.is_settled:
             self._unsettled.clear()

@@ -32,10 +32,12 @@ from pykubelet.base.model.roster import (
     SourceChanged,
     has_ended_in_api,
     is_mirror,
+    is_static,
     pod_ref,
 )
+from pykubelet.base.model.sizing import size_of, with_size
 from pykubelet.desired.roster.admission import demand_of
-from pykubelet.desired.roster.model import Entry, RosterState
+from pykubelet.desired.roster.model import Entry, RosterState, Verdict
 
 _OWN_ANNOTATIONS = LOCAL_ANNOTATIONS | {CONFIG_MIRROR}
 
@@ -129,15 +131,26 @@ def _with_entries(state: RosterState, chosen: Mapping[PodUID, _Wanted], wall: fl
     for uid, wanted in chosen.items():
         old = state.entries.get(uid)
         if old is None:
-            item = RosterPod(wanted.pod, wanted.source, _seen_at(wanted.pod, wall))
-            entries[uid] = Entry(item, wanted.ref, demand_of(wanted.pod), arrivals)
+            kept = state.kept.get(uid)
+            pod = with_size(wanted.pod, kept.size) if kept is not None else wanted.pod
+            change = kept.change if kept is not None else None
+            item = RosterPod(pod, wanted.source, _seen_at(wanted.pod, wall), change=change)
+            entries[uid] = Entry(item, wanted.ref, demand_of(pod), arrivals, wanted=wanted.pod)
             arrivals += 1
-        elif old.item.source == wanted.source and is_same(old.item.pod, wanted.pod):
+        elif old.item.source == wanted.source and is_same(old.wanted or old.item.pod, wanted.pod):
             entries[uid] = old
         else:
-            item = replace(old.item, pod=wanted.pod, source=wanted.source)
-            entries[uid] = replace(old, item=item, demand=demand_of(wanted.pod))
+            pod = with_given_size(old, wanted.pod)
+            item = replace(old.item, pod=pod, source=wanted.source)
+            entries[uid] = replace(old, item=item, demand=demand_of(pod), wanted=wanted.pod)
     return replace(state, entries=entries, arrivals=arrivals)
+
+
+def with_given_size(entry: Entry, pod: Pod) -> Pod:
+    """What the others see of a pod that its source now wants to be `pod`: one that was taken keeps its size."""
+    if entry.verdict is not Verdict.ADMITTED or is_static(pod):
+        return pod
+    return with_size(pod, size_of(entry.item.pod))
 
 
 def is_same(before: Pod, now: Pod) -> bool:

@@ -11,7 +11,9 @@ from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import Observed
+from pykubelet.base.model.reasons import RESIZE_DEFERRED
 from pykubelet.base.model.roster import ManifestProblem, RosterPod, SourceChanged
+from pykubelet.desired.roster.kept_size import KeptSize
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +21,20 @@ class AdmissionRules:
     """What the node lets in, from the configuration and the machine.
 
     `kernel`: major and minor version. `max_pods` counts where `NodeView.allocatable` has no `pods`. `app_armor`: the
-    kernel has it switched on.
+    kernel has it switched on. `resize_containers`, `resize_pods`: gates InPlacePodVerticalScaling and
+    InPlacePodLevelResourcesVerticalScaling. `static_cpus`, `static_memory`: CPUs and memory are given away exclusively.
+    `limited_swap`: containers have a share of the swap.
     """
 
     allowed_unsafe_sysctls: tuple[str, ...] = ()
     kernel: tuple[int, int] = (1 << 16, 0)
     max_pods: int = 110
     app_armor: bool = False
+    resize_containers: bool = True
+    resize_pods: bool = True
+    static_cpus: bool = False
+    static_memory: bool = False
+    limited_swap: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +76,8 @@ class Entry:
     """One desired pod and what was decided. `order`: how many came before it.
 
     `victims`: the pods that end to make room. `until`: the monotonic second when that is no longer waited for.
-    `was_over`: at first sight its containers had already ended for good.
+    `was_over`: at first sight its containers had already ended for good. `wanted`: the pod as its source tells it, which
+    may ask for another size than `item.pod` was given.
     """
 
     item: RosterPod
@@ -78,11 +88,19 @@ class Entry:
     victims: frozenset[PodUID] = frozenset()
     until: float = 0.0
     was_over: bool = False
+    wanted: Pod | None = None
+
+    @property
+    def is_resizing(self) -> bool:
+        """Something is still to be decided or to be heard about the pod's size."""
+        pending = self.item.pending
+        return self.item.change is not None or (pending is not None and pending.reason == RESIZE_DEFERRED)
 
 
 @dataclass(frozen=True, slots=True)
 class RosterState:
-    """`owners`: which source holds a full name. `clashes`: pods that were left out for another's name or UID.
+    """`kept`: sizes given before the agent's start. `owners`: which source holds a full name. `clashes`: pods that were
+    left out for another's name or UID.
 
     `mirrors`: as in `Roster`.
     """
@@ -92,11 +110,12 @@ class RosterState:
     owners: Mapping[str, str] = field(default_factory=dict)
     clashes: Mapping[tuple[str, PodRef], ManifestProblem] = field(default_factory=dict)
     arrivals: int = 0
+    kept: Mapping[PodUID, KeptSize] = field(default_factory=dict)
     mirrors: Mapping[str, Pod] | None = None
 
     @property
     def is_settled(self) -> bool:
-        return all(entry.item.held is None for entry in self.entries.values())
+        return all(entry.item.held is None and not entry.is_resizing for entry in self.entries.values())
 
 
 @dataclass(frozen=True, slots=True)

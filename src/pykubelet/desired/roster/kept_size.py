@@ -1,0 +1,35 @@
+"""What must be known of a pod's size after a restart of the agent. Pure."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.roster import Roster, RosterPod, is_static
+from pykubelet.base.model.sizing import PodSize, SizeChange, size_of
+
+
+class KeptSize(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a pod was given. `before`, `at`: a change that was not made true yet."""
+
+    size: PodSize
+    before: PodSize | None = None
+    at: float = 0.0
+
+    @property
+    def change(self) -> SizeChange | None:
+        return SizeChange(self.before, self.at) if self.before is not None else None
+
+
+def kept_sizes(roster: Roster) -> dict[PodUID, KeptSize]:
+    """What must be known of the sizes of all pods. Pure."""
+    return {uid: kept for uid, item in roster.pods.items() if (kept := _kept(item)) is not None}
+
+
+def _kept(item: RosterPod) -> KeptSize | None:
+    if is_static(item.pod) or item.held is not None or item.rejection is not None:
+        return None
+    size, change = size_of(item.pod), item.change
+    if size.whole is None and not any(r.requests or r.limits for r in size.containers.values()):
+        return None
+    return KeptSize(size=size, before=change.before if change else None, at=change.at if change else 0.0)

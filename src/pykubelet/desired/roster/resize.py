@@ -1,0 +1,181 @@
+"""Which pods get the size that their spec asks for. Pure.
+
+Rules (source: KEP-1287, in-place update of pod resources, and KEP-5419 for pods as a whole):
+- A pod that was taken keeps the size it was given until the node has room for the new one. What it may have, the other
+  rooms see as the pod's spec.
+- Sizes that ask for no more come first, then the more important pods, Guaranteed ones before others, then those that
+  have waited longest. They are looked at again whenever something changes that decisions rest on.
+- What can never be on this node is Infeasible, everything else that does not fit now is Deferred.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pykubelet.base.api.core import Container, Pod
+from pykubelet.base.api.quantity import value
+from pykubelet.base.model.happenings import Happening, normal, warning
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.lifecycle import Stage
+from pykubelet.base.model.qos import QOSClass, qos_class
+from pykubelet.base.model.reasons import (
+    EVENT_RESIZE_DEFERRED,
+    EVENT_RESIZE_INFEASIBLE,
+    EVENT_RESIZE_STARTED,
+    RESIZE_DEFERRED,
+    RESIZE_INFEASIBLE,
+)
+from pykubelet.base.model.sizing import (
+    RESTART_CONTAINER,
+    PendingResize,
+    SizeChange,
+    amounts_of,
+    resizable,
+    same_size,
+    size_in_words,
+    size_of,
+)
+from pykubelet.desired.roster import admission
+from pykubelet.desired.roster.admission import Load, demand_of, load_of
+from pykubelet.desired.roster.decide import counts
+from pykubelet.desired.roster.model import AdmissionRules, Entry, Facts, Verdict
+
+Entries = dict[PodUID, Entry]
+_NO_SWAP = "In-place resize of containers with swap is not supported."
+
+
+def settle_sizes(
+    before: Mapping[PodUID, Entry], facts: Facts, wall: float
+) -> tuple[Mapping[PodUID, Entry], tuple[Happening, ...]]:
+    """Give the sizes that there is room for, and note which there is not. `wall`: seconds since the epoch."""
+    if not any(_is_of_interest(entry) for entry in before.values()):
+        return before, ()
+    entries = dict(before)
+    happenings: list[Happening] = []
+    waiting: list[Entry] = []
+    for uid, entry in before.items():
+        entry = entries[uid] = _followed_up(entry, facts)
+        if _wants_other_size(entry, facts):
+            waiting.append(entry)
+        elif entry.item.pending is not None:
+            entries[uid] = replace(entry, item=replace(entry.item, pending=None))
+    for entry in sorted(waiting, key=_rank):
+        load = load_of(e.demand for uid, e in entries.items() if uid != entry.ref.uid and counts(e, facts))
+        entry, told = _decided(entry, load, facts, wall)
+        entries[entry.ref.uid] = entry
+        happenings.extend(told)
+    return entries, tuple(happenings)
+
+
+def _is_of_interest(entry: Entry) -> bool:
+    item = entry.item
+    return item.change is not None or item.pending is not None or (entry.wanted or item.pod) is not item.pod
+
+
+def _followed_up(entry: Entry, facts: Facts) -> Entry:
+    """A change that act/pods has made true is over."""
+    life = facts.lifecycles.pods.get(entry.ref.uid)
+    if entry.item.change is None or life is None:
+        return entry
+    if life.stage is Stage.SYNCING and (life.pod is not entry.item.pod or life.resize is not None):
+        return entry
+    return replace(entry, item=replace(entry.item, change=None))
+
+
+def _wants_other_size(entry: Entry, facts: Facts) -> bool:
+    pod = entry.wanted
+    if pod is None or pod is entry.item.pod or entry.verdict is not Verdict.ADMITTED or pod.metadata.deletionTimestamp:
+        return False
+    life = facts.lifecycles.pods.get(entry.ref.uid)
+    if life is not None and life.stage is not Stage.SYNCING:
+        return False
+    return not same_size(size_of(pod), size_of(entry.item.pod))
+
+
+def _rank(entry: Entry) -> tuple[bool, int, bool, float]:
+    pod = entry.wanted if entry.wanted is not None else entry.item.pod
+    since = entry.item.pending.since if entry.item.pending is not None else float("inf")
+    return _asks_for_more(entry), -(pod.spec.priority or 0), qos_class(pod) is not QOSClass.GUARANTEED, since
+
+
+def _asks_for_more(entry: Entry) -> bool:
+    if entry.wanted is None:
+        return False
+    new = demand_of(entry.wanted)
+    return any(new.of(name) > entry.demand.of(name) for name in ("cpu", "memory"))
+
+
+def _decided(entry: Entry, load: Load, facts: Facts, wall: float) -> tuple[Entry, list[Happening]]:
+    pod = entry.wanted
+    assert pod is not None
+    demand = demand_of(pod)
+    infeasible = _infeasible(pod, entry.item.pod, facts.rules)
+    problem = infeasible or _problem(pod, load, facts)
+    generation = pod.metadata.generation or 0
+    if not problem:
+        change = entry.item.change or SizeChange(size_of(entry.item.pod))
+        item = replace(entry.item, pod=pod, pending=None, change=replace(change, at=wall))
+        words = size_in_words("Pod resize started", pod, generation)
+        return replace(entry, item=item, demand=demand), [normal(EVENT_RESIZE_STARTED, words, entry.ref)]
+    reason = RESIZE_INFEASIBLE if infeasible else RESIZE_DEFERRED
+    old = entry.item.pending
+    since = old.since if old is not None and old.reason == reason else wall
+    pending = PendingResize(reason, problem, generation, since)
+    if pending == old:
+        return entry, []
+    words = size_in_words(f"Pod resize {reason}", pod, generation, problem)
+    kind = EVENT_RESIZE_INFEASIBLE if infeasible else EVENT_RESIZE_DEFERRED
+    return replace(entry, item=replace(entry.item, pending=pending)), [warning(kind, words, entry.ref)]
+
+
+def _problem(pod: Pod, load: Load, facts: Facts) -> str:
+    """Why the pod in its new size could not be taken beside the others now, or an empty string."""
+    demand = demand_of(pod)
+    shortages = admission.find_shortages(demand, load, facts.node, facts.rules.max_pods)
+    refusal = shortages[0].rejection if shortages else admission.refuse_placement(pod, demand, load, facts.node)
+    return refusal.message if refusal is not None else ""
+
+
+def _infeasible(pod: Pod, now: Pod, rules: AdmissionRules) -> str:
+    """Why the node can never give this size to a running pod, or an empty string. `now`: the pod as it was given."""
+    if not rules.resize_containers:
+        return "InPlacePodVerticalScaling is disabled"
+    if rules.limited_swap and _would_move_swap(pod, now):
+        return _NO_SWAP
+    if amounts_of(pod.spec.resources, None) != amounts_of(now.spec.resources, None) and not rules.resize_pods:
+        return "InPlacePodLevelResourcesVerticalScaling is disabled"
+    if qos_class(pod) is QOSClass.GUARANTEED:
+        what = "Resize is infeasible for Guaranteed Pods alongside"
+        if rules.static_cpus and _requests(pod, "cpu") != _requests(now, "cpu"):
+            return f'{what} CPU Manager policy "static"'
+        if rules.static_memory and _requests(pod, "memory") != _requests(now, "memory"):
+            return f'{what} Memory Manager policy "Static"'
+    return ""
+
+
+def _requests(pod: Pod, resource: str) -> dict[str, int]:
+    def of(container: Container) -> int:
+        amounts = amounts_of(container.resources, None)
+        return amounts.cpu_request if resource == "cpu" else amounts.memory_request
+
+    return {c.name: of(c) for c in resizable(pod)}
+
+
+def _would_move_swap(pod: Pod, now: Pod) -> bool:
+    """A Burstable container's share of the swap follows its memory request, and cannot be changed while it runs."""
+    if qos_class(pod) is not QOSClass.BURSTABLE:
+        return False
+    before = {c.name: c for c in resizable(now)}
+    return any(
+        c.name in before and _memory(c) != _memory(before[c.name]) and not _restarts_for_memory(before[c.name])
+        for c in resizable(pod)
+    )
+
+
+def _memory(container: Container) -> int:
+    return value(container.resources.requests.get("memory")) if container.resources is not None else 0
+
+
+def _restarts_for_memory(container: Container) -> bool:
+    return any(p.resourceName == "memory" and p.restartPolicy == RESTART_CONTAINER for p in container.resizePolicy)

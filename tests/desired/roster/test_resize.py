@@ -1,0 +1,209 @@
+"""Which pods get the size that their spec asks for, in which order, and what is told of the others."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from desired.roster.wants import WALL, Desk, facts, make_pod, stage
+
+from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.cells import make_cell
+from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage
+from pykubelet.base.model.roster import Roster, RosterPod, pod_ref
+from pykubelet.base.model.sizing import PendingResize, ResizeProgress, size_of
+from pykubelet.desired.roster.kept_size import KeptSize
+from pykubelet.desired.roster.model import RosterState
+from pykubelet.desired.roster.size_memory import SizeMemory
+
+
+def sized(name: str, cpu: str, generation: int = 1, **more: Any) -> Pod:
+    return make_pod(name, cpu=cpu, metadata={"generation": generation}, **more)
+
+
+def item(desk: Desk, name: str) -> RosterPod:
+    return desk.roster.pods[PodUID(f"{name}-1")]
+
+
+def cpu(desk: Desk, name: str) -> object:
+    resources = item(desk, name).pod.spec.containers[0].resources
+    assert resources is not None
+    return resources.requests["cpu"]
+
+
+def life(pod: Pod, resize: ResizeProgress | None = None) -> Lifecycles:
+    ref = pod_ref(pod)
+    return Lifecycles({ref.uid: PodLifecycle(ref, pod, Stage.SYNCING, 0.0, 0.0, resize=resize)})
+
+
+def test_a_size_with_room_is_given_at_once() -> None:
+    desk = Desk(("api",))
+    desk.tell(sized("a", "100m"), source="api")
+    desk.tell(sized("a", "500m", 2), source="api")
+    assert cpu(desk, "a") == "500m"
+    change = item(desk, "a").change
+    assert change is not None and change.at == WALL
+    assert change.before == size_of(sized("a", "100m"))
+    (_, reason, message) = desk.said[-1]
+    assert reason == "ResizeStarted"
+    what, _, told = message.partition(": ")
+    assert what == "Pod resize started"
+    assert json.loads(told) == {
+        "containers": [{"name": "app", "resources": {"requests": {"cpu": "500m"}}}],
+        "generation": 2,
+    }
+
+
+def test_a_change_is_over_when_it_holds_for_all_that_runs() -> None:
+    desk = Desk(("api",))
+    desk.tell(sized("a", "100m"), source="api")
+    desk.tell(sized("a", "500m", 2), source="api")
+    pod = item(desk, "a").pod
+    desk.look(facts(lifecycles=life(pod, ResizeProgress(2))))
+    assert item(desk, "a").change is not None and not desk.state.is_settled
+    desk.look(facts(lifecycles=life(pod)))
+    assert item(desk, "a").change is None and desk.state.is_settled
+
+
+def test_without_room_a_pod_keeps_its_size_until_there_is_some() -> None:
+    desk = Desk(("api",))
+    desk.tell(sized("a", "100m"), sized("b", "600m"), source="api")
+    desk.tell(sized("a", "500m", 2), sized("b", "600m"), source="api")
+    assert cpu(desk, "a") == "100m"
+    message = "Node didn't have enough resource: cpu, requested: 500, used: 600, capacity: 1000"
+    assert item(desk, "a").pending == PendingResize("Deferred", message, 2, WALL)
+    assert desk.said[-1][1] == "ResizeDeferred" and message in desk.said[-1][2]
+    count = len(desk.said)
+    desk.look(wall=WALL + 5)
+    assert item(desk, "a").pending == PendingResize("Deferred", message, 2, WALL)
+    assert len(desk.said) == count
+    desk.tell(sized("a", "500m", 2), source="api")
+    assert cpu(desk, "a") == "500m" and item(desk, "a").pending is None
+
+
+def test_the_pod_is_seen_in_its_old_size_with_all_else_new() -> None:
+    desk = Desk(("api",))
+    desk.tell(sized("a", "100m"), sized("b", "600m"), source="api")
+    changed = sized("a", "500m", 2, activeDeadlineSeconds=60)
+    desk.tell(changed, sized("b", "600m"), source="api")
+    seen = item(desk, "a").pod
+    assert seen.spec.activeDeadlineSeconds == 60 and seen.metadata.generation == 2
+    assert cpu(desk, "a") == "100m"
+
+
+def test_going_back_to_the_old_size_is_the_end_of_waiting() -> None:
+    desk = Desk(("api",))
+    desk.tell(sized("a", "100m"), sized("b", "600m"), source="api")
+    desk.tell(sized("a", "500m", 2), sized("b", "600m"), source="api")
+    desk.tell(sized("a", "100m", 3), sized("b", "600m"), source="api")
+    assert item(desk, "a").pending is None and item(desk, "a").change is None
+
+
+def test_who_asks_for_no_more_comes_first_and_makes_room() -> None:
+    desk = Desk(("api",))
+    desk.tell(sized("a", "100m"), sized("b", "800m"), source="api")
+    desk.tell(sized("a", "500m", 2), sized("b", "400m", 2), source="api")
+    assert (cpu(desk, "a"), cpu(desk, "b")) == ("500m", "400m")
+
+
+def test_the_more_important_pod_comes_first() -> None:
+    desk = Desk(("api",))
+    desk.tell(sized("a", "400m"), sized("b", "400m", priority=7), source="api")
+    desk.tell(sized("a", "600m", 2), sized("b", "600m", 2, priority=7), source="api")
+    assert (cpu(desk, "a"), cpu(desk, "b")) == ("400m", "600m")
+    assert item(desk, "a").pending is not None
+
+
+def test_a_pod_that_is_ended_waits_for_no_size() -> None:
+    desk = Desk(("api",))
+    desk.tell(sized("a", "100m"), sized("b", "600m"), source="api")
+    desk.tell(sized("a", "500m", 2), sized("b", "600m"), source="api")
+    desk.look(facts(lifecycles=stage(item(desk, "a").pod, Stage.TERMINATING, KillReason.DELETED)))
+    assert item(desk, "a").pending is None
+
+
+def test_what_can_never_be_is_infeasible_and_not_looked_at_again() -> None:
+    desk = Desk(("api",))
+    desk.tell(sized("a", "100m"), source="api")
+    desk.tell(sized("a", "500m", 2), source="api", at=facts(resize_containers=False))
+    pending = item(desk, "a").pending
+    assert pending == PendingResize("Infeasible", "InPlacePodVerticalScaling is disabled", 2, WALL)
+    assert desk.said[-1][1] == "ResizeInfeasible" and desk.state.is_settled
+
+
+def test_guaranteed_pods_with_cpus_of_their_own_keep_them() -> None:
+    def guaranteed(amount: str, generation: int) -> Pod:
+        resources = {"requests": {"cpu": amount, "memory": "1Mi"}, "limits": {"cpu": amount, "memory": "1Mi"}}
+        containers = [{"name": "app", "image": "busybox", "resources": resources}]
+        return make_pod("a", metadata={"generation": generation}, containers=containers)
+
+    desk = Desk(("api",))
+    desk.tell(guaranteed("1", 1), source="api")
+    desk.tell(guaranteed("500m", 2), source="api", at=facts(static_cpus=True))
+    pending = item(desk, "a").pending
+    assert pending is not None
+    assert pending.message == 'Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"'
+
+
+def test_shares_of_the_swap_do_not_move_while_a_container_runs() -> None:
+    desk = Desk(("api",))
+    desk.tell(make_pod("a", memory="1Mi"), source="api")
+    desk.tell(make_pod("a", memory="2Mi"), source="api", at=facts(limited_swap=True))
+    pending = item(desk, "a").pending
+    assert pending is not None
+    assert pending.message == "In-place resize of containers with swap is not supported."
+
+
+def test_a_static_pod_is_what_its_manifest_says() -> None:
+    desk = Desk()
+    desk.tell(sized("a", "100m", source="file"))
+    desk.tell(sized("a", "500m", source="file"))
+    assert cpu(desk, "a") == "500m" and item(desk, "a").change is None
+
+
+# Over a restart of the agent
+
+
+def test_after_a_restart_a_pod_has_the_size_it_was_given() -> None:
+    desk = Desk(("api",))
+    before, given = size_of(sized("a", "50m")), size_of(sized("a", "100m"))
+    desk.state = RosterState(kept={PodUID("a-1"): KeptSize(size=given, before=before, at=WALL - 5)})
+    desk.tell(sized("a", "700m", 3), sized("b", "600m"), source="api")
+    assert cpu(desk, "a") == "100m"
+    assert item(desk, "a").change is not None, "it is not known whether it holds for all that runs"
+    assert item(desk, "a").pending is not None
+
+
+async def test_sizes_are_kept_and_read_again(tmp_path: Path) -> None:
+    path = str(tmp_path / "pod_sizes")
+    roster, writer = make_cell("roster", Roster())
+    flight = Flight("test")
+    memory = SizeMemory(path, flight)
+    assert memory.load() == {}
+    pods = {
+        PodUID("a-1"): RosterPod(sized("a", "100m"), "api", WALL),
+        PodUID("c-1"): RosterPod(make_pod("c"), "api", WALL),
+        PodUID("d-1"): RosterPod(sized("d", "1", source="file"), "file", WALL),
+    }
+    async with Supervisor("test") as supervisor:
+        supervisor.start_root("sizes", memory.follow(roster))
+        writer.publish(Roster(pods, sources_ready=True))
+        while not (found := SizeMemory(path, flight).load()):
+            await supervisor.start_child("turn", _turn())
+    assert found == {PodUID("a-1"): KeptSize(size=size_of(sized("a", "100m")))}
+
+
+async def _turn() -> None:
+    import asyncio
+
+    await asyncio.sleep(0.01)
+
+
+def test_a_file_that_is_garbage_costs_no_more_than_memory(tmp_path: Path) -> None:
+    path = tmp_path / "pod_sizes"
+    path.write_bytes(b"garbage")
+    assert SizeMemory(str(path), Flight("test")).load() == {}
