@@ -58,7 +58,7 @@ class Authority:
         return made
 
     def sign_request(self, request: Path, into: Path, *, days: int = 1, extensions: Path | None = None) -> None:
-        more = ("-extfile", extensions) if extensions is not None else ()
+        more = ("-extfile", extensions) if extensions is not None else ("-copy_extensions", "copy")
         _run(
             *("openssl", "x509", "-req", "-in", request, "-CA", self.cert, "-CAkey", self.folder / f"{self.name}.key"),
             *("-CAcreateserial", "-days", str(days), "-out", into, *more),

@@ -15,6 +15,7 @@ from pykubelet.base.kit.flight import Flight
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.content import Content
+from pykubelet.base.model.credentials import Credentials
 from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.mounts import Mounts
@@ -60,6 +61,7 @@ class Cells:
         self.node = Slot("node", node)  # report/node
         self.runtime = Slot("runtime", RuntimeReady())  # report/node
         self.api_state = Slot("api-state", ApiState())  # report/node
+        self.credentials = Slot("credentials", Credentials())  # edges/identity
         self.pressure = Slot("pressure", Pressure())  # observe/eviction
         self.usage = Slot("usage", Usage())  # observe/stats
 

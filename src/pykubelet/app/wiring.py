@@ -284,8 +284,9 @@ class Agent:
         reviewer = self._cluster.client if self._cluster is not None else None
         self._begin(wire_report(m, cells, self._facts, reviewer))
         if self._cluster is not None:
-            from pykubelet.app.wiring_cluster import wire_node
+            from pykubelet.app.wiring_cluster import wire_identity, wire_node
 
+            self._begin(wire_identity(m, cells, self._cluster))
             self._begin(wire_node(m, cells, self._cluster))
         try:
             await self._cgroups.ensure_root()

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from pykubelet.app.parts import Cells, Loops, Machinery
 from pykubelet.app.prepare import StartError
 from pykubelet.app.version import FULL, user_agent
+from pykubelet.app.wiring_server import serving_choice
 from pykubelet.base.api.core import NodeSwapStatus, NodeSystemInfo, Pod, Taint
 from pykubelet.base.config.settings import Settings
 from pykubelet.base.kit.clock import Clock
@@ -23,8 +25,12 @@ from pykubelet.edges.content.model import ContentSettings, Strategy
 from pykubelet.edges.content.pull_identity import PullIdentity
 from pykubelet.edges.host.files import stat_file
 from pykubelet.edges.host.machine import Machine
+from pykubelet.edges.identity.bootstrap import Entrance, find_entrance, first_pair, write_when_issued
+from pykubelet.edges.identity.decide import client_certificate, serving_certificate
+from pykubelet.edges.identity.rotation import Askers, CertificateLoop, IssuePeriods
+from pykubelet.edges.identity.store import CertificateStore
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
-from pykubelet.edges.kubeapi.kubeconfig import KubeconfigError, load_access
+from pykubelet.edges.kubeapi.kubeconfig import KubeconfigError, Pem
 from pykubelet.edges.kubeapi.listwatch import follow
 from pykubelet.report.events.send import EventSender
 from pykubelet.report.mirrors.loop import MirrorInputs, MirrorsLoop
@@ -45,37 +51,83 @@ DECLARED = (
 )
 
 
+@dataclass(frozen=True, slots=True)
 class Cluster:
     """How the API server is reached. `heartbeat` is for signs of life: nothing else can be in their way. `events` has the
-    limits of Events.
+    limits of Events, `bootstrap` is for a node without a certificate.
 
     `close` ends the connections; the loops must have ended before.
     """
 
-    def __init__(self, client: ApiClient, heartbeat: ApiClient, events: ApiClient) -> None:
-        self.client = client
-        self.heartbeat = heartbeat
-        self.events = events
+    entrance: Entrance
+    client: ApiClient
+    heartbeat: ApiClient
+    events: ApiClient
+    bootstrap: ApiClient | None = None
 
     async def close(self) -> None:
-        for client in (self.client, self.heartbeat, self.events):
-            await client.close()
+        for client in (self.client, self.heartbeat, self.events, self.bootstrap):
+            if client is not None:
+                await client.close()
 
 
 def join_cluster(settings: Settings, clock: Clock) -> Cluster:
-    """The cluster that `--kubeconfig` names. Raises StartError."""
+    """The cluster that `--kubeconfig` names, or `--bootstrap-kubeconfig` while there is none. Raises StartError."""
+    config, flags = settings.config, settings.flags
+    current = client_store(settings).current
     try:
-        access = load_access(settings.flags.kubeconfig)
+        entrance = find_entrance(flags.kubeconfig, flags.bootstrap_kubeconfig, current)
     except KubeconfigError as error:
         raise StartError(f"invalid kubeconfig: {error}") from error
-    config = settings.config
+    rotated = Pem(current) if keeps_client_certificate(settings, entrance) else None
+    agent = user_agent()
     answer_s = min(config.nodeStatusUpdateFrequency.s, float(config.nodeLeaseDurationSeconds))
     every = (
         ClientLimits(config.kubeAPIQPS or 0, config.kubeAPIBurst),
         ClientLimits(qps=0, deadline_s=answer_s),
         ClientLimits(config.eventRecordQPS or 0, config.eventBurst),
     )
-    return Cluster(*(ApiClient(access, clock, limits, user_agent()) for limits in every))
+    client, heartbeat, events = (ApiClient(entrance.access, clock, limits, agent, rotated) for limits in every)
+    newcomer = entrance.bootstrap
+    bootstrap = ApiClient(newcomer, clock, ClientLimits(), agent) if newcomer is not None else None
+    return Cluster(entrance, client, heartbeat, events, bootstrap)
+
+
+def client_store(settings: Settings) -> CertificateStore:
+    return CertificateStore(settings.flags.cert_dir, "kubelet-client")
+
+
+def keeps_client_certificate(settings: Settings, entrance: Entrance) -> bool:
+    return settings.config.rotateCertificates or entrance.bootstrap is not None
+
+
+def wire_identity(m: Machinery, cells: Cells, cluster: Cluster) -> Loops:
+    """edges/identity: the certificates that are asked for at the API server; writes Credentials."""
+    settings, entrance = m.settings, cluster.entrance
+    name = cells.node.cell.get().name
+    writer, tools = cells.credentials.writer, (m.clock, m.flight)
+    loops: Loops = []
+    if keeps_client_certificate(settings, entrance):
+        client = CertificateLoop(
+            client_certificate(name),
+            client_store(settings),
+            Askers(cluster.client, cluster.bootstrap),
+            (writer, None),
+            tools,
+            IssuePeriods(rotates=settings.config.rotateCertificates),
+            first_pair(entrance.access),
+        )
+        loops.append(("client-certificate", client.run()))
+    if entrance.writes:
+        path, credentials = settings.flags.kubeconfig, cells.credentials.cell
+        loops.append(("kubeconfig", write_when_issued(path, entrance.access, credentials, m.flight)))
+    serving = serving_choice(settings)
+    if serving.bootstrap and not serving.certificate and settings.enabled("RotateKubeletServerCertificate"):
+        store = CertificateStore(settings.flags.cert_dir, "kubelet-server")
+        ends = (writer, cells.node.cell)
+        server = CertificateLoop(serving_certificate(name), store, Askers(cluster.client), ends, tools)
+        loops.append(("serving-certificate", server.run()))
+    return loops
 
 
 def wire_node(m: Machinery, cells: Cells, cluster: Cluster) -> Loops:

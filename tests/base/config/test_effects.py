@@ -27,8 +27,8 @@ def test_the_documentation_names_every_field_and_flag_with_an_effect() -> None:
 
 def test_a_path_covers_what_is_below_it() -> None:
     fields = ["crashLoopBackOff.maxContainerRestartPeriod", "port", "logging.vmodule", "logging.verbosity"]
-    assert without_effect(fields, ["root-dir", "bootstrap-kubeconfig"]) == (
-        "--bootstrap-kubeconfig",
+    assert without_effect(fields, ["root-dir", "runtime-cgroups"]) == (
+        "--runtime-cgroups",
         "logging.vmodule",
         "port",
     )

@@ -75,10 +75,12 @@ EFFECTIVE = frozenset(
         "registryPullQPS",
         "reservedSystemCPUs",
         "resolvConf",
+        "rotateCertificates",
         "runOnce",
         "runtimeRequestTimeout",
         "seccompDefault",
         "serializeImagePulls",
+        "serverTLSBootstrap",
         "singleProcessOOMKill",
         "staticPodPath",
         "staticPodURL",
@@ -93,6 +95,8 @@ EFFECTIVE = frozenset(
 # Flags without a field.
 EFFECTIVE_FLAGS = frozenset(
     {
+        "bootstrap-kubeconfig",
+        "cert-dir",
         "cloud-provider",
         "config",
         "config-dir",

@@ -5,6 +5,7 @@ Owns: the child and its deadline. Nothing is kept here: the caller writes files.
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
 from dataclasses import dataclass
@@ -31,10 +32,23 @@ class SelfSigned:
 
 @dataclass(frozen=True, slots=True)
 class SigningRequest:
-    """Both in PEM."""
+    """Key and request in PEM; `public`: the public key as DER."""
 
     key: str
     request: str
+    public: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a certificate says. Times are wall seconds."""
+
+    not_before: float
+    not_after: float
+    name: str
+    organizations: tuple[str, ...]
+    dns: tuple[str, ...]
+    ips: tuple[str, ...]
 
 
 async def make_self_signed(name: str, dns: tuple[str, ...], ips: tuple[str, ...], days: int = 365) -> SelfSigned:
@@ -50,10 +64,23 @@ async def make_request(
     """A signing request, for `key` (PEM) where one is given, else for a new key. Raises KeysError."""
     question = {"kind": "request", "name": name, "organizations": organizations, "dns": dns, "ips": ips, "key": key}
     answer = await _ask(question)
-    return SigningRequest(answer["key"], answer["request"])
+    return SigningRequest(answer["key"], answer["request"], base64.b64decode(answer["public"]))
 
 
-async def _ask(question: dict[str, Any]) -> dict[str, str]:
+async def describe_pair(pem: bytes) -> Description:
+    """Of the first certificate in `pem`, whose key is the last block. Raises KeysError, also where they do not fit."""
+    answer = await _ask({"kind": "describe", "pem": pem.decode("ascii", "replace")})
+    return Description(
+        not_before=answer["not_before"],
+        not_after=answer["not_after"],
+        name=answer["name"],
+        organizations=tuple(answer["organizations"]),
+        dns=tuple(answer["dns"]),
+        ips=tuple(answer["ips"]),
+    )
+
+
+async def _ask(question: dict[str, Any]) -> dict[str, Any]:
     argv = (sys.executable, "-m", _CHILD)
     try:
         ended = await run_program(argv, stdin=json.dumps(question).encode(), timeout_s=DEADLINE_S)
@@ -62,5 +89,5 @@ async def _ask(question: dict[str, Any]) -> dict[str, str]:
     if ended.code:
         lines = ended.err.decode(errors="replace").strip().splitlines()
         raise KeysError(lines[-1] if lines else f"exit code {ended.code}")
-    answer: dict[str, str] = json.loads(ended.out)
+    answer: dict[str, Any] = json.loads(ended.out)
     return answer

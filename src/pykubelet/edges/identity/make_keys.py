@@ -1,12 +1,15 @@
-"""A program: makes a private key, and a self-signed certificate or a signing request for it.
+"""A program: makes a private key, and a self-signed certificate or a signing request for it; reads a certificate.
 
 Question and answer are JSON on standard input and output. `{"kind": "self-signed", "name", "dns", "ips", "days"}` answers
-`{"key", "certificate"}`; `{"kind": "request", "name", "organizations", "dns", "ips", "key"?}` answers `{"key", "request"}`,
-all in PEM. It is run by `keys.py`, so that the agent never holds `cryptography` in its memory.
+`{"key", "certificate"}`; `{"kind": "request", "name", "organizations", "dns", "ips", "key"?}` answers
+`{"key", "request", "public"}`, all in PEM, the public key as DER in base64; `{"kind": "describe", "pem"}` answers
+`{"not_before", "not_after", "name", "organizations", "dns", "ips"}` of the first certificate, and the key behind it must be
+its own. Times are seconds since the epoch. It is run by `keys.py`, so that the agent never holds `cryptography` in its memory.
 """
 
 from __future__ import annotations
 
+import base64
 import datetime
 import ipaddress
 import json
@@ -72,13 +75,41 @@ def key_of(question: dict[str, Any]) -> ec.EllipticCurvePrivateKey:
     return key
 
 
-def answer(question: dict[str, Any]) -> dict[str, str]:
+def answer(question: dict[str, Any]) -> dict[str, Any]:
+    if question["kind"] == "describe":
+        return description(question["pem"].encode())
     key = key_of(question)
     encoding, encryption = serialization.Encoding.PEM, serialization.NoEncryption()
     pem = key.private_bytes(encoding, serialization.PrivateFormat.TraditionalOpenSSL, encryption).decode()
     if question["kind"] == "self-signed":
         return {"key": pem, "certificate": self_signed(question, key).decode()}
-    return {"key": pem, "request": signing_request(question, key).decode()}
+    public = base64.b64encode(public_der(key.public_key())).decode()
+    return {"key": pem, "request": signing_request(question, key).decode(), "public": public}
+
+
+def public_der(key: Any) -> bytes:
+    der: bytes = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return der
+
+
+def description(pem: bytes) -> dict[str, Any]:
+    certificate = x509.load_pem_x509_certificates(pem)[0]
+    key: Any = serialization.load_pem_private_key(pem[pem.rindex(b"-----BEGIN ") :], password=None)
+    if public_der(key.public_key()) != public_der(certificate.public_key()):
+        raise ValueError("the private key does not belong to the certificate")
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        names = x509.SubjectAlternativeName([])
+    subject = certificate.subject
+    return {
+        "not_before": certificate.not_valid_before_utc.timestamp(),
+        "not_after": certificate.not_valid_after_utc.timestamp(),
+        "name": next((str(part.value) for part in subject.get_attributes_for_oid(NameOID.COMMON_NAME)), ""),
+        "organizations": [str(part.value) for part in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)],
+        "dns": names.get_values_for_type(x509.DNSName),
+        "ips": [str(ip) for ip in names.get_values_for_type(x509.IPAddress)],
+    }
 
 
 if __name__ == "__main__":

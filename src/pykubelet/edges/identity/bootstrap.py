@@ -1,0 +1,129 @@
+"""The kubeconfig of a node that is about to get its first certificate.
+
+Owns: the choice between `--kubeconfig` and `--bootstrap-kubeconfig` at start, and the kubeconfig that is written for
+the programs around us. It names the store's current file, so it stays right when certificates are renewed.
+
+Source: the Kubernetes documentation "TLS bootstrapping".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.flight import Done, Flight
+from pykubelet.base.kit.log import Log
+from pykubelet.base.model.credentials import Credentials
+from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.files import make_dirs, read_bytes, write_atomic
+from pykubelet.edges.kubeapi.kubeconfig import Access, KubeconfigError, Pem, load_access
+
+log = Log("identity")
+_LIMIT = 1 << 20
+_DISK_DEADLINE_S, _RETRY_S = 10.0, 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Entrance:
+    """How the API server is reached as the node, and as a newcomer.
+
+    `bootstrap`: None where the node does not need it. `writes`: the kubeconfig is still to be written.
+    """
+
+    access: Access
+    bootstrap: Access | None = None
+    writes: bool = False
+
+
+def find_entrance(kubeconfig: str, bootstrap: str, current: str) -> Entrance:
+    """`current`: the file of the store. Raises KubeconfigError when there is no usable file at all."""
+    try:
+        access = load_access(kubeconfig)
+    except KubeconfigError:
+        if not bootstrap:
+            raise
+        newcomer = load_access(bootstrap)
+        return Entrance(_as_node(newcomer, kubeconfig, current), newcomer, writes=True)
+    if not bootstrap:
+        return Entrance(access)
+    try:
+        return Entrance(access, load_access(bootstrap))
+    except KubeconfigError:
+        return Entrance(access)  # it is often removed after the first start
+
+
+def _as_node(newcomer: Access, kubeconfig: str, current: str) -> Access:
+    """The same server, with the certificate that is to come."""
+    return replace(
+        newcomer,
+        client_cert=Pem(current),
+        client_key=Pem(current),
+        token="",
+        token_file="",
+        basic=None,
+        plugin=None,
+        headers=(),
+        origin=kubeconfig,
+    )
+
+
+def first_pair(access: Access) -> bytes:
+    """Certificate and key that stand in the kubeconfig or in files it names; empty where there are none to be read."""
+    try:
+        parts = [pem.data or read_bytes(pem.file, _LIMIT) for pem in (access.client_cert, access.client_key) if pem]
+    except HostError:
+        return b""
+    return b"\n".join(part.strip() for part in parts)
+
+
+async def write_when_issued(path: str, access: Access, credentials: Cell[Credentials], flight: Flight) -> None:
+    """Write the kubeconfig once there is a certificate: others take its presence for the end of the bootstrap."""
+    await credentials.wait_for(lambda now: _expiry(now) is not None)
+    while True:
+        outcome = await flight.run(f"kubeconfig:{path}", lambda: write_kubeconfig(path, access), _DISK_DEADLINE_S)
+        if isinstance(outcome, Done):
+            log.info("the kubeconfig is written", file=path)
+            return
+        log.warning("the kubeconfig cannot be written", file=path, error=getattr(outcome, "error", "no answer"))
+        await asyncio.sleep(_RETRY_S)
+
+
+def _expiry(credentials: Credentials) -> float | None:
+    state = credentials.certificates.get("client")
+    return state.expires_at if state is not None else None
+
+
+def write_kubeconfig(path: str, access: Access) -> None:
+    """Of an access with certificate files. Raises HostError."""
+    import yaml
+
+    make_dirs(path.rpartition("/")[0] or "/")
+    write_atomic(path, yaml.safe_dump(render_kubeconfig(access), sort_keys=False).encode(), 0o600, durable=True)
+
+
+def render_kubeconfig(access: Access) -> dict[str, Any]:
+    """The document, with the names the kubelet gives. Pure."""
+    cluster: dict[str, Any] = {"server": access.server}
+    if access.ca.data:
+        cluster["certificate-authority-data"] = base64.b64encode(access.ca.data).decode()
+    elif access.ca.file:
+        cluster["certificate-authority"] = access.ca.file
+    if access.insecure:
+        cluster["insecure-skip-tls-verify"] = True
+    if access.server_name:
+        cluster["tls-server-name"] = access.server_name
+    if access.proxy:
+        cluster["proxy-url"] = access.proxy
+    user = {"client-certificate": access.client_cert.file, "client-key": access.client_key.file}
+    context = {"cluster": "default-cluster", "namespace": "default", "user": "default-auth"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "default-cluster", "cluster": cluster}],
+        "users": [{"name": "default-auth", "user": user}],
+        "contexts": [{"name": "default-context", "context": context}],
+        "current-context": "default-context",
+    }

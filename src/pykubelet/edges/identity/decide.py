@@ -1,0 +1,104 @@
+"""When a certificate is asked for, and under which name. Pure.
+
+Rules:
+- A certificate is renewed after 70 % to 90 % of its life, at once when it is missing, expired, or says something else
+  than it should.
+- A first certificate is asked for under a name made of key, subject and usages, so that after a restart the same request
+  is found again.
+
+Source: the Kubernetes documentation "TLS bootstrapping" and "Certificates and Certificate Signing Requests".
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from pykubelet.base.api.certificates import CertificateSigningRequest
+from pykubelet.edges.identity.keys import Description
+
+CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client-kubelet"
+SERVING_SIGNER = "kubernetes.io/kubelet-serving"
+ORGANIZATION = "system:nodes"
+EARLIEST, LATEST = 0.7, 0.9
+RETRY_S, RETRY_MAX_S = 2.0, 32.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a certificate should say. `use`: its name in `Credentials`; `usage`: the one beside signatures."""
+
+    node: str
+    use: str
+    signer: str
+    usage: str
+    dns: tuple[str, ...] = ()
+    ips: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"system:node:{self.node}"
+
+    @property
+    def usages(self) -> tuple[str, ...]:
+        """Those of an elliptic curve key."""
+        return ("digital signature", self.usage)
+
+    @property
+    def needs_address(self) -> bool:
+        """A serving certificate without an address is not asked for: nobody could use it."""
+        return self.signer == SERVING_SIGNER and not self.ips
+
+    def at(self, dns: Iterable[str], ips: Iterable[str]) -> Wanted:
+        return replace(self, dns=tuple(sorted(set(dns))), ips=tuple(sorted(set(ips))))
+
+
+def client_certificate(node: str) -> Wanted:
+    return Wanted(node, "client", CLIENT_SIGNER, "client auth")
+
+
+def serving_certificate(node: str) -> Wanted:
+    return Wanted(node, "serving", SERVING_SIGNER, "server auth")
+
+
+def renewal_at(found: Description | None, wanted: Wanted, share: float) -> float:
+    """The wall second from which on a new one is wanted; 0: now. `share`: of the certificate's life."""
+    if found is None or not says(found, wanted):
+        return 0.0
+    return found.not_before + (found.not_after - found.not_before) * share
+
+
+def says(found: Description, wanted: Wanted) -> bool:
+    if found.name != wanted.name or ORGANIZATION not in found.organizations:
+        return False
+    return set(wanted.dns) <= set(found.dns) and set(wanted.ips) <= set(found.ips)
+
+
+def retry_delay(failures: int) -> float:
+    """After so many failures in a row, counting from 1."""
+    return min(RETRY_S * 2.0 ** (failures - 1), RETRY_MAX_S)
+
+
+def request_name(public_key: bytes, wanted: Wanted) -> str:
+    """The same for the same key (DER), subject and usages."""
+    parts = [public_key, wanted.name.encode(), ORGANIZATION.encode(), *(usage.encode() for usage in wanted.usages)]
+    digest = hashlib.new("sha512_256")
+    for part in parts:
+        digest.update(_url64(part) + b"|")
+    return "node-csr-" + _url64(digest.digest()).decode()
+
+
+def refusal(request: CertificateSigningRequest) -> str:
+    """Why the request will never be answered; empty while it may be."""
+    conditions = request.status.conditions if request.status is not None else ()
+    for condition in conditions:
+        if condition.type in ("Denied", "Failed") and condition.status != "False":
+            text = ": ".join(part for part in (condition.reason, condition.message) if part)
+            return f"the signing request was {condition.type.lower()}" + (f": {text}" if text else "")
+    return ""
+
+
+def _url64(data: bytes) -> bytes:
+    return base64.urlsafe_b64encode(data).rstrip(b"=")

@@ -1,0 +1,264 @@
+"""Keeps one certificate new: asks the API server for it, waits, stores it, and does so again in time.
+
+Owns: the pair in its store, and its part of the cell `Credentials`. Whoever uses the pair reads the store's current file:
+the API clients and the server look at it by themselves. Nothing ends because of a certificate: while there is none, or it
+has expired, everything else goes on, and the tries go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from pykubelet.base.api.certificates import CertificateSigningRequest, CertificateSigningRequestSpec
+from pykubelet.base.api.core import ObjectMeta
+from pykubelet.base.kit.cells import Cell, CellWriter
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.flight import Done, Failed, Flight
+from pykubelet.base.kit.log import Log
+from pykubelet.base.model.credentials import CertificateState, Credentials
+from pykubelet.base.model.node import NodeView
+from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.identity.decide import (
+    CLIENT_SIGNER,
+    EARLIEST,
+    LATEST,
+    ORGANIZATION,
+    Wanted,
+    refusal,
+    renewal_at,
+    request_name,
+    retry_delay,
+)
+from pykubelet.edges.identity.keys import Description, KeysError, SigningRequest, describe_pair, make_request
+from pykubelet.edges.identity.store import CertificateStore
+from pykubelet.edges.kubeapi.client import ApiClient
+from pykubelet.edges.kubeapi.errors import ApiError
+from pykubelet.edges.kubeapi.listwatch import follow
+
+T = TypeVar("T")
+log = Log("identity")
+REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+DISK_DEADLINE_S = 10.0
+#: Clocks may be set, and certificates put in place by others: look at least so often.
+LOOK_AGAIN_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class IssuePeriods:
+    """Seconds to wait for a certificate: for the first one, and for later ones. `look`: see LOOK_AGAIN_S.
+
+    `rotates`: False for one that is asked for again only when it has expired.
+    """
+
+    first: float = 3600.0
+    later: float = 900.0
+    look: float = LOOK_AGAIN_S
+    rotates: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Askers:
+    """Who asks: as the node, once it has a certificate that holds; as `bootstrap` before, where there is one."""
+
+    node: ApiClient
+    bootstrap: ApiClient | None = None
+
+
+class IdentityError(Exception):
+    """A certificate did not come; the text says why."""
+
+
+class CertificateLoop:
+    """`run` never returns. `ends`: the cell to write, and for a serving certificate the node whose addresses it names.
+
+    `initial`: a pair from elsewhere, PEM, that counts while the store is empty.
+    """
+
+    def __init__(
+        self,
+        wanted: Wanted,
+        store: CertificateStore,
+        askers: Askers,
+        ends: tuple[CellWriter[Credentials], Cell[NodeView] | None],
+        tools: tuple[Clock, Flight],
+        periods: IssuePeriods | None = None,
+        initial: bytes = b"",
+    ) -> None:
+        self._use = wanted.use
+        self._wanted = wanted
+        self._store = store
+        self._askers = askers
+        self._credentials, self._node = ends
+        self._clock, self._flight = tools
+        self._periods = periods or IssuePeriods()
+        self._share = self._drawn_share()
+        self._pem = b""
+        self._found: Description | None = None
+        self._failures = 0
+        self._initial = initial
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self._look()
+                await self._wait_due()
+                await self._renew()
+                self._failures = 0
+            except (ApiError, KeysError, HostError, IdentityError) as error:
+                await self._pause(error)
+
+    # -- what is there
+
+    async def _look(self) -> None:
+        """Read the current pair, where it is another than the one we know."""
+        pem = await self._on_disk(self._store.read) or self._initial
+        if pem == self._pem:
+            return
+        try:
+            self._found = await describe_pair(pem) if pem else None
+        except KeysError as error:
+            self._found = None
+            log.warning("a certificate cannot be used", file=self._store.current, error=error)
+        self._pem = pem
+        self._share = self._drawn_share()
+
+    def _drawn_share(self) -> float:
+        return random.uniform(EARLIEST, LATEST) if self._periods.rotates else 1.0
+
+    async def _wait_due(self) -> None:
+        """Until a new certificate is wanted."""
+        while True:
+            wanted, now = self._target(), self._clock.wall()
+            due = renewal_at(self._found, wanted, self._share)
+            if now >= due and not wanted.needs_address:
+                return
+            problem = "the node has no address yet" if wanted.needs_address else ""
+            self._tell(problem=problem, next_at=None if wanted.needs_address else due)
+            pause = self._periods.look if wanted.needs_address else min(self._periods.look, due - now)
+            await self._sleep_until_node_changes(pause)
+            await self._look()
+
+    async def _sleep_until_node_changes(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(max(0.01, seconds)):
+                if self._node is None:
+                    await asyncio.Event().wait()
+                else:
+                    before = (self._node.get().registered, self._target())
+                    await self._node.wait_for(lambda view: (view.registered, self._target()) != before)
+        except TimeoutError:
+            return
+
+    def _target(self) -> Wanted:
+        if self._node is None:
+            return self._wanted
+        view = self._node.get()
+        return self._wanted.at((view.name,), view.ips)
+
+    @property
+    def _holds(self) -> bool:
+        return self._found is not None and self._clock.wall() < self._found.not_after
+
+    # -- a new one
+
+    async def _renew(self) -> None:
+        wanted, first = self._target(), not self._holds
+        named = first and wanted.signer == CLIENT_SIGNER
+        client = self._askers.bootstrap if first and self._askers.bootstrap is not None else self._askers.node
+        kept = await self._on_disk(self._store.read_key) if named else None
+        made = await make_request(wanted.name, (ORGANIZATION,), wanted.dns, wanted.ips, (kept or b"").decode())
+        if named and kept is None:
+            await self._on_disk(lambda: self._store.keep_key(made.key.encode()))
+        try:
+            sent = await self._sent(client, wanted, made, named)
+            issued = await self._issued(client, sent, self._periods.first if first else self._periods.later)
+        except IdentityError:
+            await self._on_disk(self._store.forget_key)  # the same request would be refused again
+            raise
+        key = made.key.encode()
+        self._found = await describe_pair(issued.rstrip() + b"\n" + key)
+        now = self._clock.wall()
+        path = await self._on_disk(lambda: self._store.write(issued, key, now))
+        await self._on_disk(self._store.forget_key)
+        log.info("a new certificate is in use", use=self._use, file=path, days=round(self._days(), 1))
+
+    async def _sent(
+        self, client: ApiClient, wanted: Wanted, made: SigningRequest, named: bool
+    ) -> CertificateSigningRequest:
+        """The signing request at the API server; one of an earlier life is found again."""
+        name = request_name(made.public, wanted) if named else ""
+        body = CertificateSigningRequest(
+            apiVersion="certificates.k8s.io/v1",
+            kind="CertificateSigningRequest",
+            metadata=ObjectMeta(name=name, generateName="" if named else "csr-"),
+            spec=CertificateSigningRequestSpec(
+                request=made.request.encode(), signerName=wanted.signer, usages=wanted.usages
+            ),
+        )
+        try:
+            sent = await client.create(REQUESTS, body, CertificateSigningRequest)
+        except ApiError as error:
+            if not error.already_exists:
+                raise
+            sent = await client.get(f"{REQUESTS}/{name}", CertificateSigningRequest)
+        log.info("a certificate is asked for", use=self._use, request=sent.metadata.name)
+        self._tell(request=sent.metadata.name)
+        return sent
+
+    async def _issued(self, client: ApiClient, sent: CertificateSigningRequest, within_s: float) -> bytes:
+        name = sent.metadata.name
+        listing = follow(
+            client, REQUESTS, CertificateSigningRequest, self._clock, field_selector=f"metadata.name={name}"
+        )
+        try:
+            async with asyncio.timeout(within_s), aclosing(listing):
+                async for listed in listing:
+                    found = listed.items.get(name)
+                    if found is None:
+                        if listed.synced and listed.error is None:
+                            raise IdentityError(f"the signing request {name} was deleted")
+                        continue
+                    if problem := refusal(found):
+                        raise IdentityError(f"{name}: {problem}")
+                    if found.status is not None and found.status.certificate:
+                        return found.status.certificate
+        except TimeoutError as error:
+            raise IdentityError(f"nobody approved the signing request {name} within {within_s:g} s") from error
+        raise AssertionError("a listing does not end")
+
+    # -- telling
+
+    async def _pause(self, error: Exception) -> None:
+        self._failures += 1
+        delay = retry_delay(self._failures)
+        text = str(error)
+        if self._failures == 1:
+            log.warning("a certificate cannot be had; trying again", use=self._use, error=text)
+        self._tell(problem=text, next_at=self._clock.wall() + delay)
+        await self._sleep_until_node_changes(delay)
+
+    def _tell(self, *, request: str = "", problem: str = "", next_at: float | None = None) -> None:
+        known = self._credentials.get()
+        before = known.certificates.get(self._use)
+        expires = self._found.not_after if self._found is not None else None
+        same = before is not None and (before.request, before.problem) == (request, problem)
+        since = before.since if before is not None and same else self._clock.wall()
+        state = CertificateState(self._store.current, expires, request, problem, since, next_at)
+        if state != before:
+            self._credentials.publish(replace(known, certificates={**known.certificates, self._use: state}))
+
+    def _days(self) -> float:
+        return (self._found.not_after - self._clock.wall()) / 86400 if self._found is not None else 0.0
+
+    async def _on_disk(self, work: Callable[[], T]) -> T:
+        outcome = await self._flight.run(f"certificates:{self._store.current}", work, DISK_DEADLINE_S)
+        if isinstance(outcome, Done):
+            return outcome.value
+        if isinstance(outcome, Failed):
+            raise outcome.error
+        raise HostError("read", self._store.current, "ETIMEDOUT", "the disk does not answer")

@@ -1,0 +1,78 @@
+"""Certificates in `--cert-dir`, laid out as the kubelet's: every pair in a file of its own, a link to the current one.
+
+Owns: `<prefix>-<date>.pem` (certificate, then key), the link `<prefix>-current.pem`, and the key of a request that is
+still waited for. Nothing is ever overwritten, so that a half-written pair is never the current one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from pykubelet.base.api.times import EPOCH
+from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.files import (
+    make_dirs,
+    read_bytes,
+    read_link,
+    remove_file,
+    rename,
+    replace_symlink,
+    stat_file,
+    write_atomic,
+)
+
+_LIMIT = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateStore:
+    """`prefix`: `kubelet-client` or `kubelet-server`. All methods block shortly and raise HostError."""
+
+    folder: str
+    prefix: str
+
+    @property
+    def current(self) -> str:
+        """The path programs read; a link."""
+        return f"{self.folder}/{self.prefix}-current.pem"
+
+    @property
+    def _key_file(self) -> str:
+        return f"{self.folder}/{self.prefix}.key.tmp"
+
+    def read(self) -> bytes | None:
+        """The current pair; None when there is none."""
+        updated = f"{self.folder}/{self.prefix}-updated.pem"
+        if stat_file(self.current) is None and read_link(updated) is not None:
+            rename(updated, self.current)  # an update by another kubelet was interrupted
+        if stat_file(self.current) is None:
+            return None
+        return read_bytes(self.current, _LIMIT)
+
+    def write(self, certificate: bytes, key: bytes, wall: float) -> str:
+        """Make a pair the current one; its path."""
+        make_dirs(self.folder)
+        stamp = (EPOCH + timedelta(seconds=int(wall))).strftime("%Y-%m-%d-%H-%M-%S")
+        path = f"{self.folder}/{self.prefix}-{stamp}.pem"
+        write_atomic(path, certificate.rstrip() + b"\n" + key, 0o600, durable=True)
+        if stat_file(self.current) is not None and read_link(self.current) is None:
+            rename(self.current, f"{self.folder}/{self.prefix}-{stamp}-before.pem")
+        replace_symlink(path, self.current)
+        return path
+
+    def read_key(self) -> bytes | None:
+        """The key of the request that was sent last, if its certificate has not come yet."""
+        try:
+            return read_bytes(self._key_file, _LIMIT)
+        except HostError as error:
+            if error.is_not_found:
+                return None
+            raise
+
+    def keep_key(self, key: bytes) -> None:
+        make_dirs(self.folder)
+        write_atomic(self._key_file, key, 0o600, durable=True)
+
+    def forget_key(self) -> None:
+        remove_file(self._key_file)

@@ -1,0 +1,324 @@
+"""Certificates asked for, issued, renewed and refused, with a signer that works on the fake API server."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.pki import Authority
+
+from pykubelet.base.kit.cells import make_cell
+from pykubelet.base.kit.clock import ManualClock, SystemClock
+from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.credentials import CertificateState, Credentials
+from pykubelet.base.model.node import NodeView
+from pykubelet.edges.identity.bootstrap import find_entrance, first_pair, write_when_issued
+from pykubelet.edges.identity.decide import Wanted, client_certificate, serving_certificate
+from pykubelet.edges.identity.rotation import REQUESTS, Askers, CertificateLoop, IssuePeriods
+from pykubelet.edges.identity.store import CertificateStore
+from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
+from pykubelet.edges.kubeapi.errors import ApiError
+from pykubelet.edges.kubeapi.fake import FakeApiServer, Fault
+from pykubelet.edges.kubeapi.fake_patch import Json
+from pykubelet.edges.kubeapi.fake_store import parse_place
+from pykubelet.edges.kubeapi.kubeconfig import KubeconfigError, Pem, load_access
+
+CLIENT, SERVING = client_certificate("n"), serving_certificate("n")
+SOON = IssuePeriods(first=20, later=20, look=0.05)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("ca"))
+
+
+class Stand:
+    """A fake API server with a signer, and loops that keep certificates in one folder."""
+
+    def __init__(self, server: FakeApiServer, authority: Authority, folder: Path) -> None:
+        self.server, self.folder = server, folder
+        self._authority = authority
+        # what openssl issues is valid from now on, so the wall clock of the test begins now
+        self.clock = ManualClock(wall=SystemClock().wall())
+        self.credentials, self._credentials_writer = make_cell("credentials", Credentials())
+        self.node, self.set_node = make_cell("node", NodeView("n", "n"))
+        self.supervisor = Supervisor("test")
+        self.clients: list[ApiClient] = []
+
+    def client(self) -> ApiClient:
+        self.clients.append(ApiClient(self.server.access(), SystemClock(), ClientLimits(deadline_s=1)))
+        return self.clients[-1]
+
+    def store(self, wanted: Wanted = CLIENT) -> CertificateStore:
+        return CertificateStore(str(self.folder), "kubelet-client" if wanted.use == "client" else "kubelet-server")
+
+    def start(self, wanted: Wanted = CLIENT, askers: Askers | None = None, initial: bytes = b"") -> Supervisor:
+        node = self.node if wanted.use == "serving" else None
+        ends = (self._credentials_writer, node)
+        tools = (self.clock, Flight("test"))
+        askers = askers or Askers(self.client())
+        loop = CertificateLoop(wanted, self.store(wanted), askers, ends, tools, SOON, initial)
+        supervisor = Supervisor("agent")
+        supervisor.start_root("certificate", loop.run())
+        self.supervisor.start_child("ends", supervisor.wait_failed())
+        self._supervisors = [*getattr(self, "_supervisors", []), supervisor]
+        return supervisor
+
+    async def stop(self) -> None:
+        for supervisor in (*getattr(self, "_supervisors", []), self.supervisor):
+            await supervisor.stop()
+        for client in self.clients:
+            await client.close()
+
+    def requests(self) -> list[Json]:
+        place = parse_place(REQUESTS)
+        assert place is not None
+        return self.server.store.list(place)
+
+    async def request(self, number: int = 1) -> Json:
+        """The signing request with this number, as soon as it is there."""
+        bell = asyncio.Event()
+        self.server.store.bells.add(bell)
+        try:
+            async with asyncio.timeout(15):
+                while len(self.requests()) < number:
+                    await bell.wait()
+                    bell.clear()
+        finally:
+            self.server.store.bells.discard(bell)
+        return self.requests()[number - 1]
+
+    def answer(self, request: Json, days: int = 10) -> bytes:
+        """Sign it."""
+        source, made = self.folder.parent / "request.pem", self.folder.parent / "issued.pem"
+        source.write_bytes(base64.b64decode(request["spec"]["request"]))
+        self._authority.sign_request(source, made, days=days)
+        issued = made.read_bytes()
+        status = {"certificate": base64.b64encode(issued).decode()}
+        self._set_status(request, status)
+        return issued
+
+    def deny(self, request: Json) -> None:
+        condition = {"type": "Denied", "status": "True", "reason": "Test", "message": "not today"}
+        self._set_status(request, {"conditions": [condition]})
+
+    def _set_status(self, request: Json, status: Json) -> None:
+        path = f"{REQUESTS}/{request['metadata']['name']}/status"
+        self.server.update(path, lambda body: body.update(status=status))
+
+    async def until(self, holds: Callable[[CertificateState], object], use: str = "client") -> CertificateState:
+        def wanted(now: Credentials) -> bool:
+            return use in now.certificates and bool(holds(now.certificates[use]))
+
+        try:
+            async with asyncio.timeout(15):
+                return (await self.credentials.wait_for(wanted)).certificates[use]
+        except TimeoutError:
+            raise AssertionError(f"never so: {self.credentials.get()}") from None
+
+
+@pytest.fixture
+async def stand(authority: Authority, tmp_path: Path) -> AsyncIterator[Stand]:
+    async with FakeApiServer() as server:
+        stand = Stand(server, authority, tmp_path / "pki")
+        yield stand
+        await stand.stop()
+
+
+async def eventually(holds: Callable[[], bool]) -> None:
+    for _ in range(300):
+        if holds():
+            return
+        await asyncio.sleep(0.03)
+    raise AssertionError("never so")
+
+
+def openssl(path: str, *what: str) -> str:
+    argv = ["openssl", "x509", "-noout", *what, "-in", path]
+    return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=20).stdout
+
+
+async def test_a_first_certificate_is_asked_for_stored_and_current(stand: Stand) -> None:
+    stand.start()
+    request = await stand.request()
+    assert request["spec"]["signerName"] == "kubernetes.io/kube-apiserver-client-kubelet"
+    assert request["spec"]["usages"] == ["digital signature", "client auth"]
+    assert request["metadata"]["name"].startswith("node-csr-")
+    waiting = await stand.until(lambda state: state.request)
+    assert waiting.request == request["metadata"]["name"] and waiting.expires_at is None
+    issued = stand.answer(request)
+    state = await stand.until(lambda state: state.expires_at)
+    assert state.file == f"{stand.folder}/kubelet-client-current.pem" and not state.request and not state.problem
+    assert state.next_at is not None and state.expires_at is not None
+    life = 10 * 86400
+    assert state.expires_at - 0.3 * life - 60 <= state.next_at <= state.expires_at - 0.1 * life + 60
+    pem = Path(state.file).read_bytes()
+    assert pem.startswith(issued.strip()) and b"PRIVATE KEY" in pem
+    target = Path(os.readlink(state.file))
+    assert target.parent == stand.folder and target.stat().st_mode & 0o777 == 0o600
+    assert openssl(state.file, "-subject").strip().replace(" ", "") == "subject=O=system:nodes,CN=system:node:n"
+    assert {path.name for path in stand.folder.iterdir()} == {"kubelet-client-current.pem", target.name}
+
+
+async def test_a_restart_finds_its_signing_request_again(stand: Stand) -> None:
+    first = stand.start()
+    request = await stand.request()
+    await stand.until(lambda state: state.request)
+    await first.stop()
+    stand.start()
+    await stand.until(lambda state: state.request)
+    await asyncio.sleep(0.2)
+    stand.answer(request)
+    await stand.until(lambda state: state.expires_at)
+    assert len(stand.requests()) == 1
+
+
+async def test_a_certificate_is_renewed_before_it_expires(stand: Stand) -> None:
+    stand.start()
+    stand.answer(await stand.request(), days=10)
+    state = await stand.until(lambda state: state.expires_at)
+    first = Path(os.readlink(state.file))
+    stand.clock.jump_wall(6.9 * 86400)
+    await asyncio.sleep(0.2)
+    assert len(stand.requests()) == 1
+    stand.clock.jump_wall(2.2 * 86400)
+    second = await stand.request(2)
+    assert second["metadata"]["name"].startswith("csr-")
+    assert Path(os.readlink(state.file)) == first  # the old one goes on while the new one is waited for
+    stand.answer(second, days=20)
+    newer = await stand.until(lambda now: now.expires_at and now.expires_at > (state.expires_at or 0))
+    assert Path(os.readlink(newer.file)) != first and first.exists()
+
+
+async def test_a_denied_request_is_followed_by_another_with_another_key(stand: Stand) -> None:
+    stand.start()
+    request = await stand.request()
+    stand.deny(request)
+    state = await stand.until(lambda state: state.problem)
+    assert state.problem == f"{request['metadata']['name']}: the signing request was denied: Test: not today"
+    assert state.next_at is not None
+    second = await stand.request(2)
+    assert second["metadata"]["name"] != request["metadata"]["name"]
+    stand.answer(second)
+    assert not (await stand.until(lambda state: state.expires_at)).problem
+
+
+async def test_an_api_server_that_is_away_is_told_and_tried_again(stand: Stand) -> None:
+    stand.server.faults.append(Fault(method="POST", status=503, message="busy"))
+    stand.start()
+    assert "busy" in (await stand.until(lambda state: state.problem)).problem
+    stand.answer(await stand.request())
+    await stand.until(lambda state: state.expires_at)
+
+
+async def test_an_expired_certificate_is_replaced_by_way_of_the_bootstrap_token(stand: Stand) -> None:
+    first = stand.start()
+    stand.answer(await stand.request(), days=1)
+    await stand.until(lambda state: state.expires_at)
+    await first.stop()
+    stand.clock.jump_wall(2 * 86400)
+    expired = stand.client()
+    stand.server.token = "newcomer"
+    stand.start(askers=Askers(expired, stand.client()))
+    stand.answer(await stand.request(2))
+    now = stand.clock.wall()
+    await stand.until(lambda state: state.expires_at and state.expires_at > now)
+
+
+async def test_a_serving_certificate_names_the_addresses_and_follows_them(stand: Stand) -> None:
+    stand.start(SERVING)
+    state = await stand.until(lambda state: state.problem, "serving")
+    assert state.problem == "the node has no address yet" and not stand.requests()
+    stand.set_node.publish(NodeView("n", "n", ("10.0.0.1",)))
+    request = await stand.request()
+    assert request["spec"]["signerName"] == "kubernetes.io/kubelet-serving"
+    assert request["spec"]["usages"] == ["digital signature", "server auth"]
+    stand.answer(request)
+    state = await stand.until(lambda state: state.expires_at, "serving")
+    assert "DNS:n, IP Address:10.0.0.1" in openssl(state.file, "-ext", "subjectAltName")
+    stand.set_node.publish(NodeView("n", "n", ("10.0.0.1", "10.0.0.2")))
+    stand.answer(await stand.request(2))
+    await eventually(lambda: "10.0.0.2" in openssl(state.file, "-ext", "subjectAltName"))
+
+
+async def test_the_kubeconfigs_own_certificate_counts_until_it_is_due(stand: Stand, authority: Authority) -> None:
+    own = authority.sign("own", "/O=system:nodes/CN=system:node:n", days=10)
+    access = replace(stand.server.access(), client_cert=Pem(str(own.cert)), client_key=Pem(str(own.key)))
+    stand.start(initial=first_pair(access))
+    assert (await stand.until(lambda state: state.expires_at)).next_at
+    assert not stand.requests()
+
+
+async def test_a_pair_that_does_not_fit_is_replaced(stand: Stand, authority: Authority) -> None:
+    one, two = (authority.sign(name, "/O=system:nodes/CN=system:node:n") for name in ("one", "two"))
+    stand.start(initial=one.cert.read_bytes() + two.key.read_bytes())
+    stand.answer(await stand.request())
+    await stand.until(lambda state: state.expires_at)
+
+
+async def test_the_kubeconfig_is_written_when_the_certificate_is_there(stand: Stand, tmp_path: Path) -> None:
+    bootstrap, kubeconfig = tmp_path / "bootstrap.kubeconfig", tmp_path / "etc" / "kubelet.conf"
+    bootstrap.write_text(
+        f"""{{apiVersion: v1, kind: Config, current-context: c,
+        clusters: [{{name: k, cluster: {{server: "{stand.server.url}", certificate-authority-data: QUJD}}}}],
+        users: [{{name: u, user: {{token: secret}}}}], contexts: [{{name: c, context: {{cluster: k, user: u}}}}]}}"""
+    )
+    current = stand.store().current
+    entrance = find_entrance(str(kubeconfig), str(bootstrap), current)
+    assert entrance.writes and entrance.bootstrap is not None and entrance.bootstrap.token == "secret"
+    writing = write_when_issued(str(kubeconfig), entrance.access, stand.credentials, Flight("test"))
+    stand.supervisor.start_child("kubeconfig", writing)
+    stand.start()
+    request = await stand.request()
+    assert not kubeconfig.exists()
+    stand.answer(request)
+    await eventually(kubeconfig.exists)
+    written = load_access(str(kubeconfig))
+    assert written.client_cert == written.client_key == Pem(current)
+    assert (written.server, written.ca, written.token) == (stand.server.url, Pem(data=b"ABC"), "")
+    assert kubeconfig.stat().st_mode & 0o777 == 0o600
+    again = find_entrance(str(kubeconfig), str(bootstrap), current)
+    assert not again.writes and again.access == written
+    bootstrap.unlink()
+    assert find_entrance(str(kubeconfig), str(bootstrap), current).bootstrap is None
+
+
+def test_no_kubeconfig_at_all_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(KubeconfigError, match="no such file"):
+        find_entrance(str(tmp_path / "k"), "", "x")
+    with pytest.raises(KubeconfigError, match="no such file"):
+        find_entrance(str(tmp_path / "k"), str(tmp_path / "b"), "x")
+
+
+async def test_a_client_waits_for_its_certificate_to_come(stand: Stand) -> None:
+    access = replace(
+        stand.server.access(), client_cert=Pem(stand.store().current), client_key=Pem(stand.store().current)
+    )
+    client = ApiClient(access, SystemClock())
+    stand.clients.append(client)
+    with pytest.raises(ApiError) as caught:
+        await client.request("GET", "/healthz")
+    assert caught.value.reason == "Credentials" and caught.value.is_transient
+
+
+def test_an_interrupted_update_is_finished(tmp_path: Path) -> None:
+    (tmp_path / "pair.pem").write_bytes(b"pair")
+    (tmp_path / "kubelet-client-updated.pem").symlink_to(tmp_path / "pair.pem")
+    store = CertificateStore(str(tmp_path), "kubelet-client")
+    assert store.read() == b"pair"
+    assert os.readlink(store.current) == str(tmp_path / "pair.pem")
+
+
+def test_a_plain_file_in_the_links_place_is_kept_aside(tmp_path: Path) -> None:
+    store = CertificateStore(str(tmp_path), "kubelet-client")
+    Path(store.current).write_bytes(b"by hand")
+    store.write(b"cert\n", b"key\n", 0.0)
+    assert store.read() == b"cert\nkey\n"
+    assert (tmp_path / "kubelet-client-1970-01-01-00-00-00-before.pem").read_bytes() == b"by hand"
