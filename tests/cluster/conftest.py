@@ -13,19 +13,25 @@ import pytest
 from support.agent import NODE_NAME, Agent, sweep
 from support.cluster import Cluster, joined, make_namespace
 from testbed import containerd, controlplane, node
-from testbed.controlplane import ControlPlane
+from testbed.controlplane import SCHEDULER, ControlPlane
+from testbed.controlplane_programs import VARIABLE
 from testbed.host import TestbedError
 
 _numbers = iter(range(1, 10_000))
 MakeAgent = Callable[..., Agent]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever is in this folder needs a control plane."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Whatever is in this folder needs a control plane; some of it a scheduler, which not everybody's has."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.cluster)
+    assets = os.environ.get(VARIABLE)
+    if assets and not Path(assets, SCHEDULER).exists():
+        without = [item for item in items if item.get_closest_marker("scheduler")]
+        items[:] = [item for item in items if item not in without]
+        config.hook.pytest_deselected(items=without)
 
 
 @pytest.fixture(scope="session")

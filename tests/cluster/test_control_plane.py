@@ -86,6 +86,7 @@ def test_a_bootstrap_token_gets_a_node_its_certificate(cluster: Cluster, tmp_pat
         cluster.delete("/apis/certificates.k8s.io/v1/certificatesigningrequests/fresh")
 
 
+@pytest.mark.scheduler
 def test_a_deployments_pods_are_scheduled(cluster: Cluster) -> None:
     make_node(cluster, "absent")
     try:

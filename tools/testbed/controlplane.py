@@ -38,6 +38,7 @@ class ControlPlane:
     programs: Programs
     audited: bool = False
     controllers_flags: Mapping[str, str] = field(default_factory=dict)
+    cgroup: str = ""
 
     @property
     def root(self) -> Path:
@@ -91,18 +92,21 @@ def load(folder: Path) -> ControlPlane | None:
         return None
 
 
-def up(folder: Path, audited: bool = False, controllers_flags: Mapping[str, str] | None = None) -> ControlPlane:
+def up(
+    folder: Path, audited: bool = False, controllers_flags: Mapping[str, str] | None = None, cgroup: str = ""
+) -> ControlPlane:
     """Make sure that a control plane runs below `folder`; returns it when it is ready to take pods.
 
-    `audited` keeps a log of all requests; `controllers_flags` are laid over those of kube-controller-manager. The programs
-    are those of the folder's first start, as long as they exist. Raises TestbedError with the end of a log.
+    `audited` keeps a log of all requests; `controllers_flags` are laid over those of kube-controller-manager; `cgroup`
+    is where the processes run, the caller's to remove. The programs are those of the folder's first start, as long as they
+    exist. Raises TestbedError with the end of a log.
     """
     folder = folder.resolve()
     plane = load(folder)
     if plane is None or not Path(plane.programs.apiserver).exists():
         ports = plane.ports if plane else Ports(*(host.free_port(0) for _ in range(5)))
         plane = ControlPlane(str(folder), ports, controlplane_programs.find())
-    plane = replace(plane, audited=audited, controllers_flags=dict(controllers_flags or {}))
+    plane = replace(plane, audited=audited, controllers_flags=dict(controllers_flags or {}), cgroup=cgroup)
     plane.root.mkdir(parents=True, exist_ok=True)
     _write_json(plane.root / "controlplane.json", asdict(plane))
     _make_certificates(plane)
@@ -209,7 +213,7 @@ def start(plane: ControlPlane, program: str, wait: bool = True) -> None:
         argv = _command(plane, program)
         env = {key: value for key, value in os.environ.items() if key in ("HOME", "LANG", "PATH")}
         env["GOMAXPROCS"] = str(os.cpu_count() or 1)
-        pid = host.spawn(argv, plane.log_file(program), env)
+        pid = host.spawn(argv, plane.log_file(program), env, plane.cgroup or None)
         (plane.root / f"{program}.pid").write_text(str(pid))
     if wait:
         wait_ready(plane, program)

@@ -1,0 +1,46 @@
+"""What the node keeps up, and what others wrote on it and it leaves alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from support.agent import NODE_NAME, Agent, Json
+from support.cluster import Cluster
+
+MakeAgent = Callable[..., Agent]
+PATH = f"/api/v1/nodes/{NODE_NAME}"
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{NODE_NAME}"
+
+
+def test_the_lease_is_held_and_renewed(cluster: Cluster, make_cluster_agent: MakeAgent) -> None:
+    make_cluster_agent(nodeLeaseDurationSeconds=4).start()
+    cluster.wait_node_ready()
+    lease = cluster.wait("lease", lambda: cluster.get(LEASE))
+    assert lease["spec"]["holderIdentity"] == NODE_NAME
+    assert lease["spec"]["leaseDurationSeconds"] == 4
+    first = renewed_at(lease)
+    second = cluster.wait("renewal", lambda: renewed_at(cluster.get(LEASE)) > first and cluster.get(LEASE), 5)
+    assert (renewed_at(second) - first).total_seconds() < 3
+
+
+def renewed_at(lease: Json | None) -> datetime:
+    assert lease is not None
+    return datetime.fromisoformat(lease["spec"]["renewTime"])
+
+
+def test_labels_and_taints_of_others_stay(cluster: Cluster, make_cluster_agent: MakeAgent) -> None:
+    taint = {"key": "own", "value": "yes", "effect": "NoSchedule"}
+    agent = make_cluster_agent(("--node-labels", "own.example.com/at=start"), registerWithTaints=[taint]).start()
+    node = cluster.wait_node_ready()
+    assert node["metadata"]["labels"]["own.example.com/at"] == "start"
+    assert taint in node["spec"]["taints"]
+    labels = {"added.example.com/by": "admin", "own.example.com/at": "changed"}
+    cluster.patch(PATH, {"metadata": {"labels": labels}, "spec": {"taints": None}})
+    assert agent.stop() == 0
+    agent.start()
+    cluster.wait_node_ready()
+    after = cluster.node()
+    assert after is not None
+    assert {key: after["metadata"]["labels"][key] for key in labels} == labels
+    assert taint not in after["spec"].get("taints", [])

@@ -1,0 +1,60 @@
+"""What controllers and people do to pods: graces, evictions, Deployments."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from support.agent import NODE_NAME, Agent, container_status, make_container, make_pod
+from support.cluster import Cluster, look
+
+
+def test_a_pod_is_given_its_grace(cluster: Cluster, cluster_agent: Agent) -> None:
+    slow = make_container(script='trap "sleep 1; exit 7" TERM; while :; do sleep 3600 & wait $!; done')
+    cluster.run(make_pod("slow", slow, terminationGracePeriodSeconds=30))
+    cluster.wait_ready("slow")
+    codes = []
+    began = time.monotonic()
+    cluster.delete_pod("slow")
+    for kind, pod in cluster.watch_pods("metadata.name=slow", 20):
+        codes.append(container_status(pod)["state"].get("terminated", {}).get("exitCode"))
+        if kind == "DELETED":
+            break
+    assert codes[-1] == 7
+    assert 1 <= time.monotonic() - began < 10
+
+
+def test_the_eviction_api_ends_a_pod(cluster: Cluster, cluster_agent: Agent) -> None:
+    cluster.run(make_pod("moved"))
+    cluster.wait_ready("moved")
+    version = "v1" if cluster.plane.programs.minor >= 22 else "v1beta1"
+    body = {"apiVersion": f"policy/{version}", "kind": "Eviction", "metadata": {"name": "moved"}}
+    cluster.create(f"{cluster.pods_path}/moved/eviction", body)
+    cluster.wait_gone("moved")
+    assert not look(cluster_agent).of("moved").running
+
+
+@pytest.mark.scheduler
+@pytest.mark.parametrize("count", [10])
+def test_pods_of_a_deployment_are_scheduled_run_and_go(cluster: Cluster, cluster_agent: Agent, count: int) -> None:
+    template = make_pod("web")
+    body = {
+        "metadata": {"name": "web"},
+        "spec": {
+            "replicas": count,
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": {"labels": {"app": "web"}}, "spec": template["spec"]},
+        },
+    }
+    deployments = f"/apis/apps/v1/namespaces/{cluster.namespace}/deployments"
+    cluster.create(deployments, body)
+
+    def available() -> bool:
+        deployment = cluster.get(f"{deployments}/web")
+        return deployment is not None and deployment["status"].get("availableReplicas") == count
+
+    cluster.wait("all available", available, 60)
+    assert {pod["spec"]["nodeName"] for pod in cluster.list(cluster.pods_path)} == {NODE_NAME}
+    cluster.delete(f"{deployments}/web")
+    cluster.wait("all gone", lambda: not cluster.list(cluster.pods_path), 60)
+    assert not look(cluster_agent).running
