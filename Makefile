@@ -6,7 +6,7 @@ MANIFESTS ?= examples
 VENV := .venv/bin
 TESTBED := PYTHONPATH=tools PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m testbed
 
-.PHONY: help env packages programs run run-cluster down test test-cluster lint unit integration bench gen python
+.PHONY: help env packages programs run run-cluster down test test-cluster lint unit integration bench bench-cluster gen python
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -53,6 +53,9 @@ integration: packages env ## The tests with real containers (root)
 
 bench: packages env ## Speed and cost, against the floor of raw runtime calls (root)
 	$(VENV)/python -m bench
+
+bench-cluster: packages env programs ## The same of a node in a cluster (root)
+	$(VENV)/python -m bench --cluster
 
 gen: env ## Generate the API structs and the protobuf modules again
 	$(VENV)/python tools/gen_api.py

@@ -1,4 +1,7 @@
-"""`python -m bench`: a private containerd, the agent on it, and the table of figures. Needs root; ends within minutes."""
+"""`python -m bench`: a private containerd, the agent on it, and the table of figures. Needs root; ends within minutes.
+
+With `--cluster` the agent is a node of a private control plane, and its pods come from there.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,18 @@ import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-from testbed import containerd, host, images, node
+from testbed import containerd, controlplane, host, images, node
 from testbed.containerd import Testbed
+from testbed.controlplane import ControlPlane
 from testbed.host import TestbedError
 
-from bench import machine
-from bench.agent import PROGRAM, Agent
+from bench import cluster, machine
+from bench.agent import NODE_NAME, PROGRAM, Agent
+from bench.api import Api, Audit, PodWatch
 from bench.floor import Floor
 from bench.runtime import BenchError, RuntimeWatch
 from bench.scenarios import SCENARIOS, Bench
@@ -25,13 +31,15 @@ from bench.table import Figure, render_table, to_object
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
 
-_LONGEST_S = 600.0
+_LONGEST_S = {False: 600.0, True: 900.0}
 
 
 def main() -> int:
     """Exit code 0 when all figures could be taken, whatever they are; 1 when one could not."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="Speed and cost against the floor.")
-    parser.add_argument("--only", action="append", choices=SCENARIOS, help="this scenario only (may be repeated)")
+    parser.add_argument("--cluster", action="store_true", help="measure a node of a cluster")
+    choices = sorted({*SCENARIOS, *cluster.SCENARIOS})
+    parser.add_argument("--only", action="append", choices=choices, help="this scenario only (may be repeated)")
     parser.add_argument("--quick", action="store_true", help="fewer samples, shorter idle time")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE too")
     parser.add_argument("--program", type=Path, default=PROGRAM, help="the agent to measure")
@@ -45,10 +53,11 @@ def main() -> int:
     cgroups: list[str] = []
     try:
         testbed = containerd.up(folder, (images.PAUSE, images.BUSYBOX))
-        agent = Agent(testbed, folder / "node", options.program)
-        cgroups = [*agent.cgroups, f"/{testbed.name}-floor"]
+        plane = _control_plane(testbed, folder) if options.cluster else None
+        agent = Agent(testbed, folder / "node", options.program, _joined(plane))
+        cgroups = [*agent.cgroups, *([plane.cgroup] if plane else []), f"/{testbed.name}-floor"]
         try:
-            return asyncio.run(_run(testbed, agent, cgroups, options))
+            return asyncio.run(_run(testbed, plane, agent, cgroups, options))
         finally:
             agent.stop()
             if options.keep_log and agent.log.exists():
@@ -59,20 +68,31 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     finally:
+        controlplane.stop(folder)
         containerd.down(folder, cgroups)
 
 
-async def _run(testbed: Testbed, agent: Agent, cgroups: Sequence[str], options: argparse.Namespace) -> int:
-    names = options.only or list(SCENARIOS)
+def _control_plane(testbed: Testbed, folder: Path) -> ControlPlane:
+    return controlplane.up(folder, audited=True, cgroup=f"/{testbed.name}-control")
+
+
+def _joined(plane: ControlPlane | None) -> node.Joined | None:
+    return node.Joined(controlplane.node_kubeconfig(plane, NODE_NAME), plane.authority) if plane else None
+
+
+async def _run(
+    testbed: Testbed, plane: ControlPlane | None, agent: Agent, cgroups: Sequence[str], options: argparse.Namespace
+) -> int:
+    names = options.only or list(SCENARIOS if plane is None else cluster.SCENARIOS)
     async with _prepared(testbed, agent, cgroups, options.quick) as bench:
         version = (await bench.cri.version()).runtime_version
-        about = machine.describe(version)
+        about = machine.describe(version) + (f", Kubernetes 1.{plane.programs.minor}" if plane else "")
         print(
             f"{about}\n{time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}, scenarios: {', '.join(names)}", flush=True
         )
         own = [testbed.cgroup, *cgroups]
         before = machine.read_load(own)
-        failures = await _measure(bench, names)
+        failures = await (_measure(bench, names) if plane is None else _measure_in_cluster(bench, plane, names))
         foreign = machine.foreign_cores(before, machine.read_load(own))
         seconds = time.monotonic() - before.at
     print(f"\n{render_table(bench.figures)}\n")
@@ -117,25 +137,46 @@ async def _prepared(testbed: Testbed, agent: Agent, cgroups: Sequence[str], quic
 
 
 async def _measure(bench: Bench, names: Sequence[str]) -> list[str]:
+    scenarios = {name: partial(SCENARIOS[name], bench) for name in names}
+    return await _run_scenarios(bench.agent, bench.learn, scenarios, _LONGEST_S[False])
+
+
+async def _measure_in_cluster(bench: Bench, plane: ControlPlane, names: Sequence[str]) -> list[str]:
+    api = Api(plane)
+    try:
+        async with PodWatch(api) as watch:
+            joined = cluster.ClusterBench(bench, api, watch, Audit(plane.audit_log, f"system:node:{NODE_NAME}"))
+            scenarios = {name: partial(cluster.SCENARIOS[name], joined) for name in names}
+            return await _run_scenarios(bench.agent, joined.learn, scenarios, _LONGEST_S[True])
+    finally:
+        await api.close()
+
+
+async def _run_scenarios(
+    agent: Agent,
+    learn: Callable[[], Awaitable[None]],
+    scenarios: Mapping[str, Callable[[], Awaitable[None]]],
+    most_s: float,
+) -> list[str]:
     """Run the scenarios; one that fails leaves the others alone. Returns what failed."""
     failures: list[str] = []
     try:
-        async with asyncio.timeout(_LONGEST_S):
-            await bench.agent.start()
-            await bench.learn()
-            for name in names:
+        async with asyncio.timeout(most_s):
+            await agent.start()
+            await learn()
+            for name, scenario in scenarios.items():
                 began = time.monotonic()
                 print(f"{name} ...", end="", flush=True)
                 try:
-                    await SCENARIOS[name](bench)
+                    await scenario()
                     print(f" {time.monotonic() - began:.0f} s", flush=True)
                 except (BenchError, CriError, TestbedError) as error:
                     print(" failed", flush=True)
-                    failures.append(f"{name}: {error}{bench.agent.trouble()}")
+                    failures.append(f"{name}: {error}{agent.trouble()}")
     except (BenchError, CriError, TestbedError) as error:
-        failures.append(f"start: {error}{bench.agent.trouble()}")
+        failures.append(f"start: {error}{agent.trouble()}")
     except TimeoutError:
-        failures.append(f"not done within {_LONGEST_S:.0f} s")
+        failures.append(f"not done within {most_s:.0f} s")
     return failures
 
 

@@ -42,13 +42,16 @@ def manifest(name: str, **spec: Any) -> dict[str, Any]:
 class Agent:
     """Everything is below `folder`. Pods are named as their manifests; the node's name follows."""
 
-    def __init__(self, testbed: Testbed, folder: Path, program: Path = PROGRAM) -> None:
+    def __init__(
+        self, testbed: Testbed, folder: Path, program: Path = PROGRAM, joined: node.Joined | None = None
+    ) -> None:
         self.folder = folder
         self.manifests = folder / "manifests"
         self.log = folder / "agent.log"
         self._staging = folder / "staging"
         self._testbed = testbed
         self._program = program
+        self._joined = joined
         self._pid: int | None = None
         self._cgroup = f"/{testbed.name}-agent"
         self._ports = (0, 0, 0)
@@ -82,12 +85,14 @@ class Agent:
             host.make_cgroup(cgroup)
         self._ports = (host.free_port(0), host.free_port(0), host.free_port(0))
         config = node.render_config(self._testbed, self.manifests, self._ports)
+        config |= self._joined.settings() if self._joined else {}
         (self.folder / "kubelet.yaml").write_text(json.dumps(config, indent=2) + "\n")
 
     def spawn(self) -> int:
         """Start the process; the wall clock in nanoseconds at which that began."""
         argv = [str(self._program), "--config", str(self.folder / "kubelet.yaml")]
         argv += ["--root-dir", str(self.folder / "kubelet"), "--hostname-override", NODE_NAME]
+        argv += ["--kubeconfig", str(self._joined.kubeconfig)] if self._joined else []
         # an installed agent has its bytecode; the first start writes it
         env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         env["PATH"] = self._testbed.env["PATH"]

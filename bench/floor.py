@@ -163,14 +163,16 @@ class Floor:
             gone_ms=gone_ms,
         )
 
-    async def burst(self, template: Template, count: int) -> float:
-        """`count` pods at once: milliseconds from the first call until the last has started. They are removed again."""
+    async def burst(self, template: Template, count: int) -> tuple[float, float]:
+        """`count` pods at once, made and removed: milliseconds until the last has started, and until the last is gone."""
         prepared = [self.prepare(template) for _ in range(count)]
         began = time.time_ns()
         made = await asyncio.gather(*(self.make(pod) for pod in prepared))
         last = max([await self.started_at(pod.container) for pod in made])
+        removed = time.time_ns()
         await asyncio.gather(*(self.remove(pod) for pod in made))
-        return (last - began) / NS_PER_MS
+        gone = max([await self._watch.deleted_at(pod.sandbox) for pod in made])
+        return (last - began) / NS_PER_MS, (gone - removed) / NS_PER_MS
 
 
 def _rename_labels(labels: MutableMapping[str, str]) -> None:

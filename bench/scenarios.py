@@ -180,7 +180,7 @@ async def burst(bench: Bench) -> None:
     floor, agent, cpu = [], [], []
     for turn in range(rounds):
         with bench.agent.frozen():
-            floor.append(await bench.floor.burst(bench.template, count))
+            floor.append((await bench.floor.burst(bench.template, count))[0])
         await bench.rest()
         names = [f"burst-{turn}-{i}" for i in range(count)]
         used, before = bench.agent.cpu_s(), len(bench.watch.starts)
@@ -244,7 +244,7 @@ async def crowd(bench: Bench) -> None:
     before = len(bench.watch.starts)
     agent.place([manifest(name) for name in names])
     await bench.watch.wait_starts(before, 2 * count, 120)
-    pods = await _all_ready(agent, count, 30)
+    pods = await all_ready(agent, count, 30)
     await agent.wait_quiet()
     await asyncio.sleep(2)
     idle = await bench.idle_rate(idle_s)
@@ -255,7 +255,7 @@ async def crowd(bench: Bench) -> None:
         agent.kill()
         began = agent.spawn()
         healthy.append((await agent.wait_healthy() - began) / 1e9)
-        await _same_again(agent, pods, 30)
+        await same_again(agent, pods, 30)
         synced.append((time.time_ns() - began) / 1e9)
         await agent.wait_quiet()
     cpu = await _restart_cpu(agent, pods, max(synced) + 0.5)
@@ -282,7 +282,8 @@ def _one(value: float) -> Spread:
     return spread([value])
 
 
-async def _all_ready(agent: Agent, count: int, timeout_s: float) -> dict[str, tuple[str, ...]]:
+async def all_ready(agent: Agent, count: int, timeout_s: float) -> dict[str, tuple[str, ...]]:
+    """The containers of each pod, once the agent reports `count` pods Running and Ready."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         pods = await agent.ready_pods()
@@ -292,7 +293,7 @@ async def _all_ready(agent: Agent, count: int, timeout_s: float) -> dict[str, tu
     raise BenchError(f"the agent does not report {count} ready pods within {timeout_s:.0f} s of their start")
 
 
-async def _same_again(agent: Agent, pods: dict[str, tuple[str, ...]], timeout_s: float) -> None:
+async def same_again(agent: Agent, pods: dict[str, tuple[str, ...]], timeout_s: float) -> None:
     """Until the agent reports the same pods Running and Ready, with the same containers."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
@@ -312,7 +313,7 @@ async def _restart_cpu(agent: Agent, pods: dict[str, tuple[str, ...]], wait_s: f
     agent.spawn()
     await asyncio.sleep(wait_s)
     cpu = agent.cpu_s() - used
-    await _same_again(agent, pods, 10)
+    await same_again(agent, pods, 10)
     return cpu
 
 

@@ -1,0 +1,227 @@
+"""The scenarios of a node in a cluster: pods come from the API server and are watched there.
+
+Floor and agent alternate as in `scenarios.py`. Container starts are the runtime's own word; what a user sees is the time at
+which a watch told it here. The requests of the agent are counted from the API server's audit log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bench.agent import NODE_NAME, manifest
+from bench.api import Api, Audit, PodWatch
+from bench.cluster_figures import (
+    RoundTrips,
+    Singles,
+    burst_figures,
+    crowd_figures,
+    idle_figures,
+    round_trip_figures,
+    single_figures,
+)
+from bench.floor import NS_PER_MS, Template, find_pod, read_template
+from bench.runtime import BenchError
+from bench.scenarios import Bench, all_ready, same_again
+
+_SETTLE_S = 0.35
+_NOWHERE = "nowhere"
+
+
+def cluster_pod(name: str, token: bool = False, node: str = NODE_NAME) -> dict[str, Any]:
+    """A pod bound to the node; `token`: with the usual volume of a service account token."""
+    return manifest(name, nodeName=node, automountServiceAccountToken=token)
+
+
+@dataclass(slots=True)
+class ClusterBench:
+    """What the scenarios share. The templates are what the agent asked the runtime for, without and with a token."""
+
+    bench: Bench
+    api: Api
+    watch: PodWatch
+    audit: Audit
+    templates: dict[bool, Template] = field(default_factory=dict)
+
+    async def learn(self) -> None:
+        """Run one pod of each kind to warm up, and take the agent's requests as the floor's."""
+        await self.node_ready_at(0)
+        for token in (False, True):
+            name = f"learn-{token}".lower()
+            await self.api.create_pod(cluster_pod(name, token))
+            await self.watch.ready_at(name)
+            await asyncio.sleep(_SETTLE_S)
+            self.templates[token] = await read_template(self.bench.cri, name)
+            await self.api.delete_pod(name, 1)
+            await self.watch.gone_at(name)
+        await self.bench.rest()
+
+    async def node_ready_at(self, after_ns: int, timeout_s: float = 30.0) -> int:
+        """When the node was first seen Ready with a heartbeat of its own since `after_ns` (to the second)."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            nodes = await self.api.request("GET", "/api/v1/nodes")
+            conditions = [
+                c
+                for n in nodes["items"]
+                if n["metadata"]["name"] == NODE_NAME
+                for c in n["status"].get("conditions", ())
+            ]
+            if any(
+                c["type"] == "Ready" and c["status"] == "True" and _seconds(c) >= after_ns // 10**9 for c in conditions
+            ):
+                return time.time_ns()
+            await asyncio.sleep(0.02)
+        raise BenchError(f"the node is not told Ready within {timeout_s:.0f} s")
+
+    async def round_trips(self, trips: RoundTrips, count: int = 5) -> None:
+        """What the API server needs, of a pod that no node takes."""
+        for number in range(count):
+            name = f"trip-{len(trips.created)}-{number}"
+            began = await self.api.create_pod(cluster_pod(name, node=_NOWHERE))
+            seen = await self.watch.wait(name, lambda name=name: self.watch.seen.get(name))  # type: ignore[misc]
+            trips.created.append((seen - began) / NS_PER_MS)
+            ready = [{"type": "Ready", "status": "True"}]
+            began = await self.api.patch_status(name, {"phase": "Running", "conditions": ready})
+            trips.patched.append((await self.watch.ready_at(name) - began) / NS_PER_MS)
+            await self.api.delete_pod(name, 0)
+            await self.watch.gone_at(name)
+
+    async def create_all(self, pods: Sequence[Mapping[str, Any]]) -> int:
+        """All at once; when the first call began."""
+        return min(await asyncio.gather(*(self.api.create_pod(pod) for pod in pods)))
+
+    async def delete_all(self, names: Sequence[str]) -> int:
+        """All at once, with a second's grace; when the first call began."""
+        return min(await asyncio.gather(*(self.api.delete_pod(name, 1) for name in names)))
+
+    async def all_gone_at(self, names: Sequence[str]) -> int:
+        return max([await self.watch.gone_at(name) for name in names])
+
+    async def all_ready_at(self, names: Sequence[str]) -> int:
+        return max([await self.watch.ready_at(name) for name in names])
+
+
+def _seconds(condition: Mapping[str, Any]) -> int:
+    moment = condition.get("lastHeartbeatTime") or "1970-01-01T00:00:00Z"
+    return int(time.mktime(time.strptime(moment, "%Y-%m-%dT%H:%M:%SZ")) - time.timezone)
+
+
+async def single(cluster: ClusterBench) -> None:
+    """20 pods started one by one, then deleted one by one; without and with a token."""
+    bench, trips = cluster.bench, RoundTrips()
+    blocks, size = (2, 4) if bench.quick else (4, 5)
+    seen = {False: Singles(), True: Singles()}
+    for block in range(blocks):
+        for token, singles in seen.items():
+            with bench.agent.frozen():
+                await cluster.round_trips(trips, 3)
+                singles.cycles += [await bench.floor.cycle(cluster.templates[token]) for _ in range(size)]
+            await bench.rest()
+            names = [f"single-{token}-{block}-{i}".lower() for i in range(size)]
+            mark = cluster.audit.mark()
+            for name in names:
+                await _start_one(cluster, singles, name, token)
+            singles.start_requests.append(_requests(cluster, mark, size))
+            await asyncio.sleep(1)
+            mark = cluster.audit.mark()
+            for name in names:
+                deleted = await cluster.api.delete_pod(name, 1)
+                singles.gone.append((await cluster.watch.gone_at(name) - deleted) / NS_PER_MS)
+                await asyncio.sleep(_SETTLE_S)
+            singles.delete_requests.append(_requests(cluster, mark, size))
+    bench.figures += single_figures("plain", seen[False], trips, 1.05, "1.05 x")
+    bench.figures += single_figures("with a token", seen[True], trips, 1.10, "3.0 x")
+    bench.figures += round_trip_figures(trips)
+
+
+async def _start_one(cluster: ClusterBench, singles: Singles, name: str, token: bool) -> None:
+    began = await cluster.api.create_pod(cluster_pod(name, token))
+    ready = await cluster.watch.ready_at(name)
+    await asyncio.sleep(_SETTLE_S)
+    _, container = await find_pod(cluster.bench.cri, name)
+    started = await cluster.bench.floor.started_at(container)
+    singles.started.append((started - began) / NS_PER_MS)
+    singles.ready.append((ready - started) / NS_PER_MS)
+
+
+def _requests(cluster: ClusterBench, mark: int, pods: int) -> float:
+    """By pod, without what an idle node sends: its lease and its status."""
+    sent = cluster.audit.since(mark)
+    return len([resource for _, resource in sent if resource not in ("leases", "nodes/status")]) / pods
+
+
+async def burst(cluster: ClusterBench) -> None:
+    """30 pods created at once, then deleted at once, and as many of the floor."""
+    bench, trips = cluster.bench, RoundTrips()
+    count, rounds = 30, 1 if bench.quick else 3
+    floor, ready, gone = [], [], []
+    for turn in range(rounds):
+        with bench.agent.frozen():
+            await cluster.round_trips(trips)
+            floor.append(await bench.floor.burst(cluster.templates[True], count))
+        await bench.rest()
+        names = [f"burst-{turn}-{i}" for i in range(count)]
+        began = await cluster.create_all([cluster_pod(name, token=True) for name in names])
+        ready.append((await cluster.all_ready_at(names) - began) / NS_PER_MS)
+        await bench.agent.wait_quiet()
+        began = await cluster.delete_all(names)
+        gone.append((await cluster.all_gone_at(names) - began) / NS_PER_MS)
+        await bench.rest()
+    bench.figures += burst_figures(count, ready, gone, floor, trips)
+
+
+async def crowd(cluster: ClusterBench) -> None:
+    """100 pods at once: CPU and memory."""
+    bench, count = cluster.bench, 100
+    await bench.agent.wait_quiet()
+    names = [f"crowd-{i}" for i in range(count)]
+    used = bench.agent.cpu_s()
+    await cluster.create_all([cluster_pod(name, token=True) for name in names])
+    await cluster.all_ready_at(names)
+    await asyncio.sleep(1)
+    start = (bench.agent.cpu_s() - used) / count * 1000
+    await bench.agent.wait_quiet()
+    used = bench.agent.cpu_s()
+    await cluster.delete_all(names)
+    await cluster.all_gone_at(names)
+    await asyncio.sleep(1)
+    delete = (bench.agent.cpu_s() - used) / count * 1000
+    bench.figures += crowd_figures(count, start, delete, bench.agent.peak_rss_mib())
+    await bench.rest()
+
+
+async def idle(cluster: ClusterBench) -> None:
+    """50 pods: requests while nothing happens, and a restart after SIGKILL."""
+    bench, agent = cluster.bench, cluster.bench.agent
+    count, idle_s, kills = 50, 30.0 if bench.quick else 120.0, 1 if bench.quick else 3
+    names = [f"idle-{i}" for i in range(count)]
+    await cluster.create_all([cluster_pod(name, token=True) for name in names])
+    await cluster.all_ready_at(names)
+    pods = await all_ready(agent, count, 30)
+    await agent.wait_quiet()
+    await asyncio.sleep(5)
+    mark = cluster.audit.mark()
+    await asyncio.sleep(idle_s)
+    sent = cluster.audit.since(mark)
+    requests = len(sent) * 60 / idle_s
+    synced, told = [], []
+    for _ in range(kills):
+        agent.kill()
+        began = agent.spawn()
+        node = asyncio.create_task(cluster.node_ready_at(began))
+        await same_again(agent, pods, 30)
+        synced.append((time.time_ns() - began) / 1e9)
+        told.append((await node - began) / 1e9)
+        await agent.wait_quiet()
+    if unready := sorted(cluster.watch.unready & set(names)):
+        raise BenchError(f"seen unready after the agent was killed: {', '.join(unready)}")
+    await cluster.delete_all(names)
+    await cluster.all_gone_at(names)
+    bench.figures += idle_figures(count, requests, synced, told)
+
+
+SCENARIOS = {"single": single, "burst": burst, "crowd": crowd, "idle": idle}

@@ -1,0 +1,113 @@
+"""The rows of `python -m bench --cluster`: samples of the scenarios to figures. Pure.
+
+The floor of a start is that of the raw runtime calls plus what the API server itself needs to tell of a new pod; of a Ready
+pod also what it needs to take a patch and tell of it. What the Go kubelet needs on such a machine stands beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from bench.floor import Cycle
+from bench.stats import spread
+from bench.table import Figure
+
+
+@dataclass(slots=True)
+class RoundTrips:
+    """Milliseconds from a call until the watch tells of it, with nobody else at work: a pod created, a status patched."""
+
+    created: list[float] = field(default_factory=list)
+    patched: list[float] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Singles:
+    """Pods one by one, of one kind, in milliseconds; requests of the agent in a block of starts or deletes, by pod."""
+
+    started: list[float] = field(default_factory=list)
+    ready: list[float] = field(default_factory=list)
+    gone: list[float] = field(default_factory=list)
+    cycles: list[Cycle] = field(default_factory=list)
+    start_requests: list[float] = field(default_factory=list)
+    delete_requests: list[float] = field(default_factory=list)
+
+
+def single_figures(kind: str, seen: Singles, trips: RoundTrips, factor: float, go: str) -> list[Figure]:
+    """`kind` says what pods they are; `factor` of the floor is the reach of a start."""
+    created = spread(trips.created).median
+    start = spread([cycle.start_ms + created for cycle in seen.cycles])
+    gone = spread([cycle.gone_ms for cycle in seen.cycles])
+    count = len(seen.started)
+    return [
+        Figure(
+            f"create call to container started, {count} pods one by one, {kind}",
+            "ms",
+            spread(seen.started),
+            start,
+            factor * start.median,
+            f"<= {factor:.2f} x floor",
+            go,
+        ),
+        Figure(f"started to Ready seen by a watch, {kind}", "ms", spread(seen.ready), None, 10, "<= 10 ms", "10 ms"),
+        Figure(
+            f"delete call to object gone, {kind}",
+            "ms",
+            spread(seen.gone),
+            gone,
+            1.3 * gone.median,
+            "<= 1.3 x floor",
+            "3.9 x",
+        ),
+        Figure(f"requests per started pod, {kind}", "", spread(seen.start_requests), None, 4, "<= 4", "9"),
+        Figure(f"requests per deleted pod, {kind}", "", spread(seen.delete_requests), None, 4, "<= 4", "7.5"),
+    ]
+
+
+def round_trip_figures(trips: RoundTrips) -> list[Figure]:
+    """What the API server needs by itself, for information."""
+    return [
+        Figure("a pod created to seen by a watch: the API server alone", "ms", spread(trips.created)),
+        Figure("a status patched to seen by a watch: the API server alone", "ms", spread(trips.patched)),
+    ]
+
+
+def burst_figures(
+    count: int, ready: Sequence[float], gone: Sequence[float], floor: Sequence[tuple[float, float]], trips: RoundTrips
+) -> list[Figure]:
+    """`floor`: of starting and of removing as many by runtime calls alone."""
+    both = spread(trips.created).median + spread(trips.patched).median
+    start, end = spread([first + both for first, _ in floor]), spread([last for _, last in floor])
+    return [
+        Figure(
+            f"{count} pods at once, all Ready",
+            "ms",
+            spread(ready),
+            start,
+            1.08 * start.median,
+            "<= 1.08 x floor",
+            "1.12 x",
+        ),
+        Figure(f"{count} pods at once, all gone", "ms", spread(gone), end, 1.2 * end.median, "<= 1.2 x floor", "1.9 x"),
+    ]
+
+
+def crowd_figures(count: int, start_ms: float, delete_ms: float, peak_mib: float) -> list[Figure]:
+    """`count` pods at once: CPU by pod, and the greatest RSS."""
+    return [
+        Figure(f"agent CPU per pod started, {count} at once", "ms", spread([start_ms]), None, 20, "<= 20 ms", "27 ms"),
+        Figure(f"agent CPU per pod deleted, {count} at once", "ms", spread([delete_ms]), None, 15, "<= 15 ms", "21 ms"),
+        Figure(f"RSS with {count} pods, peak", "MiB", spread([peak_mib]), None, 105, "<= 105 MiB", "120-136 MiB"),
+    ]
+
+
+def idle_figures(count: int, requests: float, synced: Sequence[float], told: Sequence[float]) -> list[Figure]:
+    """`count` pods: requests a minute, and seconds after a kill."""
+    return [
+        Figure(f"requests a minute, {count} idle pods", "", spread([requests]), None, 8, "<= 8"),
+        Figure(
+            f"killed with {count} pods, start to the node told Ready", "s", spread(told), None, 1.0, "<= 1.0 s", "1.2 s"
+        ),
+        Figure(f"killed with {count} pods, start to all in sync", "s", spread(synced), None, 1.8, "<= 1.8 s", "2.7 s"),
+    ]
