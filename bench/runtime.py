@@ -48,7 +48,7 @@ class RuntimeWatch:
                 await self._reader
 
     async def _read(self) -> None:
-        stream = self._cri.open_containerd_events(_FILTERS)
+        stream = await self._cri.open_containerd_events(_FILTERS)
         try:
             while (envelope := await stream.read()) is not None:
                 self._take(envelope)

@@ -44,9 +44,9 @@ class CriClient:
 
     async def close(self) -> None:
         """Close the connections; calls in flight fail with code Canceled. Containers are not touched."""
-        await self._wire.close()
+        self._wire.close()
         if self._image_wire is not self._wire:
-            await self._image_wire.close()
+            self._image_wire.close()
 
     # The runtime itself
 
@@ -273,13 +273,13 @@ class CriClient:
 
     # Events; edges/cri/events.py turns both streams into hints
 
-    def open_container_events(self) -> OpenStream[pb.ContainerEventResponse]:
+    async def open_container_events(self) -> OpenStream[pb.ContainerEventResponse]:
         """CRI's own event stream, with statuses inside."""
-        return self._runtime.get_container_events.open(pb.GetEventsRequest())
+        return await self._runtime.get_container_events.open(pb.GetEventsRequest())
 
-    def open_containerd_events(self, filters: Sequence[str]) -> OpenStream[events_pb2.Envelope]:
+    async def open_containerd_events(self, filters: Sequence[str]) -> OpenStream[events_pb2.Envelope]:
         """containerd's event service; `filters` are in its filter language, any of them may match."""
-        return self._containerd.subscribe.open(events_pb2.SubscribeRequest(filters=filters))
+        return await self._containerd.subscribe.open(events_pb2.SubscribeRequest(filters=filters))
 
     # Images
 

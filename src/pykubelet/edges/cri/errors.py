@@ -1,7 +1,7 @@
 """The one error of the CRI edge: what the runtime or the way to it answered.
 
 Owns: `CriError`, its codes, and the reading of a runtime's phrases that have no code of their own. Library errors are
-translated here once; nobody above sees a grpc type.
+translated here once; nobody above sees another error of a call.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 
-import grpc
+from pykubelet.edges.rpc.status import Code
 
 _RESERVED = re.compile(r'name "(?P<name>[^"]*)" is reserved for "(?P<id>[^"]*)"')
 _NOT_INITIALIZED = "server is not initialized yet"
@@ -34,26 +34,6 @@ class CriCode(StrEnum):
     UNAVAILABLE = "Unavailable"
     DATA_LOSS = "DataLoss"
     UNAUTHENTICATED = "Unauthenticated"
-
-
-_CODES = {
-    grpc.StatusCode.CANCELLED: CriCode.CANCELED,
-    grpc.StatusCode.UNKNOWN: CriCode.UNKNOWN,
-    grpc.StatusCode.INVALID_ARGUMENT: CriCode.INVALID_ARGUMENT,
-    grpc.StatusCode.DEADLINE_EXCEEDED: CriCode.DEADLINE_EXCEEDED,
-    grpc.StatusCode.NOT_FOUND: CriCode.NOT_FOUND,
-    grpc.StatusCode.ALREADY_EXISTS: CriCode.ALREADY_EXISTS,
-    grpc.StatusCode.PERMISSION_DENIED: CriCode.PERMISSION_DENIED,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: CriCode.RESOURCE_EXHAUSTED,
-    grpc.StatusCode.FAILED_PRECONDITION: CriCode.FAILED_PRECONDITION,
-    grpc.StatusCode.ABORTED: CriCode.ABORTED,
-    grpc.StatusCode.OUT_OF_RANGE: CriCode.OUT_OF_RANGE,
-    grpc.StatusCode.UNIMPLEMENTED: CriCode.UNIMPLEMENTED,
-    grpc.StatusCode.INTERNAL: CriCode.INTERNAL,
-    grpc.StatusCode.UNAVAILABLE: CriCode.UNAVAILABLE,
-    grpc.StatusCode.DATA_LOSS: CriCode.DATA_LOSS,
-    grpc.StatusCode.UNAUTHENTICATED: CriCode.UNAUTHENTICATED,
-}
 
 
 class CriError(Exception):
@@ -104,9 +84,9 @@ class CriError(Exception):
         return match["id"] if match else None
 
 
-def translated(status: grpc.StatusCode, details: str, call: str) -> CriError:
-    """The `CriError` for a failed call; raise it `from` the library's error."""
-    code = _CODES.get(status, CriCode.UNKNOWN)
+def translated(status: Code, details: str, call: str) -> CriError:
+    """The `CriError` for a failed call; raise it `from` the error of the call."""
+    code = CriCode[status.name] if status is not Code.OK else CriCode.UNKNOWN
     if _NOT_INITIALIZED in details:
         code = CriCode.UNAVAILABLE  # containerd right after its start says so with code Unknown
     return CriError(code, details, call)

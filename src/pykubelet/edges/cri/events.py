@@ -13,12 +13,12 @@ Source: KEP-3386 (evented PLEG) for the CRI stream; containerd's `docs/ops.md` a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TypeVar
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from pykubelet.edges.cri import containerd_events_pb2 as events_pb2
 from pykubelet.edges.cri import containerd_task_events_pb2 as task_pb2
@@ -29,6 +29,7 @@ from pykubelet.edges.cri.wire import OpenStream
 
 # The runtime takes a subscription in its own time after the request arrives; a relist then misses nothing.
 _SETTLE_S = 0.05
+R = TypeVar("R", bound=Message)
 _FILTERS = ('topic~="^/tasks/(start|exit|oom|delete)$",namespace=="k8s.io"',)
 
 
@@ -129,21 +130,25 @@ async def watch_runtime(client: CriClient) -> AsyncGenerator[RuntimeHint, None]:
 
 
 async def _subscribe(client: CriClient) -> tuple[EventSource, _CriSubscription | _ContainerdSubscription]:
-    of_cri = client.open_container_events()
-    if await _is_offered(client, of_cri, EventSource.CRI):
+    of_cri = await _offered(client, client.open_container_events(), EventSource.CRI)
+    if of_cri is not None:
         return EventSource.CRI, _CriSubscription(of_cri)
-    of_containerd = client.open_containerd_events(_FILTERS)
-    if await _is_offered(client, of_containerd, EventSource.CONTAINERD):
+    of_containerd = await _offered(client, client.open_containerd_events(_FILTERS), EventSource.CONTAINERD)
+    if of_containerd is not None:
         return EventSource.CONTAINERD, _ContainerdSubscription(of_containerd)
     raise NoEvents("the runtime offers neither CRI container events nor containerd's event service")
 
 
-async def _is_offered(client: CriClient, stream: OpenStream[Any], source: EventSource) -> bool:
-    """Whether the stream just opened is served. Runtimes say nothing on success, so a call behind it must do."""
+async def _offered(client: CriClient, opening: Awaitable[OpenStream[R]], source: EventSource) -> OpenStream[R] | None:
+    """The stream, if it is served. Runtimes say nothing on success, so a call behind it must do."""
+    try:
+        stream = await opening
+    except CriError as error:
+        raise StreamLost(source, error) from error
     try:
         await client.version()
         await asyncio.sleep(_SETTLE_S)
-        failure = await stream.failure()
+        failure = stream.failure()
     except CriError as error:
         stream.close()
         raise StreamLost(source, error) from error
@@ -151,9 +156,9 @@ async def _is_offered(client: CriClient, stream: OpenStream[Any], source: EventS
         stream.close()
         raise
     if failure is None:
-        return True
+        return stream
     if failure.is_unimplemented:
-        return False
+        return None
     raise StreamLost(source, failure) from failure
 
 

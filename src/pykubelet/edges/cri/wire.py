@@ -1,33 +1,22 @@
 """The way to the runtime: endpoints, channels, and one call with its errors translated.
 
-Owns: parsing of `unix://` endpoints, the channel options, and `Unary`, the thin wrapper that every call goes through.
-Does not know any method of CRI; `client.py` does.
+Owns: parsing of `unix://` endpoints, and `Unary`, `Stream` and `OpenStream`, the thin wrappers that every call goes through.
+Does not know any method of CRI; `client.py` does. How calls travel, edges/rpc knows.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
-from typing import Generic, Protocol, Self, TypeVar, cast
+from collections.abc import Callable
+from typing import Generic, Protocol, Self, TypeVar
 
-import grpc
+from google.protobuf.message import DecodeError
 
 from pykubelet.edges.cri.errors import CriCode, CriError, translated
+from pykubelet.edges.rpc.channel import Channel, ServerStream, unix_dial
+from pykubelet.edges.rpc.status import Code, RpcError
 
-MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 _MAX_SOCKET_PATH_BYTES = 107
-
-# A restarted runtime must be seen within a second, and lists of a full node are larger than the default 4 MiB.
-_CHANNEL_OPTIONS = (
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.service_config_disable_resolution", 1),
-    ("grpc.default_authority", "localhost"),
-)
 
 
 class Message(Protocol):
@@ -67,24 +56,19 @@ class Wire:
 
     def __init__(self, endpoint: str) -> None:
         self.path = socket_path(endpoint)
-        self.channel = grpc.aio.insecure_channel(f"unix:{self.path}", options=_CHANNEL_OPTIONS)
+        self.channel = Channel(unix_dial(self.path))
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Close the channel; calls in flight fail with code Canceled."""
-        await self.channel.close(grace=None)
+        self.channel.close()
 
     async def wait_lost(self) -> None:
         """Until a connection that stood is lost; a channel that has none yet gets one by the first call."""
-        state = self.channel.get_state()
-        while True:
-            await self.channel.wait_for_state_change(state)
-            before, state = state, self.channel.get_state()
-            if before is grpc.ChannelConnectivity.READY and state is not before:
-                return
+        await self.channel.wait_lost()
 
-    def error(self, status: grpc.StatusCode, details: str | None, call: str) -> CriError:
+    def error(self, error: RpcError, call: str) -> CriError:
         """Translate, and say so plainly when nobody can be listening because the socket is not there."""
-        found = translated(status, details or "", call)
+        found = translated(error.code, error.message, call)
         if found.is_unavailable and not os.path.exists(self.path):
             message = f"the runtime's socket {self.path} does not exist; is the container runtime running?"
             return CriError(CriCode.UNAVAILABLE, message, call)
@@ -94,36 +78,28 @@ class Wire:
 class Unary(Generic[Q, R]):
     """One request, one answer, one deadline."""
 
-    __slots__ = ("_call", "_name", "_wire")
+    __slots__ = ("_decode", "_encode", "_method", "_name", "_wire")
 
     def __init__(self, wire: Wire, service: str, name: str, request: type[Q], response: type[R]) -> None:
         self._wire = wire
         self._name = name
-        self._call = wire.channel.unary_unary(
-            f"/{service}/{name}",
-            request_serializer=request.SerializeToString,
-            response_deserializer=response.FromString,
-        )
+        self._method = wire.channel.method(f"/{service}/{name}")
+        self._encode = request.SerializeToString
+        self._decode = response.FromString
 
     async def __call__(self, request: Q, timeout_s: float | None) -> R:
         """Raises CriError. Cancelling the caller cancels the call; the runtime may finish it all the same."""
         try:
-            answer: R = await self._call(request, timeout=timeout_s)
-            return answer
-        except grpc.aio.AioRpcError as error:
-            raise self._wire.error(error.code(), error.details(), self._name) from error
-        except grpc.aio.UsageError as error:
-            raise CriError(CriCode.CANCELED, "the client is closed", self._name) from error
-        except asyncio.CancelledError as error:
-            if _is_cancelled_from_outside():
-                raise
-            raise CriError(CriCode.CANCELED, "the client was closed", self._name) from error
+            answer = await self._wire.channel.unary(self._method, self._encode(request), timeout_s)
+        except RpcError as error:
+            raise self._wire.error(error, self._name) from error
+        return _decoded(self._decode, answer, self._name)
 
 
 class Stream(Generic[Q, R]):
     """One request, answers until somebody ends it."""
 
-    __slots__ = ("_call", "_metadata", "_name", "_wire")
+    __slots__ = ("_decode", "_encode", "_method", "_name", "_wire")
 
     def __init__(
         self,
@@ -136,56 +112,52 @@ class Stream(Generic[Q, R]):
     ) -> None:
         self._wire = wire
         self._name = name
-        self._metadata = metadata
-        self._call = wire.channel.unary_stream(
-            f"/{service}/{name}",
-            request_serializer=request.SerializeToString,
-            response_deserializer=response.FromString,
-        )
+        self._method = wire.channel.method(f"/{service}/{name}", metadata)
+        self._encode = request.SerializeToString
+        self._decode = response.FromString
 
-    def open(self, request: Q) -> OpenStream[R]:
-        """Send the request; answers are kept until they are read. Close the result."""
+    async def open(self, request: Q) -> OpenStream[R]:
+        """Send the request; answers are kept until they are read. Close the result. Raises CriError."""
         try:
-            return OpenStream(self._wire, self._name, self._call(request, metadata=self._metadata))
-        except grpc.aio.UsageError as error:
-            raise CriError(CriCode.CANCELED, "the client is closed", self._name) from error
+            stream = await self._wire.channel.stream(self._method, self._encode(request))
+        except RpcError as error:
+            raise self._wire.error(error, self._name) from error
+        return OpenStream(self._wire, self._name, self._decode, stream)
 
 
 class OpenStream(Generic[R]):
     """A running stream with one reader."""
 
-    def __init__(self, wire: Wire, name: str, call: grpc.aio.UnaryStreamCall[Q, R]) -> None:
+    def __init__(self, wire: Wire, name: str, decode: Callable[[bytes], R], stream: ServerStream) -> None:
         self._wire = wire
         self._name = name
-        self._call = call
+        self._decode = decode
+        self._stream = stream
 
-    async def failure(self) -> CriError | None:
-        """Why the stream has already ended, or None while it is open. Does not wait."""
-        if not self._call.done():
+    def failure(self) -> CriError | None:
+        """Why the stream has already ended, or None while it is open."""
+        end = self._stream.end
+        if end is None:
             return None
-        code, details = await self._call.code(), await self._call.details()
-        if code is grpc.StatusCode.OK:
+        if end.code is Code.OK:
             return CriError(CriCode.UNAVAILABLE, "the runtime ended the stream", self._name)
-        return self._wire.error(code, details, self._name)
+        return self._wire.error(end, self._name)
 
     async def read(self) -> R | None:
         """The next answer, or None when the runtime has ended the stream; CriError when it broke."""
         try:
-            answer = await self._call.read()
-        except grpc.aio.AioRpcError as error:
-            raise self._wire.error(error.code(), error.details(), self._name) from error
-        except asyncio.CancelledError as error:
-            if _is_cancelled_from_outside():
-                raise
-            raise CriError(CriCode.CANCELED, "the client was closed", self._name) from error
-        return None if answer is grpc.aio.EOF else cast("R", answer)  # type: ignore[attr-defined]
+            answer = await self._stream.read()
+        except RpcError as error:
+            raise self._wire.error(error, self._name) from error
+        return None if answer is None else _decoded(self._decode, answer, self._name)
 
     def close(self) -> None:
         """End the stream; harmless when it has ended."""
-        self._call.cancel()
+        self._stream.close()
 
 
-def _is_cancelled_from_outside() -> bool:
-    """Whether our own task was cancelled; closing the channel also ends calls with CancelledError."""
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
+def _decoded(decode: Callable[[bytes], R], answer: bytes, call: str) -> R:
+    try:
+        return decode(answer)
+    except DecodeError as error:
+        raise CriError(CriCode.INTERNAL, f"grpc: failed to unmarshal the received message: {error}", call) from error

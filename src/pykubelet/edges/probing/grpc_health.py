@@ -10,27 +10,18 @@ from __future__ import annotations
 
 import asyncio
 
-import grpc
-
 from pykubelet.base.kit.durations import format_duration
 from pykubelet.edges.cri.errors import translated
 from pykubelet.edges.probing.dial import join_host_port
 from pykubelet.edges.probing.outcome import Outcome, failed, passed
+from pykubelet.edges.rpc.channel import LATE, Channel, tcp_dial
+from pykubelet.edges.rpc.status import Code, RpcError
 
 USER_AGENT = "kube-probe/1.36"
 _METHOD = "/grpc.health.v1.Health/Check"
 _SERVING = 1
 _NAMES = {0: "UNKNOWN", 1: "SERVING", 2: "NOT_SERVING", 3: "SERVICE_UNKNOWN"}
-_OPTIONS = (
-    ("grpc.primary_user_agent", USER_AGENT),
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.service_config_disable_resolution", 1),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-    ("grpc.max_receive_message_length", 64 << 10),
-)
+REDIAL_S = 0.1
 
 
 async def probe_grpc(host: str, port: int, service: str, timeout_s: float) -> Outcome:
@@ -38,17 +29,13 @@ async def probe_grpc(host: str, port: int, service: str, timeout_s: float) -> Ou
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
     address = join_host_port(host, port)
-    family = "ipv6" if ":" in host else "ipv4"
-    channel = grpc.aio.insecure_channel(f"{family}:{address}", options=_OPTIONS)
+    channel = Channel(tcp_dial(host, port), address, USER_AGENT)
     try:
-        check = channel.unary_unary(_METHOD, request_serializer=encode_request, response_deserializer=bytes)
-        try:
-            answer: bytes = await check(service, timeout=timeout_s, wait_for_ready=True)
-        except grpc.aio.AioRpcError as error:
-            connected = channel.get_state() is grpc.ChannelConnectivity.READY
-            return _failure(error, address, timeout_s, connected, loop.time() - deadline)
+        answer = await _ask(channel, encode_request(service), deadline)
+    except RpcError as error:
+        return _failure(error, address, timeout_s, channel.is_greeted, loop.time() - deadline)
     finally:
-        await channel.close(grace=None)
+        channel.close()
     try:
         status = decode_status(answer)
     except ValueError as error:
@@ -58,21 +45,32 @@ async def probe_grpc(host: str, port: int, service: str, timeout_s: float) -> Ou
     return passed("service healthy")
 
 
-def _failure(error: grpc.aio.AioRpcError, address: str, timeout_s: float, connected: bool, late_s: float) -> Outcome:
+async def _ask(channel: Channel, request: bytes, deadline: float) -> bytes:
+    """A server that cannot be reached is tried again until the deadline, as the reference does."""
+    loop = asyncio.get_running_loop()
+    method = channel.method(_METHOD)
+    while (left := deadline - loop.time()) > 0:
+        try:
+            return await channel.unary(method, request, left)
+        except RpcError as error:
+            if error.code is not Code.UNAVAILABLE or channel.is_greeted:
+                raise
+        await asyncio.sleep(min(REDIAL_S, max(0.0, deadline - loop.time())))
+    raise RpcError(Code.DEADLINE_EXCEEDED, LATE)
+
+
+def _failure(error: RpcError, address: str, timeout_s: float, connected: bool, late_s: float) -> Outcome:
     within = format_duration(timeout_s)
-    match error.code():
-        case grpc.StatusCode.UNIMPLEMENTED:
+    match error.code:
+        case Code.UNIMPLEMENTED:
             what = "this server does not implement the grpc health protocol (grpc.health.v1.Health)"
-            return failed(f"error: {what}: {error.details()}")
-        case grpc.StatusCode.DEADLINE_EXCEEDED if connected:
+            return failed(f"error: {what}: {error.message}")
+        case Code.DEADLINE_EXCEEDED if connected:
             return failed(f"timeout: health rpc did not complete within {within}", late_s)
-        case grpc.StatusCode.DEADLINE_EXCEEDED:
-            reason = "context deadline exceeded"
-            return failed(f'timeout: failed to connect service "{address}" within {within}: {reason}', late_s)
-        case grpc.StatusCode.UNAVAILABLE if not connected:
-            return failed(f'error: failed to connect service at "{address}": {error.details()}')
+        case Code.DEADLINE_EXCEEDED:
+            return failed(f'timeout: failed to connect service "{address}" within {within}: {error.message}', late_s)
         case _:
-            told = translated(error.code(), error.details() or "", _METHOD)
+            told = translated(error.code, error.message, _METHOD)
             return failed(f"error: health rpc probe failed: {told}")
 
 

@@ -1,0 +1,330 @@
+"""The way to one server: connects on the first call, again after a loss, and carries calls.
+
+Owns: `Channel`, its one connection, deadlines, and cancellation. It retries nothing. Failures are `RpcError` and nothing
+else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Protocol, cast
+
+from pykubelet.edges.rpc.http2 import Connection, ConnectionFault, Stream
+from pykubelet.edges.rpc.status import Code, MessageReader, RpcError, framed, header_block, status_of, timeout_field
+
+CLOSED = "grpc: the client connection is closing"
+LATE = "context deadline exceeded"
+LOST = "error reading from server: EOF"
+_KEPT_TIMEOUTS = 64
+
+
+class _Call(Protocol):
+    """What waits for a stream."""
+
+    stream: Stream
+
+    def look(self) -> None:
+        """Something new has come."""
+
+    def fail(self, code: Code, message: str) -> None:
+        """Nothing more comes."""
+
+
+class Session(asyncio.Protocol):
+    """One connection and the calls on it. Once it `is_over` it takes no more."""
+
+    def __init__(self) -> None:
+        self._http = Connection()
+        self._transport: asyncio.Transport | None = None
+        self._calls: dict[int, _Call] = {}
+        self._bell = asyncio.Event()
+        self.is_over = False
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it takes calls, now or later."""
+        return not self.is_over and self._http.is_usable
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it takes a call now."""
+        return self._http.has_room and not self.is_over and self._http.is_usable
+
+    @property
+    def is_greeted(self) -> bool:
+        """Whether the server has shown that it speaks HTTP/2."""
+        return self._http.is_greeted
+
+    async def wait_room(self) -> None:
+        """Until the server takes one more stream, or never will."""
+        while self.is_usable and not self._http.has_room:
+            self._bell.clear()
+            await self._bell.wait()
+
+    def request(self, headers: bytes, body: bytes) -> Stream:
+        """Send a request. Say who waits for it, with `attach`, before anything else happens."""
+        stream = self._http.request(headers, body)
+        self._send()
+        return stream
+
+    def attach(self, call: _Call) -> None:
+        self._calls[call.stream.id] = call
+
+    def cancel(self, stream: Stream) -> None:
+        """Nobody waits for a stream any more."""
+        if self._calls.pop(stream.id, None) is not None:
+            self._http.cancel(stream)
+            self._send()
+            self._bell.set()
+
+    def reopen(self, stream: Stream) -> None:
+        """Everything that has come on a long stream was read."""
+        self._http.reopen(stream)
+        self._send()
+
+    def end(self, code: Code, message: str) -> None:
+        """Fail all calls and close."""
+        self.is_over = True
+        calls = list(self._calls.values())
+        self._calls.clear()
+        for call in calls:
+            call.fail(code, message)
+        self._bell.set()
+        if self._transport is not None:
+            self._transport.close()
+
+    def _send(self) -> None:
+        out = self._http.take_output()
+        if out and self._transport is not None:
+            self._transport.write(out)
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._send()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            news = self._http.receive(data)
+        except ConnectionFault as fault:
+            self._send()
+            self.end(Code.UNAVAILABLE, f"connection error: {fault}")
+            return
+        self._send()
+        for stream in news:
+            call = self._calls.pop(stream.id, None) if stream.is_ended else self._calls.get(stream.id)
+            if call is not None:
+                call.look()
+        self._bell.set()
+        if not self._calls and not self._http.is_usable:
+            self.end(Code.UNAVAILABLE, LOST)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self.end(Code.UNAVAILABLE, LOST if exc is None else f"error reading from server: {exc}")
+
+
+class _UnaryCall:
+    """One answer, as a future."""
+
+    __slots__ = ("_messages", "_reader", "answer", "stream")
+
+    def __init__(self, stream: Stream, answer: asyncio.Future[bytes]) -> None:
+        self.stream = stream
+        self.answer = answer
+        self._reader = MessageReader()
+        self._messages: list[bytes] = []
+
+    def look(self) -> None:
+        try:
+            self._messages += self._reader.take(self.stream)
+        except RpcError as error:
+            self.fail(error.code, error.message)
+            return
+        if not self.stream.is_ended or self.answer.done():
+            return
+        code, message = status_of(self.stream)
+        if code is not Code.OK:
+            self.fail(code, message)
+        elif len(self._messages) == 1 and self._reader.is_empty:
+            self.answer.set_result(self._messages[0])
+        else:
+            self.fail(Code.INTERNAL, f"a call was answered with {len(self._messages)} messages")
+
+    def fail(self, code: Code, message: str) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(RpcError(code, message))
+
+    def expire(self) -> None:
+        self.fail(Code.DEADLINE_EXCEEDED, LATE)
+
+
+class ServerStream:
+    """Answers until somebody ends it; one reader. What has come is kept until it is read."""
+
+    def __init__(self, session: Session, stream: Stream) -> None:
+        self.stream = stream
+        self._session = session
+        self._reader = MessageReader()
+        self._messages: deque[bytes] = deque()
+        self._bell = asyncio.Event()
+        self._end: tuple[Code, str] | None = None
+
+    @property
+    def end(self) -> RpcError | None:
+        """How the stream has ended (code OK: the server was done); None while it goes on."""
+        return RpcError(*self._end) if self._end is not None else None
+
+    async def read(self) -> bytes | None:
+        """The next answer; None when the server was done. Raises RpcError when it broke or was closed."""
+        while not self._messages:
+            if self._end is not None:
+                if self._end[0] is Code.OK:
+                    return None
+                raise RpcError(*self._end)
+            self._session.reopen(self.stream)
+            self._bell.clear()
+            await self._bell.wait()
+        return self._messages.popleft()
+
+    def close(self) -> None:
+        """End the stream; harmless when it has ended."""
+        self._session.cancel(self.stream)
+        self.fail(Code.CANCELED, "the stream was closed")
+
+    def look(self) -> None:
+        try:
+            self._messages += self._reader.take(self.stream)
+        except RpcError as error:
+            self._session.cancel(self.stream)
+            self.fail(error.code, error.message)
+            return
+        if self.stream.is_ended:
+            self.fail(*status_of(self.stream))
+        self._bell.set()
+
+    def fail(self, code: Code, message: str) -> None:
+        if self._end is None:
+            self._end = (code, message)
+        self._bell.set()
+
+
+Dial = Callable[[Callable[[], Session]], Awaitable[tuple[asyncio.BaseTransport, Session]]]
+
+
+def unix_dial(path: str) -> Dial:
+    """The server that listens at a socket in the file system."""
+
+    async def dial(make: Callable[[], Session]) -> tuple[asyncio.BaseTransport, Session]:
+        try:
+            return await asyncio.get_running_loop().create_unix_connection(make, path)
+        except OSError as error:
+            raise _not_dialled("unix", path, error) from error
+
+    return dial
+
+
+def tcp_dial(host: str, port: int) -> Dial:
+    """The server at an address."""
+
+    async def dial(make: Callable[[], Session]) -> tuple[asyncio.BaseTransport, Session]:
+        try:
+            return await asyncio.get_running_loop().create_connection(make, host, port)
+        except OSError as error:
+            raise _not_dialled("tcp", f"[{host}]:{port}" if ":" in host else f"{host}:{port}", error) from error
+
+    return dial
+
+
+def _not_dialled(network: str, address: str, error: OSError) -> RpcError:
+    why = os.strerror(error.errno).lower() if error.errno else str(error)
+    text = f'connection error: desc = "transport: Error while dialing: dial {network} {address}: connect: {why}"'
+    return RpcError(Code.UNAVAILABLE, text)
+
+
+class Channel:
+    """Calls to one server. Make it inside the running event loop."""
+
+    def __init__(self, dial: Dial, authority: str = "localhost", user_agent: str = "pykubelet") -> None:
+        self._dial = dial
+        self._authority = authority
+        self._user_agent = user_agent
+        self._session: Session | None = None
+        self._sessions: list[Session] = []
+        self._dialling = asyncio.Lock()
+        self._is_closed = False
+        self._timeouts: dict[float, bytes] = {}
+
+    @property
+    def is_greeted(self) -> bool:
+        """Whether the last connection got as far as a server that speaks HTTP/2."""
+        return self._session is not None and self._session.is_greeted
+
+    def method(self, path: str, metadata: tuple[tuple[str, str], ...] = ()) -> bytes:
+        """What to call a method by: `path` is `/package.Service/Method`."""
+        return header_block(path, self._authority, self._user_agent, metadata)
+
+    async def unary(self, method: bytes, message: bytes, timeout_s: float | None) -> bytes:
+        """One request, one answer. Cancelling the caller cancels the call; the server may finish it all the same."""
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout_s is None else loop.time() + timeout_s
+        session = self._session
+        if session is None or not session.is_ready:
+            session = await self._ready(timeout_s)
+        headers = method if timeout_s is None else method + self._timeout(timeout_s)
+        call = _UnaryCall(session.request(headers, framed(message)), loop.create_future())
+        session.attach(call)
+        timer = None if deadline is None else loop.call_at(deadline, call.expire)
+        try:
+            return await call.answer
+        finally:
+            if timer is not None:
+                timer.cancel()
+            if not call.stream.is_ended:
+                session.cancel(call.stream)
+
+    async def stream(self, method: bytes, message: bytes) -> ServerStream:
+        """Send the one request of a stream of answers, without a deadline. Close the result."""
+        session = await self._ready(None)
+        opened = ServerStream(session, session.request(method, framed(message)))
+        session.attach(opened)
+        return opened
+
+    def close(self) -> None:
+        """Close the connection; calls in flight and later ones fail with code CANCELED."""
+        self._is_closed = True
+        for session in self._sessions:
+            session.end(Code.CANCELED, CLOSED)
+
+    async def _ready(self, timeout_s: float | None) -> Session:
+        """A connection that takes a call now: whoever needs one first dials for all."""
+        try:
+            async with asyncio.timeout(timeout_s), self._dialling:
+                while True:
+                    if self._is_closed:
+                        self.close()  # also what was dialled meanwhile
+                        raise RpcError(Code.CANCELED, CLOSED)
+                    session = self._session
+                    if session is not None and session.is_ready:
+                        return session
+                    if session is not None and session.is_usable:
+                        await session.wait_room()
+                        continue
+                    _, session = await self._dial(Session)
+                    self._session = session
+                    self._sessions = [*(old for old in self._sessions if not old.is_over), session]
+        except TimeoutError as error:
+            raise RpcError(Code.DEADLINE_EXCEEDED, LATE) from error
+
+    def _timeout(self, seconds: float) -> bytes:
+        """The field for a deadline; most calls have one of a few."""
+        field = self._timeouts.get(seconds)
+        if field is None:
+            if len(self._timeouts) >= _KEPT_TIMEOUTS:
+                self._timeouts.clear()
+            field = self._timeouts[seconds] = timeout_field(seconds)
+        return field

@@ -1,0 +1,381 @@
+"""One connection of HTTP/2 as a client has it: bytes from the peer in, streams with news out, bytes to send kept.
+
+Owns: frames, streams, flow control both ways, and what breaks a connection. Does no I/O and knows no gRPC: `channel.py`
+brings both. Not offered, because calls of gRPC need neither: pushed streams, priorities, CONNECT, trailers of our own.
+
+Source: RFC 9113.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+
+from pykubelet.edges.rpc.hpack import HeaderReader, Headers, HpackError
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+FRAME_BYTES = 16384
+#: What a peer may send before we have read it, on one stream and on all together.
+STREAM_WINDOW = 17 << 20
+CONNECTION_WINDOW = 64 << 20
+_START_WINDOW = 65535
+_MAX_WINDOW = 2**31 - 1
+_MAX_HEADER_BYTES = 1 << 20
+_LAST_STREAM = 2**31 - 1
+
+_HEAD = struct.Struct(">BHBBL")
+_PAIR = struct.Struct(">LL")
+_SETTING = struct.Struct(">HL")
+_NUMBER = struct.Struct(">L")
+
+END_STREAM = ACK = 0x1
+END_HEADERS = 0x4
+PADDED = 0x8
+PRIORITY = 0x20
+
+
+class Kind(IntEnum):
+    """Frame types."""
+
+    DATA = 0
+    HEADERS = 1
+    PRIORITY = 2
+    RST_STREAM = 3
+    SETTINGS = 4
+    PUSH_PROMISE = 5
+    PING = 6
+    GOAWAY = 7
+    WINDOW_UPDATE = 8
+    CONTINUATION = 9
+
+
+class ErrorCode(IntEnum):
+    """Why a stream or a connection was ended."""
+
+    NO_ERROR = 0
+    PROTOCOL_ERROR = 1
+    INTERNAL_ERROR = 2
+    FLOW_CONTROL_ERROR = 3
+    SETTINGS_TIMEOUT = 4
+    STREAM_CLOSED = 5
+    FRAME_SIZE_ERROR = 6
+    REFUSED_STREAM = 7
+    CANCEL = 8
+    COMPRESSION_ERROR = 9
+    CONNECT_ERROR = 10
+    ENHANCE_YOUR_CALM = 11
+    INADEQUATE_SECURITY = 12
+    HTTP_1_1_REQUIRED = 13
+
+
+_ENABLE_PUSH, _MAX_STREAMS, _INITIAL_WINDOW, _MAX_FRAME = 2, 3, 4, 5
+
+
+class ConnectionFault(Exception):
+    """The peer broke the protocol: the connection cannot go on. Its last words are in the output."""
+
+    def __init__(self, code: ErrorCode, problem: str) -> None:
+        super().__init__(code, problem)
+        self.code = code
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.code.name}: {self.problem}"
+
+
+class Stream:
+    """One request and what was answered so far.
+
+    `headers` and `trailers` are empty until they come, and an answer may have the latter alone; `body` are chunks that the
+    reader takes away. `is_ended`: nothing more comes. `reset`: the stream was ended before its time, with this code.
+    """
+
+    __slots__ = ("body", "headers", "id", "is_ended", "reset", "room", "trailers", "unread", "unsent")
+
+    def __init__(self, id: int, unsent: memoryview, room: int) -> None:
+        self.id = id
+        self.headers: Headers = ()
+        self.trailers: Headers = ()
+        self.body: list[bytes] = []
+        self.is_ended = False
+        self.reset: int | None = None
+        self.unsent = unsent
+        self.room = room
+        self.unread = 0
+
+
+def frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:
+    """One frame on the wire."""
+    return _HEAD.pack(len(body) >> 16, len(body) & 0xFFFF, kind, flags, stream) + body
+
+
+class Connection:
+    """The state of a connection. Whatever was called, send `take_output()` afterwards.
+
+    `is_greeted`: the peer has said that it speaks HTTP/2.
+    """
+
+    def __init__(self) -> None:
+        settings = _SETTING.pack(_ENABLE_PUSH, 0) + _SETTING.pack(_INITIAL_WINDOW, STREAM_WINDOW)
+        more = _NUMBER.pack(CONNECTION_WINDOW - _START_WINDOW)
+        self._out = [PREFACE, frame(Kind.SETTINGS, 0, 0, settings), frame(Kind.WINDOW_UPDATE, 0, 0, more)]
+        self._streams: dict[int, Stream] = {}
+        self._blocked: dict[int, Stream] = {}
+        self._next_id = 1
+        self._room = _START_WINDOW
+        self._stream_room = _START_WINDOW
+        self._frame_bytes = FRAME_BYTES
+        self._max_streams = _LAST_STREAM
+        self._unread = 0
+        self._rest = b""
+        self._reader = HeaderReader()
+        self._headers: tuple[int, int, bytearray] | None = None
+        self._news: dict[int, Stream] = {}
+        self._is_closing = False
+        self.is_greeted = False
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether new requests may be sent here, now or when `has_room`."""
+        return not self._is_closing and self._next_id < _LAST_STREAM
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the peer takes one more stream now."""
+        return len(self._streams) < self._max_streams
+
+    def take_output(self) -> bytes:
+        """What is to be sent; it is forgotten here."""
+        out = self._out
+        self._out = []
+        return b"".join(out)
+
+    # Sending
+
+    def request(self, headers: bytes, body: bytes) -> Stream:
+        """Send a whole request. `headers` is a header block of at most one frame."""
+        id = self._next_id
+        self._next_id += 2
+        stream = self._streams[id] = Stream(id, memoryview(body), self._stream_room)
+        self._out.append(frame(Kind.HEADERS, END_HEADERS, id, headers))
+        self._send_body(stream)
+        return stream
+
+    def cancel(self, stream: Stream) -> None:
+        """Stop a stream; nothing more is told of it."""
+        if self._streams.pop(stream.id, None) is not None:
+            self._reset(stream.id, ErrorCode.CANCEL)
+        self._blocked.pop(stream.id, None)
+
+    def reopen(self, stream: Stream) -> None:
+        """The reader of a long stream has taken all of its body: the peer may go on."""
+        if stream.unread > STREAM_WINDOW // 2 and not stream.is_ended:
+            self._out.append(frame(Kind.WINDOW_UPDATE, 0, stream.id, _NUMBER.pack(stream.unread)))
+            stream.unread = 0
+
+    def _send_body(self, stream: Stream) -> None:
+        while True:
+            left = len(stream.unsent)
+            size = min(left, self._room, stream.room, self._frame_bytes)
+            if left and size <= 0:
+                self._blocked[stream.id] = stream
+                return
+            self._room -= size
+            stream.room -= size
+            part, stream.unsent = stream.unsent[:size], stream.unsent[size:]
+            flags = 0 if size < left else END_STREAM
+            self._out.append(_HEAD.pack(size >> 16, size & 0xFFFF, Kind.DATA, flags, stream.id))
+            self._out.append(bytes(part))
+            if flags:
+                self._blocked.pop(stream.id, None)
+                return
+
+    def _send_blocked(self) -> None:
+        for stream in list(self._blocked.values()):
+            self._send_body(stream)
+
+    def _reset(self, id: int, code: ErrorCode) -> None:
+        self._out.append(frame(Kind.RST_STREAM, 0, id, _NUMBER.pack(code)))
+
+    # Receiving
+
+    def receive(self, data: bytes) -> list[Stream]:
+        """Take what the peer sent; the streams of which something is new. Raises ConnectionFault."""
+        try:
+            self._take_frames(self._rest + data if self._rest else data)
+        except ConnectionFault as fault:
+            self._is_closing = True
+            last_words = _PAIR.pack(0, fault.code) + fault.problem.encode()
+            self._out.append(frame(Kind.GOAWAY, 0, 0, last_words))
+            raise
+        if not self._news:
+            return []
+        news = list(self._news.values())
+        self._news.clear()
+        return news
+
+    def _take_frames(self, data: bytes) -> None:
+        position, end = 0, len(data)
+        while end - position >= 9:
+            high, low, kind, flags, id = _HEAD.unpack_from(data, position)
+            size = high << 16 | low
+            if size > FRAME_BYTES:
+                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {size} bytes")
+            start, after = position + 9, position + 9 + size
+            if after > end:
+                break
+            position = after
+            self._take(kind, flags, id & _LAST_STREAM, data[start:after])
+        self._rest = data[position:]
+
+    def _take(self, kind: int, flags: int, id: int, body: bytes) -> None:
+        if self._headers is not None and kind != Kind.CONTINUATION:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "headers were not ended")
+        if kind == Kind.DATA:
+            self._take_data(flags, id, body)
+        elif kind == Kind.HEADERS:
+            self._take_headers(flags, id, body)
+        elif kind == Kind.CONTINUATION:
+            self._take_more_headers(flags, id, body)
+        elif kind == Kind.WINDOW_UPDATE:
+            self._take_window(id, body)
+        elif kind == Kind.PING:
+            _check_size(len(body) == 8, kind)
+            if not flags & ACK:
+                self._out.append(frame(Kind.PING, ACK, 0, body))
+        elif kind == Kind.SETTINGS:
+            self._take_settings(flags, body)
+        elif kind == Kind.RST_STREAM:
+            _check_size(len(body) == 4, kind)
+            self._end(id, reset=_NUMBER.unpack(body)[0])
+        elif kind == Kind.GOAWAY:
+            self._take_goaway(body)
+        elif kind == Kind.PUSH_PROMISE:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a pushed stream, which was refused")
+
+    def _take_data(self, flags: int, id: int, body: bytes) -> None:
+        size = len(body)
+        self._unread += size
+        if self._unread > CONNECTION_WINDOW // 2:
+            self._out.append(frame(Kind.WINDOW_UPDATE, 0, 0, _NUMBER.pack(self._unread)))
+            self._unread = 0
+        stream = self._streams.get(id)
+        if stream is None:
+            self._check_known(id)
+            return
+        if not stream.headers:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "data before headers")
+        stream.unread += size
+        if stream.unread > STREAM_WINDOW:
+            raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "more data on a stream than was allowed")
+        if flags & PADDED:
+            body = _unpadded(body)
+        if body:
+            stream.body.append(body)
+            self._news[id] = stream
+        if flags & END_STREAM:
+            self._end(id)
+
+    def _take_headers(self, flags: int, id: int, body: bytes) -> None:
+        if flags & PADDED:
+            body = _unpadded(body)
+        if flags & PRIORITY:
+            body = body[5:]
+        self._check_known(id)
+        if flags & END_HEADERS:
+            self._end_headers(id, flags, body)
+        else:
+            self._headers = (id, flags, bytearray(body))
+
+    def _take_more_headers(self, flags: int, id: int, body: bytes) -> None:
+        if self._headers is None or self._headers[0] != id:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a continuation of nothing")
+        _, first_flags, block = self._headers
+        block += body
+        if len(block) > _MAX_HEADER_BYTES:
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "headers without end")
+        if flags & END_HEADERS:
+            self._headers = None
+            self._end_headers(id, first_flags, bytes(block))
+
+    def _end_headers(self, id: int, flags: int, block: bytes) -> None:
+        try:
+            headers = self._reader.read(block)
+        except HpackError as error:
+            raise ConnectionFault(ErrorCode.COMPRESSION_ERROR, str(error)) from error
+        stream = self._streams.get(id)
+        if stream is None:
+            return
+        if flags & END_STREAM:
+            stream.trailers = headers
+            self._end(id)
+        elif not stream.headers:
+            stream.headers = headers
+        else:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "headers in the middle of a stream")
+
+    def _take_window(self, id: int, body: bytes) -> None:
+        _check_size(len(body) == 4, Kind.WINDOW_UPDATE)
+        more = _NUMBER.unpack(body)[0] & _MAX_WINDOW
+        stream = self._streams.get(id)
+        if id == 0:
+            self._room += more
+        elif stream is not None:
+            stream.room += more
+        room = self._room if id == 0 else stream.room if stream is not None else 0
+        if more == 0 or room > _MAX_WINDOW:
+            raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "a window of an impossible size")
+        self._send_blocked()
+
+    def _take_settings(self, flags: int, body: bytes) -> None:
+        if flags & ACK:
+            return
+        _check_size(len(body) % 6 == 0, Kind.SETTINGS)
+        self.is_greeted = True
+        for name, value in _SETTING.iter_unpack(body):
+            if name == _MAX_STREAMS:
+                self._max_streams = value
+            elif name == _INITIAL_WINDOW:
+                if value > _MAX_WINDOW:
+                    raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "a window of an impossible size")
+                for stream in self._streams.values():
+                    stream.room += value - self._stream_room
+                self._stream_room = value
+            elif name == _MAX_FRAME:
+                self._frame_bytes = max(FRAME_BYTES, value)
+        self._out.append(frame(Kind.SETTINGS, ACK, 0))
+        self._send_blocked()
+
+    def _take_goaway(self, body: bytes) -> None:
+        _check_size(len(body) >= 8, Kind.GOAWAY)
+        last, _ = _PAIR.unpack_from(body)
+        self._is_closing = True
+        for id in [id for id in self._streams if id > last & _LAST_STREAM]:
+            self._end(id, reset=ErrorCode.REFUSED_STREAM)
+
+    def _end(self, id: int, reset: int | None = None) -> None:
+        """The peer is done with a stream, and so are we: what of the request it has not read it does not want."""
+        stream = self._streams.pop(id, None)
+        if stream is None:
+            self._check_known(id)
+            return
+        stream.is_ended, stream.reset = True, reset
+        if self._blocked.pop(id, None) is not None and reset is None:
+            self._reset(id, ErrorCode.CANCEL)
+        self._news[id] = stream
+
+    def _check_known(self, id: int) -> None:
+        """What comes late for a stream that has ended is passed over; a stream that never was is a breach."""
+        if id == 0 or id % 2 == 0 or id >= self._next_id:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"a frame of stream {id}, which was never opened")
+
+
+def _check_size(is_right: bool, kind: int) -> None:
+    if not is_right:
+        raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, f"a frame of kind {Kind(kind).name} has a wrong size")
+
+
+def _unpadded(body: bytes) -> bytes:
+    if not body or body[0] >= len(body):
+        raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a frame that is all padding")
+    return body[1 : len(body) - body[0]]

@@ -1,0 +1,152 @@
+"""How a call ended, and the few fields of gRPC around it. Pure.
+
+Source: "gRPC over HTTP2" (its status codes, and what stands for one when there is none), and the gRPC status code page.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from urllib.parse import unquote
+
+from pykubelet.edges.rpc.hpack import indexed, literal
+from pykubelet.edges.rpc.http2 import ErrorCode, Stream
+
+MAX_MESSAGE_BYTES = 16 << 20
+_MAX_TIMEOUT = 99_999_999
+_LENGTH = struct.Struct(">BL")
+_PREFIX = _LENGTH.size
+
+
+class Code(IntEnum):
+    """gRPC's status codes."""
+
+    OK = 0
+    CANCELED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+class RpcError(Exception):
+    """A call failed: the server's own word, or ours when there was none."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+
+
+_OF_RESET = {
+    ErrorCode.REFUSED_STREAM: Code.UNAVAILABLE,
+    ErrorCode.CANCEL: Code.CANCELED,
+    ErrorCode.ENHANCE_YOUR_CALM: Code.RESOURCE_EXHAUSTED,
+    ErrorCode.INADEQUATE_SECURITY: Code.PERMISSION_DENIED,
+}
+_OF_HTTP = {
+    "400": Code.INTERNAL,
+    "401": Code.UNAUTHENTICATED,
+    "403": Code.PERMISSION_DENIED,
+    "404": Code.UNIMPLEMENTED,
+    "429": Code.UNAVAILABLE,
+    "502": Code.UNAVAILABLE,
+    "503": Code.UNAVAILABLE,
+    "504": Code.UNAVAILABLE,
+}
+
+
+def header_block(path: str, authority: str, user_agent: str, metadata: tuple[tuple[str, str], ...] = ()) -> bytes:
+    """What every request of a method begins with."""
+    block = indexed(":method", "POST") + indexed(":scheme", "http")
+    fields = ((":path", path), (":authority", authority), ("te", "trailers"), ("content-type", "application/grpc"))
+    return block + b"".join(literal(*field) for field in (*fields, ("user-agent", user_agent), *metadata))
+
+
+def timeout_field(seconds: float) -> bytes:
+    """The deadline for the server to know, rounded up so that ours comes first."""
+    milliseconds = int(seconds * 1000) + 1
+    if milliseconds <= _MAX_TIMEOUT:
+        return literal("grpc-timeout", f"{milliseconds}m")
+    return literal("grpc-timeout", f"{min(_MAX_TIMEOUT, milliseconds // 1000 + 1)}S")
+
+
+def status_of(stream: Stream) -> tuple[Code, str]:
+    """How an ended stream ended: code and message."""
+    if stream.reset is not None:
+        name = next((code.name for code in ErrorCode if code == stream.reset), str(stream.reset))
+        code = next((code for reset, code in _OF_RESET.items() if reset == stream.reset), Code.INTERNAL)
+        return code, f"stream terminated by RST_STREAM with error code: {name}"
+    trailers = dict(stream.trailers)
+    number = trailers.get("grpc-status")
+    if number is not None:
+        known = number.isascii() and number.isdigit() and int(number) in Code.__members__.values()
+        return Code(int(number)) if known else Code.UNKNOWN, unquote(trailers.get("grpc-message", ""))
+    http = dict(stream.headers or stream.trailers).get(":status", "")
+    if http != "200":
+        text = f"unexpected HTTP status code received from server: {http or 'none'}"
+        return _OF_HTTP.get(http, Code.UNKNOWN), text
+    return Code.INTERNAL, "server closed the stream without sending trailers"
+
+
+def framed(message: bytes) -> bytes:
+    """A message with its length before it."""
+    return _LENGTH.pack(0, len(message)) + message
+
+
+class MessageReader:
+    """Cuts the body of a stream into messages."""
+
+    def __init__(self) -> None:
+        self._chunks: list[bytes] = []
+        self._held = 0
+        self._needed = _PREFIX
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no message has begun that is not whole."""
+        return not self._held
+
+    def take(self, stream: Stream) -> list[bytes]:
+        """The whole messages among what has come. Raises RpcError for one that is too large or packed."""
+        if not stream.body:
+            return []
+        self._held += sum(map(len, stream.body))
+        self._chunks += stream.body
+        stream.body.clear()
+        if self._held < self._needed:
+            return []
+        data = b"".join(self._chunks) if len(self._chunks) > 1 else self._chunks[0]
+        messages, position = [], 0
+        self._needed = _PREFIX
+        while len(data) - position >= _PREFIX:
+            after = position + _PREFIX + _message_size(data, position)
+            if after > len(data):
+                self._needed = after - position
+                break
+            messages.append(data[position + _PREFIX : after])
+            position = after
+        self._held = len(data) - position
+        self._chunks = [data[position:]] if self._held else []
+        return messages
+
+
+def _message_size(data: bytes, position: int) -> int:
+    packed, size = _LENGTH.unpack_from(data, position)
+    if packed:
+        raise RpcError(Code.INTERNAL, "grpc: a compressed message, which was not asked for")
+    if size > MAX_MESSAGE_BYTES:
+        problem = f"grpc: received message larger than max ({size} vs. {MAX_MESSAGE_BYTES})"
+        raise RpcError(Code.RESOURCE_EXHAUSTED, problem)
+    return int(size)

@@ -1,0 +1,360 @@
+"""Calls against gRPC's own server, and against one that does what it is told, byte by byte."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+
+from pykubelet.edges.rpc.channel import CLOSED, LATE, Channel, tcp_dial, unix_dial
+from pykubelet.edges.rpc.hpack import literal
+from pykubelet.edges.rpc.http2 import END_HEADERS, END_STREAM, PREFACE, Kind, frame
+from pykubelet.edges.rpc.status import MAX_MESSAGE_BYTES, Code, RpcError, framed
+
+Context = grpc.aio.ServicerContext
+GOOD = frame(Kind.HEADERS, END_HEADERS, 1, literal(":status", "200") + literal("content-type", "application/grpc"))
+
+
+class Served:
+    """gRPC's own server on a unix socket."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = str(folder / "rpc.sock")
+        self.cancelled = asyncio.Event()
+        self.seen: list[dict[str, str]] = []
+        self.remaining: list[float | None] = []
+        self._server: grpc.aio.Server | None = None
+
+    async def start(self, *options: tuple[str, int]) -> None:
+        limit = ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES)
+        self._server = grpc.aio.server(options=(limit, ("grpc.max_send_message_length", -1), *options))
+        calls = {
+            "Echo": grpc.unary_unary_rpc_method_handler(self._echo),
+            "Grow": grpc.unary_unary_rpc_method_handler(self._grow),
+            "Slow": grpc.unary_unary_rpc_method_handler(self._slow),
+            "Hang": grpc.unary_unary_rpc_method_handler(self._hang),
+            "Fail": grpc.unary_unary_rpc_method_handler(self._fail),
+            "Count": grpc.unary_stream_rpc_method_handler(self._count),
+            "Flood": grpc.unary_stream_rpc_method_handler(self._flood),
+        }
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("t.S", calls),))
+        self._server.add_insecure_port(f"unix:{self.path}")
+        await self._server.start()
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            await self._server.stop(grace=None)
+            self._server = None
+
+    async def _echo(self, request: bytes, context: Context) -> bytes:
+        self.seen.append({str(name): str(value) for name, value in context.invocation_metadata() or ()})
+        self.remaining.append(context.time_remaining())
+        return request
+
+    async def _grow(self, request: bytes, _: Context) -> bytes:
+        return bytes(int(request))
+
+    async def _slow(self, request: bytes, _: Context) -> bytes:
+        await asyncio.sleep(0.5)
+        return request
+
+    async def _hang(self, _request: bytes, _: Context) -> bytes:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+        return b""
+
+    async def _fail(self, request: bytes, context: Context) -> bytes:
+        number, _, text = request.decode().partition(" ")
+        code = next(code for code in grpc.StatusCode if code.value[0] == int(number))
+        await context.abort(code, text)
+        return b""
+
+    async def _count(self, request: bytes, context: Context) -> AsyncIterator[bytes]:
+        for number in range(int(request)):
+            yield b"%d" % number
+        if request == b"3":
+            await context.abort(grpc.StatusCode.ABORTED, "three is enough")
+
+    async def _flood(self, request: bytes, _: Context) -> AsyncIterator[bytes]:
+        try:
+            while True:
+                yield request * 1024
+        finally:
+            self.cancelled.set()
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    server = Served(tmp_path)
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+async def channel(served: Served) -> AsyncIterator[Channel]:
+    made = Channel(unix_dial(served.path))
+    yield made
+    made.close()
+
+
+async def call(channel: Channel, method: str, message: bytes = b"", timeout_s: float | None = 5.0) -> bytes:
+    return await channel.unary(channel.method(f"/t.S/{method}"), message, timeout_s)
+
+
+async def failure(work: Awaitable[object]) -> tuple[Code, str]:
+    with pytest.raises(RpcError) as caught:
+        await work
+    return caught.value.code, caught.value.message
+
+
+# gRPC's own server
+
+
+async def test_a_call_has_its_fields_and_its_deadline(served: Served, channel: Channel) -> None:
+    method = channel.method("/t.S/Echo", (("own", "value"),))
+    assert await channel.unary(method, b"hello", 7.0) == b"hello"
+    assert await channel.unary(method, b"", None) == b""
+    assert served.seen[0]["own"] == "value" and served.seen[0]["user-agent"].startswith("pykubelet")
+    assert served.remaining[0] is not None and 6 < served.remaining[0] <= 7.1
+    assert served.remaining[1] is None
+
+
+async def test_many_calls_at_once(channel: Channel) -> None:
+    answers = await asyncio.gather(*(call(channel, "Echo", b"%d" % n) for n in range(300)))
+    assert answers == [b"%d" % n for n in range(300)]
+
+
+async def test_a_server_that_takes_few_streams_at_a_time(tmp_path: Path) -> None:
+    server = Served(tmp_path)
+    await server.start(("grpc.max_concurrent_streams", 2))
+    channel = Channel(unix_dial(server.path))
+    await call(channel, "Echo")  # the server's settings are known now
+    busy = [asyncio.ensure_future(call(channel, "Slow", b"slow")) for _ in range(2)]
+    await asyncio.sleep(0.05)
+    assert await failure(call(channel, "Echo", timeout_s=0.1)) == (Code.DEADLINE_EXCEEDED, LATE)
+    waiting = [call(channel, "Echo", b"%d" % n) for n in range(20)]
+    assert await asyncio.gather(*waiting, *busy) == [*(b"%d" % n for n in range(20)), b"slow", b"slow"]
+    channel.close()
+    await server.stop()
+
+
+@pytest.mark.parametrize("size", [0, 1, 65_536, 1_000_003, MAX_MESSAGE_BYTES])
+async def test_messages_of_all_sizes_both_ways(channel: Channel, size: int) -> None:
+    assert len(await call(channel, "Grow", b"%d" % size, 30)) == size
+    message = bytes(range(256)) * (size // 256)
+    assert await call(channel, "Echo", message, 30) == message
+
+
+async def test_a_message_that_is_too_large_fails_alone(channel: Channel) -> None:
+    code, message = await failure(call(channel, "Grow", b"%d" % (MAX_MESSAGE_BYTES + 1), 30))
+    assert (code, message) == (
+        Code.RESOURCE_EXHAUSTED,
+        "grpc: received message larger than max (16777217 vs. 16777216)",
+    )
+    assert await call(channel, "Echo", b"after") == b"after"
+
+
+@pytest.mark.parametrize("text", ["plain", "", "per%cent and\nline, ümläut", "x" * 5000])
+async def test_every_code_comes_with_its_words(channel: Channel, text: str) -> None:
+    for code in Code:
+        if code is not Code.OK:
+            assert await failure(call(channel, "Fail", f"{code:d} {text}".encode())) == (code, text)
+
+
+async def test_a_method_that_is_not_there(channel: Channel) -> None:
+    assert (await failure(call(channel, "Nothing")))[0] is Code.UNIMPLEMENTED
+
+
+async def test_what_is_late_is_told_so_and_the_server_stops(served: Served, channel: Channel) -> None:
+    began = time.monotonic()
+    assert await failure(call(channel, "Hang", timeout_s=0.2)) == (Code.DEADLINE_EXCEEDED, LATE)
+    assert 0.15 < time.monotonic() - began < 2
+    await asyncio.wait_for(served.cancelled.wait(), 5)
+    assert await call(channel, "Echo", b"on") == b"on"
+
+
+async def test_a_cancelled_caller_cancels_the_call(served: Served, channel: Channel) -> None:
+    asking = asyncio.ensure_future(call(channel, "Hang"))
+    await asyncio.sleep(0.1)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    await asyncio.wait_for(served.cancelled.wait(), 5)
+
+
+async def test_a_stream_to_its_end(channel: Channel) -> None:
+    stream = await channel.stream(channel.method("/t.S/Count"), b"2")
+    assert [await stream.read(), await stream.read(), await stream.read(), await stream.read()] == [
+        b"0",
+        b"1",
+        None,
+        None,
+    ]
+    assert stream.end is not None and stream.end.code is Code.OK
+    stream.close()
+
+
+async def test_a_stream_that_breaks_gives_what_came_before(channel: Channel) -> None:
+    stream = await channel.stream(channel.method("/t.S/Count"), b"3")
+    assert [await stream.read() for _ in range(3)] == [b"0", b"1", b"2"]
+    assert await failure(stream.read()) == (Code.ABORTED, "three is enough")
+    assert await failure(stream.read()) == (Code.ABORTED, "three is enough")
+
+
+async def test_a_stream_that_nobody_reads_stops_the_server_and_nobody_else(served: Served, channel: Channel) -> None:
+    flood = await channel.stream(channel.method("/t.S/Flood"), b"0123456789abcdef")
+    await asyncio.sleep(0.5)
+    assert await call(channel, "Echo", b"through") == b"through"
+    for _ in range(3000):  # more than the window of 17 MiB holds
+        assert await flood.read() == b"0123456789abcdef" * 1024
+    assert flood.end is None and not served.cancelled.is_set()
+    flood.close()
+    await asyncio.wait_for(served.cancelled.wait(), 5)
+    assert flood.end is not None and flood.end.code is Code.CANCELED
+
+
+async def test_a_server_that_comes_back_is_used_again(served: Served, channel: Channel) -> None:
+    stream = await channel.stream(channel.method("/t.S/Hang"), b"")
+    hanging = asyncio.ensure_future(call(channel, "Hang"))
+    assert await call(channel, "Echo", b"1") == b"1"
+    await served.stop()
+    assert (await failure(hanging))[0] in (Code.UNAVAILABLE, Code.CANCELED)
+    assert (await failure(stream.read()))[0] in (Code.UNAVAILABLE, Code.CANCELED)
+    why = f'connection error: desc = "transport: Error while dialing: dial unix {served.path}: connect: '
+    assert await failure(call(channel, "Echo")) == (Code.UNAVAILABLE, f'{why}no such file or directory"')
+    await served.start()
+    assert await call(channel, "Echo", b"2") == b"2"
+
+
+async def test_closing_ends_everything(channel: Channel) -> None:
+    stream = await channel.stream(channel.method("/t.S/Hang"), b"")
+    hanging = asyncio.ensure_future(call(channel, "Hang", timeout_s=None))
+    await asyncio.sleep(0.05)
+    channel.close()
+    for work in (hanging, stream.read(), call(channel, "Echo"), channel.stream(b"", b"")):
+        assert await failure(work) == (Code.CANCELED, CLOSED)
+    stream.close()
+
+
+async def test_over_tcp() -> None:
+    server = grpc.aio.server()
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    channel = Channel(tcp_dial("127.0.0.1", port), f"127.0.0.1:{port}")
+    assert (await failure(call(channel, "Echo")))[0] is Code.UNIMPLEMENTED
+    assert channel.is_greeted
+    channel.close()
+    await server.stop(grace=None)
+
+
+# A server that does what it is told
+
+
+@asynccontextmanager
+async def scripted(folder: Path, *answers: bytes, hang: bool = False) -> AsyncIterator[Channel]:
+    """Each connection is answered with the next of `answers`, once its request has come, and then closed."""
+    left = list(answers)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(len(PREFACE))
+        while (head := await reader.readexactly(9))[3] != Kind.DATA:
+            await reader.readexactly(int.from_bytes(head[:3], "big"))
+        writer.write(left.pop(0))
+        if hang:
+            await reader.read()
+        writer.close()
+        await writer.wait_closed()
+
+    path = str(folder / "odd.sock")
+    channel = Channel(unix_dial(path))
+    async with await asyncio.start_unix_server(serve, path):
+        yield channel
+        channel.close()
+        await asyncio.sleep(0.02)  # the server hears of it
+
+
+def trailers(*fields: tuple[str, str]) -> bytes:
+    return frame(Kind.HEADERS, END_HEADERS | END_STREAM, 1, b"".join(literal(*field) for field in fields))
+
+
+DONE = trailers(("grpc-status", "0"))
+HELLO = frame(Kind.SETTINGS, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "message"),
+    [
+        (b"", Code.UNAVAILABLE, "error reading from server: "),
+        (HELLO + GOOD, Code.UNAVAILABLE, "error reading from server: "),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", Code.UNAVAILABLE, "connection error: FRAME_SIZE_ERROR"),
+        (
+            HELLO + frame(Kind.DATA, 0, 1, b"x"),
+            Code.UNAVAILABLE,
+            "connection error: PROTOCOL_ERROR: data before headers",
+        ),
+        (GOOD + DONE, Code.INTERNAL, "a call was answered with 0 messages"),
+        (GOOD + frame(Kind.DATA, 0, 1, framed(b"a") * 2) + DONE, Code.INTERNAL, "a call was answered with 2 messages"),
+        (
+            GOOD + frame(Kind.DATA, 0, 1, framed(b"abc")[:-1]) + DONE,
+            Code.INTERNAL,
+            "a call was answered with 0 messages",
+        ),
+        (GOOD + frame(Kind.DATA, 0, 1, b"\1\0\0\0\0") + DONE, Code.INTERNAL, "grpc: a compressed message"),
+        (GOOD + frame(Kind.DATA, END_STREAM, 1, framed(b"a")), Code.INTERNAL, "server closed the stream without"),
+        (trailers((":status", "404")), Code.UNIMPLEMENTED, "unexpected HTTP status code received from server: 404"),
+        (trailers((":status", "503")), Code.UNAVAILABLE, "unexpected HTTP status code received from server: 503"),
+        (trailers((":status", "302")), Code.UNKNOWN, "unexpected HTTP status code received from server: 302"),
+        (trailers(("no", "status")), Code.UNKNOWN, "unexpected HTTP status code received from server: none"),
+        (GOOD + trailers(("grpc-status", "99"), ("grpc-message", "odd")), Code.UNKNOWN, "odd"),
+        (GOOD + trailers(("grpc-status", "x")), Code.UNKNOWN, ""),
+        (frame(Kind.RST_STREAM, 0, 1, b"\0\0\0\7"), Code.UNAVAILABLE, "stream terminated by RST_STREAM"),
+        (
+            frame(Kind.RST_STREAM, 0, 1, b"\0\0\0\x08"),
+            Code.CANCELED,
+            "stream terminated by RST_STREAM with error code: CANC",
+        ),
+        (
+            frame(Kind.RST_STREAM, 0, 1, b"\0\0\0\x63"),
+            Code.INTERNAL,
+            "stream terminated by RST_STREAM with error code: 99",
+        ),
+        (
+            frame(Kind.GOAWAY, 0, 0, bytes(8)),
+            Code.UNAVAILABLE,
+            "stream terminated by RST_STREAM with error code: REFUSED",
+        ),
+    ],
+)
+async def test_odd_answers_are_errors_and_the_next_call_is_none_the_worse(
+    tmp_path: Path, answer: bytes, code: Code, message: str
+) -> None:
+    good = HELLO + GOOD + frame(Kind.DATA, 0, 1, framed(b"good")) + DONE
+    async with scripted(tmp_path, answer, good) as channel:
+        caught = await failure(call(channel, "Any"))
+        assert caught[0] is code and caught[1].startswith(message)
+        await asyncio.sleep(0.02)  # the connection is closed
+        assert await call(channel, "Any") == b"good"
+
+
+async def test_a_server_that_never_says_anything(tmp_path: Path) -> None:
+    async with scripted(tmp_path, b"", hang=True) as channel:
+        assert await failure(call(channel, "Any", timeout_s=0.1)) == (Code.DEADLINE_EXCEEDED, LATE)
+        assert not channel.is_greeted
+
+
+async def test_a_server_that_goes_away_after_the_calls_it_has(tmp_path: Path) -> None:
+    leaving = HELLO + frame(Kind.GOAWAY, 0, 0, b"\x7f\xff\xff\xff" + bytes(4))
+    last = GOOD + frame(Kind.DATA, 0, 1, framed(b"last")) + DONE
+    new = HELLO + GOOD + frame(Kind.DATA, 0, 1, framed(b"new")) + DONE
+    async with scripted(tmp_path, leaving + last, new, hang=True) as channel:
+        assert await call(channel, "Any") == b"last"
+        assert await call(channel, "Any") == b"new", "on a connection of its own"

@@ -1,0 +1,284 @@
+"""The connection's rules, as sequences of frames: what the peer sends, what we answer, which streams have news."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from pykubelet.edges.rpc.hpack import literal
+from pykubelet.edges.rpc.http2 import (
+    ACK,
+    CONNECTION_WINDOW,
+    END_HEADERS,
+    END_STREAM,
+    FRAME_BYTES,
+    PADDED,
+    PREFACE,
+    PRIORITY,
+    STREAM_WINDOW,
+    Connection,
+    ConnectionFault,
+    ErrorCode,
+    Kind,
+    Stream,
+    frame,
+)
+
+Frame = tuple[Kind, int, int, bytes]
+OK = literal(":status", "200")
+DONE = literal("grpc-status", "0")
+
+
+def number(value: int) -> bytes:
+    return struct.pack(">L", value)
+
+
+def setting(name: int, value: int) -> bytes:
+    return struct.pack(">HL", name, value)
+
+
+def frames(data: bytes) -> list[Frame]:
+    found = []
+    while data:
+        size = int.from_bytes(data[:3], "big")
+        found.append((Kind(data[3]), data[4], int.from_bytes(data[5:9], "big"), data[9 : 9 + size]))
+        data = data[9 + size :]
+    return found
+
+
+def opened() -> Connection:
+    """A connection whose first words are out and which was greeted."""
+    connection = Connection()
+    connection.take_output()
+    connection.receive(frame(Kind.SETTINGS, 0, 0))
+    assert frames(connection.take_output()) == [(Kind.SETTINGS, ACK, 0, b"")]
+    return connection
+
+
+def asked(connection: Connection, body: bytes = b"?") -> Stream:
+    stream = connection.request(b"h", body)
+    connection.take_output()
+    return stream
+
+
+def test_the_first_words() -> None:
+    connection = Connection()
+    stream = connection.request(b"block", b"hello")
+    out = connection.take_output()
+    assert out.startswith(PREFACE)
+    said = frames(out.removeprefix(PREFACE))
+    assert [(kind, flags, id) for kind, flags, id, _ in said] == [
+        (Kind.SETTINGS, 0, 0),
+        (Kind.WINDOW_UPDATE, 0, 0),
+        (Kind.HEADERS, END_HEADERS, 1),
+        (Kind.DATA, END_STREAM, 1),
+    ]
+    assert said[0][3] == setting(2, 0) + setting(4, STREAM_WINDOW)
+    assert (said[2][3], said[3][3]) == (b"block", b"hello")
+    assert stream.id == 1 and connection.request(b"", b"").id == 3
+    assert not connection.is_greeted
+
+
+def test_an_answer_in_one_piece_and_byte_by_byte() -> None:
+    answer = (
+        frame(Kind.HEADERS, END_HEADERS, 1, OK)
+        + frame(Kind.DATA, 0, 1, b"ab")
+        + frame(Kind.DATA, 0, 1, b"c")
+        + frame(Kind.HEADERS, END_HEADERS | END_STREAM, 1, DONE)
+    )
+    for step in (len(answer), 1):
+        connection = opened()
+        stream = asked(connection)
+        news = [connection.receive(answer[at : at + step]) for at in range(0, len(answer), step)]
+        assert [stream] in news
+        assert (stream.headers, b"".join(stream.body)) == (((":status", "200"),), b"abc")
+        assert (stream.trailers, stream.is_ended, stream.reset) == ((("grpc-status", "0"),), True, None)
+        assert connection.take_output() == b""
+
+
+def test_an_answer_of_trailers_alone() -> None:
+    connection = opened()
+    stream = asked(connection)
+    connection.receive(frame(Kind.HEADERS, END_HEADERS | END_STREAM, 1, OK + DONE))
+    assert stream.is_ended and not stream.headers and len(stream.trailers) == 2
+
+
+def test_headers_in_several_frames_padded_and_with_a_priority() -> None:
+    connection = opened()
+    stream = asked(connection)
+    first = bytes((2,)) + b"\0\0\0\0\x10" + OK[:3] + b"\0\0"
+    connection.receive(frame(Kind.HEADERS, PADDED | PRIORITY, 1, first))
+    assert connection.receive(frame(Kind.CONTINUATION, 0, 1, OK[3:5])) == []
+    connection.receive(frame(Kind.CONTINUATION, END_HEADERS, 1, OK[5:]))
+    connection.receive(frame(Kind.DATA, PADDED, 1, b"\x03abc\0\0\0") + frame(Kind.DATA, PADDED | END_STREAM, 1, b"\0"))
+    assert (stream.headers, stream.body, stream.is_ended) == (((":status", "200"),), [b"abc"], True)
+
+
+def test_what_is_not_for_us_is_passed_over() -> None:
+    connection = opened()
+    unknown = frame(0x42, 0xFF, 7, b"whatever")
+    connection.receive(unknown + frame(Kind.PRIORITY, 0, 1, b"12345") + frame(Kind.SETTINGS, ACK, 0))
+    assert connection.take_output() == b""
+    connection.receive(frame(Kind.PING, 0, 0, b"12345678") + frame(Kind.PING, ACK, 0, b"12345678"))
+    assert frames(connection.take_output()) == [(Kind.PING, ACK, 0, b"12345678")]
+
+
+def test_a_large_request_waits_for_the_peer_to_read() -> None:
+    connection = opened()
+    body = bytes(range(256)) * 400  # 102,400 bytes, of which the first windows take 65,535
+    stream = connection.request(b"h", body)
+    sent = [f for f in frames(connection.take_output()) if f[0] is Kind.DATA]
+    assert [len(f[3]) for f in sent] == [FRAME_BYTES, FRAME_BYTES, FRAME_BYTES, FRAME_BYTES - 1]
+    connection.receive(frame(Kind.WINDOW_UPDATE, 0, 1, number(1 << 20)))
+    assert connection.take_output() == b"", "there is no room on the connection"
+    connection.receive(frame(Kind.WINDOW_UPDATE, 0, 0, number(10)))
+    sent += frames(connection.take_output())
+    assert len(sent[-1][3]) == 10
+    connection.receive(frame(Kind.WINDOW_UPDATE, 0, 0, number(1 << 20)))
+    sent += frames(connection.take_output())
+    assert b"".join(f[3] for f in sent) == body
+    assert [bool(f[1] & END_STREAM) for f in sent] == [False] * (len(sent) - 1) + [True]
+    assert not stream.is_ended
+
+
+def test_settings_change_the_windows_of_open_streams_too() -> None:
+    connection = opened()
+    connection.receive(frame(Kind.WINDOW_UPDATE, 0, 0, number(1 << 20)))
+    connection.request(b"h", bytes(70_000))
+    connection.take_output()
+    connection.receive(frame(Kind.SETTINGS, 0, 0, setting(4, 70_000) + setting(5, 1 << 20)))
+    said = frames(connection.take_output())
+    assert [(kind, len(body)) for kind, _, _, body in said] == [(Kind.SETTINGS, 0), (Kind.DATA, 70_000 - 65_535)]
+    connection.receive(frame(Kind.SETTINGS, 0, 0, setting(4, 0)))
+    connection.request(b"h", bytes(50_000))
+    assert [f[0] for f in frames(connection.take_output())] == [Kind.SETTINGS, Kind.HEADERS]
+    connection.receive(frame(Kind.WINDOW_UPDATE, 0, 3, number(50_000)))
+    assert [(f[2], len(f[3])) for f in frames(connection.take_output())] == [(3, 50_000)], "in one larger frame"
+
+
+def test_an_answer_before_the_end_of_the_request_ends_both() -> None:
+    connection = opened()
+    stream = asked(connection, bytes(100_000))
+    connection.receive(frame(Kind.HEADERS, END_HEADERS | END_STREAM, 1, OK + DONE))
+    assert stream.is_ended and stream.reset is None
+    assert frames(connection.take_output()) == [(Kind.RST_STREAM, 0, 1, number(ErrorCode.CANCEL))]
+    connection.receive(frame(Kind.WINDOW_UPDATE, 0, 1, number(100_000)))
+    assert connection.take_output() == b""
+
+
+def test_a_cancelled_stream_is_never_told_of_again() -> None:
+    connection = opened()
+    stream = asked(connection, bytes(100_000))
+    connection.cancel(stream)
+    connection.cancel(stream)
+    assert frames(connection.take_output()) == [(Kind.RST_STREAM, 0, 1, number(ErrorCode.CANCEL))]
+    late = frame(Kind.HEADERS, END_HEADERS, 1, OK) + frame(Kind.DATA, END_STREAM, 1, b"late")
+    assert connection.receive(late + frame(Kind.RST_STREAM, 0, 1, number(0))) == []
+    connection.receive(frame(Kind.WINDOW_UPDATE, 0, 0, number(100_000)))
+    assert connection.take_output() == b""
+    after = asked(connection)
+    connection.receive(frame(Kind.HEADERS, END_HEADERS, 3, b"\x82"))
+    assert after.headers, "the table of headers has followed what came late"
+
+
+def test_a_reset_stream_says_why() -> None:
+    connection = opened()
+    stream = asked(connection)
+    assert connection.receive(frame(Kind.RST_STREAM, 0, 1, number(ErrorCode.REFUSED_STREAM))) == [stream]
+    assert (stream.is_ended, stream.reset) == (True, ErrorCode.REFUSED_STREAM)
+    assert connection.take_output() == b""
+
+
+def test_windows_are_opened_again_as_they_are_read() -> None:
+    connection = opened()
+    long = asked(connection)
+    connection.receive(frame(Kind.HEADERS, END_HEADERS, 1, OK))
+    full = frame(Kind.DATA, 0, 1, bytes(FRAME_BYTES))
+    said: list[Frame] = []
+    for _ in range(CONNECTION_WINDOW // FRAME_BYTES):
+        connection.receive(full)
+        long.body.clear()
+        connection.reopen(long)
+        said += frames(connection.take_output())
+    assert {(kind, id) for kind, _, id, _ in said} == {(Kind.WINDOW_UPDATE, 0), (Kind.WINDOW_UPDATE, 1)}
+    given = {id: sum(int.from_bytes(f[3], "big") for f in said if f[2] == id) for id in (0, 1)}
+    assert given[0] >= CONNECTION_WINDOW // 2 and given[1] >= CONNECTION_WINDOW - STREAM_WINDOW
+
+
+def test_a_peer_that_goes_away_still_answers_what_it_has_begun() -> None:
+    connection = opened()
+    first, second = asked(connection), asked(connection)
+    assert connection.receive(frame(Kind.GOAWAY, 0, 0, number(1) + number(0) + b"bye")) == [second]
+    assert second.reset == ErrorCode.REFUSED_STREAM
+    assert not connection.is_usable and not first.is_ended
+    assert connection.receive(frame(Kind.HEADERS, END_HEADERS | END_STREAM, 1, OK + DONE)) == [first]
+
+
+def test_the_number_of_streams_is_the_peers_to_say() -> None:
+    connection = opened()
+    connection.receive(frame(Kind.SETTINGS, 0, 0, setting(3, 2)))
+    asked(connection)
+    assert connection.has_room
+    last = asked(connection)
+    assert not connection.has_room
+    connection.cancel(last)
+    assert connection.has_room
+
+
+@pytest.mark.parametrize(
+    ("sent", "code"),
+    [
+        (b"\x7f\xff\xff\0\0\0\0\0\0", ErrorCode.FRAME_SIZE_ERROR),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", ErrorCode.FRAME_SIZE_ERROR),
+        (frame(Kind.PING, 0, 0, b"1"), ErrorCode.FRAME_SIZE_ERROR),
+        (frame(Kind.SETTINGS, 0, 0, b"1"), ErrorCode.FRAME_SIZE_ERROR),
+        (frame(Kind.RST_STREAM, 0, 1, b"1"), ErrorCode.FRAME_SIZE_ERROR),
+        (frame(Kind.GOAWAY, 0, 0, b"1"), ErrorCode.FRAME_SIZE_ERROR),
+        (frame(Kind.WINDOW_UPDATE, 0, 0, b"1"), ErrorCode.FRAME_SIZE_ERROR),
+        (frame(Kind.WINDOW_UPDATE, 0, 0, number(0)), ErrorCode.FLOW_CONTROL_ERROR),
+        (frame(Kind.WINDOW_UPDATE, 0, 1, number(2**31 - 1)), ErrorCode.FLOW_CONTROL_ERROR),
+        (frame(Kind.SETTINGS, 0, 0, setting(4, 2**31)), ErrorCode.FLOW_CONTROL_ERROR),
+        (frame(Kind.PUSH_PROMISE, 0, 1, b""), ErrorCode.PROTOCOL_ERROR),
+        (frame(Kind.CONTINUATION, 0, 1, b""), ErrorCode.PROTOCOL_ERROR),
+        (frame(Kind.HEADERS, 0, 1, b"") + frame(Kind.PING, 0, 0, b"12345678"), ErrorCode.PROTOCOL_ERROR),
+        (frame(Kind.HEADERS, 0, 1, b"") + frame(Kind.CONTINUATION, 0, 3, b""), ErrorCode.PROTOCOL_ERROR),
+        (frame(Kind.HEADERS, END_HEADERS, 2, OK), ErrorCode.PROTOCOL_ERROR),
+        (frame(Kind.HEADERS, END_HEADERS, 3, OK), ErrorCode.PROTOCOL_ERROR),
+        (frame(Kind.HEADERS, END_HEADERS, 1, OK) * 2, ErrorCode.PROTOCOL_ERROR),
+        (frame(Kind.HEADERS, PADDED, 1, b""), ErrorCode.PROTOCOL_ERROR),
+        (frame(Kind.HEADERS, END_HEADERS, 1, b"\x80"), ErrorCode.COMPRESSION_ERROR),
+        (frame(Kind.DATA, 0, 1, b"x"), ErrorCode.PROTOCOL_ERROR),
+        (frame(Kind.DATA, 0, 5, b"x"), ErrorCode.PROTOCOL_ERROR),
+    ],
+)
+def test_a_breach_ends_the_connection_with_the_reason(sent: bytes, code: ErrorCode) -> None:
+    connection = opened()
+    asked(connection)
+    with pytest.raises(ConnectionFault) as caught:
+        connection.receive(sent)
+    assert caught.value.code is code
+    kind, _, id, body = frames(connection.take_output())[-1]
+    assert (kind, id, body[:8]) == (Kind.GOAWAY, 0, number(0) + number(code))
+    assert not connection.is_usable
+
+
+def test_more_data_than_allowed_is_a_breach() -> None:
+    connection = opened()
+    stream = asked(connection)
+    connection.receive(frame(Kind.HEADERS, END_HEADERS, 1, OK))
+    with pytest.raises(ConnectionFault) as caught:
+        for _ in range(STREAM_WINDOW // FRAME_BYTES + 1):
+            connection.receive(frame(Kind.DATA, 0, 1, bytes(FRAME_BYTES)))
+            stream.body.clear()
+    assert caught.value.code is ErrorCode.FLOW_CONTROL_ERROR
+
+
+def test_endless_headers_are_a_breach() -> None:
+    connection = opened()
+    asked(connection)
+    connection.receive(frame(Kind.HEADERS, 0, 1, b""))
+    with pytest.raises(ConnectionFault) as caught:
+        for _ in range(100):
+            connection.receive(frame(Kind.CONTINUATION, 0, 1, bytes(FRAME_BYTES)))
+    assert caught.value.code is ErrorCode.ENHANCE_YOUR_CALM
