@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 import time
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
@@ -30,13 +31,12 @@ class Served:
         self.remaining: list[float | None] = []
         self._server: grpc.aio.Server | None = None
 
-    async def start(self, *options: tuple[str, int]) -> None:
+    async def start(self) -> None:
         limit = ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES)
-        self._server = grpc.aio.server(options=(limit, ("grpc.max_send_message_length", -1), *options))
+        self._server = grpc.aio.server(options=(limit, ("grpc.max_send_message_length", -1)))
         calls = {
             "Echo": grpc.unary_unary_rpc_method_handler(self._echo),
             "Grow": grpc.unary_unary_rpc_method_handler(self._grow),
-            "Slow": grpc.unary_unary_rpc_method_handler(self._slow),
             "Hang": grpc.unary_unary_rpc_method_handler(self._hang),
             "Fail": grpc.unary_unary_rpc_method_handler(self._fail),
             "Count": grpc.unary_stream_rpc_method_handler(self._count),
@@ -58,10 +58,6 @@ class Served:
 
     async def _grow(self, request: bytes, _: Context) -> bytes:
         return bytes(int(request))
-
-    async def _slow(self, request: bytes, _: Context) -> bytes:
-        await asyncio.sleep(0.5)
-        return request
 
     async def _hang(self, _request: bytes, _: Context) -> bytes:
         try:
@@ -131,20 +127,6 @@ async def test_a_call_has_its_fields_and_its_deadline(served: Served, channel: C
 async def test_many_calls_at_once(channel: Channel) -> None:
     answers = await asyncio.gather(*(call(channel, "Echo", b"%d" % n) for n in range(300)))
     assert answers == [b"%d" % n for n in range(300)]
-
-
-async def test_a_server_that_takes_few_streams_at_a_time(tmp_path: Path) -> None:
-    server = Served(tmp_path)
-    await server.start(("grpc.max_concurrent_streams", 2))
-    channel = Channel(unix_dial(server.path))
-    await call(channel, "Echo")  # the server's settings are known now
-    busy = [asyncio.ensure_future(call(channel, "Slow", b"slow")) for _ in range(2)]
-    await asyncio.sleep(0.05)
-    assert await failure(call(channel, "Echo", timeout_s=0.1)) == (Code.DEADLINE_EXCEEDED, LATE)
-    waiting = [call(channel, "Echo", b"%d" % n) for n in range(20)]
-    assert await asyncio.gather(*waiting, *busy) == [*(b"%d" % n for n in range(20)), b"slow", b"slow"]
-    channel.close()
-    await server.stop()
 
 
 @pytest.mark.parametrize("size", [0, 1, 65_536, 1_000_003, MAX_MESSAGE_BYTES])
@@ -316,7 +298,7 @@ HELLO = frame(Kind.SETTINGS, 0, 0)
         (trailers(("no", "status")), Code.UNKNOWN, "unexpected HTTP status code received from server: none"),
         (GOOD + trailers(("grpc-status", "99"), ("grpc-message", "odd")), Code.UNKNOWN, "odd"),
         (GOOD + trailers(("grpc-status", "x")), Code.UNKNOWN, ""),
-        (frame(Kind.RST_STREAM, 0, 1, b"\0\0\0\7"), Code.UNAVAILABLE, "stream terminated by RST_STREAM"),
+        (frame(Kind.RST_STREAM, 0, 1, b"\0\0\0\x0b"), Code.RESOURCE_EXHAUSTED, "stream terminated by RST_STREAM"),
         (
             frame(Kind.RST_STREAM, 0, 1, b"\0\0\0\x08"),
             Code.CANCELED,
@@ -326,11 +308,6 @@ HELLO = frame(Kind.SETTINGS, 0, 0)
             frame(Kind.RST_STREAM, 0, 1, b"\0\0\0\x63"),
             Code.INTERNAL,
             "stream terminated by RST_STREAM with error code: 99",
-        ),
-        (
-            frame(Kind.GOAWAY, 0, 0, bytes(8)),
-            Code.UNAVAILABLE,
-            "stream terminated by RST_STREAM with error code: REFUSED",
         ),
     ],
 )
@@ -343,6 +320,49 @@ async def test_odd_answers_are_errors_and_the_next_call_is_none_the_worse(
         assert caught[0] is code and caught[1].startswith(message)
         await asyncio.sleep(0.02)  # the connection is closed
         assert await call(channel, "Any") == b"good"
+
+
+async def test_what_was_refused_untouched_is_sent_again_once(tmp_path: Path) -> None:
+    refused = HELLO + frame(Kind.GOAWAY, 0, 0, bytes(8))
+    good = HELLO + GOOD + frame(Kind.DATA, 0, 1, framed(b"good")) + DONE
+    async with scripted(tmp_path, refused, good) as channel:
+        assert await call(channel, "Any") == b"good"
+    async with scripted(tmp_path, refused, refused) as channel:
+        code, message = await failure(call(channel, "Any"))
+        assert (code, message[-14:]) == (Code.UNAVAILABLE, "REFUSED_STREAM")
+
+
+async def test_a_server_that_takes_one_call_at_a_time(tmp_path: Path) -> None:
+    """It says so in its first settings; the next call waits for the end of the one before, or for its own deadline."""
+    gone = asyncio.Event()
+    seen: list[int] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(len(PREFACE))
+        writer.write(frame(Kind.SETTINGS, 0, 0, struct.pack(">HL", 3, 1)))
+        while head := await reader.read(9):
+            await reader.readexactly(int.from_bytes(head[:3], "big"))
+            if head[3] == Kind.DATA:
+                id = int.from_bytes(head[5:], "big")
+                seen.append(id)
+                await asyncio.sleep(0.2)
+                start = frame(Kind.HEADERS, END_HEADERS, id, literal(":status", "200"))
+                end = frame(Kind.HEADERS, END_HEADERS | END_STREAM, id, literal("grpc-status", "0"))
+                writer.write(start + frame(Kind.DATA, 0, id, framed(b"%d" % id)) + end)
+        writer.close()
+        gone.set()
+
+    path = str(tmp_path / "one.sock")
+    channel = Channel(unix_dial(path))
+    async with await asyncio.start_unix_server(serve, path):
+        assert await call(channel, "Any") == b"1"
+        calls = [asyncio.ensure_future(call(channel, "Any")) for _ in range(3)]
+        await asyncio.sleep(0.05)
+        assert seen == [1, 3]
+        assert await failure(call(channel, "Any", timeout_s=0.05)) == (Code.DEADLINE_EXCEEDED, LATE)
+        assert sorted(await asyncio.gather(*calls)) == [b"3", b"5", b"7"]
+        channel.close()
+        await gone.wait()
 
 
 async def test_a_server_that_never_says_anything(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykubelet.edges.rpc.hpack import HeaderReader, Headers, HpackError, huffman_decoded, indexed, literal
@@ -67,6 +67,7 @@ def test_a_block_read_before_means_what_the_table_says_now() -> None:
     assert reader.read(newest) == (("a", "2"),)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from([":path", "te", "x-own"]), st.text(max_size=400)), max_size=5))
 def test_what_is_written_is_read_back(fields: list[tuple[str, str]]) -> None:
     reader = HeaderReader()
@@ -103,6 +104,7 @@ def test_what_cannot_be_read_is_an_error(block: str) -> None:
         HeaderReader().read(bytes.fromhex(block))
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=40))
 def test_rubbish_never_breaks_the_reader_otherwise(block: bytes) -> None:
     try:

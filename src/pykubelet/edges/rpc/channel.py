@@ -1,7 +1,6 @@
 """The way to one server: connects on the first call, again after a loss, and carries calls.
 
-Owns: `Channel`, its one connection, deadlines, and cancellation. It retries nothing. Failures are `RpcError` and nothing
-else.
+Owns: `Channel`, its one connection, deadlines, and cancellation. Failures are `RpcError` and nothing else.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Protocol, cast
 
-from pykubelet.edges.rpc.http2 import Connection, ConnectionFault, Stream
+from pykubelet.edges.rpc.http2 import Connection, ConnectionFault, ErrorCode, Stream
 from pykubelet.edges.rpc.status import Code, MessageReader, RpcError, framed, header_block, status_of, timeout_field
 
 CLOSED = "grpc: the client connection is closing"
@@ -149,7 +148,7 @@ class _UnaryCall:
             return
         code, message = status_of(self.stream)
         if code is not Code.OK:
-            self.fail(code, message)
+            self.answer.set_exception(RpcError(code, message, self.stream.reset == ErrorCode.REFUSED_STREAM))
         elif len(self._messages) == 1 and self._reader.is_empty:
             self.answer.set_result(self._messages[0])
         else:
@@ -269,23 +268,32 @@ class Channel:
         return header_block(path, self._authority, self._user_agent, metadata)
 
     async def unary(self, method: bytes, message: bytes, timeout_s: float | None) -> bytes:
-        """One request, one answer. Cancelling the caller cancels the call; the server may finish it all the same."""
+        """One request, one answer. Cancelling the caller cancels the call; the server may finish it all the same.
+
+        A request that the server has refused untouched, because it goes away or has too much to do, is sent once more.
+        """
         loop = asyncio.get_running_loop()
         deadline = None if timeout_s is None else loop.time() + timeout_s
-        session = self._session
-        if session is None or not session.is_ready:
-            session = await self._ready(timeout_s)
         headers = method if timeout_s is None else method + self._timeout(timeout_s)
-        call = _UnaryCall(session.request(headers, framed(message)), loop.create_future())
-        session.attach(call)
-        timer = None if deadline is None else loop.call_at(deadline, call.expire)
-        try:
-            return await call.answer
-        finally:
-            if timer is not None:
-                timer.cancel()
-            if not call.stream.is_ended:
-                session.cancel(call.stream)
+        body = framed(message)
+        for is_last in (False, True):
+            session = self._session
+            if session is None or not session.is_ready:
+                session = await self._ready(deadline)
+            call = _UnaryCall(session.request(headers, body), loop.create_future())
+            session.attach(call)
+            timer = None if deadline is None else loop.call_at(deadline, call.expire)
+            try:
+                return await call.answer
+            except RpcError as error:
+                if is_last or not error.is_untouched:
+                    raise
+            finally:
+                if timer is not None:
+                    timer.cancel()
+                if not call.stream.is_ended:
+                    session.cancel(call.stream)
+        raise AssertionError("the last try returns or raises")
 
     async def stream(self, method: bytes, message: bytes) -> ServerStream:
         """Send the one request of a stream of answers, without a deadline. Close the result."""
@@ -300,10 +308,10 @@ class Channel:
         for session in self._sessions:
             session.end(Code.CANCELED, CLOSED)
 
-    async def _ready(self, timeout_s: float | None) -> Session:
+    async def _ready(self, deadline: float | None) -> Session:
         """A connection that takes a call now: whoever needs one first dials for all."""
         try:
-            async with asyncio.timeout(timeout_s), self._dialling:
+            async with asyncio.timeout_at(deadline), self._dialling:
                 while True:
                     if self._is_closed:
                         self.close()  # also what was dialled meanwhile

@@ -41,12 +41,13 @@ class Code(IntEnum):
 
 
 class RpcError(Exception):
-    """A call failed: the server's own word, or ours when there was none."""
+    """A call failed: the server's own word, or ours when there was none. `is_untouched`: it has not begun with it."""
 
-    def __init__(self, code: Code, message: str) -> None:
+    def __init__(self, code: Code, message: str, is_untouched: bool = False) -> None:
         super().__init__(code, message)
         self.code = code
         self.message = message
+        self.is_untouched = is_untouched
 
 
 _OF_RESET = {
