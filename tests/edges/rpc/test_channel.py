@@ -208,7 +208,11 @@ async def test_a_server_that_comes_back_is_used_again(served: Served, channel: C
     stream = await channel.stream(channel.method("/t.S/Hang"), b"")
     hanging = asyncio.ensure_future(call(channel, "Hang"))
     assert await call(channel, "Echo", b"1") == b"1"
+    lost = asyncio.ensure_future(channel.wait_lost())
+    await asyncio.sleep(0.01)
+    assert not lost.done()
     await served.stop()
+    await asyncio.wait_for(lost, 1)
     assert (await failure(hanging))[0] in (Code.UNAVAILABLE, Code.CANCELED)
     assert (await failure(stream.read()))[0] in (Code.UNAVAILABLE, Code.CANCELED)
     why = f'connection error: desc = "transport: Error while dialing: dial unix {served.path}: connect: '

@@ -33,13 +33,14 @@ class _Call(Protocol):
 
 
 class Session(asyncio.Protocol):
-    """One connection and the calls on it. Once it `is_over` it takes no more."""
+    """One connection and the calls on it. Once it `is_over` it takes no more; `lost` is set then."""
 
-    def __init__(self) -> None:
+    def __init__(self, lost: asyncio.Event) -> None:
         self._http = Connection()
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, _Call] = {}
         self._bell = asyncio.Event()
+        self._lost = lost
         self.is_over = False
 
     @property
@@ -86,7 +87,9 @@ class Session(asyncio.Protocol):
 
     def end(self, code: Code, message: str) -> None:
         """Fail all calls and close."""
-        self.is_over = True
+        if not self.is_over:
+            self.is_over = True
+            self._lost.set()
         calls = list(self._calls.values())
         self._calls.clear()
         for call in calls:
@@ -254,6 +257,7 @@ class Channel:
         self._user_agent = user_agent
         self._session: Session | None = None
         self._sessions: list[Session] = []
+        self._lost = asyncio.Event()
         self._dialling = asyncio.Lock()
         self._is_closed = False
         self._timeouts: dict[float, bytes] = {}
@@ -262,6 +266,11 @@ class Channel:
     def is_greeted(self) -> bool:
         """Whether the last connection got as far as a server that speaks HTTP/2."""
         return self._session is not None and self._session.is_greeted
+
+    async def wait_lost(self) -> None:
+        """Until a connection is lost, if none was since the last time. For one task, again and again."""
+        await self._lost.wait()
+        self._lost.clear()
 
     def method(self, path: str, metadata: tuple[tuple[str, str], ...] = ()) -> bytes:
         """What to call a method by: `path` is `/package.Service/Method`."""
@@ -322,7 +331,7 @@ class Channel:
                     if session is not None and session.is_usable:
                         await session.wait_room()
                         continue
-                    _, session = await self._dial(Session)
+                    _, session = await self._dial(lambda: Session(self._lost))
                     self._session = session
                     self._sessions = [*(old for old in self._sessions if not old.is_over), session]
         except TimeoutError as error:
