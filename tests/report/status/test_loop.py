@@ -234,12 +234,17 @@ async def test_a_pod_that_has_ended_in_the_api_keeps_the_status_it_has_there(rin
     assert (await ring.settle()).pods[UID] == rejected
 
 
+def is_over(status: core.PodStatus) -> bool:
+    return all(told.state is not None and told.state.terminated is not None for told in status.containerStatuses)
+
+
 async def test_the_end_is_told_from_what_was_seen_though_all_is_removed_already(ring: Ring) -> None:
     pod = API
     ring.roster.publish(Roster({UID: api_entry(pod)}))
     await ring.show(lifecycle(pod))
     await ring.see(view(running(), read_at=1.0))
-    await ring.see(view(exited(), read_at=2.0))
+    ring.observed.publish(Observed({UID: view(exited(), read_at=2.0)}, 2.0))
+    await asyncio.wait_for(ring.statuses.wait_for(lambda now: is_over(now.pods[UID])), 2)
     gone = view(sandboxes=(), read_at=3.0)
     ring.observed.publish(Observed({gone.ref.uid: gone}, 3.0))
     await ring.show(lifecycle(pod, Stage.TERMINATED))

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from report.apiserver import PODS, Cluster, a_cluster, static_pod
 
 from pykubelet.base.api import core
@@ -93,6 +94,18 @@ async def test_the_end_of_a_pod_is_one_patch_and_one_deletion(cluster: Cluster) 
     await seen(cluster)
     assert [s.method for s in cluster.server.requests if s.method != "GET"] == ["PATCH", "DELETE"]
     assert cluster.sent("DELETE")[0].body["preconditions"] == {"uid": pod.metadata.uid}
+
+
+async def test_what_changes_after_the_end_was_told_holds_up_no_deletion(cluster: Cluster) -> None:
+    pod = cluster.make()
+    cluster.server.delete(f"{PODS}/web", {"gracePeriodSeconds": 30})
+    cluster.stage(pod, Stage.TERMINATED, KillReason.DELETED)
+    cluster.tell(pod.metadata.uid, ended())
+    await cluster.until(lambda: cluster.there().status.phase == "Succeeded")
+    cluster.tell(pod.metadata.uid, replace(ended(), podIP="10.0.0.1"))
+    cluster.stage(pod, Stage.FINISHED, KillReason.DELETED)
+    await cluster.until(lambda: cluster.names() == [], within_s=QUIET_S * 0.8)
+    assert len(cluster.sent("PATCH")) == 1
 
 
 async def test_what_the_server_has_already_is_not_sent(cluster: Cluster) -> None:

@@ -8,6 +8,7 @@ Rules:
 - Level, not edge: nothing is queued. What is newest when a request goes out is what is sent; the API server may have been
   away for hours. A status that another one overwrote is put right.
 - An answer that differs from what was asked for (a server may drop what it does not know) is not asked for again.
+- When nothing is left of a deleted pod and its end was told, it is deleted for good, and nothing more is told of it.
 - Ends and last deletions go first, then changes of readiness, then other news. Statuses that tell nothing yet (the
   container is being created) wait for `QUIET_S`, longer when there are many: most are overtaken by the start itself.
 - What was told before a restart of the agent is not told again before the pod was looked at: the API server may know more.
@@ -154,7 +155,9 @@ class StatusPublisher:
     def _plan(self, book: _Book, case: _Case) -> None:
         had = book.order is not None or book.ends
         book.order = self._patch(book, case)
-        book.ends = book.order is None and case.is_finished and not book.is_deleted and may_delete(book.known)
+        book.ends = case.is_finished and not book.is_deleted and may_delete(book.known)
+        if book.ends or book.is_deleted:
+            book.order = None  # nobody reads any more of it
         if not had:
             book.since = self._clock.monotonic()
 
