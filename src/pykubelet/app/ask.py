@@ -315,10 +315,32 @@ def _show_node(options: argparse.Namespace) -> None:
     state = "ready" if runtime["ok"] and not runtime["network_error"] else "not ready"
     name = " ".join(part for part in (runtime["name"], runtime["version"]) if part) or "unknown"
     print(f"Container runtime {name}: {state}, restarts seen {runtime['restarts_seen']}")
+    for line in _cluster_lines(document, now):
+        print(line)
     print("\nWaits for:")
     _print_waits(document["waits"], now)
     _print_notes({"waits": (), "problems": document["problems"]}, now)
     _print_story(document["story"], now)
+
+
+def _cluster_lines(document: Document, now: float) -> Iterable[str]:
+    """The API server and the certificates for it; nothing on a node that stands alone."""
+    api = document.get("api")
+    if api is None:
+        return
+    answered = f"last answer {render_age(now - api['ok_at'])} ago" if api["ok_at"] is not None else "never answered"
+    state = f"not to be had, {answered}" if api["error"] else answered
+    node = f"registered as {api['uid']}" if api["registered"] else "not registered"
+    yield f"API server {api['server']}: {state}; {node}"
+    for found in document["certificates"]:
+        expires = found["expires_at"]
+        if expires is None:
+            state = "none yet"
+        elif expires <= now:
+            state = f"expired {render_age(now - expires)} ago"
+        else:
+            state = f"expires in {render_age(expires - now)}"
+        yield f"Certificate ({found['use']}) {found['file']}: {state}"
 
 
 def render_age(seconds: float) -> str:

@@ -87,6 +87,8 @@ def asked_cells(cells: Cells) -> AskInputs:
         recent=cells.recent.cell,
         node=cells.node.cell,
         runtime=cells.runtime.cell,
+        api=cells.api_state.cell,
+        credentials=cells.credentials.cell,
         more_waits=lambda pod: [
             *pull_waits(cells.pulls.cell.get(), pod),
             *cells.probe_waits.cell.get().pods.get(pod.uid, ()),

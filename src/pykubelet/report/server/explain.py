@@ -15,6 +15,8 @@ from pykubelet.base.api.codec import encode
 from pykubelet.base.api.times import parse_time
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
+from pykubelet.base.model.apistate import ApiState
+from pykubelet.base.model.credentials import Credentials
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.labels import CONFIG_SOURCE, SOURCE_API
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle
@@ -26,6 +28,7 @@ from pykubelet.base.model.restart import is_sidecar
 from pykubelet.base.model.roster import Roster, pod_ref
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.base.model.waits import Wait
+from pykubelet.report.server.cluster import api_document, certificates_document, cluster_waits
 from pykubelet.report.server.columns import columns_of
 from pykubelet.report.server.http import JSON, Request, Response, Route, text
 from pykubelet.report.server.waits import node_waits, pod_waits
@@ -36,7 +39,10 @@ MoreWaits = Callable[[PodRef], Iterable[Wait]]
 
 @dataclass(frozen=True, slots=True)
 class AskInputs:
-    """The cells that the answers are made from. `more_waits`: what other rooms wait for on behalf of a pod."""
+    """The cells that the answers are made from. `more_waits`: what other rooms wait for on behalf of a pod.
+
+    `api`, `credentials`: of a node in a cluster.
+    """
 
     roster: Cell[Roster]
     lifecycles: Cell[Lifecycles]
@@ -47,6 +53,8 @@ class AskInputs:
     node: Cell[NodeView]
     runtime: Cell[RuntimeReady]
     more_waits: MoreWaits = lambda _: ()
+    api: Cell[ApiState] | None = None
+    credentials: Cell[Credentials] | None = None
 
 
 def ask_routes(inputs: AskInputs, clock: Clock) -> Route:
@@ -78,7 +86,7 @@ def pods_document(inputs: AskInputs, now: float, started_at: float) -> Document:
     uids = {*lifecycles, *roster.pods}
     pods = [found for uid in uids if (found := _summary(inputs, uid)) is not None]
     pods.sort(key=lambda pod: (pod["namespace"], pod["name"], pod["uid"]))
-    waits = node_waits(inputs.runtime.get(), roster, started_at)
+    waits = _waits_of_all(inputs, now, started_at)
     return {
         "time": now,
         "node": inputs.node.get().name,
@@ -109,9 +117,25 @@ def node_document(inputs: AskInputs, now: float, started_at: float) -> Document:
         },
         "sources_ready": roster.sources_ready,
         "problems": [asdict(problem) for problem in roster.problems],
-        "waits": [_plain_wait(wait) for wait in node_waits(runtime, roster, started_at)],
+        "api": api_document(_api(inputs), node),
+        "certificates": certificates_document(_credentials(inputs)),
+        "waits": [_plain_wait(wait) for wait in _waits_of_all(inputs, now, started_at)],
         "story": [_event_line(found) for found in inputs.recent.get().node],
     }
+
+
+def _waits_of_all(inputs: AskInputs, now: float, started_at: float) -> tuple[Wait, ...]:
+    """What the node waits for, and with it all pods."""
+    waits = node_waits(inputs.runtime.get(), inputs.roster.get(), started_at)
+    return waits + cluster_waits(_api(inputs), _credentials(inputs), inputs.node.get(), now, started_at)
+
+
+def _api(inputs: AskInputs) -> ApiState:
+    return inputs.api.get() if inputs.api is not None else ApiState()
+
+
+def _credentials(inputs: AskInputs) -> Credentials:
+    return inputs.credentials.get() if inputs.credentials is not None else Credentials()
 
 
 def _summary(inputs: AskInputs, uid: PodUID) -> Document | None:
