@@ -66,10 +66,12 @@ class Images:
     def __init__(self) -> None:
         self.missing: dict[str, ImageError] = {}
         self.asked: list[str] = []
+        self.requests: list[ImageRequest] = []
         self.hook: Callable[[ImageRequest], Any] | None = None
 
     async def ensure(self, request: ImageRequest) -> ImageReady | ImageError:
         self.asked.append(request.image)
+        self.requests.append(request)
         if self.hook is not None and (waits := self.hook(request)) is not None:
             await waits
         return self.missing.get(request.image) or ImageReady(IMAGE, request.image, "sha256:1")
@@ -103,12 +105,13 @@ class Groups:
 
 
 class Volumes:
-    """Mounts for every pod that is not terminated, but those named in `stuck`."""
+    """Mounts for every pod that is not terminated, but those named in `stuck`; those in `coming` are nearly there."""
 
     def __init__(self, lifecycles: Cell[Lifecycles], mounts: CellWriter[Mounts]) -> None:
         self._lifecycles = lifecycles
         self._mounts = mounts
         self.stuck: set[str] = set()
+        self.coming: set[str] = set()
 
     async def run(self) -> None:
         async for _ in self._lifecycles.changes():
@@ -116,7 +119,7 @@ class Volumes:
 
     def look(self) -> None:
         pods = {
-            uid: PodMounts(ready=life.ref.name not in self.stuck)
+            uid: PodMounts(ready=life.ref.name not in self.stuck | self.coming, coming=life.ref.name in self.coming)
             for uid, life in self._lifecycles.get().pods.items()
             if life.stage in (Stage.SYNCING, Stage.TERMINATING)
         }
@@ -132,6 +135,7 @@ class Node:
     volumes: Volumes
     roster: CellWriter[Roster]
     runtime: CellWriter[RuntimeReady]
+    content: CellWriter[Content]
     lifecycles: Cell[Lifecycles]
     observed: Cell[Observed]
     happenings: Sink[Happening]
@@ -260,7 +264,7 @@ async def node(
     hooks, images, groups = HookRunner(client, happenings), Images(), Groups()
     stopper = ContainerStopper(client, hooks, clock, happenings)
     volumes = Volumes(lifecycles, mounts_writer)
-    content, _ = make_cell("content", Content())
+    content, content_writer = make_cell("content", Content())
     make_dirs(paths.log_links, 0o755)
     settings = RenderSettings(paths, view.get())
     work = Supervisor("work")
@@ -281,7 +285,8 @@ async def node(
     rules = Rules(container_hash, crash, 60.0, probes.get())
     pods = PodsLoop(PodInputs(roster, observed, probes, content), lifecycles_writer, tools, rules, touched)
     lookout = PodLookout(client, clock, observed_writer, touched, RelistPeriods())
-    made = Node(fake, paths, images, groups, volumes, roster_writer, runtime_writer, lifecycles, observed, happenings)
+    writers = (roster_writer, runtime_writer, content_writer)
+    made = Node(fake, paths, images, groups, volumes, *writers, lifecycles, observed, happenings)
     made.sources_ready = sources_ready
     made.want(*wanted)
     async with Supervisor("test") as supervisor, work:

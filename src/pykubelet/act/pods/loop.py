@@ -127,7 +127,10 @@ class PodsLoop:
         """Wake the pods that an object they could not start without concerns."""
         before = self._inputs.content.get()
         async for content in self._inputs.content.changes():
-            news = {key for key in changed_keys(before, content) if isinstance(key, ObjectKey)}
+            # whoever waited for the first answer got it; only a later one changes what was decided by it
+            news = {
+                key for key in changed_keys(before, content) if isinstance(key, ObjectKey) and key in before.objects
+            }
             before = content
             for actor in self._actors.values() if news else ():
                 if actor.state.needs_content and not news.isdisjoint(start_keys(actor.state.pod)):

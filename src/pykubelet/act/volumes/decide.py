@@ -353,7 +353,7 @@ class _Turn:
                 mounted = mounted_volume(wanted.name, plan)
                 return replace(state, phase=Phase.MOUNTED, plan=plan, mounted=mounted, trouble=None)
         self.commands.append(SetUp(pod.uid, wanted.name, plan, cause))
-        return replace(state, phase=Phase.SETTING_UP, plan=plan)
+        return replace(state, phase=Phase.SETTING_UP, plan=plan, trouble=None if waits_for_change else state.trouble)
 
     def _refresh_volume(self, pod: PodState, state: VolumeState, plan: Plan) -> VolumeState:
         """A volume in place gets what it should hold now; what cannot be had is told and changes nothing (rule 5)."""

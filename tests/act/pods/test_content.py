@@ -1,0 +1,197 @@
+"""Pods whose start depends on objects of the API server: what they wait for, what they are told, when they go on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from act.pods.node import Node, named, node
+from act.pods.playbook import Playbook
+from act.pods.scenes import box, container, pod, running
+
+from pykubelet.act.images.keyring import PullSecret, SecretSource
+from pykubelet.act.images.model import PullAccount
+from pykubelet.act.pods.model import ContentChanged
+from pykubelet.base.api.core import ConfigMap, ObjectMeta, Pod, RuntimeClass, Secret
+from pykubelet.base.model.content import Absent, Content, ContentKind, Found, ObjectKey, Present
+from pykubelet.base.model.waits import Wait
+
+MAP = ObjectKey(ContentKind.CONFIG_MAP, "shop", "m")
+PULL = ObjectKey(ContentKind.SECRET, "shop", "pull")
+SEALED = ObjectKey(ContentKind.RUNTIME_CLASS, "", "sealed")
+NO_MAP = Absent('configmap "m" not found')
+
+
+def reader(name: str = "web") -> Pod:
+    """A pod whose container takes its environment from the ConfigMap `m`."""
+    return named(pod(container(envFrom=[{"configMapRef": {"name": "m"}}]), terminationGracePeriodSeconds=1), name)
+
+
+def config_map(**data: str) -> Present:
+    return Present(ConfigMap(data=data))
+
+
+def know(n: Node, **found: Found) -> None:
+    """By name: `m`, `pull` and `sealed`. Services are known, and there are none."""
+    keys = {"m": MAP, "pull": PULL, "sealed": SEALED}
+    n.content.publish(Content(True, {keys[name]: value for name, value in found.items()}, services=()))
+
+
+async def wait_told(n: Node, name: str, what: str) -> Wait:
+    life = await n.wait_life(name, lambda life: any(wait.what == what for wait in life.waits))
+    return next(wait for wait in life.waits if wait.what == what)
+
+
+def environment(n: Node, name: str) -> dict[str, str]:
+    (made,) = n.running(name)
+    return {str(pair.key): bytes(pair.value).decode() for pair in made.config.envs}
+
+
+async def test_a_container_waits_by_name_for_the_first_answer_about_its_environment(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        know(n)
+        n.want(reader())
+        wait = await wait_told(n, "web", "configMap")
+        assert (wait.subject, wait.owner) == ("shop/m", "edges/content")
+        assert n.sandboxes("web")  # only the container waits
+        know(n, m=config_map(WORD="hello"))
+        await n.wait_running("web")
+        assert environment(n, "web")["WORD"] == "hello"
+        assert n.said("Failed") == []
+
+
+async def test_a_missing_object_is_a_config_error_until_it_comes(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        know(n, m=NO_MAP)
+        n.want(reader())
+        life = await n.wait_life("web", lambda life: bool(life.start_errors))
+        error = life.start_errors["app"]
+        assert (error.reason, error.message) == ("CreateContainerConfigError", NO_MAP.message)
+        assert n.said("Failed") == [f"Error: {NO_MAP.message}"]
+        know(n, m=config_map(WORD="hello"))
+        await n.wait_running("web", within_s=3)
+        life = await n.wait_life("web", lambda life: not life.start_errors)
+
+
+async def test_what_does_not_concern_a_pod_does_not_wake_it(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        know(n, m=NO_MAP)
+        n.want(reader())
+        await n.wait_life("web", lambda life: bool(life.start_errors))
+        n.want(named(pod(), "other"))
+        know(n, m=NO_MAP, sealed=Absent("no"))
+        know(n, m=NO_MAP, sealed=Absent("still no"))
+        await n.wait_running("other")
+        assert len(n.said("Failed", "web")) == 1
+
+
+async def test_services_are_waited_for_unless_the_pod_is_static(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        n.content.publish(Content(True))
+        n.want(named(pod(), "web"))
+        wait = await wait_told(n, "web", "services")
+        assert wait.owner == "edges/content"
+        know(n)
+        await n.wait_running("web")
+
+
+async def test_a_sandbox_is_made_while_volumes_are_coming_and_containers_wait_for_them(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        n.volumes.coming.add("web")
+        n.want(named(pod(), "web"))
+        await n.wait_for(lambda: bool(n.sandboxes("web")))
+        wait = await wait_told(n, "web", "volumes")
+        assert wait.next_step == "start the containers"
+        assert not n.containers("web")
+        n.volumes.coming.clear()
+        n.volumes.look()
+        await n.wait_running("web")
+        assert len(n.sandboxes("web")) == 1
+
+
+async def test_a_sandbox_waits_for_volumes_that_are_in_trouble(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        n.volumes.stuck.add("web")
+        n.want(named(pod(), "web"))
+        wait = await wait_told(n, "web", "volumes")
+        assert wait.next_step == "create the sandbox"
+        assert not n.sandboxes("web")
+
+
+async def test_the_sandbox_runs_by_the_handler_of_its_class(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        know(n)
+        n.want(named(pod(runtimeClassName="sealed"), "web"))
+        wait = await wait_told(n, "web", "RuntimeClass")
+        assert wait.subject == "sealed"
+        missing = 'runtimeclass.node.k8s.io "sealed" not found'
+        know(n, sealed=Absent(missing))
+        await n.wait_for(lambda: n.said("FailedCreatePodSandBox") == [f"Failed to create pod sandbox: {missing}"])
+        know(n, sealed=Present(RuntimeClass(handler="kata")))
+        await n.wait_for(lambda: bool(n.fake.called("RunPodSandbox")), 3)
+        assert n.fake.called("RunPodSandbox")[0].request.runtime_handler == "kata"
+
+
+async def test_pull_secrets_and_the_account_go_with_the_pull_and_missing_ones_are_told_once(tmp_path: Path) -> None:
+    pulling = pod(
+        container("one"),
+        container("two"),
+        imagePullSecrets=[{"name": "pull"}, {"name": ""}],
+        serviceAccountName="clerk",
+    )
+    async with node(tmp_path) as n:
+        know(n)
+        n.want(named(pulling, "web"))
+        wait = await wait_told(n, "web", "secret")
+        assert wait.subject == "shop/pull"
+        assert n.images.requests == []
+        know(n, pull=Absent('secret "pull" not found'))
+        await n.wait_running("web", "one", "two")
+        text = "Unable to retrieve some image pull secrets (pull); attempting to pull the image may not succeed."
+        assert n.said("FailedToRetrieveImagePullSecret") == [text]
+        assert {request.secrets for request in n.images.requests} == {()}
+        secret = Secret(metadata=ObjectMeta(name="pull", namespace="shop", uid="s1"), type="t", data={".x": b"1"})
+        know(n, pull=Present(secret))
+        n.want(named(pulling, "next"))
+        await n.wait_running("next", "one", "two")
+        last = n.images.requests[-1]
+        assert last.secrets == (PullSecret(SecretSource("s1", "shop", "pull"), "t", {".x": b"1"}),)
+        assert last.account == PullAccount("shop", "clerk")
+
+
+# The machine
+
+
+def test_news_lets_a_refused_container_try_again_at_once() -> None:
+    play = Playbook(pod())
+    play.sees()
+    play.sync_ended(app="CreateContainerConfigError")
+    assert play.sees(box()) == ["wake in 10 s"]
+    assert play.hears(ContentChanged()) == ["sync: start app"]
+
+
+def test_news_during_the_try_that_fails_leads_to_another() -> None:
+    play = Playbook(pod())
+    play.sees()
+    assert play.hears(ContentChanged()) == []
+    play.sync_ended(app="CreateContainerConfigError")
+    assert play.sees(box()) == ["sync: start app"]
+    play.sync_ended(app="CreateContainerConfigError")
+    assert play.sees(box()) == ["wake in 10 s"], "once is enough"
+
+
+def test_news_means_nothing_to_other_failures_and_other_containers() -> None:
+    play = Playbook(pod(container("a"), container("b")))
+    play.sees()
+    play.sync_ended(a="CreateContainerError", b="CreateContainerConfigError")
+    play.sees(box())
+    assert play.hears(ContentChanged()) == ["sync: start b"]
+    play.sync_ended("b")
+    assert play.sees(box(), running("b"))[0].startswith("wake in ")
+
+
+def test_news_lets_a_refused_sandbox_be_tried_again_at_once() -> None:
+    play = Playbook(pod())
+    play.sees()
+    play.sync_ended(pod_error="CreatePodSandboxError")
+    play.sees()
+    assert play.hears(ContentChanged()) == ["sync: sandbox 0; start app"]
