@@ -19,7 +19,7 @@ from pykubelet.base.model.labels import CONFIG_SOURCE
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.roster import ApiPods, Roster, RosterPod, is_mirror, pod_ref
-from pykubelet.base.model.statuses import Statuses
+from pykubelet.base.model.statuses import ReportWaits, Statuses
 from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.fake import FakeApiServer, Sent
 from pykubelet.edges.kubeapi.listwatch import follow
@@ -38,6 +38,7 @@ class Cluster:
     statuses: CellWriter[Statuses]
     lifecycles: CellWriter[Lifecycles]
     node: CellWriter[NodeView]
+    waits: CellWriter[ReportWaits]
 
     def make(self, name: str = "web", **metadata: Any) -> core.Pod:
         body = {"metadata": {"name": name, "namespace": "shop", **metadata}, "spec": {"nodeName": "n1"}}
@@ -99,6 +100,7 @@ async def a_cluster() -> AsyncIterator[tuple[Cluster, Supervisor]]:
             make_cell("statuses", Statuses())[1],
             make_cell("lifecycles", Lifecycles())[1],
             make_cell("node", NodeView("n1", "n1", registered=True, uid="node-uid"))[1],
+            make_cell("waits", ReportWaits())[1],
         )
         supervisor.start_root("follow", cluster.follow())
         try:

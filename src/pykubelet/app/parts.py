@@ -25,7 +25,7 @@ from pykubelet.base.model.pressure import Pressure
 from pykubelet.base.model.probes import ProbeResults, ProbeWaits
 from pykubelet.base.model.recent import Occurrence, Recent
 from pykubelet.base.model.roster import ApiPods, Roster, SourceChanged
-from pykubelet.base.model.statuses import Statuses
+from pykubelet.base.model.statuses import ReportWaits, Statuses
 from pykubelet.base.model.usage import Usage, UsageWanted
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.host.cgroups import Cgroups
@@ -57,6 +57,7 @@ class Cells:
         self.probes = Slot("probes", ProbeResults())  # observe/probes
         self.probe_waits = Slot("probe-waits", ProbeWaits())  # observe/probes
         self.statuses = Slot("statuses", Statuses())  # report/status
+        self.report_waits = Slot("report-waits", ReportWaits())  # report/status
         self.recent = Slot("recent", Recent())  # report/events
         self.node = Slot("node", node)  # report/node
         self.runtime = Slot("runtime", RuntimeReady())  # report/node

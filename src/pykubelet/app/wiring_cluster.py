@@ -212,7 +212,7 @@ def wire_cluster_report(m: Machinery, cells: Cells, cluster: Cluster) -> Loops:
     """report: statuses, last deletions and Events to the API server, mirror pods."""
     roster, lifecycles = cells.roster.cell, cells.lifecycles.cell
     inputs = PublishInputs(cells.api_pods.cell, roster, cells.statuses.cell, lifecycles)
-    publisher = StatusPublisher(cluster.client, inputs, m.clock)
+    publisher = StatusPublisher(cluster.client, inputs, cells.report_waits.writer, m.clock)
     events = EventSender(cluster.events, m.outbox, roster, cells.node.cell.get().name)
     mirrors = MirrorsLoop(cluster.client, MirrorInputs(roster, lifecycles, cells.node.cell), m.clock)
     return [("publisher", publisher.run()), ("mirrors", mirrors.run()), ("event-sender", events.run())]

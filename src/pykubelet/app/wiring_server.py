@@ -92,6 +92,7 @@ def asked_cells(cells: Cells) -> AskInputs:
         more_waits=lambda pod: [
             *pull_waits(cells.pulls.cell.get(), pod),
             *cells.probe_waits.cell.get().pods.get(pod.uid, ()),
+            *cells.report_waits.cell.get().pods.get(pod.uid, ()),
         ],
     )
 

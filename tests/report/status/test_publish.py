@@ -26,7 +26,7 @@ QUIET_S = 0.3
 async def cluster() -> AsyncIterator[Cluster]:
     async with a_cluster() as (found, supervisor):
         inputs = PublishInputs(found.pods.cell, found.roster.cell, found.statuses.cell, found.lifecycles.cell)
-        publisher = StatusPublisher(found.client, inputs, SystemClock(), quiet_s=QUIET_S)
+        publisher = StatusPublisher(found.client, inputs, found.waits, SystemClock(), quiet_s=QUIET_S)
         supervisor.start_root("publisher", publisher.run())
         yield found
 
@@ -148,13 +148,16 @@ async def test_all_is_told_when_the_server_is_back(cluster: Cluster) -> None:
     await cluster.server.stop()
     for pod in pods:
         cluster.tell(pod.metadata.uid, status("Running", False))
-    await asyncio.sleep(0.3)
+    await cluster.until(lambda: len(cluster.waits.get().pods) > 0)
+    wait = next(iter(cluster.waits.get().pods.values()))[0]
+    assert (wait.what, wait.subject, wait.next_step) == ("the API server", "status", "send it again")
     for pod in pods:
         cluster.tell(pod.metadata.uid, status())
     await cluster.server.start()
     await cluster.until(
         lambda: all(cluster.there(p.metadata.name).status.conditions[0].status == "True" for p in pods), 10
     )
+    await cluster.until(lambda: not cluster.waits.get().pods)
 
 
 async def test_a_refused_patch_is_sent_again(cluster: Cluster) -> None:
@@ -205,6 +208,8 @@ async def test_a_pod_with_finalizers_is_deleted_once(cluster: Cluster) -> None:
     await cluster.until(lambda: cluster.there().metadata.deletionGracePeriodSeconds == 0)
     await asyncio.sleep(0.1)
     assert len(cluster.sent("DELETE")) == 1
+    (wait,) = cluster.waits.get().pods[PodUID(pod.metadata.uid)]
+    assert (wait.what, wait.detail) == ("finalizers", "example.com/keep")
 
 
 async def test_ends_overtake_what_nobody_waits_for(cluster: Cluster) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from pykubelet.base.api.core import PodStatus
 from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.waits import Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,3 +16,10 @@ class Statuses:
 
     pods: Mapping[PodUID, PodStatus] = field(default_factory=dict)
     remembered: frozenset[PodUID] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ReportWaits:
+    """What keeps the reports about pods from reaching the API server. Written by report/status alone."""
+
+    pods: Mapping[PodUID, tuple[Wait, ...]] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """The publisher: makes the API server's copies of the pods' statuses what `Statuses` says, and has finished pods deleted.
 
-Owns: when what is sent; one request at a time for a pod, at most `AT_ONCE` together. Reads: `ApiPods`, `Roster`, `Statuses`,
-`Lifecycles`. What to send is decided in `merge`, from the newest that is known of the API server's copy: by its watch, or by
+Owns: the cell `ReportWaits`; when what is sent; one request at a time for a pod, at most `AT_ONCE` together. Reads:
+`ApiPods`, `Roster`, `Statuses`, `Lifecycles`. What to send is decided in `merge`, from the newest that is known of the API server's copy: by its watch, or by
 the answer to the last patch.
 
 Rules:
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pykubelet.base.api.core import Pod, PodStatus
-from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.cells import Cell, CellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.retries import Retries
@@ -32,7 +32,8 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_HASH, CONFIG_MIRROR
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.roster import ApiPods, Roster, is_mirror, is_static, pod_ref
-from pykubelet.base.model.statuses import Statuses
+from pykubelet.base.model.statuses import ReportWaits, Statuses
+from pykubelet.base.model.waits import Wait
 from pykubelet.edges.kubeapi.client import ApiClient, PatchKind
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.report.status.merge import (
@@ -80,12 +81,13 @@ class _Case:
 
 @dataclass(slots=True)
 class _Book:
-    """One pod. `known`: its newest state at the API server. `settled`: the status told, and what was answered to it.
+    """One pod. `known`: its newest state at the API server. `here`: the UID of the pod it stands for. `settled`: the status told, and what was answered to it.
 
     `looked`: what `order` was made from. `since`: when there first was something to send.
     """
 
     known: Pod
+    here: PodUID
     looked: _Case | None = None
     order: Patch | None = None
     ends: bool = False
@@ -98,15 +100,24 @@ class _Book:
 class StatusPublisher:
     """`run` never returns."""
 
-    def __init__(self, client: ApiClient, inputs: PublishInputs, clock: Clock, quiet_s: float = QUIET_S) -> None:
+    def __init__(
+        self,
+        client: ApiClient,
+        inputs: PublishInputs,
+        waits: CellWriter[ReportWaits],
+        clock: Clock,
+        quiet_s: float = QUIET_S,
+    ) -> None:
         self._client = client
         self._inputs = inputs
+        self._waits = waits
         self._clock = clock
         self._quiet_s = quiet_s
         self._books: dict[PodUID, _Book] = {}
         self._busy = 0
         self._retries = Retries[PodUID](RETRY_S, RETRY_MAX_S)
         self._away = Retries[str](RETRY_S, AWAY_MAX_S)
+        self._failures: dict[PodUID, Wait] = {}
         self._bell = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._supervisor = Supervisor("publisher")
@@ -126,6 +137,7 @@ class StatusPublisher:
             self._bell.clear()
             self._look()
             self._send_due()
+            self._tell_waits()
 
     # What there is to send
 
@@ -134,18 +146,21 @@ class StatusPublisher:
         for uid in [uid for uid, book in self._books.items() if uid not in pods and not book.is_busy]:
             del self._books[uid]
             self._retries.succeeded(uid)
+            self._failures.pop(uid, None)
         now, lifecycles = self._inputs.statuses.get(), self._inputs.lifecycles.get().pods
         statuses = now.pods
         originals = _originals(self._inputs.roster.get())
         for uid, pod in pods.items():
             source = originals.get(_mirror_key(pod)) if is_mirror(pod) else uid
             told = statuses.get(source) if source is not None and source not in now.remembered else None
-            self._look_at(uid, _case(pod, told, lifecycles.get(source) if source is not None else None))
+            case = _case(pod, told, lifecycles.get(source) if source is not None else None)
+            self._look_at(uid, source if source is not None else uid, case)
 
-    def _look_at(self, uid: PodUID, case: _Case) -> None:
+    def _look_at(self, uid: PodUID, here: PodUID, case: _Case) -> None:
         book = self._books.get(uid)
         if book is None:
-            book = self._books[uid] = _Book(case.api)
+            book = self._books[uid] = _Book(case.api, here)
+        book.here = here
         if book.looked is not None and _is_same(book.looked, case):
             return
         book.looked = case
@@ -253,14 +268,42 @@ class StatusPublisher:
         count = self._retries.failed(uid, now, at_least)
         if error.status == 0 and now >= self._away.free_at(_ALL):
             self._away.failed(_ALL, now)
+        wall, free_at = self._clock.wall(), max(self._retries.free_at(uid), self._away.free_at(_ALL))
+        since = self._failures[uid].since if uid in self._failures else wall
+        self._failures[uid] = Wait(
+            "the API server",
+            "report/status",
+            since,
+            what,
+            error.reason,
+            error.message,
+            "send it again",
+            wall + max(0.0, free_at - now),
+        )
         if count == 1:
             log.warning("a pod cannot be reported", pod=pod_ref(book.known), uid=uid, what=what, error=error.message)
 
     def _went_well(self, uid: PodUID, book: _Book) -> None:
         if self._away.succeeded(_ALL):
             self._bell.set()
+        self._failures.pop(uid, None)
         if self._retries.succeeded(uid):
             log.info("the pod can be reported again", pod=pod_ref(book.known), uid=uid)
+
+    def _tell_waits(self) -> None:
+        """For the pods of this node, under the UIDs they have here."""
+        told: dict[PodUID, tuple[Wait, ...]] = {}
+        before = self._waits.get().pods
+        for uid, book in self._books.items():
+            keepers = ", ".join(book.known.metadata.finalizers)
+            if uid in self._failures:
+                told[book.here] = (self._failures[uid],)
+            elif keepers and book.looked is not None and book.looked.is_finished:
+                wait = Wait("finalizers", "the API server", self._clock.wall(), detail=keepers)
+                known = before.get(uid)
+                told[uid] = known if known is not None and known[0].detail == keepers else (wait,)
+        if told != before:
+            self._waits.publish(ReportWaits(told))
 
 
 def _case(api: Pod, told: PodStatus | None, lifecycle: PodLifecycle | None) -> _Case:
