@@ -1,8 +1,8 @@
 """The publisher: makes the API server's copies of the pods' statuses what `Statuses` says, and has finished pods deleted.
 
 Owns: the cell `ReportWaits`; when what is sent; one request at a time for a pod, at most `AT_ONCE` together. Reads:
-`ApiPods`, `Roster`, `Statuses`, `Lifecycles`. What to send is decided in `merge`, from the newest that is known of the API server's copy: by its watch, or by
-the answer to the last patch.
+`ApiPods`, `Roster`, `Statuses`, `Lifecycles`. What to send is decided in `merge`, from the newest that is known of the API
+server's copy: by its watch, or by the answer to the last patch.
 
 Rules:
 - Level, not edge: nothing is queued. What is newest when a request goes out is what is sent; the API server may have been
@@ -81,7 +81,8 @@ class _Case:
 
 @dataclass(slots=True)
 class _Book:
-    """One pod. `known`: its newest state at the API server. `here`: the UID of the pod it stands for. `settled`: the status told, and what was answered to it.
+    """One pod. `known`: its newest state at the API server. `here`: the UID of the pod it stands for. `settled`: the status
+    told, and what was answered to it.
 
     `looked`: what `order` was made from. `since`: when there first was something to send.
     """
