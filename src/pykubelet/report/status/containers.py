@@ -1,7 +1,8 @@
 """Statuses of containers: their state now, the one before, and what stands for a container that nobody can find. Pure.
 
 Rules:
-- The newest instance gives the state, the one before it the last state. No instance: waiting, with what was known of
+- The newest instance gives the state, the one before it the last state; where that one is gone from the runtime, what
+  was told of it. The count of restarts never goes back. No instance: waiting, with what was known of
   the count and the last state.
 - A container that ran and is gone without a trace is told as ended with 137, status unknown. An init container that
   ended keeps its state although its instance is removed.
@@ -101,13 +102,28 @@ def _status(
     if not instances:
         status = _without_instance(facts, container, old, is_init=is_init)
     else:
-        status = _of_instance(facts, container, instances[0], old)
+        status = _following(_of_instance(facts, container, instances[0], old), old)
         if len(instances) > 1:
             before = _instance_state(facts, instances[1], old)
             status = replace(status, lastState=before if before.terminated is not None else None)
     if restarts or not instances:
         status = _with_start_error(facts, container, instances[0] if instances else None, status, is_init=is_init)
     return replace(status, volumeMounts=told_mounts(facts, container))
+
+
+def _following(status: core.ContainerStatus, old: core.ContainerStatus | None) -> core.ContainerStatus:
+    """An instance whose forerunner is gone from the runtime: what was told of that one is its last state."""
+    if old is None:
+        return status
+    ended = _state(old).terminated
+    last, count = _last(old), max(status.restartCount, old.restartCount)
+    if ended is not None and old.containerID != status.containerID:
+        last = ended
+        if _state(status).running is not None and old.restartCount >= status.restartCount:
+            count = old.restartCount + 1
+    return replace(
+        status, lastState=core.ContainerState(terminated=last) if last is not None else None, restartCount=count
+    )
 
 
 # No instance
