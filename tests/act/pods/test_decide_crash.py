@@ -6,6 +6,7 @@ import pytest
 from act.pods.playbook import Playbook
 from act.pods.scenes import box, container, exited, pod, probes, rule, running, sidecar
 
+from pykubelet.act.runtime.container_hash import container_hash
 from pykubelet.base.model.lifecycle import KillReason
 from pykubelet.base.model.probes import ProbeResult
 
@@ -221,6 +222,22 @@ def test_a_container_that_probes_kill_again_and_again_is_held_back_too() -> None
     play.sync_ended()
     (_, wake) = play.sees(box(), exited(code=137, attempt=2, ended=ended))
     assert float(wake.split()[2]) == pytest.approx(10, abs=0.1)
+
+
+@pytest.mark.parametrize("policy", ["Never", "OnFailure"])
+def test_a_restart_that_was_begun_is_finished_whatever_the_policy_says(policy: str) -> None:
+    play = Playbook(pod(container("app", image="busybox:2"), restart=policy))
+    assert play.sees(box(), running()) == ["sync: kill app-0 (changed); start app"]
+    play.passes(0.1)
+    ended = exited(code=0, ended=play.wall)
+    assert play.sees(box(), ended) == ["abandon at the next pause"], "its end is news"
+    play.sync_abandoned()
+    assert play.sees(box(), ended) == ["sync: start app"]
+    play.sync_ended("app")
+    new = running(attempt=1, hash_of=container_hash(container("app", image="busybox:2")))
+    assert play.sees(box(), new, ended) == ["wake in 60 s"]
+    play.sees(box(), exited(code=0, attempt=1), ended)
+    assert play.state.terminal, "an end of its own counts again"
 
 
 def test_a_pod_whose_rule_restarts_all_starts_over() -> None:

@@ -158,8 +158,17 @@ def _runtime_changed(state: PodState, event: RuntimeChanged, now: float, rules: 
     errors = {name: error for name, error in state.start_errors.items() if name not in running}
     present = {c.id for c in event.view.containers}
     killed = {container: why for container, why in state.killed.items() if container in present}
+    newest = {found.id for c in event.view.containers if (found := event.view.newest(c.name)) is not None}
     is_news = state.view is None or _contents(state.view) != _contents(event.view)
-    state = replace(state, view=event.view, exits=exits, start_errors=errors, killed=killed)
+    state = replace(
+        state,
+        view=event.view,
+        exits=exits,
+        start_errors=errors,
+        killed=killed,
+        owed=state.owed & newest,
+        prompt=state.prompt & newest,
+    )
     if is_news and state.work is Work.SYNC and state.stage is Stage.SYNCING and _is_fresh(state):
         return state, (AbandonSync(hard=False, cause=event.cause),)
     return _advance(state, now, rules, event.cause)
@@ -331,14 +340,15 @@ def _advance_syncing(state: PodState, now: float, rules: Rules, cause: str) -> R
     view = state.view
     if view is None or not _is_fresh(state):
         return state, ()
-    if pod_phase(state.pod, view, state.start_errors, ended=False).is_terminal:
+    if pod_phase(state.pod, view, state.start_errors, ended=False, owed=state.owed).is_terminal:
         return _complete(state, "all containers have ended")
     state = with_instances(state)
-    plan = plan_pod(state.pod, view, rules.probes, rules.hash_of, state.applied)
+    plan = plan_pod(state.pod, view, rules.probes, rules.hash_of, state.applied, state.owed)
     if plan.stop_pod and not plan.create_sandbox:
         return _complete(state, "nothing is left to run")
     if plan.create_sandbox:
         state = replace(state, retry_at={}, start_errors={})  # what failed in the old one may work in the new one
+    wanted = plan.starts  # also those that must wait now
     state, plan, wakes, said = _hold_back(state, plan, now, rules)
     plan = without_held_resize(state, plan, now, wakes)
     if plan.is_empty:
@@ -346,6 +356,9 @@ def _advance_syncing(state: PodState, now: float, rules: Rules, cause: str) -> R
     if plan.restart_all:
         state = _with_reset(state, plan.restart_all, now, rules)
     killed = {**state.killed, **{kill.container.id: kill.cause.words for kill in plan.kills}}
+    owed = {kill.container.id for kill in plan.kills if kill.container.name in wanted}
+    prompt = {kill.container.id for kill in plan.kills if kill.container.name in plan.starts}
+    state = replace(state, owed=state.owed | owed, prompt=state.prompt | prompt)
     state = with_starts(state, plan)
     state = replace(state, work=Work.SYNC, restarting_all=bool(plan.restart_all), killed=killed)
     return state, (*said, Sync(state.pod, plan, view, cause, state.applied))
@@ -415,9 +428,9 @@ def _hold_back(
 
 
 def _last_ended(state: PodState, name: str) -> ContainerView | None:
-    """The newest instance that has ended; a container whose probe gave it up may run and still have one."""
+    """The newest instance that has ended by itself; a container whose probe gave it up may run and still have one."""
     instances = state.view.instances(name) if state.view is not None else ()
-    return next((c for c in instances if c.id in state.exits), None)
+    return next((c for c in instances if c.id in state.exits and c.id not in state.prompt), None)
 
 
 def _free_at(

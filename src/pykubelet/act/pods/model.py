@@ -70,6 +70,8 @@ class PodState:
     of it by its starts. `retry_at`: by container, "" for the pod itself, RESIZE for its resize. `said_held`: ends of
     containers whose back-off was already told. `restarting_all`: from the order to remove all containers on until the
     first starts again; `reset`: what then holds them back. `killed`: why, in words, for the instances that were killed one by one.
+    `owed`: those of them that are to be started again, until there is a newer instance; `prompt`:
+    those of these whose back-off was over when they were killed.
     `content_news`: an object that the pod's start depends on changed during the sync.
     `applied`: what was asked of the runtime for the instances that are there. `starting`: by container, what those have
     that the last sync started. `found`: the size that instances had which the agent did not start itself, where that is
@@ -97,6 +99,8 @@ class PodState:
     reset: ResetHold | None = None
     said_held: frozenset[ContainerID] = frozenset()
     killed: Mapping[ContainerID, str] = field(default_factory=dict)
+    owed: frozenset[ContainerID] = frozenset()
+    prompt: frozenset[ContainerID] = frozenset()
     content_news: bool = False
     applied: Applied = field(default_factory=Applied)
     starting: Mapping[str, ResourceRequirements] = field(default_factory=dict)

@@ -12,7 +12,7 @@ Rules (source: the Kubernetes documentation "Pod Lifecycle", "Init Containers", 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -105,8 +105,9 @@ class PodPlan:
 
 @dataclass(slots=True)
 class _Draft:
-    """The plan while it is being made. `changes`: the new amounts of running containers."""
+    """The plan while it is being made. `changes`: the new amounts of running containers. `owed`: as in `plan_pod`."""
 
+    owed: Collection[ContainerID] = ()
     changes: Mapping[ContainerID, ContainerResize] = field(default_factory=dict)
     kills: list[ContainerKill] = field(default_factory=list)
     start_init: list[str] = field(default_factory=list)
@@ -117,10 +118,18 @@ class _Draft:
     kept: int = 0
 
 
-def plan_pod(pod: Pod, view: PodView, probes: ProbeResults, hash_of: HashOf, applied: Applied | None = None) -> PodPlan:
+def plan_pod(
+    pod: Pod,
+    view: PodView,
+    probes: ProbeResults,
+    hash_of: HashOf,
+    applied: Applied | None = None,
+    owed: Collection[ContainerID] = (),
+) -> PodPlan:
     """The plan for one pod. `view` is the newest look at the runtime; an empty one for a pod never started.
 
-    `applied`: what its containers were given; None: what they should have.
+    `applied`: what its containers were given; None: what they should have. `owed`: instances that were killed to be
+    started again, whatever their restart policy says.
     """
     needs, sandbox = _sandbox_needs(pod, view)
     if needs:
@@ -129,7 +138,7 @@ def plan_pod(pod: Pod, view: PodView, probes: ProbeResults, hash_of: HashOf, app
     if trigger := _restart_all_trigger(pod, view, sandbox.id):
         return _plan_restart_all(pod, view, trigger)
     changes = changes_of(pod, view, applied) if applied is not None else ()
-    draft = _Draft(changes={change.instance: change for change in changes})
+    draft = _Draft(owed=owed, changes={change.instance: change for change in changes})
     _plan_init(pod, view, probes, hash_of, draft)
     if draft.initialized and not draft.stop_pod:
         _plan_regular(pod, view, probes, hash_of, draft)
@@ -363,7 +372,7 @@ def _plan_regular(pod: Pod, view: PodView, probes: ProbeResults, hash_of: HashOf
     for container in pod.spec.containers:
         newest = view.newest(container.name)
         if newest is None or newest.state is not ContainerState.RUNNING:
-            if should_restart(pod, container, newest):
+            if should_restart(pod, container, newest) or (newest is not None and newest.id in draft.owed):
                 if newest is not None and newest.state is ContainerState.UNKNOWN:
                     draft.kills.append(_unknown_kill(newest))
                 draft.start.append(container.name)

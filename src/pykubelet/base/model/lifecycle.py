@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from pykubelet.base.api.core import Pod
-from pykubelet.base.model.ids import PodRef, PodUID
+from pykubelet.base.model.ids import ContainerID, PodRef, PodUID
 from pykubelet.base.model.sizing import ResizeProgress
 from pykubelet.base.model.waits import StoryLine, Wait
 
@@ -57,8 +57,8 @@ class PodLifecycle:
     `started_at`: wall seconds when the agent first took the pod up (status.startTime). `stage_since`: wall seconds.
     `start_errors`: by container name. `back_offs`: by container name, the wall second until which a crash-looping
     container is held back, and its delay in seconds. `terminal`: the pod's containers have ended for good.
-    `restarting_all`: a RestartAllContainers rule has fired and containers are being removed in place. `resize`: the
-    pod's size does not hold for all that runs yet.
+    `restarting_all`: a RestartAllContainers rule has fired and containers are being removed in place. `owed`: instances
+    that were killed to be started again, whatever their restart policy says. `resize`: the pod's size does not hold for all that runs yet.
     `post_starting`: containers whose postStart hook has not ended; until then they do not count as running.
     """
 
@@ -73,6 +73,7 @@ class PodLifecycle:
     terminal: bool = False
     restarting_all: bool = False
     post_starting: frozenset[str] = frozenset()
+    owed: frozenset[ContainerID] = frozenset()
     resize: ResizeProgress | None = None
     waits: tuple[Wait, ...] = ()
     story: tuple[StoryLine, ...] = ()

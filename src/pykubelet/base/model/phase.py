@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pykubelet.base.api.core import Container, Pod
+from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.observed import ContainerState, ContainerView, PodView
 from pykubelet.base.model.restart import AfterExit, after_exit, is_sidecar, should_restart
@@ -53,7 +54,13 @@ def has_initialized(pod: Pod, view: PodView | None) -> bool:
 
 
 def _regular(
-    pod: Pod, container: Container, view: PodView | None, held: bool, is_vanished: bool, count: _Count
+    pod: Pod,
+    container: Container,
+    view: PodView | None,
+    held: bool,
+    is_vanished: bool,
+    owed: Collection[ContainerID],
+    count: _Count,
 ) -> None:
     instances = view.instances(container.name) if view is not None else ()
     newest = instances[0] if instances else None
@@ -70,6 +77,9 @@ def _regular(
             count.restartable += 1
         else:
             count.waiting += 1
+    elif newest.id in owed:
+        count.stopped += 1
+        count.restartable += 1
     else:
         count.stopped += 1
         code = newest.exit_code if newest.state is ContainerState.EXITED else UNKNOWN_EXIT_CODE
@@ -109,11 +119,13 @@ def pod_phase(
     start_errors: Mapping[str, StartError],
     ended: bool,
     vanished: Collection[str] = (),
+    owed: Collection[ContainerID] = (),
 ) -> Phase:
     """`ended`: the agent has stopped the pod for good and nothing of it runs.
 
     `vanished`: names of regular containers that have run and of which the runtime knows nothing any more; they count as
-    failed. A pod whose sidecars still run has not ended.
+    failed. `owed`: instances that were killed to be started again, whatever the restart policy says. A pod whose
+    sidecars still run has not ended.
     """
     initialized = has_initialized(pod, view)
     for container in pod.spec.initContainers:
@@ -122,7 +134,7 @@ def pod_phase(
             return Phase.FAILED
     count = _Count()
     for container in pod.spec.containers:
-        _regular(pod, container, view, container.name in start_errors, container.name in vanished, count)
+        _regular(pod, container, view, container.name in start_errors, container.name in vanished, owed, count)
     any_started = initialized or count.running > 0 or count.stopped > 0
     pending_init = any(_init_pending(c, view, any_started, initialized) for c in pod.spec.initContainers)
     if ended and not is_static(pod):

@@ -267,7 +267,8 @@ def _with_start_error(
     is_init: bool,
 ) -> core.ContainerStatus:
     error = facts.lifecycle.start_errors.get(container.name)
-    if error is None or not should_restart(facts.pod, container, newest):
+    is_owed = newest is not None and newest.id in facts.lifecycle.owed
+    if error is None or not (is_owed or should_restart(facts.pod, container, newest)):
         return status
     if is_init and newest is not None and newest.state is ContainerState.EXITED and newest.exit_code == 0:
         return status

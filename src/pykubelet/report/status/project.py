@@ -92,7 +92,7 @@ def _phase(facts: StatusFacts, regular: Statuses, vanished: frozenset[str]) -> t
     if facts.has_ended and not is_static(facts.pod):
         phase = _end_phase(regular)
     else:
-        phase = pod_phase(facts.pod, facts.view, lifecycle.start_errors, facts.has_ended, vanished)
+        phase = pod_phase(facts.pod, facts.view, lifecycle.start_errors, facts.has_ended, vanished, lifecycle.owed)
     if phase.is_terminal and vanished and lifecycle.stage is Stage.SYNCING:
         phase = Phase.RUNNING
     before = Phase(old.phase) if old is not None and old.phase else None
