@@ -27,7 +27,7 @@ from pykubelet.edges.cri.errors import CriError
 
 PROGRAM = Path(__file__).parents[2] / ".venv" / "bin" / "pykubelet"
 NODE_NAME = "node"
-HEALTHY_S = 30.0
+HEALTHY_S = 60.0
 STEP_S = 0.05
 
 Json = dict[str, Any]

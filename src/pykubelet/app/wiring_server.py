@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 
 from pykubelet.app.parts import Cells, Loops, Machinery
@@ -205,11 +205,4 @@ def wire_server(m: Machinery, node: NodeView, routes: ApiRoutes) -> Loops:
     rules = TlsRules(config.tlsMinVersion, config.tlsCipherSuites)
     tls = ServerTls(files, rules, m.clock)
     made = ensure_self_signed(files, node.name, node.ips, m.flight) if needs_self_signed(choice) else None
-    return [("server", _serve(made, serve_tls(routes.handle, config.address, config.port, tls.context)))]
-
-
-async def _serve(certificate: Awaitable[None] | None, serving: Awaitable[None]) -> None:
-    """A port on which every handshake fails helps nobody: the agent's own certificate is made first."""
-    if certificate is not None:
-        await certificate
-    await serving
+    return [("server", serve_tls(routes.handle, config.address, config.port, tls.context, made))]

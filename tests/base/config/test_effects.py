@@ -26,11 +26,11 @@ def test_the_documentation_names_every_field_and_flag_with_an_effect() -> None:
 
 
 def test_a_path_covers_what_is_below_it() -> None:
-    fields = ["crashLoopBackOff.maxContainerRestartPeriod", "port", "logging.vmodule", "logging.verbosity"]
-    assert without_effect(fields, ["root-dir", "runtime-cgroups"]) == (
-        "--runtime-cgroups",
+    fields = ["crashLoopBackOff.maxContainerRestartPeriod", "tracing", "logging.vmodule", "logging.verbosity"]
+    assert without_effect(fields, ["root-dir", "exit-on-lock-contention"]) == (
+        "--exit-on-lock-contention",
         "logging.vmodule",
-        "port",
+        "tracing",
     )
 
 

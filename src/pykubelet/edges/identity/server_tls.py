@@ -96,7 +96,8 @@ class ServerTls:
             context.load_cert_chain(files.certificate, files.key)
         except (OSError, ssl.SSLError) as error:
             self._problem = f"cannot load {files.certificate}, {files.key}: {error}"
-            log.warning("the serving certificate cannot be used; the one before stays in use", error=self._problem)
+            if self._current is not None or not isinstance(error, FileNotFoundError):
+                log.warning("the serving certificate cannot be used; the one before stays in use", error=self._problem)
             return
         if self._current is not None:
             log.info("the serving certificate or client CA was read again", certificate=files.certificate)

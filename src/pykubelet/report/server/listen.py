@@ -11,6 +11,7 @@ import os
 import socket
 import ssl
 import struct
+from collections.abc import Awaitable
 
 from pykubelet.base.kit.log import Log
 from pykubelet.edges.host.errors import HostError
@@ -22,6 +23,7 @@ RETRY_S = 5.0
 API_LIMITS = Limits(connections=4096)
 API_HEAD_BYTES = 1 << 20
 HANDSHAKE_S, SHUTDOWN_S = 10.0, 2.0
+BACKLOG = 1024
 SOCKET_MODE = 0o600
 _UCRED = struct.Struct("=iII")
 
@@ -47,21 +49,39 @@ async def serve_port(handler: Handler, address: str, port: int, what: str) -> No
     await _until_cancelled(listener, server)
 
 
-async def serve_tls(handler: Handler, address: str, port: int, tls: ssl.SSLContext) -> None:
-    """The authenticated port. Raises OSError when the address cannot be bound; ends only by cancellation."""
-    server = HttpServer(handler, limits=API_LIMITS)
-    listener = await asyncio.start_server(
-        server.serve,
-        address or None,
-        port,
-        limit=API_HEAD_BYTES,
-        ssl=tls,
-        ssl_handshake_timeout=HANDSHAKE_S,
-        ssl_shutdown_timeout=SHUTDOWN_S,
-        backlog=1024,
-    )
+async def serve_tls(
+    handler: Handler, address: str, port: int, tls: ssl.SSLContext, certificate: Awaitable[None] | None
+) -> None:
+    """The authenticated port. Raises OSError when the address cannot be bound; ends only by cancellation.
+
+    `certificate`: what has to be done before there is one. Who comes meanwhile waits, and is not turned away.
+    """
+    listening = open_port(address, port)
+    try:
+        if certificate is not None:
+            await certificate
+        server = HttpServer(handler, limits=API_LIMITS)
+        listener = await asyncio.start_server(
+            server.serve,
+            sock=listening,
+            limit=API_HEAD_BYTES,
+            ssl=tls,
+            ssl_handshake_timeout=HANDSHAKE_S,
+            ssl_shutdown_timeout=SHUTDOWN_S,
+        )
+    except BaseException:
+        listening.close()
+        raise
     log.info("serving the API", address=address, port=port)
     await _until_cancelled(listener, server)
+
+
+def open_port(address: str, port: int) -> socket.socket:
+    """A listening socket; all addresses of both families where none is named. Raises OSError."""
+    if address in ("", "0.0.0.0", "::") and socket.has_dualstack_ipv6():
+        return socket.create_server(("::", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.create_server((address or "0.0.0.0", port), family=family, backlog=BACKLOG)
 
 
 async def serve_socket(handler: Handler, path: str) -> None:

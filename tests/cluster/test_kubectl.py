@@ -1,0 +1,137 @@
+"""kubectl through a real API server: logs, exec, attach, cp, port-forward, top's sources, and who is let in."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pty
+import select
+import socket
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from support.agent import NODE_NAME, Agent, make_container, make_pod
+from support.cluster import Cluster
+
+TALK = "echo out; echo err >&2; trap 'exit 0' TERM; while :; do sleep 0.1; done"
+MIB = 1 << 20
+
+
+@pytest.fixture
+def web(cluster: Cluster, cluster_agent: Agent) -> str:
+    cluster.run(
+        make_pod("web", make_container("talk", script=TALK), make_container("cat", command=["cat"], stdin=True))
+    )
+    cluster.wait_ready("web")
+    return "web"
+
+
+def kubectl_command(cluster: Cluster, *words: str) -> list[str]:
+    plane = cluster.plane
+    return [str(plane.programs.kubectl), "--kubeconfig", str(plane.admin), "--namespace", cluster.namespace, *words]
+
+
+def test_logs_exec_and_attach(cluster: Cluster, web: str) -> None:
+    assert sorted(cluster.kubectl("logs", web, "-c", "talk").split()) == ["err", "out"]
+    assert cluster.kubectl("exec", web, "-c", "talk", "--", "sh", "-c", "echo a; echo b") == "a\nb\n"
+    assert cluster.kubectl("exec", "-i", web, "-c", "talk", "--", "cat", stdin="hello\n") == "hello\n"
+    failing = subprocess.run(
+        kubectl_command(cluster, "exec", web, "-c", "talk", "--", "sh", "-c", "exit 7"), capture_output=True, timeout=30
+    )
+    assert failing.returncode == 7
+    with subprocess.Popen(
+        kubectl_command(cluster, "attach", "-i", web, "-c", "cat"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as attached:
+        assert attached.stdin is not None and attached.stdout is not None
+        attached.stdin.write(b"ping\n")
+        attached.stdin.flush()
+        assert attached.stdout.readline() == b"ping\n"
+        attached.kill()
+
+
+def test_exec_on_a_terminal(cluster: Cluster, web: str) -> None:
+    ours, theirs = pty.openpty()
+    command = kubectl_command(cluster, "exec", "-it", web, "-c", "talk", "--", "sh")
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True) as shell:
+        os.close(theirs)
+        os.write(ours, b"tty; echo $((6*7)); exit 5\n")
+        said, deadline = b"", time.monotonic() + 20
+        while shell.poll() is None and time.monotonic() < deadline:
+            if select.select([ours], [], [], 0.1)[0]:
+                try:
+                    said += os.read(ours, 65536)
+                except OSError:
+                    break
+        assert shell.wait(10) == 5
+    os.close(ours)
+    assert b"/dev/pts/" in said and b"42" in said
+
+
+def test_following_a_log_over_its_rotation(make_cluster_agent: object, cluster: Cluster) -> None:
+    agent = make_cluster_agent(containerLogMaxSize="20Ki", containerLogMonitorInterval="3s")  # type: ignore[operator]
+    agent.start()
+    cluster.wait_node_ready()
+    script = 'i=0; while [ $i -lt 4000 ]; do i=$((i+1)); echo "line $i of a log that is rotated"; [ $((i % 40)) = 0 ] && sleep 0.1; done'
+    cluster.run(make_pod("chatty", make_container(script=script), restartPolicy="Never"))
+    cluster.wait_pod("chatty", "started", lambda pod: pod["status"]["phase"] in ("Running", "Succeeded"))
+    text = cluster.kubectl("logs", "-f", "chatty", timeout_s=90)
+    numbers = [int(line.split()[1]) for line in text.splitlines()]
+    assert numbers[-1] == 4000
+    assert numbers == list(range(numbers[0], 4001))
+
+
+def test_copying_both_ways(cluster: Cluster, web: str, tmp_path: Path) -> None:
+    data = os.urandom(MIB) * 40
+    there, back = tmp_path / "there", tmp_path / "back"
+    there.write_bytes(data)
+    cluster.kubectl("cp", str(there), f"{web}:/tmp/file", "-c", "talk", timeout_s=120)
+    cluster.kubectl("cp", f"{web}:/tmp/file", str(back), "-c", "talk", timeout_s=120)
+    assert hashlib.sha256(back.read_bytes()).digest() == hashlib.sha256(data).digest()
+
+
+def test_port_forward_under_many_connections(cluster: Cluster, cluster_agent: Agent) -> None:
+    serve = "while :; do nc -l -p 8080 -e sh -c 'read x; echo \"got $x\"' ; done"
+    server = "mkdir -p /tmp/www; head -c 300000 /dev/zero > /tmp/www/file; exec httpd -f -p 8080 -h /tmp/www"
+    cluster.run(make_pod("server", make_container(script=f"{server} || {serve}")))
+    cluster.wait_ready("server")
+    command = kubectl_command(cluster, "port-forward", "pod/server", ":8080")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as forward:
+        assert forward.stdout is not None
+        line = forward.stdout.readline()
+        assert "Forwarding from 127.0.0.1:" in line, line
+        port = int(line.split("127.0.0.1:")[1].split(" ")[0])
+        got: list[int] = []
+
+        def fetch() -> None:
+            with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+                connection.sendall(b"GET /file HTTP/1.0\r\n\r\n")
+                size = 0
+                while data := connection.recv(65536):
+                    size += len(data)
+                got.append(size)
+
+        threads = [threading.Thread(target=fetch) for _ in range(50)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        forward.kill()
+    assert len(got) == 50 and all(size > 300_000 for size in got)
+
+
+def test_who_is_let_in(cluster: Cluster, cluster_agent: Agent, web: str) -> None:
+    """The administrator by way of the API server; a service account by what it may do; nobody else."""
+    through = cluster.kubectl("get", "--raw", f"/api/v1/nodes/{NODE_NAME}/proxy/configz")
+    assert '"kind": "KubeletConfiguration"' in through or '"kind":"KubeletConfiguration"' in through
+    metrics = cluster.kubectl("get", "--raw", f"/api/v1/nodes/{NODE_NAME}/proxy/metrics/resource")
+    assert f'pod="{web}"' in metrics
+    from support.api import NodeApi
+
+    assert NodeApi(cluster_agent.port).ask("/pods") == (401, "Unauthorized")
+    assert NodeApi(cluster_agent.port, token="nonsense").ask("/pods") == (401, "Unauthorized")
