@@ -87,6 +87,13 @@ async def first_told(agent: Agent, faults: list[Fault]) -> dict[str, float]:
     return told
 
 
+def foretold(agent: Agent, fault: Fault) -> Json | None:
+    """What explain says of a pod, as soon as it says when it goes on: an image may be told before the sandbox is there."""
+    document: Json = agent.explain(fault.name)
+    times = [wait["next_at"] for wait in document["waits"] if wait["what"] == fault.what]
+    return document if not (fault.at and fault.next_step) or any(times) else None
+
+
 async def began(client: CriClient, fault: Fault, document: Json, put_at: float) -> float:
     """When the fault was there, wall seconds: never earlier than the manifest."""
     if fault.after == "put":
@@ -114,7 +121,9 @@ async def test_what_is_wrong_is_told_within_two_seconds(agent: Agent, around: Su
         told = await first_told(agent, faults)
         late = {}
         for fault in faults:
-            document = agent.explain(fault.name)
+            document = await agent.wait_for(
+                f"{fault.name}: when it goes on", lambda fault=fault: foretold(agent, fault)
+            )
             check(fault, document, agent.ask("explain", f"{fault.name}-{NODE_NAME}").stdout)
             took = told[fault.name] - await began(client, fault, document, put_at)
             if took > WITHIN_S:

@@ -14,12 +14,13 @@ from pykubelet.act.resources.model import CgroupError
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.lifecycle import KillReason, Stage
+from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, Stage
 from pykubelet.base.model.node import RuntimeReady
 from pykubelet.base.model.roster import Rejection
 from pykubelet.edges.cri.errors import CriCode
 from pykubelet.edges.cri.fake import FakeRuntime, Fault
 
+SANDBOX_CALL = "RunPodSandbox: network and pause container"
 WEB = named(pod(terminationGracePeriodSeconds=1), "web")
 
 
@@ -200,6 +201,21 @@ async def test_a_post_start_hook_that_hangs_is_named_and_its_container_is_told_a
         assert life.post_starting == {"app"}
         n.unwant("slow")
         await n.wait_gone("slow", within_s=3.0)
+
+
+async def test_an_image_that_cannot_be_had_is_told_before_the_sandbox_is_there(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        n.fake.inject(Fault("RunPodSandbox", pod="web", hang=True))
+        n.images.missing[IMAGE] = ImageError("ErrImagePull", "no such image", None)
+        n.want(WEB)
+        told = [("container start", "app", "ErrImagePull", "no such image"), ("sandbox", "", "", SANDBOX_CALL)]
+
+        def all_told(life: PodLifecycle) -> bool:
+            return [(w.what, w.subject, w.reason, w.detail) for w in life.waits] == told
+
+        await n.wait_life("web", all_told)
+        n.unwant("web")
+        await n.wait_gone("web", within_s=3.0)
 
 
 async def test_volumes_that_hang_for_one_pod_delay_no_other(tmp_path: Path) -> None:

@@ -8,20 +8,20 @@ Every step may be repeated: what is there already is adopted, what is gone alrea
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from pykubelet.act.images.execute import ImagePuller
-from pykubelet.act.images.model import ImageError, ImageReady, ImageRequest, PullAccount
 from pykubelet.act.pods.api_content import SERVICES, PodContent
 from pykubelet.act.pods.decide import find_container
+from pykubelet.act.pods.images import PodImages
 from pykubelet.act.pods.model import CleanUp, StartFailed, StopPod, Sync, SyncEnded
 from pykubelet.act.pods.resize import pod_before, resize_pod
 from pykubelet.act.pods.waitbook import WaitBook, WaitsChanged, hook_wait
 from pykubelet.act.resources.execute import PodCgroups
 from pykubelet.act.runtime.api_objects import environment_objects, service_environment
-from pykubelet.act.runtime.context import AnyContainer, ConfigError, ContainerContext, ImageVolume, RenderSettings
+from pykubelet.act.runtime.context import AnyContainer, ConfigError, ContainerContext, RenderSettings
 from pykubelet.act.runtime.gc_files import list_or_nothing
 from pykubelet.act.runtime.plan import ContainerKill, KillCause
 from pykubelet.act.runtime.plan_resize import Applied
@@ -39,7 +39,7 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.content import Content, ObjectKey
-from pykubelet.base.model.fieldpath import container_field_path, every_container
+from pykubelet.base.model.fieldpath import every_container
 from pykubelet.base.model.happenings import Happening, normal, warning
 from pykubelet.base.model.ids import ContainerID, PodRef
 from pykubelet.base.model.lifecycle import StartError
@@ -66,7 +66,6 @@ T = TypeVar("T")
 log = Log("pods")
 LOGS_DEADLINE_S = 60.0
 ASK_AGAIN = "ask the runtime again"
-START_IT = "start the container"
 #: How long a stopped pod waits to be looked at before it is removed all the same.
 TOLD_DEADLINE_S = 3.0
 
@@ -114,9 +113,9 @@ class PodExecution:
         self._attention = asyncio.Event()
         self._remains: PodRemains | None = None
         self._acted_at = 0.0
-        self._pulls: dict[tuple[str, str], asyncio.Task[ImageReady | ImageError]] = {}
         self.post_starting: frozenset[str] = frozenset()
         self._content = PodContent(tools.cells.content, ref, tools.happenings)
+        self._images = PodImages(ref, tools.images, self._content, tools.supervisor, self._wait)
 
     @property
     def clock(self) -> Clock:
@@ -146,6 +145,7 @@ class PodExecution:
         finally:
             self._acted_at = self.clock.monotonic()
             self.post_starting = frozenset()
+            waits.forget_notes()
 
     async def _sync(self, command: Sync, waits: WaitBook) -> SyncEnded:
         pod, plan = command.pod, command.plan
@@ -155,10 +155,10 @@ class PodExecution:
                 return SyncEnded(pod_error=error)
             if not (plan.create_sandbox or plan.starts or plan.resize_pod):
                 return SyncEnded()
-            self._start_pulls(pod, plan.starts, waits)
+            self._images.start(pod, [find_container(pod, name) for name in plan.starts], waits)
             sandbox = await self._sandbox(command, waits)
             if isinstance(sandbox, StartError):
-                self._drop_pulls()
+                self._images.drop()
                 return SyncEnded(pod_error=sandbox)
             await self._mounted(waits, lambda mounts: mounts.ready, "start the containers")
             resized, problem = await self._resize(command, sandbox, waits) if plan.resize_pod else (None, "")
@@ -167,7 +167,7 @@ class PodExecution:
         except Interrupted:
             return SyncEnded(unfinished=True, cause="something newer to look at")
         except BaseException:
-            self._drop_pulls()
+            self._images.drop()
             raise
 
     async def _wait(self, work: Awaitable[T], wait: Wait, waits: WaitBook) -> T:
@@ -292,36 +292,6 @@ class PodExecution:
 
     # Containers
 
-    def _start_pulls(self, pod: Pod, names: Sequence[str], waits: WaitBook) -> None:
-        """Begin to get the images of all containers that are to be started, beside everything else."""
-        for name in names:
-            container = find_container(pod, name)
-            key = (name, container.image)
-            if key not in self._pulls:
-                image = self._ensure_image(pod, container, container.image, container.imagePullPolicy, waits)
-                self._pulls[key] = self._tools.supervisor.start_child(f"image-{self._ref.uid}-{name}", image)
-
-    async def _ensure_image(
-        self, pod: Pod, container: AnyContainer, image: str, policy: str, waits: WaitBook
-    ) -> ImageReady | ImageError:
-        account = pod.spec.serviceAccountName
-        request = ImageRequest(
-            pod=self._ref,
-            container=container.name,
-            field_path=container_field_path(pod, container.name),
-            image=image,
-            policy=policy,
-            annotations=pod.metadata.annotations,
-            secrets=await self._content.pull_secrets(pod, waits),
-            account=PullAccount(pod.metadata.namespace, account) if account else None,
-        )
-        return await self._tools.images.ensure(request)
-
-    def _drop_pulls(self) -> None:
-        for task in self._pulls.values():
-            task.cancel()
-        self._pulls.clear()
-
     async def _start_all(self, command: Sync, sandbox: Sandbox, waits: WaitBook) -> SyncEnded:
         started: list[str] = []
         failed: dict[str, StartFailed] = {}
@@ -337,7 +307,7 @@ class PodExecution:
                     break
             else:
                 started.append(name)
-        self._drop_pulls()
+        self._images.drop()
         return SyncEnded(tuple(started), failed)
 
     async def _start_one(
@@ -345,11 +315,10 @@ class PodExecution:
     ) -> ContainerID | StartFailed:
         pod, tools = command.pod, self._tools
         container = find_container(pod, name)
-        self._start_pulls(pod, (name,), waits)
-        image = await self._image(name, container.image, waits)
-        if isinstance(image, ImageError):
-            return self._image_failed(image)
-        volumes = await self._image_volumes(pod, container, waits)
+        image = await self._images.take(pod, container, waits)
+        if isinstance(image, StartFailed):
+            return image
+        volumes = await self._images.take_volumes(pod, container, waits)
         if isinstance(volumes, StartFailed):
             return volumes
         await self._answers(environment_keys(pod, container), waits)
@@ -412,36 +381,6 @@ class PodExecution:
             waits.tell()
         return outcome
 
-    async def _image(self, name: str, image: str, waits: WaitBook) -> ImageReady | ImageError:
-        task = self._pulls[name, image]
-        wait = Wait("image", "act/images", 0.0, name, detail=image, next_step=START_IT)
-        outcome = await self._wait(task, wait, waits)
-        del self._pulls[name, image]
-        return outcome
-
-    @staticmethod
-    def _image_failed(error: ImageError) -> StartFailed:
-        return StartFailed(StartError(error.reason, error.message), error.retry_at)
-
-    async def _image_volumes(
-        self, pod: Pod, container: AnyContainer, waits: WaitBook
-    ) -> dict[str, ImageVolume] | StartFailed:
-        """Pull the images that this container mounts as volumes."""
-        sources = {v.name: v.image for v in pod.spec.volumes if v.image is not None}
-        volumes: dict[str, ImageVolume] = {}
-        for mount in container.volumeMounts:
-            source = sources.get(mount.name)
-            if source is None or mount.name in volumes:
-                continue
-            image = self._ensure_image(pod, container, source.reference, source.pullPolicy, waits)
-            task = self._tools.supervisor.start_child(f"image-volume-{self._ref.uid}-{mount.name}", image)
-            wait = Wait("image volume", "act/images", 0.0, mount.name, detail=source.reference, next_step=START_IT)
-            outcome = await self._wait(task, wait, waits)
-            if isinstance(outcome, ImageError):
-                return self._image_failed(outcome)
-            volumes[mount.name] = ImageVolume(outcome.image_ref, outcome.spec_image)
-        return volumes
-
     async def _with_subpaths(
         self, pod: Pod, container: AnyContainer, settings: RenderSettings, ctx: ContainerContext
     ) -> ContainerContext | StartFailed:
@@ -476,7 +415,7 @@ class PodExecution:
 
     async def stop(self, command: StopPod, waits: WaitBook) -> str:
         """Stop all containers, then the sandboxes; what is still wrong, or an empty string."""
-        self._drop_pulls()
+        self._images.drop()
         await self._runtime_back(waits)
         stopper = self._tools.stopper
         next_at = self.clock.wall() + command.grace_s

@@ -54,6 +54,7 @@ class WaitBook:
         self._clock = clock
         self._mailbox = mailbox
         self._open: dict[int, Wait] = {}
+        self._notes: dict[tuple[str, str], Wait] = {}
         self._told: set[int] = set()
         self._next = 0
         self._since: dict[tuple[str, str], float] = {}
@@ -80,6 +81,17 @@ class WaitBook:
         self._told.add(key)
         self.tell()
 
+    def note(self, wait: Wait, next_at: float | None) -> None:
+        """Tell what is known already of a later step of the work under way, until `forget_notes`. `next_at`: monotonic."""
+        wall = self._clock.wall()
+        at = None if next_at is None else wall + max(0.0, next_at - self._clock.monotonic())
+        self._notes[wait.what, wait.subject] = replace(wait, since=wall, next_at=at)
+        self.tell()
+
+    def forget_notes(self) -> None:
+        """The work has ended: its outcome tells more."""
+        self._notes.clear()
+
     def tell(self) -> None:
         """There is something new to tell of the work under way."""
         self._mailbox.post(WaitsChanged())
@@ -89,7 +101,7 @@ class WaitBook:
         now, wall = self._clock.monotonic(), self._clock.wall()
         told = waits_of(state, now, wall)
         named = {(wait.what, wait.subject) for wait in told}
-        opened = [self._open[key] for key in sorted(self._told)]
+        opened = [*self._notes.values(), *(self._open[key] for key in sorted(self._told))]
         opened = [wait for wait in opened if (wait.what, wait.subject) not in named]
         told.extend(self._in_general(state, now, wall, is_told=bool(told or opened)))
         fresh: dict[tuple[str, str], float] = {}

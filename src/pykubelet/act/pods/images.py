@@ -1,0 +1,123 @@
+"""The images of one pod: got beside everything else, waited for where they are needed.
+
+Owns: the pulls of one pod under way. A failure is told at once, although the sync comes to it only when the sandbox is
+there. Reads: `Content`, by the pod's view of it (pull secrets).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+from functools import partial
+from typing import Protocol, TypeVar
+
+from pykubelet.act.images.execute import ImagePuller
+from pykubelet.act.images.model import ImageError, ImageReady, ImageRequest, PullAccount
+from pykubelet.act.pods.api_content import PodContent
+from pykubelet.act.pods.model import StartFailed
+from pykubelet.act.pods.waitbook import OWNER, WaitBook
+from pykubelet.act.runtime.context import AnyContainer, ImageVolume
+from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.fieldpath import container_field_path
+from pykubelet.base.model.ids import PodRef
+from pykubelet.base.model.lifecycle import StartError
+from pykubelet.base.model.waits import Wait
+
+T = TypeVar("T")
+START_IT = "start the container"
+Pull = asyncio.Task[ImageReady | ImageError]
+
+
+class WaitFor(Protocol):
+    """Awaits something under a named wait, and ends the sync when something newer comes up."""
+
+    def __call__(self, work: Awaitable[T], wait: Wait, waits: WaitBook) -> Awaitable[T]: ...
+
+
+class PodImages:
+    """One pod's images. Pulls that were begun go on over syncs until they are `drop`ped."""
+
+    def __init__(
+        self, ref: PodRef, images: ImagePuller, content: PodContent, supervisor: Supervisor, wait: WaitFor
+    ) -> None:
+        self._ref = ref
+        self._images = images
+        self._content = content
+        self._supervisor = supervisor
+        self._wait = wait
+        self._pulls: dict[tuple[str, str], Pull] = {}
+
+    def start(self, pod: Pod, containers: Iterable[AnyContainer], waits: WaitBook) -> None:
+        """Begin to get the images of all containers that are to be started, beside everything else."""
+        for container in containers:
+            key = (container.name, container.image)
+            if key not in self._pulls:
+                image = self._ensure(pod, container, container.image, container.imagePullPolicy, waits)
+                task = self._supervisor.start_child(f"image-{self._ref.uid}-{container.name}", image)
+                task.add_done_callback(partial(_tell_failure, container.name, waits))
+                self._pulls[key] = task
+
+    async def take(self, pod: Pod, container: AnyContainer, waits: WaitBook) -> ImageReady | StartFailed:
+        """The image of one container, when it is there."""
+        self.start(pod, (container,), waits)
+        key = (container.name, container.image)
+        wait = Wait("image", "act/images", 0.0, container.name, detail=container.image, next_step=START_IT)
+        outcome = await self._wait(self._pulls[key], wait, waits)
+        del self._pulls[key]
+        return _failed(outcome) if isinstance(outcome, ImageError) else outcome
+
+    async def take_volumes(
+        self, pod: Pod, container: AnyContainer, waits: WaitBook
+    ) -> dict[str, ImageVolume] | StartFailed:
+        """Pull the images that a container mounts as volumes."""
+        sources = {v.name: v.image for v in pod.spec.volumes if v.image is not None}
+        volumes: dict[str, ImageVolume] = {}
+        for mount in container.volumeMounts:
+            source = sources.get(mount.name)
+            if source is None or mount.name in volumes:
+                continue
+            image = self._ensure(pod, container, source.reference, source.pullPolicy, waits)
+            task = self._supervisor.start_child(f"image-volume-{self._ref.uid}-{mount.name}", image)
+            wait = Wait("image volume", "act/images", 0.0, mount.name, detail=source.reference, next_step=START_IT)
+            outcome = await self._wait(task, wait, waits)
+            if isinstance(outcome, ImageError):
+                return _failed(outcome)
+            volumes[mount.name] = ImageVolume(outcome.image_ref, outcome.spec_image)
+        return volumes
+
+    def drop(self) -> None:
+        """Give up what is under way."""
+        for task in self._pulls.values():
+            task.cancel()
+        self._pulls.clear()
+
+    async def _ensure(
+        self, pod: Pod, container: AnyContainer, image: str, policy: str, waits: WaitBook
+    ) -> ImageReady | ImageError:
+        account = pod.spec.serviceAccountName
+        request = ImageRequest(
+            pod=self._ref,
+            container=container.name,
+            field_path=container_field_path(pod, container.name),
+            image=image,
+            policy=policy,
+            annotations=pod.metadata.annotations,
+            secrets=await self._content.pull_secrets(pod, waits),
+            account=PullAccount(pod.metadata.namespace, account) if account else None,
+        )
+        return await self._images.ensure(request)
+
+
+def _failed(error: ImageError) -> StartFailed:
+    return StartFailed(StartError(error.reason, error.message), error.retry_at)
+
+
+def _tell_failure(container: str, waits: WaitBook, task: Pull) -> None:
+    """A pull that failed is the container's trouble from now on, whatever the sync is busy with."""
+    if task.cancelled() or task.exception() is not None:
+        return
+    outcome = task.result()
+    if isinstance(outcome, ImageError):
+        wait = Wait("container start", OWNER, 0.0, container, outcome.reason, outcome.message, "start again")
+        waits.note(wait, outcome.retry_at)
