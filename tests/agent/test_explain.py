@@ -170,7 +170,7 @@ async def test_a_container_that_does_not_end(agent: Agent, around: Surroundings)
     agent.put(make_pod("deaf", make_container(script=DEAF), terminationGracePeriodSeconds=4))
     await agent.wait_running("deaf")
     agent.remove("deaf")
-    wait = await told_soon(agent, "deaf", "containers to end", "")
+    wait = await told_soon(agent, "deaf", "container to end", "StopContainer")
     assert wait["next_step"] == "SIGKILL" and 2 < wait["next_at"] - wait["since"] <= 4
     await agent.wait_gone("deaf")
 
@@ -181,7 +181,7 @@ async def test_a_sandbox_that_dies(agent: Agent, around: Surroundings) -> None:
     [sandbox] = (await agent.look()).of(f"orphaned-{NODE_NAME}").ready
     [pause] = [p.pid for p in host.processes() if any(g.endswith(sandbox.id) for g in host.read_cgroups(p.pid))]
     os.kill(pause, signal.SIGKILL)
-    wait = await told_soon(agent, "orphaned", "containers to end", "")
+    wait = await told_soon(agent, "orphaned", "container to end", "StopContainer")
     assert wait["next_step"] == "SIGKILL"
     story = agent.explain("orphaned")["story"]
     assert any(line.get("event") == "SandboxChanged" for line in story)

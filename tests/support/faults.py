@@ -238,7 +238,7 @@ def running_pods(around: Surroundings) -> list[Json]:
     return [
         make_pod("init-runs", initContainers=[make_container("prepare", "exec sleep 1000")]),
         make_pod("hook-runs", make_container(lifecycle=hook("/bin/sleep", "1000"))),
-        make_pod("hook-fails", make_container(lifecycle=hook("/bin/sh", "-c", "exit 9"))),
+        make_pod("hook-fails", make_container(script=DEAF, lifecycle=hook("/bin/sh", "-c", "exit 9"))),
         make_pod(
             "startup-fails", make_container(startupProbe=exec_probe("echo booting; exit 1", failureThreshold=1000))
         ),

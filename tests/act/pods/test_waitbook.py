@@ -8,9 +8,7 @@ import pytest
 from act.pods.playbook import Playbook
 from act.pods.scenes import WALL, box, container, exited, pod, probes, running
 
-from pykubelet.act.pods.waitbook import TELL_AFTER_S, WaitBook, general_wait, hook_wait, waits_of
-from pykubelet.base.api.codec import from_object
-from pykubelet.base.api.core import LifecycleHandler
+from pykubelet.act.pods.waitbook import TELL_AFTER_S, WaitBook, general_wait, waits_of
 from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.model.lifecycle import KillReason
@@ -153,17 +151,3 @@ async def test_short_waits_are_not_told_and_long_ones_keep_their_beginning() -> 
     (still,) = book.snapshot(play.state)
     assert (still.since, still.reason) == (failed.since, "CreatePodSandboxError")
     book.close()
-
-
-@pytest.mark.parametrize(
-    ("handler", "detail"),
-    [
-        ({"exec": {"command": ["/bin/sh", "-c", "x"]}}, "command: /bin/sh -c x"),
-        ({"httpGet": {"port": 80, "path": "/up"}}, "GET http://<pod IP>:80/up"),
-        ({"sleep": {"seconds": 5}}, "sleep 5 s"),
-        ({}, ""),
-    ],
-)
-def test_a_hook_that_runs_says_what_it_does(handler: object, detail: str) -> None:
-    wait = hook_wait("preStop", from_object(LifecycleHandler, handler), "app", "stop signal", WALL)
-    assert (wait.what, wait.owner, wait.subject, wait.detail) == ("preStop hook", "act/runtime", "app", detail)

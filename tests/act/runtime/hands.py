@@ -68,7 +68,10 @@ class Hands:
         made = await self.starter.start(of, container, home, self.sandboxes.settings(), ctx)
         if isinstance(made, StartError):
             return made
-        return await self.starter.post_start(of, container, made, ctx) or made
+        error = await self.starter.post_start(of, container, made, ctx)
+        if error is not None:
+            await self.starter.stop_unhooked(of, container, made, ctx)
+        return error or made
 
     async def started(self, of: Pod, container: AnyContainer, home: Sandbox) -> ContainerID:
         made = await self.start(of, container, home)

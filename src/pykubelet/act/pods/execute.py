@@ -18,7 +18,7 @@ from pykubelet.act.pods.decide import find_container
 from pykubelet.act.pods.images import PodImages
 from pykubelet.act.pods.model import CleanUp, StartFailed, StopPod, Sync, SyncEnded
 from pykubelet.act.pods.resize import pod_before, resize_pod
-from pykubelet.act.pods.waitbook import WaitBook, WaitsChanged, hook_wait
+from pykubelet.act.pods.waitbook import ENDING, OWNER, WaitBook, WaitsChanged
 from pykubelet.act.resources.execute import PodCgroups
 from pykubelet.act.runtime.api_objects import environment_objects, service_environment
 from pykubelet.act.runtime.context import AnyContainer, ConfigError, ContainerContext, RenderSettings
@@ -208,7 +208,7 @@ class PodExecution:
         """Stop and remove what the plan wants gone."""
         pod, plan, stopper = command.pod, command.plan, self._tools.stopper
         grace = restart_grace(pod)
-        wait = Wait("containers to end", "act/runtime", 0.0, next_step="SIGKILL", next_at=self.clock.wall() + grace)
+        wait = Wait(ENDING, "act/runtime", 0.0, next_step="SIGKILL", next_at=self.clock.wall() + grace)
         try:
             if plan.stop_pod and not command.view.is_gone:
                 message = "Pod sandbox changed, it will be killed and re-created."
@@ -373,9 +373,11 @@ class PodExecution:
         if isinstance(outcome, StartError):
             return StartFailed(outcome)
         if hook is not None:
-            with waits.waiting(hook_wait("postStart", hook, name, "take it for running")):
-                error = await starter.post_start(pod, container, outcome, ctx)
+            error = await starter.post_start(pod, container, outcome, ctx, waits)
             if error is not None:
+                step = "start again once it has ended"
+                waits.note(Wait("container start", OWNER, 0.0, name, error.reason, error.message, step), None)
+                await starter.stop_unhooked(pod, container, outcome, ctx, waits)
                 return StartFailed(error)
             self.post_starting -= {name}
             waits.tell()
@@ -419,7 +421,7 @@ class PodExecution:
         await self._runtime_back(waits)
         stopper = self._tools.stopper
         next_at = self.clock.wall() + command.grace_s
-        wait = Wait("containers to end", "act/runtime", 0.0, next_step="SIGKILL", next_at=next_at)
+        wait = Wait(ENDING, "act/runtime", 0.0, next_step="SIGKILL", next_at=next_at)
         try:
             with waits.waiting(wait):
                 self._remains = await stopper.stop_pod(

@@ -13,8 +13,6 @@ from dataclasses import replace
 from typing import assert_never
 
 from pykubelet.act.pods.model import PodState, Work
-from pykubelet.act.runtime.hooks import hook_words
-from pykubelet.base.api.core import LifecycleHandler
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.model.lifecycle import Stage, StartError
@@ -33,12 +31,13 @@ from pykubelet.base.model.waits import Wait
 
 OWNER = "act/pods"
 TELL_AFTER_S = 0.1
+ENDING = "containers to end"
 #: What a pod waits for while the last try of it failed so.
 TROUBLES = {
     CREATE_POD_SANDBOX_ERROR: "sandbox",
     EVENT_FAILED_CREATE_POD_CONTAINER: "pod cgroup",
-    KILL_CONTAINER_ERROR: "containers to end",
-    EVENT_FAILED_KILL_POD: "containers to end",
+    KILL_CONTAINER_ERROR: ENDING,
+    EVENT_FAILED_KILL_POD: ENDING,
     FAILED_CLEAN_UP: "clean-up",
 }
 
@@ -103,6 +102,8 @@ class WaitBook:
         named = {(wait.what, wait.subject) for wait in told}
         opened = [*self._notes.values(), *(self._open[key] for key in sorted(self._told))]
         opened = [wait for wait in opened if (wait.what, wait.subject) not in named]
+        if any(wait.what != ENDING for wait in opened):
+            opened = [wait for wait in opened if wait.what != ENDING]  # the steps of it tell more
         told.extend(self._in_general(state, now, wall, is_told=bool(told or opened)))
         fresh: dict[tuple[str, str], float] = {}
         for wait in told:
@@ -164,7 +165,7 @@ def general_wait(state: PodState, wall: float) -> Wait | None:
             detail = "what the pod lacks is being made"
             return Wait("sync", OWNER, wall, detail=detail, next_step="look at the pod again")
         case Work.SYNC | Work.STOP:
-            return Wait("containers to end", OWNER, wall, next_step="release volumes and cgroup")
+            return Wait(ENDING, OWNER, wall, next_step="release volumes and cgroup")
         case Work.CLEAN:
             detail = "volumes, cgroup and sandboxes are given back"
             return Wait("clean-up", OWNER, wall, detail=detail, next_step="forget the pod")
@@ -207,10 +208,3 @@ def _last_end(state: PodState, container: ContainerView) -> str:
     killed = state.killed.get(container.id)
     why = f", killed: {killed}" if killed else ""
     return f"it ended with {container.exit_code} ({reason}){why}"
-
-
-def hook_wait(
-    kind: str, handler: LifecycleHandler, container: str, next_step: str, next_at: float | None = None
-) -> Wait:
-    """A container's hook that runs: `postStart` or `preStop`."""
-    return Wait(f"{kind} hook", "act/runtime", 0.0, container, "", hook_words(handler), next_step, next_at)

@@ -13,10 +13,10 @@ from typing import assert_never
 
 from pykubelet.act.runtime.context import AnyContainer, ConfigError, ContainerContext, RenderSettings
 from pykubelet.act.runtime.etc_hosts import etc_hosts_content
-from pykubelet.act.runtime.hooks import HookRunner, HookTarget
+from pykubelet.act.runtime.hooks import HookRunner, HookTarget, hook_words
 from pykubelet.act.runtime.render_container import log_path, render_container
 from pykubelet.act.runtime.sandbox import Sandbox
-from pykubelet.act.runtime.stop import ContainerStopper, StopTarget, restart_grace
+from pykubelet.act.runtime.stop import UNTOLD, ContainerStopper, StopTarget, restart_grace
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.flight import Done, Failed, Flight, Uncertain
 from pykubelet.base.kit.log import Log
@@ -39,6 +39,7 @@ from pykubelet.base.model.reasons import (
     RUN_CONTAINER_ERROR,
 )
 from pykubelet.base.model.roster import pod_ref
+from pykubelet.base.model.waits import Wait, Waits
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.errors import HostError
@@ -150,26 +151,37 @@ class ContainerStarter:
         return container_id
 
     async def post_start(
-        self, pod: Pod, container: AnyContainer, container_id: ContainerID, ctx: ContainerContext
+        self, pod: Pod, container: AnyContainer, instance: ContainerID, ctx: ContainerContext, waits: Waits = UNTOLD
     ) -> StartError | None:
-        """Run the hook, if there is one; a container whose hook failed is stopped, in the time its pod gives it."""
+        """Run the hook, if there is one. A container whose hook failed is to be stopped."""
         lifecycle = container.lifecycle
         if lifecycle is None or lifecycle.postStart is None:
             return None
-        ref, pod_ip = pod_ref(pod), ctx.pod_ips[0] if ctx.pod_ips else ""
-        problem = await self._hooks.run(lifecycle.postStart, HookTarget(ref, container, container_id, pod_ip))
+        target = _stop_target(pod, container, instance, ctx)
+        detail = hook_words(lifecycle.postStart)
+        wait = Wait(
+            "postStart hook", "act/runtime", 0.0, container.name, detail=detail, next_step="take it for running"
+        )
+        with waits.waiting(wait):
+            whose = HookTarget(target.ref, container, instance, target.pod_ip)
+            problem = await self._hooks.run(lifecycle.postStart, whose)
         if not problem:
             return None
         path = container_field_path(pod, container.name)
-        log.warning("postStart hook failed", pod=ref, container=container.name, error=problem)
+        log.warning("postStart hook failed", pod=target.ref, container=container.name, error=problem)
         # what it said stays out of the Event: there may be secrets in it
-        self._happenings.post(warning(EVENT_FAILED_POST_START_HOOK, "PostStartHook failed", ref, path))
-        target = StopTarget(pod, ref, container.name, container_id, pod_ip)
+        self._happenings.post(warning(EVENT_FAILED_POST_START_HOOK, "PostStartHook failed", target.ref, path))
+        return StartError(POST_START_HOOK_ERROR, problem)
+
+    async def stop_unhooked(
+        self, pod: Pod, container: AnyContainer, instance: ContainerID, ctx: ContainerContext, waits: Waits = UNTOLD
+    ) -> None:
+        """Stop a container whose hook failed, in the time its pod gives it."""
+        target = _stop_target(pod, container, instance, ctx)
         try:
-            await self._stopper.stop_container(target, restart_grace(pod), "FailedPostStartHook")
+            await self._stopper.stop_container(target, restart_grace(pod), "FailedPostStartHook", waits)
         except CriError as error:
             log.warning("a container whose hook failed cannot be stopped", container=container.name, error=error)
-        return StartError(POST_START_HOOK_ERROR, problem)
 
     async def _create(
         self, pod: Pod, container: AnyContainer, sandbox: Sandbox, settings: RenderSettings, ctx: ContainerContext
@@ -202,6 +214,10 @@ class ContainerStarter:
             replace_symlink(target, settings.paths.log_link(ref, container.name, container_id))
         except HostError as error:
             log.warning("cannot link a container's log", pod=ref, error=error)
+
+
+def _stop_target(pod: Pod, container: AnyContainer, instance: ContainerID, ctx: ContainerContext) -> StopTarget:
+    return StopTarget(pod, pod_ref(pod), container.name, instance, ctx.pod_ips[0] if ctx.pod_ips else "")
 
 
 def _make_files(
