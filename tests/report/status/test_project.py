@@ -284,3 +284,16 @@ def test_a_container_does_not_run_before_its_post_start_hook_has_ended() -> None
     assert status.state is not None and status.state.terminated is not None
     assert (again.phase, status.state.terminated.exitCode, status.ready) == ("Running", 3, False)
     assert shown(pod, seen).containerStatuses[0].ready
+
+
+def test_a_pod_that_has_to_make_room_is_told_to_be_disrupted() -> None:
+    pod = make_pod(static=False)
+    override = StatusOverride("Failed", "Preempting", "Preempted in order to admit critical pod")
+    status = project_status(
+        facts(pod, view(running()), Stage.TERMINATING, override=override, kill_reason=KillReason.EVICTED)
+    )
+    (shown,) = (c for c in status.conditions if c.type == "DisruptionTarget")
+    assert (shown.status, shown.reason) == ("True", "TerminationByKubelet")
+    assert shown.message == "Pod was preempted by Kubelet to accommodate a critical pod."
+    later = project_status(facts(pod, view(exited()), Stage.TERMINATED, old=status))
+    assert shown in later.conditions

@@ -86,6 +86,7 @@ CONTAINERS_NOT_READY = "ContainersNotReady"
 READINESS_GATES_NOT_READY = "ReadinessGatesNotReady"
 UNKNOWN_CONTAINER_STATUSES = "UnknownContainerStatuses"
 POD_COMPLETED = "PodCompleted"
+TERMINATION_BY_KUBELET = "TerminationByKubelet"
 POD_FAILED = "PodFailed"
 
 # Events

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from pykubelet.base.api import core
 from pykubelet.base.api.times import format_time
+from pykubelet.base.model.lifecycle import KillReason
 from pykubelet.base.model.observed import NetworkMode, PodView
 from pykubelet.base.model.phase import Phase
 from pykubelet.base.model.reasons import (
@@ -29,8 +30,10 @@ from pykubelet.base.model.reasons import (
     POD_RESIZE_IN_PROGRESS,
     POD_RESIZE_PENDING,
     POD_SCHEDULED,
+    PREEMPTING,
     READINESS_GATES_NOT_READY,
     RESIZE_ERROR,
+    TERMINATION_BY_KUBELET,
     UNKNOWN_CONTAINER_STATUSES,
 )
 from pykubelet.base.model.restart import has_restart_all_rule, is_sidecar
@@ -38,6 +41,7 @@ from pykubelet.report.status.containers import Statuses, by_name
 from pykubelet.report.status.model import StatusFacts
 
 TRUE, FALSE = "True", "False"
+PREEMPTED_MESSAGE = "Pod was preempted by Kubelet to accommodate a critical pod."
 RESTART_ALL_STARTED = "RestartAllContainersStarted"
 RESTART_ALL_MESSAGE = "container exited with restart policy rule"
 
@@ -49,7 +53,7 @@ def pod_conditions(
     pod = facts.pod
     foreign = [c for c in pod.status.conditions if c.type not in OWN_CONDITIONS]
     old = {c.type: c for c in (facts.old.conditions if facts.old is not None else ())}
-    kept = [*_resize(facts, old), *(old[name] for name in (DISRUPTION_TARGET,) if name in old)]
+    kept = [*_resize(facts, old), *_disruption(facts, old)]
     containers = _containers_ready(pod, init, regular, phase)
     own = [
         _condition(POD_READY_TO_START_CONTAINERS, is_sandbox_fit(pod, facts.view)),
@@ -70,6 +74,16 @@ def pod_conditions(
 def _stamped(new: core.PodCondition, old: core.PodCondition | None, pod: core.Pod, now: str) -> core.PodCondition:
     since = old.lastTransitionTime if old is not None and old.status == new.status else now
     return replace(new, lastTransitionTime=since, observedGeneration=pod.metadata.generation)
+
+
+def _disruption(facts: StatusFacts, old: Mapping[str, core.PodCondition]) -> list[core.PodCondition]:
+    """Why the node ends a pod that did nothing to deserve it; what was told of it stays (KEP-3329)."""
+    override = facts.lifecycle.override
+    if override is None or facts.lifecycle.kill_reason is not KillReason.EVICTED:
+        return [old[DISRUPTION_TARGET]] if DISRUPTION_TARGET in old else []
+    message = PREEMPTED_MESSAGE if override.reason == PREEMPTING else override.message
+    made = _condition(DISRUPTION_TARGET, True, TERMINATION_BY_KUBELET, message)
+    return [_stamped(made, old.get(DISRUPTION_TARGET), facts.pod, format_time(facts.now_wall))]
 
 
 def _resize(facts: StatusFacts, old: Mapping[str, core.PodCondition]) -> list[core.PodCondition]:
