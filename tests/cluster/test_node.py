@@ -14,14 +14,12 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{NODE_N
 MakeAgent = Callable[..., Agent]
 
 
-def wait(cluster: Cluster, path: str, holds: Callable[[Json], Any], within: float = 30.0) -> Json:
-    end = time.monotonic() + within
-    found = cluster.get(path)
-    while found is None or not holds(found):
-        assert time.monotonic() < end, f"{path} is never so: {found}"
-        time.sleep(0.02)
-        found = cluster.get(path)
-    return found
+def wait(cluster: Cluster, path: str, holds: Callable[[Json], Any]) -> Json:
+    def found() -> Json | None:
+        body = cluster.get(path)
+        return body if body is not None and holds(body) else None
+
+    return dict(cluster.wait(path, found))
 
 
 def is_ready(node: Json) -> bool:
@@ -43,7 +41,7 @@ def test_a_node_is_ready_soon_and_tells_what_it_is(make_cluster_agent: MakeAgent
     assert any("pause" in name for image in status["images"] for name in image.get("names", ()))
     labels = node["metadata"]["labels"]
     assert labels["kubernetes.io/hostname"] == NODE_NAME and labels["kubernetes.io/os"] == "linux"
-    lease = wait(cluster, LEASE, lambda lease: lease["metadata"].get("ownerReferences"), 15)
+    lease = wait(cluster, LEASE, lambda lease: lease["metadata"].get("ownerReferences"))
     assert lease["spec"]["holderIdentity"] == NODE_NAME and lease["spec"]["leaseDurationSeconds"] == 40
     assert lease["metadata"]["ownerReferences"][0]["uid"] == node["metadata"]["uid"]
 

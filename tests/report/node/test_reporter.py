@@ -250,6 +250,25 @@ async def test_a_node_that_was_deleted_is_made_again(make_stand: MakeStand) -> N
     await stand.node.wait_for(lambda view: view.uid == second["metadata"]["uid"])
 
 
+async def test_a_node_deleted_while_it_is_being_made_is_made_again(make_stand: MakeStand) -> None:
+    stand = make_stand()
+    deleted = asyncio.Event()
+
+    def delete_at_once(_: Json) -> Json:
+        made = stand.server.create(NODES, {"metadata": {"name": "n"}})
+        stand.server.delete(NODE)
+        del stand.server.answers["/nodes"]
+        deleted.set()
+        return made
+
+    stand.server.answers["/nodes"] = delete_at_once
+    stand.set_runtime.publish(WELL)
+    stand.start()
+    async with asyncio.timeout(5):
+        await deleted.wait()
+    await stand.until_ready()
+
+
 async def test_a_node_nobody_may_register_is_waited_for(make_stand: MakeStand) -> None:
     stand = make_stand(replace(ABOUT, register=False))
     stand.set_runtime.publish(WELL)

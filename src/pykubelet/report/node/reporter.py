@@ -9,7 +9,8 @@ Rules:
 - Any change of an input is told at once; only images are looked at by the clock.
 - Nothing is told before the runtime has answered once (or has not for some seconds): after a restart of the agent a node
   that is ready stays so.
-- A Node that is gone is made again.
+- A Node that is gone is made again. Whether there is one, only the watch knows: the answer to a request of ours may
+  come after the news that its object was deleted.
 
 Source: the Kubernetes documentation "Nodes" and "Node Status".
 """
@@ -52,6 +53,8 @@ from pykubelet.report.node.render_status import (
 log = Log("node")
 NODES = "/api/v1/nodes"
 SETTLE_S = 0.005
+#: How long a Node that was made may take to be seen by the watch.
+WATCH_S = 2.0
 _FORBIDDEN = 403
 
 
@@ -107,7 +110,9 @@ class NodeReporter:
         self._images: tuple[ContainerImage, ...] = ()
         self._report_at = float("inf")
         self._failures = 0
+        self._watch_until = float("-inf")
         self._pod_cidr = ""
+        self._unschedulable = False
         self._own_labels = cells.node.get().labels
 
     async def run(self) -> None:
@@ -136,8 +141,13 @@ class NodeReporter:
                     self._lose()
                 self._bell.set()
 
+    async def _take_answer(self, found: Node) -> None:
+        """What a request of ours has brought: newer than the watch for the Node it knows, and nothing else."""
+        known = self._node
+        if (known is not None and known.metadata.uid == found.metadata.uid) or _may_not_list(self._listed):
+            await self._take(found)
+
     async def _take(self, found: Node) -> None:
-        """The newest of what a watch and our own requests have brought."""
         known = self._node
         if known is not None and not _is_newer(found, known):
             return
@@ -146,14 +156,15 @@ class NodeReporter:
         newer = replace(view, registered=True, uid=found.metadata.uid, labels=found.metadata.labels)
         if newer != view:
             self._cells.node.publish(newer)
-        was = known.spec.unschedulable if known is not None else None
-        if bool(was) != bool(found.spec.unschedulable) and known is not None:
-            self._tell_people("NodeNotSchedulable" if found.spec.unschedulable else "NodeSchedulable")
+        if bool(found.spec.unschedulable) != self._unschedulable:
+            self._unschedulable = not self._unschedulable
+            self._tell_people("NodeNotSchedulable" if self._unschedulable else "NodeSchedulable")
         await self._use_pod_cidr(",".join(found.spec.podCIDRs) or found.spec.podCIDR)
 
     def _lose(self) -> None:
         self._node = None
         self._reconciled = ""
+        self._watch_until = float("-inf")
         view = self._cells.node.get()
         self._cells.node.publish(replace(view, registered=False, uid="", labels=self._own_labels))
 
@@ -194,9 +205,8 @@ class NodeReporter:
         while True:
             self._bell.clear()
             try:
-                await self._look()
+                pause = await self._look()
                 self._failures = 0
-                pause = self._periods.update * random.uniform(1.0, 1.04)
             except ApiError as error:
                 pause = self._delay_after(error)
             try:
@@ -222,13 +232,17 @@ class NodeReporter:
         self._failures = min(self._failures + 1, 16)
         return max(delay, error.retry_after_s or 0.0)
 
-    async def _look(self) -> None:
-        """Do the one thing that is to be done now. Raises ApiError."""
+    async def _look(self) -> float:
+        """Do the one thing that is to be done now; in how many seconds to look again. Raises ApiError."""
         node, listed = self._node, self._listed
+        pause = self._periods.update * random.uniform(1.0, 1.04)
         if node is not None:
             await self._tell(node)
         elif self._about.register and (listed.synced or _may_not_list(listed)):
-            await self._register()
+            if self._clock.monotonic() >= self._watch_until:
+                await self._register()
+            pause = max(0.01, self._watch_until - self._clock.monotonic())
+        return pause
 
     async def _register(self) -> None:
         before = NodeStatus()
@@ -239,13 +253,14 @@ class NodeReporter:
         except ApiError as error:
             if not error.already_exists and error.status != _FORBIDDEN:
                 raise
-            await self._take(await self._clients.telling.get(f"{NODES}/{self._about.name}", Node))
-            self._bell.set()
+            self._watch_until = self._clock.monotonic() + WATCH_S
+            await self._take_answer(await self._clients.telling.get(f"{NODES}/{self._about.name}", Node))
             return
+        self._watch_until = self._clock.monotonic() + WATCH_S
         log.info("the node is registered", name=self._about.name, uid=made.metadata.uid)
         self._reconciled = made.metadata.uid
         self._report_at = self._clock.monotonic() + self._periods.report
-        await self._take(made)
+        await self._take_answer(made)
         self._announce(before, status)
 
     async def _tell(self, node: Node) -> None:
@@ -276,7 +291,7 @@ class NodeReporter:
         self._reconciled = newer.metadata.uid
         spread = random.uniform(-0.5, 0.5) if changed else 0.0
         self._report_at = now + self._periods.report * (1.0 + spread)
-        await self._take(newer)
+        await self._take_answer(newer)
         self._announce(node.status, status)
 
     def _render(self, before: NodeStatus) -> NodeStatus:

@@ -1,0 +1,41 @@
+"""Events as `kubectl` shows them."""
+
+from __future__ import annotations
+
+from support.agent import NODE_NAME, Agent, Json, make_pod
+from support.cluster import Cluster
+
+
+def by_reason(cluster: Cluster, name: str, *reasons: str) -> dict[str, Json]:
+    """The Events about an object, once all of these are there."""
+
+    def found() -> dict[str, Json] | None:
+        events = {event["reason"]: event for event in cluster.events(name)}
+        return events if set(reasons) <= set(events) else None
+
+    return dict(cluster.wait(f"Events {reasons}", found))
+
+
+def test_the_life_of_a_pod_is_told(cluster_agent: Agent, cluster: Cluster) -> None:
+    (pod,) = cluster.run(make_pod("told"))
+    cluster.wait_ready("told")
+    created = by_reason(cluster, "told", "Pulled", "Created", "Started")["Created"]
+    assert created["source"] == {"component": "kubelet", "host": NODE_NAME}
+    assert created["type"] == "Normal" and created["count"] == 1
+    about = created["involvedObject"]
+    assert (about["kind"], about["namespace"], about["name"]) == ("Pod", cluster.namespace, "told")
+    assert about["uid"] == pod["metadata"]["uid"] and about["resourceVersion"]
+    assert about["fieldPath"].startswith("spec.containers{")
+    assert "Started" in cluster.kubectl("describe", "pod", "told")
+    cluster.delete_pod("told", grace_s=1)
+    by_reason(cluster, "told", "Killing")
+
+
+def test_the_node_tells_of_itself(cluster_agent: Agent, cluster: Cluster) -> None:
+    path = f"/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3D{NODE_NAME}"
+
+    def told() -> bool:
+        reasons = {event["reason"] for event in cluster.list(path) if event["source"].get("component") == "kubelet"}
+        return {"Starting", "NodeHasSufficientMemory"} <= reasons
+
+    cluster.wait("Events of the node", told)

@@ -1,0 +1,67 @@
+"""A node that joins with a bootstrap token, and gets its certificates from the cluster."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from support.agent import NODE_NAME, Agent, Json
+from support.cluster import Cluster
+from testbed import controlplane
+
+MakeAgent = Callable[..., Agent]
+REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+
+
+def test_a_node_joins_with_a_bootstrap_token(make_cluster_agent: MakeAgent, cluster: Cluster, tmp_path: Path) -> None:
+    kubeconfig, pki = tmp_path / "kubelet.conf", tmp_path / "pki"
+    flags = ("--bootstrap-kubeconfig", str(controlplane.bootstrap_kubeconfig(cluster.plane)))
+    flags += ("--kubeconfig", str(kubeconfig), "--cert-dir", str(pki))
+    agent = make_cluster_agent(flags, rotateCertificates=True, serverTLSBootstrap=True)
+    agent.start()
+    cluster.wait_node_ready()
+    current = pki / "kubelet-client-current.pem"
+    assert run("openssl", "x509", "-noout", "-subject", "-in", str(current)).replace(" ", "").strip() == (
+        f"subject=O=system:nodes,CN=system:node:{NODE_NAME}"
+    )
+    cluster.wait("the kubeconfig", kubeconfig.exists)
+    # with the file that was written, others are this node too
+    kubectl = (cluster.plane.programs.kubectl, "--kubeconfig", str(kubeconfig))
+    assert run(*kubectl, "get", "node", NODE_NAME, "-o", "name").strip() == f"node/{NODE_NAME}"
+    serve(cluster, agent, pki / "kubelet-server-current.pem")
+    agent.kill9()
+    before = os.readlink(current)
+    agent.start()
+    cluster.wait("its certificates are known", lambda: len(certificates(agent)) == 2)
+    assert all(certificates(agent).values()) and os.readlink(current) == before
+
+
+def serve(cluster: Cluster, agent: Agent, current: Path) -> None:
+    """The serving certificate comes when somebody approves it, and is used at once."""
+
+    def asked() -> str:
+        names = [r["metadata"]["name"] for r in cluster.list(REQUESTS) if "kubelet-serving" in r["spec"]["signerName"]]
+        return str(names[-1]) if names else ""
+
+    name = cluster.wait("a signing request", asked)
+    assert not current.exists()
+    cluster.wait("the wait is told", lambda: any(name in wait["detail"] for wait in node(agent)["waits"]))
+    cluster.kubectl("certificate", "approve", name)
+    cluster.wait("the serving certificate", current.exists)
+    context = ssl.create_default_context(cafile=str(cluster.plane.authority))
+    context.load_cert_chain(current)
+
+
+def node(agent: Agent) -> Json:
+    return dict(agent.ask_json("explain", "node"))
+
+
+def certificates(agent: Agent) -> dict[str, float | None]:
+    return {found["use"]: found["expires_at"] for found in node(agent)["certificates"]}
+
+
+def run(*argv: str) -> str:
+    return subprocess.run(argv, capture_output=True, text=True, timeout=30, check=True).stdout
