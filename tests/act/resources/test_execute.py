@@ -50,6 +50,7 @@ class FakeCgroups:
         self.refuse: dict[str, HostError] = {}
         self.busy: dict[str, int] = {}
         self.killed: list[str] = []
+        self.used: dict[str, int] = {}
         self.gates: dict[str, threading.Event] = {}
         self.usable = frozenset({"cpu", "cpuset", "memory", "pids"})
 
@@ -71,6 +72,11 @@ class FakeCgroups:
         if path in self.refuse:
             raise self.refuse[path]
         self.groups[path] = limits
+
+    def memory_used(self, path: str) -> int:
+        if path in self.refuse:
+            raise self.refuse[path]
+        return self.used.get(path, 0)
 
     def remove(self, path: str) -> bool:
         if self.busy.get(path, 0) > 0:
@@ -176,6 +182,20 @@ async def test_reserved_groups_are_enforced_or_fatal(make: Make, fake: FakeCgrou
         ResourcesError, match=r'Failed to enforce Kube Reserved Cgroup Limits on "/kube".*does not exist'
     ):
         await make(**settings).ensure_root()
+
+
+async def test_a_pods_group_is_widened_for_a_resize_and_tells_what_it_uses(make: Make, fake: FakeCgroups) -> None:
+    cgroups = make()
+    assert await cgroups.ensure_pod(pod("u1", "1")) is None
+    (path,) = [path for path in fake.groups if "u1" in path]
+    assert await cgroups.widen_pod(pod("u1", "1"), pod("u1", "500m")) is None
+    assert fake.groups[path].cpu_shares == 1024
+    fake.used[path] = 77
+    assert await cgroups.memory_used(pod("u1", "1")) == 77
+    fake.refuse[path] = HostError("read", "memory.current", "ENOENT", "no such file or directory")
+    assert await cgroups.memory_used(pod("u1", "1")) is None
+    problem = await cgroups.widen_pod(pod("u1", "1"), pod("u1", "2"))
+    assert problem is not None and "no such file" in problem.message
 
 
 async def test_without_qos_groups_nothing_is_made(make: Make, fake: FakeCgroups) -> None:

@@ -63,15 +63,18 @@ async def test_what_the_runtime_refuses_is_told(tmp_path: Path) -> None:
 
 async def test_memory_is_not_taken_from_a_container_that_uses_it(tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
-        home, made = await up(h, sized("100m", "64Mi"))
+        _, made = await up(h, sized("100m", "64Mi"))
         client = CriClient(h.fake.endpoint, timeout_s=10)
         used = (await client.container_stats(made)).memory.usage_bytes.value
         assert used > 0
         resizer = ContainerResizer(client)
-        assert await resizer.refuse(home.id, [change(made, 64 * MEBI, used + 1)], used + 1) == ""
-        assert await resizer.refuse(home.id, [change(made, 64 * MEBI, used)], None) == (
+        assert await resizer.refuse([change(made, 64 * MEBI, used + 1)], (used + 1, used)) == ""
+        assert await resizer.refuse([], (9, 10)) == (
+            "cannot decrease memory limits: attempting to set pod memory limit (9) below current usage (10)"
+        )
+        assert await resizer.refuse([change(made, 64 * MEBI, used)], None) == (
             f'cannot decrease memory limits: attempting to set container "a" memory limit ({used})'
             f" below current usage ({used})"
         )
-        assert await resizer.refuse(home.id, [change(made, 1, used)], None) == "", "more is never refused"
+        assert await resizer.refuse([change(made, 1, used)], None) == "", "more is never refused"
         await client.close()

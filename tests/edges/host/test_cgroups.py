@@ -96,6 +96,15 @@ def test_v2_unlimited_and_unset(tmp_path: Path) -> None:
     assert [(pod / name).read_text() for name in ("cpu.max", "memory.max", "pids.max")] == ["max 50000", "max", "max"]
 
 
+def test_how_much_memory_a_group_uses(tmp_path: Path) -> None:
+    root = v2_group(tmp_path / "v2")
+    (v2_group(root / "pod1") / "memory.current").write_text("4096\n")
+    assert CgroupsV2(str(root)).memory_used("/pod1") == 4096
+    v1_group(tmp_path / "v1", "pod1")
+    (tmp_path / "v1" / "memory" / "pod1" / "memory.usage_in_bytes").write_text("8192\n")
+    assert v1_driver(tmp_path / "v1").memory_used("/pod1") == 8192
+
+
 def test_v2_without_a_controller_its_limit_is_left_out(tmp_path: Path) -> None:
     root = v2_group(tmp_path, "cpu memory")
     pod = v2_group(root / "pod1", "cpu memory")

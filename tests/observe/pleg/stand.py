@@ -13,7 +13,7 @@ from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model import labels
-from pykubelet.base.model.ids import PodRef, PodUID
+from pykubelet.base.model.ids import ContainerID, PodRef, PodUID
 from pykubelet.base.model.observed import ContainerState, Observed, PodTouched, PodView
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
@@ -81,8 +81,8 @@ class Stand:
     def view(self, pod: str) -> PodView | None:
         return self.cell.get().pods.get(ref(pod).uid)
 
-    def touch(self, pod: str) -> None:
-        self.mailbox.post(PodTouched(ref(pod), "test"))
+    def touch(self, pod: str, *changed: str) -> None:
+        self.mailbox.post(PodTouched(ref(pod), "test", frozenset(ContainerID(name) for name in changed)))
 
 
 @asynccontextmanager

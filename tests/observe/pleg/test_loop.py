@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from observe.pleg.stand import FedHints, Stand, lookout, ref
 
-from pykubelet.base.model.observed import ContainerState
+from pykubelet.base.model.observed import ContainerState, PodView
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriCode
 from pykubelet.edges.cri.events import HintKind
@@ -410,3 +410,21 @@ async def test_a_slow_look_does_not_bring_back_a_pod_that_has_gone_meanwhile(tmp
         seen = [now.pods.get(ref("web").uid) for now in stand.published]
         gone_from = next(i for i, view in enumerate(seen) if view is not None and view.is_gone)
         assert all(view is None or view.is_gone for view in seen[gone_from:])
+
+
+async def test_what_changed_about_a_container_that_runs_on_is_read_when_told(tmp_path: Path) -> None:
+    async with lookout(tmp_path, before=lambda stand: pods(stand, "web")) as stand:
+        first = (await stand.listed()).pods[ref("web").uid]
+        (made,) = stand.fake.state.containers.values()
+        made.resources.CopyFrom(pb.LinuxContainerResources(cpu_shares=77))
+        stand.touch("web")
+        await stand.wait(lambda now: now.pods[ref("web").uid] is not first)
+        assert stand.fake.called("ContainerStatus")[1:] == [], "that it runs is known from the list"
+        stand.touch("web", made.id)
+        view = (await stand.wait(lambda now: _shares(now.pods[ref("web").uid]) == 77)).pods[ref("web").uid]
+        assert view.containers[0].id == made.id
+
+
+def _shares(view: PodView) -> int:
+    resources = view.containers[0].resources
+    return resources.cpu_shares if resources is not None else 0

@@ -170,7 +170,8 @@ class PodActor:
 
     def _sync_ended(self, ended: SyncEnded) -> None:
         self.mailbox.post(ended)
-        self._touched.post(PodTouched(self.ref, ended.cause))
+        changed = frozenset(ended.resized.containers) if ended.resized is not None else frozenset()
+        self._touched.post(PodTouched(self.ref, ended.cause, changed))
 
     async def _stop(self, command: StopPod) -> None:
         try:

@@ -24,7 +24,9 @@ async def resize_pod(
     """What the runtime has taken (None: nothing), and what went wrong, or an empty string."""
     pod, changes = command.pod, command.plan.resizes
     before = pod_before(command)
-    refusal = await resizer.refuse(sandbox.id, changes, lowered_limit(before, pod))
+    limit = lowered_limit(before, pod)
+    used = await cgroups.memory_used(pod) if limit is not None else None
+    refusal = await resizer.refuse(changes, (limit, used) if limit is not None and used is not None else None)
     problem = refusal or await resizer.tell_sandbox(pod, sandbox, settings)
     if problem:
         return None, problem

@@ -203,6 +203,17 @@ class PodCgroups:
         problem = await self._try(f"cgroup:{uid}", lambda: self._cgroups.update(path, limits))
         return CgroupError(uid, str(problem), problem.is_no_space) if problem is not None else None
 
+    async def memory_used(self, pod: Pod) -> int | None:
+        """Bytes that all processes of the pod have now; None when that is not known."""
+        if not self._settings.cgroups_per_qos:
+            return None
+        uid = PodUID(pod.metadata.uid)
+        path = self._path(names.pod_group(self._settings, qos_class(pod), uid))
+        outcome = await self._run(f"cgroup:{uid}", lambda: self._cgroups.memory_used(path))
+        if isinstance(outcome, Failed) and not isinstance(outcome.error, HostError):
+            raise outcome.error
+        return outcome.value if isinstance(outcome, Done) else None
+
     async def remove_pod(self, uid: PodUID) -> bool:
         """Remove the pod's group, killing what still runs in it. True when nothing is left; False: try again later."""
         if not self._settings.cgroups_per_qos:

@@ -25,12 +25,13 @@ class ContainerResizer:
     def __init__(self, cri: CriClient) -> None:
         self._cri = cri
 
-    async def refuse(self, sandbox: str, changes: Sequence[ContainerResize], pod_limit: int | None) -> str:
-        """Why memory limits cannot be lowered as far now. `pod_limit`: the pod's new one in bytes if that goes down."""
+    async def refuse(self, changes: Sequence[ContainerResize], pod: tuple[int, int] | None) -> str:
+        """Why memory limits cannot be lowered as far now. `pod`: the pod's new limit and what it uses, both in bytes, if
+        its limit goes down."""
         problems: list[str] = []
+        if pod is not None and pod[1] >= pod[0]:
+            problems.append(f"attempting to set pod memory limit ({pod[0]}) below current usage ({pod[1]})")
         try:
-            if pod_limit is not None and (used := await self._used_by_all(sandbox)) is not None and used >= pod_limit:
-                problems.append(f"attempting to set pod memory limit ({pod_limit}) below current usage ({used})")
             for change in changes:
                 limit = change.after.memory_limit
                 if not 0 < limit < (change.before.memory_limit or limit + 1):
@@ -45,15 +46,6 @@ class ContainerResizer:
             return ""
         told = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
         return f"cannot decrease memory limits: {told}"
-
-    async def _used_by_all(self, sandbox: str) -> int | None:
-        """Bytes; None where the runtime cannot tell: the kernel has the last word anyway."""
-        try:
-            return (await self._cri.pod_sandbox_stats(sandbox)).linux.memory.usage_bytes.value
-        except CriError as error:
-            if error.is_unimplemented:
-                return None
-            raise
 
     async def tell_sandbox(self, pod: Pod, sandbox: Sandbox, settings: RenderSettings) -> str:
         """What all containers may use together from now on; older runtimes do not want to know."""

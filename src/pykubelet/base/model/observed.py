@@ -145,7 +145,11 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class PodTouched:
-    """Posted to observe/pleg: something was just done to this pod; look at it now rather than at the next relist."""
+    """Posted to observe/pleg: something was just done to this pod; look at it now rather than at the next relist.
+
+    `changed`: containers of which more is new than that they run or have ended.
+    """
 
     ref: PodRef
     cause: str
+    changed: frozenset[ContainerID] = frozenset()

@@ -39,6 +39,10 @@ class Cgroups(Protocol):
         """Set limits of a group that is there."""
         ...
 
+    def memory_used(self, path: str) -> int:
+        """Bytes that the processes in the group and below it have now."""
+        ...
+
     def remove(self, path: str) -> bool:
         """Remove the group and those below it. False: something in it is still busy; kill it and try again."""
         ...

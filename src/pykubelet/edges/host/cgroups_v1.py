@@ -79,6 +79,10 @@ class CgroupsV1:
             for size, limit in limits.huge_pages.items():
                 write_control(f"{huge}/hugetlb.{size}.limit_in_bytes", str(limit))
 
+    def memory_used(self, path: str) -> int:
+        directory = self.directory("memory", path)
+        return int(read_control(f"{directory}/memory.usage_in_bytes")) if directory is not None else 0
+
     def remove(self, path: str) -> bool:
         gone = True
         for root in self._roots():

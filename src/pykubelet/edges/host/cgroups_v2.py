@@ -83,6 +83,9 @@ class CgroupsV2:
             if name.partition(".")[0] in controllers:
                 write_control(f"{directory}/{name}", value)
 
+    def memory_used(self, path: str) -> int:
+        return int(read_control(f"{self.directory(path)}/memory.current"))
+
     def remove(self, path: str) -> bool:
         directory = self.directory(path)
         gone = remove_groups(directory)

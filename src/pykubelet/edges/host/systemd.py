@@ -186,6 +186,9 @@ class SystemdCgroups:
         self._set(os.path.basename(path), limits)
         self._files.update(path, limits)
 
+    def memory_used(self, path: str) -> int:
+        return self._files.memory_used(path)
+
     def remove(self, path: str) -> bool:
         if self._files.exists(path):
             self._systemd.stop_unit(os.path.basename(path))

@@ -19,7 +19,7 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.model.ids import PodRef, PodUID
+from pykubelet.base.model.ids import ContainerID, PodRef, PodUID
 from pykubelet.base.model.observed import ContainerState, Observed, PodTouched, PodView
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
@@ -82,6 +82,7 @@ class PodLookout:
         self._refs: dict[PodUID, PodRef] = {}
         self._reading: set[PodUID] = set()
         self._again: set[PodUID] = set()
+        self._stale: dict[PodUID, frozenset[ContainerID]] = {}
         self._unknown: dict[str, RuntimeHint] = {}
         self._ending: dict[str, asyncio.Event] = {}
         self._listed_at: float | None = None
@@ -105,6 +106,8 @@ class PodLookout:
         while True:
             for touch in await self._mailbox.get_all():
                 self._refs.setdefault(touch.ref.uid, touch.ref)
+                if touch.changed:
+                    self._stale[touch.ref.uid] = self._stale.get(touch.ref.uid, frozenset()) | touch.changed
                 self._mark(touch.ref.uid)
 
     async def _follow_hints(self) -> None:
@@ -236,10 +239,16 @@ class PodLookout:
             listed = None
 
     async def _look(self, uid: PodUID, listed: _Listed | None) -> PodView:
-        ref, known = self._refs[uid], self._pods.get(uid)
+        ref, known, stale = self._refs[uid], self._pods.get(uid), self._stale.get(uid, frozenset())
+        if known is not None and stale:
+            known = replace(known, containers=tuple(c for c in known.containers if c.id not in stale))
         if listed is None:
-            return await read_pod(self._cri, self._clock, ref, known)
-        return await complete_pod(self._cri, ref, listed.found, known, listed.read_at)
+            view = await read_pod(self._cri, self._clock, ref, known)
+        else:
+            view = await complete_pod(self._cri, ref, listed.found, known, listed.read_at)
+        if stale and (left := self._stale.pop(uid) - stale):
+            self._stale[uid] = left
+        return view
 
     def _take(self, view: PodView) -> None:
         """Publish one pod's newer view."""

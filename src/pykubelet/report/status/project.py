@@ -34,6 +34,7 @@ from pykubelet.report.status.containers import (
 )
 from pykubelet.report.status.model import StatusFacts, told_view
 from pykubelet.report.status.readiness import with_init_readiness, with_readiness
+from pykubelet.report.status.resources import pod_allocated, pod_resources
 
 MESSAGES_BYTES = 12 * 1024
 
@@ -53,7 +54,6 @@ def project_status(facts: StatusFacts) -> core.PodStatus:
     phase, reason, message = _phase(facts, regular, vanished)
     limit = MESSAGES_BYTES // max(1, len(regular) + len(init) + len(ephemeral))
     ips = pod_ips(facts)
-    whole = spec.resources
     return core.PodStatus(
         phase=str(phase),
         reason=reason,
@@ -69,8 +69,8 @@ def project_status(facts: StatusFacts) -> core.PodStatus:
         qosClass=str(qos_class(facts.pod)),
         startTime=_start_time(facts),
         observedGeneration=facts.pod.metadata.generation,
-        allocatedResources=whole.requests if whole is not None else {},
-        resources=whole,
+        allocatedResources=pod_allocated(facts.pod),
+        resources=pod_resources(facts),
     )
 
 

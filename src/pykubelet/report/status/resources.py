@@ -1,4 +1,4 @@
-"""The resources a container really has, as its status tells them. Pure.
+"""The resources that a container, and a pod as a whole, really have, as the status tells them. Pure.
 
 While a container runs, cpu and memory are what the runtime applies, where it tells; else what was told before, else
 what was allocated. Source: KEP-1287 (in-place update of pod resources), "status.containerStatuses[*].resources".
@@ -6,12 +6,16 @@ what was allocated. Source: KEP-1287 (in-place update of pod resources), "status
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec.structs import replace
 
 from pykubelet.base.api import core
 from pykubelet.base.api.core import Quantity
 from pykubelet.base.api.quantity import Amount, Format, milli_value, value
 from pykubelet.base.model.observed import ContainerView, ResourcesView
+from pykubelet.base.model.requests import pod_limits, pod_requests
+from pykubelet.report.status.model import StatusFacts
 
 MIN_SHARES = 2
 MIN_LIMIT_MILLI = 10
@@ -72,3 +76,29 @@ def _set_cpu(told: dict[str, Quantity], milli: int) -> None:
     """Keeps the spelling of an amount that is right already."""
     if milli_value(told.get("cpu")) != milli:
         told["cpu"] = str(Amount(milli * _NANO_OF_MILLI, Format.DECIMAL_SI))
+
+
+# The pod as a whole
+
+
+def pod_allocated(pod: core.Pod) -> dict[str, Quantity]:
+    """What the pod was given: its own requests, and of its containers together what it does not state itself."""
+    return _spelled(pod_requests(pod))
+
+
+def pod_resources(facts: StatusFacts) -> core.ResourceRequirements | None:
+    """What holds for the pod as a whole; while a new size is under way, what held before. None: nothing does."""
+    before = facts.old.resources if facts.old is not None else None
+    if facts.lifecycle.resize is not None and before is not None:
+        return before
+    stated = facts.pod.spec.resources
+    found = core.ResourceRequirements(
+        claims=stated.claims if stated is not None else (),
+        requests=pod_allocated(facts.pod),
+        limits=_spelled(pod_limits(facts.pod)),
+    )
+    return found if found.requests or found.limits or stated is not None else None
+
+
+def _spelled(amounts: Mapping[str, Amount]) -> dict[str, Quantity]:
+    return {name: str(amount) for name, amount in amounts.items()}
