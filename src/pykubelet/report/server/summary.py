@@ -23,6 +23,7 @@ from pykubelet.base.model.usage import (
 )
 
 Json = dict[str, Any]
+_NOTHING = Pressure(0, 0.0, 0.0, 0.0)
 
 
 def render_summary(usage: Usage, node: str, agent_started: float, *, only_cpu_and_memory: bool) -> Json:
@@ -122,11 +123,11 @@ def _usage(group: GroupUse, *, capacity: int | None = None, brief: bool) -> Json
     return document
 
 
-def _psi(pair: PressurePair | None) -> Json | None:
+def _psi(pair: PressurePair | None) -> Json:
+    """Zeros where the kernel does not tell: readers of the API rely on the fields since they are generally available."""
     if pair is None:
-        return None
-    nothing = Pressure(0, 0.0, 0.0, 0.0)
-    return {"full": _pressure(pair.full or nothing), "some": _pressure(pair.some)}
+        pair = PressurePair(_NOTHING)
+    return {"full": _pressure(pair.full or _NOTHING), "some": _pressure(pair.some)}
 
 
 def _pressure(one: Pressure) -> Json:
