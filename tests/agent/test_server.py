@@ -6,10 +6,13 @@ import asyncio
 import json
 from pathlib import Path
 
+import grpc
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support.agent import Agent, make_container, make_pod
 from support.api import NodeApi
+
+from pykubelet.edges.plugins import podresources_pb2 as pb
 
 pytestmark = pytest.mark.integration
 POD = "web-node"
@@ -248,3 +251,18 @@ def test_a_checkpoint_that_the_runtime_cannot_make(api: NodeApi) -> None:
     assert code == 500
     assert text.startswith(f"checkpointing of default/{POD}/talk failed (rpc error: code")
     assert api.ask("/checkpoint/default/nobody/x", "POST") == (404, "pod does not exist")
+
+
+async def test_pod_resources_by_grpc(agent: Agent, api: NodeApi) -> None:
+    path = f"{agent.root}/pod-resources/kubelet.sock"
+    async with grpc.aio.insecure_channel(f"unix:{path}", options=(("grpc.default_authority", "localhost"),)) as channel:
+        listed = await channel.unary_unary("/v1.PodResourcesLister/List")(b"")
+        pods = {pod.name: pod for pod in pb.ListPodResourcesResponse.FromString(listed).pod_resources}
+        assert [container.name for container in pods[POD].containers] == ["talk", "cat"]
+        assert "done-node" not in pods
+        asked = pb.GetPodResourcesRequest(pod_name=POD, pod_namespace="default").SerializeToString()
+        one = pb.GetPodResourcesResponse.FromString(await channel.unary_unary("/v1.PodResourcesLister/Get")(asked))
+        assert one.pod_resources.name == POD
+        asked = pb.GetPodResourcesRequest(pod_name="nobody", pod_namespace="default").SerializeToString()
+        with pytest.raises(grpc.aio.AioRpcError, match="pod nobody in namespace default not found"):
+            await channel.unary_unary("/v1.PodResourcesLister/Get")(asked)

@@ -6,15 +6,19 @@ from collections.abc import Mapping
 from dataclasses import fields
 
 from pykubelet.app.parts import Cells, Loops, Machinery
+from pykubelet.app.prepare import StartError
 from pykubelet.app.room_settings import paths_of, pull_waits
 from pykubelet.app.version import KUBERNETES
 from pykubelet.base.config.schema import to_plain
 from pykubelet.base.config.settings import Settings
 from pykubelet.base.model.node import NodeView
 from pykubelet.edges.cri.log_reader import LogReader
+from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.machine import Machine
+from pykubelet.edges.host.notify import notify, watchdog_interval_s
 from pykubelet.edges.identity.server_tls import ServerTls, TlsRules
 from pykubelet.edges.identity.serving import ServingChoice, ensure_self_signed, needs_self_signed, serving_files
+from pykubelet.edges.rpc.server import RpcServer
 from pykubelet.report.server.api_routes import ApiRoutes, configz_answer, pods_answer, running_pods_answer
 from pykubelet.report.server.cadvisor_metrics import MachineFacts
 from pykubelet.report.server.container_logs import ContainerLogs
@@ -25,8 +29,9 @@ from pykubelet.report.server.health import Check, default_checks
 from pykubelet.report.server.http import plain
 from pykubelet.report.server.known_pods import KnownPods
 from pykubelet.report.server.kubelet_metrics import Told
-from pykubelet.report.server.listen import serve_health, serve_port, serve_socket, serve_tls
+from pykubelet.report.server.listen import serve_health, serve_port, serve_rpc_socket, serve_socket, serve_tls
 from pykubelet.report.server.node_logs import NodeLogs
+from pykubelet.report.server.pod_resources import PodResources
 from pykubelet.report.server.routes import (
     GET,
     POST,
@@ -40,6 +45,7 @@ from pykubelet.report.server.routes import (
 )
 from pykubelet.report.server.stats_routes import StatsRoutes, agent_metrics, health_metrics, probe_metrics
 from pykubelet.report.server.streams import Streams
+from pykubelet.report.server.watchdog import tell_service_manager
 
 
 def serving_choice(settings: Settings) -> ServingChoice:
@@ -65,6 +71,10 @@ def wire_ports(m: Machinery, cells: Cells, reviewer: Reviewer | None) -> Loops:
     if config.healthzPort:
         loops.append(("healthz", serve_health(health_routes(checks), config.healthzBindAddress, config.healthzPort)))
     pods = KnownPods(cells.roster.cell, cells.lifecycles.cell, cells.observed.cell, cells.statuses.cell)
+    resources = RpcServer(PodResources(pods, m.clock).methods())
+    path = f"{m.settings.root_dir}/pod-resources/kubelet.sock"
+    loops.append(("pod-resources", serve_rpc_socket(resources, path, "pod resources")))
+    loops.append(("service-manager", tell_service_manager(checks, watchdog_interval(m.settings), notify)))
     node = cells.node.cell.get()
     stats = StatsRoutes(cells.usage.cell, m.usage_wanted, m.clock, node.name, m.clock.wall(), machine_facts(m.machine))
     shown = shown_paths(pods, stats) | metrics_paths(m, cells, checks)
@@ -75,6 +85,16 @@ def wire_ports(m: Machinery, cells: Cells, reviewer: Reviewer | None) -> Loops:
         gate = Gate(gate_rules(node.name, config.authentication, config.authorization), reviewer, m.clock)
         loops += wire_server(m, node, api_routes(m, pods, gate, shown))
     return loops
+
+
+def watchdog_interval(settings: Settings) -> float:
+    """Raises StartError."""
+    if not settings.enabled("SystemdWatchdog"):
+        return 0.0
+    try:
+        return watchdog_interval_s()
+    except HostError as error:
+        raise StartError(str(error)) from error
 
 
 def asked_cells(cells: Cells) -> AskInputs:

@@ -11,11 +11,12 @@ import os
 import socket
 import ssl
 import struct
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 from pykubelet.base.kit.log import Log
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.files import FileKind, change_mode, make_dirs, remove_file, stat_file
+from pykubelet.edges.rpc.server import RpcServer
 from pykubelet.report.server.http import HEAD_BYTES, Handler, HttpServer, Limits
 
 log = Log("server")
@@ -26,6 +27,7 @@ HANDSHAKE_S, SHUTDOWN_S = 10.0, 2.0
 BACKLOG = 1024
 SOCKET_MODE = 0o600
 _UCRED = struct.Struct("=iII")
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 async def serve_health(handler: Handler, address: str, port: int) -> None:
@@ -89,18 +91,28 @@ async def serve_socket(handler: Handler, path: str) -> None:
 
     A file left by an agent that was killed is replaced; one behind which somebody answers is not.
     """
+    server = HttpServer(handler, is_root)
+    await _keep_serving(server.serve, path, "pykubelet pods and explain")
+
+
+async def serve_rpc_socket(server: RpcServer, path: str, what: str) -> None:
+    """A gRPC service at `path`, for root alone; as `serve_socket`."""
+    await _keep_serving(server.serve, path, what)
+
+
+async def _keep_serving(serve: Serve, path: str, what: str) -> None:
     said = ""
     while True:
         try:
-            await _serve_socket(handler, path)
+            await _serve_socket(serve, path, what)
         except (OSError, HostError) as error:
             if str(error) != said:
-                log.error("cannot listen for pykubelet pods and explain, trying again", path=path, error=error)
+                log.error(f"cannot listen for {what}, trying again", path=path, error=error)
                 said = str(error)
         await asyncio.sleep(RETRY_S)
 
 
-async def _serve_socket(handler: Handler, path: str) -> None:
+async def _serve_socket(serve: Serve, path: str, what: str) -> None:
     make_dirs(os.path.dirname(path))
     found = stat_file(path, follow=False)
     if found is not None:
@@ -119,12 +131,23 @@ async def _serve_socket(handler: Handler, path: str) -> None:
         listening.close()
         raise
     made = stat_file(path, follow=False)
-    server = HttpServer(handler, is_root)
-    listener = await asyncio.start_unix_server(server.serve, sock=listening, limit=HEAD_BYTES)
-    log.info("serving pykubelet pods and explain", path=path)
+    open_ends: set[asyncio.StreamWriter] = set()
+
+    async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        open_ends.add(writer)
+        try:
+            await serve(reader, writer)
+        finally:
+            open_ends.discard(writer)
+
+    listener = await asyncio.start_unix_server(serve_one, sock=listening, limit=HEAD_BYTES)
+    log.info(f"serving {what}", path=path)
     try:
-        await _until_cancelled(listener, server)
+        await asyncio.get_running_loop().create_future()
     finally:
+        listener.close()
+        for writer in tuple(open_ends):
+            writer.close()
         now = stat_file(path, follow=False)
         if now is not None and made is not None and now.inode == made.inode:
             remove_file(path)
