@@ -25,7 +25,7 @@ def run(program: Path, folder: Path, examples: Path) -> int:
         try:
             if ours:
                 _start(program, folder, examples)
-            return node.watch(folder, program, ours, _about(folder, examples))
+            return node.watch(folder, program, ours, _about(folder, examples), "make run-cluster")
         except KeyboardInterrupt:
             return 0
         finally:

@@ -138,15 +138,18 @@ def start_agent(testbed: Testbed, program: Path, manifests: Path, joined: Joined
     (folder / "agent.pid").write_text(str(pid))
 
 
-def watch(folder: Path, program: Path, ours: bool, about: Sequence[str]) -> int:
-    """Show the agent's pods, and `about` below them, until it ends: exit code 1. Ctrl-C goes through."""
+def watch(folder: Path, program: Path, ours: bool, about: Sequence[str], again: str = "make run") -> int:
+    """Show the agent's pods, and `about` below them, until it ends: exit code 1. Ctrl-C goes through.
+
+    `again` is the command that takes up where this one stops.
+    """
     config = json.loads((folder / "kubelet.yaml").read_text())
     footer = [
         *about,
         f"http://127.0.0.1:{config['healthzPort']}/healthz   http://127.0.0.1:{config['readOnlyPort']}/pods",
-        "Ctrl-C stops the agent; the containers run on (make run finds them, make down removes all)"
+        f"Ctrl-C stops what {again} started, no container ({again} finds them again, make down removes all)"
         if ours
-        else "the agent was started by another run; Ctrl-C ends this view only",
+        else f"the agent was started by another {again}; Ctrl-C ends this view only",
     ]
     print("\n".join(footer), flush=True) if not os.isatty(1) else None
     command = [str(program), "pods", "-o", "json", "--root-dir", str(folder / "kubelet")]
