@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from pykubelet.base.api.core import ObjectMeta, Pod
+from pykubelet.base.api.core import ObjectMeta, Pod, PodCondition, PodStatus
 from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
 from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.mailbox import Mailbox, Sink
@@ -124,3 +125,17 @@ async def test_but_not_for_ever(desk: Desk) -> None:
     await asyncio.sleep(0.1)
     assert len(desk.out.events) == 1
     assert len(await desk.tell(listed(pod("a"), pod("b")))) == 2
+
+
+async def test_our_own_reports_coming_back_are_no_news_but_are_known(desk: Desk) -> None:
+    await desk.tell(listed(pod("a", resourceVersion="1"), pod("m", annotations={CONFIG_MIRROR: "h"})))
+    running = PodStatus(phase="Running", conditions=(PodCondition(type="Ready", status="True"),))
+    told = replace(pod("a", resourceVersion="2"), status=running)
+    mirror = replace(pod("m", annotations={CONFIG_MIRROR: "h"}, resourceVersion="3"), status=running)
+    assert len(await desk.tell(listed(told, mirror))) == 1
+    assert desk.pods.get().pods[PodUID("a-1")] is told
+    gate = PodCondition(type="example.com/gate", status="True")
+    gated = replace(told, status=replace(running, conditions=(*running.conditions, gate)))
+    events = await desk.tell(listed(gated, mirror))
+    assert len(events) == 2
+    assert events[1].pods[0].status.conditions[-1] is gate

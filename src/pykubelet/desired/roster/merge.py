@@ -19,18 +19,18 @@ from dataclasses import dataclass, replace
 
 from msgspec.structs import replace as with_fields
 
-from pykubelet.base.api.core import ObjectMeta, Pod
+from pykubelet.base.api.core import Pod
 from pykubelet.base.api.times import parse_time
 from pykubelet.base.model.happenings import Happening, warning
 from pykubelet.base.model.ids import PodRef, PodUID
-from pykubelet.base.model.labels import CONFIG_MIRROR, CONFIG_SEEN, LOCAL_ANNOTATIONS, SOURCE_API
-from pykubelet.base.model.reasons import EVENT_FAILED_VALIDATION, OWN_CONDITIONS
+from pykubelet.base.model.labels import CONFIG_SEEN, SOURCE_API
+from pykubelet.base.model.podnews import is_same, is_same_mirror
+from pykubelet.base.model.reasons import EVENT_FAILED_VALIDATION
 from pykubelet.base.model.roster import (
     ManifestProblem,
     Roster,
     RosterPod,
     SourceChanged,
-    has_ended_in_api,
     is_mirror,
     is_static,
     pod_ref,
@@ -38,8 +38,6 @@ from pykubelet.base.model.roster import (
 from pykubelet.base.model.sizing import size_of, with_size
 from pykubelet.desired.roster.admission import demand_of
 from pykubelet.desired.roster.model import Entry, RosterState, Verdict
-
-_OWN_ANNOTATIONS = LOCAL_ANNOTATIONS | {CONFIG_MIRROR}
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,33 +151,6 @@ def with_given_size(entry: Entry, pod: Pod) -> Pod:
     return with_size(pod, size_of(entry.item.pod))
 
 
-def is_same(before: Pod, now: Pod) -> bool:
-    """Nothing of it changed that the agent would act upon."""
-    if before is now:
-        return True
-    old, new = before.metadata, now.metadata
-    return (
-        old.labels == new.labels
-        and old.deletionTimestamp == new.deletionTimestamp
-        and old.deletionGracePeriodSeconds == new.deletionGracePeriodSeconds
-        and old.generation == new.generation
-        and _foreign(old.annotations) == _foreign(new.annotations)
-        and before.spec == now.spec
-        and _of_others(before) == _of_others(now)
-    )
-
-
-def _of_others(pod: Pod) -> tuple[object, ...]:
-    """What others than the agent write into the status, and whether it says that the pod has ended."""
-    status = pod.status
-    conditions = tuple(c for c in status.conditions if c.type not in OWN_CONDITIONS)
-    return conditions, status.resourceClaimStatuses, status.extendedResourceClaimStatus, has_ended_in_api(pod)
-
-
-def _foreign(annotations: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in annotations.items() if key not in _OWN_ANNOTATIONS}
-
-
 def _seen_at(pod: Pod, wall: float) -> float:
     try:
         return parse_time(pod.metadata.annotations.get(CONFIG_SEEN, ""))
@@ -204,10 +175,4 @@ def roster_of(state: RosterState, expected: frozenset[str], before: Roster) -> R
 
 def _are_same(now: Mapping[str, Pod], before: Mapping[str, Pod]) -> bool:
     """Whether nothing but their statuses changed."""
-    return now.keys() == before.keys() and all(
-        pod is before[name] or _unversioned(pod) == _unversioned(before[name]) for name, pod in now.items()
-    )
-
-
-def _unversioned(pod: Pod) -> ObjectMeta:
-    return with_fields(pod.metadata, resourceVersion="")
+    return now.keys() == before.keys() and all(is_same_mirror(before[name], pod) for name, pod in now.items())

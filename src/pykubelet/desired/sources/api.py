@@ -1,7 +1,7 @@
 """The API server as a source: the pods that are bound to this node.
 
 Owns: the cell `ApiPods`. Reads: `NodeView`. Posts `SourceChanged` with the whole set, mirror pods included, whenever
-anything of it changed.
+anything of it changed that the agent acts upon: that its own reports came back is for `ApiPods` alone.
 
 Rules:
 - The set counts only once it was listed. An API server that is away says nothing: the last set stays.
@@ -26,6 +26,7 @@ from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_SEEN, CONFIG_SOURCE, SOURCE_API
 from pykubelet.base.model.node import NodeView
+from pykubelet.base.model.podnews import is_same, is_same_mirror
 from pykubelet.base.model.roster import ApiPods, SourceChanged, is_mirror
 from pykubelet.edges.kubeapi.listwatch import Listed
 
@@ -59,6 +60,7 @@ class ApiSource:
         self._node_wait_s = node_wait_s
         self._marked: dict[PodUID, tuple[Pod, Pod]] = {}
         self._items: Mapping[str, Pod] | None = None
+        self._posted: Mapping[PodUID, Pod] | None = None
         self._has_node = False
 
     async def run(self) -> None:
@@ -73,7 +75,9 @@ class ApiSource:
         self._pods.publish(ApiPods({PodUID(pod.metadata.uid): pod for pod in items.values()}, synced=True))
         if not self._has_node:
             await self._wait_for_node()
-        self._out.post(SourceChanged(SOURCE_API, pods))
+        if self._posted is None or not _are_identical(pods, self._posted):
+            self._posted = pods
+            self._out.post(SourceChanged(SOURCE_API, tuple(pods.values())))
 
     async def _wait_for_node(self) -> None:
         self._has_node = True
@@ -83,19 +87,30 @@ class ApiSource:
         except TimeoutError:
             log.warning("the node is not registered; its pods are taken by the labels it would have")
 
-    def _mark(self, items: Mapping[str, Pod]) -> tuple[Pod, ...]:
+    def _mark(self, items: Mapping[str, Pod]) -> dict[PodUID, Pod]:
         seen = format_nano_time(int(self._clock.wall() * 1_000_000_000))
         marked: dict[PodUID, tuple[Pod, Pod]] = {}
         for pod in items.values():
             uid = PodUID(pod.metadata.uid)
             known = self._marked.get(uid)
-            if known is not None and known[0] is pod:
+            if known is None:
+                marked[uid] = pod, _annotated(pod, seen)
+            elif known[0] is pod:
                 marked[uid] = known
+            elif _is_same(known[1], pod):
+                marked[uid] = pod, known[1]
             else:
-                first = known[1].metadata.annotations.get(CONFIG_SEEN, seen) if known is not None else seen
-                marked[uid] = pod, _annotated(pod, first)
+                marked[uid] = pod, _annotated(pod, known[1].metadata.annotations.get(CONFIG_SEEN, seen))
         self._marked = marked
-        return tuple(pod for _, pod in marked.values())
+        return {uid: pod for uid, (_, pod) in marked.items()}
+
+
+def _are_identical(now: Mapping[PodUID, Pod], before: Mapping[PodUID, Pod]) -> bool:
+    return now.keys() == before.keys() and all(pod is before[uid] for uid, pod in now.items())
+
+
+def _is_same(before: Pod, now: Pod) -> bool:
+    return is_same_mirror(before, now) if is_mirror(now) else is_same(before, now)
 
 
 def _annotated(pod: Pod, seen: str) -> Pod:

@@ -84,11 +84,13 @@ class _Book:
     """One pod. `known`: its newest state at the API server. `here`: the UID of the pod it stands for. `settled`: the status
     told, and what was answered to it.
 
-    `looked`: what `order` was made from. `since`: when there first was something to send.
+    `inputs`: the very objects looked at last. `looked`: what `order` was made from. `since`: when there first was something
+    to send.
     """
 
     known: Pod
     here: PodUID
+    inputs: tuple[Pod, PodStatus | None, PodLifecycle | None] | None = None
     looked: _Case | None = None
     order: Patch | None = None
     ends: bool = False
@@ -115,6 +117,7 @@ class StatusPublisher:
         self._clock = clock
         self._quiet_s = quiet_s
         self._books: dict[PodUID, _Book] = {}
+        self._open: set[PodUID] = set()
         self._busy = 0
         self._retries = Retries[PodUID](RETRY_S, RETRY_MAX_S)
         self._away = Retries[str](RETRY_S, AWAY_MAX_S)
@@ -144,31 +147,42 @@ class StatusPublisher:
 
     def _look(self) -> None:
         pods = self._inputs.pods.get().pods
-        for uid in [uid for uid, book in self._books.items() if uid not in pods and not book.is_busy]:
-            del self._books[uid]
-            self._retries.succeeded(uid)
-            self._failures.pop(uid, None)
+        if self._books.keys() - pods.keys():
+            self._forget(pods)
         now, lifecycles = self._inputs.statuses.get(), self._inputs.lifecycles.get().pods
-        statuses = now.pods
+        statuses, remembered = now.pods, now.remembered
         originals = _originals(self._inputs.roster.get())
         for uid, pod in pods.items():
-            source = originals.get(_mirror_key(pod)) if is_mirror(pod) else uid
-            told = statuses.get(source) if source is not None and source not in now.remembered else None
-            case = _case(pod, told, lifecycles.get(source) if source is not None else None)
-            self._look_at(uid, source if source is not None else uid, case)
+            source = originals.get(_mirror_key(pod), uid) if is_mirror(pod) else uid
+            told = statuses.get(source) if source not in remembered else None
+            self._look_at(uid, source, pod, told, lifecycles.get(source))
 
-    def _look_at(self, uid: PodUID, here: PodUID, case: _Case) -> None:
+    def _forget(self, pods: Mapping[PodUID, Pod]) -> None:
+        for uid in [uid for uid, book in self._books.items() if uid not in pods and not book.is_busy]:
+            del self._books[uid]
+            self._open.discard(uid)
+            self._retries.succeeded(uid)
+            self._failures.pop(uid, None)
+
+    def _look_at(
+        self, uid: PodUID, here: PodUID, api: Pod, told: PodStatus | None, lifecycle: PodLifecycle | None
+    ) -> None:
         book = self._books.get(uid)
         if book is None:
-            book = self._books[uid] = _Book(case.api, here)
-        book.here = here
+            book = self._books[uid] = _Book(api, here)
+        elif book.inputs is not None:
+            pod, status, life = book.inputs
+            if pod is api and status is told and life is lifecycle:
+                return
+        book.here, book.inputs = here, (api, told, lifecycle)
+        case = _case(api, told, lifecycle)
         if book.looked is not None and _is_same(book.looked, case):
             return
         book.looked = case
         book.known = newer(book.known, case.api)
-        self._plan(book, case)
+        self._plan(uid, book, case)
 
-    def _plan(self, book: _Book, case: _Case) -> None:
+    def _plan(self, uid: PodUID, book: _Book, case: _Case) -> None:
         had = book.order is not None or book.ends
         book.order = self._patch(book, case)
         book.ends = case.is_finished and not book.is_deleted and may_delete(book.known)
@@ -176,6 +190,10 @@ class StatusPublisher:
             book.order = None  # nobody reads any more of it
         if not had:
             book.since = self._clock.monotonic()
+        if book.order is not None or book.ends:
+            self._open.add(uid)
+        else:
+            self._open.discard(uid)
 
     def _patch(self, book: _Book, case: _Case) -> Patch | None:
         told = case.told
@@ -200,10 +218,11 @@ class StatusPublisher:
         now = self._clock.monotonic()
         due: list[tuple[Urgency, float, PodUID]] = []
         later: list[float] = []
-        quiet = sum(1 for b in self._books.values() if b.order is not None and b.order.urgency is Urgency.QUIET)
+        waiting = [(uid, self._books[uid]) for uid in self._open]
+        quiet = sum(1 for _, book in waiting if book.order is not None and book.order.urgency is Urgency.QUIET)
         pauses = {Urgency.NEWS: NEWS_S, Urgency.QUIET: self._quiet_s + QUIET_EACH_S * quiet}
-        for uid, book in self._books.items():
-            if book.is_busy or (book.order is None and not book.ends):
+        for uid, book in waiting:
+            if book.is_busy:
                 continue
             urgency = book.order.urgency if book.order is not None else Urgency.END
             at = max(book.since + pauses.get(urgency, 0.0), self._retries.free_at(uid), self._away.free_at(_ALL))
@@ -248,7 +267,7 @@ class StatusPublisher:
         if case.told is not None:
             book.settled = (case.told, case.has_ended, answer.status)
         if book.looked is not None:
-            self._plan(book, book.looked)
+            self._plan(uid, book, book.looked)
 
     async def _deleted(self, uid: PodUID, book: _Book) -> None:
         try:
@@ -259,12 +278,14 @@ class StatusPublisher:
                 return
         self._went_well(uid, book)
         book.is_deleted, book.ends = True, False
+        self._open.discard(uid)
         log.info("pod is deleted for good", pod=pod_ref(book.known), uid=uid)
 
     def _failed(self, uid: PodUID, book: _Book, error: ApiError, what: str) -> None:
         now, at_least = self._clock.monotonic(), error.retry_after_s or 0.0
         if error.is_not_found or error.is_conflict:
             book.order = None  # the pod is gone or another: its watch will tell
+            self._open.discard(uid)
             return
         count = self._retries.failed(uid, now, at_least)
         if error.status == 0 and now >= self._away.free_at(_ALL):
@@ -293,16 +314,16 @@ class StatusPublisher:
 
     def _tell_waits(self) -> None:
         """For the pods of this node, under the UIDs they have here."""
-        told: dict[PodUID, tuple[Wait, ...]] = {}
         before = self._waits.get().pods
+        told: dict[PodUID, tuple[Wait, ...]] = {}
+        for uid, wait in self._failures.items():
+            told[self._books[uid].here] = (wait,)
         for uid, book in self._books.items():
-            keepers = ", ".join(book.known.metadata.finalizers)
-            if uid in self._failures:
-                told[book.here] = (self._failures[uid],)
-            elif keepers and book.looked is not None and book.looked.is_finished:
-                wait = Wait("finalizers", "the API server", self._clock.wall(), detail=keepers)
+            if book.is_deleted and book.known.metadata.finalizers and uid not in told:
+                keepers = ", ".join(book.known.metadata.finalizers)
                 known = before.get(uid)
-                told[uid] = known if known is not None and known[0].detail == keepers else (wait,)
+                fresh = Wait("finalizers", "the API server", self._clock.wall(), detail=keepers)
+                told[uid] = known if known is not None and known[0].detail == keepers else (fresh,)
         if told != before:
             self._waits.publish(ReportWaits(told))
 

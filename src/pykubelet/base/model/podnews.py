@@ -1,0 +1,54 @@
+"""Whether anything of a pod changed that the agent acts upon. Pure.
+
+That is its spec and generation, labels, annotations (but the agent's own), deletion time and grace, and of its status what
+others write (conditions, resource claims, the end of the pod). What the agent itself reports comes back by the watch and is
+no news. Of a mirror pod only the metadata count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from pykubelet.base.api.core import ObjectMeta, Pod
+from pykubelet.base.model.labels import CONFIG_MIRROR, LOCAL_ANNOTATIONS
+from pykubelet.base.model.reasons import OWN_CONDITIONS
+from pykubelet.base.model.roster import has_ended_in_api
+
+_OWN_ANNOTATIONS = LOCAL_ANNOTATIONS | {CONFIG_MIRROR}
+
+
+def is_same(before: Pod, now: Pod) -> bool:
+    """Nothing of it changed that the agent would act upon."""
+    if before is now:
+        return True
+    old, new = before.metadata, now.metadata
+    return (
+        old.labels == new.labels
+        and old.deletionTimestamp == new.deletionTimestamp
+        and old.deletionGracePeriodSeconds == new.deletionGracePeriodSeconds
+        and old.generation == new.generation
+        and _foreign(old.annotations) == _foreign(new.annotations)
+        and before.spec == now.spec
+        and _of_others(before) == _of_others(now)
+    )
+
+
+def is_same_mirror(before: Pod, now: Pod) -> bool:
+    return before is now or _unversioned(before) == _unversioned(now)
+
+
+def _of_others(pod: Pod) -> tuple[object, ...]:
+    """What others than the agent write into the status, and whether it says that the pod has ended."""
+    status = pod.status
+    conditions = tuple(c for c in status.conditions if c.type not in OWN_CONDITIONS)
+    return conditions, status.resourceClaimStatuses, status.extendedResourceClaimStatus, has_ended_in_api(pod)
+
+
+def _foreign(annotations: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in annotations.items() if key not in _OWN_ANNOTATIONS}
+
+
+def _unversioned(pod: Pod) -> ObjectMeta:
+    return replace(pod.metadata, resourceVersion="")
