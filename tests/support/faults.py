@@ -16,10 +16,12 @@ DEAF = "trap '' TERM; while :; do sleep 1; done"
 
 @dataclass(frozen=True)
 class Fault:
-    """`says`: part of the reason's words. `after`: when the fault was there: the manifest `put`, the container's `start`
-    or its `exit` (both as the runtime tells them), or an Event of the agent, which stands for a failed call.
+    """What must be told of one pod.
 
-    `what` empty: the pod is over, and its own reason says why. `at`: it is told when the next step comes.
+    `reason`: one, or any of several with `|` between. `says`: part of its words. `after`: when the fault was there: the
+    manifest `put`, the container's `start` or its `exit` (both as the runtime tells them), or an Event of the agent,
+    which stands for a failed call. `what` empty: the pod is over, and its own reason says why. `at`: it is told when
+    the next step comes.
     """
 
     name: str
@@ -29,6 +31,10 @@ class Fault:
     next_step: str = ""
     after: str = "put"
     at: bool = True
+
+    @property
+    def reasons(self) -> list[str]:
+        return self.reason.split("|")
 
 
 def start_of(name: str, reason: str, says: str, after: str = "Failed", what: str = "container start") -> Fault:
@@ -44,14 +50,15 @@ def probe_of(name: str, what: str, says: str, next_step: str = "probe") -> Fault
 
 
 CRASH = "CrashLoopBackOff"
+PULL = "ErrImagePull|ImagePullBackOff"
 FAULTS = {
     "images": [
         start_of("image-never-pulled", "ErrImageNeverPull", "is not present with pull policy of Never"),
-        start_of("image-missing", "ImagePullBackOff", "/team/missing:1: not found"),
-        start_of("image-bad-digest", "ImagePullBackOff", f"/team/app@sha256:{'0' * 64}: not found"),
+        start_of("image-missing", PULL, "/team/missing:1: not found"),
+        start_of("image-bad-digest", PULL, f"/team/app@sha256:{'0' * 64}: not found"),
         start_of("image-bad-name", "InvalidImageName", "repository name (UPPER) must be lowercase"),
-        start_of("registry-refuses", "ImagePullBackOff", "401 Unauthorized"),
-        start_of("registry-down", "ImagePullBackOff", "connection refused"),
+        start_of("registry-refuses", PULL, "401 Unauthorized"),
+        start_of("registry-down", PULL, "connection refused"),
         Fault("registry-slow", "image pull", "Pulling", "pulling 127.0.0.1:", "start the container", "Pulling", False),
     ],
     "configuration": [
