@@ -139,8 +139,8 @@ def wire_node(m: Machinery, cells: Cells, cluster: Cluster) -> Loops:
     reported = ReporterCells(cells.node.writer, cells.runtime.cell, cells.pressure.cell)
     about = registration(m.settings, m.machine, cells.node.cell.get().labels)
     reporter = NodeReporter(about, clients, reported, m.cri, m.happenings, m.clock, periods)
-    seconds = config.nodeLeaseDurationSeconds
-    lease = LeaseLoop(cluster.heartbeat, cells.node.cell, cells.api_state.writer, m.clock, seconds)
+    seconds, others = config.nodeLeaseDurationSeconds, (cluster.client, cluster.events)
+    lease = LeaseLoop(cluster.heartbeat, cells.node.cell, cells.api_state.writer, m.clock, seconds, others)
     m.happenings.post(normal(EVENT_STARTING, "Starting kubelet."))
     return [("node-report", reporter.run()), ("lease", lease.run())]
 

@@ -108,3 +108,18 @@ async def test_a_server_nobody_listens_at() -> None:
     error = await refused(client)
     assert (error.status, error.reason) == (0, "Unreachable")
     await client.close()
+
+
+async def test_new_connections_are_asked_for_while_a_request_hangs(server: FakeApiServer) -> None:
+    server.create(NODES, {"metadata": {"name": "n"}})
+    server.faults.append(Fault(hang=True))
+    client = ApiClient(server.access(), SystemClock())
+    hanging = asyncio.ensure_future(client.get(f"{NODES}/n", Node))
+    await asyncio.sleep(0.1)
+    await client.close()
+    async with asyncio.timeout(5):
+        with pytest.raises(ApiError) as caught:
+            await hanging
+    assert caught.value.is_transient
+    assert (await client.get(f"{NODES}/n", Node)).metadata.name == "n"
+    await client.close()

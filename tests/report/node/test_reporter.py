@@ -67,7 +67,7 @@ class Stand:
         cells = ReporterCells(self.writer, self.runtime, self.pressure)
         clients = ReporterClients(*self.clients)
         self.reporter = NodeReporter(about, clients, cells, self.images, self.events, clock, periods)
-        self.lease = LeaseLoop(self.clients[1], self.node, state, clock, 4)
+        self.lease = LeaseLoop(self.clients[1], self.node, state, clock, 4, (self.clients[0],))
         self.supervisor = Supervisor("test")
 
     def start(self, *, lease: bool = False) -> None:
@@ -353,3 +353,17 @@ async def test_a_lease_somebody_else_wrote_or_removed_is_taken_again(make_stand:
     await stand.until(lambda lease: lease["spec"]["holderIdentity"] == "n", LEASE)
     stand.server.delete(LEASE)
     await stand.until(lambda lease: True, LEASE)
+
+
+async def test_half_dead_connections_are_given_up_when_the_lease_is_not_answered(make_stand: MakeStand) -> None:
+    stand = make_stand()
+    stand.set_runtime.publish(WELL)
+    stand.start(lease=True)
+    await stand.until_ready()
+    await stand.until(lambda lease: True, LEASE)
+    await stand.server.wait_watches()
+    stand.server.silence_watches()
+    stand.server.update(NODE, lambda node: node["metadata"]["labels"].update(unseen="1"))
+    stand.server.faults.append(Fault(path="/leases", hang=True, times=2))
+    async with asyncio.timeout(10):
+        await stand.node.wait_for(lambda view: "unseen" in view.labels)

@@ -62,6 +62,7 @@ class Connection:
             auto_decompress=False,
             read_bufsize=_READ_SIZE,
         )
+        self._streams: set[Stream] = set()
         self._options: dict[str, Any] = {"allow_redirects": False}
         if access.server_name:
             self._options["server_hostname"] = access.server_name
@@ -100,9 +101,13 @@ class Connection:
                 raise answer_error(response.status, data, response.headers)
         except (aiohttp.ClientError, OSError, ssl.SSLError) as error:
             raise _unreached(error, self._access.server) from error
-        return Stream(response, self._access.server)
+        stream = Stream(response, self._access.server, self._streams)
+        self._streams.add(stream)
+        return stream
 
     async def close(self) -> None:
+        for stream in list(self._streams):
+            stream.close()  # the library would leave their readers waiting
         await self._session.close()
 
     def _url(self, path: str) -> URL:
@@ -112,9 +117,10 @@ class Connection:
 class Stream:
     """The body of one answer, piece by piece. Close it."""
 
-    def __init__(self, response: aiohttp.ClientResponse, server: str) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, server: str, open_ones: set[Stream]) -> None:
         self._response = response
         self._server = server
+        self._open_ones = open_ones
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """What has arrived, as it arrives; ends when the server ends the answer. Raises ApiError."""
@@ -125,6 +131,7 @@ class Stream:
             raise _unreached(error, self._server) from error
 
     def close(self) -> None:
+        self._open_ones.discard(self)
         self._response.close()
 
 

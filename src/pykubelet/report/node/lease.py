@@ -1,7 +1,8 @@
 """Renews the node's Lease: the sign of life by which the cluster knows that the node is there.
 
 Owns: the object `kube-node-lease/<node>`, and the cell `ApiState`, since nothing else asks the API server as regularly.
-Reads: the Node's UID, which owns the lease. It has a client of its own, so that no other request can be in its way.
+Reads: the Node's UID, which owns the lease. It has a client of its own, so that no other request can be in its way. Once
+the server did not answer twice in a row, all connections to it are made anew: half-dead ones would go unnoticed for longer.
 
 Source: the Kubernetes documentation "Leases", section "Node heartbeats"; KEP-589.
 """
@@ -31,14 +32,23 @@ RENEWED_AFTER = 0.25
 JITTER = 0.04
 RETRY_S, RETRY_MAX_S = 0.1, 7.0
 TRIES = 5
+RECONNECT_AFTER = 2
 
 
 class LeaseLoop:
-    """`run` never returns. `duration_s`: `nodeLeaseDurationSeconds`; renewed after a quarter of it."""
+    """`run` never returns. `duration_s`: `nodeLeaseDurationSeconds`; renewed after a quarter of it. `others`: the clients
+    whose connections go to the same server."""
 
     def __init__(
-        self, client: ApiClient, node: Cell[NodeView], state: CellWriter[ApiState], clock: Clock, duration_s: int
+        self,
+        client: ApiClient,
+        node: Cell[NodeView],
+        state: CellWriter[ApiState],
+        clock: Clock,
+        duration_s: int,
+        others: tuple[ApiClient, ...] = (),
     ) -> None:
+        self._others = others
         self._client = client
         self._node = node
         self._state = state
@@ -51,7 +61,11 @@ class LeaseLoop:
         while True:
             error = await self._renew()
             self._tell(error)
-            await asyncio.sleep(self._pause(error))
+            pause = self._pause(error)
+            if error is not None and error.status == 0 and self._failures == RECONNECT_AFTER:
+                for client in (self._client, *self._others):
+                    await client.close()
+            await asyncio.sleep(pause)
 
     def _pause(self, error: ApiError | None) -> float:
         """Until the next renewal: the period, or less while there is no lease or tries are left."""
