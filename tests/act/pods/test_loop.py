@@ -14,6 +14,7 @@ from pykubelet.act.resources.model import CgroupError
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.labels import CONTAINER_RESTART_COUNT
 from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, Stage
 from pykubelet.base.model.node import RuntimeReady
 from pykubelet.base.model.roster import Rejection
@@ -61,7 +62,7 @@ async def test_a_pod_can_come_back_under_the_same_uid(tmp_path: Path) -> None:
             await n.wait_gone("web")
 
 
-async def test_a_pod_that_is_wanted_again_while_it_ends_starts_afresh_afterwards(tmp_path: Path) -> None:
+async def test_a_pod_that_is_wanted_again_while_it_ends_is_restarted(tmp_path: Path) -> None:
     async with node(tmp_path) as n:
         n.want(WEB)
         await n.wait_running("web")
@@ -72,6 +73,23 @@ async def test_a_pod_that_is_wanted_again_while_it_ends_starts_afresh_afterwards
         await n.wait_for(lambda: [c.id for c in n.running("web")] not in ([], [first]))
         life = await n.wait_life("web", lambda life: life.stage is Stage.SYNCING)
         assert life.kill_reason is None
+        (again,) = n.running("web")
+        assert again.config.annotations[CONTAINER_RESTART_COUNT] == "1", "its logs and its last end are still there"
+        n.unwant("web")
+        await n.wait_gone("web")
+
+
+async def test_a_pod_that_never_restarts_begins_anew_when_it_is_wanted_again_while_it_ends(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        of = pod(container(command=["sh", "-c", "sleep 100"]), restart="Never")
+        n.want(named(of, "job"))
+        await n.wait_running("job")
+        first = n.running("job")[0].id
+        n.unwant("job")
+        await n.wait_life("job", lambda life: life.stage is not Stage.SYNCING)
+        n.want(named(of, "job"))
+        await n.wait_for(lambda: [c.id for c in n.running("job")] not in ([], [first]))
+        assert n.running("job")[0].config.annotations[CONTAINER_RESTART_COUNT] == "0"
 
 
 async def test_init_containers_sidecars_and_regular_ones_start_in_order_and_end_in_reverse(tmp_path: Path) -> None:

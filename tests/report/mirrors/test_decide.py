@@ -49,6 +49,15 @@ def test_a_mirror_of_an_older_manifest_goes() -> None:
     assert isinstance(errand, RemoveMirror)
 
 
+def test_a_mirror_shows_the_older_pod_until_that_has_ended() -> None:
+    old, new = static_pod(uid="s1"), static_pod(uid="s2")
+    ending = PodLifecycle(pod_ref(old), old, Stage.TERMINATING, 0.0, 0.0)
+    waiting = PodLifecycle(pod_ref(new), new, Stage.SYNCING, 0.0, 0.0)
+    wanted = roster(new, mirrors=(mirror(old),))
+    assert plan_mirrors(wanted, Lifecycles({ending.ref.uid: ending, waiting.ref.uid: waiting}), NODE) == {}
+    assert NAME in plan_mirrors(wanted, Lifecycles({waiting.ref.uid: waiting}), NODE)
+
+
 def test_a_mirror_that_somebody_deletes_goes_at_once() -> None:
     static = static_pod()
     there = mirror(static, deletionTimestamp="2026-01-01T00:00:00Z")

@@ -191,8 +191,9 @@ class PodActor:
         except Exception as bug:  # noqa: BLE001 - as above
             error = self._report_bug("clean-up", bug).message
         self.mailbox.post(CleanEnded(error=error))
-        if command.remove:
-            self._touched.post(PodTouched(self.ref, "removed"))
+        kill = self.state.kill
+        if command.remove or (kill is not None and kill.reason is KillReason.RENEWED):
+            self._touched.post(PodTouched(self.ref, "removed" if command.remove else "to start again"))
 
     def _report_bug(self, what: str, error: Exception) -> StartError:
         lines = [f"{line.at:.3f} {line.what} ({line.cause})" for line in self._story]

@@ -10,6 +10,7 @@ Rules:
 - A container that ended again waits: 10 s doubling to the cap, measured from its end, forgotten after twice the cap.
   One whose end restarts all others has them removed at once, and all wait (KEP-5532).
 - A pod that has ended in the API is ended here too.
+- A pod that is desired again while it is being ended keeps its containers and logs, and starts again when it has ended.
 - After a restart of the agent everything is derived again from what is observed.
 """
 
@@ -72,6 +73,7 @@ from pykubelet.base.model.reasons import (
     POST_START_HOOK_ERROR,
     RUN_CONTAINER_ERROR,
 )
+from pykubelet.base.model.restart import NEVER
 from pykubelet.base.model.roster import has_ended_in_api
 
 DEFAULT_GRACE_S = 30
@@ -136,6 +138,9 @@ def _expect(state: PodState, work: Work, event: Event) -> None:
 
 def _spec_changed(state: PodState, event: SpecChanged, now: float, rules: Rules) -> Result:
     changed = state.pod.spec != event.pod.spec
+    if _can_renew(state):
+        assert state.kill is not None
+        state = replace(state, kill=replace(state.kill, reason=KillReason.RENEWED))
     state = replace(resized_spec(state, event.pod) if changed else state, pod=event.pod)
     if event.pod.metadata.deletionTimestamp:
         order = KillRequested(KillReason.DELETED, event.cause, event.pod.metadata.deletionGracePeriodSeconds)
@@ -148,6 +153,12 @@ def _spec_changed(state: PodState, event: SpecChanged, now: float, rules: Rules)
         if state.work is Work.SYNC:
             return state, (AbandonSync(hard=True, cause=event.cause),)
     return _advance(state, now, rules, event.cause)
+
+
+def _can_renew(state: PodState) -> bool:
+    """The pod is wanted again while it is being ended: what is left of it is kept, and it goes on as after a restart."""
+    is_removed = state.kill is not None and state.kill.reason is KillReason.REMOVED
+    return is_removed and not state.removed and state.pod.spec.restartPolicy != NEVER
 
 
 def _runtime_changed(state: PodState, event: RuntimeChanged, now: float, rules: Rules) -> Result:

@@ -149,17 +149,19 @@ class PodsLoop:
                 if actor is None:
                     continue
                 self._published[uid] = lifecycle
-                if lifecycle.stage is Stage.FINISHED and self._is_done(lifecycle) and actor.state.removed:
+                if lifecycle.stage is Stage.FINISHED and self._is_done(lifecycle, actor.state.removed):
                     self._drop(uid)
                     dropped = True
             if dropped:
                 self._reconcile()
             self._publish()
 
-    def _is_done(self, lifecycle: PodLifecycle) -> bool:
+    def _is_done(self, lifecycle: PodLifecycle, removed: bool) -> bool:
+        if lifecycle.kill_reason is KillReason.RENEWED:
+            return True
         if lifecycle.kill_reason is KillReason.DELETED:
-            return lifecycle.ref.uid not in self._inputs.roster.get().pods
-        return lifecycle.kill_reason in REMOVING
+            return removed and lifecycle.ref.uid not in self._inputs.roster.get().pods
+        return removed and lifecycle.kill_reason in REMOVING
 
     def _replace_crashed(self, crash: ActorCrashed) -> None:
         """Report a bug with the pod's story; after a pause the pod starts afresh from what is observed."""
@@ -227,6 +229,7 @@ class PodsLoop:
                 self._start(entry, observed)
         elif (before := self._seen_pods.get(uid)) is not entry:
             self._seen_pods[uid] = entry
+            self._kills_sent.discard(uid)
             if entry.rejection is not None and (before is None or before.rejection is None):
                 actor.mailbox.post(_refusal(entry.rejection))
             else:

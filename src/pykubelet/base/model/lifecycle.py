@@ -25,6 +25,7 @@ class KillReason(StrEnum):
     """Why a pod is ended."""
 
     REMOVED = "removed"  # no longer desired
+    RENEWED = "renewed"  # no longer desired, but desired again before it had ended: it goes on as a restart
     DELETED = "deleted"  # deletionTimestamp set
     COMPLETED = "completed"  # its containers have ended for good
     REJECTED = "rejected"

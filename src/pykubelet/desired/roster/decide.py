@@ -182,7 +182,10 @@ def counts(entry: Entry, facts: Facts) -> bool:
     if lifecycle is None:
         return not entry.was_over
     gone = lifecycle.stage in (Stage.TERMINATED, Stage.FINISHED)
-    return not gone or lifecycle.kill_reason is KillReason.REMOVED  # wanted again: it is about to start anew
+    return not gone or lifecycle.kill_reason in (
+        KillReason.REMOVED,
+        KillReason.RENEWED,
+    )  # wanted again: it is about to start anew
 
 
 def _load(entries: Entries, facts: Facts) -> Load:

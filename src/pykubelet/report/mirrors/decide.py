@@ -1,8 +1,8 @@
 """Which mirror pods are to be made, and which to go. Pure.
 
 Rules:
-- A static pod has one mirror pod, of its name and with its hash. One of another hash, or one that somebody is deleting,
-  goes at once and is made again: deleting a mirror pod ends nothing.
+- A static pod has one mirror pod, of its name and with its hash. One that somebody is deleting goes at once and is made
+  again: deleting a mirror pod ends nothing. One of another hash goes when the static pod that it shows has ended.
 - A mirror pod whose static pod is gone goes too, when all sources have told their pods and that static pod has ended.
 - A mirror pod belongs to the Node object, so that it goes with it; while there is no Node, none is made.
 Source: the Kubernetes documentation "Create static Pods".
@@ -53,7 +53,9 @@ def plan_mirrors(roster: Roster, lifecycles: Lifecycles, node: NodeView) -> Mapp
                 errands[name] = RemoveMirror(mirror, "its static pod is gone")
         elif mirror.metadata.deletionTimestamp:
             errands[name] = RemoveMirror(mirror, "it is being deleted")
-        elif mirror.metadata.annotations.get(CONFIG_MIRROR) != hash_of(static):
+        elif mirror.metadata.annotations.get(CONFIG_MIRROR) != hash_of(static) and not _is_forerunner_left(
+            static, lifecycles
+        ):
             errands[name] = RemoveMirror(mirror, "its static pod has changed")
     if node.registered and node.uid:
         for name, static in statics.items():
@@ -64,6 +66,15 @@ def plan_mirrors(roster: Roster, lifecycles: Lifecycles, node: NodeView) -> Mapp
 
 def _is_ending(full_name: str, lifecycles: Lifecycles) -> bool:
     return any(life.ref.full_name == full_name and is_static(life.pod) for life in lifecycles.pods.values())
+
+
+def _is_forerunner_left(static: Pod, lifecycles: Lifecycles) -> bool:
+    """Whether another static pod of the same name is still there: it is the one that the mirror pod shows."""
+    ref = pod_ref(static)
+    return any(
+        life.ref.full_name == ref.full_name and life.ref.uid != ref.uid and is_static(life.pod)
+        for life in lifecycles.pods.values()
+    )
 
 
 def hash_of(static: Pod) -> str:

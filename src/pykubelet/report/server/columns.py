@@ -12,7 +12,7 @@ from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, Stage
 from pykubelet.base.model.reasons import COMPLETED, POD_INITIALIZED, POD_INITIALIZING, POD_READY
 from pykubelet.base.model.restart import is_sidecar
 
-LEAVING = frozenset({KillReason.REMOVED, KillReason.DELETED, KillReason.ORPHANED})
+LEAVING = frozenset({KillReason.REMOVED, KillReason.RENEWED, KillReason.DELETED, KillReason.ORPHANED})
 
 
 @dataclass(frozen=True, slots=True)
