@@ -13,6 +13,7 @@ import pytest
 from pykubelet.act.volumes import disk, empty_dir, host_path, payload
 from pykubelet.act.volumes.atomic_writer import write_payload
 from pykubelet.act.volumes.model import (
+    CONFIG_MAP,
     EMPTY_DIR,
     EmptyDirPlan,
     FoundPod,
@@ -268,3 +269,31 @@ def test_a_written_volume_is_in_memory_and_follows_its_content(paths: Paths) -> 
     assert mode(path) & 0o2550 == 0o2550
     disk.tear_down(paths, UID, "kubernetes.io~downward-api", "info")
     assert not os.path.exists(path)
+
+
+def test_a_config_map_lies_on_the_disk_below_directories_of_its_own_and_goes_with_its_data(paths: Paths) -> None:
+    path = paths.volume(UID, CONFIG_MAP, "conf")
+    plan = PayloadPlan("configMap", path, files(a="1"), in_memory=False, nested=("cache/deep",))
+    payload.set_up(plan, WALL)
+    assert not mounts.is_mount_point(path)
+    assert mode(path) == 0o777 and mode(f"{path}/cache/deep") == 0o755
+    assert Path(path, "a").read_text() == "1"
+    payload.set_up(PayloadPlan("configMap", path, files(b="2"), in_memory=False, nested=("cache/deep",)), WALL + 1)
+    assert sorted(name for name in os.listdir(path) if not name.startswith("..")) == ["b", "cache"]
+    assert disk.read_volumes(paths, UID) == (FoundVolume(CONFIG_MAP, "conf"),)
+    disk.tear_down(paths, UID, CONFIG_MAP, "conf")
+    assert not Path(path).exists()
+
+
+@pytest.mark.integration
+def test_a_private_file_belongs_to_its_user_before_anybody_can_see_it(paths: Paths) -> None:
+    path = paths.volume(UID, "kubernetes.io/projected", "token")
+    token = PayloadFile("token", b"secret", 0o600, 1000)
+    payload.set_up(PayloadPlan("projected", path, (token, *files(ca="CA")), 1 << 20), WALL)
+    found = os.stat(f"{path}/token")
+    assert (found.st_uid, stat.S_IMODE(found.st_mode)) == (1000, 0o600)
+    assert (os.stat(f"{path}/ca").st_uid, mode(f"{path}/..data/ca")) == (0, 0o640)
+    group = PayloadPlan("projected", path, (PayloadFile("token", b"new", 0o600),), 1 << 20, fs_group=2000)
+    payload.set_up(group, WALL + 1)
+    found = os.stat(f"{path}/token")
+    assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (0, 2000, 0o640)
