@@ -10,7 +10,8 @@ from testbed import images, node
 from pykubelet.desired.sources.decode import decode_manifest, is_pods
 from pykubelet.desired.sources.static import file_origin
 
-EXAMPLES = sorted((Path(node.__file__).parents[2] / "examples").glob("*.yaml"))
+FOLDER = Path(node.__file__).parents[2] / "examples"
+EXAMPLES = sorted((*FOLDER.glob("*.yaml"), *FOLDER.glob("health/*.yaml")))
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

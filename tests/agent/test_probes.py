@@ -1,0 +1,111 @@
+"""Probes through the whole agent: what is asked, what a startup probe holds back, and what a failing one leads to."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from support.agent import NODE_NAME, Agent, Json, condition, container_status, is_ready, make_container, make_pod
+
+pytestmark = pytest.mark.integration
+
+DEAF = "trap '' TERM; while :; do sleep 1; done"
+# answers every request with "ok", and prints what it was asked
+SERVER = (
+    r"while :; do printf 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok' | nc -l -p 8080; done"
+)
+
+
+def on_exec(script: str, **terms: Any) -> Json:
+    return {"exec": {"command": ["/bin/sh", "-c", script]}, "periodSeconds": 1, **terms}
+
+
+def events(agent: Agent, pod: str, reason: str) -> list[Json]:
+    return [line for line in agent.explain(pod)["story"] if line.get("event") == reason]
+
+
+async def test_an_http_probe_asks_as_the_reference_does(agent: Agent) -> None:
+    get = {"port": "web", "path": "/health?full=1", "httpHeaders": [{"name": "X-Asked-By", "value": "the node"}]}
+    probe = {"httpGet": get, "periodSeconds": 1, "timeoutSeconds": 5}
+    ports = [{"name": "web", "containerPort": 8080}]
+    agent.put(make_pod("asked", make_container(script=SERVER, ports=ports, readinessProbe=probe)))
+    [pod] = await agent.wait_running("asked")
+    asked = await agent.wait_for("the request is printed", lambda: "\n\n" in (t := agent.output("asked", "main")) and t)
+    first, *headers = asked.partition("\n\n")[0].splitlines()
+    assert first == "GET /health?full=1 HTTP/1.1"
+    assert sorted(headers) == [
+        "Accept: */*",
+        "Connection: close",
+        f"Host: {pod['status']['podIP']}:8080",
+        "User-Agent: kube-probe/1.36",
+        "X-Asked-By: the node",
+    ]
+
+
+async def test_a_sidecars_startup_probe_holds_back_what_comes_after_it(agent: Agent) -> None:
+    sidecar = make_container(
+        "mesh",
+        f"(sleep 2; touch /tmp/up) & {DEAF}",
+        restartPolicy="Always",
+        startupProbe=on_exec("test -e /tmp/up || { echo not up; exit 1; }", failureThreshold=100),
+    )
+    agent.put(make_pod("meshed", initContainers=[sidecar]))
+    held = await agent.wait_pod(
+        "meshed", "the sidecar runs", lambda p: container_status(p, "mesh")["state"].get("running")
+    )
+    assert not container_status(held, "mesh")["started"] and condition(held, "Initialized") == "False"
+    assert "waiting" in container_status(held, "main")["state"]
+
+    def told() -> bool:
+        waits = agent.explain("meshed")["waits"]
+        return any((w["what"], w["subject"], w["detail"][:6]) == ("startup probe", "mesh", "not up") for w in waits)
+
+    await agent.wait_for("explain tells of the startup probe", told)
+    [pod] = await agent.wait_running("meshed")
+    assert container_status(pod, "mesh")["started"] and condition(pod, "Initialized") == "True"
+    assert container_status(pod, "mesh")["restartCount"] == 0
+    agent.remove("meshed")
+
+
+async def test_a_failed_liveness_probe_restarts_within_its_own_grace_period(agent: Agent) -> None:
+    script = f"test -e /data/second || {{ touch /data/second; touch /tmp/sick; }}; {DEAF}"
+    probe = on_exec(
+        "! test -e /tmp/sick || { echo sick; exit 1; }", failureThreshold=2, terminationGracePeriodSeconds=1
+    )
+    mounts = [{"name": "data", "mountPath": "/data"}]
+    container = make_container(script=script, livenessProbe=probe, volumeMounts=mounts)
+    volumes: list[Json] = [{"name": "data", "emptyDir": {}}]
+    agent.put(make_pod("relived", container, volumes=volumes, terminationGracePeriodSeconds=600))
+    pod = await agent.wait_pod(
+        "relived", "restarted", lambda p: container_status(p)["restartCount"] == 1 and is_ready(p), within=40
+    )
+    ended = container_status(pod)["lastState"]["terminated"]
+    assert ended["exitCode"] == 137, "it ignores SIGTERM"
+    [unhealthy] = events(agent, "relived", "Unhealthy")
+    assert (unhealthy["what"].strip(), unhealthy["count"]) == ("Liveness probe failed: sick", 2)
+    [killing] = events(agent, "relived", "Killing")
+    assert killing["what"] == "Container main failed liveness probe, will be restarted"
+    assert killing["object"] == "spec.containers{main}"
+    # the pod itself has ten minutes, which the end of the test need not wait for
+    agent.put(make_pod("relived", container, volumes=volumes, terminationGracePeriodSeconds=1))
+
+
+async def test_what_was_ready_stays_ready_over_a_restart_of_the_agent(agent: Agent) -> None:
+    never_again = on_exec("mkdir /tmp/once", periodSeconds=3600, failureThreshold=2)
+    agent.put(make_pod("steady", make_container(readinessProbe=never_again)))
+    await agent.wait_running("steady")
+    await asyncio.sleep(1.2)  # what is known of probes is written down once a second
+    agent.kill9()
+    agent.start()
+    seen: list[bool] = []
+
+    def looked_often() -> bool:
+        pods = agent.pods()
+        if "steady" in pods:
+            seen.append(is_ready(pods["steady"]))
+        return len(seen) >= 20
+
+    await agent.wait_for("it was looked at", looked_often)
+    assert all(seen), "it never was anything but ready"
+    assert agent.explain("steady")["name"] == f"steady-{NODE_NAME}"
