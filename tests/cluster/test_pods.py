@@ -156,18 +156,25 @@ def test_an_api_server_that_comes_back_hears_all(cluster: Cluster, cluster_agent
         cluster.wait_gone(name)
 
 
-def test_a_static_pod_has_a_mirror(cluster: Cluster, cluster_agent: Agent) -> None:
+@pytest.mark.parametrize("grace_s", [30, 0])
+def test_a_static_pod_has_a_mirror(cluster: Cluster, cluster_agent: Agent, grace_s: int) -> None:
     cluster_agent.put(make_pod("fixed") | {"metadata": {"name": "fixed", "namespace": cluster.namespace}})
     name = f"fixed-{NODE_NAME}"
     cluster.wait("a mirror", lambda: cluster.pod(name))
     (pod,) = cluster.wait_ready(name)
-    assert pod["metadata"]["ownerReferences"][0]["kind"] == "Node"
+    node = cluster.node()
+    assert node is not None
+    owner = {"apiVersion": "v1", "kind": "Node", "name": NODE_NAME, "uid": node["metadata"]["uid"], "controller": True}
+    assert pod["metadata"]["ownerReferences"] == [owner]
     first = pod["metadata"]["uid"]
     running = look(cluster_agent).running_ids()
-    cluster.delete_pod(name)
-    cluster.wait(
-        "another mirror", lambda: (cluster.pod(name) or {"metadata": {"uid": first}})["metadata"]["uid"] != first
-    )
+    cluster.delete_pod(name, grace_s)
+
+    def is_another() -> bool:
+        now = cluster.pod(name)
+        return now is not None and now["metadata"]["uid"] != first and now["status"]["phase"] == "Running"
+
+    cluster.wait("another mirror", is_another)
     cluster.wait_ready(name)
     assert look(cluster_agent).running_ids() == running
     cluster_agent.remove("fixed")

@@ -139,6 +139,7 @@ class Cluster:
         while (left := deadline - time.monotonic()) > 0:
             stream = watch.Watch()
             options = {"field_selector": fields, "timeout_seconds": max(1, int(left)), "_request_timeout": left + 2}
+            options["resource_version"] = "0"  # from the server's cache: with an old etcd it may lag behind for ever
             try:
                 for event in stream.stream(listing, self.namespace, **options):
                     yield event["type"], event["raw_object"]
