@@ -429,7 +429,7 @@ async def test_probes_are_counted() -> None:
 async def test_the_gate_that_changes_statuses_on_a_restart_makes_all_containers_begin_anew() -> None:
     """ChangeContainerStatusOnKubeletRestart: as before 1.35, nothing is ready before it was asked."""
     node, prober = Node(), ScriptedProber()
-    uid = node.pod("web", probed("app", "startup", "readiness"))
+    uid = node.pod("gated", probed("app", "startup", "readiness"))
     container = node.run(uid, "app", ago_s=300)
     async with node.probing(prober, fraction=0.5, keeps=False):
         assert node.result(container, STARTUP) is ProbeResult.UNKNOWN
