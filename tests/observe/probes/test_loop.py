@@ -407,11 +407,11 @@ async def test_a_probe_that_does_not_end_is_named() -> None:
 async def test_probes_are_counted() -> None:
     node, prober = Node(), ScriptedProber()
     async with node.probing(prober):
-        uid = node.pod("web", probed("app", "readiness"))
+        uid = node.pod("counted", probed("app", "readiness"))
         node.run(uid, "app")
 
         def counted(result: str) -> float:
-            return tally.TOTAL.value("app", "shop", "web", uid, "Readiness", result)
+            return tally.TOTAL.value("app", "shop", "counted", uid, "Readiness", result)
 
         await asyncio.sleep(25)
         prober.answers["app"] = failed("no")
@@ -419,11 +419,11 @@ async def test_probes_are_counted() -> None:
         prober.answers["app"] = errored("away")
         await asyncio.sleep(10)
         assert (counted(tally.SUCCESSFUL), counted(tally.FAILED), counted(tally.UNKNOWN)) == (3, 2, 1)
-        assert tally.DURATION.count("app", "shop", "web", "Readiness") == 3
+        assert tally.DURATION.count("app", "shop", "counted", "Readiness") == 3
         node.forget(uid)
         await asyncio.sleep(TICK)
         assert counted(tally.SUCCESSFUL) == 0
-        assert tally.DURATION.count("app", "shop", "web", "Readiness") == 0
+        assert tally.DURATION.count("app", "shop", "counted", "Readiness") == 0
 
 
 async def test_the_gate_that_changes_statuses_on_a_restart_makes_all_containers_begin_anew() -> None:
