@@ -19,19 +19,32 @@ from pathlib import Path
 from testbed import containerd, controlplane, host, images, node
 from testbed.containerd import Testbed
 from testbed.controlplane import ControlPlane
+from testbed.faults import Faults
 from testbed.host import TestbedError
 
 from bench import cluster, machine
 from bench.agent import NODE_NAME, PROGRAM, Agent
 from bench.api import Api, Audit, PodWatch
+from bench.bulkheads import bulkheads
 from bench.floor import Floor
+from bench.probes import probes
 from bench.runtime import BenchError, RuntimeWatch
-from bench.scenarios import SCENARIOS, Bench
+from bench.scenarios import Bench, burst, crowd, one_by_one, restart
 from bench.table import Figure, render_table, to_object
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
 
-_LONGEST_S = {False: 600.0, True: 900.0}
+_LONGEST_S = {False: 1200.0, True: 900.0}
+SCENARIOS = {
+    "single": one_by_one,
+    "burst": burst,
+    "restart": restart,
+    "crowd": crowd,
+    "probes": probes,
+    "bulkheads": bulkheads,
+}
+# it needs a runtime of its own, whose programs can be made to hang
+_ALONE = "bulkheads"
 
 
 def main() -> int:
@@ -52,12 +65,13 @@ def main() -> int:
     folder = Path(f"/tmp/pyk-bench-{os.getpid()}")
     cgroups: list[str] = []
     try:
-        testbed = containerd.up(folder, (images.PAUSE, images.BUSYBOX))
+        faults = Faults(folder / "faults") if options.only == [_ALONE] else None
+        testbed = containerd.up(folder, (images.PAUSE, images.BUSYBOX), str(faults.bin_dir) if faults else "")
         plane = _control_plane(testbed, folder) if options.cluster else None
         agent = Agent(testbed, folder / "node", options.program, _joined(plane))
         cgroups = [*agent.cgroups, *([plane.cgroup] if plane else []), f"/{testbed.name}-floor"]
         try:
-            return asyncio.run(_run(testbed, plane, agent, cgroups, options))
+            return asyncio.run(_run(testbed, plane, agent, cgroups, (options, faults)))
         finally:
             agent.stop()
             if options.keep_log and agent.log.exists():
@@ -81,10 +95,16 @@ def _joined(plane: ControlPlane | None) -> node.Joined | None:
 
 
 async def _run(
-    testbed: Testbed, plane: ControlPlane | None, agent: Agent, cgroups: Sequence[str], options: argparse.Namespace
+    testbed: Testbed,
+    plane: ControlPlane | None,
+    agent: Agent,
+    cgroups: Sequence[str],
+    asked: tuple[argparse.Namespace, Faults | None],
 ) -> int:
-    names = options.only or list(SCENARIOS if plane is None else cluster.SCENARIOS)
+    options, faults = asked
+    names = options.only or [n for n in (SCENARIOS if plane is None else cluster.SCENARIOS) if n != _ALONE]
     async with _prepared(testbed, agent, cgroups, options.quick) as bench:
+        bench.faults = faults
         version = (await bench.cri.version()).runtime_version
         about = machine.describe(version) + (f", Kubernetes 1.{plane.programs.minor}" if plane else "")
         print(

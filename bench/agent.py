@@ -144,6 +144,19 @@ class Agent:
             return None
         return {pod["metadata"]["name"]: ids for pod in json.loads(body)["items"] or () if (ids := _ready_ids(pod))}
 
+    async def probe_seconds(self, pod: str) -> tuple[float, int]:
+        """By its own metrics: the sum of seconds, and the number of successful readiness probes of this pod."""
+        body = await self._get(self._ports[1], "/metrics/probes")
+        total, count = 0.0, 0
+        for line in (body or b"").decode().splitlines():
+            if f'pod="{pod}"' not in line:
+                continue
+            if line.startswith("prober_probe_duration_seconds_sum"):
+                total = float(line.split()[-1])
+            elif line.startswith("prober_probe_duration_seconds_count"):
+                count = int(float(line.split()[-1]))
+        return total, count
+
     @staticmethod
     async def _get(port: int, path: str) -> bytes | None:
         """The body, or None unless the answer is 200."""

@@ -7,12 +7,15 @@ frozen; afterwards it is let come to rest, so that looking at the floor's traces
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+
+from testbed.faults import Faults
 
 from bench.agent import Agent, manifest, runtime_name
 from bench.floor import NS_PER_MS, Cycle, Floor, Template, find_pod, read_template
@@ -31,7 +34,7 @@ _POLL_S = 0.03
 
 @dataclass(slots=True)
 class Bench:
-    """What the scenarios share. `template` is what the agent asked the runtime for."""
+    """What the scenarios share. `template`: what the agent asked the runtime for; `faults`: where its programs can hang."""
 
     cri: CriClient
     watch: RuntimeWatch
@@ -40,6 +43,8 @@ class Bench:
     quick: bool
     template: Template | None = None
     figures: list[Figure] = field(default_factory=list)
+    faults: Faults | None = None
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     async def learn(self) -> None:
         """Run one pod of each kind to warm up, and take the agent's requests as the floor's."""
@@ -315,6 +320,3 @@ async def _restart_cpu(agent: Agent, pods: dict[str, tuple[str, ...]], wait_s: f
     cpu = agent.cpu_s() - used
     await same_again(agent, pods, 10)
     return cpu
-
-
-SCENARIOS = {"single": one_by_one, "burst": burst, "restart": restart, "crowd": crowd}

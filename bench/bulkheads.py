@@ -1,0 +1,233 @@
+"""Pods beside one that is stuck: whether their start, status and end take as long as ever. One scenario, `bulkheads`.
+
+Needs a runtime whose programs can be made to hang (`testbed.faults`), which costs each of its calls a little: so it is run
+alone, on a runtime of its own. Every fault is measured against blocks right before and after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+
+from testbed import images
+from testbed.faults import DeafFileSystem, Faults
+
+from bench.agent import runtime_name
+from bench.floor import NS_PER_MS, find_pod
+from bench.probes import Answerer, answering, http_probe, until_ready, with_container
+from bench.runtime import BenchError
+from bench.scenarios import Bench
+from bench.stats import Spread, percentile
+from bench.table import Figure
+
+_DEAF = 'trap "" TERM; while :; do sleep 3600 & wait $!; done'
+_SLEEP = 'trap "exit 0" TERM; while :; do sleep 3600 & wait $!; done'
+_SHARE = 1.10
+
+
+@dataclass
+class Samples:
+    """Milliseconds: manifest to container started, first good probe to status ready, manifest gone to exit."""
+
+    start: list[float] = field(default_factory=list)
+    status: list[float] = field(default_factory=list)
+    end: list[float] = field(default_factory=list)
+
+
+def shell(name: str, script: str, **more: object) -> dict[str, object]:
+    return with_container(name, image=images.BUSYBOX, command=["/bin/sh", "-c", script], **more)
+
+
+@dataclass
+class Stage:
+    """What a fault needs."""
+
+    bench: Bench
+    faults: Faults
+    names: list[str] = field(default_factory=list)
+
+    async def started(self, *pods: dict[str, object]) -> None:
+        before = len(self.bench.watch.starts)
+        self.placed(*pods)
+        await self.bench.watch.wait_starts(before, 2 * len(pods), 60)
+
+    def placed(self, *pods: dict[str, object]) -> None:
+        self.bench.agent.place(pods)
+        self.names += [str(pod["metadata"]["name"]) for pod in pods]  # type: ignore[index]
+
+
+@contextlib.asynccontextmanager
+async def start_hangs(stage: Stage) -> AsyncIterator[None]:
+    await stage.started(shell("stuck", "sleep 1; exit 1"))
+    stage.faults.hang_runtime(runtime_name("stuck"), "create")
+    await asyncio.sleep(3)
+    yield
+
+
+@contextlib.asynccontextmanager
+async def stop_hangs(stage: Stage) -> AsyncIterator[None]:
+    await stage.started(shell("stuck", _SLEEP))
+    stage.faults.hang_runtime(runtime_name("stuck"), "kill")
+    stage.bench.agent.withdraw(["stuck"])
+    stage.names.remove("stuck")
+    await asyncio.sleep(1)
+    yield
+
+
+@contextlib.asynccontextmanager
+async def network_hangs(stage: Stage) -> AsyncIterator[None]:
+    stage.faults.hang_network(runtime_name("stuck"))
+    stage.placed(shell("stuck", _SLEEP))
+    await asyncio.sleep(1)
+    yield
+
+
+@contextlib.asynccontextmanager
+async def probes_hang(stage: Stage) -> AsyncIterator[None]:
+    """Four whose commands sleep, and four for which the runtime does not answer."""
+    slow = {"exec": {"command": ["sleep", "1000"]}, "periodSeconds": 1, "timeoutSeconds": 1}
+    mute = {"exec": {"command": ["true"]}, "periodSeconds": 1, "timeoutSeconds": 5}
+    names = [f"mute-{n}" for n in range(4)]
+    await stage.started(*(shell(f"slow-{n}", _SLEEP, readinessProbe=slow) for n in range(4)))
+    await stage.started(*(shell(name, _SLEEP, readinessProbe=mute) for name in names))
+    for name in names:
+        stage.faults.hang_runtime(runtime_name(name), "exec")
+    await asyncio.sleep(3)
+    yield
+
+
+@contextlib.asynccontextmanager
+async def volumes_hang(stage: Stage) -> AsyncIterator[None]:
+    deaf = DeafFileSystem(stage.bench.agent.folder / "deaf")
+    try:
+        for n in range(12):
+            pod = shell(f"deaf-{n}", _SLEEP, volumeMounts=[{"name": "v", "mountPath": "/v"}])
+            volume = {"name": "v", "hostPath": {"path": str(deaf.path), "type": "Directory"}}
+            pod["spec"]["volumes"] = [volume]  # type: ignore[index]
+            stage.placed(pod)
+        await asyncio.sleep(2)
+        yield
+    finally:
+        deaf.close()
+
+
+@contextlib.asynccontextmanager
+async def signal_ignored(stage: Stage) -> AsyncIterator[None]:
+    pod = shell("stuck", _DEAF)
+    pod["spec"]["terminationGracePeriodSeconds"] = 60  # type: ignore[index]
+    await stage.started(pod)
+    stage.bench.agent.withdraw(["stuck"])
+    stage.names.remove("stuck")
+    await asyncio.sleep(1)
+    yield
+
+
+@contextlib.asynccontextmanager
+async def log_floods(stage: Stage) -> AsyncIterator[None]:
+    """One line of 100 MB; what is measured is what comes after it, with the file there."""
+    await stage.started(shell("stuck", f"head -c 100000000 /dev/zero | tr '\\0' x; {_SLEEP}"))
+    await asyncio.sleep(5)
+    yield
+
+
+@contextlib.asynccontextmanager
+async def commands_crowd(stage: Stage) -> AsyncIterator[None]:
+    """500 exec probes of period 1 s: more than two cores can carry out, so others find a busy machine."""
+    probe = {"exec": {"command": ["true"]}, "periodSeconds": 1, "timeoutSeconds": 1}
+    for n in range(25):
+        pod = shell(f"crowd-{n}", _SLEEP)
+        [one] = pod["spec"]["containers"]  # type: ignore[index]
+        pod["spec"] |= {  # type: ignore[operator]
+            "hostNetwork": True,
+            "containers": [one | {"name": f"c{i}", "livenessProbe": probe, "readinessProbe": probe} for i in range(10)],
+        }
+        stage.placed(pod)
+    before, deadline = -1, time.monotonic() + 240
+    while len(stage.bench.watch.starts) != before:
+        before = len(stage.bench.watch.starts)
+        await asyncio.sleep(5)
+        if time.monotonic() > deadline:
+            raise BenchError("250 containers do not start within 240 s")
+    yield
+
+
+Fault = Callable[[Stage], AbstractAsyncContextManager[None]]
+FAULTS: dict[str, Fault] = {
+    "a container start that never returns": start_hangs,
+    "a container stop that never returns": stop_hangs,
+    "a network plugin that never returns": network_hangs,
+    "8 exec probes that never end": probes_hang,
+    "12 volumes that do not answer": volumes_hang,
+    "a container that ignores SIGTERM": signal_ignored,
+    "a log line of 100 MB": log_floods,
+    "500 exec probes a second": commands_crowd,
+}
+
+
+async def bulkheads(bench: Bench) -> None:
+    """Pods one by one without a fault, beside it, and without it again."""
+    if bench.faults is None:
+        raise BenchError("this scenario needs `--only bulkheads`, alone")
+    size = 4 if bench.quick else 10
+    faults = [entry for entry in FAULTS.items() if not (bench.quick and entry[1] is commands_crowd)]
+    async with answering() as answerer:
+        await _block(bench, answerer, 3)
+        before = await _block(bench, answerer, size)
+        for what, fault in faults:
+            stage = Stage(bench, bench.faults)
+            try:
+                async with fault(stage):
+                    beside = await _block(bench, answerer, size)
+            finally:
+                bench.faults.release()
+                await bench.remove_all(stage.names)
+            after = await _block(bench, answerer, size)
+            bench.figures += _figures(what, _joined(before, after), beside)
+            before = after
+
+
+def _joined(one: Samples, other: Samples) -> Samples:
+    return Samples(one.start + other.start, one.status + other.status, one.end + other.end)
+
+
+async def _block(bench: Bench, answerer: Answerer, count: int) -> Samples:
+    found = Samples()
+    for _ in range(count):
+        name = f"beside-{next(bench.numbers)}"
+        before = len(bench.watch.starts)
+        probe = http_probe(answerer.port, f"/{name}", "127.0.0.1")
+        placed = bench.agent.place([with_container(name, readinessProbe=probe)])
+        ready = await until_ready(bench, name, 60)
+        if len(bench.watch.starts) < before + 2:
+            raise BenchError(f"{name} is ready, but the runtime has not told of its start")
+        sandbox, container = await find_pod(bench.cri, runtime_name(name))
+        found.start.append((await bench.floor.started_at(container) - placed) / NS_PER_MS)
+        found.status.append((ready - answerer.told_ns[f"/{name} 200"]) / NS_PER_MS)
+        removed = bench.agent.withdraw([name])
+        found.end.append((await bench.watch.exited_at(container, 60) - removed) / NS_PER_MS)
+        await bench.watch.deleted_at(sandbox, 60)
+        await asyncio.sleep(0.2)
+    return found
+
+
+def _figures(what: str, alone: Samples, beside: Samples) -> list[Figure]:
+    rows = []
+    for name, without, found in (
+        ("start", alone.start, beside.start),
+        ("probe to status", alone.status, beside.status),
+        ("end", alone.end, beside.end),
+    ):
+        floor = _p99(without)
+        rows.append(
+            Figure(f"{name} p99 beside {what}", "ms", _p99(found), floor, _SHARE * floor.median, "<= 1.10 x without it")
+        )
+    return rows
+
+
+def _p99(samples: list[float]) -> Spread:
+    """The 99th percentile where the table looks for the median; least and greatest beside it."""
+    return Spread(percentile(samples, 0.99), min(samples), max(samples), len(samples))

@@ -1,0 +1,180 @@
+"""Probes: what they cost, and how soon their results show. One scenario, `probes`.
+
+HTTP probes are answered by the containers (cost) or by this process itself (times), which then knows when it was asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from testbed import images
+
+from bench.agent import manifest, runtime_name
+from bench.floor import NS_PER_MS, find_pod
+from bench.runtime import BenchError
+from bench.scenarios import Bench
+from bench.stats import spread
+from bench.table import Figure
+
+_COUNT, _WINDOW_S = 50, 20.0
+_STEP_S = 0.003
+HTTPD = ["httpd", "-f", "-p", "8080", "-h", "/etc"]
+EXEC_COMMAND = ["true"]
+
+
+@dataclass
+class Answerer:
+    """An HTTP server for probes: `status` is what it says, `told_ns` when it first said so to each path (wall clock)."""
+
+    status: str = "200 OK"
+    port: int = 0
+    told_ns: dict[str, int] = field(default_factory=dict)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            request = await reader.readuntil(b"\r\n\r\n")
+            path = request.split(b" ")[1].decode()
+            status = self.status if path != "/good" else "200 OK"
+            writer.write(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
+            self.told_ns.setdefault(f"{path} {status[:3]}", time.time_ns())
+            await writer.drain()
+        writer.close()
+
+
+@contextlib.asynccontextmanager
+async def answering() -> AsyncIterator[Answerer]:
+    """One on loopback."""
+    answerer = Answerer()
+    async with await asyncio.start_server(answerer.serve, "127.0.0.1", 0) as server:
+        answerer.port = server.sockets[0].getsockname()[1]
+        yield answerer
+
+
+def with_container(name: str, **fields: Any) -> dict[str, Any]:
+    """A manifest whose container has these fields too."""
+    pod = manifest(name)
+    pod["spec"]["containers"][0] |= fields
+    return pod
+
+
+def http_probe(port: int, path: str, host: str = "", **terms: Any) -> dict[str, Any]:
+    return {"httpGet": {"port": port, "path": path, **({"host": host} if host else {})}, "periodSeconds": 1, **terms}
+
+
+async def until(what: str, holds: Callable[[], Awaitable[bool]], timeout_s: float = 30.0) -> int:
+    """The wall clock (ns) when `holds` was first seen to hold."""
+    deadline = time.monotonic() + timeout_s
+    while not await holds():
+        if time.monotonic() > deadline:
+            raise BenchError(f"{what}: not within {timeout_s:.0f} s")
+        await asyncio.sleep(_STEP_S)
+    return time.time_ns()
+
+
+async def until_ready(bench: Bench, name: str, timeout_s: float = 30.0) -> int:
+    async def is_ready() -> bool:
+        return runtime_name(name) in (await bench.agent.ready_pods() or {})
+
+    return await until(f"{name} is ready", is_ready, timeout_s)
+
+
+async def probes(bench: Bench) -> None:
+    """50 pods asked over HTTP each second; results on their way to the status; liveness to restart; commands."""
+    await _cost(bench)
+    async with answering() as answerer:
+        await _ready_to_status(bench, answerer)
+        await _liveness_to_start(bench, answerer)
+    await _commands(bench)
+
+
+async def _cost(bench: Bench) -> None:
+    names = [f"http-{n}" for n in range(_COUNT)]
+    server = {"image": images.BUSYBOX, "command": HTTPD, "readinessProbe": http_probe(8080, "/passwd")}
+    before = len(bench.watch.starts)
+    bench.agent.place([with_container(name, **server) for name in names])
+    await bench.watch.wait_starts(before, 2 * _COUNT, 120)
+
+    async def all_ready() -> bool:
+        return len(await bench.agent.ready_pods() or {}) == _COUNT
+
+    await until("all probed pods are ready", all_ready, 60)
+    await asyncio.sleep(3)
+    used, began = bench.agent.cpu_s(), time.monotonic()
+    await asyncio.sleep(_WINDOW_S / 2 if bench.quick else _WINDOW_S)
+    used, passed = bench.agent.cpu_s() - used, time.monotonic() - began
+    await bench.remove_all(names)
+    per_thousand = used / (_COUNT * passed) * 1000
+    figure = f"agent CPU for 1,000 HTTP probes, {_COUNT} pods each second, all else included"
+    bench.figures.append(Figure(figure, "s", spread([per_thousand]), None, 0.4, "<= 0.4 s", "0.61 s"))
+
+
+async def _ready_to_status(bench: Bench, answerer: Answerer) -> None:
+    taken = []
+    for turn in range(5 if bench.quick else 15):
+        name = f"ready-{turn}"
+        probe = http_probe(answerer.port, f"/{name}", "127.0.0.1")
+        bench.agent.place([with_container(name, readinessProbe=probe)])
+        seen = await until_ready(bench, name)
+        taken.append((seen - answerer.told_ns[f"/{name} 200"]) / NS_PER_MS)
+        await bench.remove_all([name])
+    bench.figures.append(
+        Figure("first successful probe to the status ready", "ms", spread(taken), None, 50, "<= 50 ms")
+    )
+
+
+async def _liveness_to_start(bench: Bench, answerer: Answerer) -> None:
+    count = 4 if bench.quick else 10
+    cycles = await bench.floor_cycles(count)
+    taken = []
+    for turn in range(count):
+        name = f"live-{turn}"
+        answerer.status = "200 OK"
+        probe = http_probe(answerer.port, f"/{name}", "127.0.0.1", failureThreshold=1)
+        before = len(bench.watch.starts)
+        bench.agent.place([with_container(name, livenessProbe=probe)])
+        await bench.watch.wait_starts(before, 2, 20)
+        await asyncio.sleep(0.5)
+        before = len(bench.watch.starts)
+        answerer.status = "500 Internal Server Error"
+        await bench.watch.wait_starts(before, 1, 20)
+        answerer.status = "200 OK"
+        await asyncio.sleep(0.35)
+        taken.append((await bench.started_at(name) - answerer.told_ns[f"/{name} 500"]) / NS_PER_MS)
+        await bench.remove_all([name])
+    floor = spread([cycle.exit_ms + cycle.container_ms for cycle in cycles])
+    target = "<= floor (kill + create + start) + 100 ms"
+    figure = "failed liveness probe to the next container started"
+    bench.figures.append(Figure(figure, "ms", spread(taken), floor, floor.median + 100, target))
+
+
+async def _commands(bench: Bench) -> None:
+    """The agent's own account of how long commands took, against the same calls made directly."""
+    name = "exec"
+    probe = {"exec": {"command": EXEC_COMMAND}, "periodSeconds": 1, "timeoutSeconds": 5}
+    bench.agent.place([with_container(name, image=images.BUSYBOX, command=["sleep", "1000000"], readinessProbe=probe)])
+    await until_ready(bench, name)
+    _, container = await find_pod(bench.cri, runtime_name(name))
+    floor: list[float] = []
+    rounds, per_round = (2, 5) if bench.quick else (4, 6)
+    told = [await bench.agent.probe_seconds(runtime_name(name))]
+    for _ in range(rounds):
+        with bench.agent.frozen():
+            for _ in range(per_round):
+                began = time.perf_counter()
+                await bench.cri.exec_sync(container, EXEC_COMMAND, 5)
+                floor.append((time.perf_counter() - began) * 1000)
+                await asyncio.sleep(0.3)
+        await asyncio.sleep(1.5)
+        before = await bench.agent.probe_seconds(runtime_name(name))
+        await asyncio.sleep(per_round + 0.2)
+        after = await bench.agent.probe_seconds(runtime_name(name))
+        told.append(((after[0] - before[0]) / max(1, after[1] - before[1]) * 1000, after[1] - before[1]))
+    await bench.remove_all([name])
+    least = spread(floor)
+    means = spread([mean for mean, _ in told[1:]])
+    bench.figures.append(Figure("exec probe, mean", "ms", means, least, 1.2 * least.median, "<= 1.2 x raw ExecSync"))
