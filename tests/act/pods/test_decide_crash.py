@@ -249,6 +249,7 @@ def test_a_pod_whose_rule_restarts_all_starts_over() -> None:
     assert play.sync_ended() == []
     assert play.state.restarting_all, "until the first starts again"
     assert play.sees(box()) == ["sync: start i1"]
+    play.sync_ended("i1")
     assert not play.state.restarting_all
 
 

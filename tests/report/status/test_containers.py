@@ -229,6 +229,19 @@ def test_containers_removed_to_restart_all_say_so() -> None:
     assert later.containerStatuses == removed.containerStatuses, "counted once"
 
 
+def test_what_was_before_the_only_instance_is_known_from_what_was_told() -> None:
+    """The runtime forgets dead instances: they are collected, or removed to restart all containers."""
+    first = exited(code=3)
+    again = running(number=1)
+    before = told_after(make_pod(), view(first))
+    (shown,) = project_status(facts(make_pod(), view(again), old=before)).containerStatuses
+    assert shown.lastState is not None
+    assert shown.lastState.terminated is not None
+    assert shown.lastState.terminated.exitCode == 3
+    later = project_status(facts(make_pod(), view(again), old=told_after(make_pod(), view(first), view(again))))
+    assert later.containerStatuses[0].lastState == shown.lastState
+
+
 # Start errors
 
 BACK_OFF = {"app": ("CrashLoopBackOff", "back-off 10s restarting failed container=app pod=web_default(uid-1)")}

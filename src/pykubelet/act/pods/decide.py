@@ -263,6 +263,7 @@ def _sync_ended(state: PodState, event: SyncEnded, now: float, rules: Rules) -> 
         pod_failures=failures,
         look_after=now,
         content_news=False,
+        restarting_all=state.restarting_all and not (event.started or event.failed),
     )
     if had_news:
         state = replace(state, retry_at=_without_content_pauses(state))
@@ -371,7 +372,7 @@ def _advance_syncing(state: PodState, now: float, rules: Rules, cause: str) -> R
     prompt = {kill.container.id for kill in plan.kills if kill.container.name in plan.starts}
     state = replace(state, owed=state.owed | owed, prompt=state.prompt | prompt)
     state = with_starts(state, plan)
-    state = replace(state, work=Work.SYNC, restarting_all=bool(plan.restart_all), killed=killed)
+    state = replace(state, work=Work.SYNC, restarting_all=bool(plan.restart_all) or state.restarting_all, killed=killed)
     return state, (*said, Sync(state.pod, plan, view, cause, state.applied))
 
 

@@ -123,9 +123,9 @@ def pod_phase(
 ) -> Phase:
     """`ended`: the agent has stopped the pod for good and nothing of it runs.
 
-    `vanished`: names of regular containers that have run and of which the runtime knows nothing any more; they count as
-    failed. `owed`: instances that were killed to be started again, whatever the restart policy says. A pod whose
-    sidecars still run has not ended.
+    `vanished`: names of containers that have run and of which the runtime knows nothing any more; regular ones count as
+    failed, init ones as not pending: they were removed to start again. `owed`: instances that were killed to be started
+    again, whatever the restart policy says. A pod whose sidecars still run has not ended.
     """
     initialized = has_initialized(pod, view)
     for container in pod.spec.initContainers:
@@ -136,7 +136,8 @@ def pod_phase(
     for container in pod.spec.containers:
         _regular(pod, container, view, container.name in start_errors, container.name in vanished, owed, count)
     any_started = initialized or count.running > 0 or count.stopped > 0
-    pending_init = any(_init_pending(c, view, any_started, initialized) for c in pod.spec.initContainers)
+    inits = [c for c in pod.spec.initContainers if c.name not in vanished]
+    pending_init = any(_init_pending(c, view, any_started, initialized) for c in inits)
     if ended and not is_static(pod):
         done = count.succeeded == len(pod.spec.containers)
         return Phase.SUCCEEDED if done else Phase.FAILED

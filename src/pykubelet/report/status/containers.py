@@ -106,6 +106,8 @@ def _status(
         if len(instances) > 1:
             before = _instance_state(facts, instances[1], old)
             status = replace(status, lastState=before if before.terminated is not None else None)
+        elif old is not None:
+            status = _with_past(status, old)
     if restarts or not instances:
         status = _with_start_error(facts, container, instances[0] if instances else None, status, is_init=is_init)
     return replace(status, volumeMounts=told_mounts(facts, container))
@@ -124,6 +126,15 @@ def _following(status: core.ContainerStatus, old: core.ContainerStatus | None) -
     return replace(
         status, lastState=core.ContainerState(terminated=last) if last is not None else None, restartCount=count
     )
+
+
+def _with_past(status: core.ContainerStatus, old: core.ContainerStatus) -> core.ContainerStatus:
+    """The runtime knows one instance only; what was before it is known from what was told."""
+    ended = _state(old).terminated if old.containerID != status.containerID else None
+    last = core.ContainerState(terminated=ended) if ended is not None else old.lastState
+    if last is None or last.terminated is None:
+        return status
+    return replace(status, lastState=last, restartCount=max(status.restartCount, old.restartCount))
 
 
 # No instance
@@ -159,9 +170,7 @@ def _vanished(
     if facts.lifecycle.restarting_all:
         waiting = core.ContainerStateWaiting(reason=RESTARTING_ALL_CONTAINERS, message=REMOVED_TO_RESTART)
         if before.running is None and before.terminated is None:
-            last = _last(status)
-            is_removed = last is not None and last.reason == RESTARTING_ALL_CONTAINERS
-            return replace(status, state=core.ContainerState(waiting=waiting)) if is_removed else status
+            return replace(status, state=core.ContainerState(waiting=waiting)) if _was_removed(status) else status
         ended = core.ContainerStateTerminated(
             exitCode=UNKNOWN_EXIT_CODE, reason=RESTARTING_ALL_CONTAINERS, message=REMOVED_TO_RESTART
         )
@@ -332,10 +341,16 @@ def _has_begun(pod: core.Pod, init: Statuses, regular: Statuses) -> bool:
     return any(end is not None and end.exitCode == 0 for end in (_state(status).terminated, _last(status)))
 
 
-def vanished_names(facts: StatusFacts, regular: Statuses) -> frozenset[str]:
-    """Regular containers without an instance that have run before."""
+def vanished_names(facts: StatusFacts, regular: Statuses, init: Statuses) -> frozenset[str]:
+    """Regular containers without an instance that have run before, and init containers that were removed to restart."""
     present = {c.name for c in facts.view.containers} if facts.view is not None else set()
-    return frozenset(s.name for s in regular if s.name not in present and _last(s) is not None)
+    gone = [s.name for s in regular if s.name not in present and _last(s) is not None]
+    return frozenset([*gone, *(s.name for s in init if s.name not in present and _was_removed(s))])
+
+
+def _was_removed(status: core.ContainerStatus) -> bool:
+    last = _last(status)
+    return last is not None and last.reason == RESTARTING_ALL_CONTAINERS
 
 
 def limited_messages(statuses: Statuses, limit: int) -> Statuses:

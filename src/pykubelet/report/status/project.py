@@ -48,7 +48,7 @@ def project_status(facts: StatusFacts) -> core.PodStatus:
     regular = with_readiness(regular_statuses(facts), spec.containers, facts.probes)
     init = with_init_readiness(init_statuses(facts), spec.initContainers, facts.probes)
     ephemeral = ephemeral_statuses(facts)
-    vanished = vanished_names(facts, regular)
+    vanished = vanished_names(facts, regular, init)
     if facts.has_ended:
         init, regular = all_ended(facts.pod, init, regular)
     phase, reason, message = _phase(facts, regular, vanished)

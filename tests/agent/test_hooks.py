@@ -1,0 +1,156 @@
+"""Hooks, the order of ends, and containers that restart all others, on real containers."""
+
+from __future__ import annotations
+
+import pytest
+from support.agent import Agent, Json, container_status, make_container, make_pod, waiting_reason
+
+pytestmark = pytest.mark.integration
+
+# serves /etc on port 8080, without TLS; ends at once on its signal
+HTTPD = 'trap "exit 0" TERM; httpd -f -p 8080 -h /etc & wait $!'
+STAY = 'trap "exit 0" TERM; while :; do sleep 3600 & wait $!; done'
+
+
+def story(agent: Agent, pod: str) -> list[str]:
+    """What was told of a pod, as `explain` shows it to people; empty once it is gone."""
+    return agent.ask("explain", f"{pod}-node").stdout.splitlines()
+
+
+async def told(agent: Agent, pod: str, words: str) -> str:
+    """The line of the story with these words in it."""
+    found: list[str] = []
+
+    def is_there() -> bool:
+        found[:] = [line for line in story(agent, pod) if words in line]
+        return bool(found)
+
+    await agent.wait_for(f"the story of {pod} tells: {words}", is_there)
+    return found[0]
+
+
+def slow_end(seconds: int = 4) -> str:
+    """Takes its time after the signal, so that there is time to look."""
+    return f'trap "sleep {seconds}; exit 0" TERM; while :; do sleep 3600 & wait $!; done'
+
+
+async def test_an_https_hook_falls_back_to_http(agent: Agent) -> None:
+    hook = {"httpGet": {"scheme": "HTTPS", "port": "web", "path": "/passwd"}}
+    ports = [{"name": "web", "containerPort": 8080}]
+    server = make_container(script=HTTPD, ports=ports, lifecycle={"preStop": hook})
+    agent.put(make_pod("fallback", server, make_container("slow", script=slow_end()), terminationGracePeriodSeconds=8))
+    [pod] = await agent.wait_running("fallback")
+    agent.remove("fallback")
+    line = await told(agent, "fallback", "LifecycleHTTPFallback")
+    where = f"{pod['status']['podIP']}:8080"
+    assert f"request to HTTPS lifecycle hook {where} got HTTP response, retry with HTTP succeeded" in line
+    await agent.wait_gone("fallback")
+
+
+async def test_failed_hooks_are_told_in_the_references_words(agent: Agent) -> None:
+    """The reason of the wait says all; the Events do not repeat what a hook printed."""
+    failing = {"postStart": {"exec": {"command": ["sh", "-c", "echo secret; exit 3"]}}}
+    tcp = {"postStart": {"tcpSocket": {"port": 1}}}
+    agent.put(
+        make_pod("hook-exec", make_container(lifecycle=failing)), make_pod("hook-tcp", make_container(lifecycle=tcp))
+    )
+
+    def is_told(pod: Json) -> bool:
+        return waiting_reason(pod) in ("PostStartHookError", "CrashLoopBackOff")
+
+    for name in ("hook-exec", "hook-tcp"):
+        await agent.wait_pod(name, "its hook has failed", is_told)
+        assert "PostStartHook failed" in await told(agent, name, "FailedPostStartHook")
+        assert "FailedPostStartHook" in await told(agent, name, "Killing")
+        assert not any("secret" in line for line in story(agent, name) if "Warning " in line or "Normal " in line)
+        ended = container_status(agent.pods()[name])
+        assert ended["restartCount"] >= 0
+    agent.remove("hook-exec", "hook-tcp")
+    await agent.wait_gone("hook-exec", "hook-tcp")
+
+
+async def test_a_pre_stop_hook_takes_from_the_grace_period_and_its_failure_saves_nobody(agent: Agent) -> None:
+    hook = {"preStop": {"exec": {"command": ["sh", "-c", "exit 1"]}}}
+    endless = {"preStop": {"exec": {"command": ["sleep", "1000"]}}}
+    agent.put(
+        make_pod(
+            "pre-stop",
+            make_container("fails", lifecycle=hook),
+            make_container("hangs", lifecycle=endless),
+            make_container("slow", script=slow_end(6)),
+            terminationGracePeriodSeconds=4,
+        )
+    )
+    await agent.wait_running("pre-stop")
+    agent.remove("pre-stop")
+    assert "spec.containers{fails}" in await told(agent, "pre-stop", "FailedPreStopHook")
+    await agent.wait_gone("pre-stop", within=30)
+
+
+async def test_sidecars_outlive_the_containers_they_serve(agent: Agent) -> None:
+    """The sidecar still answers while the regular container ends, and ends after it."""
+    sidecar = make_container("mesh", script=slow_end(3), restartPolicy="Always")
+    agent.put(
+        make_pod(
+            "order",
+            make_container(script=slow_end(3)),
+            initContainers=[sidecar],
+            terminationGracePeriodSeconds=15,
+        )
+    )
+    await agent.wait_running("order")
+    agent.remove("order")
+    await agent.wait_runtime(
+        "only the sidecar is left", lambda view: view.of("order-node").running_names() == ["order-node/mesh"]
+    )
+    await agent.wait_gone("order")
+
+
+async def test_one_container_restarts_all(agent: Agent) -> None:
+    """KEP-5532: the sandbox stays, all containers are made anew, init containers first; the second time they wait."""
+    rule = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [88]}}
+    trigger = make_container("watcher", script="sleep 3; exit 88", restartPolicy="Never", restartPolicyRules=[rule])
+    agent.put(
+        make_pod(
+            "reset",
+            make_container(script=STAY),
+            trigger,
+            initContainers=[make_container("prepare", script="true")],
+            restartPolicy="Never",
+        )
+    )
+    await agent.wait_pod("reset", "running", lambda pod: container_status(pod)["state"].get("running"))
+    [first] = [c.id for c in (await agent.look()).of("reset-node").running if c.metadata.name == "main"]
+    [box] = (await agent.look()).of("reset-node").ready
+    pod = await agent.wait_pod(
+        "reset",
+        "started again",
+        lambda pod: container_status(pod)["restartCount"] == 1 and container_status(pod)["state"].get("running"),
+    )
+    for name in ("main", "watcher", "prepare"):
+        last = container_status(pod, name)["lastState"]["terminated"]
+        assert (last["exitCode"], last["reason"]) == (137, "RestartingAllContainers")
+    view = (await agent.look()).of("reset-node")
+    assert [s.id for s in view.ready] == [box.id]
+    assert first not in {c.id for c in view.containers}
+    held = await agent.wait_pod("reset", "held back", lambda pod: waiting_reason(pod, "watcher") == "CrashLoopBackOff")
+    assert waiting_reason(held) == "RestartingAllContainers"
+    assert held["status"]["phase"] == "Running"
+    conditions = {c["type"]: c["status"] for c in held["status"]["conditions"]}
+    assert conditions["AllContainersRestarting"] == "True"
+    assert not (await agent.look()).of("reset-node").running, "they wait together"
+    [wait] = [w for w in agent.explain("reset")["waits"] if w["reason"] == "CrashLoopBackOff"]
+    assert wait["next_at"] is not None
+    agent.remove("reset")
+    await agent.wait_gone("reset")
+
+
+@pytest.mark.parametrize("grace", [0, 1])
+async def test_hardly_any_grace_period(grace: int, agent: Agent) -> None:
+    """Nobody waits for long; the runtime is given its two seconds."""
+    name = f"grace-{grace}"
+    deaf = 'trap "" TERM; while :; do sleep 3600 & wait $!; done'
+    agent.put(make_pod(name, make_container(script=deaf), terminationGracePeriodSeconds=grace))
+    await agent.wait_running(name)
+    agent.remove(name)
+    await agent.wait_gone(name, within=20)
