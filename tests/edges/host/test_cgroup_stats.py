@@ -57,7 +57,7 @@ def test_version_1(tmp_path: Path) -> None:
         {
             "memory.usage_in_bytes": "1000\n",
             "memory.limit_in_bytes": "9223372036854771712\n",
-            "memory.stat": "rss 1\ntotal_rss 600\ntotal_inactive_file 1500\ntotal_pgfault 9\ntotal_swap 0\n",
+            "memory.stat": "rss 1\ntotal_rss 600\ntotal_inactive_file 1500\npgfault 4\ntotal_pgfault 9\ntotal_swap 0\n",
             "memory.failcnt": "2\n",
         },
     )
@@ -67,7 +67,8 @@ def test_version_1(tmp_path: Path) -> None:
     assert use is not None
     assert (use.cpu.total_ns, use.cpu.user_ns, use.cpu.shares, use.cpu.quota_us) == (777, 20_000_000, 1024, 0)
     assert (use.memory.usage, use.memory.working_set, use.memory.limit) == (1000, 0, None)
-    assert (use.memory.rss, use.memory.page_faults, use.memory.fail_count, use.processes) == (600, 9, 2, 5)
+    assert (use.memory.rss, use.memory.fail_count, use.processes) == (600, 2, 5)
+    assert (use.memory.page_faults, use.memory.page_faults_below) == (4, 9)
     assert reader.read("/q", 1.0) is None
 
 

@@ -32,7 +32,11 @@ class PressurePair:
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """`working_set`: usage without the file pages that can be dropped at once. `limit` None: unlimited."""
+    """`working_set`: usage without the file pages that can be dropped at once. `limit` None: unlimited.
+
+    `page_faults`: of the group itself on cgroup v1, with the groups below it on v2, as the kernel has it; `..._below`:
+    always with those below it.
+    """
 
     usage: int = 0
     working_set: int = 0
@@ -47,6 +51,8 @@ class MemoryUse:
     fail_count: int = 0
     page_faults: int = 0
     major_page_faults: int = 0
+    page_faults_below: int = 0
+    major_page_faults_below: int = 0
     swap: int | None = None
     swap_limit: int | None = None
     oom_kills: int = 0

@@ -123,6 +123,12 @@ def _throttling(read: Callable[[GroupUse], float]) -> Callable[[_Seen], float | 
 
 
 _CPU_TIME = "Cumulative {} cpu time consumed in seconds."
+_FAULTS: tuple[tuple[str, str, Callable[[_Seen], float]], ...] = (
+    ("pgfault", "container", lambda s: s.group.memory.page_faults),
+    ("pgfault", "hierarchy", lambda s: s.group.memory.page_faults_below),
+    ("pgmajfault", "container", lambda s: s.group.memory.major_page_faults),
+    ("pgmajfault", "hierarchy", lambda s: s.group.memory.major_page_faults_below),
+)
 _METRICS = (
     _Metric("container_last_seen", "gauge", "Last time a container was seen by the exporter", lambda s: s.group.at),
     _Metric(
@@ -239,11 +245,10 @@ _METRICS = (
             "container_memory_failures_total",
             "counter",
             "Cumulative count of memory allocation failures.",
-            lambda s, major=major: s.group.memory.major_page_faults if major else s.group.memory.page_faults,  # type: ignore[misc]
-            (("failure_type", "pgmajfault" if major else "pgfault"), ("scope", scope)),
+            value,
+            (("failure_type", kind), ("scope", scope)),
         )
-        for major in (False, True)
-        for scope in ("container", "hierarchy")
+        for kind, scope, value in _FAULTS
     ),
     _Metric(
         "container_oom_events_total",
