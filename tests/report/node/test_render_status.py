@@ -176,11 +176,20 @@ def test_labels_every_node_has_are_put_right_and_others_left_alone() -> None:
     }
     known = {"kubernetes.io/hostname": "old", "node.kubernetes.io/instance-type": "big", "mine": "2"}
     node = Node(metadata=ObjectMeta(name="n", labels=known))
-    assert label_patch(replace(ABOUT, labels=given), node) == {
+    assert label_patch(replace(ABOUT, labels=given), node, first=True) == {
         "kubernetes.io/hostname": "host",
         "topology.kubernetes.io/zone": "a",
         "node.kubernetes.io/instance-type": None,
     }
+
+
+def test_the_operating_system_is_put_right_at_any_time() -> None:
+    given = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "kubernetes.io/hostname": "host"}
+    about = replace(ABOUT, labels=given)
+    node = Node(metadata=ObjectMeta(name="n", labels={**given, "kubernetes.io/os": "plan9"}))
+    assert label_patch(about, node, first=False) == {"kubernetes.io/os": "linux"}
+    assert label_patch(about, Node(metadata=ObjectMeta(name="n", labels=given)), first=False) == {}
+    assert "kubernetes.io/hostname" not in label_patch(about, Node(metadata=ObjectMeta(name="n")), first=False)
 
 
 def test_extended_resources_without_a_plugin_become_nothing() -> None:

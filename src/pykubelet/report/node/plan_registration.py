@@ -2,6 +2,7 @@
 
 Rules, for a Node that exists: labels that every node has, and the zone, region and instance type that were given, are
 made ours; extended resources without a plugin become 0. Other given labels and all taints count at creation only.
+Operating system and architecture are put right whenever they are not ours.
 Source: the Kubernetes documentation "Nodes", section "Self-registration of Nodes".
 """
 
@@ -29,6 +30,8 @@ RECONCILED_LABELS = (
     "beta.kubernetes.io/arch",
 )
 
+ALWAYS_OURS = ("kubernetes.io/os", "kubernetes.io/arch")
+
 
 def first_node(about: Registration, status: NodeStatus) -> Node:
     """What is sent to make the Node."""
@@ -44,11 +47,14 @@ def first_node(about: Registration, status: NodeStatus) -> Node:
     )
 
 
-def label_patch(about: Registration, node: Node) -> dict[str, Any]:
-    """What to change in the labels of a Node that exists; an empty value removes a label."""
+def label_patch(about: Registration, node: Node, *, first: bool) -> dict[str, Any]:
+    """What to change in the labels of a Node that exists; an empty value removes a label.
+
+    `first`: this agent has not told anything about that Node yet.
+    """
     known = node.metadata.labels
     patch: dict[str, Any] = {}
-    for label in RECONCILED_LABELS:
+    for label in RECONCILED_LABELS if first else ALWAYS_OURS:
         wanted = about.labels.get(label)
         if wanted is not None and known.get(label, "") != wanted:
             patch[label] = wanted or None

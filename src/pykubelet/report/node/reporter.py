@@ -266,9 +266,9 @@ class NodeReporter:
     async def _tell(self, node: Node) -> None:
         first = node.metadata.uid != self._reconciled
         status = self._render(node.status)
-        labels: dict[str, Any] = {}
+        labels = label_patch(self._about, node, first=first)
         if first:
-            status, labels = without_stale(self._about, status), label_patch(self._about, node)
+            status = without_stale(self._about, status)
         annotations = render_annotations(self._about, node.metadata.annotations)
         changed = not same_but_heartbeats(status, node.status)
         others = bool(labels) or annotations != node.metadata.annotations
