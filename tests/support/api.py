@@ -82,17 +82,23 @@ class WebSocket:
     def __init__(self, connection: ssl.SSLSocket) -> None:
         self._connection = connection
         self._file = connection.makefile("rb")
+        try:
+            self.head = self._read_head()
+        except OSError:
+            self.close()
+            raise
+
+    def _read_head(self) -> str:
         head = b""
         while not head.endswith(b"\r\n\r\n"):
             line = self._file.readline()
             if not line:
                 break
             head += line
-        self.head = head.decode()
         if b" 101 " not in head.split(b"\r\n")[0]:
             rest = self._file.read(500) if head else b""
-            self.close()
-            raise ConnectionError(self.head + rest.decode(errors="replace"))
+            raise ConnectionError((head + rest).decode(errors="replace"))
+        return head.decode()
 
     def __enter__(self) -> WebSocket:
         return self

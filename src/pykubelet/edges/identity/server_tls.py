@@ -77,7 +77,7 @@ class ServerTls:
 
     def _choose(self, connection: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> int | None:
         """Called in every handshake, also without a server name."""
-        if self._clock.monotonic() - self._looked_at >= LOOK_PERIOD_S:
+        if self._current is None or self._clock.monotonic() - self._looked_at >= LOOK_PERIOD_S:
             self._look()
         if self._current is None:
             return ssl.ALERT_DESCRIPTION_INTERNAL_ERROR

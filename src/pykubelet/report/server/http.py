@@ -186,9 +186,10 @@ async def _last(connection: Connection, request: Request, response: Response) ->
     """The last answer of a connection. Closing over bytes that were not read would reset it, and lose the answer."""
     reader, writer = connection.reader, connection.writer
     await _write(writer, request, response, keep=False)
-    if writer.is_closing() or not writer.can_write_eof():
+    if writer.is_closing():
         return
-    writer.write_eof()
+    if writer.can_write_eof():  # TLS cannot
+        writer.write_eof()
     left = LINGER_BYTES
     async with asyncio.timeout(LINGER_S):
         while left > 0 and (data := await reader.read(min(left, HEAD_BYTES))):

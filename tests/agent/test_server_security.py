@@ -1,0 +1,165 @@
+"""What strangers and hostile clients get from the authenticated port: nothing, and the pods do not notice.
+
+The agent trusts one certificate authority and asks nobody else. Smuggled and malformed requests are in
+tests/report/server/test_http.py, tokens and permissions in test_gate.py and tests/cluster/test_kubectl.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.agent import Agent, make_container, make_pod
+from support.api import NodeApi, tls_context
+from testbed.certificates import issue, make_authority
+
+pytestmark = pytest.mark.integration
+POD = "web-node"
+MIB = 1 << 20
+PATHS = [
+    ("GET", "/"),
+    ("GET", "/pods"),
+    ("GET", "/runningpods/"),
+    ("GET", "/configz"),
+    ("GET", "/healthz"),
+    ("GET", "/stats/summary"),
+    ("GET", "/metrics"),
+    ("GET", "/metrics/cadvisor"),
+    ("GET", "/metrics/resource"),
+    ("GET", "/metrics/probes"),
+    ("GET", "/metrics/slis"),
+    ("GET", "/logs/"),
+    ("GET", "/flagz"),
+    ("GET", "/statusz"),
+    ("GET", "/debug/pprof/"),
+    ("PUT", "/debug/flags/v"),
+    ("GET", f"/containerLogs/default/{POD}/talk"),
+    ("POST", f"/run/default/{POD}/talk?cmd=id"),
+    ("POST", f"/exec/default/{POD}/talk?command=id&output=1"),
+    ("POST", f"/attach/default/{POD}/talk?output=1"),
+    ("POST", f"/portForward/default/{POD}"),
+    ("POST", f"/checkpoint/default/{POD}/talk"),
+    ("GET", "/nothing"),
+]
+
+
+def pair(path: Path) -> tuple[str, str]:
+    return f"{path}.crt", f"{path}.key"
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The authority the agent trusts, and another one, each with a certificate for an administrator."""
+    folder = tmp_path_factory.mktemp("pki")
+    for name in ("trusted", "strange"):
+        make_authority(folder / name)
+        issue(folder / name, "admin", "admin", ("system:masters",))
+    return folder
+
+
+@pytest.fixture
+async def agent(make_agent: Callable[..., Agent], pki: Path) -> Agent:
+    started = make_agent(
+        authentication={
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": False},
+            "x509": {"clientCAFile": str(pki / "trusted" / "ca.crt")},
+        }
+    )
+    started.start()
+    NodeApi(started.port).wait_listening()
+    started.put(
+        make_pod("web", make_container("talk", readinessProbe={"exec": {"command": ["true"]}, "periodSeconds": 1}))
+    )
+    await started.wait_running("web")
+    return started
+
+
+def resident(agent: Agent) -> int:
+    assert agent.process is not None
+    return int(Path(f"/proc/{agent.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def open_files(agent: Agent) -> int:
+    assert agent.process is not None
+    return len(os.listdir(f"/proc/{agent.process.pid}/fd"))
+
+
+async def test_strangers_get_nothing(agent: Agent, pki: Path) -> None:
+    nobody = NodeApi(agent.port)
+    with_token = NodeApi(agent.port, token="eyJhbGciOiJub25lIn0.e30.")
+    for method, path in PATHS:
+        for stranger in (nobody, with_token):
+            assert stranger.ask(path, method) == (401, "Unauthorized"), (method, path)
+    strange = NodeApi(agent.port, certificate=pair(pki / "strange" / "admin"))
+    with pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)):
+        strange.ask("/pods")
+    admin = NodeApi(agent.port, certificate=pair(pki / "trusted" / "admin"))
+    assert admin.ask(f"/run/default/{POD}/talk?cmd=echo+hello", "POST") == (200, "hello\n")
+
+
+async def test_path_tricks_lead_nowhere(agent: Agent, pki: Path) -> None:
+    admin = NodeApi(agent.port, certificate=pair(pki / "trusted" / "admin"))
+    tricks = {
+        "/logs/../../etc/passwd": 404,
+        "/logs/%2e%2e/%2e%2e/etc/passwd": 404,
+        "/logs/..%2f..%2fetc/passwd": 404,
+        "/logs//etc/passwd": 404,
+        "/logs/%00": 400,
+        "/containerLogs/default/web-node/../../../etc/passwd": 404,
+        "/containerLogs/default/web-node/..%2f..": 404,
+        "/pods/../configz": 404,
+        "/" + "a" * 30_000: 404,
+        "/" + "a" * (2 * MIB): 431,
+    }
+    for path, status in tricks.items():
+        found, text = admin.ask(path)
+        assert found == status, path[:60]
+        assert "root:" not in text
+
+
+async def test_many_connections_that_say_nothing(agent: Agent, pki: Path) -> None:
+    """2,000 that only connect, and 100 that begin a request and never end it, do not keep others out."""
+    admin = NodeApi(agent.port, certificate=pair(pki / "trusted" / "admin"))
+    assert admin.ask("/healthz") == (200, "ok")
+    before = resident(agent)
+    with contextlib.ExitStack() as stack:
+        for _ in range(100):
+            plain = stack.enter_context(socket.create_connection(("127.0.0.1", agent.port), timeout=30))
+            slow = stack.enter_context(tls_context().wrap_socket(plain))
+            slow.sendall(b"GET /pods HTTP/1.1\r\nHost: x\r\nX: ")
+        for _ in range(2000):
+            stack.enter_context(socket.create_connection(("127.0.0.1", agent.port), timeout=30))
+        assert admin.ask(f"/run/default/{POD}/talk?cmd=echo+hello", "POST") == (200, "hello\n")
+        assert agent.get("/healthz", agent.health_port) == (200, "ok")
+        assert resident(agent) - before < 150 * MIB
+    pod = agent.pods()["web"]
+    assert all(status["ready"] and status["restartCount"] == 0 for status in pod["status"]["containerStatuses"])
+
+
+async def test_a_flood_of_upgrades(agent: Agent, pki: Path) -> None:
+    """Streams begun and dropped, by one who may and by strangers; what they took is given back."""
+    admin = NodeApi(agent.port, certificate=pair(pki / "trusted" / "admin"))
+    with admin.exec(POD, "talk", "true") as stream:
+        stream.all()
+    files, memory = open_files(agent), resident(agent)
+    for _ in range(3):
+        streams = [admin.exec(POD, "talk", "sleep", "1000") for _ in range(10)]
+        for stream in streams:
+            stream.close()
+    assert admin.ask(f"/run/default/{POD}/talk?cmd=echo+hello", "POST") == (200, "hello\n")
+    await agent.wait_for("files given back", lambda: open_files(agent) <= files + 5, 30)
+    assert resident(agent) - memory < 30 * MIB
+    strangers = NodeApi(agent.port)
+    for _ in range(50):
+        with pytest.raises(ConnectionError, match="401"):
+            strangers.exec(POD, "talk", "id")
+    await agent.wait_for("files given back", lambda: open_files(agent) <= files + 5, 30)
+    [status] = agent.pods()["web"]["status"]["containerStatuses"]
+    assert status["ready"] and status["restartCount"] == 0
