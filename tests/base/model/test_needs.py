@@ -94,6 +94,7 @@ def test_the_name_of_a_signers_bundles_can_be_read_back() -> None:
     for selector in (None, LabelSelector(), LabelSelector(matchLabels={"a": "b;c"})):
         assert read_signer_name(signer_name("x/y", selector)) == ("x/y", selector)
     assert read_signer_name("an-ordinary-name") is None
+    assert read_signer_name("signer=x;no selector") is None
 
 
 def test_content_tells_what_has_changed() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 
+import pytest
 from edges.content.stand import (
     MAPS,
     SECRETS,
@@ -179,6 +180,17 @@ async def test_pods_that_have_ended_need_nothing() -> None:
         await s.found(config_map("n"))
         assert config_map("m") not in s.content.get().objects
         assert all(sent.query.get("fieldSelector") != "metadata.name=m" for sent in s.server.requests)
+
+
+@pytest.mark.parametrize("name", ["../../other/secrets/k", "k?watch=1", "k%2Fx", "..", "k,metadata.name!=x", "k#"])
+async def test_a_name_that_leads_elsewhere_is_never_asked_for(name: str) -> None:
+    for strategy in (Strategy.WATCH, Strategy.GET):
+        async with stand(ContentSettings(strategy)) as s:
+            s.server.create("/api/v1/namespaces/other/secrets", {"metadata": {"name": "k"}})
+            s.want(pod_with(of_secret(name)))
+            assert await s.found(secret(name)) == Absent(f'secret "{name}" not found')
+            await s.until(lambda content: content.services is not None)
+            assert s.server.count("GET", "secrets") == 0
 
 
 async def test_services_are_listed_for_the_first_pod_without_those_that_have_no_address() -> None:

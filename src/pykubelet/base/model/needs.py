@@ -139,14 +139,14 @@ def signer_name(signer: str, selector: LabelSelector | None) -> str:
 
 
 def read_signer_name(name: str) -> tuple[str, LabelSelector | None] | None:
-    """The signer and selector of a key's `name`; None for the name of one bundle."""
+    """The signer and selector of a key's `name`; None for the name of one bundle, whatever it may be."""
     if not name.startswith(_SIGNER):
         return None
     signer, _, text = name.removeprefix(_SIGNER).partition(";")
     try:
         return signer, decode(LabelSelector, text) if text else None
-    except DecodeError as error:
-        raise ValueError(f"not a key of trust bundles: {name}") from error
+    except DecodeError:
+        return None
 
 
 # Environments, pulls, sandboxes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -76,6 +77,15 @@ RESOURCES = {
         "/apis/node.k8s.io/v1", "runtimeclasses", RuntimeClass, "runtimeclass.node.k8s.io"
     ),
 }
+
+
+_NAME = re.compile(r"[A-Za-z0-9][-._:A-Za-z0-9]*")
+
+
+def is_object_name(name: str) -> bool:
+    """Whether anything can be called so. The API server does not check every name that a pod may give, and one that leads
+    elsewhere when it is put into a path would be asked for with the rights of the node."""
+    return _NAME.fullmatch(name) is not None
 
 
 def collection_path(key: ObjectKey) -> str:

@@ -17,7 +17,15 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.model.content import Absent, Found, ObjectKey, Present, Unreadable
 from pykubelet.edges.content.decide import retry_delay_s
-from pykubelet.edges.content.model import RESOURCES, Answered, ApiObject, ContentSettings, Strategy, collection_path
+from pykubelet.edges.content.model import (
+    RESOURCES,
+    Answered,
+    ApiObject,
+    ContentSettings,
+    Strategy,
+    collection_path,
+    is_object_name,
+)
 from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.listwatch import Listed, WatchPeriods, follow
@@ -58,6 +66,9 @@ class ObjectKeeper:
             self._again.set()
 
     async def run(self) -> None:
+        if not is_object_name(self._key.name):
+            self._tell(self._absent())
+            return
         patience = asyncio.get_running_loop().call_later(self._settings.patience_s, self._lose_patience)
         try:
             await (self._watch() if self._is_watched else self._read_for_ever())

@@ -15,6 +15,7 @@ from pykubelet.base.api.core import ObjectMeta
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.model.content import TokenKey
 from pykubelet.base.model.ids import PodRef
+from pykubelet.edges.content.model import is_object_name
 from pykubelet.edges.content.tokens import HeldToken, request_token
 from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.errors import ApiError
@@ -42,6 +43,8 @@ class PullIdentity:
     async def account(self, namespace: str, name: str) -> ObjectMeta:
         """Who the ServiceAccount is now."""
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}"
+        if not is_object_name(name):
+            raise ProviderError(f"{namespace}/{name} is no service account")
         try:
             return (await self._client.get(path, _ServiceAccount)).metadata
         except ApiError as error:

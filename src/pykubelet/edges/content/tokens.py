@@ -19,7 +19,7 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.model.content import Found, Present, Token, TokenKey, Unreadable
 from pykubelet.edges.content.decide import refresh_after_s, retry_delay_s
-from pykubelet.edges.content.model import Answered, ContentSettings
+from pykubelet.edges.content.model import Answered, ContentSettings, is_object_name
 from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.errors import ApiError
 
@@ -46,6 +46,8 @@ class HeldToken:
 
 async def request_token(client: ApiClient, key: TokenKey, clock: Clock) -> HeldToken:
     """A new token. Raises ApiError."""
+    if not is_object_name(key.service_account):
+        raise ApiError(404, "NotFound", f'serviceaccounts "{key.service_account}" not found')
     bound = BoundObjectReference(apiVersion="v1", kind="Pod", name=key.pod_name, uid=key.pod)
     spec = TokenRequestSpec(
         audiences=(key.audience,) if key.audience else (),
