@@ -7,6 +7,7 @@ from report.status.test_project import NOW, conditions, shown
 
 from pykubelet.base.api import core
 from pykubelet.base.api.core import ResourceRequirements
+from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.sizing import PendingResize, ResizeProgress
 from pykubelet.report.status.project import project_status
 
@@ -88,3 +89,31 @@ def test_the_count_of_restarts_never_goes_back() -> None:
     fresh = instance(number=0, annotations={})
     after = project_status(facts(pod, view(fresh), old=before))
     assert after.containerStatuses[0].restartCount == 4
+
+
+def test_a_forerunner_that_ran_and_left_no_trace() -> None:
+    pod = make_pod()
+    before = shown(pod, view(running()))
+    after = project_status(facts(pod, view(instance(number=1)), old=before))
+    (told,) = after.containerStatuses
+    assert told.lastState is not None and told.lastState.terminated is not None
+    assert (told.lastState.terminated.reason, told.restartCount) == ("ContainerStatusUnknown", 1)
+    rules = (core.ContainerRestartRule(action="RestartAllContainers"),)
+    of = make_pod(container("a", restartPolicyRules=rules), container("b"))
+    before = shown(of, view(running("a"), running("b")))
+    after = project_status(facts(of, view(instance("a", number=1), instance("b", number=1)), old=before))
+    reasons = [s.lastState.terminated.reason for s in after.containerStatuses if s.lastState and s.lastState.terminated]
+    assert reasons == ["RestartingAllContainers"] * 2
+
+
+def test_a_container_killed_to_be_started_again_runs_until_it_does() -> None:
+    pod = make_pod(restartPolicy="Never")
+    before = shown(pod, view(running()))
+    owed = frozenset({ContainerID("app-0")})
+    between = project_status(facts(pod, view(exited(code=137)), old=before, owed=owed))
+    assert between.containerStatuses == before.containerStatuses and between.phase == "Running"
+    errors = {"app": ("ErrImagePull", "no such image")}
+    refused = project_status(facts(pod, view(exited(code=137)), old=before, owed=owed, errors=errors))
+    (told,) = refused.containerStatuses
+    assert told.state is not None and told.state.waiting is not None
+    assert told.state.waiting.reason == "ErrImagePull" and refused.phase == "Running"

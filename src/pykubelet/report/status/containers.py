@@ -31,7 +31,7 @@ from pykubelet.base.model.reasons import (
     POD_INITIALIZING,
     RESTARTING_ALL_CONTAINERS,
 )
-from pykubelet.base.model.restart import is_sidecar, should_restart
+from pykubelet.base.model.restart import has_restart_all_rule, is_sidecar, should_restart
 from pykubelet.report.status.model import StatusFacts
 from pykubelet.report.status.resources import told_resources
 
@@ -102,24 +102,21 @@ def _status(
     if not instances:
         status = _without_instance(facts, container, old, is_init=is_init)
     else:
-        status = _following(_of_instance(facts, container, instances[0], old), old)
+        status = _following(facts.pod, _of_instance(facts, container, instances[0], old), old)
         if len(instances) > 1:
             before = _instance_state(facts, instances[1], old)
             status = replace(status, lastState=before if before.terminated is not None else None)
-        elif old is not None:
-            status = _with_past(status, old)
     if restarts or not instances:
         status = _with_start_error(facts, container, instances[0] if instances else None, status, is_init=is_init)
     return replace(status, volumeMounts=told_mounts(facts, container))
 
 
-def _following(status: core.ContainerStatus, old: core.ContainerStatus | None) -> core.ContainerStatus:
+def _following(pod: core.Pod, status: core.ContainerStatus, old: core.ContainerStatus | None) -> core.ContainerStatus:
     """An instance whose forerunner is gone from the runtime: what was told of that one is its last state."""
     if old is None:
         return status
-    ended = _state(old).terminated
     last, count = _last(old), max(status.restartCount, old.restartCount)
-    if ended is not None and old.containerID != status.containerID:
+    if old.containerID != status.containerID and (ended := _end_of_forerunner(pod, _state(old))) is not None:
         last = ended
         if _state(status).running is not None and old.restartCount >= status.restartCount:
             count = old.restartCount + 1
@@ -128,13 +125,17 @@ def _following(status: core.ContainerStatus, old: core.ContainerStatus | None) -
     )
 
 
-def _with_past(status: core.ContainerStatus, old: core.ContainerStatus) -> core.ContainerStatus:
-    """The runtime knows one instance only; what was before it is known from what was told."""
-    ended = _state(old).terminated if old.containerID != status.containerID else None
-    last = core.ContainerState(terminated=ended) if ended is not None else old.lastState
-    if last is None or last.terminated is None:
-        return status
-    return replace(status, lastState=last, restartCount=max(status.restartCount, old.restartCount))
+def _end_of_forerunner(pod: core.Pod, before: core.ContainerState) -> core.ContainerStateTerminated | None:
+    """How the instance ended that was told in the state `before`; one that ran left no trace when all were removed."""
+    if before.running is None:
+        return before.terminated
+    if has_restart_all_rule(pod):
+        return core.ContainerStateTerminated(
+            exitCode=UNKNOWN_EXIT_CODE, reason=RESTARTING_ALL_CONTAINERS, message=REMOVED_TO_RESTART
+        )
+    return core.ContainerStateTerminated(
+        exitCode=UNKNOWN_EXIT_CODE, reason=CONTAINER_STATUS_UNKNOWN, message=NOT_LOCATED
+    )
 
 
 # No instance

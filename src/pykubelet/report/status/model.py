@@ -9,19 +9,34 @@ from pykubelet.base.api.core import Pod, PodStatus
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.lifecycle import PodLifecycle, Stage
 from pykubelet.base.model.node import HandlerFeatures
-from pykubelet.base.model.observed import PodView
+from pykubelet.base.model.observed import ContainerState, ContainerView, PodView
 from pykubelet.base.model.probes import ProbeResults
 from pykubelet.base.model.sizing import PendingResize
 
 ENDED_STAGES = (Stage.TERMINATED, Stage.FINISHED)
 
 
-def told_view(view: PodView | None, post_starting: frozenset[str]) -> PodView | None:
-    """A look at a pod, as its status may tell it: a container is not there before its postStart hook has ended."""
-    if view is None or not post_starting:
+def told_view(view: PodView | None, lifecycle: PodLifecycle) -> PodView | None:
+    """A look at a pod, as its status may tell it.
+
+    A container is not there before its postStart hook has ended. One that was killed to be started again runs until it
+    does so, or until it is known why it cannot: a container that ends for good must not come back.
+    """
+    if view is None:
+        return None
+    if lifecycle.owed:
+        view = replace(view, containers=tuple(_going_on(c, lifecycle) for c in view.containers))
+    post_starting = lifecycle.post_starting
+    if not post_starting:
         return view
     hidden = {newest.id for name in post_starting if (newest := view.newest(name)) is not None and newest.is_running}
     return replace(view, containers=tuple(c for c in view.containers if c.id not in hidden))
+
+
+def _going_on(container: ContainerView, lifecycle: PodLifecycle) -> ContainerView:
+    if container.id not in lifecycle.owed or container.name in lifecycle.start_errors:
+        return container
+    return replace(container, state=ContainerState.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ MESSAGES_BYTES = 12 * 1024
 
 def project_status(facts: StatusFacts) -> core.PodStatus:
     """The status; equal facts give an equal one, but for the transition times of changed conditions."""
-    facts = replace(facts, view=told_view(facts.view, facts.lifecycle.post_starting))
+    facts = replace(facts, view=told_view(facts.view, facts.lifecycle))
     if facts.lifecycle.kill_reason is KillReason.REJECTED and (facts.view is None or facts.view.is_gone):
         return _rejected(facts)
     spec = facts.pod.spec
