@@ -34,7 +34,7 @@ from pykubelet.act.volumes.subpath import Subpaths
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
-from pykubelet.base.kit.clock import SystemClock
+from pykubelet.base.kit.clock import Clock, SystemClock
 from pykubelet.base.kit.flight import Flight
 from pykubelet.base.kit.mailbox import Mailbox, Sink
 from pykubelet.base.kit.supervise import Supervisor
@@ -241,6 +241,7 @@ async def node(
     crash: BackoffPolicy = QUICK,
     sources_ready: bool = True,
     wanted: Iterable[Pod] = (),
+    clock: Clock | None = None,
 ) -> AsyncIterator[Node]:
     """Run the rooms until the block ends; a given `fake` is used and left as it is, else one is made."""
     own = fake is None
@@ -248,7 +249,7 @@ async def node(
         fake = FakeRuntime(str(folder / "cri.sock"))
         fake.add_image(IMAGE)
         await fake.start()
-    clock, flight = SystemClock(), Flight("test")
+    clock, flight = clock or SystemClock(), Flight("test")
     client = CriClient(fake.endpoint, timeout_s=20)
     roster, roster_writer = make_cell("roster", Roster())
     lifecycles, lifecycles_writer = make_cell("lifecycles", Lifecycles())

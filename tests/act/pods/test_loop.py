@@ -13,6 +13,7 @@ from pykubelet.act.images.model import ImageError, ImageRequest
 from pykubelet.act.resources.model import CgroupError
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.backoff import BackoffPolicy
+from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONTAINER_RESTART_COUNT
 from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, Stage
@@ -135,6 +136,39 @@ async def test_a_container_that_ends_is_started_again_first_at_once_then_after_a
         assert n.said("BackOff") == ["Back-off restarting failed container app in pod web_shop(uid-web)"]
         counts = [c.config.annotations["io.kubernetes.container.restartCount"] for c in n.containers("web")]
         assert counts == ["0", "1", "2"]
+
+
+class JumpingClock(SystemClock):
+    """`jump_s`: what somebody has done to the wall clock."""
+
+    jump_s = 0.0
+
+    def wall(self) -> float:
+        return super().wall() + self.jump_s
+
+
+@pytest.mark.parametrize("jump_s", [-3600.0, 3600.0])
+async def test_a_wall_clock_that_jumps_changes_no_back_off_deadline_or_grace(jump_s: float, tmp_path: Path) -> None:
+    """The rooms at work: a crash loop, a deadline and a stop under way while the clock is set."""
+    clock = JumpingClock()
+    deaf = container("app", command=["sh", "-c", "trap '' TERM; sleep 1000"])
+    async with node(tmp_path, crash=BackoffPolicy(1.0, 60.0), clock=clock) as n:
+        n.want(named(running_script("sleep 0.05; exit 1"), "crash"))
+        n.want(named(pod(container("app", command=["sh", "-c", "sleep 1000"]), activeDeadlineSeconds=3), "deadline"))
+        n.want(named(pod(deaf, terminationGracePeriodSeconds=3), "deaf"))
+        await n.wait_running("deadline", "app")
+        await n.wait_running("deaf", "app")
+        began = clock.monotonic()
+        n.unwant("deaf")
+        await n.wait_life("crash", lambda life: "app" in life.start_errors)
+        held_at = clock.monotonic()
+        clock.jump_s = jump_s
+        await n.wait_for(lambda: len(n.containers("crash")) == 3)
+        assert 0.5 < clock.monotonic() - held_at < 5
+        assert "deadline" in {life.ref.name for life in n.lifecycles.get().pods.values() if life.kill_reason is None}
+        await n.wait_life("deadline", lambda life: life.kill_reason is KillReason.DEADLINE)
+        await n.wait_gone("deaf")
+        assert 2.5 < clock.monotonic() - began < 15
 
 
 async def test_a_dead_sandbox_is_replaced(tmp_path: Path) -> None:
