@@ -33,7 +33,7 @@ from pykubelet.act.pods.model import (
 )
 from pykubelet.act.pods.orphans import orphan_pod
 from pykubelet.base.kit.backoff import Backoff, BackoffPolicy
-from pykubelet.base.kit.cells import Cell, CellWriter
+from pykubelet.base.kit.cells import Cell, CellWriter, ringing
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
@@ -110,13 +110,11 @@ class PodsLoop:
 
     async def _follow_cells(self) -> None:
         bell = asyncio.Event()
-        bell.set()
-        for name, cell in (("roster", self._inputs.roster), ("observed", self._inputs.observed)):
-            self._supervisor.start_root(f"pods-{name}", _ring(cell, bell))
-        while True:
-            await bell.wait()
-            bell.clear()
-            self._reconcile()
+        with ringing(bell, self._inputs.roster, self._inputs.observed):
+            while True:
+                await bell.wait()
+                bell.clear()
+                self._reconcile()
 
     async def _follow_probes(self) -> None:
         async for results in self._inputs.probes.changes():
@@ -139,22 +137,26 @@ class PodsLoop:
     async def _follow_lifecycles(self) -> None:
         """Publish what the actors tell, and drop the actors that are done."""
         while True:
-            dropped = False
+            changed = dropped = False
             for lifecycle in await self._mailbox.get_all():
                 if isinstance(lifecycle, ActorCrashed):
                     self._replace_crashed(lifecycle)
+                    changed = True
                     continue
                 uid = lifecycle.ref.uid
                 actor = self._actors.get(uid)
                 if actor is None:
                     continue
-                self._published[uid] = lifecycle
+                if self._published.get(uid) != lifecycle:
+                    self._published[uid] = lifecycle
+                    changed = True
                 if lifecycle.stage is Stage.FINISHED and self._is_done(lifecycle, actor.state.removed):
                     self._drop(uid)
                     dropped = True
             if dropped:
                 self._reconcile()
-            self._publish()
+            if changed or dropped:
+                self._publish()
 
     def _is_done(self, lifecycle: PodLifecycle, removed: bool) -> bool:
         if lifecycle.kill_reason is KillReason.RENEWED:
@@ -382,8 +384,3 @@ def _started_at(entry: RosterPod, view: PodView | None) -> float:
     """When the pod was first taken up, wall seconds: before this start of the agent, if it has an older sandbox."""
     sandboxes = view.sandboxes if view is not None else ()
     return min((entry.seen_at, *(sandbox.created_at / 1e9 for sandbox in sandboxes)))
-
-
-async def _ring(cell: Cell[Roster] | Cell[Observed], bell: asyncio.Event) -> None:
-    async for _ in cell.changes():
-        bell.set()

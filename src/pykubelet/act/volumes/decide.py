@@ -111,10 +111,13 @@ def next_wake(state: State, now: Moment) -> float | None:
     """
     times = [state.scan.retry_at if state.scan is not None else None]
     for pod in state.pods.values():
-        times.append(pod.complain_at)
+        if pod.complain_at is not None:
+            times.append(pod.complain_at)
         if pod.tree_trouble is not None:
             times.append(pod.tree_trouble.retry_at)
-        times.extend(v.trouble.retry_at for v in pod.volumes.values() if v.trouble is not None)
+        for volume in pod.volumes.values():
+            if volume.trouble is not None:
+                times.append(volume.trouble.retry_at)
     return min((time for time in times if time is not None and time > now.mono), default=None)
 
 

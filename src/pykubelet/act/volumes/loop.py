@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
 
 from pykubelet.act.volumes.decide import next_wake, step
 from pykubelet.act.volumes.execute import Executor
@@ -23,7 +22,7 @@ from pykubelet.act.volumes.model import (
     TreeRemoved,
     Woke,
 )
-from pykubelet.base.kit.cells import Cell, CellWriter
+from pykubelet.base.kit.cells import Cell, CellWriter, ringing
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Flight
 from pykubelet.base.kit.log import Log
@@ -79,32 +78,22 @@ class Volumes:
         self._happenings = happenings
         self._scan_period_s = scan_period_s
         self._state = State(mounts=mounts.get())
-        self._mailbox: Mailbox[Event | None] = Mailbox("volumes")
+        self._bell = asyncio.Event()
+        self._mailbox: Mailbox[Event] = Mailbox("volumes", self._bell)
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at: float | None = None
 
     async def run(self) -> None:
         async with Supervisor("act.volumes") as tasks:
             executor = Executor(self._paths, self._flight, self._clock, tasks, self._mailbox, self._happenings)
-            cells: tuple[Cell[Any], ...] = (
-                self._inputs.roster,
-                self._inputs.lifecycles,
-                self._inputs.observed,
-                self._inputs.node,
-                self._inputs.content,
-            )
-            watchers = [tasks.start_root(f"volumes watch {cell.name}", self._watch(cell)) for cell in cells]
-            watchers.append(tasks.start_root("volumes scan", self._scan_again()))
-            work = tasks.start_root("volumes loop", self._turn_for_ever(executor))
+            cells = self._inputs
             try:
-                await asyncio.gather(work, *watchers)
+                with ringing(self._bell, cells.roster, cells.lifecycles, cells.observed, cells.node, cells.content):
+                    scan = tasks.start_root("volumes scan", self._scan_again())
+                    await asyncio.gather(tasks.start_root("volumes loop", self._turn_for_ever(executor)), scan)
             finally:
                 if self._alarm is not None:
                     self._alarm.cancel()
-
-    async def _watch(self, cell: Cell[Any]) -> None:
-        async for _ in cell.changes():
-            self._mailbox.post(None)
 
     async def _scan_again(self) -> None:
         while True:
@@ -113,14 +102,16 @@ class Volumes:
 
     async def _turn_for_ever(self, executor: Executor) -> None:
         while True:
-            self._turn(await self._mailbox.get_all(), executor)
+            await self._bell.wait()
+            self._bell.clear()
+            self._turn(self._mailbox.take_all(), executor)
 
-    def _turn(self, events: list[Event | None], executor: Executor) -> None:
+    def _turn(self, batch: list[Event], executor: Executor) -> None:
         """All waiting events, the cells first, in one turn: one publication at most."""
         now = Moment(self._clock.monotonic(), self._clock.wall())
-        batch: list[Event] = [event for event in events if event is not None]
-        if len(batch) < len(events):
-            batch.insert(0, Looked(self._inputs.look()))
+        inputs = self._inputs.look()
+        if not inputs.is_same_as(self._state.inputs):
+            batch.insert(0, Looked(inputs))
         if self._alarm_at is not None and now.mono >= self._alarm_at:
             self._alarm_at = None
             batch.append(Woke())

@@ -202,6 +202,11 @@ class Inputs:
     node: NodeView = field(default_factory=lambda: NodeView("", ""))
     content: Content = field(default_factory=Content)
 
+    def is_same_as(self, other: Inputs) -> bool:
+        """Whether no cell has changed between two looks."""
+        cells = (self.lifecycles is other.lifecycles, self.observed is other.observed, self.roster is other.roster)
+        return all(cells) and self.node is other.node and self.content is other.content
+
 
 @dataclass(frozen=True, slots=True)
 class State:

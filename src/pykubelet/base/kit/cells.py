@@ -2,15 +2,16 @@
 
 A cell holds one frozen snapshot. Exactly one room holds its writing end (`CellWriter`), handed out by the wiring;
 everybody else holds the reading end (`Cell`). A reader may look (`get`), wait for a condition (`wait_for`) or be woken
-on every change (`subscribe`). Nothing in here calls a reader back: a subscription only sets a flag that its own task
-awaits, so a slow reader costs the writer nothing and skips the values in between.
+on every change, of one cell (`changes`) or of several (`ringing`). Nothing in here calls a reader back: a subscription only
+sets a flag that its own task awaits, so a slow reader costs the writer nothing and skips the values in between.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from typing import Generic, TypeVar
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -83,6 +84,22 @@ class CellWriter(Generic[T]):
     def publish(self, value: T) -> None:
         """Replace the snapshot and wake all readers. `value` must not be changed afterwards."""
         self._cell._publish(value)
+
+
+@contextmanager
+def ringing(bell: asyncio.Event, *cells: Cell[Any]) -> Iterator[None]:
+    """Within the block, each change of any of the cells sets `bell`, which is set at its beginning too.
+
+    The bell is its reader's, who clears it before looking; one bell for all cells spares a task for each.
+    """
+    for cell in cells:
+        cell._bells.add(bell)
+    bell.set()
+    try:
+        yield
+    finally:
+        for cell in cells:
+            cell._bells.discard(bell)
 
 
 def make_cell(name: str, initial: T) -> tuple[Cell[T], CellWriter[T]]:

@@ -21,12 +21,12 @@ class Post(Protocol[P]):
 
 
 class Mailbox(Generic[T]):
-    """A queue of typed events with one reader."""
+    """A queue of typed events with one reader. `bell`: one that the reader waits for, who then uses `take_all` alone."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, bell: asyncio.Event | None = None) -> None:
         self.name = name
         self._events: deque[T] = deque()
-        self._bell = asyncio.Event()
+        self._bell = bell if bell is not None else asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._events)
@@ -48,6 +48,10 @@ class Mailbox(Generic[T]):
         while not self._events:
             self._bell.clear()
             await self._bell.wait()
+        return self.take_all()
+
+    def take_all(self) -> list[T]:
+        """All waiting events, oldest first; there may be none."""
         events = list(self._events)
         self._events.clear()
         return events

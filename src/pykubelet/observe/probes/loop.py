@@ -13,12 +13,12 @@ from __future__ import annotations
 import asyncio
 import heapq
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from pykubelet.base.api.core import Container, Probe
 from pykubelet.base.kit.bulkhead import Place
-from pykubelet.base.kit.cells import Cell, CellWriter
+from pykubelet.base.kit.cells import Cell, CellWriter, ringing
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
@@ -122,14 +122,9 @@ class ProbesLoop:
 
     async def run(self) -> None:
         async with self._supervisor as supervisor:
-            for cell in (self._inputs.lifecycles, self._inputs.observed):
-                supervisor.start_root(f"probes-{cell.name}", self._ring(cell.changes()))
-            supervisor.start_root("probes-turns", self._turn_for_ever())
-            raise await supervisor.wait_failed()
-
-    async def _ring(self, changes: AsyncIterator[object]) -> None:
-        async for _ in changes:
-            self._bell.set()
+            with ringing(self._bell, self._inputs.lifecycles, self._inputs.observed):
+                supervisor.start_root("probes-turns", self._turn_for_ever())
+                raise await supervisor.wait_failed()
 
     async def _turn_for_ever(self) -> None:
         while True:

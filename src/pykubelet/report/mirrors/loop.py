@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
 
 from pykubelet.base.api.core import Pod
-from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.cells import Cell, ringing
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.retries import Retries
@@ -65,12 +64,9 @@ class MirrorsLoop:
 
     async def run(self) -> None:
         async with self._supervisor as supervisor:
-            cells: tuple[Cell[Any], ...]
-            cells = (self._inputs.roster, self._inputs.lifecycles, self._inputs.node)
-            for cell in cells:
-                supervisor.start_root(f"mirrors-{cell.name}", _ring(cell, self._bell))
-            supervisor.start_root("mirrors-send", self._follow())
-            raise await supervisor.wait_failed()
+            with ringing(self._bell, self._inputs.roster, self._inputs.lifecycles, self._inputs.node):
+                supervisor.start_root("mirrors-send", self._follow())
+                raise await supervisor.wait_failed()
 
     async def _follow(self) -> None:
         while True:
@@ -137,8 +133,3 @@ class MirrorsLoop:
                     if not error.is_not_found and error.status != 409:
                         raise
                 log.info("mirror pod removed", pod=pod_ref(mirror), uid=meta.uid, cause=cause)
-
-
-async def _ring(cell: Cell[Any], bell: asyncio.Event) -> None:
-    async for _ in cell.changes():
-        bell.set()

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 
 from pykubelet.base.api.core import ContainerImage, Node, NodeStatus
 from pykubelet.base.api.times import format_time
-from pykubelet.base.kit.cells import Cell, CellWriter
+from pykubelet.base.kit.cells import Cell, CellWriter, ringing
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
@@ -118,12 +118,11 @@ class NodeReporter:
     async def run(self) -> None:
         cells = self._cells
         async with Supervisor("node-report") as supervisor:
-            for cell in (cells.node.cell, cells.runtime, cells.pressure):
-                supervisor.start_root(f"node-{cell.name}", _ring(cell, self._bell))
-            supervisor.start_root("node-watch", self._follow())
-            supervisor.start_root("node-images", self._follow_images())
-            supervisor.start_root("node-tell", self._tell_always())
-            raise await supervisor.wait_failed()
+            with ringing(self._bell, cells.node.cell, cells.runtime, cells.pressure):
+                supervisor.start_root("node-watch", self._follow())
+                supervisor.start_root("node-images", self._follow_images())
+                supervisor.start_root("node-tell", self._tell_always())
+                raise await supervisor.wait_failed()
 
     # -- the Node as the API server has it
 
@@ -317,8 +316,3 @@ def _is_newer(found: Node, known: Node) -> bool:
     if found.metadata.uid == known.metadata.uid and one.isdigit() and other.isdigit():
         return int(one) > int(other)
     return found is not known
-
-
-async def _ring(cell: Cell[Any], bell: asyncio.Event) -> None:
-    async for _ in cell.changes():
-        bell.set()

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 
 from msgspec.structs import replace as with_fields
 
 from pykubelet.base.api.core import Pod, PodStatus
 from pykubelet.base.api.times import format_time
-from pykubelet.base.kit.cells import Cell, CellWriter
+from pykubelet.base.kit.cells import Cell, CellWriter, ringing
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Flight
 from pykubelet.base.kit.supervise import Supervisor
@@ -115,13 +115,14 @@ class StatusLoop:
                 Statuses(self._remembered, frozenset(self._remembered))
             )  # before anybody can ask for a pod
         async with self._supervisor as supervisor:
-            cells = self._inputs
-            for cell in (cells.roster, cells.lifecycles, cells.observed, cells.probes, cells.node, cells.runtime):
-                supervisor.start_root(f"status-{cell.name}", _ring(cell, self._bell))
-            supervisor.start_root("status-project", self._follow())
             if self._memory is not None:
                 supervisor.start_root("status-memory", self._memory.follow(self._statuses.cell))
-            raise await supervisor.wait_failed()
+            cells = self._inputs
+            with ringing(
+                self._bell, cells.roster, cells.lifecycles, cells.observed, cells.probes, cells.node, cells.runtime
+            ):
+                supervisor.start_root("status-project", self._follow())
+                raise await supervisor.wait_failed()
 
     async def _follow(self) -> None:
         looked_at = float("-inf")
@@ -139,8 +140,14 @@ class StatusLoop:
         shared = self._shared_now()
         observed = self._inputs.observed.get()
         pods = self._pods()
+        roster = self._inputs.roster.get().pods
         changed = False
         for uid, (pod, lifecycle) in pods.items():
+            told = self._told.get(uid)
+            if told is not None and told.shared is shared and told.pod is pod and told.view is observed.pods.get(uid):
+                entry = roster.get(uid)
+                if told.lifecycle is lifecycle and told.pending is (entry.pending if entry is not None else None):
+                    continue  # nothing is new: what most looks find of most pods
             changed |= self._look_at(uid, pod, lifecycle, observed, shared)
         for uid in [uid for uid in self._told if uid not in pods]:
             del self._told[uid]
@@ -151,9 +158,9 @@ class StatusLoop:
         if len(self._messages.known) > 2 * len(pods) + 64:
             self._messages.keep_only(observed.pods)
         if changed:
-            told = {uid: told.status for uid, told in self._told.items()}
-            remembered = frozenset(self._remembered.keys() - told.keys())
-            self._statuses.publish(Statuses(self._remembered | told, remembered))
+            statuses = {uid: entry.status for uid, entry in self._told.items()}
+            remembered = frozenset(self._remembered.keys() - statuses.keys())
+            self._statuses.publish(Statuses(self._remembered | statuses, remembered))
 
     def _pods(self) -> dict[PodUID, tuple[Pod, PodLifecycle]]:
         """Desired pods, and those that are still being ended."""
@@ -238,8 +245,9 @@ class StatusLoop:
             self._told[uid] = _Told(pod, lifecycle, None, shared, PodStatus(), self._clock.monotonic())
         view = self._newest_view(pod, lifecycle, observed)
         pending = self._pending(uid)
-        same_inputs = told is not None and told.pod is pod and told.lifecycle is lifecycle and told.view is view
-        if told is not None and same_inputs and told.pending is pending:
+        same_inputs = told is not None and told.pod is pod and told.view is view and told.pending is pending
+        if told is not None and same_inputs and _tells_the_same(told.lifecycle, lifecycle):
+            told.lifecycle = lifecycle
             if told.shared is shared:
                 return False
             if _same_for(view, told.shared, shared):
@@ -291,11 +299,6 @@ class StatusLoop:
         self._bell.set()
 
 
-async def _ring(cell: Cell[Any], bell: asyncio.Event) -> None:
-    async for _ in cell.changes():
-        bell.set()
-
-
 def _before_lifecycle(entry: RosterPod) -> PodLifecycle:
     """A desired pod that nobody has taken up yet."""
     return PodLifecycle(pod_ref(entry.pod), entry.pod, Stage.SYNCING, entry.seen_at, entry.seen_at)
@@ -308,6 +311,14 @@ def has_ended(status: PodStatus) -> bool:
 def _begins_anew(before: PodLifecycle, now: PodLifecycle) -> bool:
     """Stages only go forward in one life of a pod."""
     return before.stage is not Stage.SYNCING and now.stage is Stage.SYNCING and now.kill_reason is None
+
+
+#: Waits and story are for people to ask for; no status has them.
+_telling = attrgetter(*(field.name for field in fields(PodLifecycle) if field.name not in ("waits", "story")))
+
+
+def _tells_the_same(before: PodLifecycle, now: PodLifecycle) -> bool:
+    return bool(_telling(before) == _telling(now))
 
 
 def _same_for(view: PodView | None, before: _Shared, now: _Shared) -> bool:

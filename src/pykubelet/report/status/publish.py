@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pykubelet.base.api.core import Pod, PodStatus
-from pykubelet.base.kit.cells import Cell, CellWriter
+from pykubelet.base.kit.cells import Cell, CellWriter, ringing
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.retries import Retries
@@ -128,12 +128,10 @@ class StatusPublisher:
 
     async def run(self) -> None:
         async with self._supervisor as supervisor:
-            cells: tuple[Cell[Any], ...]
-            cells = (self._inputs.pods, self._inputs.roster, self._inputs.statuses, self._inputs.lifecycles)
-            for cell in cells:
-                supervisor.start_root(f"publisher-{cell.name}", _ring(cell, self._bell))
-            supervisor.start_root("publisher-send", self._follow())
-            raise await supervisor.wait_failed()
+            cells = self._inputs
+            with ringing(self._bell, cells.pods, cells.roster, cells.statuses, cells.lifecycles):
+                supervisor.start_root("publisher-send", self._follow())
+                raise await supervisor.wait_failed()
 
     async def _follow(self) -> None:
         while True:
@@ -358,8 +356,3 @@ def _mirror_key(mirror: Pod) -> tuple[str, str]:
 
 def _path(pod: Pod) -> str:
     return f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
-
-
-async def _ring(cell: Cell[Any], bell: asyncio.Event) -> None:
-    async for _ in cell.changes():
-        bell.set()
