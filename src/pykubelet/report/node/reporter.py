@@ -22,7 +22,7 @@ import random
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from pykubelet.base.api.core import ContainerImage, Node, NodeStatus
 from pykubelet.base.api.times import format_time
