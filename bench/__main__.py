@@ -167,7 +167,9 @@ async def _measure_in_cluster(bench: Bench, plane: ControlPlane, names: Sequence
         async with PodWatch(api) as watch:
             joined = cluster.ClusterBench(bench, api, watch, Audit(plane.audit_log, f"system:node:{NODE_NAME}"))
             scenarios = {name: partial(cluster.SCENARIOS[name], joined) for name in names}
-            return await _run_scenarios(bench.agent, joined.learn, scenarios, _LONGEST_S[True])
+            failures = await _run_scenarios(bench.agent, joined.learn, scenarios, _LONGEST_S[True])
+            print(*joined.account(), sep="\n")
+            return failures
     finally:
         await api.close()
 

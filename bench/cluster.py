@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,6 +46,8 @@ class ClusterBench:
     watch: PodWatch
     audit: Audit
     templates: dict[bool, Template] = field(default_factory=dict)
+    trips: int = 0
+    sent: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
 
     async def learn(self) -> None:
         """Run one pod of each kind to warm up, and take the agent's requests as the floor's."""
@@ -79,8 +82,9 @@ class ClusterBench:
 
     async def round_trips(self, trips: RoundTrips, count: int = 5) -> None:
         """What the API server needs, of a pod that no node takes."""
-        for number in range(count):
-            name = f"trip-{len(trips.created)}-{number}"
+        for _ in range(count):
+            self.trips += 1
+            name = f"trip-{self.trips}"
             began = await self.api.create_pod(cluster_pod(name, node=_NOWHERE))
             seen = await self.watch.wait(name, lambda name=name: self.watch.seen.get(name))  # type: ignore[misc]
             trips.created.append((seen - began) / NS_PER_MS)
@@ -104,6 +108,14 @@ class ClusterBench:
     async def all_ready_at(self, names: Sequence[str]) -> int:
         return max([await self.watch.ready_at(name) for name in names])
 
+    def account(self) -> list[str]:
+        """Lines: which requests the agent sent, by occasion."""
+        return [
+            f"requests {what}: "
+            + ", ".join(f"{count} {verb} {resource}" for (verb, resource), count in Counter(sent).most_common())
+            for what, sent in self.sent.items()
+        ]
+
 
 def _seconds(condition: Mapping[str, Any]) -> int:
     moment = condition.get("lastHeartbeatTime") or "1970-01-01T00:00:00Z"
@@ -115,6 +127,7 @@ async def single(cluster: ClusterBench) -> None:
     bench, trips = cluster.bench, RoundTrips()
     blocks, size = (2, 4) if bench.quick else (4, 5)
     seen = {False: Singles(), True: Singles()}
+    kinds = {False: "plain", True: "with a token"}
     for block in range(blocks):
         for token, singles in seen.items():
             with bench.agent.frozen():
@@ -125,16 +138,16 @@ async def single(cluster: ClusterBench) -> None:
             mark = cluster.audit.mark()
             for name in names:
                 await _start_one(cluster, singles, name, token)
-            singles.start_requests.append(_requests(cluster, mark, size))
+            singles.start_requests.append(_requests(cluster, f"started, {kinds[token]}", mark, size))
             await asyncio.sleep(1)
             mark = cluster.audit.mark()
             for name in names:
                 deleted = await cluster.api.delete_pod(name, 1)
                 singles.gone.append((await cluster.watch.gone_at(name) - deleted) / NS_PER_MS)
                 await asyncio.sleep(_SETTLE_S)
-            singles.delete_requests.append(_requests(cluster, mark, size))
-    bench.figures += single_figures("plain", seen[False], trips, 1.05, "1.05 x")
-    bench.figures += single_figures("with a token", seen[True], trips, 1.10, "3.0 x")
+            singles.delete_requests.append(_requests(cluster, f"deleted, {kinds[token]}", mark, size))
+    bench.figures += single_figures(kinds[False], seen[False], trips, 1.05, "1.05 x")
+    bench.figures += single_figures(kinds[True], seen[True], trips, 1.10, "3.0 x")
     bench.figures += round_trip_figures(trips)
 
 
@@ -148,10 +161,11 @@ async def _start_one(cluster: ClusterBench, singles: Singles, name: str, token: 
     singles.ready.append((ready - started) / NS_PER_MS)
 
 
-def _requests(cluster: ClusterBench, mark: int, pods: int) -> float:
+def _requests(cluster: ClusterBench, what: str, mark: int, pods: int) -> float:
     """By pod, without what an idle node sends: its lease and its status."""
-    sent = cluster.audit.since(mark)
-    return len([resource for _, resource in sent if resource not in ("leases", "nodes/status")]) / pods
+    sent = [request for request in cluster.audit.since(mark) if request[1] not in ("leases", "nodes/status")]
+    cluster.sent.setdefault(what, []).extend(sent)
+    return len(sent) / pods
 
 
 async def burst(cluster: ClusterBench) -> None:
@@ -208,6 +222,7 @@ async def idle(cluster: ClusterBench) -> None:
     await asyncio.sleep(idle_s)
     sent = cluster.audit.since(mark)
     requests = len(sent) * 60 / idle_s
+    cluster.sent["idle"] = sent
     synced, told = [], []
     for _ in range(kills):
         agent.kill()

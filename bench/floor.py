@@ -8,6 +8,7 @@ Everything that is not a runtime call (folders, files, cgroups) is made before t
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import time
 from collections.abc import MutableMapping
@@ -87,7 +88,10 @@ async def read_template(cri: CriClient, name: str) -> Template:
 
 
 def _request(info: str, message: M) -> M:
-    return json_format.ParseDict(json.loads(info)["config"], message, ignore_unknown_fields=True)
+    config = json.loads(info)["config"]
+    for env in config.get("envs", ()):  # bytes in our messages, text in the runtime's account of them
+        env["value"] = base64.b64encode(env.get("value", "").encode()).decode()
+    return json_format.ParseDict(config, message, ignore_unknown_fields=True)
 
 
 class Floor:

@@ -42,6 +42,8 @@ class Joined:
                 "x509": {"clientCAFile": str(self.authority)},
             },
             "authorization": {"mode": "Webhook"},
+            # nobody answers there; without one each pod is told that it has none
+            "clusterDNS": ["10.96.0.10"],
         }
 
 
