@@ -166,6 +166,20 @@ async def test_an_unchanged_status_is_not_told_again(make_stand: MakeStand) -> N
     assert stand.server.count("PATCH") == 0
 
 
+async def test_what_an_older_server_leaves_out_is_not_told_again_and_again(make_stand: MakeStand) -> None:
+    stand = make_stand(about=replace(ABOUT, features=("New",)))
+    stand.server.store.unknown = frozenset({"declaredFeatures"})
+    stand.set_runtime.publish(WELL)
+    stand.start()
+    await stand.until_ready()
+    await asyncio.sleep(0.3)
+    assert stand.server.count("PATCH") == 1
+    stand.set_pressure.publish(Pressure(disk=True))
+    await stand.until(lambda node: any(c["reason"] == "KubeletHasDiskPressure" for c in node["status"]["conditions"]))
+    await asyncio.sleep(0.2)
+    assert stand.server.count("PATCH") == 2
+
+
 async def test_an_unchanged_status_is_told_after_the_report_period(make_stand: MakeStand) -> None:
     stand = make_stand(periods=replace(SOON, report=0.1))
     stand.set_runtime.publish(WELL)

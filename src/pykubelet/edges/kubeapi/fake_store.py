@@ -94,6 +94,8 @@ class Store:
     _versions: Iterator[int] = field(default_factory=lambda: itertools.count(1001))
     version: int = 1000
     bells: set[asyncio.Event] = field(default_factory=set)
+    #: Fields of a status that an older server does not know, and leaves out.
+    unknown: frozenset[str] = frozenset()
 
     # -- reading
 
@@ -223,6 +225,8 @@ class Store:
     def _write(self, event: str, at: Place, new: Json, before: Json | None) -> Json:
         self._advance()
         new["metadata"]["resourceVersion"] = str(self.version)
+        if self.unknown and "status" in new:
+            new["status"] = {key: value for key, value in new["status"].items() if key not in self.unknown}
         if event == "DELETED":
             self.objects.pop(at, None)
         else:

@@ -6,6 +6,7 @@ Owns: the Node of our name there, and what `NodeView` says of it (`registered`, 
 Rules:
 - What is told is compared with what the API server has, so a status that somebody changed is put right, and an unchanged
   one costs nothing until `nodeStatusReportFrequency` is over.
+- A status of which the API server keeps less (it is older than we are) is not told again for that.
 - Any change of an input is told at once; only images are looked at by the clock.
 - Nothing is told before the runtime has answered once (or has not for some seconds): after a restart of the agent a node
   that is ready stays so.
@@ -108,6 +109,8 @@ class NodeReporter:
         self._node: Node | None = None
         self._reconciled = ""
         self._images: tuple[ContainerImage, ...] = ()
+        # what was told, and what an older API server has made of it: it leaves out what it does not know
+        self._kept: tuple[NodeStatus, NodeStatus] | None = None
         self._report_at = float("inf")
         self._failures = 0
         self._watch_until = float("-inf")
@@ -269,7 +272,7 @@ class NodeReporter:
         if first:
             status = without_stale(self._about, status)
         annotations = render_annotations(self._about, node.metadata.annotations)
-        changed = not same_but_heartbeats(status, node.status)
+        changed = not same_but_heartbeats(status, node.status) and not self._is_known_to_be_kept_so(status, node.status)
         others = bool(labels) or annotations != node.metadata.annotations
         now = self._clock.monotonic()
         if first:
@@ -288,10 +291,18 @@ class NodeReporter:
                 return
             raise
         self._reconciled = newer.metadata.uid
+        self._kept = (status, newer.status)
         spread = random.uniform(-0.5, 0.5) if changed else 0.0
         self._report_at = now + self._periods.report * (1.0 + spread)
         await self._take_answer(newer)
         self._announce(node.status, status)
+
+    def _is_known_to_be_kept_so(self, status: NodeStatus, there: NodeStatus) -> bool:
+        """Whether telling `status` would leave `there` as it is, as it did the last time."""
+        if self._kept is None:
+            return False
+        told, answered = self._kept
+        return same_but_heartbeats(status, told) and same_but_heartbeats(there, answered)
 
     def _render(self, before: NodeStatus) -> NodeStatus:
         cells = self._cells
