@@ -106,3 +106,14 @@ def test_the_window_gives_what_the_whole_file_would(lines: list[tuple[bytes, byt
     expected = tail_of(whole, 5, 100, is_cut=False)
     window = 100 + 5 * 64
     assert tail_of(whole[-window:], 5, 100, is_cut=len(whole) > window) == expected
+
+
+@pytest.mark.parametrize("present", [None, b""], ids=["not opened again", "opened again, empty"])
+def test_a_log_that_was_just_rotated_has_its_end_in_the_rotated_file(present: bytes | None, tmp_path: Path) -> None:
+    line = b"2026-01-01T00:00:00.000000000Z stdout F the %s\n"
+    (tmp_path / "0.log.20260101-000000").write_bytes(line % b"middle")
+    (tmp_path / "0.log.20260101-000010").write_bytes(line % b"end")
+    (tmp_path / "0.log.20260101-000020.gz").write_bytes(b"compressed")
+    if present is not None:
+        (tmp_path / "0.log").write_bytes(present)
+    assert read_log_tail(str(tmp_path / "0.log")) == "the end\n"

@@ -65,8 +65,31 @@ def read_log_tail(path: str, max_lines: int = FALLBACK_LINES, max_bytes: int = F
     """What the last `max_lines` lines of a CRI log say, both streams, cut to their last `max_bytes` bytes.
 
     Reads only as much of the file's end as can matter (about 7 KiB by default), however long the file or its lines are.
-    Raises OSError when the log cannot be read.
+    A log that has just been rotated away has its end in the newest rotated file. Raises OSError when it cannot be read.
     """
+    try:
+        text = _read_tail(path, max_lines, max_bytes)
+    except FileNotFoundError:
+        if (rotated := _newest_rotated(path)) is None:
+            raise
+        return _read_tail(rotated, max_lines, max_bytes)
+    if not text and (rotated := _newest_rotated(path)) is not None:
+        return _read_tail(rotated, max_lines, max_bytes)
+    return text
+
+
+def _newest_rotated(path: str) -> str | None:
+    """The newest of `<path>.<time stamp>` that is not compressed yet."""
+    directory, name = os.path.split(path)
+    try:
+        names = [other for other in os.listdir(directory) if other.startswith(f"{name}.")]
+    except OSError:
+        return None
+    plain = [other for other in names if other.removeprefix(f"{name}.").replace("-", "").isdigit()]
+    return os.path.join(directory, max(plain)) if plain else None
+
+
+def _read_tail(path: str, max_lines: int, max_bytes: int) -> str:
     window = max_bytes + max_lines * _MAX_HEADER_BYTES
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
