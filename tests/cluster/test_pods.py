@@ -221,3 +221,22 @@ def test_an_ephemeral_container_runs_once_in_a_running_pod(cluster: Cluster, clu
     assert pod["status"].get("observedGeneration") == pod["metadata"].get("generation")
     cluster.delete_pod("web")
     cluster.wait_gone("web")
+
+
+def test_no_pod_is_seen_unready_through_a_restart_of_the_agent(cluster: Cluster, cluster_agent: Agent) -> None:
+    probe = {"exec": {"command": ["true"]}, "periodSeconds": 1}
+    names = [f"p{n}" for n in range(8)]
+    probed = make_container(readinessProbe=probe)
+    cluster.run(*(plain(name, *([probed] if n % 2 else [])) for n, name in enumerate(names)))
+    cluster.wait_ready(*names, within=60)
+    cluster_agent.kill9()
+    cluster_agent.start()
+    seen = list(cluster.watch_pods("", 6.0))
+    assert {pod["metadata"]["name"] for _, pod in seen} == set(names)
+    unready = [pod["metadata"]["name"] for kind, pod in seen if kind != "ADDED" and condition(pod, "Ready") != "True"]
+    assert unready == []
+    cluster_agent.wait_healthy()
+    for name in names:
+        cluster.delete_pod(name, grace_s=1)
+    for name in names:
+        cluster.wait_gone(name)
