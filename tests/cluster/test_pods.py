@@ -195,34 +195,6 @@ def test_a_pod_that_succeeded_stays_so_over_a_restart(cluster: Cluster, cluster_
     cluster.wait_gone("done")
 
 
-def test_an_ephemeral_container_runs_once_in_a_running_pod(cluster: Cluster, cluster_agent: Agent) -> None:
-    cluster.run(plain("web"))
-    cluster.wait_ready("web")
-    script = "ps | grep -c 'sleep 3600' > /dev/termination-log; exit 5"
-    debug = make_container("debug", script) | {"targetContainerName": "main"}
-    path = f"{cluster.pods_path}/web"
-    pod = cluster.get(path)
-    assert pod is not None
-    pod["spec"]["ephemeralContainers"] = [debug]
-    cluster.core.replace_namespaced_pod_ephemeralcontainers("web", cluster.namespace, pod)
-
-    def ended(pod: Json) -> Any:
-        told = pod["status"].get("ephemeralContainerStatuses", [])
-        return told[0]["state"].get("terminated") if told else None
-
-    seen = ended(cluster.wait_pod("web", "the end of the ephemeral container", ended))
-    assert seen["exitCode"] == 5
-    assert int(seen["message"]) >= 1  # it sees the processes of its target
-    time.sleep(1.0)
-    pod = cluster.pod("web")
-    assert pod is not None
-    assert pod["status"]["ephemeralContainerStatuses"][0]["restartCount"] == 0
-    assert condition(pod, "Ready") == "True"
-    assert pod["status"].get("observedGeneration") == pod["metadata"].get("generation")
-    cluster.delete_pod("web")
-    cluster.wait_gone("web")
-
-
 def test_no_pod_is_seen_unready_through_a_restart_of_the_agent(cluster: Cluster, cluster_agent: Agent) -> None:
     probe = {"exec": {"command": ["true"]}, "periodSeconds": 1}
     names = [f"p{n}" for n in range(8)]

@@ -129,14 +129,17 @@ def wire_roster(m: Machinery, cells: Cells, expected: frozenset[str]) -> Loops:
     return [("roster", roster.run()), *memory]
 
 
+def status_memory(m: Machinery) -> StatusMemory:
+    return StatusMemory(f"{m.settings.root_dir}/pod_statuses", m.flight)
+
+
 def wire_observe(m: Machinery, cells: Cells) -> Loops:
     """observe: the look-out writes Observed, the probes write ProbeResults and ProbeWaits."""
     pleg = PodLookout(m.cri, m.clock, cells.observed.writer, m.touched, RelistPeriods())
     memory = ProbeMemory(f"{m.settings.root_dir}/probe_results", m.flight)
     forgets = m.settings.enabled("ChangeContainerStatusOnKubeletRestart")
-    inputs = ProbeInputs(
-        cells.lifecycles.cell, cells.observed.cell, cells.node.cell, {} if forgets else memory.load(), not forgets
-    )
+    had = {} if forgets else memory.load(status_memory(m).load().values())
+    inputs = ProbeInputs(cells.lifecycles.cell, cells.observed.cell, cells.node.cell, had, not forgets)
     ends = (cells.probes.writer, cells.probe_waits.writer)
     limits = ProbeLimits(exec_at_once=EXEC_PROBES_PER_CPU * max(1, m.machine.cpu_milli // 1000))
     probes = ProbesLoop(inputs, ends, ContainerProber(m.cri), m.clock, m.happenings, limits)
@@ -233,8 +236,7 @@ def wire_report(m: Machinery, cells: Cells, facts: NodeFacts, reviewer: Reviewer
     inputs = StatusInputs(
         roster, lifecycles, observed, probes, node, runtime, tells_signals, bool(m.settings.flags.kubeconfig)
     )
-    memory = StatusMemory(f"{m.settings.root_dir}/pod_statuses", m.flight)
-    status = StatusLoop(inputs, cells.statuses.writer, m.clock, m.flight, memory)
+    status = StatusLoop(inputs, cells.statuses.writer, m.clock, m.flight, status_memory(m))
     address = NodeLoop(facts, cells.node.writer, m.flight)
     ready = RuntimeLoop(m.cri, m.clock, cells.runtime.writer)
     outbox = None if m.settings.standalone else m.outbox

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
+from pykubelet.base.api.core import ContainerState, ContainerStateRunning, ContainerStatus, PodStatus
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.flight import Flight
 from pykubelet.base.kit.supervise import Supervisor
@@ -53,3 +55,18 @@ async def test_a_disk_that_refuses_does_not_end_the_agent(tmp_path: Path) -> Non
     path = tmp_path / "file" / "probe_results"
     await write(path, ProbeResults({(C1, ProbeKind.READINESS): SUCCESS}))
     assert ProbeMemory(str(path), Flight("test")).load() == {}
+
+
+def test_what_was_told_ready_had_succeeded(tmp_path: Path) -> None:
+    def told(name: str, container: str, **fields: Any) -> ContainerStatus:
+        state = ContainerState(running=ContainerStateRunning(startedAt="2026-01-01T00:00:00Z"))
+        return ContainerStatus(name=name, containerID=f"containerd://{container}", **{"state": state, **fields})
+
+    statuses = (
+        told("ready", C1, started=True, ready=True),
+        told("slow", C2, started=True, ready=False),
+        told("over", "c3", started=False, ready=False, state=ContainerState()),
+    )
+    memory = ProbeMemory(str(tmp_path / "probe_results"), Flight("test"))
+    found = memory.load([PodStatus(containerStatuses=statuses)])
+    assert found == {C1: Kept(SUCCESS, SUCCESS), C2: Kept(SUCCESS, None)}

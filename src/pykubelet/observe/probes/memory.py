@@ -8,11 +8,12 @@ does not know, rule 7 of `decide` holds.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 import msgspec
 
+from pykubelet.base.api.core import PodStatus
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.flight import Failed, Flight, Uncertain
 from pykubelet.base.kit.log import Log
@@ -34,10 +35,11 @@ class ProbeMemory:
         self._file = Checkpoint(path)
         self._flight = flight
 
-    def load(self) -> dict[ContainerID, Kept]:
-        """Empty when there is nothing usable."""
+    def load(self, told: Iterable[PodStatus] = ()) -> dict[ContainerID, Kept]:
+        """Empty when there is nothing usable. `told`: statuses from before the agent's start, which are kept at once: what
+        was told ready has succeeded, though it may not have been written down here any more."""
         payload = self._file.load()
-        return {} if payload is None else decode(payload)
+        return with_told({} if payload is None else decode(payload), told)
 
     async def run(self, results: Cell[ProbeResults]) -> None:
         """Follow the results. A disk that refuses or does not answer is told once, and tried again on the next change."""
@@ -65,6 +67,20 @@ def encode(snapshot: ProbeResults) -> bytes:
         if kind in _KINDS and result is ProbeResult.SUCCESS:
             kinds.append(kind)
     return msgspec.json.encode({container: sorted(kinds) for container, kinds in sorted(succeeded.items())})
+
+
+def with_told(kept: Mapping[ContainerID, Kept], told: Iterable[PodStatus]) -> dict[ContainerID, Kept]:
+    """What had succeeded, as it was written down or as the statuses of running containers tell."""
+    found = dict(kept)
+    for status in told:
+        for one in (*status.initContainerStatuses, *status.containerStatuses):
+            if one.state is None or one.state.running is None or not one.started:
+                continue
+            container = ContainerID(one.containerID.partition("://")[2])
+            before = found.get(container, Kept())
+            readiness = ProbeResult.SUCCESS if one.ready else before.readiness
+            found[container] = Kept(ProbeResult.SUCCESS, readiness)
+    return found
 
 
 def decode(payload: bytes) -> dict[ContainerID, Kept]:
