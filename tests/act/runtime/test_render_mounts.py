@@ -180,6 +180,7 @@ def test_image_volumes() -> None:
     [mount] = mounts({"name": "models", "mountPath": "/m", "subPath": "small"}, ctx=ctx)
     assert (mount.container_path, mount.host_path, mount.image_sub_path) == ("/m", "", "small")
     assert mount.image == cri_pb2.ImageSpec(image="sha256:1", user_specified_image="registry/models:1")
+    assert mount.readonly, "runtimes refuse images that could be written to"
     assert sub_paths({"name": "models", "mountPath": "/m", "subPath": "small"}, ctx=ctx) == {}
 
 

@@ -97,7 +97,13 @@ def _volume_mount(
     image = ctx.image_volumes.get(mount.name)
     if image is not None:
         spec = cri_pb2.ImageSpec(image=image.image_ref, user_specified_image=image.user_specified)
-        return cri_pb2.Mount(container_path=path, image=spec, image_sub_path=_sub_path(mount, env))
+        return cri_pb2.Mount(
+            container_path=path,
+            image=spec,
+            image_sub_path=_sub_path(mount, env),
+            readonly=True,
+            recursive_read_only=_is_recursive_read_only(mount, ctx),
+        )
     volume = ctx.mounts.get(mount.name)
     if volume is None or volume.is_block:
         raise RenderError(f'cannot find volume "{mount.name}" to mount into container "{container.name}"')
