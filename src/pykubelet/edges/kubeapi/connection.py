@@ -1,138 +1,167 @@
-"""HTTP to one API server on aiohttp: the only module that imports it for the client side.
+"""HTTP/1.1 to one API server: requests, streams, and connections that are used again.
 
-Owns: connections (TCP keep-alive and time limits that find a dead peer), proxies, and the translation of every error of
-the library and every bad answer to ApiError. Knows nothing of Kubernetes objects but `Status`.
+Owns: the pool of idle connections, and the translation of every failure and every bad answer to ApiError. Knows nothing of
+Kubernetes objects but `Status`. Why not a library: docs/decisions/0013-http-client-of-our-own.md.
 
-Source: the Kubernetes documentation "Kubernetes API Concepts".
+Source: the Kubernetes documentation "Kubernetes API Concepts"; RFC 9112.
 """
 
 from __future__ import annotations
 
-import asyncio.sslproto
-import ipaddress
-import socket
+import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any
-from urllib.parse import urlencode, urlsplit
-from urllib.request import getproxies, proxy_bypass
-
-import aiohttp
-import msgspec
-from yarl import URL
+from urllib.parse import urlencode
 
 from pykubelet.base.api.codec import DecodeError, decode
 from pykubelet.base.api.core import Status
+from pykubelet.edges.kubeapi.answer import BadAnswer
 from pykubelet.edges.kubeapi.credentials import Identity
+from pykubelet.edges.kubeapi.dial import Wire, dial, route_to
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.kubeconfig import Access
 
-#: A peer that is gone is noticed within about half a minute: what was sent stays unacknowledged, or probes do.
-_KEEP_ALIVE = (
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000),
-    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
-)
-CONNECT_S = 10.0
 #: Less than the API server's own limit for idle connections (90 s), so that we never write into one it is closing.
 IDLE_S = 60.0
 _SHOWN = 400
-_READ_SIZE = 1 << 16
-_ASYNCIO_TLS_READ = 32768
+_FAILURES = (OSError, ssl.SSLError, BadAnswer)
 
 
 class Connection:
     """Requests to one server. Made inside a running loop; `close` ends all of them."""
 
     def __init__(self, access: Access, user_agent: str) -> None:
-        _spare_memory()
-        self._access = access
-        self._connector = aiohttp.TCPConnector(
-            limit=0, keepalive_timeout=IDLE_S, socket_factory=_make_socket, resolver=aiohttp.ThreadedResolver()
-        )
-        self._session = aiohttp.ClientSession(
-            connector=self._connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
-            headers={"User-Agent": user_agent, "Accept": "application/json"},
-            skip_auto_headers=("Accept-Encoding",),
-            auto_decompress=False,
-            read_bufsize=_READ_SIZE,
-        )
-        self._streams: set[Stream] = set()
-        self._options: dict[str, Any] = {"allow_redirects": False}
-        if access.server_name:
-            self._options["server_hostname"] = access.server_name
-        if proxy := access.proxy or _proxy_of_environment(access.server):
-            self._options["proxy"] = proxy
+        self._server = access.server
+        self._route = route_to(access)
+        self._fixed = f"Host: {self._route.netloc}\r\nUser-Agent: {user_agent}\r\nAccept: application/json\r\n"
+        self._identity: Identity | None = None
+        self._headers = ""
+        self._idle: list[Wire] = []
+        self._busy: set[Wire] = set()
+        self._closed = False
 
     async def request(
         self, method: str, path: str, identity: Identity, body: bytes | None = None, content_type: str = ""
     ) -> bytes:
         """The body of a good answer. Raises ApiError."""
+        request = self._rendered(method, path, identity, body, content_type)
+        wire = await self._sent(request, identity)
         try:
-            async with self._session.request(
-                method,
-                self._url(path),
-                data=body,
-                headers=_headers(identity, content_type),
-                ssl=identity.tls or False,
-                **self._options,
-            ) as response:
-                data = await response.read()
-        except (aiohttp.ClientError, OSError, ssl.SSLError) as error:
-            raise _unreached(error, self._access.server) from error
-        if response.status >= 300:
-            raise answer_error(response.status, data, response.headers)
+            data = await wire.body()
+        except _FAILURES as error:
+            self._discard(wire)
+            raise unreached(error, self._server) from error
+        except BaseException:
+            self._discard(wire)
+            raise
+        answer = wire.answer
+        self._release(wire)
+        if answer.status >= 300:
+            raise answer_error(answer.status, data, answer.headers)
         return data
 
     async def open(self, path: str, identity: Identity) -> Stream:
         """A GET whose body goes on: returns when the head has come. Raises ApiError."""
+        wire = await self._sent(self._rendered("GET", path, identity, None, ""), identity)
+        stream = Stream(wire, self._server, self._busy)
+        answer = wire.answer
+        if answer.status < 300:
+            return stream
         try:
-            response = await self._session.get(
-                self._url(path), headers=_headers(identity, ""), ssl=identity.tls or False, **self._options
-            )
-            if response.status >= 300:
-                data = await response.read()
-                response.release()
-                raise answer_error(response.status, data, response.headers)
-        except (aiohttp.ClientError, OSError, ssl.SSLError) as error:
-            raise _unreached(error, self._access.server) from error
-        stream = Stream(response, self._access.server, self._streams)
-        self._streams.add(stream)
-        return stream
+            data = b"".join([part async for part in stream.chunks()])
+        finally:
+            stream.close()
+        raise answer_error(answer.status, data, answer.headers)
 
     async def close(self) -> None:
-        for stream in list(self._streams):
-            stream.close()  # the library would leave their readers waiting
-        await self._session.close()
+        """End everything; who waits for an answer is told that the connection was closed."""
+        self._closed = True
+        for wire in (*self._idle, *self._busy):
+            wire.abort()
+        self._idle.clear()
+        self._busy.clear()
+        await asyncio.sleep(0)  # the transports end in the loop's next round
 
-    def _url(self, path: str) -> URL:
-        return URL(self._access.server + path, encoded=True)
+    async def _sent(self, request: bytes, identity: Identity) -> Wire:
+        """A wire on which the head of the answer has arrived."""
+        while True:
+            try:
+                wire = self._take_idle(identity) or await dial(self._route, identity.tls)
+            except _FAILURES as error:
+                raise unreached(error, self._server) from error
+            reused = wire.used
+            self._busy.add(wire)
+            try:
+                await wire.exchange(request)
+                return wire
+            except _FAILURES as error:
+                self._discard(wire)
+                if not reused or wire.answer.heard or self._closed:
+                    raise unreached(error, self._server) from error
+                # the server closed an idle connection as we wrote: it has not read the request
+            except BaseException:
+                self._discard(wire)
+                raise
+
+    def _take_idle(self, identity: Identity) -> Wire | None:
+        now = asyncio.get_running_loop().time()
+        while self._idle:
+            wire = self._idle.pop()
+            if not wire.closed and wire.tls is identity.tls and now - wire.idle_since < IDLE_S:
+                return wire
+            wire.abort()
+        return None
+
+    def _release(self, wire: Wire) -> None:
+        self._busy.discard(wire)
+        if self._closed or wire.closed or not wire.answer.keeps_alive or not wire.answer.complete:
+            wire.abort()
+            return
+        wire.idle_since = asyncio.get_running_loop().time()
+        self._idle.append(wire)
+        while self._idle and wire.idle_since - self._idle[0].idle_since > IDLE_S:
+            self._idle.pop(0).abort()
+
+    def _discard(self, wire: Wire) -> None:
+        self._busy.discard(wire)
+        wire.abort()
+
+    def _rendered(self, method: str, path: str, identity: Identity, body: bytes | None, content_type: str) -> bytes:
+        if identity is not self._identity:
+            self._headers = self._fixed + _header_lines(identity)
+            self._identity = identity
+        route = self._route
+        target = route.prefix + path
+        login = ""
+        if route.proxy is not None and not route.tls:
+            target = f"http://{route.netloc}{target}"
+            login = f"Proxy-Authorization: {route.proxy_login}\r\n" if route.proxy_login else ""
+        head = f"{method} {target} HTTP/1.1\r\n{login}{self._headers}"
+        if body is None:
+            length = "" if method == "GET" else "Content-Length: 0\r\n"
+            return f"{head}{length}\r\n".encode()
+        return f"{head}Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 class Stream:
     """The body of one answer, piece by piece. Close it."""
 
-    def __init__(self, response: aiohttp.ClientResponse, server: str, open_ones: set[Stream]) -> None:
-        self._response = response
+    def __init__(self, wire: Wire, server: str, busy: set[Wire]) -> None:
+        self._wire = wire
         self._server = server
-        self._open_ones = open_ones
+        self._busy = busy
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """What has arrived, as it arrives; ends when the server ends the answer. Raises ApiError."""
         try:
-            async for chunk in self._response.content.iter_any():
-                yield chunk
-        except (aiohttp.ClientError, OSError) as error:
-            raise _unreached(error, self._server) from error
+            while (part := await self._wire.part()) is not None:
+                yield part
+        except _FAILURES as error:
+            raise unreached(error, self._server) from error
 
     def close(self) -> None:
-        self._open_ones.discard(self)
-        self._response.close()
+        self._busy.discard(self._wire)
+        self._wire.abort()
 
 
 def with_query(path: str, query: Mapping[str, str] | None) -> str:
@@ -140,15 +169,15 @@ def with_query(path: str, query: Mapping[str, str] | None) -> str:
 
 
 def answer_error(status: int, body: bytes, headers: Mapping[str, str]) -> ApiError:
-    """The ApiError of an answer that is no success."""
-    text, reason, retry_after = "", "", _seconds(headers.get("Retry-After", ""))
+    """The ApiError of an answer that is no success. `headers`: by lower-case name."""
+    text, reason, retry_after = "", "", _seconds(headers.get("retry-after", ""))
     try:
         said = decode(Status, body)
         if said.kind == "Status":
             text, reason = said.message, said.reason
             if retry_after is None and said.details is not None and said.details.retryAfterSeconds:
                 retry_after = float(said.details.retryAfterSeconds)
-    except (DecodeError, msgspec.MsgspecError):
+    except DecodeError:
         text = ""
     if not text:
         text = body[:_SHOWN].decode("utf-8", "replace").strip() or f"the server answered with status {status}"
@@ -159,15 +188,19 @@ def timed_out(seconds: float, server: str) -> ApiError:
     return ApiError(0, "Timeout", f"{server}: no answer within {seconds:g} s")
 
 
-def _headers(identity: Identity, content_type: str) -> list[tuple[str, str]]:
-    return [*identity.headers, ("Content-Type", content_type)] if content_type else list(identity.headers)
-
-
-def _unreached(error: Exception, server: str) -> ApiError:
-    if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
-        return ApiError(0, "Certificate", f"{server}: {error}")
+def unreached(error: Exception, server: str) -> ApiError:
+    """The ApiError where no answer came, or half of one."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return ApiError(0, "Certificate", f"{server}: {error.verify_message or error}")
     text = str(error) or type(error).__name__
     return ApiError(0, "Unreachable", f"{server}: {text}")
+
+
+def _header_lines(identity: Identity) -> str:
+    for name, value in identity.headers:
+        if not value.isprintable():
+            raise ApiError(0, "Credentials", f"the value of the header {name} has characters that cannot be sent")
+    return "".join(f"{name}: {value}\r\n" for name, value in identity.headers)
 
 
 def _seconds(text: str) -> float | None:
@@ -176,30 +209,3 @@ def _seconds(text: str) -> float | None:
         return max(0.0, float(text))
     except ValueError:
         return None
-
-
-def _make_socket(address: tuple[Any, ...]) -> socket.socket:
-    family, kind, protocol = address[:3]
-    made = socket.socket(family, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, protocol)
-    for level, option, value in _KEEP_ALIVE:
-        made.setsockopt(level, option, value)
-    return made
-
-
-def _proxy_of_environment(server: str) -> str:
-    """As HTTPS_PROXY, HTTP_PROXY and NO_PROXY say; loopback never goes through a proxy."""
-    parts = urlsplit(server)
-    host = parts.hostname or ""
-    if host == "localhost" or proxy_bypass(host):
-        return ""
-    try:
-        if ipaddress.ip_address(host).is_loopback:
-            return ""
-    except ValueError:
-        pass
-    return getproxies().get(parts.scheme, "")
-
-
-def _spare_memory() -> None:
-    """asyncio's own TLS keeps 256 KiB for each connection; records are 16 KiB at most. uvloop keeps less by itself."""
-    asyncio.sslproto.SSLProtocol.max_size = _ASYNCIO_TLS_READ
