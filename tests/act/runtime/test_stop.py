@@ -252,6 +252,31 @@ async def test_a_hook_that_hangs_is_ended_with_the_grace_period(tmp_path: Path) 
         assert stops(h) == [("a", 2)]
 
 
+async def test_a_hook_that_hangs_goes_on_until_its_container_has_ended(tmp_path: Path) -> None:
+    ended = asyncio.Event()
+
+    async def hang(_: FakeContainer, __: list[str]) -> pb.ExecSyncResponse:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        raise AssertionError
+
+    async with hands(tmp_path) as h:
+        of = hooked("hang")
+        await bring_up(h, of)
+        h.fake.exec_handler = hang
+        h.fake.inject(Fault("StopContainer", delay_s=0.3))
+        began = time.monotonic()
+        _, took_s = await asyncio.gather(h.stopper.stop_pod(of, REF, 1, ""), _seconds_until(ended, began))
+        assert took_s > 1.25, "not at the end of its second"
+
+
+async def _seconds_until(event: asyncio.Event, began: float) -> float:
+    await event.wait()
+    return time.monotonic() - began
+
+
 async def test_without_grace_there_is_no_hook(tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
         of = hooked("true")

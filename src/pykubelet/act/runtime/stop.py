@@ -3,7 +3,7 @@
 Owns: the order in which a pod's containers end, and what of the grace period each still has. All preStop hooks run at
 once, sidecars' too; then regular containers get their signal, and each sidecar waits for them and for the sidecars that
 were started after it (KEP-753), as long as its grace period lasts. Hook and waiting are taken from the grace period in
-whole seconds; the signal gets two seconds at least.
+whole seconds; the signal gets two seconds at least. A hook that takes longer goes on until its container has ended.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from pykubelet.act.runtime.hooks import HookRunner, HookTarget, hook_words
-from pykubelet.base.api.core import Pod, Probe
+from pykubelet.base.api.core import LifecycleHandler, Pod, Probe
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
@@ -70,6 +70,27 @@ class PodRemains:
     strays: tuple[ContainerID, ...] = ()
 
 
+class _RunningHook:
+    """A preStop hook under way. One that takes longer than the grace period goes on beside the stop signal."""
+
+    def __init__(self, handler: LifecycleHandler) -> None:
+        self.handler = handler
+        self.ended = asyncio.Event()
+        self.limit = asyncio.timeout(None)
+
+    async def wait(self, limit_s: float) -> None:
+        """Until it has ended, at most `limit_s`."""
+        try:
+            async with asyncio.timeout(limit_s):
+                await self.ended.wait()
+        except TimeoutError:
+            return
+
+    def stop(self) -> None:
+        if not self.ended.is_set():
+            self.limit.reschedule(asyncio.get_running_loop().time())
+
+
 class ContainerStopper:
     """Each call raises CriError only for what it could not do; what is gone already is fine."""
 
@@ -88,13 +109,37 @@ class ContainerStopper:
         await _all(self._end(end, _NO_ORDER, waits) for end in ends)
 
     async def _end(self, end: ContainerEnd, order: TerminationOrder, waits: Waits) -> None:
-        target, grace_s, message = end.target, end.grace_s, end.message
-        path = container_field_path(target.pod, target.name)
-        text = message or f"Stopping container {target.name}"
+        target, path = end.target, container_field_path(end.target.pod, end.target.name)
+        text = end.message or f"Stopping container {target.name}"
         self._happenings.post(normal(EVENT_KILLING, text, target.ref, path))
-        left = grace_s
-        if left > 0:
-            left -= await self._seconds(self._pre_stop(target, left, path, waits))
+        container = next((c for c in every_container(target.pod) if c.name == target.name), None)
+        lifecycle = container.lifecycle if container is not None else None
+        if end.grace_s <= 0 or container is None or lifecycle is None or lifecycle.preStop is None:
+            await self._signal(end, order, waits, end.grace_s)
+            return
+        hook = _RunningHook(lifecycle.preStop)
+        whose = HookTarget(target.ref, container, target.container, target.pod_ip)
+        both = (self._pre_stop(hook, whose, path), self._end_hooked(end, hook, order, waits))
+        for result in await asyncio.gather(*both, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _end_hooked(self, end: ContainerEnd, hook: _RunningHook, order: TerminationOrder, waits: Waits) -> None:
+        """Leave the hook its time, then end the container and with it a hook that still runs."""
+        words = hook_words(hook.handler)
+        wait = self._wait(end.target, "preStop hook", words, "send the stop signal", end.grace_s)
+        try:
+            with waits.waiting(wait):
+                left = end.grace_s - await self._seconds(hook.wait(end.grace_s))
+            if not hook.ended.is_set():
+                log.warning("preStop hook not completed in grace period", pod=end.target.ref, container=end.target.name)
+            await self._signal(end, order, waits, left)
+        finally:
+            hook.stop()
+
+    async def _signal(self, end: ContainerEnd, order: TerminationOrder, waits: Waits, left: int) -> None:
+        """`left`: seconds of the grace period."""
+        target = end.target
         if left > 0:
             turn = self._wait(target, "turn to end", order.words(target.name), "send the stop signal", left)
             with waits.waiting(turn):
@@ -117,26 +162,20 @@ class ContainerStopper:
         await work
         return int(self._clock.monotonic() - began)
 
-    async def _pre_stop(self, target: StopTarget, grace_s: int, path: str, waits: Waits) -> None:
-        container = next((c for c in every_container(target.pod) if c.name == target.name), None)
-        lifecycle = container.lifecycle if container is not None else None
-        if container is None or lifecycle is None or lifecycle.preStop is None:
-            return
-        whose = HookTarget(target.ref, container, target.container, target.pod_ip)
-        wait = self._wait(target, "preStop hook", hook_words(lifecycle.preStop), "send the stop signal", grace_s)
+    async def _pre_stop(self, hook: _RunningHook, whose: HookTarget, path: str) -> None:
+        """Run the hook to its end, which is that of its container at the latest."""
         try:
-            with waits.waiting(wait):
-                async with asyncio.timeout(grace_s):
-                    problem = await self._hooks.run(lifecycle.preStop, whose)
+            async with hook.limit:
+                problem = await self._hooks.run(hook.handler, whose)
         except TimeoutError:
-            log.warning("preStop hook not completed in grace period", pod=target.ref, container=target.name)
-            if lifecycle.preStop.sleep is not None:
-                return  # it only waits: nothing has failed
-            problem = f"not completed within the grace period of {grace_s} s"
+            # a sleep only waits: nothing has failed
+            problem = "" if hook.handler.sleep is not None else "its container ended before it"
+        finally:
+            hook.ended.set()
         if problem:
             # what it said stays out of the Event: there may be secrets in it
-            log.warning("preStop hook failed", pod=target.ref, container=target.name, error=problem)
-            self._happenings.post(warning(EVENT_FAILED_PRE_STOP_HOOK, "PreStopHook failed", target.ref, path))
+            log.warning("preStop hook failed", pod=whose.ref, container=whose.container.name, error=problem)
+            self._happenings.post(warning(EVENT_FAILED_PRE_STOP_HOOK, "PreStopHook failed", whose.ref, path))
 
     async def stop_pod(
         self,
