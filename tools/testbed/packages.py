@@ -47,7 +47,11 @@ NODE: Mapping[str, Callable[[], bool]] = {
     "busybox-static": _has_busybox,
 }
 CLUSTER: Mapping[str, Callable[[], bool]] = {"openssl": has("openssl"), "kubernetes-client": has("kubectl")}
-TESTS: Mapping[str, Callable[[], bool]] = {"docker-registry": has("docker-registry"), "openssl": has("openssl")}
+TESTS: Mapping[str, Callable[[], bool]] = {
+    "docker-registry": has("docker-registry"),
+    "openssl": has("openssl"),
+    "chromium": has("chromium"),
+}
 
 
 def missing(wanted: Mapping[str, Callable[[], bool]]) -> list[str]:

@@ -1,4 +1,4 @@
-"""`pykubelet pods` and `pykubelet explain POD`: ask the running agent over its root-only socket, and show the answer.
+"""`pykubelet pods`, `pykubelet explain POD` and `pykubelet page`: ask the running agent over its root-only socket, and show the answer.
 
 Owns: the options, the choice of the pod that is meant, and the tables. What is known is decided by the agent; its answers
 come from `report/server/explain`. Standard library only, and little of it: an answer must be there within a tenth of a
@@ -40,6 +40,13 @@ def explain(argv: Sequence[str]) -> int:
     parser.add_argument("pod", metavar="POD", help="NAME, NAMESPACE/NAME, the start of a UID, or the word node")
     options = parser.parse_args(argv)
     return _answered(options, _show_node if options.pod == NODE else _show_pod)
+
+
+def page(argv: Sequence[str]) -> int:
+    """`pykubelet page`: a link that opens the node's web page, once."""
+    return _answered(
+        _parser("page", "A link to the node's web page, good once and for five minutes.").parse_args(argv), _show_link
+    )
 
 
 def _parser(command: str, description: str) -> argparse.ArgumentParser:
@@ -110,6 +117,16 @@ def _get(where: str, path: str) -> tuple[int, bytes]:
     if len(words) < 2 or not words[1].isdigit():
         raise OSError("the answer was cut short")
     return int(words[1]), body
+
+
+# page
+
+
+def _show_link(options: argparse.Namespace) -> None:
+    document = _ask(options, "/page-link")
+    if document is None:
+        raise AskError("the node's web page is switched off; start the agent with --cadvisor-port=4194")
+    print(json.dumps(document) if options.output == "json" else document["link"])
 
 
 # pods

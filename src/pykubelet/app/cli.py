@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pykubelet.app import version
 from pykubelet.app.flags import CommandLine, FlagError, parse_command_line
 
-QUESTIONS = ("pods", "explain")
+QUESTIONS = ("pods", "explain", "page")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -22,8 +22,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments and arguments[0] in QUESTIONS:
         from pykubelet.app import ask
 
-        question = ask.pods if arguments[0] == "pods" else ask.explain
-        return question(arguments[1:])
+        questions = {"pods": ask.pods, "explain": ask.explain, "page": ask.page}
+        return questions[arguments[0]](arguments[1:])
     try:
         line = parse_command_line(arguments)
     except FlagError as error:

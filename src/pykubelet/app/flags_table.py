@@ -50,6 +50,7 @@ OWN = (
     Flag("node-labels", "labels", "flags.node_labels", "key=value,...: labels of the node at registration"),
     Flag("lock-file", "str", "flags.lock_file", "hold a lock on this file"),
     Flag("exit-on-lock-contention", "bool", "flags.exit_on_lock_contention", "exit when the lock file is touched"),
+    Flag("cadvisor-port", "int32", "flags.cadvisor_port", "serve the node's web page on this port of loopback; 0: not"),
     Flag("runtime-cgroups", "str", "flags.runtime_cgroups", "the container runtime's cgroup, for statistics"),
     Flag(
         "image-credential-provider-config",

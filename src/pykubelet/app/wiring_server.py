@@ -8,7 +8,8 @@ from dataclasses import fields
 from pykubelet.app.parts import Cells, Loops, Machinery
 from pykubelet.app.prepare import StartError
 from pykubelet.app.room_settings import paths_of, pull_waits
-from pykubelet.app.version import KUBERNETES
+from pykubelet.app.version import FULL, KUBERNETES
+from pykubelet.base.api.codec import encode
 from pykubelet.base.config.schema import to_plain
 from pykubelet.base.config.settings import Settings
 from pykubelet.base.model.node import NodeView
@@ -26,11 +27,13 @@ from pykubelet.report.server.debug import Checkpoints, Debugging, DebugSettings
 from pykubelet.report.server.explain import AskInputs, ask_routes
 from pykubelet.report.server.gate import Gate, Reviewer, gate_rules
 from pykubelet.report.server.health import Check, default_checks
-from pykubelet.report.server.http import plain
+from pykubelet.report.server.history import History
+from pykubelet.report.server.http import JSON, Request, Response, Route, plain
 from pykubelet.report.server.known_pods import KnownPods
 from pykubelet.report.server.kubelet_metrics import Told
 from pykubelet.report.server.listen import serve_health, serve_port, serve_rpc_socket, serve_socket, serve_tls
 from pykubelet.report.server.node_logs import NodeLogs
+from pykubelet.report.server.node_page import NodePage, PageDoor
 from pykubelet.report.server.pod_resources import PodResources
 from pykubelet.report.server.routes import (
     GET,
@@ -65,9 +68,16 @@ def wire_ports(m: Machinery, cells: Cells, reviewer: Reviewer | None) -> Loops:
     `reviewer`: the API server's client, None without one.
     """
     config, checks = m.settings.config, default_checks()
-    loops: Loops = [
-        ("socket", serve_socket(plain(ask_routes(asked_cells(cells), m.clock)), paths_of(m.settings).socket))
-    ]
+    asked = asked_cells(cells)
+    history = History(cells.usage.cell, m.usage_wanted, m.clock)
+    page = NodePage(asked, cells.usage.cell, history, m.cri, m.clock, FULL)
+    page_port = m.settings.flags.cadvisor_port
+    door = PageDoor(page, m.clock, page_port) if page_port else None
+    answers = plain(with_link(ask_routes(asked, m.clock), door))
+    loops: Loops = [("socket", serve_socket(answers, paths_of(m.settings).socket))]
+    if door is not None:
+        loops.append(("history", history.run()))
+        loops.append(("page", serve_port(door.handle, "127.0.0.1", page_port, "the node's page")))
     if config.healthzPort:
         loops.append(("healthz", serve_health(health_routes(checks), config.healthzBindAddress, config.healthzPort)))
     pods = KnownPods(cells.roster.cell, cells.lifecycles.cell, cells.observed.cell, cells.statuses.cell)
@@ -83,7 +93,7 @@ def wire_ports(m: Machinery, cells: Cells, reviewer: Reviewer | None) -> Loops:
         loops.append(("read-only", serve_port(handler, config.address, config.readOnlyPort, "the read-only port")))
     if config.enableServer:
         gate = Gate(gate_rules(node.name, config.authentication, config.authorization), reviewer, m.clock)
-        loops += wire_server(m, node, api_routes(m, pods, gate, shown))
+        loops += wire_server(m, node, api_routes(m, pods, gate, shown, page if door is not None else None))
     return loops
 
 
@@ -95,6 +105,17 @@ def watchdog_interval(settings: Settings) -> float:
         return watchdog_interval_s()
     except HostError as error:
         raise StartError(str(error)) from error
+
+
+def with_link(route: Route, door: PageDoor | None) -> Route:
+    """The socket's answers, and links to the page where there is one."""
+
+    def answer(request: Request) -> Response:
+        if request.path == "/page-link" and door is not None:
+            return Response(200, encode({"link": door.link()}), JSON)
+        return route(request)
+
+    return answer
 
 
 def asked_cells(cells: Cells) -> AskInputs:
@@ -171,7 +192,9 @@ def machine_facts(machine: Machine) -> MachineFacts:
     )
 
 
-def api_routes(m: Machinery, pods: KnownPods, gate: Gate, shown: Mapping[str, Path]) -> ApiRoutes:
+def api_routes(
+    m: Machinery, pods: KnownPods, gate: Gate, shown: Mapping[str, Path], page: NodePage | None
+) -> ApiRoutes:
     """Every path of the authenticated port and who answers it."""
     settings, config = m.settings, m.settings.config
     streams = Streams(pods, m.cri, config.streamingConnectionIdleTimeout.s)
@@ -196,6 +219,8 @@ def api_routes(m: Machinery, pods: KnownPods, gate: Gate, shown: Mapping[str, Pa
         queries = bool(config.enableSystemLogQuery) and settings.enabled("NodeLogQuery")
         node_logs = NodeLogs(m.flight, enabled=bool(config.enableSystemLogHandler), queries=queries)
         below["/logs/"] = Path(node_logs.answer, GET)
+        if page is not None:
+            below["/page/"] = Path(page.ask, GET)
         if settings.enabled("ContainerCheckpoint"):
             below["/checkpoint/"] = Path(Checkpoints(pods, m.cri, settings.root_dir, m.flight, m.clock).answer, POST)
         if settings.enabled("ComponentFlagz"):

@@ -112,6 +112,7 @@ EFFECTIVE = frozenset(
 EFFECTIVE_FLAGS = frozenset(
     {
         "bootstrap-kubeconfig",
+        "cadvisor-port",
         "cert-dir",
         "cloud-provider",
         "config",

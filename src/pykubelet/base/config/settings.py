@@ -44,6 +44,7 @@ class Flags:
     maximum_dead_containers: int = -1
     experimental_allocatable_ignore_eviction: bool = False
     runtime_cgroups: str = ""
+    cadvisor_port: int = 0
     image_credential_provider_config: str = ""
     image_credential_provider_bin_dir: str = ""
     housekeeping_interval_s: float = 10.0

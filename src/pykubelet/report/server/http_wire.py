@@ -19,6 +19,7 @@ REASONS = {
     204: "No Content",
     206: "Partial Content",
     301: "Moved Permanently",
+    303: "See Other",
     304: "Not Modified",
     400: "Bad Request",
     401: "Unauthorized",
