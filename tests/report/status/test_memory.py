@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace as with_fields
-from report.samples import UID, WALL, entry, exited, lifecycle, make_pod, running, sandbox, view
+from report.samples import UID, WALL, container, entry, exited, lifecycle, make_pod, running, sandbox, view
 
 from pykubelet.base.api import core
 from pykubelet.base.api.times import format_time
@@ -130,6 +130,19 @@ async def test_without_an_api_server_a_pod_starts_when_the_agent_does(tmp_path: 
         await now.see(view(running()))
         assert now.told.startTime == format_time(WALL + 100)
         assert with_fields(now.told, startTime=before.startTime) == before
+
+
+async def test_of_an_init_container_removed_meanwhile_only_is_told_that_it_succeeded(tmp_path: Path) -> None:
+    pod = make_pod(init=(container("init"),))
+    await first_life(tmp_path / "s", pod, view(running(), exited("init")))
+    async with agent(tmp_path / "s", WALL + 100) as now:
+        await now.want(pod)
+        await now.live(lifecycle(pod))
+        await now.see(view(running()))
+        (init,) = now.told.initContainerStatuses
+        assert init.state is not None and init.state.terminated is not None
+        assert (init.state.terminated.reason, init.state.terminated.exitCode) == ("Completed", 0)
+        assert "Unable to get init container status" in init.state.terminated.message
 
 
 async def test_a_pod_that_ended_stays_as_it_was(tmp_path: Path) -> None:

@@ -208,8 +208,11 @@ class StatusLoop:
         if told is not None:
             return told.status if told.status.phase else None
         old = self._before(pod)
-        if old is None or not is_static(pod) or old.phase not in (Phase.SUCCEEDED, Phase.FAILED):
+        if old is None or not is_static(pod):
             return old
+        if old.phase not in (Phase.SUCCEEDED, Phase.FAILED):
+            # no API server vouches for it: of an init container that is gone only that it must have succeeded is told
+            return with_fields(old, initContainerStatuses=())
         is_over = view is not None and view.containers and pod_phase(pod, view, {}, ended=False).is_terminal
         return old if is_over else None
 
