@@ -9,7 +9,7 @@ import pytest
 
 from pykubelet.base.api.core import Node
 from pykubelet.base.kit.clock import SystemClock
-from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
+from pykubelet.edges.kubeapi.client import DURATIONS, REQUESTS, ApiClient, ClientLimits
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.fake import FakeApiServer, Fault
 from pykubelet.edges.kubeapi.kubeconfig import Access
@@ -123,3 +123,17 @@ async def test_new_connections_are_asked_for_while_a_request_hangs(server: FakeA
     assert caught.value.is_transient
     assert (await client.get(f"{NODES}/n", Node)).metadata.name == "n"
     await client.close()
+
+
+async def test_requests_are_counted_by_what_became_of_them(server: FakeApiServer, client: ApiClient) -> None:
+    server.create(NODES, {"metadata": {"name": "n"}})
+    host = server.url.removeprefix("http://")
+    await client.get(f"{NODES}/n", Node)
+    await client.create(NODES, {"metadata": {"name": "m"}}, Node)
+    server.faults.append(Fault(status=503))
+    await refused(client)
+    server.faults.append(Fault(hang=True))
+    await refused(client)
+    found = [REQUESTS.value(code, method, host) for code, method in (("200", "GET"), ("201", "POST"), ("503", "GET"))]
+    assert found == [1, 1, 1]
+    assert DURATIONS.count("GET", host) == 3

@@ -126,6 +126,16 @@ async def test_a_plugin_is_asked_once_until_its_token_expires(
         assert (tmp_path / "runs").read_text() == "x\nx\n"
 
 
+async def test_a_plugin_whose_token_is_refused_is_asked_once_more(
+    server: FakeApiServer, clock: ManualClock, tmp_path: Path
+) -> None:
+    server.token = "another"
+    access = replace(server.access(), token="", plugin=plugin(tmp_path, f"echo '{credential(token='handed')}'"))
+    async with asking(access, clock) as client:
+        assert (await refusal(client)).status == 401
+    assert (tmp_path / "runs").read_text() == "x\nx\n"
+
+
 async def test_a_plugin_is_told_what_it_needs(server: FakeApiServer, clock: ManualClock, tmp_path: Path) -> None:
     server.create("/api/v1/nodes", {"metadata": {"name": "n"}})
     answer = credential(token="t")

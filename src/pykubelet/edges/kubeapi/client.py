@@ -10,13 +10,15 @@ Source: the Kubernetes documentation "Kubernetes API Concepts"; `kubeAPIQPS`, `k
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlsplit
 
 from pykubelet.base.api.codec import DecodeError, decode, encode
 from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.metrics import Counter, Histogram
 from pykubelet.edges.kubeapi.credentials import CredentialSource, Identity
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.kubeconfig import Access, Pem
@@ -26,8 +28,21 @@ if TYPE_CHECKING:
     from pykubelet.edges.kubeapi.connection import Connection, Stream
 
 T = TypeVar("T")
+REQUESTS = Counter(
+    "rest_client_requests_total",
+    "Number of HTTP requests, partitioned by status code, method, and host.",
+    ("code", "method", "host"),
+)
+DURATIONS = Histogram(
+    "rest_client_request_duration_seconds",
+    "Request latency in seconds. Broken down by verb, and host.",
+    ("verb", "host"),
+    (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0),
+)
 _JSON = "application/json"
 _UNAUTHORIZED = 401
+#: What a success is, where it is not 200.
+_CODES = {"POST": "201"}
 
 
 class PatchKind(StrEnum):
@@ -68,6 +83,8 @@ class ApiClient:
         self.limits = limits or ClientLimits()
         self.requests = 0
         self._user_agent = user_agent
+        self._clock = clock
+        self._host = urlsplit(access.server).netloc
         self._credentials = CredentialSource(access, clock, rotated)
         self._limiter = Limiter(self.limits.qps, self.limits.burst, clock)
         self._places = asyncio.Semaphore(self.limits.at_once)
@@ -121,9 +138,8 @@ class ApiClient:
         try:
             async with asyncio.timeout(self.limits.deadline_s):
                 identity = await self._credentials.current()
-                self.requests += 1
                 try:
-                    return await self._connected().open(full, identity)
+                    return await self._counted("GET", self._connected().open(full, identity))
                 except ApiError as error:
                     self._credentials_refused(error, identity)
                     raise
@@ -137,18 +153,31 @@ class ApiClient:
             await connection.close()
 
     async def _send(self, method: str, path: str, body: bytes | None, content_type: str) -> bytes:
-        identity = await self._credentials.current()
-        self.requests += 1
+        shown = await self._credentials.current()
         try:
-            return await self._connected().request(method, path, identity, body, content_type)
+            return await self._counted(method, self._connected().request(method, path, shown, body, content_type))
         except ApiError as error:
-            if not self._credentials_refused(error, identity):
+            if not self._credentials_refused(error, shown):
                 raise
             newer = await self._credentials.current()
-            if newer is identity:
+            if newer is shown:
                 raise
+        return await self._counted(method, self._connected().request(method, path, newer, body, content_type))
+
+    async def _counted(self, method: str, sending: Awaitable[T]) -> T:
+        """One request, seen by the metrics; a watch counts until its head is there."""
         self.requests += 1
-        return await self._connected().request(method, path, newer, body, content_type)
+        began, code = self._clock.monotonic(), "<error>"
+        try:
+            answer = await sending
+            code = _CODES.get(method, "200")
+            return answer
+        except ApiError as error:
+            code = str(error.status) if error.status else code
+            raise
+        finally:
+            REQUESTS.inc(code, method, self._host)
+            DURATIONS.observe(self._clock.monotonic() - began, method, self._host)
 
     def _credentials_refused(self, error: ApiError, shown: Identity) -> bool:
         if error.status == _UNAUTHORIZED:
