@@ -56,8 +56,8 @@ async def answering() -> AsyncIterator[Answerer]:
 
 
 def with_container(name: str, **fields: Any) -> dict[str, Any]:
-    """A manifest whose container has these fields too."""
-    pod = manifest(name)
+    """A manifest whose container has these fields too. One that does not hear its signal is not waited for."""
+    pod = manifest(name, terminationGracePeriodSeconds=1)
     pod["spec"]["containers"][0] |= fields
     return pod
 
