@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pykubelet.base.kit.cells import Cell, make_cell
+from pykubelet.base.kit.cells import Cell, make_cell, ringing
 from pykubelet.base.kit.supervise import Supervisor
 
 
@@ -81,6 +81,20 @@ async def test_a_change_while_the_reader_works_on_the_last_one_is_not_lost() -> 
         await settle()
         await settle()
     assert seen == [0, 1]
+
+
+async def test_one_bell_for_several_cells() -> None:
+    (first, write_first), (second, write_second) = make_cell("first", 0), make_cell("second", 0)
+    bell = asyncio.Event()
+    with ringing(bell, first, second):
+        assert bell.is_set(), "so that the reader looks once at the beginning"
+        for write in (write_first, write_second):
+            bell.clear()
+            write.publish(1)
+            assert bell.is_set()
+        bell.clear()
+    write_first.publish(2)
+    assert not bell.is_set()
 
 
 async def test_readers_that_left_are_forgotten() -> None:

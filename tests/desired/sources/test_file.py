@@ -154,6 +154,27 @@ async def test_a_file_being_written_keeps_its_pod(folder: Path) -> None:
         assert [pod.spec.containers[0].image for pod in post.pods] == ["x:2", "busybox:1"]
 
 
+async def test_what_happens_to_one_file_makes_no_other_forgotten(folder: Path, tmp_path: Path) -> None:
+    """A look because of one file passes over those to which nothing has happened, but not over a half written one."""
+    elsewhere = tmp_path / "linked.yaml"
+    elsewhere.write_text(manifest("link"))
+    (folder / "link.yaml").symlink_to(elsewhere)
+    (folder / "still.yaml").write_text(manifest("still"))
+    async with source(folder) as reader:
+        assert await reader.names() == ["link-n", "still-n"]
+        with (folder / "slow.yaml").open("w") as slow:
+            slow.write(manifest("slow"))
+            slow.flush()
+            (folder / "quick.yaml").write_text(manifest("quick"))
+            assert await reader.names() == ["link-n", "quick-n", "still-n"]
+            assert await reader.names() == ["link-n", "quick-n", "slow-n", "still-n"], "it is still by now"
+        await reader.quiet()
+        elsewhere.write_text(manifest("other"))
+        await asyncio.sleep(SETTLE_S)
+        (folder / "quick.yaml").unlink()
+        assert await reader.names() == ["other-n", "slow-n", "still-n"]
+
+
 async def test_a_new_file_counts_when_it_is_closed(folder: Path) -> None:
     async with source(folder) as reader:
         assert await reader.names() == []

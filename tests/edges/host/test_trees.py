@@ -70,6 +70,24 @@ def test_remove_refuses_while_something_is_mounted_below(tmp_path: Path) -> None
 
 
 @needs_root
+def test_remove_without_a_look_at_the_mounts_enters_none(tmp_path: Path) -> None:
+    tree, precious = tmp_path / "tree", tmp_path / "precious"
+    (tree / "a" / "mounted").mkdir(parents=True)
+    precious.mkdir()
+    (precious / "file").write_text("keep me")
+    assert not trees.remove_tree(str(tmp_path / "missing"), may_hold_mounts=False)
+    mounts.bind(str(precious), str(tree / "a" / "mounted"))
+    try:
+        with pytest.raises(HostError):
+            trees.remove_tree(str(tree), may_hold_mounts=False)
+        assert (precious / "file").read_text() == "keep me"
+    finally:
+        mounts.unmount(str(tree / "a" / "mounted"))
+    assert trees.remove_tree(str(tree), may_hold_mounts=False)
+    assert not tree.exists()
+
+
+@needs_root
 def test_remove_stops_at_a_bind_mount_that_appears_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     precious = tmp_path / "precious"
     precious.mkdir()

@@ -22,7 +22,6 @@ from pykubelet.act.pods.waitbook import ENDING, OWNER, WaitBook, WaitsChanged
 from pykubelet.act.resources.execute import PodCgroups
 from pykubelet.act.runtime.api_objects import environment_objects, service_environment
 from pykubelet.act.runtime.context import AnyContainer, ConfigError, ContainerContext, RenderSettings
-from pykubelet.act.runtime.gc_files import list_or_nothing
 from pykubelet.act.runtime.plan import ContainerKill, KillCause
 from pykubelet.act.runtime.plan_resize import Applied
 from pykubelet.act.runtime.render_mounts import relative_sub_paths
@@ -59,7 +58,7 @@ from pykubelet.base.model.statuses import Statuses
 from pykubelet.base.model.waits import Wait
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.files import read_link, remove_file
+from pykubelet.edges.host.files import names_in, read_link, remove_file
 from pykubelet.edges.host.trees import remove_tree
 
 T = TypeVar("T")
@@ -488,11 +487,11 @@ class PodExecution:
 
         def remove() -> None:
             prefix = f"{ref.name}_{ref.namespace}_"
-            for entry in list_or_nothing(links):
-                target = read_link(f"{links}/{entry.name}") if entry.name.startswith(prefix) else None
+            for name in names_in(links):
+                target = read_link(f"{links}/{name}") if name.startswith(prefix) else None
                 if target is not None and target.startswith(directory + "/"):
-                    remove_file(f"{links}/{entry.name}")
-            remove_tree(directory)
+                    remove_file(f"{links}/{name}")
+            remove_tree(directory, may_hold_mounts=False)
 
         outcome = await self._tools.flight.run(f"logs:{ref.uid}", remove, LOGS_DEADLINE_S)
         if isinstance(outcome, Done):

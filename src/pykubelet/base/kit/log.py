@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from typing import Any
 
+_BREAKING = re.compile(r'[ "\n\t=]').search
 _LEVELS = {"DEBUG": "D", "INFO": "I", "WARNING": "W", "ERROR": "E", "CRITICAL": "F"}
 
 
@@ -36,9 +38,16 @@ class Log:
 
 
 class _TextFormat(logging.Formatter):
+    def __init__(self) -> None:
+        super().__init__()
+        self._second = (0, "")
+
     def format(self, record: logging.LogRecord) -> str:
         fields = getattr(record, "fields", {})
-        stamp = self.formatTime(record, "%m%d %H:%M:%S")
+        second = int(record.created)
+        if second != self._second[0]:
+            self._second = (second, self.formatTime(record, "%m%d %H:%M:%S"))
+        stamp = self._second[1]
         tail = "".join(f" {key}={_quoted(value)}" for key, value in fields.items() if value is not None)
         room = record.name.removeprefix("pykubelet.")
         message = json.dumps(record.getMessage(), ensure_ascii=False)
@@ -69,7 +78,7 @@ def _plain(value: Any) -> Any:
 
 def _quoted(value: Any) -> str:
     text = str(value)
-    return json.dumps(text) if not text or any(c in text for c in ' "\n\t=') else text
+    return json.dumps(text) if not text or _BREAKING(text) else text
 
 
 def set_up_logging(verbosity: int, json_format: bool = False) -> None:

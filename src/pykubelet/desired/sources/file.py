@@ -90,16 +90,18 @@ class FileSource:
     async def _follow(self, watcher: Watcher | None, events: Mailbox[_Event]) -> None:
         loop = asyncio.get_running_loop()
         closed: set[str] = set()
+        touched: set[str] | None = None
         settle = False
         while True:
-            unsettled = self._publish(await self._manifests.look(self._clock.wall(), closed, settle))
+            unsettled = self._publish(await self._manifests.look(self._clock.wall(), closed, settle, touched))
             settle = True
             timer = loop.call_later(SETTLE_S if unsettled else self._period_s, events.post, _TimeToLook())
             try:
-                closed = self._names_closed(await events.get_all())
+                news = await events.get_all()
             finally:
                 timer.cancel()
-            if watcher is not None:
+            closed, touched = self._names_closed(news), self._names_touched(news)
+            if watcher is not None and touched is None:
                 self._watch(watcher)
 
     def _names_closed(self, events: list[_Event]) -> set[str]:
@@ -111,6 +113,15 @@ class FileSource:
                     names.add(name)
                 case _WatchLost(error):
                     log.warning("manifests are not watched any more", path=self._path, error=str(error))
+        return names
+
+    def _names_touched(self, events: list[_Event]) -> set[str] | None:
+        """The entries of the directory that events are about; None when something else may have happened too."""
+        names: set[str] = set()
+        for event in events:
+            if not isinstance(event, FileEvent) or event.path != self._path or not event.name:
+                return None
+            names.add(event.name)
         return names
 
     def _publish(self, look: Look) -> bool:

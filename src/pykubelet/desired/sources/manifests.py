@@ -20,7 +20,7 @@ from pykubelet.base.model.roster import ManifestProblem
 from pykubelet.desired.sources.decode import MAX_BYTES, decode_manifest, problem, too_large
 from pykubelet.desired.sources.static import file_origin
 from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.files import FileKind, FileStat, list_dir, read_bytes, stat_file
+from pykubelet.edges.host.files import DirEntry, FileKind, FileStat, list_dir, read_bytes, stat_file
 
 SETTLE_S = 0.5
 #: Larger manifests are decoded in a thread, so that the event loop goes on.
@@ -57,9 +57,14 @@ class Manifests:
         self._node_name = node_name
         self._flight = flight
         self._known: dict[str, Content] = {}
+        self._young: set[str] = set()
 
-    async def look(self, wall_s: float, closed: Set[str], settle: bool) -> Look:
-        """Everything there is. `closed`: names whose writer is known to be done; without `settle` all are taken so."""
+    async def look(self, wall_s: float, closed: Set[str], settle: bool, touched: Set[str] | None = None) -> Look:
+        """Everything there is. `closed`: names whose writer is known to be done; without `settle` all are taken so.
+
+        `touched`: the names in the directory that something has happened to since the last look; its other files, as
+        far as they are no links, are as they were. None: nobody knows.
+        """
         try:
             at_path = stat_file(self._path)
         except HostError as error:
@@ -72,7 +77,7 @@ class Manifests:
         if not at_path.is_dir:
             words = f"is not a directory or file but a {at_path.kind}"
             return Look(problems=(problem(file_origin(self._path), "", words),), keep=True)
-        return await self._look_at_directory(wall_s, closed, settle)
+        return await self._look_at_directory(wall_s, closed, settle, touched)
 
     async def _look_at_file(self, stat: FileStat, wall_s: float, closed: Set[str], settle: bool) -> Look:
         done = os.path.basename(self._path) in closed
@@ -91,7 +96,7 @@ class Manifests:
             return Look(content.pods, content.problems, unsettled, origins=(self._path,) * len(content.pods))
         return Look((), content.problems, unsettled, keep=True)
 
-    async def _look_at_directory(self, wall_s: float, closed: Set[str], settle: bool) -> Look:
+    async def _look_at_directory(self, wall_s: float, closed: Set[str], settle: bool, touched: Set[str] | None) -> Look:
         try:
             entries = list_dir(self._path)
         except HostError as error:
@@ -101,11 +106,14 @@ class Manifests:
             return Look(problems=(problem(file_origin(self._path), "", str(error)),), keep=True)
         known: dict[str, Content] = {}
         problems: list[ManifestProblem] = []
-        unsettled = False
+        young: set[str] = set()
         for entry in entries:
             if entry.name.startswith(".") or entry.kind is FileKind.DIRECTORY:
                 continue
             path = os.path.join(self._path, entry.name)
+            if touched is not None and self._is_as_before(entry, path, touched):
+                known[path] = self._known[path]
+                continue
             try:
                 stat = stat_file(path)
             except HostError as error:
@@ -121,18 +129,25 @@ class Manifests:
                 before = await self._read(path, stat)
             elif before is None or before.key != _key(stat):
                 if settle and _is_young(stat, wall_s):
-                    unsettled = True
+                    young.add(entry.name)
                 else:
                     before = await self._read(path, stat)
             if before is not None:
                 known[path] = before
-        self._known = known
+        self._known, self._young = known, young
         return Look(
             tuple(pod for content in known.values() for pod in content.pods),
             (*problems, *(wrong for content in known.values() for wrong in content.problems)),
-            unsettled,
+            bool(young),
             origins=tuple(path for path, content in known.items() for _ in content.pods),
         )
+
+    def _is_as_before(self, entry: DirEntry, path: str, touched: Set[str]) -> bool:
+        """Whether nothing can have changed in a file; what a link points at changes elsewhere."""
+        if entry.kind is not FileKind.FILE or entry.name in touched or entry.name in self._young:
+            return False
+        before = self._known.get(path)
+        return before is not None and before.key != _UNREAD
 
     async def _read(self, path: str, stat: FileStat) -> Content | None:
         """What the file holds; None when it has gone meanwhile. Files of special kinds never get here."""

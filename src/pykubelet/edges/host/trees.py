@@ -17,13 +17,16 @@ from pykubelet.edges.host.errors import HostError, translated, translating
 from pykubelet.edges.host.mounts import mounts_below
 
 _MAX_DEPTH = 100
+_WITHIN = libc.RESOLVE_NO_XDEV | libc.RESOLVE_NO_SYMLINKS | libc.RESOLVE_BENEATH
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
-def remove_tree(path: str) -> bool:
+def remove_tree(path: str, *, may_hold_mounts: bool = True) -> bool:
     """Remove `path` and all below it; False when nothing was there.
 
     Refuses (HostError, `is_busy`) when anything is mounted at or below it, and stops at a mount that appears meanwhile.
+    Where nobody mounts anything, `may_hold_mounts=False` spares the look at the mount table: what is mounted there all
+    the same is met late, but not entered.
     """
     try:
         mode = os.lstat(path).st_mode
@@ -35,21 +38,28 @@ def remove_tree(path: str) -> bool:
         if not stat.S_ISDIR(mode):
             os.unlink(path)
             return True
-        below = mounts_below(path)
-        if below:
-            raise HostError("remove", path, "EBUSY", f"something is still mounted at {below[0].target}")
         parent_fd = os.open(os.path.dirname(path.rstrip("/")) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
+            below = mounts_below(path) if may_hold_mounts or not _sees_mounts(parent_fd) else ()
+            if below:
+                raise HostError("remove", path, "EBUSY", f"something is still mounted at {below[0].target}")
             _remove_dir(parent_fd, os.path.basename(path.rstrip("/")))
         finally:
             os.close(parent_fd)
     return True
 
 
+def _sees_mounts(dir_fd: int) -> bool:
+    """Whether `_enter` sees every mount, also one of the same file system."""
+    descriptor = libc.openat2(dir_fd, ".", _FLAGS, _WITHIN)
+    if descriptor is not None:
+        os.close(descriptor)
+    return descriptor is not None
+
+
 def _enter(dir_fd: int, name: str) -> int:
     """Open a directory for walking; EXDEV when something is mounted on it (bind mounts too, where openat2 exists)."""
-    resolve = libc.RESOLVE_NO_XDEV | libc.RESOLVE_NO_SYMLINKS | libc.RESOLVE_BENEATH
-    descriptor = libc.openat2(dir_fd, name, _FLAGS, resolve)
+    descriptor = libc.openat2(dir_fd, name, _FLAGS, _WITHIN)
     if descriptor is None:
         descriptor = os.open(name, _FLAGS, dir_fd=dir_fd)
         if os.fstat(descriptor).st_dev != os.fstat(dir_fd).st_dev:

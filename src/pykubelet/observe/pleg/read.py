@@ -122,6 +122,10 @@ async def read_exit(cri: CriClient, view: PodView, container: str) -> ContainerV
 def find_pod(pods: dict[PodUID, PodView], runtime_id: str) -> PodUID | None:
     """The pod that a container or sandbox id belongs to."""
     for uid, view in pods.items():
-        if any(s.id == runtime_id for s in view.sandboxes) or any(c.id == runtime_id for c in view.containers):
-            return uid
+        for sandbox in view.sandboxes:
+            if sandbox.id == runtime_id:
+                return uid
+        for container in view.containers:
+            if container.id == runtime_id:
+                return uid
     return None
