@@ -234,8 +234,10 @@ def test_people_are_told_of_changes() -> None:
         "NodeHasSufficientMemory",
         "NodeHasNoDiskPressure",
         "NodeHasSufficientPID",
+        "NodeReady",
     ]
     unready = render(inputs=replace(INPUTS, runtime=RuntimeReady()), before=first)
+    assert "NodeNotReady" not in [h.reason for h in condition_events("n", NodeStatus(), unready)]
     (told,) = condition_events("n", first, unready)
     assert (told.reason, told.message) == ("NodeNotReady", "Node n status is now: NodeNotReady")
     assert [h.reason for h in condition_events("n", unready, first)] == ["NodeReady"]

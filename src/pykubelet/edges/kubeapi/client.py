@@ -107,7 +107,7 @@ class ApiClient:
 
     async def delete(self, path: str, body: object | None = None) -> None:
         """`body`: DeleteOptions."""
-        await self.request("DELETE", path, None, encode(body) if body is not None else None, _JSON if body else "")
+        await self.request("DELETE", path, None, encode(body) if body is not None else None, _JSON)
 
     async def request(
         self,

@@ -127,14 +127,14 @@ def status_patch(
 
 
 def condition_events(name: str, before: NodeStatus, after: NodeStatus) -> tuple[Happening, ...]:
-    """What people should read about the change from one status to the next. A first Ready condition is no change."""
+    """What people should read about the change from one status to the next. That a new node is not ready yet is no news."""
     known = {condition.type: condition.status for condition in before.conditions}
     found = []
     for condition in after.conditions:
         reasons = _EVENTS.get(condition.type)
         if reasons is None or known.get(condition.type) == condition.status:
             continue
-        if condition.type == READY and READY not in known:
+        if condition.type == READY and READY not in known and condition.status != "True":
             continue
         reason = reasons[condition.status != "True"]
         found.append(normal(reason, f"Node {name} status is now: {reason}"))
