@@ -137,6 +137,7 @@ def test_what_is_urgent(there: core.PodStatus, new: core.PodStatus, expected: Ur
 def test_the_end_of_a_pod_comes_first_and_tells_all_that_came_before_it() -> None:
     dying = api_pod(told("Running"), deletionTimestamp="2026-01-01T00:00:00Z")
     assert urgency(dying, told("Running", "False", containerStatuses=(ENDED,))) is Urgency.QUIET
+    assert urgency(dying, told("Running", containerStatuses=(ENDED,), observedGeneration=2)) is Urgency.LATE
     assert urgency(dying, told("Succeeded", "False", containerStatuses=(ENDED,)), has_ended=True) is Urgency.END
 
 

@@ -233,3 +233,16 @@ async def test_what_is_only_remembered_is_not_sent(cluster: Cluster) -> None:
     assert not cluster.sent("PATCH")
     cluster.tell(uid, status())
     await cluster.until(lambda: cluster.there().status.phase == "Running")
+
+
+async def test_a_slow_start_is_told_once_before_it_is_over(cluster: Cluster) -> None:
+    pod = cluster.make()
+    await seen(cluster, "web")
+    cluster.tell(pod.metadata.uid, creating())
+    await cluster.until(lambda: bool(cluster.there().status.containerStatuses))
+    cluster.tell(pod.metadata.uid, creating(podIP="10.0.0.1"))
+    await asyncio.sleep(2 * QUIET_S + 0.3)
+    assert len(cluster.sent("PATCH")) == 1
+    cluster.tell(pod.metadata.uid, status(podIP="10.0.0.1"))
+    await cluster.until(lambda: cluster.there().status.phase == "Running")
+    assert len(cluster.sent("PATCH")) == 2

@@ -36,12 +36,14 @@ QUIET_REASONS = frozenset({CONTAINER_CREATING, POD_INITIALIZING, ""})
 
 
 class Urgency(IntEnum):
-    """In which order reports go out. QUIET ones say nothing that anybody waits for: they may wait to be more."""
+    """In which order reports go out. QUIET ones say nothing that anybody waits for: they may wait to be more. What is LATE
+    will most likely never be sent, because the pod's end tells it all."""
 
     END = 0
     READY = 1
     NEWS = 2
     QUIET = 3
+    LATE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +101,12 @@ def urgency_of(api: core.Pod, wanted: core.PodStatus) -> Urgency:
     there = api.status
     if wanted.phase in TERMINAL_PHASES and there.phase not in TERMINAL_PHASES:
         return Urgency.END
+    readiness = any(_condition(wanted, kind) != _condition(there, kind) for kind in (POD_READY, CONTAINERS_READY))
     if api.metadata.deletionTimestamp:
-        return Urgency.QUIET  # its end follows, and tells all
+        return Urgency.QUIET if readiness else Urgency.LATE
     if wanted.phase != there.phase and wanted.phase != "Pending":
         return Urgency.READY
-    if any(_condition(wanted, kind) != _condition(there, kind) for kind in (POD_READY, CONTAINERS_READY)):
+    if readiness:
         return Urgency.READY
     follows = there.observedGeneration is not None and there.observedGeneration != wanted.observedGeneration
     return Urgency.NEWS if follows or _news(wanted) != _news(there) else Urgency.QUIET

@@ -10,7 +10,8 @@ Rules:
 - An answer that differs from what was asked for (a server may drop what it does not know) is not asked for again.
 - When nothing is left of a deleted pod and its end was told, it is deleted for good, and nothing more is told of it.
 - Ends and last deletions go first, then changes of readiness, then other news. Statuses that tell nothing yet (the
-  container is being created) wait for `QUIET_S`, longer when there are many: most are overtaken by the start itself.
+  container is being created) wait for `QUIET_S`, longer when there are many, and much longer after one of the same pod:
+  most are overtaken by the start itself. Of a pod that is being deleted hardly more than its end is told.
 - What was told before a restart of the agent is not told again before the pod was looked at: the API server may know more.
 - What fails is tried again, later and later. When the server cannot be reached at all, everything rests together.
 """
@@ -52,7 +53,9 @@ AT_ONCE = 10
 NEWS_S = 0.1
 QUIET_S = 1.0
 #: Seconds that each other quiet pod adds to the wait of all.
-QUIET_EACH_S = 0.05
+QUIET_EACH_S = 0.2
+QUIET_AGAIN_S = 10.0
+LATE_S = 10.0
 RETRY_S = 0.2
 RETRY_MAX_S = 20.0
 AWAY_MAX_S = 5.0
@@ -85,7 +88,7 @@ class _Book:
     told, and what was answered to it.
 
     `inputs`: the very objects looked at last. `looked`: what `order` was made from. `since`: when there first was something
-    to send.
+    to send. `quiet_at`: when something quiet was sent.
     """
 
     known: Pod
@@ -95,6 +98,7 @@ class _Book:
     order: Patch | None = None
     ends: bool = False
     since: float = 0.0
+    quiet_at: float = float("-inf")
     settled: tuple[PodStatus, bool, PodStatus] | None = None
     is_busy: bool = False
     is_deleted: bool = False
@@ -218,12 +222,14 @@ class StatusPublisher:
         later: list[float] = []
         waiting = [(uid, self._books[uid]) for uid in self._open]
         quiet = sum(1 for _, book in waiting if book.order is not None and book.order.urgency is Urgency.QUIET)
-        pauses = {Urgency.NEWS: NEWS_S, Urgency.QUIET: self._quiet_s + QUIET_EACH_S * quiet}
+        pauses = {Urgency.NEWS: NEWS_S, Urgency.QUIET: self._quiet_s + QUIET_EACH_S * quiet, Urgency.LATE: LATE_S}
         for uid, book in waiting:
             if book.is_busy:
                 continue
             urgency = book.order.urgency if book.order is not None else Urgency.END
             at = max(book.since + pauses.get(urgency, 0.0), self._retries.free_at(uid), self._away.free_at(_ALL))
+            if urgency is Urgency.QUIET:
+                at = max(at, book.quiet_at + QUIET_AGAIN_S)
             if at <= now:
                 due.append((urgency, book.since, uid))
             else:
@@ -243,6 +249,8 @@ class StatusPublisher:
         assert book.looked is not None
         book.is_busy = True
         self._busy += 1
+        if book.order is not None and book.order.urgency is Urgency.QUIET:
+            book.quiet_at = self._clock.monotonic()
         work = self._patched(uid, book, book.looked, book.order) if book.order is not None else self._deleted(uid, book)
         self._supervisor.start_root(f"publish-{uid}", self._tracked(book, work))
 
