@@ -203,7 +203,9 @@ def host_pods() -> list[Json]:
         make_pod("hosted", make_container(script=ask(ns=namespaces)), hostNetwork=True, hostPID=True, hostIPC=True),
         make_pod(
             "shared-pids",
-            make_container(script=f"sleep 1; {ask(ps=processes)}"),
+            make_container(
+                script=f"until ps -o args | grep -q '[s]leep 7777'; do sleep 0.1; done; {ask(ps=processes)}"
+            ),
             make_container("other", "exec sleep 7777"),
             shareProcessNamespace=True,
         ),
