@@ -18,6 +18,7 @@ from pykubelet.act.runtime.render_container import log_path, render_container
 from pykubelet.act.runtime.sandbox import Sandbox
 from pykubelet.act.runtime.stop import UNTOLD, ContainerStopper, StopTarget, restart_grace
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.finish import finish
 from pykubelet.base.kit.flight import Done, Failed, Flight, Uncertain
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
@@ -55,6 +56,7 @@ from pykubelet.edges.host.subpaths import read_beneath
 
 log = Log("runtime")
 NAME_ATTEMPTS = 5
+START_LIMIT_S = 5.0
 FILES_DEADLINE_S = 30.0
 NODE_HOSTS = "/etc/hosts"
 ENV_FILE_LIMIT = 1 << 20
@@ -142,7 +144,8 @@ class ContainerStarter:
         path = container_field_path(pod, container.name)
         self._happenings.post(normal(EVENT_CREATED, "Container created", pod_ref(pod), path))
         try:
-            await self._cri.start_container(container_id)
+            # cut off in the middle it would end as a container that could not be started
+            await finish(self._cri.start_container(container_id), START_LIMIT_S)
         except CriError as error:
             return self.failed(pod, container, RUN_CONTAINER_ERROR, error.message)
         finally:

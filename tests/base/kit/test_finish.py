@@ -1,0 +1,65 @@
+"""Work that is let come to its end although its waiter is cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from pykubelet.base.kit.finish import finish
+
+
+async def work(log: list[str], seconds: float) -> str:
+    try:
+        await asyncio.sleep(seconds)
+    except asyncio.CancelledError:
+        log.append("cut off")
+        raise
+    log.append("done")
+    return "result"
+
+
+async def test_the_result_is_handed_on() -> None:
+    assert await finish(work([], 0.0), 1.0) == "result"
+
+
+async def test_an_error_is_handed_on() -> None:
+    async def fail() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await finish(fail(), 1.0)
+
+
+async def test_a_cancellation_waits_for_the_end() -> None:
+    log: list[str] = []
+    waiter = asyncio.ensure_future(finish(work(log, 0.1), 1.0))
+    await asyncio.sleep(0.01)
+    waiter.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiter
+    assert log == ["done"]
+
+
+async def test_but_not_for_ever() -> None:
+    log: list[str] = []
+    waiter = asyncio.ensure_future(finish(work(log, 60.0), 0.05))
+    await asyncio.sleep(0.01)
+    began = time.monotonic()
+    waiter.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiter
+    assert log == ["cut off"]
+    assert time.monotonic() - began < 5
+
+
+async def test_and_a_second_cancellation_ends_it() -> None:
+    log: list[str] = []
+    waiter = asyncio.ensure_future(finish(work(log, 60.0), 60.0))
+    for _ in range(2):
+        await asyncio.sleep(0.01)
+        waiter.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiter
+    assert log == ["cut off"]
