@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from pykubelet.act.runtime.context import AnyContainer, ApiObjects, ConfigError, Unavailable
 from pykubelet.base.api.core import ConfigMap, Pod, RuntimeClass, Secret, Service
-from pykubelet.base.model.content import Absent, Content, ContentKind, ObjectKey, Present, Unreadable
+from pykubelet.base.model.content import Absent, Content, ContentKind, Found, ObjectKey, Present, Unreadable
 from pykubelet.base.model.needs import environment_keys, runtime_class_key
 from pykubelet.base.model.reasons import CREATE_POD_SANDBOX_ERROR
 from pykubelet.base.model.roster import is_static
@@ -46,7 +46,12 @@ def _value(content: Content, key: ObjectKey, kind: type[T]) -> T | Unavailable:
         case Unreadable(message):
             return Unavailable(message)
         case found:
-            raise RuntimeError(f"asked for {key} and found {found}")
+            raise RuntimeError(f"asked for {key} and found {_type_of(found)}")
+
+
+def _type_of(found: Found | None) -> str:
+    """What was found, without what is in it."""
+    return type(found.value if isinstance(found, Present) else found).__name__
 
 
 def service_environment(pod: Pod, content: Content) -> dict[str, str] | None:
@@ -120,4 +125,4 @@ def runtime_handler(pod: Pod, content: Content) -> str | ConfigError:
         case Unreadable(message):
             return ConfigError(f"failed to lookup RuntimeClass {key.name}: {message}", CREATE_POD_SANDBOX_ERROR)
         case found:
-            raise RuntimeError(f"asked for {key} and found {found}")
+            raise RuntimeError(f"asked for {key} and found {_type_of(found)}")

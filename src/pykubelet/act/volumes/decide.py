@@ -290,7 +290,7 @@ class _Turn:
             return
         pod = known if known is not None else PodState(uid, claim)
         spec = self._spec_of(uid)
-        if spec is not None and pod.pod is not spec:
+        if spec is not None and (pod.pod is None or not _is_same_pod(pod.pod, spec)):
             keys = frozenset(key for volume in used_volumes(spec) for key in volume_keys(spec, volume))
             pod, afresh = replace(pod, pod=spec, ref=pod_ref(spec), keys=keys), True
         if claim is not pod.claim:
@@ -499,12 +499,20 @@ def _changed(before: Mapping[PodUID, T], after: Mapping[PodUID, T], is_same: Cal
     return changed
 
 
+def _is_same_pod(one: Pod, other: Pod) -> bool:
+    """Nothing differs that volumes are made from; most news of a pod are of its status."""
+    if one is other:
+        return True
+    mine, theirs = one.metadata, other.metadata
+    return one.spec == other.spec and mine.labels == theirs.labels and mine.annotations == theirs.annotations
+
+
 def _is_same_entry(one: RosterPod, other: RosterPod) -> bool:
-    return one.pod is other.pod and (one.rejection is None) == (other.rejection is None)
+    return (one.rejection is None) == (other.rejection is None) and _is_same_pod(one.pod, other.pod)
 
 
 def _is_same_life(one: PodLifecycle, other: PodLifecycle) -> bool:
-    return one.stage is other.stage and one.pod is other.pod
+    return one.stage is other.stage and _is_same_pod(one.pod, other.pod)
 
 
 def _is_same_view(one: PodView, other: PodView) -> bool:

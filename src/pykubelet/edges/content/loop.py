@@ -136,8 +136,8 @@ class ContentLoop:
             if not _is_wanted(entry):
                 continue
             before = known.get(uid)
-            if before is not None and before[0] is entry.pod:
-                self._needs[uid] = before
+            if before is not None and (before[0] is entry.pod or before[0].spec == entry.pod.spec):
+                self._needs[uid] = entry.pod, before[1]  # most news of a pod are of its status
                 continue
             needs = pod_needs(entry.pod)
             self._needs[uid] = entry.pod, needs
