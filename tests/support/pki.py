@@ -58,8 +58,15 @@ class Authority:
         return made
 
     def sign_request(self, request: Path, into: Path, *, days: int = 1, extensions: Path | None = None) -> None:
-        more = ("-extfile", extensions) if extensions is not None else ("-copy_extensions", "copy")
-        _run(
-            *("openssl", "x509", "-req", "-in", request, "-CA", self.cert, "-CAkey", self.folder / f"{self.name}.key"),
-            *("-CAcreateserial", "-days", str(days), "-out", into, *more),
-        )
+        sign_request(self.cert, self.folder / f"{self.name}.key", request, into, days=days, extensions=extensions)
+
+
+def sign_request(
+    authority: Path, key: Path, request: Path, into: Path, *, days: int = 1, extensions: Path | None = None
+) -> None:
+    """What a signer does; without `extensions` those that are asked for are given."""
+    more = ("-extfile", extensions) if extensions is not None else ("-copy_extensions", "copy")
+    _run(
+        *("openssl", "x509", "-req", "-in", request, "-CA", authority, "-CAkey", key),
+        *("-CAcreateserial", "-days", str(days), "-out", into, *more),
+    )
