@@ -36,7 +36,7 @@ class Place:
         disk.make_tree(self.paths, UID)
         self.volume = Path(self.paths.volume(UID, EMPTY_DIR, "data"))
         self.volume.mkdir(parents=True)
-        os.chmod(self.volume, 0o2775)
+        os.chmod(self.volume, 0o3775)
         view = PodMounts({"data": MountedVolume("data", "emptyDir", str(self.volume))}, ready=True)
         cell, _ = make_cell("mounts", Mounts({UID: view}))
         self.subpaths = Subpaths(cell, self.paths, Flight("test"))
@@ -59,7 +59,7 @@ async def test_missing_directories_are_made_with_the_mode_of_the_volume(place: P
     write(path, "file")
     assert (place.volume / "a" / "b" / "file").read_text() == "x"
     for made in ("a", "a/b"):
-        assert stat.S_IMODE((place.volume / made).stat().st_mode) == 0o2775
+        assert stat.S_IMODE((place.volume / made).stat().st_mode) == 0o3775
 
 
 @pytest.mark.integration

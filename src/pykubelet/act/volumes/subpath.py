@@ -20,7 +20,7 @@ from pykubelet.edges.host.subpath_bind import bind_beneath
 
 log = Log("act.volumes")
 DEADLINE_S = 30.0
-_MODE_BITS = 0o2777
+_MODE_BITS = 0o7777
 
 
 class SubPathError(VolumesError):

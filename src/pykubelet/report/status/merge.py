@@ -6,7 +6,7 @@ Rules:
 - An end is not told while containers may still run: phase, reason and message stay until the agent has stopped the pod,
   though it is told at once that the pod is not ready.
 - An end that was told stays.
-- A mirror pod shows the status of its static pod, under the mirror's own generation.
+- A mirror pod shows the status of its static pod, and no generation: nobody acts on the mirror's own spec.
 - A patch names the pod's UID, so that it never reaches a later pod of the same name.
 Source: the Kubernetes documentation "Pod Lifecycle"; KEP-5067 (generations of pods).
 """
@@ -62,7 +62,7 @@ def status_for_api(api: core.Pod, told: core.PodStatus, *, has_ended: bool) -> c
     if told.phase in TERMINAL_PHASES and there.phase not in TERMINAL_PHASES and not has_ended:
         told = replace(told, phase=there.phase, reason=there.reason, message=there.message)
     if is_mirror(api):
-        told = _under_generation(told, api.metadata.generation)
+        told = _under_generation(told, None)
     return replace(
         told,
         conditions=_conditions(there.conditions, told.conditions),
