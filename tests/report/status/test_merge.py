@@ -16,8 +16,9 @@ from pykubelet.report.status.merge import (
     final_delete,
     may_delete,
     newer,
-    plan_patch,
+    render_patch,
     status_for_api,
+    urgency_of,
 )
 
 
@@ -53,23 +54,21 @@ def wanted(api: core.Pod, status: core.PodStatus, *, has_ended: bool = False) ->
 
 
 def urgency(api: core.Pod, status: core.PodStatus, *, has_ended: bool = False) -> Urgency:
-    patch = plan_patch(api, wanted(api, status, has_ended=has_ended))
-    assert patch is not None
-    return patch.urgency
+    return urgency_of(api, wanted(api, status, has_ended=has_ended))
 
 
 def test_a_patch_names_the_pod_and_holds_only_what_changed() -> None:
     before = told("Running", "False", podIP="10.0.0.1")
-    patch = plan_patch(api_pod(before), wanted(api_pod(before), told("Running", "True", podIP="10.0.0.1")))
+    patch = render_patch(api_pod(before), wanted(api_pod(before), told("Running", "True", podIP="10.0.0.1")))
     assert patch is not None
-    assert patch.body == {
+    assert patch == {
         "metadata": {"uid": "u1"},
         "status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "ContainersReady", "status": "True"}]},
     }
 
 
 def test_no_difference_no_patch() -> None:
-    assert plan_patch(api_pod(told()), wanted(api_pod(told()), told())) is None
+    assert render_patch(api_pod(told()), wanted(api_pod(told()), told())) is None
 
 
 def test_what_others_wrote_stays() -> None:
@@ -165,7 +164,7 @@ def test_the_newer_of_two_states() -> None:
 def test_the_patch_makes_what_is_wanted() -> None:
     api = api_pod(told("Pending", "False", containerStatuses=(CREATING,), podIPs=(core.PodIP(ip="a"),)))
     new = wanted(api, told("Running", "True", containerStatuses=(RUNNING,), podIPs=(core.PodIP(ip="b"),)))
-    patch = plan_patch(api, new)
+    patch = render_patch(api, new)
     assert patch is not None
-    made = apply_strategic(patch.body["status"], to_object(api.status), POD_STATUS_KEYS)
+    made = apply_strategic(patch["status"], to_object(api.status), POD_STATUS_KEYS)
     assert from_object(core.PodStatus, made) == replace(new)

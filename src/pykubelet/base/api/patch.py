@@ -38,7 +38,7 @@ class PatchError(ValueError):
 
 def strategic_diff(before: object, after: object, keys: PatchKeys) -> Object:
     """The strategic merge patch that makes `after` of `before`; empty when they are equal."""
-    return _diff(_object(without_nulls(before)), _object(without_nulls(after)), keys, "")
+    return _diff(_object(before), _object(after), keys, "")
 
 
 def apply_strategic(patch: object, target: object, keys: PatchKeys) -> Object:
@@ -69,17 +69,18 @@ def _inner(path: str, name: str) -> str:
 
 
 def _diff(before: Object, after: Object, keys: PatchKeys, path: str) -> Object:
-    patch: Object = {name: None for name in before if name not in after}
+    patch: Object = {name: None for name, old in before.items() if old is not None and after.get(name) is None}
     for name, new in after.items():
-        old, where = before.get(name), _inner(path, name)
-        if name in before and old == new:
+        old = before.get(name)
+        if new is None or old == new:
             continue
+        where = _inner(path, name)
         if isinstance(new, dict):
             patch[name] = _diff(old if isinstance(old, dict) else {}, new, keys, where)
         elif where in keys and isinstance(new, list) and (new or isinstance(old, list)):
             patch.update(_diff_list(name, old if isinstance(old, list) else [], new, keys, where))
         else:
-            patch[name] = new
+            patch[name] = without_nulls(new)
     return patch
 
 
@@ -87,13 +88,13 @@ def _diff_list(name: str, old: list[Any], new: list[Any], keys: PatchKeys, path:
     key = keys[path]
     before, after = _by_key(old, key), _by_key(new, key)
     if before is None or after is None:
-        return {name: [*new, {DIRECTIVE: "replace"}]}
+        return {name: [*(without_nulls(item) for item in new), {DIRECTIVE: "replace"}]}
     changes: list[Object] = []
     for value, item in after.items():
         if value not in before:
-            changes.append(item)
-        elif before[value] != item:
-            changes.append({key: item[key], **_diff(before[value], item, keys, path)})
+            changes.append({key: item[key], **_diff({}, item, keys, path)})
+        elif difference := _diff(before[value], item, keys, path):
+            changes.append({key: item[key], **difference})
     changes.extend({DIRECTIVE: "delete", key: item[key]} for value, item in before.items() if value not in after)
     falls_into = [value for value in before if value in after] + [value for value in after if value not in before]
     patch: Object = {name: changes} if changes else {}

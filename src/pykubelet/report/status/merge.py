@@ -13,7 +13,6 @@ Source: the Kubernetes documentation "Pod Lifecycle"; KEP-5067 (generations of p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -44,14 +43,6 @@ class Urgency(IntEnum):
     NEWS = 2
     QUIET = 3
     LATE = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Patch:
-    """A strategic merge patch of the status subresource."""
-
-    body: dict[str, Any]
-    urgency: Urgency
 
 
 def status_for_api(api: core.Pod, told: core.PodStatus, *, has_ended: bool) -> core.PodStatus | None:
@@ -89,12 +80,11 @@ def _under_generation(told: core.PodStatus, generation: int | None) -> core.PodS
     return replace(told, observedGeneration=generation, conditions=conditions)
 
 
-def plan_patch(api: core.Pod, wanted: core.PodStatus) -> Patch | None:
-    """The patch from what the API server has to `wanted`; None when there is no difference."""
+def render_patch(api: core.Pod, wanted: core.PodStatus) -> dict[str, Any] | None:
+    """The strategic merge patch of the status subresource that makes `wanted` of what the API server has; None when
+    there is no difference."""
     changes = strategic_diff(to_object(api.status), to_object(wanted), POD_STATUS_KEYS)
-    if not changes:
-        return None
-    return Patch({"metadata": {"uid": api.metadata.uid}, "status": changes}, urgency_of(api, wanted))
+    return {"metadata": {"uid": api.metadata.uid}, "status": changes} if changes else None
 
 
 def urgency_of(api: core.Pod, wanted: core.PodStatus) -> Urgency:

@@ -38,13 +38,13 @@ from pykubelet.base.model.waits import Wait
 from pykubelet.edges.kubeapi.client import ApiClient, PatchKind
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.report.status.merge import (
-    Patch,
     Urgency,
     final_delete,
     may_delete,
     newer,
-    plan_patch,
+    render_patch,
     status_for_api,
+    urgency_of,
 )
 from pykubelet.report.status.model import ENDED_STAGES
 
@@ -54,8 +54,8 @@ NEWS_S = 0.1
 QUIET_S = 1.0
 #: Seconds that each other quiet pod adds to the wait of all.
 QUIET_EACH_S = 0.2
-QUIET_AGAIN_S = 10.0
-LATE_S = 10.0
+QUIET_AGAIN_S = 20.0
+LATE_S = 20.0
 RETRY_S = 0.2
 RETRY_MAX_S = 20.0
 AWAY_MAX_S = 5.0
@@ -82,6 +82,14 @@ class _Case:
     is_finished: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """What the API server's copy of a status is to become."""
+
+    wanted: PodStatus
+    urgency: Urgency
+
+
 @dataclass(slots=True)
 class _Book:
     """One pod. `known`: its newest state at the API server. `here`: the UID of the pod it stands for. `settled`: the status
@@ -95,7 +103,7 @@ class _Book:
     here: PodUID
     inputs: tuple[Pod, PodStatus | None, PodLifecycle | None] | None = None
     looked: _Case | None = None
-    order: Patch | None = None
+    order: _Order | None = None
     ends: bool = False
     since: float = 0.0
     quiet_at: float = float("-inf")
@@ -186,7 +194,7 @@ class StatusPublisher:
 
     def _plan(self, uid: PodUID, book: _Book, case: _Case) -> None:
         had = book.order is not None or book.ends
-        book.order = self._patch(book, case)
+        book.order = self._order(book, case)
         book.ends = case.is_finished and not book.is_deleted and may_delete(book.known)
         if book.ends or book.is_deleted:
             book.order = None  # nobody reads any more of it
@@ -197,7 +205,7 @@ class StatusPublisher:
         else:
             self._open.discard(uid)
 
-    def _patch(self, book: _Book, case: _Case) -> Patch | None:
+    def _order(self, book: _Book, case: _Case) -> _Order | None:
         told = case.told
         if told is None:
             return None
@@ -206,12 +214,9 @@ class StatusPublisher:
             if sent is told and ended == case.has_ended and answer == book.known.status:
                 return None
         wanted = status_for_api(book.known, told, has_ended=case.has_ended)
-        if wanted is None:
+        if wanted is None or wanted == book.known.status:
             return None
-        patch = plan_patch(book.known, wanted)
-        if patch is None:
-            book.settled = (told, case.has_ended, book.known.status)
-        return patch
+        return _Order(wanted, urgency_of(book.known, wanted))
 
     # Sending
 
@@ -262,16 +267,26 @@ class StatusPublisher:
             self._busy -= 1
             self._bell.set()
 
-    async def _patched(self, uid: PodUID, book: _Book, case: _Case, order: Patch) -> None:
+    async def _patched(self, uid: PodUID, book: _Book, case: _Case, order: _Order) -> None:
+        body = render_patch(book.known, order.wanted)
+        if body is None:  # only the order of conditions differs
+            self._settle(uid, book, case, book.known.status)
+            return
         try:
-            answer = await self._client.patch(f"{_path(book.known)}/status", order.body, PatchKind.STRATEGIC, Pod)
+            answer = await self._client.patch(f"{_path(book.known)}/status", body, PatchKind.STRATEGIC, Pod)
         except ApiError as error:
             self._failed(uid, book, error, "status")
             return
         self._went_well(uid, book)
+        fields = ",".join(sorted(body["status"]))
+        log.debug("status told", pod=pod_ref(book.known), uid=uid, urgency=order.urgency.name, fields=fields)
         book.known = newer(answer, book.known)
+        self._settle(uid, book, case, answer.status)
+
+    def _settle(self, uid: PodUID, book: _Book, case: _Case, answer: PodStatus) -> None:
+        """What `case` tells is done, with this result; on to what has come up meanwhile."""
         if case.told is not None:
-            book.settled = (case.told, case.has_ended, answer.status)
+            book.settled = (case.told, case.has_ended, answer)
         if book.looked is not None:
             self._plan(uid, book, book.looked)
 
