@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pykubelet.base.api.core import Container, Pod, ResourceRequirements
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.observed import ContainerState, PodView
-from pykubelet.base.model.sizing import RESTART_CONTAINER, Amounts, amounts_of, resizable
+from pykubelet.base.model.sizing import NOTHING, RESTART_CONTAINER, Amounts, amounts_of, resizable
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,12 @@ class ContainerResize:
 def changes_of(pod: Pod, view: PodView, applied: Applied) -> tuple[ContainerResize, ...]:
     """All running containers that have other amounts than they are to have, in the order of the spec."""
     found: list[ContainerResize] = []
+    same_whole = pod.spec.resources == applied.whole
     for container in resizable(pod):
         newest = view.newest(container.name)
         if newest is None or newest.state is not ContainerState.RUNNING or newest.id not in applied.containers:
+            continue
+        if same_whole and applied.containers[newest.id] == (container.resources or NOTHING):
             continue
         before, after = applied.amounts(newest.id), amounts_of(container.resources, pod.spec.resources)
         if before != after:
@@ -49,6 +52,8 @@ def changes_of(pod: Pod, view: PodView, applied: Applied) -> tuple[ContainerResi
 
 
 def whole_changes(pod: Pod, applied: Applied) -> bool:
+    if pod.spec.resources == applied.whole:
+        return False
     return amounts_of(pod.spec.resources, None) != amounts_of(applied.whole, None)
 
 

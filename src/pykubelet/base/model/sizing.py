@@ -17,6 +17,7 @@ from pykubelet.base.api.quantity import milli_value, value
 from pykubelet.base.model.restart import is_sidecar
 
 RESTART_CONTAINER = "RestartContainer"
+NOTHING = ResourceRequirements()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ def resizable(pod: Pod) -> tuple[Container, ...]:
 
 
 def size_of(pod: Pod) -> PodSize:
-    containers = {c.name: c.resources if c.resources is not None else ResourceRequirements() for c in resizable(pod)}
+    containers = {c.name: c.resources if c.resources is not None else NOTHING for c in resizable(pod)}
     return PodSize(containers=containers, whole=pod.spec.resources)
 
 
