@@ -109,7 +109,8 @@ class CredentialSource:
         try:
             changed = self._look_at_files()
         except HostError as error:
-            raise ApiError(0, "Credentials", str(error)) from error
+            text = f"there is no {error.path} yet" if error.is_not_found else str(error)
+            raise ApiError(0, "Credentials", text) from error
         if self._identity is not None and not (changed or asked):
             return
         self._identity = Identity(self._context(), self._headers())
