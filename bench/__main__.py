@@ -30,6 +30,7 @@ from bench.floor import Floor
 from bench.probes import probes
 from bench.runtime import BenchError, RuntimeWatch
 from bench.scenarios import Bench, burst, crowd, one_by_one, restart
+from bench.server import server
 from bench.table import Figure, render_table, to_object
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
@@ -42,6 +43,7 @@ SCENARIOS = {
     "crowd": crowd,
     "probes": probes,
     "bulkheads": bulkheads,
+    "server": server,
 }
 # it needs a runtime of its own, whose programs can be made to hang
 _ALONE = "bulkheads"

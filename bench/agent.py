@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed import host, images, node
+from testbed.certificates import issue, make_authority
 from testbed.containerd import Testbed
 
 from bench import CHECKOUT
@@ -85,13 +86,33 @@ class Agent:
             host.make_cgroup(cgroup)
         self._ports = (host.free_port(0), host.free_port(0), host.free_port(0))
         config = node.render_config(self._testbed, self.manifests, self._ports)
-        config |= self._joined.settings() if self._joined else {}
+        config |= self._joined.settings() if self._joined else self._own_clients()
+        config |= {"containerLogMaxSize": "1Gi"}
         (self.folder / "kubelet.yaml").write_text(json.dumps(config, indent=2) + "\n")
+
+    def _own_clients(self) -> dict[str, object]:
+        """Without a cluster: the authenticated port is for who has `client_certificate`."""
+        authority = make_authority(self.folder / "clients")
+        issue(self.folder / "clients", "bench", "bench")
+        x509 = {"clientCAFile": str(authority)}
+        return {"authentication": {"anonymous": {"enabled": False}, "webhook": {"enabled": False}, "x509": x509}}
+
+    @property
+    def client_certificate(self) -> tuple[str, str]:
+        """Certificate and key of a client that the authenticated port lets in."""
+        path = self.folder / "clients" / "bench"
+        return f"{path}.crt", f"{path}.key"
+
+    @property
+    def port(self) -> int:
+        """The authenticated port."""
+        return self._ports[2]
 
     def spawn(self) -> int:
         """Start the process; the wall clock in nanoseconds at which that began."""
         argv = [str(self._program), "--config", str(self.folder / "kubelet.yaml")]
-        argv += ["--root-dir", str(self.folder / "kubelet"), "--hostname-override", NODE_NAME]
+        root = self.folder / "kubelet"
+        argv += ["--root-dir", str(root), "--cert-dir", str(root / "pki"), "--hostname-override", NODE_NAME]
         argv += ["--kubeconfig", str(self._joined.kubeconfig)] if self._joined else []
         # an installed agent has its bytecode; the first start writes it
         env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}

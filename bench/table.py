@@ -16,7 +16,7 @@ HEADINGS = ("figure", "floor", "agent", "ratio", "target", "Go kubelet", "")
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One row. `limit` is the greatest allowed median in `unit`; None: told for information only.
+    """One row. `limit` is the greatest allowed median in `unit`, with `at_least` the smallest; None: for information only.
 
     `target` says the limit in words, `go` what the Go kubelet needs, as far as that is known.
     """
@@ -28,6 +28,7 @@ class Figure:
     limit: float | None = None
     target: str = ""
     go: str = ""
+    at_least: bool = False
 
     @property
     def ratio(self) -> float | None:
@@ -37,7 +38,9 @@ class Figure:
     @property
     def is_reached(self) -> bool | None:
         """None: there is nothing to reach."""
-        return None if self.limit is None else self.agent.median <= self.limit
+        if self.limit is None:
+            return None
+        return self.agent.median >= self.limit if self.at_least else self.agent.median <= self.limit
 
 
 def _number(value: float) -> str:

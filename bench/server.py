@@ -1,0 +1,238 @@
+"""The authenticated port: logs, exec, and what monitors ask for. One scenario, `server`.
+
+The client is plain sockets with a client certificate, in a thread of the benchmark's own; it reads and counts, no more. The floor of
+an exec is the runtime's own ExecSync, and of a stream the runtime's own streaming server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import http.client
+import os
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from testbed import images
+
+from bench.agent import manifest, runtime_name
+from bench.floor import find_pod
+from bench.runtime import BenchError
+from bench.scenarios import Bench
+from bench.stats import Spread, spread
+from bench.table import Figure
+from pykubelet.edges.cri import cri_pb2 as pb
+
+T = TypeVar("T")
+MB, MIB = 1_000_000, 1 << 20
+LOG_BYTES = 100 * MIB
+STREAM_BYTES = 200 * MB
+TALK = f"head -c {LOG_BYTES * 3 // 4} /dev/urandom | base64; sleep 100000"
+IDLE = ["sleep", "100000"]
+_CROWD = 50
+
+
+class Client:
+    """Requests and streams over TLS to the agent's port."""
+
+    def __init__(self, port: int, certificate: str, key: str) -> None:
+        self._port = port
+        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self._tls.check_hostname = False
+        self._tls.verify_mode = ssl.CERT_NONE
+        self._tls.load_cert_chain(certificate, key)
+
+    def get(self, path: str) -> bytes:
+        connection = http.client.HTTPSConnection("127.0.0.1", self._port, timeout=60, context=self._tls)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            body = answer.read()
+        finally:
+            connection.close()
+        if answer.status != 200:
+            raise BenchError(f"{path}: {answer.status} {body[:200]!r}")
+        return body
+
+    def count(self, path: str) -> int:
+        """The bytes of an answer, read as fast as they come."""
+        connection = http.client.HTTPSConnection("127.0.0.1", self._port, timeout=60, context=self._tls)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            size, buffer = 0, bytearray(MIB)
+            while got := answer.readinto(buffer):
+                size += got
+            return size
+        finally:
+            connection.close()
+
+    def exec(self, pod: str, container: str, command: list[str]) -> int:
+        """Run a command; the bytes it said, with their frames."""
+        words = "&".join(f"command={word}" for word in command)
+        path = f"/exec/default/{pod}/{container}?{words}&output=1&error=1"
+        plain = socket.create_connection(("127.0.0.1", self._port), timeout=60)
+        with self._tls.wrap_socket(plain) as connection:
+            return stream(connection, path)
+
+
+def stream(connection: socket.socket, path: str) -> int:
+    """Upgrade to a WebSocket and read until the other side ends."""
+    key = base64.b64encode(os.urandom(16)).decode()
+    lines = (
+        f"GET {path} HTTP/1.1",
+        "Host: node",
+        "Connection: Upgrade",
+        "Upgrade: websocket",
+        "Sec-WebSocket-Version: 13",
+        f"Sec-WebSocket-Key: {key}",
+        "Sec-WebSocket-Protocol: v4.channel.k8s.io",
+    )
+    connection.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
+    size, buffer, tail = 0, bytearray(MIB), b""
+    while got := connection.recv_into(buffer):
+        size += got
+        tail = (tail + bytes(buffer[max(0, got - 200) : got]))[-200:]
+        if b'"status":"' in tail:  # the last frame says how the command ended
+            return size
+    return size
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(None, work)
+
+
+async def timed(work: Callable[[], object], times: int) -> Spread:
+    """Milliseconds of each."""
+    taken = []
+    for _ in range(times):
+        began = time.perf_counter()
+        await in_thread(work)
+        taken.append((time.perf_counter() - began) * 1000)
+    return spread(taken)
+
+
+def one(value: float) -> Spread:
+    return spread([value])
+
+
+def with_command(name: str, command: list[str]) -> dict[str, object]:
+    pod = manifest(name, terminationGracePeriodSeconds=1)
+    pod["spec"]["containers"][0] |= {"image": images.BUSYBOX, "command": command}
+    return pod
+
+
+async def server(bench: Bench) -> None:
+    """Logs of 100 MiB, exec, a stream of 200 MB, and scrapes with 50 pods."""
+    client = Client(bench.agent.port, *bench.agent.client_certificate)
+    before = len(bench.watch.starts)
+    bench.agent.place([with_command("log", ["sh", "-c", TALK]), with_command("run", IDLE)])
+    await bench.watch.wait_starts(before, 4, 60)
+    await _logs(bench, client)
+    await _exec(bench, client)
+    await _stream(bench, client)
+    await bench.remove_all(["log", "run"])
+    await _scrapes(bench, client)
+
+
+async def _logs(bench: Bench, client: Client) -> None:
+    path = f"/containerLogs/default/{runtime_name('log')}/main"
+    deadline = time.monotonic() + 120
+    size, grown = await in_thread(lambda: client.count(path)), -1
+    while size != grown:
+        if time.monotonic() > deadline:
+            raise BenchError("the log of 100 MiB is not written within 120 s")
+        await asyncio.sleep(2)
+        size, grown = await in_thread(lambda: client.count(path)), size
+    await bench.agent.wait_quiet()
+    speeds, costs = [], []
+    for _ in range(2 if bench.quick else 5):
+        used, began = bench.agent.cpu_s(), time.perf_counter()
+        size = await in_thread(lambda: client.count(path))
+        passed = time.perf_counter() - began
+        await asyncio.sleep(0.3)
+        speeds.append(size / MB / passed)
+        costs.append((bench.agent.cpu_s() - used) * 100 * MIB / size)
+    bench.figures.append(
+        Figure("logs of 100 MiB", "MB/s", spread(speeds), None, 90.0, ">= 90 MB/s", "43 MB/s", at_least=True)
+    )
+    bench.figures.append(Figure("agent CPU for 100 MiB of log", "s", spread(costs), None, 0.6, "<= 0.6 s", "1.9 s"))
+    last = await timed(lambda: client.get(f"{path}?tailLines=10"), 30)
+    bench.figures.append(Figure("last 10 lines of it, with its TLS connection", "ms", last, None, None, "-", "0.8 ms"))
+
+
+async def _exec(bench: Bench, client: Client) -> None:
+    name = runtime_name("run")
+    _, container = await find_pod(bench.cri, name)
+    times = 10 if bench.quick else 30
+    floor = []
+    for _ in range(times):
+        began = time.perf_counter()
+        await bench.cri.exec_sync(container, ["true"])
+        floor.append((time.perf_counter() - began) * 1000)
+    idle = await bench.idle_rate(2.0)
+    used, began = bench.agent.cpu_s(), time.monotonic()
+    taken = await timed(lambda: client.exec(name, "main", ["true"]), times)
+    cost = (bench.agent.cpu_s() - used - idle * (time.monotonic() - began)) / times * 1000
+    least = spread(floor)
+    bench.figures.append(
+        Figure("exec round trip", "ms", taken, least, least.median + 8, "<= floor (ExecSync) + 8 ms", "+ 6 ms")
+    )
+    bench.figures.append(Figure("agent CPU per exec", "ms", one(cost), None, 6.0, "<= 6 ms", "4.2 ms"))
+    memory = bench.agent.tree_rss_mib()
+    await asyncio.gather(*(in_thread(lambda: client.exec(name, "main", ["true"])) for _ in range(100)))
+    await asyncio.sleep(2)
+    grown = bench.agent.tree_rss_mib() - memory
+    bench.figures.append(Figure("RSS kept after 100 concurrent execs", "MiB", one(grown), None, 10.0, "<= 10 MiB", "-"))
+
+
+async def _stream(bench: Bench, client: Client) -> None:
+    name = runtime_name("run")
+    _, container = await find_pod(bench.cri, name)
+    command = ["head", "-c", str(STREAM_BYTES), "/dev/zero"]
+    direct: list[float] = []
+    through: list[float] = []
+    for _ in range(2 if bench.quick else 4):
+        asked = pb.ExecRequest(container_id=container, cmd=command, stdout=True, stderr=True)
+        url = urlsplit(await bench.cri.exec_url(asked))
+
+        def raw(path: str = url.path, where: tuple[str, int] = (url.hostname or "", url.port or 80)) -> int:
+            with socket.create_connection(where, timeout=60) as connection:
+                return stream(connection, path)
+
+        for taken, work in ((direct, raw), (through, lambda: client.exec(name, "main", command))):
+            began = time.perf_counter()
+            size = await in_thread(work)
+            if size < STREAM_BYTES:
+                raise BenchError(f"a stream of {STREAM_BYTES} bytes brought {size}")
+            taken.append(size / MB / (time.perf_counter() - began))
+    floor = spread(direct)
+    limit = 0.8 * floor.median
+    figure = Figure(
+        "200 MB through exec", "MB/s", spread(through), floor, limit, ">= 0.8 x the runtime's", "-", at_least=True
+    )
+    bench.figures.append(figure)
+
+
+async def _scrapes(bench: Bench, client: Client) -> None:
+    names = [f"scraped-{n}" for n in range(_CROWD)]
+    before = len(bench.watch.starts)
+    bench.agent.place([manifest(name) for name in names])
+    await bench.watch.wait_starts(before, 2 * _CROWD, 120)
+    await bench.agent.wait_quiet()
+    for path, what in (("/metrics/cadvisor", "/metrics/cadvisor"), ("/stats/summary", "/stats/summary")):
+        client.get(path)
+        taken, costs = [], []
+        for _ in range(3 if bench.quick else 8):
+            await asyncio.sleep(1.2)
+            used, began = bench.agent.cpu_s(), time.perf_counter()
+            await in_thread(lambda path=path: client.get(path))  # type: ignore[misc]
+            taken.append((time.perf_counter() - began) * 1000)
+            costs.append((bench.agent.cpu_s() - used) * 1000)
+        bench.figures.append(Figure(f"{what} with {_CROWD} pods", "ms", spread(taken), None, None, "-", "-"))
+        bench.figures.append(Figure(f"its CPU, {what}", "ms", spread(costs), None, None, "-", "-"))
+    await bench.remove_all(names)
