@@ -103,7 +103,7 @@ def test_a_deployments_pods_are_scheduled(cluster: Cluster) -> None:
 @pytest.mark.parametrize("program", [APISERVER, ETCD, CONTROLLERS])
 def test_a_killed_part_comes_back_with_everything(cluster: Cluster, program: str) -> None:
     plane = cluster.plane
-    cluster.run(make_pod("kept"), node="nowhere")
+    cluster.create(cluster.pods_path, make_pod("kept", schedulerName="nobody"))
     uid = cluster.pod("kept")["metadata"]["uid"]  # type: ignore[index]
     controlplane.kill(plane, program)
     assert plane.pid(program) is None
