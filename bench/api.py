@@ -121,7 +121,7 @@ class PodWatch:
             self.unready.add(name)
         self._bell.set()
 
-    async def wait(self, what: str, found: Callable[[], T | None], timeout_s: float = 60.0) -> T:
+    async def wait(self, what: str, found: Callable[[], T | None], timeout_s: float = 120.0) -> T:
         """The first result of `found` that is not None, asked again at every event."""
         try:
             async with asyncio.timeout(timeout_s):

@@ -1,8 +1,23 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from pykubelet.base.api import codec, core
+
+
+def test_times_without_a_value_are_absent_and_texts_about_them_are_not_touched() -> None:
+    text = '{"lastProbeTime":null,"creationTimestamp":null,"x":1}'
+    pod = {
+        "metadata": {"name": "x", "creationTimestamp": None, "annotations": {"last": text, '"': '"startedAt":null,'}},
+        "status": {"conditions": [{"type": "Ready", "status": "True", "lastProbeTime": None, "reason": text}]},
+    }
+    for separators in ((",", ":"), (", ", ": ")):
+        found = codec.decode(core.Pod, json.dumps(pod, separators=separators))
+        assert found.metadata.annotations == {"last": text, '"': '"startedAt":null,'}
+        assert found.status.conditions[0].reason == text
+        assert not found.status.conditions[0].lastProbeTime
 
 
 def test_nulls_mean_absent() -> None:
