@@ -166,6 +166,8 @@ def metrics_paths(m: Machinery, cells: Cells, checks: Mapping[str, Check]) -> di
             gates=gates,
             version=KUBERNETES,
             cgroup_version=int(m.cgroups.version),
+            credentials=cells.credentials.cell.get(),
+            now=m.clock.wall(),
         )
 
     return {

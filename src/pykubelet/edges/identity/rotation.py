@@ -20,6 +20,7 @@ from pykubelet.base.kit.cells import Cell, CellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Failed, Flight
 from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.metrics import Counter
 from pykubelet.base.model.credentials import CertificateState, Credentials
 from pykubelet.base.model.node import NodeView
 from pykubelet.edges.host.errors import HostError
@@ -42,6 +43,12 @@ from pykubelet.edges.kubeapi.listwatch import follow
 
 T = TypeVar("T")
 log = Log("identity")
+RENEW_ERRORS = {
+    "client": Counter(
+        "kubelet_certificate_manager_client_expiration_renew_errors", "Counter of certificate renewal errors."
+    ),
+    "serving": Counter("kubelet_server_expiration_renew_errors", "Counter of certificate renewal errors."),
+}
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 DISK_DEADLINE_S = 10.0
 #: Clocks may be set, and certificates put in place by others: look at least so often.
@@ -237,6 +244,7 @@ class CertificateLoop:
         self._failures += 1
         delay = retry_delay(self._failures)
         text = str(error)
+        RENEW_ERRORS[self._use].inc()
         if self._failures == 1:
             log.warning("a certificate cannot be had; trying again", use=self._use, error=text)
         self._tell(problem=text, next_at=self._clock.wall() + delay)

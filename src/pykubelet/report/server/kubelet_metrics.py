@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pykubelet.base.kit.metrics import Family, Sample
+from pykubelet.base.model.credentials import Credentials
 from pykubelet.base.model.lifecycle import Lifecycles, Stage
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.observed import ContainerState, Observed
@@ -29,7 +30,7 @@ _OVER = ("Succeeded", "Failed")
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """The cells at the moment of the scrape. `gates`: by name, whether it is on, and its stage."""
+    """The cells at the moment of the scrape. `gates`: by name, whether it is on, and its stage. `now`: wall seconds."""
 
     roster: Roster
     lifecycles: Lifecycles
@@ -39,6 +40,8 @@ class Told:
     gates: Mapping[str, tuple[bool, str]]
     version: str
     cgroup_version: int
+    credentials: Credentials = field(default_factory=Credentials)
+    now: float = 0.0
 
 
 def kubelet_families(told: Told) -> Iterator[Family]:
@@ -46,6 +49,7 @@ def kubelet_families(told: Told) -> Iterator[Family]:
     yield _gauge(
         "kubelet_node_name", "The node's name. The count is always 1.", [Sample(1, (("node", told.node.name),))]
     )
+    yield from _certificates(told)
     yield from _pods(told)
     yield from _runtime(told.observed)
     yield _gauge("kubelet_cgroup_version", "cgroup version on the hosts.", [Sample(told.cgroup_version)])
@@ -128,6 +132,15 @@ def _pods(told: Told) -> Iterator[Family]:
             for (config, stage, static), number in sorted(working.items())
         ],
     )
+
+
+def _certificates(told: Told) -> Iterator[Family]:
+    """How long they hold; for ever where there is none that could expire."""
+    for use, title in (("client", "client"), ("serving", "server")):
+        state = told.credentials.certificates.get(use)
+        left = state.expires_at - told.now if state is not None and state.expires_at is not None else float("inf")
+        text = f"Gauge of the TTL (time-to-live) of the Kubelet's {use} certificate."
+        yield _gauge(f"kubelet_certificate_manager_{title}_ttl_seconds", text, [Sample(left)])
 
 
 def _runtime(observed: Observed) -> Iterator[Family]:
