@@ -482,7 +482,7 @@ class PodExecution:
         return ""
 
     async def _remove_logs(self) -> str:
-        paths = self._tools.sandboxes.settings().paths
+        paths = self._tools.sandboxes.paths
         directory, links, ref = paths.pod_logs(self._ref), paths.log_links, self._ref
 
         def remove() -> None:

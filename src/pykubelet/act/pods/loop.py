@@ -285,7 +285,10 @@ class PodsLoop:
         return actor
 
     def _current_rules(self) -> Rules:
-        return replace(self._rules, probes=self._inputs.probes.get())
+        probes = self._inputs.probes.get()
+        if self._rules.probes is not probes:
+            self._rules = replace(self._rules, probes=probes)
+        return self._rules
 
     def _kill_undesired(self, roster: Roster, observed: Observed) -> None:
         for uid, actor in self._actors.items():

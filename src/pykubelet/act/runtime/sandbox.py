@@ -24,6 +24,7 @@ from pykubelet.base.model.ids import PodUID, SandboxID
 from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import SandboxView
+from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.reasons import (
     CREATE_POD_SANDBOX_ERROR,
     EVENT_FAILED_CREATE_POD_SANDBOX,
@@ -77,6 +78,10 @@ class Sandboxes:
         self._resolv_conf = resolv_conf
         self._happenings = happenings
         self._userns = userns
+
+    @property
+    def paths(self) -> Paths:
+        return self._settings.paths
 
     def settings(self) -> RenderSettings:
         """The settings as of now: the node's resources and the host's resolver file may change."""

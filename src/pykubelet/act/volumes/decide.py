@@ -78,12 +78,13 @@ COMPLAIN_AFTER_S = 123.0
 
 def step(state: State, event: Event, now: Moment, paths: Paths) -> tuple[State, list[Command]]:
     """The next state and what to do. `state.mounts` is what the room publishes, `state.pods` is the same when no pod changed."""
-    if isinstance(event, Looked) and not _concerned(state, event.inputs):
+    concerned = _concerned(state, event.inputs) if isinstance(event, Looked) else set()
+    if isinstance(event, Looked) and not concerned:
         return replace(state, inputs=event.inputs), []
     turn = _Turn(state, now, paths)
     match event:
         case Looked():
-            turn.looked(event.inputs)
+            turn.looked(event.inputs, concerned)
         case SetUpEnded():
             turn.set_up_ended(event)
         case TearDownEnded():
@@ -193,10 +194,10 @@ class _Turn:
 
     # Events
 
-    def looked(self, new: Inputs) -> None:
+    def looked(self, new: Inputs, concerned: set[PodUID]) -> None:
         self.inputs = new
         node_changed, affected = self.state.inputs.node is not new.node, _affected(self.state, new)
-        for uid in sorted(_concerned(self.state, new)):
+        for uid in sorted(concerned):
             self.advance(uid, "changed", afresh=node_changed or uid in affected)
 
     def woke(self, scan: bool) -> None:
@@ -491,10 +492,10 @@ def _changed(before: Mapping[PodUID, T], after: Mapping[PodUID, T], is_same: Cal
     """The pods for which something changed that volumes depend on; most changes of these cells are of other kinds."""
     if before is after:
         return set()
-    changed = {uid for uid in before if uid not in after}
+    changed = set(before.keys() - after.keys())
     for uid, value in after.items():
         old = before.get(uid)
-        if old is None or (old is not value and not is_same(old, value)):
+        if old is not value and (old is None or not is_same(old, value)):
             changed.add(uid)
     return changed
 

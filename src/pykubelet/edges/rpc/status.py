@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum
+from functools import lru_cache
 from urllib.parse import unquote
 
-from pykubelet.edges.rpc.hpack import indexed, literal
+from pykubelet.edges.rpc.hpack import Headers, indexed, literal
 from pykubelet.edges.rpc.http2 import ErrorCode, Stream
 
 MAX_MESSAGE_BYTES = 16 << 20
@@ -89,16 +90,25 @@ def status_of(stream: Stream) -> tuple[Code, str]:
         name = next((code.name for code in ErrorCode if code == stream.reset), str(stream.reset))
         code = next((code for reset, code in _OF_RESET.items() if reset == stream.reset), Code.INTERNAL)
         return code, f"stream terminated by RST_STREAM with error code: {name}"
-    trailers = dict(stream.trailers)
-    number = trailers.get("grpc-status")
-    if number is not None:
-        known = number.isascii() and number.isdigit() and int(number) in Code.__members__.values()
-        return Code(int(number)) if known else Code.UNKNOWN, unquote(trailers.get("grpc-message", ""))
+    told = _told_by(stream.trailers)
+    if told is not None:
+        return told
     http = dict(stream.headers or stream.trailers).get(":status", "")
     if http != "200":
         text = f"unexpected HTTP status code received from server: {http or 'none'}"
         return _OF_HTTP.get(http, Code.UNKNOWN), text
     return Code.INTERNAL, "server closed the stream without sending trailers"
+
+
+@lru_cache(maxsize=64)
+def _told_by(trailers: Headers) -> tuple[Code, str] | None:
+    """The server's own word; it is nearly always the same."""
+    fields = dict(trailers)
+    number = fields.get("grpc-status")
+    if number is None:
+        return None
+    known = number.isascii() and number.isdigit() and int(number) in Code.__members__.values()
+    return Code(int(number)) if known else Code.UNKNOWN, unquote(fields.get("grpc-message", ""))
 
 
 def framed(message: bytes) -> bytes:
