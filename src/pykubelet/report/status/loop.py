@@ -34,6 +34,7 @@ from pykubelet.report.status.memory import StatusMemory
 from pykubelet.report.status.messages import TerminationMessages, is_unread
 from pykubelet.report.status.model import StatusFacts
 from pykubelet.report.status.project import project_status
+from pykubelet.report.status.tally import count_ends
 
 SETTLE_S = 0.015
 QUIET_SETTLE_S = 0.002
@@ -265,6 +266,8 @@ class StatusLoop:
         status = project_status(replace(self._facts(pod, lifecycle, view, shared, old), pending=pending))
         if status == old:
             status = old
+        else:
+            count_ends(old, status)
         not_before = self._told[uid].not_before if uid in self._told else 0.0
         self._told[uid] = _Told(pod, lifecycle, view, shared, status, not_before, pending)
         return status is not self._statuses.get().pods.get(uid)
