@@ -1,7 +1,7 @@
 """HTTP/1.1 to one API server: requests, streams, and connections that are used again.
 
 Owns: the pool of idle connections, and the translation of every failure and every bad answer to ApiError. Knows nothing of
-Kubernetes objects but `Status`. Why not a library: docs/decisions/0013-http-client-of-our-own.md.
+Kubernetes objects but `Status`. Why not a library: docs/decisions/0017-http-client-of-our-own.md.
 
 Source: the Kubernetes documentation "Kubernetes API Concepts"; RFC 9112.
 """
