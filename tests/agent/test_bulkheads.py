@@ -179,13 +179,13 @@ async def test_a_line_of_100_mb_without_an_end(make_agent: Any) -> None:
     await agent.remove_all()
 
 
-async def test_500_exec_probes_a_second_kill_nobody(make_agent: Any) -> None:
-    """Far more than two processors can do: probes come late, but a container that is well is never taken for sick."""
+async def test_more_exec_probes_than_the_machine_can_do_kill_nobody(make_agent: Any) -> None:
+    """Probes come late, but a container that is well is never taken for sick. The benchmark does the same with 500."""
     probe = {"exec": {"command": ["true"]}, "periodSeconds": 1, "timeoutSeconds": 1, "failureThreshold": 3}
     agent = make_agent().start()
-    names = [f"crowd-{n}" for n in range(25)]
+    names = [f"crowd-{n}" for n in range(8)]
     for name in names:
-        containers = [make_container(f"c{n}", livenessProbe=probe, readinessProbe=probe) for n in range(10)]
+        containers = [make_container(f"c{n}", livenessProbe=probe, readinessProbe=probe) for n in range(8)]
         agent.put(make_pod(name, *containers, hostNetwork=True))
     await agent.wait_running(*names, within=400)
     before = (await agent.look()).running_ids()
