@@ -1,0 +1,57 @@
+"""Pods that are too much for a machine, in output or in probes, each with an agent to itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.agent import Agent, container_status, make_container, make_pod
+from support.beside import others_go_on
+
+pytestmark = pytest.mark.integration
+
+
+def peak_mib(agent: Agent) -> float:
+    assert agent.process is not None
+    status = Path(f"/proc/{agent.process.pid}/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))) / 1024
+
+
+async def test_a_line_of_100_mb_without_an_end(make_agent: Any) -> None:
+    """It is rotated away, its end is told in short, and the agent's memory does not grow with it."""
+    agent = make_agent(containerLogMaxSize="1Mi", containerLogMaxFiles=2, containerLogMonitorInterval="3s").start()
+    agent.put(make_pod("bystander"))
+    await agent.wait_running("bystander")
+    before = peak_mib(agent)
+    line, rest = (f"head -c {size} /dev/zero | tr '\\0' x" for size in (100_000_000, 500_000))
+    policy = {"terminationMessagePolicy": "FallbackToLogsOnError"}
+    agent.put(make_pod("loud", make_container(script=f"{line}; sleep 8; {rest}; exit 1", **policy)))
+    await agent.wait_pod("loud", "restarted", lambda pod: container_status(pod)["restartCount"] > 0, within=90)
+    ended = container_status(agent.pods()["loud"])["lastState"]["terminated"]
+    assert 0 < len(ended["message"]) <= 4096
+    assert set(ended["message"]) <= {"x", "\n"}, ended["message"][-500:]
+    await others_go_on(agent, "beside-loud")
+    [logs] = agent.logs.glob("*_loud-node_*/main")
+    assert any(path.name.startswith("0.log.") for path in logs.iterdir()), "the line was rotated away"
+    assert peak_mib(agent) < before + 30
+    await agent.remove_all()
+
+
+async def test_more_exec_probes_than_the_machine_can_do_kill_nobody(make_agent: Any) -> None:
+    """Probes come late, but a container that is well is never taken for sick. The benchmark does the same with 500."""
+    probe = {"exec": {"command": ["true"]}, "periodSeconds": 1, "timeoutSeconds": 1, "failureThreshold": 3}
+    agent = make_agent().start()
+    names = [f"crowd-{n}" for n in range(8)]
+    for name in names:
+        containers = [make_container(f"c{n}", livenessProbe=probe, readinessProbe=probe) for n in range(8)]
+        agent.put(make_pod(name, *containers, hostNetwork=True))
+    await agent.wait_running(*names, within=400)
+    before = (await agent.look()).running_ids()
+    await others_go_on(agent, "in-the-crowd")
+    pods = agent.pods()
+    assert {entry["restartCount"] for name in names for entry in pods[name]["status"]["containerStatuses"]} == {0}
+    after = (await agent.look()).running_ids()
+    assert before == after
+    assert "probe failed" not in agent.log_text()
+    await agent.remove_all(within=200)
