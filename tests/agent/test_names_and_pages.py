@@ -53,7 +53,8 @@ async def test_huge_pages_are_given_as_the_machine_has_them(make_agent: MakeAgen
     container = make_container(script=script, resources={"limits": limits}, volumeMounts=mounts)
     agent.put(make_pod("fits", container, volumes=volumes))
     await agent.wait_running("fits")
-    assert agent.output("fits", "main").split()[2] == "hugetlbfs"
+    mounted = await agent.wait_for("the mount is told", lambda: agent.output("fits", "main").split())
+    assert mounted[2] == "hugetlbfs"
     agent.put(make_pod("too-many", make_container(resources={"limits": {**limits, "hugepages-2Mi": "4Mi"}})))
     refused = await agent.wait_phase("too-many", "Failed")
     assert "hugepages-2Mi" in refused["status"]["message"]

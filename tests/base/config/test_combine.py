@@ -220,9 +220,12 @@ def test_a_violation_names_the_last_place_that_set_the_value() -> None:
 
 
 def test_given_fields_without_effect_are_named_once() -> None:
-    settings = _settings("enableServer: false\nmaxOpenFiles: 5\nstaticPodPath: /m\nlogging: {verbosity: 2}", "port: 5")
-    assert "enableServer" in settings.no_effect
-    assert "port" in settings.no_effect
+    settings = _settings(
+        "hairpinMode: none\nmaxOpenFiles: 5\nstaticPodPath: /m\nlogging: {verbosity: 2}",
+        "makeIPTablesUtilChains: false",
+    )
+    assert "hairpinMode" in settings.no_effect
+    assert "makeIPTablesUtilChains" in settings.no_effect
     assert "staticPodPath" not in settings.no_effect
     assert "logging.verbosity" not in settings.no_effect
     assert settings.no_effect == tuple(sorted(set(settings.no_effect)))
@@ -230,8 +233,9 @@ def test_given_fields_without_effect_are_named_once() -> None:
 
 
 def test_given_flags_without_effect_are_named_with_their_dashes() -> None:
-    given = FlagInput(names={"--cert-dir": "cert-dir", "--root-dir": "root-dir"}, flags=Flags(cert_dir="/c"))
-    assert combine(None, (), given, None).no_effect == ("--cert-dir",)
+    names = {"--exit-on-lock-contention": "exit-on-lock-contention", "--root-dir": "root-dir"}
+    given = FlagInput(names=names, flags=Flags(exit_on_lock_contention=True, lock_file="/l"))
+    assert combine(None, (), given, None).no_effect == ("--exit-on-lock-contention",)
 
 
 def test_dns_servers_that_are_no_addresses_are_warned_about() -> None:
