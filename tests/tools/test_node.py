@@ -46,7 +46,9 @@ def folder() -> Iterator[Path]:
 def start_run(agent: Path, folder: Path) -> subprocess.Popen[str]:
     """`node.run` in a process of its own, as make starts it."""
     script = (
-        "import pathlib, sys; from testbed import node; P = pathlib.Path; "
+        "import pathlib, signal, sys; from testbed import node; P = pathlib.Path; "
+        # whoever runs the tests in the background has it ignored
+        "signal.signal(signal.SIGINT, signal.default_int_handler); "
         f"sys.exit(node.run(P({str(agent)!r}), P({str(folder)!r}), P('examples')))"
     )
     env = os.environ | {"PYTHONPATH": str(TOOLS), "PYTHONUNBUFFERED": "1"}
