@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from testbed import host, images
+from testbed import containerd, host, images
 from testbed.containerd import Testbed
 from testbed.node import render_config
 
@@ -364,7 +364,16 @@ async def look(client: CriClient) -> RuntimeView:
 
 
 async def sweep(testbed: Testbed) -> None:
-    """Remove every sandbox of the runtime."""
+    """Remove every sandbox of the runtime. One that it cannot remove as it is, it can after a restart of its own."""
+    try:
+        await _remove_sandboxes(testbed)
+    except CriError:
+        containerd.stop(testbed)
+        containerd.start(testbed)
+        await _remove_sandboxes(testbed)
+
+
+async def _remove_sandboxes(testbed: Testbed) -> None:
     client = CriClient(testbed.endpoint, timeout_s=30)
     try:
         for sandbox in await client.list_pod_sandboxes():
