@@ -7,6 +7,7 @@ when somebody asks is not counted here. Source: the Prometheus documentation "Da
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -38,15 +39,18 @@ class Family:
     samples: Iterable[Sample] = field(default_factory=tuple)
 
 
-class _Metric:
+class _Metric(ABC):
+    """What all have: a name, words for people, and the names of the labels."""
+
     def __init__(self, name: str, help: str, labels: tuple[str, ...], registry: Registry | None) -> None:
         self.name = name
         self.help = help
         self.labels = labels
         (registry or REGISTRY).add(self)
 
+    @abstractmethod
     def family(self) -> Family:
-        raise NotImplementedError
+        """All samples, now."""
 
     def _key(self, values: tuple[str, ...], known: Mapping[tuple[str, ...], object]) -> tuple[str, ...]:
         if len(values) != len(self.labels):

@@ -5,7 +5,7 @@ Owns: the shapes of these paths and queries. Reads: the pods that are known. The
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -105,11 +105,7 @@ class Streams:
             stdout=streams.stdout,
             stderr=streams.stderr,
         )
-        try:
-            url = await self._runtime.exec_url(asked)
-        except CriError as error:
-            return _refused(error)
-        return await proxy_upgrade(request, url, self._idle_s)
+        return await self._proxied(request, self._runtime.exec_url(asked))
 
     async def attach(self, request: Request) -> Answer:
         target = container_target(request.path)
@@ -131,11 +127,7 @@ class Streams:
             stderr=streams.stderr and not tty,
             tty=tty,
         )
-        try:
-            url = await self._runtime.attach_url(asked)
-        except CriError as error:
-            return _refused(error)
-        return await proxy_upgrade(request, url, self._idle_s)
+        return await self._proxied(request, self._runtime.attach_url(asked))
 
     async def port_forward(self, request: Request) -> Answer:
         target = pod_target(request.path)
@@ -148,11 +140,7 @@ class Streams:
         sandbox = self._pods.sandbox(pod)
         if sandbox is None:
             return text(500, f'pod not found ("{full_name(pod)}")')
-        try:
-            url = await self._runtime.port_forward_url(sandbox.id, ports)
-        except CriError as error:
-            return _refused(error)
-        return await proxy_upgrade(request, url, self._idle_s)
+        return await self._proxied(request, self._runtime.port_forward_url(sandbox.id, ports))
 
     async def run(self, request: Request) -> Answer:
         """Run a command and answer with all it said."""
@@ -170,6 +158,14 @@ class Streams:
         if said.exit_code:
             return text(500, f"command terminated with exit code {said.exit_code}")
         return Response(200, said.stdout + said.stderr, JSON)
+
+    async def _proxied(self, request: Request, asking: Awaitable[str]) -> Answer:
+        """The stream at the URL that the runtime is being asked for."""
+        try:
+            url = await asking
+        except CriError as error:
+            return _refused(error)
+        return await proxy_upgrade(request, url, self._idle_s)
 
     def _find(self, target: Target | None) -> Pod | None:
         return self._pods.find(target.namespace, target.pod, target.uid) if target is not None else None
