@@ -5,8 +5,9 @@ Owns: their part of the answers about the node, and the waits that come of them.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
+
+from msgspec.structs import asdict
 
 from pykubelet.base.api.times import format_time
 from pykubelet.base.model.apistate import ApiState

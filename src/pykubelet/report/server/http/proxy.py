@@ -9,23 +9,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.report.server.http import Answer, Connection, Request, Response, Takeover, text
+from pykubelet.base.kit.values import Value
+from pykubelet.report.server.http.server import Answer, Connection, Request, Response, Takeover, text
 
 CONNECT_DEADLINE_S = 10.0
 HEAD_DEADLINE_S = 30.0
 HEAD_BYTES = 64 * 1024
 PIECE = 256 * 1024
+READ_AHEAD = 1 << 20
 ANSWER_BYTES = 64 * 1024
 #: The client's own, or the connection's: never for the runtime.
 _KEPT_BACK = frozenset({"host", "authorization", "cookie", "content-length", "transfer-encoding"})
 
 
-@dataclass(frozen=True, slots=True)
-class _Backend:
+class Backend(Value):
+    """A connection to the runtime's streaming server."""
+
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
@@ -42,13 +44,10 @@ async def proxy_upgrade(request: Request, url: str, idle_s: float) -> Answer:
     """
     if not request.is_upgrade:
         return text(500, "Upgrade request required")
-    try:
-        backend, head = await _open(request, url)
-    except (_ProxyError, OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-        return text(500, f"error dialing backend: {error}")
-    status = int(head.split(b" ", 2)[1])
-    if status != 101:
-        return await _plain_answer(backend, status)
+    opened = await open_backend(request.method, url, request.headers)
+    if isinstance(opened, Response):
+        return opened
+    backend, head = opened
 
     async def talk(client: Connection) -> None:
         client.writer.write(head)
@@ -57,17 +56,27 @@ async def proxy_upgrade(request: Request, url: str, idle_s: float) -> Answer:
     return Takeover(talk)
 
 
-async def _open(request: Request, url: str) -> tuple[_Backend, bytes]:
+async def open_backend(method: str, url: str, headers: Mapping[str, str]) -> tuple[Backend, bytes] | Response:
+    """An upgraded connection to the server at `url` and the head of its answer, or what to tell the client instead."""
+    try:
+        backend, head = await _ask(method, url, headers)
+    except (_ProxyError, OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+        return text(500, f"error dialing backend: {error}")
+    status = int(head.split(b" ", 2)[1])
+    return (backend, head) if status == 101 else await _plain_answer(backend, status)
+
+
+async def _ask(method: str, url: str, headers: Mapping[str, str]) -> tuple[Backend, bytes]:
     """A connection on which the request was sent, and the head of the answer."""
     parts = urlsplit(url)
     if parts.scheme != "http" or parts.hostname is None:
         raise _ProxyError(f"the runtime names an unusable streaming address: {url}")
     target = parts.path + (f"?{parts.query}" if parts.query else "")
     async with asyncio.timeout(CONNECT_DEADLINE_S):
-        reader, writer = await asyncio.open_connection(parts.hostname, parts.port or 80, limit=1 << 20)
-    backend = _Backend(reader, writer)
+        backend = await _connect(parts.hostname, parts.port or 80)
+    reader, writer = backend.reader, backend.writer
     try:
-        writer.write(_head(request.method, target, parts.netloc, request.headers))
+        writer.write(_head(method, target, parts.netloc, headers))
         async with asyncio.timeout(HEAD_DEADLINE_S):
             head = await reader.readuntil(b"\r\n\r\n")
         if not head.startswith(b"HTTP/1.1 ") or not head[9:12].isdigit():
@@ -78,13 +87,28 @@ async def _open(request: Request, url: str) -> tuple[_Backend, bytes]:
     return backend, head
 
 
+class _Reader(asyncio.StreamReader):
+    """Gives what came before a reset, too: a runtime that ends over input it has not read resets, but has said all."""
+
+    def set_exception(self, exc: BaseException) -> None:  # noqa: ARG002
+        self.feed_eof()
+
+
+async def _connect(host: str, port: int) -> Backend:
+    loop = asyncio.get_running_loop()
+    reader = _Reader(limit=READ_AHEAD, loop=loop)
+    protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+    transport, _ = await loop.create_connection(lambda: protocol, host, port)
+    return Backend(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
+
+
 def _head(method: str, target: str, host: str, headers: Mapping[str, str]) -> bytes:
     lines = [f"{method} {target} HTTP/1.1", f"Host: {host}"]
     lines += [f"{name}: {value}" for name, value in headers.items() if name not in _KEPT_BACK]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
-async def _plain_answer(backend: _Backend, status: int) -> Response:
+async def _plain_answer(backend: Backend, status: int) -> Response:
     """The server's words where it does not upgrade."""
     body = b""
     with contextlib.suppress(TimeoutError, OSError):
@@ -95,7 +119,7 @@ async def _plain_answer(backend: _Backend, status: int) -> Response:
     return Response(status, body)
 
 
-async def _pump_both(client: Connection, backend: _Backend, idle_s: float) -> None:
+async def _pump_both(client: Connection, backend: Backend, idle_s: float) -> None:
     """Until the runtime has said all and the client has it, the client has gone, or nothing moves any more."""
     loop = asyncio.get_running_loop()
     try:
@@ -105,14 +129,16 @@ async def _pump_both(client: Connection, backend: _Backend, idle_s: float) -> No
                 if idle_s:
                     idle.reschedule(loop.time() + idle_s)
 
-            up = supervisor.start_child("stream-up", _pump(client.reader, backend.writer, moved))
-            down = supervisor.start_child("stream-down", _pump(backend.reader, client.writer, moved))
-            await asyncio.wait((up, down), return_when=asyncio.FIRST_COMPLETED)
-            # the client will say no more; over TLS it cannot say so and still listen
-            if not down.done() and not _is_tls(client):
+            async def listen() -> None:
+                await _pump(client.reader, backend.writer, moved)
+                if _is_tls(client):  # over TLS nobody can say that he only listens from now on: the client has gone
+                    backend.writer.transport.abort()
+                    return
                 with contextlib.suppress(OSError):
                     backend.writer.write_eof()
-                    await down
+
+            supervisor.start_child("stream-up", listen())
+            await _pump(backend.reader, client.writer, moved)
     except TimeoutError:
         return
     finally:

@@ -5,9 +5,8 @@ Source: the printed columns of kubectl (READY, STATUS, RESTARTS).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pykubelet.base.api import core
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, Stage
 from pykubelet.base.model.reasons import COMPLETED, POD_INITIALIZED, POD_INITIALIZING, POD_READY
 from pykubelet.base.model.restart import is_sidecar
@@ -15,8 +14,7 @@ from pykubelet.base.model.restart import is_sidecar
 LEAVING = frozenset({KillReason.REMOVED, KillReason.RENEWED, KillReason.DELETED, KillReason.ORPHANED})
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
+class Columns(Value):
     ready: int
     total: int
     status: str

@@ -7,14 +7,16 @@ seconds. Reads: every cell that knows something of a pod.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
 from typing import Any
+
+from msgspec.structs import asdict
 
 from pykubelet.base.api import core
 from pykubelet.base.api.codec import encode
 from pykubelet.base.api.times import parse_time
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.credentials import Credentials
 from pykubelet.base.model.ids import PodRef, PodUID
@@ -28,17 +30,16 @@ from pykubelet.base.model.restart import is_sidecar
 from pykubelet.base.model.roster import Roster, pod_ref
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.base.model.waits import Wait
-from pykubelet.report.server.cluster import api_document, certificates_document, cluster_waits
-from pykubelet.report.server.columns import columns_of
-from pykubelet.report.server.http import JSON, Request, Response, Route, text
-from pykubelet.report.server.waits import node_waits, pod_waits
+from pykubelet.report.server.explain.cluster import api_document, certificates_document, cluster_waits
+from pykubelet.report.server.explain.columns import columns_of
+from pykubelet.report.server.explain.waits import node_waits, pod_waits
+from pykubelet.report.server.http.server import JSON, Request, Response, Route, text
 
 Document = dict[str, Any]
 MoreWaits = Callable[[PodRef], Iterable[Wait]]
 
 
-@dataclass(frozen=True, slots=True)
-class AskInputs:
+class AskInputs(Value):
     """The cells that the answers are made from. `more_waits`: what other rooms wait for on behalf of a pod.
 
     `api`, `credentials`: of a node in a cluster.

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from pykubelet.report.server.http import (
+from pykubelet.report.server.http.server import (
     HEAD_BYTES,
     Answer,
     Connection,
@@ -193,6 +193,56 @@ async def test_a_stream_is_sent_as_it_comes_and_ends_when_the_client_leaves() ->
         writer.close()
         async with asyncio.timeout(5):
             await endless.closed.wait()
+
+
+async def ticks(_: Request, __: Connection) -> Answer:
+    async def chunks() -> AsyncIterator[bytes]:
+        for tick in (b"one", b"two"):
+            await asyncio.sleep(0.01)
+            yield tick
+
+    return Stream(200, chunks())
+
+
+async def test_the_next_request_comes_on_the_connection_of_a_stream() -> None:
+    async with serving(ticks) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        async with asyncio.timeout(5):
+            for _ in range(3):
+                writer.write(b"GET / HTTP/1.1\r\n\r\n")
+                assert b"Connection: close" not in await reader.readuntil(b"\r\n\r\n")
+                assert await reader.readuntil(b"0\r\n\r\n") == b"3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n"
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_who_asks_on_during_a_stream_gets_it_whole_and_then_the_next_answer() -> None:
+    requests = b"POST / HTTP/1.1\r\n\r\n" + b"POST / HTTP/1.1\r\nContent-Length: 4\r\n\r\nbody" * 2
+    async with serving(ticks) as port:
+        answers = await talk(port, requests + b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n", eof=False)
+    assert answers.count(b"HTTP/1.1 200 OK") == answers.count(b"\r\n\r\n3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n") == 4
+
+
+async def test_who_leaves_after_speaking_into_a_stream_ends_it() -> None:
+    endless = Endless()
+
+    async def handle(_: Request, __: Connection) -> Answer:
+        return Stream(200, endless.chunks())
+
+    async with serving(handle) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n")
+        await reader.readuntil(b"tick")
+        writer.transport.abort()
+        async with asyncio.timeout(5):
+            await endless.closed.wait()
+
+
+async def test_a_stream_ends_the_connection_where_the_client_wants_it() -> None:
+    async with serving(ticks) as port:
+        answer = await talk(port, b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n", eof=False)
+    assert b"\r\nConnection: close\r\n" in answer
+    assert answer.endswith(b"0\r\n\r\n")
 
 
 async def test_a_stream_that_fails_is_cut_off_without_its_end() -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from report.samples import WALL
 from report.server.world import make_world
 
 from pykubelet.base.kit.cells import make_cell
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.credentials import CertificateState, Credentials
 from pykubelet.base.model.node import NodeView
-from pykubelet.report.server.cluster import api_document, cluster_waits
-from pykubelet.report.server.explain import node_document
+from pykubelet.report.server.explain.cluster import api_document, cluster_waits
+from pykubelet.report.server.explain.documents import node_document
 
 NOW = WALL + 100
 HERE = ApiState("https://api:6443", "", NOW - 3, WALL)

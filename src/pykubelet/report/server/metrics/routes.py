@@ -15,14 +15,14 @@ from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.metrics import PROBES, REGISTRY, Counter, Family, Registry, Sample
 from pykubelet.base.model.usage import Usage, UsageWanted
 from pykubelet.edges.host.self_stats import read_self
-from pykubelet.report.server.cadvisor_metrics import MachineFacts, cadvisor_families
-from pykubelet.report.server.exposition import CONTENT_TYPE, render_metrics
 from pykubelet.report.server.health import Check
-from pykubelet.report.server.http import JSON, Answer, Request, Response, text
-from pykubelet.report.server.kubelet_metrics import Told, kubelet_families, process_families
-from pykubelet.report.server.resource_metrics import resource_families
+from pykubelet.report.server.http.server import JSON, Answer, Request, Response, text
+from pykubelet.report.server.metrics.cadvisor import MachineFacts, cadvisor_families
+from pykubelet.report.server.metrics.exposition import CONTENT_TYPE, render_metrics
+from pykubelet.report.server.metrics.kubelet import Told, kubelet_families, process_families
+from pykubelet.report.server.metrics.resource import resource_families
+from pykubelet.report.server.metrics.summary import render_summary
 from pykubelet.report.server.routes import Ask
-from pykubelet.report.server.summary import render_summary
 
 HEALTH_CHECKS = Counter(
     "kubernetes_healthchecks_total",
@@ -53,13 +53,14 @@ class StatsRoutes:
         self._started_at = started_at
         self._machine = machine
 
-    async def fresh(self, *, with_files: bool) -> Usage | None:
+    async def fresh(self, *, with_files: bool, with_details: bool = False) -> Usage | None:
         """A look that is hardly older than now; None when it does not come in time."""
         at_least = self._clock.monotonic() - MAX_AGE_S
-        self._wanted.post(UsageWanted(at_least, with_files))
+        self._wanted.post(UsageWanted(at_least, with_files, with_details))
 
         def is_fresh(usage: Usage) -> bool:
-            return usage.taken_at is not None and usage.taken_at >= at_least and (usage.with_files or not with_files)
+            has_all = (usage.with_files or not with_files) and (usage.details is not None or not with_details)
+            return usage.taken_at is not None and usage.taken_at >= at_least and has_all
 
         try:
             async with asyncio.timeout(DEADLINE_S):
@@ -83,7 +84,7 @@ class StatsRoutes:
         return Response(200, render_metrics(resource_families(usage)), CONTENT_TYPE)
 
     async def cadvisor_metrics(self, _: Request) -> Answer:
-        usage = await self.fresh(with_files=True) or Usage(error="usage could not be read in time")
+        usage = await self.fresh(with_files=True, with_details=True) or Usage(error="usage could not be read in time")
         return Response(200, render_metrics(cadvisor_families(usage, self._machine)), CONTENT_TYPE)
 
 

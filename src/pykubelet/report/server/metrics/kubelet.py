@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
 from pykubelet.base.kit.metrics import Family, Sample
+from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.credentials import Credentials
 from pykubelet.base.model.lifecycle import Lifecycles, Stage
 from pykubelet.base.model.node import NodeView
@@ -28,8 +28,7 @@ _LIFECYCLES = {Stage.SYNCING: "sync", Stage.TERMINATING: "terminating", Stage.TE
 _OVER = ("Succeeded", "Failed")
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(Value):
     """The cells at the moment of the scrape. `gates`: by name, whether it is on, and its stage. `now`: wall seconds."""
 
     roster: Roster
@@ -53,7 +52,10 @@ def kubelet_families(told: Told) -> Iterator[Family]:
     yield from _pods(told)
     yield from _runtime(told.observed)
     yield _gauge("kubelet_cgroup_version", "cgroup version on the hosts.", [Sample(told.cgroup_version)])
-    build = (("git_version", told.version), ("platform", "linux"))
+    provider = (("provider", "cadvisor"),)
+    yield _gauge("kubelet_metrics_provider", "Where the stats of pods and containers come from.", [Sample(1, provider)])
+    major, minor = told.version.removeprefix("v").split(".")[:2]
+    build = (("git_version", told.version), ("major", major), ("minor", minor), ("platform", "linux"))
     text = "A metric with a constant '1' value labeled by major, minor, git version and platform."
     yield _gauge("kubernetes_build_info", text, [Sample(1, build)])
     gates = [
@@ -110,6 +112,12 @@ def _pods(told: Told) -> Iterator[Family]:
         "The number of pods the kubelet considers active and which are being considered when admitting new pods."
         " static is true if the pod is not from the apiserver.",
         _counted(active),
+    )
+    managed = sum(len(entry.pod.spec.ephemeralContainers) for entry in told.roster.pods.values())
+    yield _gauge(
+        "kubelet_managed_ephemeral_containers",
+        "Current number of ephemeral containers in pods managed by this kubelet.",
+        [Sample(managed)],
     )
     mirrors = told.roster.mirrors or {}
     yield _gauge(

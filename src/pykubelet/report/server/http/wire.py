@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from pykubelet.base.kit.values import Value, field
 
 BODY_BYTES = 64 * 1024
 MAX_FIELDS = 200
@@ -44,8 +45,7 @@ _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _TARGET = re.compile(r"[\x21-\x7e]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Value):
     """`path` is decoded, without the query; `query`: all values of each name, also of names without a value.
 
     `headers`: by lower-case name, repeated ones joined by commas. `target`: path and query as they were sent.
@@ -77,8 +77,7 @@ class BadRequest(Exception):
         self.status = status
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(Value):
     """A request's head: the request without its body, how long that is (None: chunked), and whether to go on after it."""
 
     request: Request

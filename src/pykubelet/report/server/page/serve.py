@@ -9,7 +9,6 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Sequence
-from importlib.resources import files
 from typing import Any, Protocol
 
 from pykubelet.base.api.codec import encode
@@ -19,9 +18,9 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.usage import Usage
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriError
-from pykubelet.report.server.explain import AskInputs, node_document, pod_document, pods_document
-from pykubelet.report.server.history import History
-from pykubelet.report.server.http import JSON, Answer, Connection, Request, Response, text
+from pykubelet.report.server.explain.documents import AskInputs, node_document, pod_document, pods_document
+from pykubelet.report.server.http.server import JSON, Answer, Connection, Request, Response, text
+from pykubelet.report.server.page.history import History
 
 PREFIX = "/page"
 LINK_S = 300.0
@@ -77,7 +76,9 @@ class NodePage:
             )
         if name not in _TYPES:
             return text(404, "404: Page Not Found")
-        return Response(200, files(f"{__package__}.page").joinpath(name).read_bytes(), _TYPES[name], _HEADERS)
+        from importlib.resources import files  # most nodes never show the page
+
+        return Response(200, files(__package__ or "").joinpath(name).read_bytes(), _TYPES[name], _HEADERS)
 
     async def _data(self) -> Document:
         now = self._clock.wall()

@@ -17,7 +17,7 @@ from pykubelet.base.kit.log import Log
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.files import FileKind, change_mode, make_dirs, remove_file, stat_file
 from pykubelet.edges.rpc.server import RpcServer
-from pykubelet.report.server.http import HEAD_BYTES, Handler, HttpServer, Limits
+from pykubelet.report.server.http.server import HEAD_BYTES, Handler, HttpServer, Limits
 
 log = Log("server")
 RETRY_S = 5.0
@@ -30,7 +30,7 @@ _UCRED = struct.Struct("=iII")
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-async def serve_health(handler: Handler, address: str, port: int) -> None:
+async def serve_health(handler: Handler, address: str, port: int, retry_s: float = RETRY_S) -> None:
     """The health port. Never returns; a port that is taken is tried again."""
     said = ""
     while True:
@@ -40,7 +40,7 @@ async def serve_health(handler: Handler, address: str, port: int) -> None:
             if str(error) != said:
                 log.error("cannot listen for health checks, trying again", address=address, port=port, error=error)
                 said = str(error)
-        await asyncio.sleep(RETRY_S)
+        await asyncio.sleep(retry_s)
 
 
 async def serve_port(handler: Handler, address: str, port: int, what: str) -> None:
@@ -86,13 +86,13 @@ def open_port(address: str, port: int) -> socket.socket:
     return socket.create_server((address or "0.0.0.0", port), family=family, backlog=BACKLOG)
 
 
-async def serve_socket(handler: Handler, path: str) -> None:
+async def serve_socket(handler: Handler, path: str, retry_s: float = RETRY_S) -> None:
     """The unix socket at `path`, for root alone. Never returns; what is in the way is said once and tried again.
 
     A file left by an agent that was killed is replaced; one behind which somebody answers is not.
     """
     server = HttpServer(handler, is_root)
-    await _keep_serving(server.serve, path, "pykubelet pods and explain")
+    await _keep_serving(server.serve, path, "pykubelet pods and explain", retry_s)
 
 
 async def serve_rpc_socket(server: RpcServer, path: str, what: str) -> None:
@@ -100,7 +100,7 @@ async def serve_rpc_socket(server: RpcServer, path: str, what: str) -> None:
     await _keep_serving(server.serve, path, what)
 
 
-async def _keep_serving(serve: Serve, path: str, what: str) -> None:
+async def _keep_serving(serve: Serve, path: str, what: str, retry_s: float = RETRY_S) -> None:
     said = ""
     while True:
         try:
@@ -109,7 +109,7 @@ async def _keep_serving(serve: Serve, path: str, what: str) -> None:
             if str(error) != said:
                 log.error(f"cannot listen for {what}, trying again", path=path, error=error)
                 said = str(error)
-        await asyncio.sleep(RETRY_S)
+        await asyncio.sleep(retry_s)
 
 
 async def _serve_socket(serve: Serve, path: str, what: str) -> None:

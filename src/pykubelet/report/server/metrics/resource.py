@@ -6,9 +6,9 @@ Source: the Kubernetes documentation "Node metrics data"; KEP-2371's names.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from pykubelet.base.kit.metrics import Family, Sample
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.usage import GroupUse, Usage
 
 NANO = 1e9
@@ -16,8 +16,7 @@ Labels = tuple[tuple[str, str], ...]
 Read = Callable[[GroupUse], float | None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Metric:
+class _Metric(Value):
     name: str
     kind: str
     help: str

@@ -11,7 +11,7 @@ from pykubelet.base.api import core
 from pykubelet.base.model.lifecycle import KillReason, Stage
 from pykubelet.base.model.observed import ContainerState, PodView
 from pykubelet.base.model.probes import ProbeKind, ProbeResults
-from pykubelet.report.server.columns import Columns, columns_of
+from pykubelet.report.server.explain.columns import Columns, columns_of
 from pykubelet.report.status.project import project_status
 
 UNREADY = core.Probe()

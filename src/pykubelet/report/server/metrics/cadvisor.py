@@ -7,17 +7,18 @@ container name) and containers. Source: the cAdvisor documentation "Monitoring c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from pykubelet.base.kit.metrics import Family, Labels, Sample
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.usage import GroupUse, InterfaceUse, NetworkUse, PodUse, Usage
+from pykubelet.report.server.metrics.cadvisor_details import SeenGroup, detail_families
+from pykubelet.report.server.metrics.exposition import with_labels
 
 NANO, MICRO = 1e9, 1e6
 NO_LIMIT = 0
 
 
-@dataclass(frozen=True, slots=True)
-class MachineFacts:
+class MachineFacts(Value):
     """What of the machine does not change. `memory`, `swap` in bytes."""
 
     cores: int
@@ -32,8 +33,7 @@ class MachineFacts:
     os: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
+class _Seen(Value):
     """One group and its labels; `network` for those that have one of their own. `started_at`: wall seconds."""
 
     labels: Labels
@@ -43,8 +43,7 @@ class _Seen:
     is_container: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Metric:
+class _Metric(Value):
     name: str
     kind: str
     help: str
@@ -88,7 +87,7 @@ def cadvisor_families(usage: Usage, machine: MachineFacts) -> Iterator[Family]:
     for name, metrics in _GROUPS.items():
         first = metrics[0]
         samples = [
-            Sample(value, tuple(sorted((*one.labels, *metric.more))), one.group.at)
+            Sample(value, with_labels(one.labels, *metric.more) if metric.more else one.labels, one.group.at)
             for metric in metrics
             for one in seen
             if (value := metric.read(one)) is not None
@@ -96,6 +95,9 @@ def cadvisor_families(usage: Usage, machine: MachineFacts) -> Iterator[Family]:
         yield Family(name, first.kind, first.help, samples)
     yield from _network_families(seen)
     yield from _file_system_families(usage)
+    if usage.details is not None:
+        groups = [SeenGroup(one.labels, one.group, one.is_container) for one in seen]
+        yield from detail_families(groups, usage.details)
     yield from _machine_families(machine)
     yield Family(
         "container_scrape_error",
@@ -257,12 +259,6 @@ _METRICS = (
         lambda s: s.group.memory.oom_kills,
     ),
     _Metric(
-        "container_processes",
-        "gauge",
-        "Number of processes running inside the container.",
-        lambda s: s.group.processes,
-    ),
-    _Metric(
         "container_threads", "gauge", "Number of threads running inside the container", lambda s: s.group.processes
     ),
     *(
@@ -296,13 +292,14 @@ _NETWORK: tuple[tuple[str, str, Callable[[InterfaceUse], int]], ...] = (
 
 
 def _network_families(seen: list[_Seen]) -> Iterator[Family]:
+    interfaces = [
+        (interface, with_labels(one.labels, ("interface", interface.name)), one.network.at)
+        for one in seen
+        if one.network is not None
+        for interface in one.network.interfaces
+    ]
     for name, text, read in _NETWORK:
-        samples = [
-            Sample(read(interface), tuple(sorted((*one.labels, ("interface", interface.name)))), one.network.at)
-            for one in seen
-            if one.network is not None
-            for interface in one.network.interfaces
-        ]
+        samples = [Sample(read(interface), labels, at) for interface, labels, at in interfaces]
         yield Family(f"container_network_{name}_total", "counter", f"Cumulative count of {text}", samples)
 
 
@@ -313,7 +310,7 @@ def _file_system_families(usage: Usage) -> Iterator[Family]:
     if node is None or root is None:
         return
     device = ("device", "rootfs")
-    root_labels = tuple(sorted((*_labels(id="/"), device)))
+    root_labels = with_labels(_labels(id="/"), device)
     limits = (
         (
             "container_fs_limit_bytes",
@@ -330,7 +327,7 @@ def _file_system_families(usage: Usage) -> Iterator[Family]:
     for pod in usage.pods.values():
         for one in pod.containers:
             if one.rootfs is not None and one.rootfs.used is not None:
-                labels = tuple(sorted((*_labels(one.name, one.path, one.image, one.id, pod), device)))
+                labels = with_labels(_labels(one.name, one.path, one.image, one.id, pod), device)
                 used.append(Sample(one.rootfs.used, labels, one.rootfs.at))
     yield Family(
         "container_fs_usage_bytes",
@@ -352,7 +349,7 @@ def _machine_families(machine: MachineFacts) -> Iterator[Family]:
     )
     for name, text, value in facts:
         yield Family(name, "gauge", text, [Sample(value, labels)])
-    capacity = [Sample(0, tuple(sorted((*labels, ("mode", mode))))) for mode in ("app_direct_mode", "memory_mode")]
+    capacity = [Sample(0, with_labels(labels, ("mode", mode))) for mode in ("app_direct_mode", "memory_mode")]
     yield Family("machine_nvm_capacity", "gauge", "NVM capacity value labeled by NVM mode.", capacity)
     failed = "1 if there was an error while getting machine metrics, 0 otherwise."
     yield Family("machine_scrape_error", "gauge", failed, [Sample(0)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,14 +10,15 @@ from report.samples import WALL, container, exited, facts, lifecycle, make_pod, 
 from report.server.world import NOW, PULL, WELL, make_world
 
 from pykubelet.base.api import core
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import Lifecycles, Stage
 from pykubelet.base.model.node import RuntimeReady
 from pykubelet.base.model.probes import ProbeKind, ProbeResults
 from pykubelet.base.model.roster import Roster
 from pykubelet.base.model.waits import Wait
-from pykubelet.report.server.explain import ask_routes
-from pykubelet.report.server.http import Request
-from pykubelet.report.server.waits import node_waits, pod_waits
+from pykubelet.report.server.explain.documents import ask_routes
+from pykubelet.report.server.explain.waits import node_waits, pod_waits
+from pykubelet.report.server.http.server import Request
 from pykubelet.report.status.project import project_status
 
 

@@ -8,26 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ssl
+import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.report.server.http_wire import REASONS, BadRequest, Head, Request, parse_head, read_body, render_head
+from pykubelet.base.kit.values import Value, field
+from pykubelet.report.server.http.wire import REASONS, BadRequest, Head, Request, parse_head, read_body, render_head
 
 __all__ = ["Connection", "Handler", "HttpServer", "Request", "Response", "Route", "Stream", "Takeover", "plain", "text"]
 
 log = Log("server")
-HEAD_BYTES = 64 * 1024
+HEAD_BYTES, HEAD_END = 64 * 1024, b"\r\n\r\n"
 WRITE_DEADLINE_S = 60.0
 LINGER_S, LINGER_BYTES = 1.0, 1 << 20
 TEXT, JSON = "text/plain; charset=utf-8", "application/json"
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Value):
     """How many connections may be open at once (more are cut off), and for how long one may keep us waiting.
 
     `head_s`: for the first request and every body; `idle_s`: for the next request.
@@ -38,8 +37,7 @@ class Limits:
     idle_s: float = 90.0
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(Value):
     """A whole answer."""
 
     status: int
@@ -48,8 +46,7 @@ class Response:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
+class Stream(Value):
     """An answer that is sent as it comes. It ends with `chunks`; when the other side leaves, `chunks` is closed."""
 
     status: int
@@ -58,8 +55,7 @@ class Stream:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Connection:
+class Connection(Value):
     """Both directions of a connection, and who is at the other end: `certificate` as `ssl` gives it, None without one."""
 
     reader: asyncio.StreamReader
@@ -68,8 +64,7 @@ class Connection:
     certificate: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Takeover:
+class Takeover(Value):
     """The connection now speaks something else: `talk` has it until it ends, and closes nothing itself."""
 
     talk: Callable[[Connection], Awaitable[None]]
@@ -128,13 +123,12 @@ class HttpServer:
 
     async def _converse(self, connection: Connection) -> None:
         allowed = self._is_allowed(connection.writer)
-        wait_s = self._limits.head_s
+        wait_s, heard = self._limits.head_s, b""
         while True:
             try:
                 async with asyncio.timeout(wait_s):
-                    head = parse_head(await connection.reader.readuntil(b"\r\n\r\n"))
-                async with asyncio.timeout(self._limits.head_s):
-                    request = await _with_body(connection, head)
+                    head = parse_head(heard or await connection.reader.readuntil(HEAD_END))
+                request = await _with_body(connection, head, self._limits.head_s)
             except asyncio.LimitOverrunError:
                 await _last(connection, Request("GET", "/"), text(431, "431 " + REASONS[431]))
                 return
@@ -148,13 +142,16 @@ class HttpServer:
             if isinstance(answer, Takeover):
                 await answer.talk(connection)
                 return
+            keep, heard = head.keep and not request.is_upgrade, b""
             if isinstance(answer, Stream):
-                await _write_stream(connection, request, answer)
-                return
-            if not head.keep or request.is_upgrade:
+                has_all, heard = await _write_stream(connection, request, answer, keep=keep)
+                keep = keep and has_all
+            elif request.is_upgrade:
                 await _last(connection, request, answer)
+            else:
+                await _write(connection.writer, request, answer, keep=keep)
+            if not keep:
                 return
-            await _write(connection.writer, request, answer, keep=True)
             wait_s = self._limits.idle_s
 
     async def _answer(self, request: Request, connection: Connection) -> Answer:
@@ -167,23 +164,27 @@ class HttpServer:
 
 def _connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Connection:
     peer = writer.get_extra_info("peername")
-    tls: ssl.SSLObject | None = writer.get_extra_info("ssl_object")
     address = peer[0] if isinstance(peer, tuple) else ""
-    return Connection(reader, writer, address, (tls.getpeercert() or None) if tls is not None else None)
+    if writer.get_extra_info("ssl_object") is None:
+        return Connection(reader, writer, address)
+    # the client has the last word of a handshake: if it asks only when that is acknowledged, it need not wait for TCP's timer
+    writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+    return Connection(reader, writer, address, writer.get_extra_info("peercert") or None)
 
 
-async def _with_body(connection: Connection, head: Head) -> Request:
+async def _with_body(connection: Connection, head: Head, wait_s: float) -> Request:
     if head.request.is_upgrade or head.body_length == 0:
         return head.request
     if "100-continue" in head.request.headers.get("expect", "").lower():
         connection.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    body = await read_body(connection.reader, head.body_length)
+    async with asyncio.timeout(wait_s):
+        body = await read_body(connection.reader, head.body_length)
     request = head.request
     return Request(request.method, request.path, request.query, request.headers, request.target, body)
 
 
 async def _last(connection: Connection, request: Request, response: Response) -> None:
-    """The last answer of a connection. Closing over bytes that were not read would reset it, and lose the answer."""
+    """The last answer to somebody who may still be sending: closing over unread bytes resets a connection and loses the answer."""
     reader, writer = connection.reader, connection.writer
     await _write(writer, request, response, keep=False)
     if writer.is_closing():
@@ -209,32 +210,47 @@ async def _write(writer: asyncio.StreamWriter, request: Request, response: Respo
         await writer.drain()
 
 
-async def _write_stream(connection: Connection, request: Request, stream: Stream) -> None:
-    """Chunk by chunk, at the other side's pace. Nothing more is awaited from it, so whatever comes ends the stream."""
-    writer = connection.writer
-    headers = _headers(stream) | {"Connection": "close", "Transfer-Encoding": "chunked"}
+async def _write_stream(connection: Connection, request: Request, stream: Stream, *, keep: bool) -> tuple[bool, bytes]:
+    """Chunk by chunk, at the other side's pace, until the other side leaves. Whether it got all, and the head of the request
+    that it made meanwhile, if it did.
+    """
+    reader, writer, heard = connection.reader, connection.writer, b""
+    headers = _headers(stream) | {"Transfer-Encoding": "chunked"} | ({} if keep else {"Connection": "close"})
     writer.write(render_head(stream.status, headers))
     if request.method == "HEAD":
-        return
+        return True, heard
+
+    async def hear_out() -> None:
+        nonlocal heard
+        with contextlib.suppress(asyncio.LimitOverrunError):
+            heard = await reader.readuntil(HEAD_END)  # takes nothing away before it has all of it
+        # what comes after that is read in its turn; that the client leaves shows when it is sent something
+        await asyncio.get_running_loop().create_future()
+
     async with Supervisor("answer") as supervisor, contextlib.aclosing(_closable(stream.chunks)) as chunks:
         sending = supervisor.start_child("answer-send", _send_chunks(writer, chunks))
-        leaving = supervisor.start_child("answer-left", connection.reader.read(1))
+        leaving = supervisor.start_child("answer-left", hear_out())
         await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if sending.done():
+        if is_sent := sending.done():
             await sending
         await _cancelled(sending)
         await _cancelled(leaving)
+        return is_sent, heard
 
 
 async def _cancelled(task: asyncio.Task[Any]) -> None:
     task.cancel()
-    with contextlib.suppress(asyncio.CancelledError, OSError):
+    with contextlib.suppress(asyncio.CancelledError, asyncio.IncompleteReadError, OSError):
         await task
 
 
 async def _closable(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-    async for chunk in chunks:
-        yield chunk
+    try:
+        async for chunk in chunks:
+            yield chunk
+    finally:
+        if isinstance(chunks, AsyncGenerator):
+            await chunks.aclose()
 
 
 async def _send_chunks(writer: asyncio.StreamWriter, chunks: AsyncIterator[bytes]) -> None:

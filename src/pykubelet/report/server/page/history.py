@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.usage import NetworkUse, NodeUse, PodUse, Usage, UsageWanted
 
@@ -21,8 +23,7 @@ PERIOD_S = 5.0
 KEPT = 120
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSample:
+class NodeSample(Value):
     """`cpu` in nanocores, `memory` and `disk` in bytes, `received` and `sent` in bytes a second. None: not known."""
 
     at: float
@@ -33,8 +34,7 @@ class NodeSample:
     disk: int | None
 
 
-@dataclass(slots=True)
-class PodSamples:
+class PodSamples(Struct):
     """`cpu` in nanocores, `memory` in bytes, oldest first."""
 
     cpu: deque[int | None] = field(default_factory=lambda: deque(maxlen=KEPT))
