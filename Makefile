@@ -4,6 +4,9 @@ RUN_DIR ?= .run
 CLUSTER_DIR ?= .run-cluster
 MANIFESTS ?= examples
 VENV := .venv/bin
+# A file of tests stays on one worker: its tests may share an agent or a control plane.
+WORKERS ?= 2
+PYTEST := $(VENV)/pytest -n $(WORKERS) --dist loadfile
 TESTBED := PYTHONPATH=tools PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m testbed
 
 .PHONY: help env packages programs run run-cluster down test test-cluster lint unit integration bench bench-cluster gen python
@@ -31,10 +34,10 @@ down: python ## Remove everything that `make run` and `make run-cluster` made (r
 	@$(TESTBED) down --folder $(CLUSTER_DIR)
 
 test: packages lint ## Lint, types, architecture, all tests with real containers (root)
-	$(VENV)/pytest -m "not cluster"
+	$(PYTEST) -m "not cluster"
 
 test-cluster: packages env programs ## The tests on a real control plane (root; the first time builds for 5 minutes)
-	$(VENV)/pytest -m cluster
+	$(PYTEST) -m cluster
 
 programs: python
 	@$(TESTBED) programs
@@ -46,10 +49,10 @@ lint: env ## Style, types and the architecture's contracts
 	$(VENV)/lint-imports
 
 unit: env ## The tests that need neither root nor containers
-	$(VENV)/pytest -m "not integration and not cluster"
+	$(PYTEST) -m "not integration and not cluster"
 
 integration: packages env ## The tests with real containers (root)
-	$(VENV)/pytest -m integration
+	$(PYTEST) -m integration
 
 bench: packages env ## Speed and cost, against the floor of raw runtime calls (root)
 	$(VENV)/python -m bench

@@ -9,12 +9,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from testbed import containerd, host, images, node
 
 
 def pytest_configure() -> None:
-    """No loop before the first asynchronous test: asyncio would make one that nobody closes, which is a warning."""
+    """No loop before the first asynchronous test: asyncio would make one that nobody closes, which is a warning.
+
+    Examples may take their time.
+    """
     asyncio.set_event_loop(None)
+    # a busy machine is no fault of what is tested
+    settings.register_profile("unhurried", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("unhurried")
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,8 @@ from support.agent import Agent, Json, container_status, make_container, make_po
 
 pytestmark = pytest.mark.integration
 
+SETTINGS = {"featureGates": {"ContainerStopSignals": True}}
+
 # serves /etc on port 8080, without TLS; ends at once on its signal
 HTTPD = 'trap "exit 0" TERM; httpd -f -p 8080 -h /etc & wait $!'
 STAY = 'trap "exit 0" TERM; while :; do sleep 3600 & wait $!; done'
@@ -154,3 +156,15 @@ async def test_hardly_any_grace_period(grace: int, agent: Agent) -> None:
     await agent.wait_running(name)
     agent.remove(name)
     await agent.wait_gone(name, within=20)
+
+
+async def test_the_stop_signal_that_is_told_is_the_one_that_is_sent(agent: Agent) -> None:
+    """A runtime that knows stop signals (later containerd 2) sends the container's and says so; others SIGTERM."""
+    script = "trap 'exit 7' USR1; trap 'exit 8' TERM; while :; do sleep 3600 & wait $!; done"
+    container = make_container(script=script, lifecycle={"stopSignal": "SIGUSR1"})
+    agent.put(make_pod("signalled", container, os={"name": "linux"}, activeDeadlineSeconds=5))
+    [pod] = await agent.wait_running("signalled")
+    told = container_status(pod).get("stopSignal", "")
+    pod = await agent.wait_pod("signalled", "its end", lambda p: container_status(p)["state"].get("terminated"))
+    assert container_status(pod)["state"]["terminated"]["exitCode"] == {"SIGUSR1": 7, "": 8}[told]
+    agent.remove("signalled")

@@ -27,7 +27,9 @@ async def test_where_logs_lie(agent: Agent) -> None:
     assert os.readlink(link) == str(log)
     agent.remove("speaker")
     await agent.wait_gone("speaker")
-    assert not log.exists() and link.name not in os.listdir(link.parent)
+    await agent.wait_for(
+        "its log and link are gone", lambda: not log.exists() and link.name not in os.listdir(link.parent)
+    )
 
 
 async def test_each_restart_has_a_log_of_its_own(agent: Agent) -> None:

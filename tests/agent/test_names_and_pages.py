@@ -22,7 +22,8 @@ async def test_the_host_name_is_the_whole_domain_name(make_agent: MakeAgent) -> 
     agent.put(make_pod("whole", make_container(script=script), hostname="host", **names))
     agent.put(make_pod("too-long", hostname="h" * 50, **names))
     await agent.wait_running("whole")
-    assert agent.output("whole", "main") == "host.sub.default.svc.cluster.local\n"
+    said = await agent.wait_for("its name is printed", lambda: agent.output("whole", "main"))
+    assert said == "host.sub.default.svc.cluster.local\n"
 
     def told() -> bool:
         details = [wait["detail"] for wait in agent.explain("too-long")["waits"]]

@@ -82,7 +82,7 @@ async def test_a_password_opens_a_registry(make_agent: MakeAgent, registries: Re
     agent.start()
     agent.put(pulling("secret", f"{private.address}/team/secret:1", script="cat /mark; echo; sleep 1000"))
     await agent.wait_running("secret")
-    assert agent.output("secret", "main") == "secret\n"
+    assert await agent.wait_for("the mark is printed", lambda: agent.output("secret", "main")) == "secret\n"
     pulled = [line["event"] for line in agent.explain("secret")["story"] if line.get("event") in ("Pulling", "Pulled")]
     assert pulled == ["Pulling", "Pulled"]
     await agent.remove_all()

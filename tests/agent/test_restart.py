@@ -10,7 +10,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.agent import Agent, Json, condition, container_status, make_container, make_pod, waiting_reason
+from support.agent import (
+    Agent,
+    Json,
+    condition,
+    container_status,
+    is_ready,
+    make_container,
+    make_pod,
+    waiting_reason,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -44,7 +53,8 @@ async def test_running_pods_do_not_notice(make_agent: MakeAgent) -> None:
         make_pod("failed", make_container(script="exit 2"), restartPolicy="Never"),
         make_pod("crashing", make_container(script="exit 4")),
     )
-    await agent.wait_running("plain", "rich", "restarted")
+    await agent.wait_running("plain", "rich")
+    await agent.wait_pod("restarted", "back", lambda pod: is_ready(pod) and container_status(pod)["restartCount"] == 1)
     for name in ("done", "failed"):
         await agent.wait_pod(name, "put away", lambda pod: condition(pod, "PodReadyToStartContainers") == "False")
     await agent.wait_pod("crashing", "held back", lambda pod: waiting_reason(pod) == "CrashLoopBackOff")
@@ -52,7 +62,6 @@ async def test_running_pods_do_not_notice(make_agent: MakeAgent) -> None:
     assert before["restarted"]["containerStatuses"][0]["restartCount"] == 1
 
     for signal in ("kill", "term"):
-        await asyncio.sleep(0.3)  # what was told is on the disk a twentieth of a second later
         if signal == "kill":
             agent.kill9()
         else:

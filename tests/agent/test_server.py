@@ -228,6 +228,9 @@ def test_metrics_of_containers(api: NodeApi) -> None:
         assert all(value > 0 for value in of(name, "talk")), name
         assert len(of(name, "talk")) == 1, name
         assert len(of(name, "")) == 2, name  # the pod, and its pause container
+    assert of("container_processes", "talk")[0] >= 1 and of("container_file_descriptors", "talk")[0] >= 3
+    assert of("container_ulimits_soft", "talk")[0] >= 1024
+    assert of("container_fs_reads_bytes_total", "talk") and of("container_fs_writes_total", "talk")
     assert {labels["interface"] for labels, _ in told["container_network_receive_bytes_total"]} >= {"eth0"}
     assert told["machine_memory_bytes"][0][1] > 1 << 30
     assert told["container_scrape_error"] == [({}, 0.0)]

@@ -63,6 +63,7 @@ async def test_users_are_mapped_or_the_pod_is_refused(make_agent: MakeAgent, tes
 
     await agent.wait_pod("mapped", "started twice", lambda pod: container_status(pod)["restartCount"] == 1)
     await agent.wait_running("mapped")
+    await agent.wait_for("all is printed", lambda: len(agent.output("mapped", "main", 1).splitlines()) > 2)
     before = mapped(agent, "mapped")
     assert before[0] == before[1] >= IDS and before[0] % IDS == 0
     assert mapped(agent, "mapped", 1) == before

@@ -23,9 +23,9 @@ from report.server.world import NOW, World, make_world
 from pykubelet.app import ask
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.node import RuntimeReady
-from pykubelet.report.server.explain import ask_routes
-from pykubelet.report.server.http import plain
-from pykubelet.report.server.listen import serve_socket
+from pykubelet.report.server.explain.documents import ask_routes
+from pykubelet.report.server.http.listen import serve_socket
+from pykubelet.report.server.http.server import plain
 
 
 class Served:

@@ -66,6 +66,32 @@ def test_other_forms_of_the_version() -> None:
     )
 
 
+def test_a_node_that_stands_alone_starts_without_what_it_does_not_use() -> None:
+    heavy = (
+        {"aiohttp", "grpc", "cryptography", "prometheus_client", "http.client", "email", "urllib.request", "argparse"}
+        | {"gzip", "bz2", "lzma", "shutil", "html", "statistics", "yaml"}
+        | {"pykubelet.app.wiring_cluster", "pykubelet.edges.kubeapi.client", "pykubelet.app.ask"}
+    )
+    code = (
+        f"import sys; import pykubelet.app.load, pykubelet.app.run; heavy = {heavy!r} & set(sys.modules);"
+        "sys.exit(str(heavy) if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_no_value_is_a_dataclass() -> None:
+    """Each costs a start a millisecond; the one that is left needs a field that does not count (base/config/schema)."""
+    code = (
+        "import dataclasses, sys, pykubelet.app.run;"
+        "found = [name for module in list(sys.modules.values()) if module.__name__.startswith('pykubelet.')"
+        " for name, each in vars(module).items() if isinstance(each, type) and dataclasses.is_dataclass(each)];"
+        "print(*sorted(set(found)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.stdout, done.stderr) == ("Object\n", "")
+
+
 def test_help_names_every_flag_and_imports_nothing_heavy() -> None:
     code = (
         "import sys; from pykubelet.app.cli import main; main(['--help']); main(['--version']);"

@@ -59,10 +59,14 @@ def serve(cluster: Cluster, agent: Agent, current: Path) -> None:
 
 
 def asked(cluster: Cluster, signer: str) -> Json:
-    """The newest signing request for a signer."""
+    """The newest signing request for a signer that nobody has answered; those of earlier tests may still be there."""
+
+    def is_open(request: Json) -> bool:
+        is_signed = "certificate" in (request.get("status") or {})
+        return str(request["spec"]["signerName"]).endswith(f"/{signer}") and not is_signed
 
     def found() -> Json | None:
-        requests = [item for item in cluster.list(REQUESTS) if item["spec"]["signerName"].endswith(f"/{signer}")]
+        requests = [item for item in cluster.list(REQUESTS) if is_open(item)]
         return max(requests, key=lambda item: int(item["metadata"]["resourceVersion"])) if requests else None
 
     return dict(cluster.wait(f"a request for {signer}", found))

@@ -55,6 +55,27 @@ def test_logs_exec_and_attach(cluster: Cluster, web: str) -> None:
         attached.kill()
 
 
+def test_much_input_to_its_end_and_much_output(cluster: Cluster, web: str, tmp_path: Path) -> None:
+    data = os.urandom(MIB) * 30
+    source = tmp_path / "source"
+    source.write_bytes(data)
+    for command, expected in ((("sha256sum",), f"{hashlib.sha256(data).hexdigest()}  -\n".encode()), (("cat",), data)):
+        with source.open("rb") as stdin:
+            exec_ = kubectl_command(cluster, "exec", "-i", web, "-c", "talk", "--", *command)
+            done = subprocess.run(exec_, stdin=stdin, capture_output=True, timeout=60)
+        assert done.stdout == expected, done.stderr
+
+
+def test_input_that_nobody_wants_does_not_hide_the_result(cluster: Cluster, web: str, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(bytes(MIB // 32))  # what a pipe takes: on more, containerd waits for a reader
+    for _ in range(5):
+        with source.open("rb") as stdin:
+            exec_ = kubectl_command(cluster, "exec", "-i", web, "-c", "talk", "--", "sh", "-c", "head -c 3; exit 4")
+            done = subprocess.run(exec_, stdin=stdin, capture_output=True, timeout=60)
+        assert (done.stdout, done.returncode) == (bytes(3), 4), done.stderr
+
+
 def test_exec_on_a_terminal(cluster: Cluster, web: str) -> None:
     ours, theirs = pty.openpty()
     command = kubectl_command(cluster, "exec", "-it", web, "-c", "talk", "--", "sh")

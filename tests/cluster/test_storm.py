@@ -7,9 +7,8 @@ import random
 import time
 
 from cluster.test_pods import nothing_left, plain
-from support.agent import Agent, Json, NotYet, make_container
+from support.agent import Agent, Json, make_container
 from support.cluster import Cluster, look
-from testbed import containerd
 
 PODS = int(os.environ.get("STORM_PODS", "200"))
 KILLS = int(os.environ.get("STORM_KILLS", "20"))
@@ -53,12 +52,6 @@ def test_nothing_is_left_after_a_storm(cluster: Cluster, cluster_agent: Agent) -
         cluster.delete_pod(name)
     cluster_agent.wait_healthy()
     cluster.wait("no pod is stuck", lambda: not cluster.list(cluster.pods_path), within=180)
-    try:
-        cluster.wait("nothing is left", lambda: nothing_left(cluster_agent), within=30)
-    except NotYet:
-        # containerd 1.6 may hold a task whose start was cut off by a kill ("cannot delete running task") until it starts anew
-        containerd.stop(cluster_agent.testbed)
-        containerd.start(cluster_agent.testbed)
-        cluster.wait("nothing is left", lambda: nothing_left(cluster_agent), within=60)
+    cluster.wait("nothing is left", lambda: nothing_left(cluster_agent), within=60)
     assert not look(cluster_agent).running
     assert cluster_agent.alive

@@ -53,9 +53,9 @@ class Cluster:
     def tell(self, uid: str, status: core.PodStatus) -> None:
         self.statuses.publish(Statuses({**self.statuses.get().pods, PodUID(uid): status}))
 
-    def stage(self, pod: core.Pod, stage: Stage, reason: KillReason | None = None) -> None:
+    def stage(self, pod: core.Pod, stage: Stage, reason: KillReason | None = None, *, is_held_up: bool = False) -> None:
         ref = pod_ref(pod)
-        life = PodLifecycle(ref, pod, stage, 0.0, 0.0, kill_reason=reason)
+        life = PodLifecycle(ref, pod, stage, 0.0, 0.0, kill_reason=reason, is_held_up=is_held_up)
         self.lifecycles.publish(Lifecycles({**self.lifecycles.get().pods, ref.uid: life}))
 
     def want(self, *statics: core.Pod, ready: bool = True) -> None:

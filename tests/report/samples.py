@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -120,7 +119,7 @@ def lifecycle(pod: core.Pod, stage: Stage = Stage.SYNCING, **fields: Any) -> Pod
 
 def facts(pod: core.Pod, seen: PodView | None = None, stage: Stage = Stage.SYNCING, **fields: Any) -> StatusFacts:
     """The facts of a pod; what is no field of theirs goes to its lifecycle."""
-    own = {f.name for f in dataclasses.fields(StatusFacts)}
+    own = set(StatusFacts.__struct_fields__)
     given = {name: fields.pop(name) for name in tuple(fields) if name in own}
     given.setdefault("lifecycle", lifecycle(pod, stage, **fields))
     return StatusFacts(pod=pod, view=seen, **{"runtime": "containerd", "now_wall": WALL + 5, **given})

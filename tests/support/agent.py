@@ -17,10 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from testbed import containerd, host, images
+from testbed import host, images
 from testbed.containerd import Testbed
 from testbed.node import render_config
 
+from pykubelet.act.runtime.removal import remove_sandbox
+from pykubelet.base.model.ids import SandboxID
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
@@ -74,13 +76,17 @@ class RuntimeView:
 
 @dataclass
 class Agent:
-    """One agent below `folder`. `settings` are laid over the KubeletConfiguration; `flags` are added to the command."""
+    """One agent below `folder`. `settings` are laid over the KubeletConfiguration; `flags` are added to the command.
+
+    `environment`: variables for the process alone.
+    """
 
     testbed: Testbed
     folder: Path
     settings: Mapping[str, Any] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
     program: Path = PROGRAM
+    environment: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
 
     def __post_init__(self) -> None:
@@ -107,7 +113,7 @@ class Agent:
 
     @property
     def env(self) -> dict[str, str]:
-        return os.environ | {"PATH": self.testbed.env["PATH"]}
+        return os.environ | {"PATH": self.testbed.env["PATH"]} | self.environment
 
     def start(self, wait: bool = True) -> Agent:
         """Start it; with `wait`, return when /healthz says ok."""
@@ -223,13 +229,16 @@ class Agent:
         """What `pykubelet explain` says of a pod, by the name in its manifest."""
         return self.ask_json("explain", f"{pod}-{NODE_NAME}")
 
+    def log_lines(self, pod: str, container: str, restart: int = 0) -> list[str]:
+        """The lines of a container's CRI log, with their dates and tags; none when there is no log."""
+        found = sorted(self.logs.glob(f"*_{pod}-{NODE_NAME}_*/{container}/{restart}.log"))
+        return found[-1].read_text(errors="replace").splitlines() if found else []
+
     def output(self, pod: str, container: str, restart: int = 0) -> str:
         """What a container wrote, from its CRI log; empty when there is none."""
-        found = sorted(self.logs.glob(f"*_{pod}-{NODE_NAME}_*/{container}/{restart}.log"))
-        lines = found[-1].read_text(errors="replace").splitlines() if found else []
         return "".join(
             text + ("\n" if tag.startswith("F") else "")
-            for line in lines
+            for line in self.log_lines(pod, container, restart)
             for _, _, tag, text in [(line.split(" ", 3) + [""])[:4]]
         )
 
@@ -364,21 +373,12 @@ async def look(client: CriClient) -> RuntimeView:
 
 
 async def sweep(testbed: Testbed) -> None:
-    """Remove every sandbox of the runtime. One that it cannot remove as it is, it can after a restart of its own."""
-    try:
-        await _remove_sandboxes(testbed)
-    except CriError:
-        containerd.stop(testbed)
-        containerd.start(testbed)
-        await _remove_sandboxes(testbed)
-
-
-async def _remove_sandboxes(testbed: Testbed) -> None:
+    """Remove every sandbox of the runtime."""
     client = CriClient(testbed.endpoint, timeout_s=30)
     try:
         for sandbox in await client.list_pod_sandboxes():
             await client.stop_pod_sandbox(sandbox.id)
-            await client.remove_pod_sandbox(sandbox.id)
+            await remove_sandbox(client, SandboxID(sandbox.id))
     finally:
         await client.close()
 

@@ -111,7 +111,14 @@ class WebSocket:
         self._connection.close()
 
     def send(self, channel: int, data: bytes) -> None:
-        payload = bytes([channel]) + data
+        self.send_frame(2, bytes([channel]) + data)
+
+    def end(self, channel: int) -> None:
+        """No more will come on it; only `v5.channel.k8s.io` can say so."""
+        self.send_frame(2, bytes([255, channel]))
+
+    def send_frame(self, opcode: int, payload: bytes) -> None:
+        """A whole message, or a control frame."""
         size = len(payload)
         if size < 126:
             length = struct.pack("!B", 0x80 | size)
@@ -120,25 +127,32 @@ class WebSocket:
         else:
             length = struct.pack("!BQ", 0x80 | 127, size)
         mask = b"\0\0\0\0"  # a mask of zeros leaves the payload as it is
-        self._connection.sendall(b"\x82" + length + mask + payload)
+        self._connection.sendall(bytes([0x80 | opcode]) + length + mask + payload)
 
-    def frames(self) -> Iterator[tuple[int, bytes]]:
-        """Channel and data, until the other side ends."""
+    def send_raw(self, data: bytes) -> None:
+        self._connection.sendall(data)
+
+    def raw_frames(self) -> Iterator[tuple[int, bytes]]:
+        """Opcode and payload, until the other side ends."""
         while len(start := self._file.read(2)) == 2:
             size = start[1] & 0x7F
             if size == 126:
                 (size,) = struct.unpack("!H", self._file.read(2))
             elif size == 127:
                 (size,) = struct.unpack("!Q", self._file.read(8))
-            payload = self._file.read(size)
-            if start[0] & 0x0F == 8:
+            yield start[0] & 0x0F, self._file.read(size)
+
+    def frames(self) -> Iterator[tuple[int, bytes]]:
+        """Channel and data, until the other side ends."""
+        for opcode, payload in self.raw_frames():
+            if opcode == 8:
                 return
-            if start[0] & 0x0F in (1, 2) and payload:
+            if opcode in (1, 2) and payload:
                 yield payload[0], payload[1:]
 
     def all(self) -> Mapping[int, bytes]:
         """Everything that is said, by channel."""
-        said: dict[int, bytes] = {}
+        said: dict[int, bytearray] = {}
         for channel, data in self.frames():
-            said[channel] = said.get(channel, b"") + data
-        return said
+            said.setdefault(channel, bytearray()).extend(data)
+        return {channel: bytes(data) for channel, data in said.items()}

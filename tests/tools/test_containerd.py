@@ -73,17 +73,11 @@ def traces(testbed: Testbed) -> list[str]:
     return found
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 async def test_pods_run_and_down_leaves_nothing(folder: Path) -> None:
     before = dead_shim_sockets()
     testbed = containerd.up(folder)
     client = CriClient(testbed.endpoint)
-    port = free_port()
+    port = host.free_port(0)
     command = ("sh", "-c", "echo served > /tmp/index.html; exec httpd -f -p 8080 -h /tmp")
     _, container = await run_pod(client, sandbox_config(testbed, "one", port), *command)
     await run_pod(client, sandbox_config(testbed, "two"), *NAP, handler="test-handler")

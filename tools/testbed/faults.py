@@ -1,8 +1,9 @@
 """Faults on order: a runtime or a network that hangs for one pod, and a file system that does not answer.
 
 Owns a folder of programs that stand before the machine's own: `runc`, and the CNI plugin `bridge`. Both look for a flag
-named after what they are asked and for which pod, and wait as long as it is there; otherwise they are the real ones. Give
-the folder to `containerd.up(bin_dir=...)`. Pods are named as the runtime knows them.
+named after what they are asked and for which pod, and wait as long as it is there; otherwise they are the real ones. A flag
+is a pipe nobody writes to: waiting for it costs nothing, so that a fault does not slow the others down by itself. Give the
+folder to `containerd.up(bin_dir=...)`. Pods are named as the runtime knows them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ for flag in {flags}/runc.*; do
   case " $* " in
     *" $verb "*)
       if grep -q "\\"io.kubernetes.cri.sandbox-name\\":\\"$pod\\"" config.json; then
-        while [ -e "$flag" ]; do sleep 0.5; done
+        while [ -e "$flag" ]; do read -r _ <"$flag"; done 2>/dev/null
       fi ;;
   esac
 done
@@ -40,7 +41,7 @@ for flag in {flags}/cni.*; do
   what=${{flag##*/cni.}}; command=${{what%%.*}}; pod=${{what#*.}}
   if [ "$CNI_COMMAND" = "$command" ]; then
     case ";$CNI_ARGS;" in
-      *";K8S_POD_NAME=$pod;"*) while [ -e "$flag" ]; do sleep 0.5; done ;;
+      *";K8S_POD_NAME=$pod;"*) while [ -e "$flag" ]; do read -r _ <"$flag"; done 2>/dev/null ;;
     esac
   fi
 done
@@ -74,16 +75,18 @@ class Faults:
 
     def hang_runtime(self, pod: str, verb: str) -> None:
         """From now on `runc <verb>` (create, start, kill, exec, delete) does not return for this pod."""
-        (self._flags / f"runc.{verb}.{pod}").touch()
+        os.mkfifo(self._flags / f"runc.{verb}.{pod}")
 
     def hang_network(self, pod: str, command: str = "ADD") -> None:
         """From now on the CNI plugin does not return for this pod."""
-        (self._flags / f"cni.{command}.{pod}").touch()
+        os.mkfifo(self._flags / f"cni.{command}.{pod}")
 
     def release(self) -> None:
-        """All faults are over."""
+        """All faults are over. Who reads a flag gets its end once nobody can write to it any more."""
         for flag in self._flags.iterdir():
+            writer = os.open(flag, os.O_RDWR)
             flag.unlink()
+            os.close(writer)
 
 
 class DeafFileSystem:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import random
 import signal
 import socket
 import time
@@ -16,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CGROUP_MOUNT = Path("/sys/fs/cgroup")
+#: Below those that Linux gives to outgoing connections, and below node ports.
+PORTS = range(20000, 30000)
 _MNT_DETACH = 2
 _UMOUNT_NOFOLLOW = 8
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -133,8 +136,8 @@ def paused(pid: int) -> Iterator[None]:
 
 
 def free_port(preferred: int) -> int:
-    """`preferred` if nobody listens there on loopback, else one that is free now."""
-    for port in (preferred, 0):
+    """`preferred` if nobody listens there on loopback, else one that is free now, and which no outgoing connection gets."""
+    for port in (preferred or random.choice(PORTS), *random.sample(PORTS, 50)):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             with contextlib.suppress(OSError):

@@ -51,6 +51,7 @@ TESTS: Mapping[str, Callable[[], bool]] = {
     "docker-registry": has("docker-registry"),
     "openssl": has("openssl"),
     "chromium": has("chromium"),
+    "faketime": has("faketime"),
 }
 
 

@@ -7,7 +7,7 @@ is `-`; `--` ends the flags; words that are no flags are collected. Cheap to imp
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pykubelet.app.flags_table import ALL, SHORT, Flag
 
@@ -18,8 +18,7 @@ class FlagError(Exception):
     """The command line cannot be read; the text is pflag's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(NamedTuple):
     """One flag as given: its text, and how an error names it."""
 
     flag: Flag
@@ -27,8 +26,7 @@ class Given:
     shown: str
 
 
-@dataclass(frozen=True, slots=True)
-class CommandLine:
+class CommandLine(NamedTuple):
     """`given` in order. `words`: what was no flag."""
 
     given: tuple[Given, ...]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 
 from pykubelet.app.flags import CommandLine
 from pykubelet.app.flags_parse import read_flags
@@ -16,6 +15,7 @@ from pykubelet.base.config.cpuset import parse_cpuset
 from pykubelet.base.config.errors import ConfigError
 from pykubelet.base.config.settings import Settings
 from pykubelet.base.config.validate_host import HostFacts
+from pykubelet.base.kit.values import replace
 
 DROP_IN_SUFFIX = ".conf"
 _REASONS = {FileNotFoundError: "no such file or directory", PermissionError: "permission denied"}

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from pykubelet.base.api.core import ContainerStatus, Pod, PodStatus
 from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.phase import Phase
@@ -27,15 +27,13 @@ SETTLE_S = 1.0
 HOPELESS = frozenset({ERR_IMAGE_NEVER_PULL, INVALID_IMAGE_NAME, CREATE_CONTAINER_CONFIG_ERROR})
 
 
-@dataclass(frozen=True, slots=True)
-class OnceCells:
+class OnceCells(Value):
     roster: Cell[Roster]
     lifecycles: Cell[Lifecycles]
     statuses: Cell[Statuses]
 
 
-@dataclass(frozen=True, slots=True)
-class PodResult:
+class PodResult(Value):
     """`ok` None: not decided yet."""
 
     name: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from pykubelet.act.images.model import Pulls
@@ -13,6 +12,7 @@ from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Flight
 from pykubelet.base.kit.mailbox import Mailbox
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.credentials import Credentials
@@ -20,7 +20,7 @@ from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.node import NodeView, RuntimeReady
-from pykubelet.base.model.observed import Observed, PodTouched
+from pykubelet.base.model.observed import BeingStopped, Observed, PodTouched
 from pykubelet.base.model.pressure import Pressure
 from pykubelet.base.model.probes import ProbeResults, ProbeWaits
 from pykubelet.base.model.recent import Occurrence, Recent
@@ -67,8 +67,7 @@ class Cells:
         self.usage = Slot("usage", Usage())  # observe/stats
 
 
-@dataclass(frozen=True, slots=True)
-class Machinery:
+class Machinery(Value):
     """What is shared by rooms and is no room."""
 
     settings: Settings
@@ -80,7 +79,7 @@ class Machinery:
     driver: CgroupDriver
     providers: Providers | None
     happenings: Mailbox[Happening]
-    touched: Mailbox[PodTouched]
+    touched: Mailbox[PodTouched | BeingStopped]
     sources: Mailbox[SourceChanged]
     outbox: Mailbox[Occurrence]
     usage_wanted: Mailbox[UsageWanted]

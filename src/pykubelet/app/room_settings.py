@@ -36,6 +36,7 @@ def admission_rules(settings: Settings, kernel: tuple[int, int], *, app_armor: b
         app_armor=app_armor,
         resize_containers=settings.enabled("InPlacePodVerticalScaling"),
         resize_pods=settings.enabled("InPlacePodLevelResourcesVerticalScaling"),
+        resize_init_containers=settings.enabled("InPlacePodVerticalScalingInitContainers"),
         static_cpus=config.cpuManagerPolicy == "static",
         static_memory=config.memoryManagerPolicy == "Static",
         limited_swap=config.memorySwap.swapBehavior == "LimitedSwap",

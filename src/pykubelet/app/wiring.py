@@ -14,8 +14,8 @@ from pykubelet.act.images.gc import ImageCollector
 from pykubelet.act.images.providers import CredentialProviders, TokenSource
 from pykubelet.act.images.record_store import RecordStore
 from pykubelet.act.pods.decide import Rules
-from pykubelet.act.pods.execute import PodCells, PodTools
 from pykubelet.act.pods.loop import PodInputs, PodsLoop
+from pykubelet.act.pods.tools import PodCells, PodTools
 from pykubelet.act.resources.decide import node_allocatable
 from pykubelet.act.resources.execute import PodCgroups, ResourcesError
 from pykubelet.act.resources.loop import ResourceInputs, ResourcesLoop
@@ -71,10 +71,10 @@ from pykubelet.edges.host.systemd import Systemd, SystemdCgroups
 from pykubelet.edges.plugins.credential_config import load_providers
 from pykubelet.edges.plugins.credential_provider import run_provider
 from pykubelet.observe.pleg.loop import PodLookout, RelistPeriods
+from pykubelet.observe.probes.decide import kept_of
 from pykubelet.observe.probes.execute import ContainerProber
 from pykubelet.observe.probes.gates import ProbeLimits
 from pykubelet.observe.probes.loop import ProbeInputs, ProbesLoop
-from pykubelet.observe.probes.memory import ProbeMemory
 from pykubelet.observe.stats.loop import StatsInputs, StatsLoop, StatsSettings
 from pykubelet.observe.stats.tree import Ground
 from pykubelet.report.events.loop import EventsLoop
@@ -130,23 +130,23 @@ def wire_roster(m: Machinery, cells: Cells, expected: frozenset[str]) -> Loops:
 
 
 def status_memory(m: Machinery) -> StatusMemory:
-    return StatusMemory(f"{m.settings.root_dir}/pod_statuses", m.flight)
+    """Its thread is its own: what is told of a pod does not wait behind the volumes of others."""
+    return StatusMemory(f"{m.settings.root_dir}/pod_statuses", Flight("statuses", workers=1))
 
 
 def wire_observe(m: Machinery, cells: Cells) -> Loops:
     """observe: the look-out writes Observed, the probes write ProbeResults and ProbeWaits."""
     pleg = PodLookout(m.cri, m.clock, cells.observed.writer, m.touched, RelistPeriods())
-    memory = ProbeMemory(f"{m.settings.root_dir}/probe_results", m.flight)
     forgets = m.settings.enabled("ChangeContainerStatusOnKubeletRestart")
-    had = {} if forgets else memory.load(status_memory(m).load().values())
+    had = {} if forgets else kept_of(status_memory(m).load().values())
     inputs = ProbeInputs(cells.lifecycles.cell, cells.observed.cell, cells.node.cell, had, not forgets)
     ends = (cells.probes.writer, cells.probe_waits.writer)
-    limits = ProbeLimits(exec_at_once=EXEC_PROBES_PER_CPU * max(1, m.machine.cpu_milli // 1000))
+    cpus = max(1, m.machine.cpu_milli // 1000)
+    limits = ProbeLimits(exec_at_once=EXEC_PROBES_PER_CPU * cpus, exec_few=max(1, cpus // 2))
     probes = ProbesLoop(inputs, ends, ContainerProber(m.cri), m.clock, m.happenings, limits)
     return [
         ("pleg", pleg.run()),
         ("probes", probes.run()),
-        ("probe-memory", memory.run(cells.probes.cell)),
         ("stats", wire_stats(m, cells).run()),
         ("lag", watch_lag()),
     ]
@@ -175,7 +175,7 @@ def wire_images(m: Machinery, cells: Cells, tokens: TokenSource | None) -> tuple
     records.load()
     plugins = CredentialProviders(m.providers.configs, run_provider, m.clock, tokens) if m.providers else None
     root = m.settings.root_dir
-    credentials = PullCredentials(lambda: read_docker_configs(root), plugins, m.clock)
+    credentials = PullCredentials(lambda: read_docker_configs(root), plugins)
     puller = ImagePuller(m.cri, credentials, records, m.clock, settings, cells.pulls.writer, m.happenings)
     lifecycles = cells.lifecycles.cell
     collector = ImageCollector(m.cri, records, m.clock, settings, lifecycles, m.happenings)
@@ -195,7 +195,7 @@ def wire_act(m: Machinery, cells: Cells, puller: ImagePuller, pod_cgroups: PodCg
     supervisor = Supervisor("pod-work")
     userns = UserNamespaces(m.cri, paths, settings.user_namespace_ids_per_pod)
     hooks = HookRunner(m.cri, m.happenings)
-    stopper = ContainerStopper(m.cri, hooks, m.clock, m.happenings)
+    stopper = ContainerStopper(m.cri, hooks, m.clock, m.happenings, m.touched)
     sandbox_cells = SandboxCells(node, runtime, content)
     tools = PodTools(
         clock=m.clock,

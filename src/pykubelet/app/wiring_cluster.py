@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from pykubelet.app.parts import Cells, Loops, Machinery
 from pykubelet.app.prepare import StartError
@@ -16,6 +15,7 @@ from pykubelet.app.wiring_server import serving_choice
 from pykubelet.base.api.core import NodeSwapStatus, NodeSystemInfo, Pod, Taint
 from pykubelet.base.config.settings import Settings
 from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.happenings import normal
 from pykubelet.base.model.reasons import EVENT_STARTING
@@ -25,7 +25,7 @@ from pykubelet.edges.content.model import ContentSettings, Strategy
 from pykubelet.edges.content.pull_identity import PullIdentity
 from pykubelet.edges.host.files import stat_file
 from pykubelet.edges.host.machine import Machine
-from pykubelet.edges.identity.bootstrap import Entrance, find_entrance, first_pair, write_when_issued
+from pykubelet.edges.identity.bootstrap import Entrance, Newcomer, find_entrance, first_pair, write_when_issued
 from pykubelet.edges.identity.decide import client_certificate, serving_certificate
 from pykubelet.edges.identity.rotation import Askers, CertificateLoop, IssuePeriods
 from pykubelet.edges.identity.store import CertificateStore
@@ -51,8 +51,7 @@ DECLARED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
+class Cluster(Value):
     """How the API server is reached. `heartbeat` is for signs of life: nothing else can be in their way. `events` has the
     limits of Events, `bootstrap` is for a node without a certificate.
 
@@ -63,7 +62,7 @@ class Cluster:
     client: ApiClient
     heartbeat: ApiClient
     events: ApiClient
-    bootstrap: ApiClient | None = None
+    bootstrap: Newcomer | None = None
 
     async def close(self) -> None:
         for client in (self.client, self.heartbeat, self.events, self.bootstrap):
@@ -88,9 +87,14 @@ def join_cluster(settings: Settings, clock: Clock) -> Cluster:
         ClientLimits(config.eventRecordQPS or 0, config.eventBurst),
     )
     client, heartbeat, events = (ApiClient(entrance.access, clock, limits, agent, rotated) for limits in every)
-    newcomer = entrance.bootstrap
-    bootstrap = ApiClient(newcomer, clock, ClientLimits(), agent) if newcomer is not None else None
-    return Cluster(entrance, client, heartbeat, events, bootstrap)
+    newcomer = None
+    if entrance.bootstrap is not None:
+        newcomer = Newcomer(
+            flags.bootstrap_kubeconfig,
+            entrance.bootstrap,
+            lambda access: ApiClient(access, clock, ClientLimits(), agent),
+        )
+    return Cluster(entrance, client, heartbeat, events, newcomer)
 
 
 def client_store(settings: Settings) -> CertificateStore:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 
 from pykubelet.app.parts import Cells, Loops, Machinery
 from pykubelet.app.prepare import StartError
@@ -21,19 +20,20 @@ from pykubelet.edges.identity.server_tls import ServerTls, TlsRules
 from pykubelet.edges.identity.serving import ServingChoice, ensure_self_signed, needs_self_signed, serving_files
 from pykubelet.edges.rpc.server import RpcServer
 from pykubelet.report.server.api_routes import ApiRoutes, configz_answer, pods_answer, running_pods_answer
-from pykubelet.report.server.cadvisor_metrics import MachineFacts
 from pykubelet.report.server.container_logs import ContainerLogs
 from pykubelet.report.server.debug import Checkpoints, Debugging, DebugSettings
-from pykubelet.report.server.explain import AskInputs, ask_routes
+from pykubelet.report.server.explain.documents import AskInputs, ask_routes
 from pykubelet.report.server.gate import Gate, Reviewer, gate_rules
 from pykubelet.report.server.health import Check, default_checks
-from pykubelet.report.server.history import History
-from pykubelet.report.server.http import JSON, Request, Response, Route, plain
+from pykubelet.report.server.http.listen import serve_health, serve_port, serve_rpc_socket, serve_socket, serve_tls
+from pykubelet.report.server.http.server import JSON, Request, Response, Route, plain
 from pykubelet.report.server.known_pods import KnownPods
-from pykubelet.report.server.kubelet_metrics import Told
-from pykubelet.report.server.listen import serve_health, serve_port, serve_rpc_socket, serve_socket, serve_tls
+from pykubelet.report.server.metrics.cadvisor import MachineFacts
+from pykubelet.report.server.metrics.kubelet import Told
+from pykubelet.report.server.metrics.routes import StatsRoutes, agent_metrics, health_metrics, probe_metrics
 from pykubelet.report.server.node_logs import NodeLogs
-from pykubelet.report.server.node_page import NodePage, PageDoor
+from pykubelet.report.server.page.history import History
+from pykubelet.report.server.page.serve import NodePage, PageDoor
 from pykubelet.report.server.pod_resources import PodResources
 from pykubelet.report.server.routes import (
     GET,
@@ -46,7 +46,6 @@ from pykubelet.report.server.routes import (
     health_routes,
     open_handler,
 )
-from pykubelet.report.server.stats_routes import StatsRoutes, agent_metrics, health_metrics, probe_metrics
 from pykubelet.report.server.streams import Streams
 from pykubelet.report.server.watchdog import tell_service_manager
 
@@ -199,7 +198,8 @@ def api_routes(
 ) -> ApiRoutes:
     """Every path of the authenticated port and who answers it."""
     settings, config = m.settings, m.settings.config
-    streams = Streams(pods, m.cri, config.streamingConnectionIdleTimeout.s)
+    websockets = settings.enabled("ExtendWebSocketsToKubelet")
+    streams = Streams(pods, m.cri, config.streamingConnectionIdleTimeout.s, websockets=websockets)
     split = settings.enabled("PodLogsQuerySplitStreams")
     logs = ContainerLogs(pods, LogReader(m.flight), m.clock, split_streams=split)
     configz = configz_answer(to_plain(config))
@@ -237,7 +237,7 @@ def debug_settings(m: Machinery, paths: tuple[str, ...]) -> DebugSettings:
     return DebugSettings(
         profiling=bool(config.enableProfilingHandler),
         flags_handler=bool(config.enableDebugFlagsHandler),
-        flags={field.name.replace("_", "-"): str(getattr(flags, field.name)) for field in fields(flags)},
+        flags={name.replace("_", "-"): str(getattr(flags, name)) for name in flags.__struct_fields__},
         version=KUBERNETES,
         started_at=m.clock.wall(),
         paths=paths,

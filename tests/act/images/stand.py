@@ -138,7 +138,7 @@ class Stand:
         self.sink: Sink[Happening] = Sink()
         self.pulls: Cell[Pulls]
         self.pulls, writer = make_cell("Pulls", Pulls())
-        credentials = PullCredentials(lambda: node_files, providers, clock)
+        credentials = PullCredentials(lambda: node_files, providers)
         self.puller = ImagePuller(runtime, credentials, self.records, clock, settings, writer, self.sink)
 
     def told(self) -> list[str]:

@@ -8,7 +8,6 @@ from act.images.stand import request
 
 from pykubelet.act.images.credentials import PullCredentials, choose_node_auths
 from pykubelet.act.images.keyring import Auth
-from pykubelet.base.kit.clock import ManualClock
 from pykubelet.edges.content.pull_credentials import DockerConfigFile
 
 REPO = "a.example/app"
@@ -32,32 +31,21 @@ def test_the_first_usable_file_counts() -> None:
     assert choose_node_auths(()) == ({}, ())
 
 
-async def test_the_file_is_kept_for_five_minutes() -> None:
-    clock = ManualClock()
+async def test_the_file_as_it_is_counts_for_every_pull() -> None:
     files = [config("ann")]
-    reads: list[int] = []
-
-    def read() -> tuple[DockerConfigFile, ...]:
-        reads.append(1)
-        return tuple(files)
-
-    under_test = PullCredentials(read, None, clock)
+    under_test = PullCredentials(lambda: tuple(files), None)
     found = await asyncio.gather(*(under_test.lookup(request("x"), REPO) for _ in range(3)))
     assert {credentials[0].auth.username for credentials in found} == {"ann"}
-    assert len(reads) == 1
     files[0] = config("bob")
-    clock.advance(299)
-    assert (await under_test.lookup(request("x"), REPO))[0].auth.username == "ann"
-    clock.advance(2)
     assert (await under_test.lookup(request("x"), REPO))[0].auth.username == "bob"
+    files.clear()
+    assert await under_test.lookup(request("x"), REPO) == ()
 
 
 async def test_a_bad_file_is_a_warning_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    clock = ManualClock()
-    under_test = PullCredentials(lambda: (DockerConfigFile("/config.json", False, b"hunter2"),), None, clock)
+    under_test = PullCredentials(lambda: (DockerConfigFile("/config.json", False, b"hunter2"),), None)
     with caplog.at_level(logging.WARNING, "pykubelet"):
         for _ in range(3):
             assert await under_test.lookup(request("x"), REPO) == ()
-            clock.advance(301)
     assert len(caplog.records) == 1
     assert "hunter2" not in caplog.text

@@ -6,6 +6,7 @@ Images, volumes and cgroups are stand-ins that do their part at once unless a te
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -13,14 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from act.pods.scenes import IMAGE
-from msgspec.structs import replace as with_fields
+from act.pods.scenes import IMAGE, pod
 
 from pykubelet.act.images.execute import ImagePuller
 from pykubelet.act.images.model import ImageError, ImageReady, ImageRequest
 from pykubelet.act.pods.decide import Rules
-from pykubelet.act.pods.execute import PodCells, PodTools
 from pykubelet.act.pods.loop import PodInputs, PodsLoop
+from pykubelet.act.pods.tools import PodCells, PodTools
 from pykubelet.act.resources.execute import PodCgroups
 from pykubelet.act.resources.model import CgroupError
 from pykubelet.act.runtime.container_hash import container_hash
@@ -38,6 +38,7 @@ from pykubelet.base.kit.clock import Clock, SystemClock
 from pykubelet.base.kit.flight import Flight
 from pykubelet.base.kit.mailbox import Mailbox, Sink
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import PodUID
@@ -45,11 +46,12 @@ from pykubelet.base.model.labels import CONFIG_SOURCE
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.mounts import Mounts, PodMounts
 from pykubelet.base.model.node import HandlerFeatures, NodeView, RuntimeReady
-from pykubelet.base.model.observed import Observed, PodTouched
+from pykubelet.base.model.observed import BeingStopped, Observed, PodTouched
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.probes import ProbeResults
 from pykubelet.base.model.roster import Rejection, Roster, RosterPod, pod_ref
 from pykubelet.base.model.statuses import Statuses
+from pykubelet.base.model.waits import Wait
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.fake import FakeRuntime
@@ -105,13 +107,15 @@ class Groups:
 
 
 class Volumes:
-    """Mounts for every pod that is not terminated, but those named in `stuck`; those in `coming` are nearly there."""
+    """Mounts for every pod that is not terminated, but those named in `stuck`; those in `coming` are nearly there. `trouble`: what
+    is the matter with those that are stuck."""
 
     def __init__(self, lifecycles: Cell[Lifecycles], mounts: CellWriter[Mounts]) -> None:
         self._lifecycles = lifecycles
         self._mounts = mounts
         self.stuck: set[str] = set()
         self.coming: set[str] = set()
+        self.trouble: tuple[Wait, ...] = ()
 
     async def run(self) -> None:
         async for _ in self._lifecycles.changes():
@@ -119,7 +123,11 @@ class Volumes:
 
     def look(self) -> None:
         pods = {
-            uid: PodMounts(ready=life.ref.name not in self.stuck | self.coming, coming=life.ref.name in self.coming)
+            uid: PodMounts(
+                ready=life.ref.name not in self.stuck | self.coming,
+                coming=life.ref.name in self.coming,
+                waits=self.trouble if life.ref.name in self.stuck else (),
+            )
             for uid, life in self._lifecycles.get().pods.items()
             if life.stage in (Stage.SYNCING, Stage.TERMINATING)
         }
@@ -146,7 +154,9 @@ class Node:
 
     def want(self, *pods: Pod, rejection: Rejection | None = None) -> None:
         for of in pods:
-            self.wanted[PodUID(of.metadata.uid)] = RosterPod(of, "file", SystemClock().wall(), rejection)
+            known = self.wanted.get(PodUID(of.metadata.uid))
+            seen_at = known.seen_at if known is not None else SystemClock().wall()
+            self.wanted[PodUID(of.metadata.uid)] = RosterPod(of, "file", seen_at, rejection)
         self.publish()
 
     def unwant(self, *names: str) -> None:
@@ -171,16 +181,20 @@ class Node:
     async def wait_life(
         self, name: str, condition: Callable[[PodLifecycle], bool], within_s: float = 8.0
     ) -> PodLifecycle:
-        def is_so(now: Lifecycles) -> bool:
-            return any(life.ref.name == name and condition(life) for life in now.pods.values())
+        """Woken by news, and looking by itself too, as somebody who asks does: of waits and story alone nobody is told."""
+        seen: list[PodLifecycle] = []
 
-        try:
-            await asyncio.wait_for(self.lifecycles.wait_for(is_so), within_s)
-        except TimeoutError:
-            raise AssertionError(f"never so: {self.account()}") from None
-        life = self.life(name)
-        assert life is not None
-        return life
+        def is_so(now: Lifecycles) -> bool:
+            seen[:] = [life for life in now.pods.values() if life.ref.name == name and condition(life)]
+            return bool(seen)
+
+        end = asyncio.get_running_loop().time() + within_s
+        while not seen:
+            if asyncio.get_running_loop().time() > end:
+                raise AssertionError(f"never so: {self.account()}")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.lifecycles.wait_for(is_so), 0.02)
+        return seen[0]
 
     async def wait_gone(self, *names: str, within_s: float = 8.0) -> None:
         """No lifecycle, container, sandbox or cgroup is left of these pods."""
@@ -223,14 +237,17 @@ class Node:
 
 
 def named(of: Pod, name: str, uid: str = "") -> Pod:
-    meta = with_fields(of.metadata, name=name, uid=uid or f"uid-{name}")
-    return with_fields(of, metadata=meta)
+    meta = replace(of.metadata, name=name, uid=uid or f"uid-{name}")
+    return replace(of, metadata=meta)
+
+
+WEB = named(pod(terminationGracePeriodSeconds=1), "web")
 
 
 def static(of: Pod, name: str, uid: str) -> Pod:
     made = named(of, name, uid)
-    meta = with_fields(made.metadata, annotations={**made.metadata.annotations, CONFIG_SOURCE: "file"})
-    return with_fields(made, metadata=meta)
+    meta = replace(made.metadata, annotations={**made.metadata.annotations, CONFIG_SOURCE: "file"})
+    return replace(made, metadata=meta)
 
 
 @asynccontextmanager
@@ -242,6 +259,8 @@ async def node(
     sources_ready: bool = True,
     wanted: Iterable[Pod] = (),
     clock: Clock | None = None,
+    touched: Mailbox[PodTouched | BeingStopped] | None = None,
+    periods: RelistPeriods | None = None,
 ) -> AsyncIterator[Node]:
     """Run the rooms until the block ends; a given `fake` is used and left as it is, else one is made."""
     own = fake is None
@@ -260,10 +279,10 @@ async def node(
     ready = RuntimeReady(checked=True, runtime_error="", handlers={"": HandlerFeatures()})
     runtime, runtime_writer = make_cell("runtime", ready)
     happenings: Sink[Happening] = Sink()
-    touched: Mailbox[PodTouched] = Mailbox("pleg")
+    touched = touched if touched is not None else Mailbox("pleg")
     paths = Paths(str(folder / "root"), str(folder / "logs"), str(folder / "links"))
     hooks, images, groups = HookRunner(client, happenings), Images(), Groups()
-    stopper = ContainerStopper(client, hooks, clock, happenings)
+    stopper = ContainerStopper(client, hooks, clock, happenings, touched)
     volumes = Volumes(lifecycles, mounts_writer)
     content, content_writer = make_cell("content", Content())
     make_dirs(paths.log_links, 0o755)
@@ -285,7 +304,7 @@ async def node(
     )
     rules = Rules(container_hash, crash, 60.0, probes.get())
     pods = PodsLoop(PodInputs(roster, observed, probes, content), lifecycles_writer, tools, rules, touched)
-    lookout = PodLookout(client, clock, observed_writer, touched, RelistPeriods())
+    lookout = PodLookout(client, clock, observed_writer, touched, periods or RelistPeriods())
     writers = (roster_writer, runtime_writer, content_writer)
     made = Node(fake, paths, images, groups, volumes, *writers, lifecycles, observed, happenings)
     made.sources_ready = sources_ready

@@ -9,7 +9,7 @@ Every method that tells the machine something answers with the commands that fol
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from act.pods.scenes import REF, WALL, view
 
@@ -39,8 +39,9 @@ from pykubelet.act.runtime.container_hash import container_hash
 from pykubelet.act.runtime.plan_resize import Applied
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.backoff import BackoffPolicy
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import KillReason, Stage, StartError, StatusOverride
-from pykubelet.base.model.observed import ContainerView, SandboxView
+from pykubelet.base.model.observed import ContainerEnd, ContainerView, SandboxView
 from pykubelet.base.model.probes import ProbeResults
 from pykubelet.base.model.sizing import size_of
 
@@ -97,6 +98,12 @@ class Playbook:
     def sees(self, *things: SandboxView | ContainerView, ago: float = 0.0) -> list[str]:
         """A look at the runtime that began `ago` seconds before."""
         return self.hears(RuntimeChanged(view(*things, read_at=self.now - ago), self.wall))
+
+    def hears_of_end(self, *things: SandboxView | ContainerView, code: int = 1) -> list[str]:
+        """An event tells that the first container in this look has ended; the look does not show it yet."""
+        first = next(thing for thing in things if isinstance(thing, ContainerView))
+        look = view(*things, read_at=self.now).with_ends([ContainerEnd(first.id, code, int(self.wall * 1e9))])
+        return self.hears(RuntimeChanged(look.foretold(), self.wall))
 
     def wakes(self) -> list[str]:
         return self.hears(Woke())

@@ -90,6 +90,7 @@ def instance(
         started_at=1,
         finished_at=int(ended * NS) if done else 0,
         exit_code=code,
+        reason=("Error" if code else "Completed") if done else "",
         annotations={CONTAINER_HASH: container_hash(container(name)) if hash_of is None else hash_of},
     )
 
@@ -129,3 +130,11 @@ def probes(**results: ProbeResult) -> ProbeResults:
         kind, name, attempt = key.split("_")
         found[ContainerID(f"{name}-{attempt}"), ProbeKind(kind)] = result
     return ProbeResults(found, frozenset(ProbeKind))
+
+
+def script(name: str, line: str) -> dict[str, object]:
+    return {"name": name, "command": ["sh", "-c", line]}
+
+
+def running_script(line: str, **spec: object) -> core.Pod:
+    return pod(container("app", command=["sh", "-c", line]), terminationGracePeriodSeconds=1, **spec)

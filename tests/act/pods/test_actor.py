@@ -81,11 +81,11 @@ class Work:
 
 
 @asynccontextmanager
-async def actor(work: Work, of: Pod | None = None, since: float = WALL) -> AsyncIterator[PodActor]:
+async def actor(work: Work, of: Pod | None = None, since: float = 0.0) -> AsyncIterator[PodActor]:
     lifecycles: Sink[PodLifecycle] = Sink()
     touched: Sink[PodTouched] = Sink()
     async with Supervisor("test") as supervisor:
-        state = PodState(REF, of or pod(), Stage.SYNCING, since)
+        state = PodState(REF, of or pod(), Stage.SYNCING, WALL, since)
         made = PodActor(state, lambda: RULES, cast(PodExecution, work), lifecycles, touched, supervisor)
         task = supervisor.start_root("actor", made.run())
         yield made
@@ -231,7 +231,7 @@ async def test_the_story_tells_what_was_done_and_why() -> None:
 async def test_a_wall_clock_that_jumps_moves_no_deadline(jump: float) -> None:
     clock = ManualClock()
     of = pod(activeDeadlineSeconds=1800)
-    async with actor(Work(clock=clock), of, since=clock.wall() - 600) as it:
+    async with actor(Work(clock=clock), of, since=clock.monotonic() - 600) as it:
         clock.jump_wall(jump)
         it.mailbox.post(SpecChanged(of, "looked at again"))
         clock.advance(1199)

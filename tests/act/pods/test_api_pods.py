@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 from act.pods.node import named, node, static
-from act.pods.scenes import pod
-from msgspec.structs import replace
+from act.pods.scenes import container, pod
 
 from pykubelet.base.api.core import Pod, PodStatus
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import KillReason, Stage
 
 WEB = named(pod(), "web")
@@ -76,6 +75,7 @@ async def test_a_pod_gone_from_the_api_is_ended_and_forgotten(tmp_path: Path) ->
         await n.wait_running("web")
         n.unwant("web")
         await n.wait_gone("web")
+        assert n.containers("web") == [] and not n.groups.pods and not n.logs(WEB)
 
 
 async def test_a_pod_of_the_same_name_does_not_wait_for_the_one_before(tmp_path: Path) -> None:
@@ -85,6 +85,7 @@ async def test_a_pod_of_the_same_name_does_not_wait_for_the_one_before(tmp_path:
         n.want(deleted(WEB, 30))
         n.want(named(pod(), "web", "uid-2"))
         await n.wait_for(lambda: "uid-2" in n.sandboxes("web"))
+        assert n.sandboxes("web").count("uid-2") == 1
 
 
 async def test_a_static_pod_does_not_wait_for_a_pod_of_the_api_of_its_name(tmp_path: Path) -> None:
@@ -93,13 +94,17 @@ async def test_a_static_pod_does_not_wait_for_a_pod_of_the_api_of_its_name(tmp_p
         await n.wait_running("web")
         n.want(static(pod(), "web", "static-1"))
         await n.wait_for(lambda: "static-1" in n.sandboxes("web"))
+        assert sorted(n.sandboxes("web")) == ["static-1", "uid-web"], "both are there"
 
 
 async def test_a_shorter_grace_hurries_the_end(tmp_path: Path) -> None:
+    deaf = named(pod(container(command=["sh", "-c", "trap '' TERM; serve"])), "web")
     async with node(tmp_path) as n:
-        n.want(WEB)
+        n.want(deaf)
         await n.wait_running("web")
-        n.want(deleted(WEB, 60))
-        await asyncio.sleep(0.01)
-        n.want(deleted(WEB, 1))
+        n.want(deleted(deaf, 60))
+        await n.wait_for(lambda: bool(n.fake.called("StopContainer")))
+        assert n.running("web"), "it has a minute"
+        n.want(deleted(deaf, 1))
         await n.wait_life("web", lambda life: life.stage is Stage.FINISHED)
+        assert not n.running("web")

@@ -113,8 +113,15 @@ async def test_a_sandbox_waits_for_volumes_that_are_in_trouble(tmp_path: Path) -
         n.volumes.stuck.add("web")
         n.want(named(pod(), "web"))
         wait = await wait_told(n, "web", "volumes")
-        assert wait.next_step == "create the sandbox"
+        assert (wait.next_step, wait.reason) == ("create the sandbox", "")
+        n.volumes.trouble = (Wait("volume", "act/volumes", 0.0, "data", "FailedMount", "no such device"),)
+        n.volumes.look()
+        life = await n.wait_life("web", lambda life: life.is_held_up)
+        assert [(w.what, w.reason, w.detail) for w in life.waits] == [("volumes", "FailedMount", "no such device")]
         assert not n.sandboxes("web")
+        n.volumes.stuck.clear()
+        n.volumes.look()
+        await n.wait_running("web")
 
 
 async def test_the_sandbox_runs_by_the_handler_of_its_class(tmp_path: Path) -> None:

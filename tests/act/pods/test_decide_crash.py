@@ -36,6 +36,33 @@ def test_the_first_crash_is_answered_at_once() -> None:
     assert crash(play, 0) == ["sync: start app"]
 
 
+def test_the_next_instance_starts_as_soon_as_an_event_tells_of_the_end() -> None:
+    play = Playbook(pod())
+    up(play)
+    play.passes(30)
+    ended = play.wall
+    assert play.hears_of_end(box(), running("app")) == ["sync: start app"]
+    play.passes(0.03)
+    assert play.sees(box(), exited("app", code=1, attempt=0, ended=ended)) == [], "the runtime says the same: no news"
+    comes_up(play, 1)
+
+
+def test_a_pod_ends_only_when_the_runtime_has_said_its_last_word() -> None:
+    play = Playbook(pod(restart="Never"))
+    up(play)
+    assert play.hears_of_end(box(), running("app"), code=0) == []
+    assert play.sees(box(), exited("app")) == ["stop within 30 s"]
+
+
+def test_an_event_of_a_later_crash_is_answered_by_the_back_off() -> None:
+    play = Playbook(pod())
+    up(play)
+    crash(play, 0)
+    comes_up(play, 1)
+    play.passes(2)
+    assert play.hears_of_end(box(), running("app", attempt=1)) == ["say app is held back", "wake in 10 s"]
+
+
 def test_later_crashes_wait_ten_seconds_doubling_to_five_minutes() -> None:
     play = Playbook(pod())
     up(play)
@@ -108,6 +135,17 @@ def test_a_jump_of_the_wall_clock_changes_nothing(jump: float) -> None:
     assert play.sees(box(), exited(code=1, attempt=1, ended=ended)) == ["wake in 6 s"]
     play.passes(6)
     assert play.wakes() == ["sync: start app"]
+
+
+@pytest.mark.parametrize("jump", [-86_400.0, 86_400.0])
+def test_a_jump_between_an_end_and_its_sight_changes_nothing(jump: float) -> None:
+    play = Playbook(pod())
+    up(play)
+    crash(play, 0)
+    comes_up(play, 1)
+    ended = play.wall
+    play.wall += jump
+    assert play.sees(box(), exited(code=1, attempt=1, ended=ended)) == ["say app is held back", "wake in 10 s"]
 
 
 def test_an_end_in_the_future_counts_as_now() -> None:

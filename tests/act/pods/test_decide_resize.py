@@ -8,6 +8,7 @@ from act.pods.playbook import Playbook
 from act.pods.scenes import WALL, box, container, exited, pod, running
 
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import KillReason
 from pykubelet.base.model.sizing import ResizeProgress, SizeChange, size_of
 
@@ -119,6 +120,5 @@ def test_after_a_restart_of_the_agent_what_was_created_later_has_the_new_size() 
 
 
 def _found(play: Playbook, before: Pod, at: float) -> Any:
-    from dataclasses import replace
 
     return replace(play.state, found=SizeChange(size_of(before), at))

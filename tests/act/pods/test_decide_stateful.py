@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 from act.pods.playbook import RULES
@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition
 from hypothesis.stateful import rule as action
-from msgspec.structs import replace as with_fields
 
 from pykubelet.act.pods.decide import Rules, step
 from pykubelet.act.pods.model import (
@@ -38,6 +37,7 @@ from pykubelet.act.pods.model import (
 )
 from pykubelet.act.runtime.container_hash import container_hash
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import KillReason, Stage, StartError
 from pykubelet.base.model.observed import ContainerState, ContainerView, PodView, SandboxView
 from pykubelet.base.model.probes import ProbeKind, ProbeResult, ProbeResults
@@ -374,11 +374,11 @@ def is_removing(state: PodState) -> bool:
 
 
 def replace_image(of: object, image: str) -> object:
-    return with_fields(of, image=image)  # type: ignore[type-var]
+    return replace(of, image=image)  # type: ignore[type-var]
 
 
 def pod_with(of: Pod, containers: tuple[object, ...]) -> Pod:
-    return with_fields(of, spec=with_fields(of.spec, containers=containers))
+    return replace(of, spec=replace(of.spec, containers=containers))
 
 
 PodLife.TestCase.settings = settings(

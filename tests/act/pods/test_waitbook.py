@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import asyncio
 
 import pytest
 from act.pods.playbook import Playbook
 from act.pods.scenes import WALL, box, container, exited, pod, probes, running
 
-from pykubelet.act.pods.waitbook import TELL_AFTER_S, WaitBook, general_wait, waits_of
-from pykubelet.base.kit.clock import ManualClock
-from pykubelet.base.kit.mailbox import Sink
+from pykubelet.act.pods.waitbook import TELL_AFTER_S, WaitBook, WaitsChanged, general_wait, waits_of
+from pykubelet.base.kit.clock import ManualClock, SystemClock
+from pykubelet.base.kit.mailbox import Mailbox, Sink
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import KillReason
 from pykubelet.base.model.probes import ProbeResult
 from pykubelet.base.model.waits import Wait
@@ -150,4 +151,21 @@ async def test_short_waits_are_not_told_and_long_ones_keep_their_beginning() -> 
     clock.advance(30)
     (still,) = book.snapshot(play.state)
     assert (still.since, still.reason) == (failed.since, "CreatePodSandboxError")
+    book.close()
+
+
+async def test_the_end_of_a_wait_is_told_together_with_the_next_one() -> None:
+    told_of: Mailbox[WaitsChanged] = Mailbox("told")
+    book, play = WaitBook(SystemClock(), told_of), Playbook(pod())
+
+    async def told_next() -> list[str]:
+        async with asyncio.timeout(5):
+            assert len(await told_of.get_all()) == 1
+        return [wait.what for wait in book.snapshot(play.state) if wait.owner == "x"]
+
+    with book.waiting(Wait("sandbox", "x", 0.0)):
+        assert await told_next() == ["sandbox"]
+    with book.waiting(Wait("container start", "x", 0.0)):
+        assert await told_next() == ["container start"]
+    assert await told_next() == []
     book.close()

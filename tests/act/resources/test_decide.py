@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -11,6 +10,7 @@ import pytest
 from pykubelet.act.resources import decide
 from pykubelet.act.resources.model import Enforce, NodeResources, ResourceSettings
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.qos import QOSClass
 from pykubelet.edges.host.cgroup_values import UNLIMITED, CgroupLimits
 
@@ -110,7 +110,7 @@ def test_every_huge_page_size_is_limited() -> None:
 def test_qos_groups_follow_their_pods() -> None:
     node = NodeResources({"memory": 8 * GI}, (2 * MI,))
     pods = (pod(resources({"cpu": "500m"})), pod(resources({"cpu": "1"})), pod(both("4", "1Gi")), pod({}))
-    found = decide.qos_limits(pods, node, SETTINGS)
+    found = decide.qos_limits(map(decide.share_of, pods), node, SETTINGS)
     assert found[QOSClass.BURSTABLE] == CgroupLimits(cpu_shares=1536, huge_pages={"2MB": 1 << 62})
     assert found[QOSClass.BEST_EFFORT] == CgroupLimits(cpu_shares=2, huge_pages={"2MB": 1 << 62})
     assert decide.qos_limits((), node, SETTINGS)[QOSClass.BURSTABLE].cpu_shares == 2
@@ -119,7 +119,7 @@ def test_qos_groups_follow_their_pods() -> None:
 def test_qos_reserved_memory_keeps_room_for_better_classes() -> None:
     node = NodeResources({"memory": 8 * GI})
     pods = (pod(both("1", "2Gi")), pod(resources({"memory": "2Gi"})))
-    found = decide.qos_limits(pods, node, ResourceSettings(qos_reserved_memory=50))
+    found = decide.qos_limits(map(decide.share_of, pods), node, ResourceSettings(qos_reserved_memory=50))
     assert found[QOSClass.BURSTABLE].memory_bytes == 7 * GI
     assert found[QOSClass.BEST_EFFORT].memory_bytes == 6 * GI
 

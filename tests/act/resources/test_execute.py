@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pykubelet.act.resources import execute
-from pykubelet.act.resources.execute import PodCgroups, ResourcesError
+from pykubelet.act.resources.execute import DEFAULT_PATIENCE, Patience, PodCgroups, ResourcesError
 from pykubelet.act.resources.loop import ResourceInputs, ResourcesLoop
 from pykubelet.act.resources.model import CgroupDriver, Enforce, NodeResources, ResourceSettings
 from pykubelet.base.api.core import Pod
@@ -116,7 +115,9 @@ SLICES = "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort"
 
 @pytest.fixture
 def make(fake: FakeCgroups, told: Sink[Happening]) -> Make:
-    return lambda **settings: PodCgroups(ResourceSettings(**settings), NODE, fake, Flight("test"), told)
+    return lambda patience=DEFAULT_PATIENCE, **settings: PodCgroups(
+        ResourceSettings(**settings), NODE, fake, Flight("test"), told, patience
+    )
 
 
 def events(told: Sink[Happening]) -> list[tuple[str, str, str]]:
@@ -240,22 +241,17 @@ async def test_busy_group_is_killed_and_tried_again(make: Make, fake: FakeCgroup
     assert path not in fake.groups
 
 
-async def test_group_that_never_goes_is_told(make: Make, fake: FakeCgroups, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execute, "REMOVE_TRIES", 3)
+async def test_group_that_never_goes_is_told(make: Make, fake: FakeCgroups) -> None:
     fake.busy["/kubepods/podu1"] = 100
-    assert not await make().remove_pod(PodUID("u1"))
+    assert not await make(patience=Patience(removals=3)).remove_pod(PodUID("u1"))
     fake.refuse["/kubepods/podu1"] = HostError("rmdir", "/x", "EPERM", "operation not permitted")
     fake.busy.clear()
     assert not await make().remove_pod(PodUID("u1"))
 
 
-async def test_pod_whose_group_hangs_holds_up_only_itself(
-    make: Make, fake: FakeCgroups, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(execute, "DEADLINE_S", 0.05)
-    monkeypatch.setattr(execute, "PATIENCE_S", 0.1)
+async def test_pod_whose_group_hangs_holds_up_only_itself(make: Make, fake: FakeCgroups) -> None:
     gate = fake.gates[f"{SLICES}-podstuck.slice"] = threading.Event()
-    cgroups = make(driver=CgroupDriver.SYSTEMD)
+    cgroups = make(patience=Patience(deadline_s=0.05, uncertain_s=0.1), driver=CgroupDriver.SYSTEMD)
     stuck, fine = await asyncio.gather(cgroups.ensure_pod(pod("stuck")), cgroups.ensure_pod(pod("fine")))
     gate.set()
     assert fine is None
@@ -361,6 +357,7 @@ async def test_loop_repairs_everything_each_period(room: Room, fake: FakeCgroups
     fake.groups["/kubepods/podlate"] = CgroupLimits()
     await until(lambda: fake.groups["/kubepods/besteffort"].cpu_shares == 2)
     await until(lambda: "/kubepods/podlate" not in fake.groups)
+    assert fake.killed == [], "nothing ran in it"
 
 
 # For real

@@ -24,7 +24,7 @@ from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.node import HandlerFeatures, NodeView, RuntimeReady
-from pykubelet.base.model.observed import ContainerView
+from pykubelet.base.model.observed import BeingStopped, ContainerView
 from pykubelet.base.model.paths import Paths
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.fake import FakeRuntime
@@ -98,8 +98,9 @@ async def hands(folder: Path) -> AsyncIterator[Hands]:
     runtime, _ = make_cell("runtime", RuntimeReady(True, "", handlers={"": HandlerFeatures()}))
     content, _ = make_cell("content", Content())
     happenings: Sink[Happening] = Sink()
+    stopped: Sink[BeingStopped] = Sink()
     hooks = HookRunner(client, happenings)
-    stopper = ContainerStopper(client, hooks, clock, happenings)
+    stopper = ContainerStopper(client, hooks, clock, happenings, stopped)
     resolv_conf = str(folder / "resolv.conf")
     write_in_place(resolv_conf, b"nameserver 192.0.2.53\n")
     settings = RenderSettings(paths, view)

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 from act.runtime.rendering import CONTEXT, GIB, NODE, SETTINGS, make_container, make_pod, with_resources
 
@@ -10,6 +8,7 @@ from pykubelet.act.runtime.container_resources import (
     swap_limit,
 )
 from pykubelet.act.runtime.context import CpuSet, MemoryQos, SandboxContext
+from pykubelet.base.kit.values import replace
 
 V2 = replace(SETTINGS, cgroup_v2=True)
 

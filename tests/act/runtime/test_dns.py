@@ -1,10 +1,9 @@
-from dataclasses import replace
-
 import pytest
 from act.runtime.rendering import SETTINGS, make_pod
 
 from pykubelet.act.runtime.context import RenderError
 from pykubelet.act.runtime.dns import Resolver, dns_config, parse_resolv_conf, resolv_conf_warnings
+from pykubelet.base.kit.values import replace
 
 CLUSTER_SEARCH = ["shop.svc.cluster.local", "svc.cluster.local", "cluster.local"]
 MISSING = (

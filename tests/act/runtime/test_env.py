@@ -1,4 +1,3 @@
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +8,7 @@ from hypothesis import strategies as st
 from pykubelet.act.runtime.context import ApiObjects, ConfigError, ContainerContext, Devices, Unavailable
 from pykubelet.act.runtime.env import make_environment, read_env_file
 from pykubelet.base.api import core
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.mounts import MountedVolume
 
 OBJECTS = ApiObjects(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from pykubelet.act.runtime.gc import ContainerCollector, GcSettings
 from pykubelet.act.runtime.gc_plan import GcPolicy
 from pykubelet.base.kit.flight import Flight
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import KillReason, Stage
 from pykubelet.base.model.observed import ContainerState, Observed, PodTouched

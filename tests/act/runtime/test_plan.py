@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ from act.pods.scenes import box, container, created, exited, pod, probes, rule, 
 from act.runtime.planning import is_ended, kills, plan
 
 from pykubelet.act.runtime.plan import ContainerKill, KillCause
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.observed import NetworkMode, PodView
 from pykubelet.base.model.probes import ProbeResult, ProbeResults
 

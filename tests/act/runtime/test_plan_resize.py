@@ -86,6 +86,22 @@ def test_sidecars_are_resized_and_containers_that_do_not_run_are_not() -> None:
     assert made.start == ("app",)
 
 
+def test_an_init_container_is_resized_while_it_runs() -> None:
+    def of(resources: dict[str, Any], **more: Any) -> Pod:
+        return pod(container(resources=SMALL), init=(container("init", resources=resources, **more),))
+
+    look = view(box(), running("init"))
+    made = plan(of(MORE_CPU), look, of(SMALL))
+    assert [change.name for change in made.resizes] == ["init"]
+    assert made.resize_pod and made.holding == "init" and not made.kills and not made.starts
+    policy = {"resizePolicy": [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]}
+    restarted = plan(of(MORE_CPU, **policy), look, of(SMALL, **policy))
+    assert kills(restarted) == [("init-0", KillCause.RESIZE)]
+    assert restarted.start_init == ("init",) and not restarted.resizes and not restarted.stop_pod
+    over = plan(of(MORE_CPU), view(box(), exited("init"), running()), of(SMALL))
+    assert over.is_empty
+
+
 def test_a_limit_of_the_whole_pod_reaches_containers_without_their_own() -> None:
     def of(limit: str) -> Pod:
         return pod(container(), resources={"limits": {"memory": limit}})

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 from act.runtime.rendering import CONTEXT, GIB, NODE, SETTINGS, make_container, make_pod
 from google.protobuf.json_format import MessageToDict
@@ -15,6 +13,7 @@ from pykubelet.act.runtime.context import (
 )
 from pykubelet.act.runtime.render_container import log_path, render_container
 from pykubelet.base.api import core
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.node import HandlerFeatures
 from pykubelet.edges.cri import cri_pb2

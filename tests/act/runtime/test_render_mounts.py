@@ -1,4 +1,3 @@
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from pykubelet.act.runtime.context import (
     SandboxContext,
 )
 from pykubelet.act.runtime.render_mounts import container_devices, container_mounts, relative_sub_paths
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.node import HandlerFeatures
 from pykubelet.edges.cri import cri_pb2

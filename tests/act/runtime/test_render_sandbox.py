@@ -1,10 +1,9 @@
-from dataclasses import replace
-
 import pytest
 from act.runtime.rendering import SETTINGS, make_container, make_pod
 
 from pykubelet.act.runtime.context import ConfigError, SandboxContext
 from pykubelet.act.runtime.render_sandbox import port_mappings, render_sandbox
+from pykubelet.base.kit.values import replace
 from pykubelet.edges.cri import cri_pb2
 
 PLAIN = SandboxContext()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from pykubelet.act.runtime.context import ConfigError, ContainerContext, Sandbox
 from pykubelet.act.runtime.etc_hosts import etc_hosts_content
 from pykubelet.act.runtime.render_container import render_container
 from pykubelet.act.runtime.render_sandbox import render_sandbox
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.paths import Paths
 from pykubelet.edges.cri.client import CriClient

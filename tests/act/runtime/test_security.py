@@ -1,4 +1,3 @@
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from pykubelet.act.runtime.security import (
     container_security_context,
     pod_namespaces,
 )
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.node import HandlerFeatures
 from pykubelet.edges.cri import cri_pb2
 

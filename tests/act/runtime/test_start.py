@@ -159,6 +159,8 @@ async def test_a_name_that_the_runtime_still_holds_leads_to_the_next_attempt(tmp
         made = await h.started(of, APP, home)
         config = h.fake.state.need(made).config
         assert (config.metadata.attempt, config.log_path) == (1, "app/1.log")
+        [told] = [message for reason, message, _ in h.said() if reason == "Failed"]
+        assert told.endswith('name "app_web_shop_uid-1_0" is reserved for "half-made"')
         assert os.readlink(f"{h.paths.log_links}/web_shop_app-{made}.log").endswith("/app/1.log")
 
 
@@ -168,7 +170,8 @@ async def test_it_gives_up_when_all_names_are_held(tmp_path: Path) -> None:
             h.fake.state.reserved[f"app_web_shop_uid-1_{attempt}"] = "half-made"
         reason, message = await fails(h, pod(APP))
         assert reason == "CreateContainerError"
-        assert message == "the runtime holds the names of attempts 0 to 4"
+        assert message.startswith("the runtime holds the names of attempts 0 to 4: ")
+        assert message.endswith('name "app_web_shop_uid-1_4" is reserved for "half-made"')
 
 
 # postStart

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from pykubelet.act.runtime.userns import UserNamespaces, told_namespace
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.mailbox import Sink
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import PodUID

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 from act.volumes.samples import NODE, empty_dir, inputs, lifecycles, make_pod, moment, roster, running
 
@@ -41,6 +39,7 @@ from pykubelet.base.api.core import (
     SecretVolumeSource,
     Volume,
 )
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Stage
 from pykubelet.base.model.mounts import PodMounts
@@ -185,7 +184,7 @@ def test_volumes_that_need_the_api_server_are_refused_once_by_kind() -> None:
     wait = room.up().waits[0]
     assert (wait.subject, wait.reason, wait.detail, wait.next_at) == ("keys", "FailedMount", error, None)
     assert room.told(Woke(), after=10) == []
-    assert room.told(Looked(dataclasses.replace(seen, node=dataclasses.replace(NODE, name="other")))) == []
+    assert room.told(Looked(replace(seen, node=replace(NODE, name="other")))) == []
     assert not room.up().ready
 
 
@@ -317,7 +316,7 @@ def test_labels_that_change_are_written_again_and_the_pod_stays_ready() -> None:
 def test_memory_volumes_wait_until_the_node_is_known() -> None:
     room = Room()
     pod = make_pod(empty_dir(medium="Memory", size_limit="64Mi"))
-    unknown = dataclasses.replace(NODE, allocatable={})
+    unknown = replace(NODE, allocatable={})
     room.see(Looked(inputs(roster(pod), node=unknown)))
     assert room.up().waits[0].detail == "what the node can allocate is not known yet"
     commands = room.see(Looked(inputs(roster(pod), node=NODE)))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 from act.volumes.samples import NODE, empty_dir, make_pod
 
@@ -32,6 +30,7 @@ from pykubelet.base.api.core import (
     VolumeMount,
     VolumeProjection,
 )
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.fieldrefs import FieldRefError
 from pykubelet.base.model.needs import used_volumes
@@ -138,7 +137,7 @@ def test_the_size_in_memory_is_the_least_of_all_limits() -> None:
 
 
 def test_huge_pages() -> None:
-    node = dataclasses.replace(NODE, page_sizes=(2 << 20,))
+    node = replace(NODE, page_sizes=(2 << 20,))
     pod = resource_pod({"hugepages-2Mi": "4Mi"})
     made = plan(empty_dir("v", "HugePages"), pod, node)
     assert isinstance(made, EmptyDirPlan)
@@ -161,7 +160,7 @@ def test_content_that_needs_the_node_waits_for_it() -> None:
         ),
     )
     volume = Volume(name="v", downwardAPI=DownwardAPIVolumeSource(items=items))
-    unknown = dataclasses.replace(NODE, allocatable={})
+    unknown = replace(NODE, allocatable={})
     assert isinstance(plan(volume, resource_pod(), unknown), UndecidedPlan)
     assert isinstance(plan(volume, resource_pod({"cpu": "1"}), unknown), PayloadPlan)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -131,20 +130,6 @@ async def stop_pod(agent: Agent, pod: Pod) -> None:
         await asyncio.sleep(0)
     await agent.wait(lambda now: PodUID(pod.metadata.uid) not in now.pods)
     agent.lifecycles.publish(lifecycles())
-
-
-async def test_from_desired_to_ready_in_little_time(root: Path) -> None:
-    """The best of several: the machine may be busy with others."""
-    host = Volume(name="host", hostPath=HostPathVolumeSource(path=str(root), type="Directory"))
-    async with started(root) as agent:
-        best = 1.0
-        for n in range(20):
-            pod = make_pod(empty_dir(), host, uid=f"u{n}")
-            began = time.perf_counter()
-            set_roster(agent, pod)
-            await agent.wait_ready(f"u{n}")
-            best = min(best, time.perf_counter() - began)
-        assert best < 0.003
 
 
 async def test_a_life_with_data_through_a_restart_to_nothing(root: Path) -> None:

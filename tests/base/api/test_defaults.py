@@ -3,10 +3,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from pykubelet.base.api import codec, core
 from pykubelet.base.api.defaults import default_pod, default_pull_policy
+from pykubelet.base.kit.values import replace
 
 
 def defaulted(**spec: Any) -> dict[str, Any]:

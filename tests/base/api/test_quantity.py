@@ -87,7 +87,8 @@ def test_value_is_exact_and_spelling_comes_back(whole: int, fraction: str, suffi
     again = parse(str(amount))
     if amount.format is not Format.BINARY_SI or amount.nano % NANO == 0 or abs(amount.nano) < 1024 * NANO:
         assert again.nano == amount.nano
-    assert str(again) == str(amount)
+    if again.format is amount.format:  # bytes that no power of 1024 divides are written bare, and read again as decimal
+        assert str(again) == str(amount)
 
 
 @given(st.integers(-CAP, CAP), st.integers(-CAP, CAP))

@@ -44,6 +44,20 @@ async def test_one_that_stays_gives_its_place_up_but_goes_on() -> None:
     await asyncio.wait_for(crowd.visit(9, 0.0), 0.1)
 
 
+async def test_fewer_places_turn_nobody_out() -> None:
+    bulkhead = Bulkhead(3, hold_s=0.25)
+    crowd = Crowd(bulkhead)
+    visits = asyncio.gather(*(crowd.visit(n, 0.1 if n < 3 else 5.0) for n in range(6)))
+    await asyncio.sleep(0)
+    bulkhead.places = 1
+    await visits
+    assert [at for _, at in crowd.entered] == pytest.approx([0, 0, 0, 0.1, 0.35, 0.6])
+    bulkhead.places = 2
+    late = Crowd(bulkhead)
+    await asyncio.gather(*(late.visit(n, 0.1) for n in range(4)))
+    assert late.most == 2
+
+
 async def test_cancelled_ones_lose_no_place() -> None:
     bulkhead = Bulkhead(2, hold_s=10.0)
     crowd = Crowd(bulkhead)

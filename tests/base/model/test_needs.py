@@ -12,7 +12,7 @@ from pykubelet.base.model.content import (
     Present,
     Token,
     TokenKey,
-    changed_keys,
+    changed_content,
     wait_for_key,
 )
 from pykubelet.base.model.ids import PodUID
@@ -103,9 +103,9 @@ def test_content_tells_what_has_changed() -> None:
     same = Absent("no")
     old = Content(True, {one: same, two: same})
     new = Content(True, {one: same, two: Absent("no")}, {token: Present(Token("t", 1.0))})
-    assert changed_keys(old, new) == {two, token}  # another answer, even one that says the same
-    assert changed_keys(new, Content(True)) == {one, two, token}
-    assert changed_keys(new, new) == set()
+    assert changed_content(old, new) == {two, token}  # another answer, even one that says the same
+    assert changed_content(new, Content(True)) == {one, two, token}
+    assert changed_content(new, new) == set()
 
 
 def test_waits_for_content_say_what_and_whose() -> None:

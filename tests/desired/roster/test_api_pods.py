@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from desired.roster.wants import NODE, Desk, facts, make_pod
-from msgspec.structs import replace
 
 from pykubelet.base.api.core import Pod, PodCondition, PodStatus, Taint
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_MIRROR
 

@@ -81,6 +81,16 @@ def test_first_sight_is_the_annotation_where_there_is_one() -> None:
     assert desk.roster.pods[PodUID("b-1")].seen_at == WALL
 
 
+def test_a_static_pod_that_is_seen_anew_has_come_back() -> None:
+    def seen_at(minute: int) -> Pod:
+        return make_pod("a", source="file", metadata={"annotations": {CONFIG_SEEN: f"1970-01-01T00:0{minute}:00Z"}})
+
+    desk = Desk()
+    before = desk.tell(seen_at(1)).pods[PodUID("a-1")]
+    assert desk.tell(seen_at(1)).pods[PodUID("a-1")] is before
+    assert desk.tell(seen_at(2)).pods[PodUID("a-1")].seen_at == 120
+
+
 def test_a_name_taken_twice_in_one_source() -> None:
     desk = Desk()
     desk.tell(make_pod("web", "u1"), make_pod("web", "u2"))

@@ -25,6 +25,11 @@ def sized(name: str, cpu: str, generation: int = 1, **more: Any) -> Pod:
     return make_pod(name, cpu=cpu, metadata={"generation": generation}, **more)
 
 
+def with_init(name: str, cpu: str, generation: int = 1) -> Pod:
+    init = {"name": "init", "image": "busybox", "resources": {"requests": {"cpu": cpu}}}
+    return sized(name, "100m", generation, initContainers=[init])
+
+
 def item(desk: Desk, name: str) -> RosterPod:
     return desk.roster.pods[PodUID(f"{name}-1")]
 
@@ -133,6 +138,24 @@ def test_what_can_never_be_is_infeasible_and_not_looked_at_again() -> None:
     pending = item(desk, "a").pending
     assert pending == PendingResize("Infeasible", "InPlacePodVerticalScaling is disabled", 2, WALL)
     assert desk.said[-1][1] == "ResizeInfeasible" and desk.state.is_settled
+
+
+def test_init_containers_have_a_gate_of_their_own() -> None:
+    desk = Desk(("api",))
+    desk.tell(with_init("a", "100m"), source="api")
+    desk.tell(with_init("a", "200m", 2), source="api", at=facts(resize_init_containers=False))
+    pending = item(desk, "a").pending
+    assert pending == PendingResize("Infeasible", "InPlacePodVerticalScalingInitContainers is disabled", 2, WALL)
+
+
+def test_an_init_container_is_given_its_new_size() -> None:
+    desk = Desk(("api",))
+    desk.tell(with_init("a", "100m"), source="api")
+    desk.tell(with_init("a", "200m", 2), source="api")
+    assert item(desk, "a").pending is None
+    assert item(desk, "a").pod.spec.initContainers == with_init("a", "200m").spec.initContainers
+    change = item(desk, "a").change
+    assert change is not None and change.before == size_of(with_init("a", "100m"))
 
 
 def test_guaranteed_pods_with_cpus_of_their_own_keep_them() -> None:

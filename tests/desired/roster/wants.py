@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import ContainerID, PodUID, SandboxID
 from pykubelet.base.model.labels import CONFIG_SOURCE
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage

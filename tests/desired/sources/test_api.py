@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from pykubelet.base.api.core import ObjectMeta, Pod, PodCondition, PodStatus
 from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
 from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.mailbox import Mailbox, Sink
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_MIRROR, CONFIG_SEEN, CONFIG_SOURCE
 from pykubelet.base.model.node import NodeView
@@ -139,3 +139,14 @@ async def test_our_own_reports_coming_back_are_no_news_but_are_known(desk: Desk)
     events = await desk.tell(listed(gated, mirror))
     assert len(events) == 2
     assert events[1].pods[0].status.conditions[-1] is gate
+
+
+async def test_that_a_deleted_pod_has_ended_is_no_news_unless_somebody_keeps_it(desk: Desk) -> None:
+    leaving = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    kept = leaving | {"finalizers": ("example.com/keep",)}
+    pods = [pod("stays"), pod("leaves", **leaving), pod("kept", **kept)]
+    await desk.tell(listed(*pods))
+    failed = [replace(one, status=PodStatus(phase="Failed")) for one in pods]
+    assert len(await desk.tell(listed(pods[0], failed[1], pods[2]))) == 1
+    assert len(await desk.tell(listed(pods[0], failed[1], failed[2]))) == 2
+    assert len(await desk.tell(listed(*failed))) == 3

@@ -18,12 +18,12 @@ from pykubelet.base.kit.flight import Flight
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.roster import ManifestProblem, SourceChanged
-from pykubelet.desired.sources import file
 from pykubelet.desired.sources.decode import decode_manifest
 from pykubelet.desired.sources.file import FileSource
 from pykubelet.desired.sources.manifests import SETTLE_S
 from pykubelet.desired.sources.static import file_origin
 from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.inotify import Watcher
 
 
 def manifest(name: str, image: str = "busybox:1") -> str:
@@ -54,11 +54,14 @@ class Reader:
 
 
 @asynccontextmanager
-async def source(path: Path, period_s: float = 60.0) -> AsyncIterator[Reader]:
+async def source(
+    path: Path, period_s: float = 60.0, make_watcher: Callable[[], Watcher] = Watcher
+) -> AsyncIterator[Reader]:
     posts: Mailbox[SourceChanged] = Mailbox("posts")
     async with Supervisor("test") as tasks:
         flight = Flight("test", 1)
-        task = tasks.start_root("source", FileSource(str(path), "n", period_s, posts, SystemClock(), flight).run())
+        watching = FileSource(str(path), "n", period_s, posts, SystemClock(), flight, make_watcher)
+        task = tasks.start_root("source", watching.run())
         yield Reader(posts)
         assert not task.done(), task
     assert len(posts) == 0, "posts that nobody expected"
@@ -100,6 +103,22 @@ async def test_first_seen_stays_and_unchanged_pods_are_the_same_objects(folder: 
         assert after is before
         assert after.metadata.annotations["kubernetes.io/config.seen"].endswith("Z")
         os.utime(folder / "a.yaml", (1, 1))
+        await reader.quiet()
+
+
+async def test_a_file_that_is_removed_and_back_at_once_is_seen_anew(folder: Path) -> None:
+    (folder / "a.yaml").write_text(manifest("a"))
+    (folder / "b.yaml").write_text(manifest("b"))
+    async with source(folder) as reader:
+        before = (await reader.next()).pods
+        (folder / "a.yaml").unlink()
+        (folder / "a.yaml").write_text(manifest("a"))
+        after = (await reader.next()).pods
+        assert [pod.metadata.uid for pod in after] == [pod.metadata.uid for pod in before]
+        seen = [pod.metadata.annotations["kubernetes.io/config.seen"] for pod in (*before, *after)]
+        assert seen[2] > seen[0] and after[1] is before[1]
+        (folder / ".new").write_text(manifest("a"))
+        (folder / ".new").rename(folder / "a.yaml")  # put in its place, as editors do: it was never away
         await reader.quiet()
 
 
@@ -312,13 +331,11 @@ async def test_a_directory_deleted_and_made_anew(folder: Path) -> None:
             await reader.until(lambda post: post.pods == ())
 
 
-async def test_without_notifications_the_period_is_enough(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class NoWatcher:
-        def __init__(self) -> None:
-            raise HostError("inotify_init", "", "EMFILE", "too many open files")
+async def test_without_notifications_the_period_is_enough(folder: Path) -> None:
+    def no_watcher() -> Watcher:
+        raise HostError("inotify_init", "", "EMFILE", "too many open files")
 
-    monkeypatch.setattr(file, "Watcher", NoWatcher)
-    async with source(folder, period_s=0.05) as reader:
+    async with source(folder, period_s=0.05, make_watcher=no_watcher) as reader:
         assert await reader.names() == []
         (folder / "a.yaml").write_text(manifest("a"))
         assert await reader.names() == ["a-n"]

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from google.protobuf.message import Message
 
+from pykubelet.base.model.ids import ContainerID
+from pykubelet.base.model.observed import ContainerEnd
 from pykubelet.edges.cri import containerd_events_pb2 as events_pb2
 from pykubelet.edges.cri import containerd_task_events_pb2 as task_pb2
 from pykubelet.edges.cri import cri_pb2 as pb
@@ -52,6 +54,15 @@ def test_containerd_events(event: Message, kind: HintKind | None, prefix: str) -
     hint = hint_from_containerd(envelope(prefix + event.DESCRIPTOR.full_name, event.SerializeToString()))
     expected = None if kind is None else RuntimeHint("c", kind, EventSource.CONTAINERD)
     assert hint == expected
+
+
+@pytest.mark.parametrize("event", [task_pb2.TaskExit, task_pb2.TaskDelete])
+def test_containerd_tells_how_a_container_ended(event: type[task_pb2.TaskExit | task_pb2.TaskDelete]) -> None:
+    message = event(container_id="c", exit_status=137)
+    message.exited_at.FromNanoseconds(1_700_000_000_123_456_789)
+    hint = hint_from_containerd(envelope(event.DESCRIPTOR.full_name, message.SerializeToString()))
+    assert hint is not None
+    assert hint.end == ContainerEnd(ContainerID("c"), 137, 1_700_000_000_123_456_789)
 
 
 def test_events_that_cannot_be_read_are_no_hints() -> None:

@@ -32,7 +32,9 @@ def test_committed_code_matches_the_proto_files(tmp_path: Path) -> None:
     assert not stale, "run: python tools/gen_proto.py"
 
 
-@pytest.mark.parametrize("module", ["cri_pb2", "containerd_events_pb2", "containerd_task_events_pb2"])
+@pytest.mark.parametrize(
+    "module", ["cri_pb2", "containerd_events_pb2", "containerd_task_events_pb2", "containerd_tasks_pb2"]
+)
 def test_import_gives_no_warning(module: str) -> None:
     code = f"import pykubelet.edges.cri.{module}"
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)

@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pykubelet.base.kit.flight import Flight
 from pykubelet.edges.cri.log_reader import LogReader
-from pykubelet.edges.cri.log_render import LogOptions, LogStream
+from pykubelet.edges.cri.log_render import LogOptions, LogRenderer, LogStream, fixed_width
 from pykubelet.edges.cri.logs import parse_timestamp_ns
 from pykubelet.edges.host.errors import HostError
 
@@ -80,6 +82,27 @@ async def test_whole_lines_with_time_stamps(log: Path) -> None:
 async def test_odd_lines(log: Path, line: bytes, expected: bytes) -> None:
     log.write_bytes(line)
     assert await read(log, LogOptions()) == expected
+
+
+STAMPS = st.sampled_from(["2026-01-02T03:04:05Z", "2026-01-02T03:04:05.1Z", "2026-01-02T03:04:05.123456789+01:00"])
+WHOLE = st.tuples(STAMPS, st.sampled_from(["stdout", "stderr"]), st.text("ab F\t\r", max_size=9))
+NO_LINE = st.sampled_from(
+    [b"", b"nonsense", b"x" * 40, b"2026-01-02T03:04:05.1Z stdout X c", b"2026-01-02T03:04:05.1Z"]
+)
+
+
+@given(lines=st.lists(st.one_of(WHOLE, WHOLE, WHOLE, NO_LINE), max_size=70), stamped=st.booleans())
+def test_any_number_of_lines_with_others_between(lines: list[tuple[str, str, str] | bytes], *, stamped: bool) -> None:
+    written, expected = b"", b""
+    for line in lines:
+        if isinstance(line, bytes):
+            written += line + b"\n"
+            continue
+        stamp, stream, content = line
+        written += f"{stamp} {stream} F {content}\n".encode()
+        expected += fixed_width(stamp.encode()) + b" " if stamped else b""
+        expected += content.encode() + b"\n"
+    assert LogRenderer(LogOptions(timestamps=stamped)).render(written) == expected
 
 
 async def test_tail_over_many_blocks(log: Path) -> None:

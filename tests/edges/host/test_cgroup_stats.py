@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pykubelet.base.kit.values import replace
+from pykubelet.base.model.usage import CpuUse
 from pykubelet.edges.host.cgroup_stats import GroupsV1, GroupsV2, detect_reader, own_group, read_boot_time
 from pykubelet.edges.host.network_stats import parse_interfaces, read_network_use
 
@@ -41,6 +43,9 @@ def test_version_2(tmp_path: Path) -> None:
     assert (use.memory.usage, use.memory.working_set, use.memory.limit) == (1_000_000, 700_000, None)
     assert (use.memory.swap, use.memory.swap_limit, use.memory.oom_kills) == (4096, 8192, 1)
     assert use.processes == 3
+    brief = reader.read("/kubepods/pod1", 5.0, brief=True)
+    assert brief is not None
+    assert brief == replace(use, cpu=CpuUse(5_000_000), memory=replace(use.memory, peak=0, fail_count=0, oom_kills=0))
     cpu = use.pressure["cpu"]
     assert (cpu.some.total_us, cpu.some.avg10, cpu.full and cpu.full.total_us) == (123, 1.5, 7)
     assert "memory" not in use.pressure
@@ -69,6 +74,8 @@ def test_version_1(tmp_path: Path) -> None:
     assert (use.memory.usage, use.memory.working_set, use.memory.limit) == (1000, 0, None)
     assert (use.memory.rss, use.memory.fail_count, use.processes) == (600, 2, 5)
     assert (use.memory.page_faults, use.memory.page_faults_below) == (4, 9)
+    brief = reader.read("/p", 1.0, brief=True)
+    assert brief == replace(use, cpu=CpuUse(777), memory=replace(use.memory, fail_count=0))
     assert reader.read("/q", 1.0) is None
 
 

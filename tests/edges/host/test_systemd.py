@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from pykubelet.edges.host import dbus, systemd
+from pykubelet.edges.host import dbus
 from pykubelet.edges.host.cgroup_values import UNLIMITED, CgroupLimits, CgroupVersion
 from pykubelet.edges.host.cgroups_v2 import CgroupsV2
 from pykubelet.edges.host.dbus import Connection, Message, Variant
 from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.systemd import Systemd, SystemdCgroups
+from pykubelet.edges.host.systemd import Systemd, SystemdCgroups, connect_manager, limit_properties, slice_properties
 
 UNIT = "kubepods-burstable-pod1.slice"
 JOB = "/org/freedesktop/systemd1/job/7"
@@ -61,18 +61,18 @@ def test_cut_messages_are_refused() -> None:
 
 def test_properties_by_version() -> None:
     limits = CgroupLimits(cpu_shares=1024, cpu_quota_us=12_345, cpu_period_us=100_000, memory_bytes=5, pids=UNLIMITED)
-    assert systemd.limit_properties(limits, CgroupVersion.V2) == [
+    assert limit_properties(limits, CgroupVersion.V2) == [
         ("MemoryMax", Variant("t", 5)),
         ("CPUWeight", Variant("t", 100)),
         ("CPUQuotaPerSecUSec", Variant("t", 130_000)),
         ("CPUQuotaPeriodUSec", Variant("t", 100_000)),
         ("TasksMax", Variant("t", (1 << 64) - 1)),
     ]
-    assert [name for name, _ in systemd.limit_properties(limits, CgroupVersion.V1)][:2] == ["MemoryLimit", "CPUShares"]
-    found = dict(systemd.slice_properties(UNIT, CgroupLimits(), CgroupVersion.V2))
+    assert [name for name, _ in limit_properties(limits, CgroupVersion.V1)][:2] == ["MemoryLimit", "CPUShares"]
+    found = dict(slice_properties(UNIT, CgroupLimits(), CgroupVersion.V2))
     assert found["Wants"] == Variant("as", ["kubepods-burstable.slice"])
     assert found["DefaultDependencies"] == Variant("b", False)
-    assert "Wants" not in dict(systemd.slice_properties("kubepods.slice", CgroupLimits(), CgroupVersion.V2))
+    assert "Wants" not in dict(slice_properties("kubepods.slice", CgroupLimits(), CgroupVersion.V2))
 
 
 Answer = Callable[[str, tuple[Any, ...]], tuple[str, tuple[Any, ...]] | str]
@@ -198,8 +198,6 @@ def test_silent_manager_is_given_up(tmp_path: Path) -> None:
         assert "timed out" in str(caught.value)
 
 
-def test_no_systemd_is_said_clearly(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(systemd, "PRIVATE_SOCKET", str(tmp_path / "a"))
-    monkeypatch.setattr(systemd, "BUS_SOCKET", str(tmp_path / "b"))
+def test_no_systemd_is_said_clearly(tmp_path: Path) -> None:
     with pytest.raises(HostError, match="needs systemd, which is not running here"):
-        Systemd().start_slice(UNIT, [])
+        connect_manager(str(tmp_path / "a"), str(tmp_path / "b"))

@@ -78,8 +78,9 @@ def test_remove_without_a_look_at_the_mounts_enters_none(tmp_path: Path) -> None
     assert not trees.remove_tree(str(tmp_path / "missing"), may_hold_mounts=False)
     mounts.bind(str(precious), str(tree / "a" / "mounted"))
     try:
-        with pytest.raises(HostError):
+        with pytest.raises(HostError) as caught:
             trees.remove_tree(str(tree), may_hold_mounts=False)
+        assert caught.value.is_busy and str(tree / "a" / "mounted") in str(caught.value)
         assert (precious / "file").read_text() == "keep me"
     finally:
         mounts.unmount(str(tree / "a" / "mounted"))

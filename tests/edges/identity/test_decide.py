@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from dataclasses import replace
 
 import pytest
 
@@ -13,6 +12,7 @@ from pykubelet.base.api.certificates import (
     CertificateSigningRequestCondition,
     CertificateSigningRequestStatus,
 )
+from pykubelet.base.kit.values import replace
 from pykubelet.edges.identity.decide import (
     client_certificate,
     refusal,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import os
 import subprocess
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,9 +17,10 @@ from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.clock import ManualClock, SystemClock
 from pykubelet.base.kit.flight import Flight
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.credentials import CertificateState, Credentials
 from pykubelet.base.model.node import NodeView
-from pykubelet.edges.identity.bootstrap import find_entrance, first_pair, write_when_issued
+from pykubelet.edges.identity.bootstrap import Newcomer, find_entrance, first_pair, write_when_issued
 from pykubelet.edges.identity.decide import Wanted, client_certificate, serving_certificate
 from pykubelet.edges.identity.rotation import REQUESTS, Askers, CertificateLoop, IssuePeriods
 from pykubelet.edges.identity.store import CertificateStore
@@ -28,7 +29,7 @@ from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.fake import FakeApiServer, Fault
 from pykubelet.edges.kubeapi.fake_patch import Json
 from pykubelet.edges.kubeapi.fake_store import parse_place
-from pykubelet.edges.kubeapi.kubeconfig import KubeconfigError, Pem, load_access
+from pykubelet.edges.kubeapi.kubeconfig import Access, KubeconfigError, Pem, load_access
 
 CLIENT, SERVING = client_certificate("n"), serving_certificate("n")
 SOON = IssuePeriods(first=20, later=20, look=0.05)
@@ -218,18 +219,55 @@ async def test_an_api_server_that_is_away_is_told_and_tried_again(stand: Stand) 
     await stand.until(lambda state: state.expires_at)
 
 
-async def test_an_expired_certificate_is_replaced_by_way_of_the_bootstrap_token(stand: Stand) -> None:
+def write_token_kubeconfig(path: Path, access: Access) -> None:
+    """JSON is YAML."""
+    cluster = {"server": access.server, "certificate-authority-data": base64.b64encode(access.ca.data).decode()}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "clusters": [{"name": "k", "cluster": cluster}],
+        "users": [{"name": "u", "user": {"token": access.token}}],
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+    }
+    path.write_text(json.dumps(document))
+
+
+async def test_an_expired_certificate_is_replaced_by_way_of_the_bootstrap_token(stand: Stand, tmp_path: Path) -> None:
     first = stand.start()
     stand.answer(await stand.request(), days=1)
     await stand.until(lambda state: state.expires_at)
     await first.stop()
     stand.clock.jump_wall(2 * 86400)
-    expired = stand.client()
+    expired, path = stand.client(), tmp_path / "bootstrap.kubeconfig"
+    old = replace(stand.server.access(), token="of-before")
     stand.server.token = "newcomer"
-    stand.start(askers=Askers(expired, stand.client()))
+    newcomer = Newcomer(str(path), old, lambda access: ApiClient(access, SystemClock(), ClientLimits(deadline_s=1)))
+    stand.start(askers=Askers(expired, newcomer))
+    assert "Unauthorized" in (await stand.until(lambda state: state.problem)).problem
+    write_token_kubeconfig(path, stand.server.access())
     stand.answer(await stand.request(2))
     now = stand.clock.wall()
     await stand.until(lambda state: state.expires_at and state.expires_at > now)
+    await newcomer.close()
+
+
+async def test_a_renewal_that_nobody_answers_does_not_outlast_the_certificate(stand: Stand, tmp_path: Path) -> None:
+    first = stand.start()
+    stand.answer(await stand.request(), days=1)
+    state = await stand.until(lambda state: state.expires_at)
+    await first.stop()
+    assert state.expires_at is not None
+    stand.clock.jump_wall(state.expires_at - stand.clock.wall() - 0.3)
+    access = stand.server.access()
+    newcomer = Newcomer(str(tmp_path / "none"), access, lambda access: ApiClient(access, SystemClock(), ClientLimits()))
+    stand.start(askers=Askers(stand.client(), newcomer))
+    await stand.request(2)
+    stand.clock.jump_wall(1)
+    assert "nobody approved" in (await stand.until(lambda state: state.problem)).problem
+    stand.answer(await stand.request(3))
+    await stand.until(lambda state: state.expires_at and state.expires_at > stand.clock.wall())
+    await newcomer.close()
 
 
 async def test_a_serving_certificate_names_the_addresses_and_follows_them(stand: Stand) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from support.pki import Authority
 
 from pykubelet.base.api.core import ConfigMap, Node
 from pykubelet.base.kit.clock import SystemClock
+from pykubelet.base.kit.values import replace
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.fake import FakeApiServer

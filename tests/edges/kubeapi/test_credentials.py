@@ -7,7 +7,6 @@ import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from support.pki import Authority, Signed
 
 from pykubelet.base.api.core import Node
 from pykubelet.base.kit.clock import ManualClock
+from pykubelet.base.kit.values import replace
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.fake import FakeApiServer

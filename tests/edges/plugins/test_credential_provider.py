@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pykubelet.base.kit.values import replace
 from pykubelet.edges.plugins.credential_config import PLUGIN_VERSIONS, ProviderConfig
 from pykubelet.edges.plugins.credential_provider import (
     CacheKeyType,

@@ -14,7 +14,7 @@ import pytest
 
 from pykubelet.edges.rpc.channel import CLOSED, LATE, Channel, tcp_dial, unix_dial
 from pykubelet.edges.rpc.hpack import literal
-from pykubelet.edges.rpc.http2 import END_HEADERS, END_STREAM, PREFACE, Kind, frame
+from pykubelet.edges.rpc.http2 import ACK, END_HEADERS, END_STREAM, PREFACE, Kind, frame
 from pykubelet.edges.rpc.status import MAX_MESSAGE_BYTES, Code, RpcError, framed
 
 Context = grpc.aio.ServicerContext
@@ -159,7 +159,7 @@ async def test_a_method_that_is_not_there(channel: Channel) -> None:
 async def test_what_is_late_is_told_so_and_the_server_stops(served: Served, channel: Channel) -> None:
     began = time.monotonic()
     assert await failure(call(channel, "Hang", timeout_s=0.2)) == (Code.DEADLINE_EXCEEDED, LATE)
-    assert 0.15 < time.monotonic() - began < 2
+    assert 0.15 < time.monotonic() - began < 10
     await asyncio.wait_for(served.cancelled.wait(), 5)
     assert await call(channel, "Echo", b"on") == b"on"
 
@@ -382,3 +382,22 @@ async def test_a_server_that_goes_away_after_the_calls_it_has(tmp_path: Path) ->
     async with scripted(tmp_path, leaving + last, new, hang=True) as channel:
         assert await call(channel, "Any") == b"last"
         assert await call(channel, "Any") == b"new", "on a connection of its own"
+
+
+async def test_pings_are_answered_together_a_moment_later(tmp_path: Path) -> None:
+    pings = [frame(Kind.PING, 0, 0, b"%08d" % number) for number in range(2)]
+    answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(HELLO + pings[0] + pings[1])
+        await reader.readuntil(frame(Kind.SETTINGS, ACK, 0))
+        answered.set_result(await reader.readexactly(2 * len(pings[0])))
+        writer.close()
+
+    path = str(tmp_path / "pings.sock")
+    channel = Channel(unix_dial(path))
+    async with await asyncio.start_unix_server(serve, path):
+        await failure(call(channel, "Any"))
+        assert answered.result() == b"".join(frame(Kind.PING, ACK, 0, ping[9:]) for ping in pings)
+        channel.close()
+        await asyncio.sleep(0.02)  # the server hears of it

@@ -13,6 +13,7 @@ from pykubelet.edges.rpc.http2 import (
     END_HEADERS,
     END_STREAM,
     FRAME_BYTES,
+    MOST_PINGS,
     PADDED,
     PREFACE,
     PRIORITY,
@@ -120,8 +121,23 @@ def test_what_is_not_for_us_is_passed_over() -> None:
     unknown = frame(0x42, 0xFF, 7, b"whatever")
     connection.receive(unknown + frame(Kind.PRIORITY, 0, 1, b"12345") + frame(Kind.SETTINGS, ACK, 0))
     assert connection.take_output() == b""
+
+
+def test_pings_are_answered_together() -> None:
+    connection = opened()
     connection.receive(frame(Kind.PING, 0, 0, b"12345678") + frame(Kind.PING, ACK, 0, b"12345678"))
-    assert frames(connection.take_output()) == [(Kind.PING, ACK, 0, b"12345678")]
+    connection.receive(frame(Kind.PING, 0, 0, b"abcdefgh"))
+    assert connection.take_output() == b""
+    connection.answer_pings()
+    answers = [(Kind.PING, ACK, 0, b"12345678"), (Kind.PING, ACK, 0, b"abcdefgh")]
+    assert (frames(connection.take_output()), connection.pings) == (answers, [])
+
+
+def test_a_peer_that_pings_without_end_fills_no_memory() -> None:
+    connection = opened()
+    for _ in range(2 * MOST_PINGS):
+        connection.receive(frame(Kind.PING, 0, 0, b"12345678"))
+    assert len(connection.pings) < MOST_PINGS and len(frames(connection.take_output())) > MOST_PINGS
 
 
 def test_a_large_request_waits_for_the_peer_to_read() -> None:

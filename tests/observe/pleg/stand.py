@@ -14,7 +14,7 @@ from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model import labels
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID
-from pykubelet.base.model.observed import ContainerState, Observed, PodTouched, PodView
+from pykubelet.base.model.observed import BeingStopped, ContainerEnd, ContainerState, Observed, PodTouched, PodView
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode, CriError
@@ -36,7 +36,7 @@ class Stand:
     fake: FakeRuntime
     client: CriClient
     cell: Cell[Observed]
-    mailbox: Mailbox[PodTouched]
+    mailbox: Mailbox[PodTouched | BeingStopped]
     published: list[Observed] = field(default_factory=list)
 
     # In the runtime
@@ -138,8 +138,8 @@ class FedHints:
                 raise StreamLost(EventSource.CONTAINERD, CriError(CriCode.UNAVAILABLE, "gone", "Subscribe"))
             yield hint
 
-    def say(self, kind: HintKind, runtime_id: str, pod_uid: str | None = None) -> None:
-        self._queue.put_nowait(RuntimeHint(runtime_id, kind, EventSource.CONTAINERD, pod_uid))
+    def say(self, kind: HintKind, runtime_id: str, pod_uid: str | None = None, end: ContainerEnd | None = None) -> None:
+        self._queue.put_nowait(RuntimeHint(runtime_id, kind, EventSource.CONTAINERD, pod_uid, end=end))
 
     def lose(self) -> None:
         self._queue.put_nowait(None)

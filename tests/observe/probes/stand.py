@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from pykubelet.base.api import core
@@ -13,6 +13,7 @@ from pykubelet.base.api.codec import from_object
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
@@ -115,6 +116,12 @@ class Node:
         )
         self._set_view(replace(view, containers=(made, *view.containers)))
         return made.id
+
+    def look(self) -> None:
+        """Everything is looked at, and is as it was."""
+        now = self.clock.monotonic()
+        pods = {uid: replace(view, read_at=now) for uid, view in self.observed.get().pods.items()}
+        self._observed.publish(Observed(pods, listed_at=now))
 
     def exit(self, uid: PodUID, name: str) -> None:
         view = self.observed.get().pods[uid]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
+from pykubelet.base.api.core import ContainerState, ContainerStateRunning, ContainerStatus, PodStatus
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.probes import ProbeKind, ProbeResult
 from pykubelet.edges.probing.outcome import Outcome, Verdict, errored, failed, passed
@@ -85,7 +87,11 @@ def test_readiness_is_asked_at_once_and_then_every_period() -> None:
     assert play.worker.result is FAILURE
     play.probes(GOOD)
     assert play.worker.result is SUCCESS
-    assert play.due == pytest.approx(23.3)
+    assert play.due == pytest.approx(23.5), "a probe that passes is put off to the next half second"
+    play.probes(GOOD)
+    assert play.due == pytest.approx(33.5), "once"
+    play.probes(BAD)
+    assert play.due == pytest.approx(43.3)
 
 
 @pytest.mark.parametrize("kind", [LIVENESS, STARTUP])
@@ -268,6 +274,27 @@ def test_what_is_kept() -> None:
         C1: Kept(),
         C2: ASSUMED,
         ContainerID("known young"): Kept(readiness=SUCCESS),
+    }
+
+
+def test_what_was_told_of_running_containers_is_what_they_had() -> None:
+    def told(container: ContainerID, **fields: Any) -> ContainerStatus:
+        state = ContainerState(running=ContainerStateRunning(startedAt="2026-01-01T00:00:00Z"))
+        return ContainerStatus(name="app", containerID=f"containerd://{container}", **{"state": state, **fields})
+
+    sidecar = told(ContainerID("mesh"), started=False, ready=False)
+    status = PodStatus(
+        initContainerStatuses=(sidecar,),
+        containerStatuses=(
+            told(C1, started=True, ready=True),
+            told(C2, started=True, ready=False),
+            told(ContainerID("over"), started=False, ready=False, state=ContainerState()),
+        ),
+    )
+    assert decide.kept_of([status]) == {
+        ContainerID("mesh"): Kept(),
+        C1: Kept(SUCCESS, SUCCESS),
+        C2: Kept(SUCCESS),
     }
 
 

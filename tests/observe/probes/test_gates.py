@@ -63,6 +63,24 @@ async def test_one_that_was_never_asked_comes_first() -> None:
 
 
 @pytest.mark.looptime
+async def test_few_run_beside_pods_that_come_and_go() -> None:
+    gates = Gates(ProbeLimits(exec_at_once=3, exec_few=1, hold_s=10.0))
+    loop = asyncio.get_running_loop()
+
+    async def probe(number: int) -> float:
+        async with gates.place(number, is_exec=True, is_first=False):
+            entered = loop.time()
+            await asyncio.sleep(0.4)
+        gates.judge(number, passed(), 0.4, timeout_s=1.0, now=loop.time())
+        return entered
+
+    began = loop.time()
+    gates.pods_moved(began)
+    entered = await asyncio.gather(*(probe(n) for n in range(8)))
+    assert [at - began for at in entered] == pytest.approx([0, 0.4, 0.8, 1.2, 1.6, 1.6, 1.6, 2.0]), "then all places"
+
+
+@pytest.mark.looptime
 async def test_those_whose_commands_hang_share_places_of_their_own() -> None:
     gates = Gates(ProbeLimits(exec_at_once=2, hold_s=10.0))
     loop = asyncio.get_running_loop()

@@ -13,7 +13,7 @@ from pykubelet.base.model.lifecycle import Stage
 from pykubelet.base.model.probes import ProbeKind, ProbeResult
 from pykubelet.edges.probing.outcome import Outcome, Verdict, errored, failed, passed
 from pykubelet.observe.probes import tally
-from pykubelet.observe.probes.decide import Kept
+from pykubelet.observe.probes.decide import CALM_GRID_S, Kept
 from pykubelet.observe.probes.execute import Ask
 from pykubelet.observe.probes.gates import ProbeLimits
 
@@ -95,7 +95,7 @@ async def test_startup_goes_before_liveness_and_readiness() -> None:
         assert node.result(container, STARTUP) is SUCCESS
         assert node.result(container, READINESS) is SUCCESS
         assert prober.times("app")[3:] == pytest.approx([30, 30], abs=TICK), "startup, then readiness"
-        await asyncio.sleep(10.2)
+        await asyncio.sleep(10 + 2 * CALM_GRID_S)
         assert len(prober.times("app")) == 7  # liveness has joined
 
 
@@ -437,3 +437,18 @@ async def test_the_gate_that_changes_statuses_on_a_restart_makes_all_containers_
         await asyncio.sleep(11)
         assert node.result(container, STARTUP) is SUCCESS
         assert node.result(container, READINESS) is SUCCESS
+
+
+@pytest.mark.parametrize("jump", [-3600.0, 3600.0])
+async def test_a_wall_clock_that_jumps_as_a_container_starts_moves_no_probe(jump: float) -> None:
+    node, prober = Node(), ScriptedProber()
+    async with node.probing(prober):
+        uid = node.pod("web", probed("app", "readiness", initialDelaySeconds=7, periodSeconds=1))
+        await asyncio.sleep(20)
+        node.look()
+        await asyncio.sleep(TICK)
+        node.clock.jump_s -= jump  # so that the container's date lies an hour away from the clock's
+        node.run(uid, "app")
+        node.clock.jump_s += jump
+        await asyncio.sleep(9.5)
+    assert prober.times("app")[:2] == pytest.approx([27.0, 28.0], abs=CALM_GRID_S + TICK)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.usage import CpuUse, GroupUse, MemoryUse
 from pykubelet.observe.stats.tree import container_of_group, pod_groups, pod_of_group, with_rate
 

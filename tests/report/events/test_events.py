@@ -88,12 +88,11 @@ async def test_the_loop_keeps_what_happened_and_logs_it_once(caplog: pytest.LogC
         mailbox.post(normal("Starting", "Starting kubelet."))
         for number in range(KEPT_PODS):
             mailbox.post(normal("Pulled", "x", PodRef("default", f"p{number}", PodUID(f"other-{number}"))))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert UID not in recent.get().pods
-        mailbox.post(warning("BackOff", "held back", WEB))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        async with asyncio.timeout(5):
+            told = await recent.wait_for(lambda now: len(now.pods) == KEPT_PODS)
+            assert UID not in told.pods
+            mailbox.post(warning("BackOff", "held back", WEB))
+            await recent.wait_for(lambda now: UID in now.pods)
     assert [(o.message, o.count) for o in recent.get().pods[UID]] == [("held back", 4)]
     assert [o.message for o in recent.get().node] == ["Starting kubelet."]
     assert len(recent.get().pods) == KEPT_PODS

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-import msgspec
 import pytest
 
 from pykubelet.base.api.codec import from_object, to_object
 from pykubelet.base.api.core import Node, NodeAddress, NodeStatus, NodeSystemInfo, ObjectMeta
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.node import HandlerFeatures, NodeView, RuntimeReady
 from pykubelet.base.model.pressure import Pressure
 from pykubelet.edges.kubeapi.fake_patch import strategic
@@ -245,7 +244,7 @@ def test_people_are_told_of_changes() -> None:
 
 def test_a_reboot_is_a_warning() -> None:
     first = render()
-    second = msgspec.structs.replace(first, nodeInfo=msgspec.structs.replace(INFO, bootID="b2"))
+    second = replace(first, nodeInfo=replace(INFO, bootID="b2"))
     (told,) = condition_events("n", first, second)
     assert (told.type, told.reason) == ("Warning", "Rebooted")
     assert told.message == "Node n has been rebooted, boot id: b2"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import pytest
@@ -17,10 +17,11 @@ from pykubelet.base.api.auth import (
     UserInfo,
 )
 from pykubelet.base.kit.clock import ManualClock
+from pykubelet.base.kit.values import replace
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.report.server.access import attributes_of, bearer_token
 from pykubelet.report.server.gate import Gate, GateRules
-from pykubelet.report.server.http import Connection, Request
+from pykubelet.report.server.http.server import Connection, Request
 
 T = TypeVar("T")
 RULES = GateRules(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from report.samples import UID, container, entry, make_pod
+from testbed.host import free_port
 
 from pykubelet.base.api import core
 from pykubelet.base.api.codec import decode
@@ -20,12 +21,11 @@ from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.roster import Roster
 from pykubelet.base.model.statuses import Statuses
-from pykubelet.report.server import listen
 from pykubelet.report.server.api_routes import pods_answer
 from pykubelet.report.server.health import default_checks
-from pykubelet.report.server.http import Answer, Connection, Handler, Request, Response
+from pykubelet.report.server.http.listen import serve_health, serve_port, serve_socket
+from pykubelet.report.server.http.server import Answer, Connection, Handler, Request, Response
 from pykubelet.report.server.known_pods import KnownPods
-from pykubelet.report.server.listen import serve_health, serve_port, serve_socket
 from pykubelet.report.server.routes import GET, OpenRoutes, Path, answering, health_routes, open_handler
 
 FAILING = {**default_checks(), "syncloop": lambda: "sync Loop took longer than expected"}
@@ -126,13 +126,6 @@ def test_the_read_only_port_shows_nothing_more(method: str, path: str, expected:
 # Listening
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 async def get(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
     writer.write(b"GET /healthz HTTP/1.0\r\n\r\n")
     answer = await reader.read()
@@ -159,16 +152,15 @@ async def connected_socket(path: File) -> bytes:
                 await asyncio.sleep(0.01)
 
 
-async def test_the_health_port_waits_for_its_port_to_be_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listen, "RETRY_S", 0.01)
-    port = free_port()
+async def test_the_health_port_waits_for_its_port_to_be_free() -> None:
+    port = free_port(0)
     route = health_routes(default_checks())
     async with Supervisor("test") as supervisor:
         with socket.socket() as other:
             other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             other.bind(("127.0.0.1", port))
             other.listen()
-            supervisor.start_root("health", serve_health(route, "127.0.0.1", port))
+            supervisor.start_root("health", serve_health(route, "127.0.0.1", port, retry_s=0.01))
             await asyncio.sleep(0.05)
         assert (await connected_port(port)).endswith(b"\r\n\r\nok")
 
@@ -200,28 +192,24 @@ async def test_the_socket_file_of_a_killed_agent_is_replaced(tmp_path: File) -> 
         assert (await connected_socket(path)).endswith(b"ok")
 
 
-async def test_what_is_in_the_way_is_left_alone_until_it_goes(tmp_path: File, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listen, "RETRY_S", 0.01)
+async def test_what_is_in_the_way_is_left_alone_until_it_goes(tmp_path: File) -> None:
     path = tmp_path / "agent.sock"
     path.write_text("precious")
     async with Supervisor("test") as supervisor:
-        supervisor.start_root("socket", serve_socket(health_routes(default_checks()), str(path)))
+        supervisor.start_root("socket", serve_socket(health_routes(default_checks()), str(path), retry_s=0.01))
         await asyncio.sleep(0.05)
         assert path.read_text() == "precious"
         path.unlink()
         assert (await connected_socket(path)).endswith(b"ok")
 
 
-async def test_a_second_agent_does_not_take_the_socket_of_the_first(
-    tmp_path: File, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(listen, "RETRY_S", 0.01)
+async def test_a_second_agent_does_not_take_the_socket_of_the_first(tmp_path: File) -> None:
     path = tmp_path / "agent.sock"
     async with Supervisor("second") as second:
         async with Supervisor("first") as first:
             first.start_root("socket", serve_socket(health_routes(FAILING), str(path)))
             assert b"500" in await connected_socket(path)
-            second.start_root("socket", serve_socket(health_routes(default_checks()), str(path)))
+            second.start_root("socket", serve_socket(health_routes(default_checks()), str(path), retry_s=0.01))
             await asyncio.sleep(0.05)
             assert b"500" in await connected_socket(path)
         async with asyncio.timeout(5):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pykubelet.base.kit.flight import Flight
-from pykubelet.report.server.http import Request, Response, Stream
+from pykubelet.report.server.http.server import Request, Response, Stream
 from pykubelet.report.server.node_logs import NodeLogs, QueryRefused, journal_command, parse_query
 
 

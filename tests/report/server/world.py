@@ -19,7 +19,7 @@ from pykubelet.base.model.recent import Occurrence, Recent
 from pykubelet.base.model.roster import ManifestProblem, Roster
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.base.model.waits import StoryLine, Wait
-from pykubelet.report.server.explain import AskInputs
+from pykubelet.report.server.explain.documents import AskInputs
 from pykubelet.report.status.project import project_status
 
 NOW = WALL + 100

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from report.samples import (
 
 from pykubelet.base.api import core
 from pykubelet.base.api.codec import to_object
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.lifecycle import Stage
 from pykubelet.base.model.node import HandlerFeatures
@@ -138,7 +138,7 @@ def test_termination_messages_share_12_kib() -> None:
 
 def test_the_restart_count_is_the_annotations_and_else_the_attempt() -> None:
     assert told(make_pod(), view(running(number=3)))["restartCount"] == 3
-    strange = dataclasses.replace(running(number=3), annotations={"io.kubernetes.container.restartCount": "x"})
+    strange = replace(running(number=3), annotations={"io.kubernetes.container.restartCount": "x"})
     assert told(make_pod(), view(strange))["restartCount"] == 3
 
 

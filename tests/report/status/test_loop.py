@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from report.samples import UID, entry, exited, lifecycle, make_pod, running, view
 
@@ -17,6 +16,7 @@ from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
 from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.flight import Flight
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import ContainerID, PodUID
 from pykubelet.base.model.labels import CONTAINER_TERMINATION_MESSAGE_PATH
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
@@ -196,7 +196,7 @@ def api_entry(pod: core.Pod) -> Any:
 
 
 def in_api(status: core.PodStatus) -> core.Pod:
-    return msgspec.structs.replace(API, status=status)
+    return replace(API, status=status)
 
 
 async def test_what_the_api_server_has_is_where_a_new_agent_goes_on(ring: Ring) -> None:

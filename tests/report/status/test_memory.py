@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
-from msgspec.structs import replace as with_fields
 from report.samples import UID, WALL, container, entry, exited, lifecycle, make_pod, running, sandbox, view
 
 from pykubelet.base.api import core
 from pykubelet.base.api.times import format_time
 from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
 from pykubelet.base.kit.clock import ManualClock
-from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.flight import Done, Flight, Outcome
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage, StatusOverride
 from pykubelet.base.model.node import NodeView, RuntimeReady
@@ -28,6 +30,15 @@ from pykubelet.base.model.roster import Roster
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.report.status.loop import StatusInputs, StatusLoop
 from pykubelet.report.status.memory import StatusMemory, line_of
+
+T = TypeVar("T")
+
+
+class AtOnce(Flight):
+    """Does its work at once, so that a few turns of the loop settle everything."""
+
+    async def run(self, key: str, work: Callable[[], T], deadline_s: float) -> Outcome[T]:
+        return Done(work())
 
 
 @dataclass
@@ -66,7 +77,9 @@ class Agent:
 
 
 @asynccontextmanager
-async def agent(path: Path, wall: float = WALL, *, in_cluster: bool = True) -> AsyncIterator[Agent]:
+async def agent(
+    path: Path, wall: float = WALL, *, in_cluster: bool = True, flight: Flight | None = None
+) -> AsyncIterator[Agent]:
     roster, roster_end = make_cell("roster", Roster())
     lifecycles, lifecycles_end = make_cell("lifecycles", Lifecycles())
     observed, observed_end = make_cell("observed", Observed())
@@ -81,7 +94,7 @@ async def agent(path: Path, wall: float = WALL, *, in_cluster: bool = True) -> A
         in_cluster=in_cluster,
     )
     found = Agent(roster_end, lifecycles_end, observed_end, statuses, ManualClock(wall=wall))
-    flight = Flight("test")
+    flight = flight or AtOnce("test")
     loop = StatusLoop(inputs, statuses_end, found.clock, flight, StatusMemory(str(path), flight), settle_s=0)
     async with Supervisor("test") as supervisor:
         supervisor.start_root("status", loop.run())
@@ -129,7 +142,7 @@ async def test_without_an_api_server_a_pod_starts_when_the_agent_does(tmp_path: 
         await now.live(lifecycle(pod))
         await now.see(view(running()))
         assert now.told.startTime == format_time(WALL + 100)
-        assert with_fields(now.told, startTime=before.startTime) == before
+        assert replace(now.told, startTime=before.startTime) == before
 
 
 async def test_of_an_init_container_removed_meanwhile_only_is_told_that_it_succeeded(tmp_path: Path) -> None:
@@ -231,6 +244,7 @@ async def test_pods_that_are_gone_are_forgotten(tmp_path: Path) -> None:
         await now.see()
         await now.want(ready=True)
         assert now.statuses.get().pods == {}
+        await now.see(at=11.0)
     assert StatusMemory(str(tmp_path / "s"), Flight("test")).load() == {}
 
 
@@ -268,33 +282,73 @@ async def test_only_the_damaged_line_is_lost(tmp_path: Path, caplog: pytest.LogC
     assert [r.getMessage() for r in caplog.records] == ["a part of the statuses of before cannot be used"]
 
 
-async def test_what_was_told_is_written_at_once(tmp_path: Path) -> None:
-    statuses, writer = make_cell("statuses", Statuses())
-    memory = StatusMemory(str(tmp_path / "s"), Flight("test"))
-    async with Supervisor("test") as supervisor:
-        supervisor.start_root("memory", memory.follow(statuses))
-        for number in range(5):
-            writer.publish(Statuses({UID: core.PodStatus(message=str(number))}))
-            async with asyncio.timeout(5):
-                found = None
-                while found != statuses.get().pods[UID]:
-                    await asyncio.sleep(0.001)
-                    found = StatusMemory(str(tmp_path / "s"), Flight("test")).load().get(UID)
+def restarts(pods: Mapping[PodUID, core.PodStatus]) -> int:
+    return sum(container.restartCount for status in pods.values() for container in status.containerStatuses)
+
+
+async def test_what_is_told_is_in_the_journal_already(tmp_path: Path) -> None:
+    pod = make_pod()
+    async with agent(tmp_path / "s", flight=Flight("test")) as now:
+        found: list[bool] = []
+
+        async def compare() -> None:
+            async for told in now.statuses.changes():
+                if told.pods:
+                    kept = StatusMemory(str(tmp_path / "s"), Flight("test")).load()
+                    found.append(kept.keys() == told.pods.keys() and restarts(kept) >= restarts(told.pods))
+
+        async with Supervisor("test") as supervisor:
+            supervisor.start_root("compare", compare())
+            await now.want(pod)
+            await now.live(lifecycle(pod))
+            for number in range(1, 6):
+                await now.see(view(running(number=number), read_at=number + 1), at=number + 1)
+                await now.wait(lambda status, n=number: status.containerStatuses[0].restartCount == n)
+    assert len(found) >= 5
+    assert all(found)
+
+
+async def test_a_disk_that_does_not_answer_holds_back_no_news(tmp_path: Path) -> None:
+    path, pod = tmp_path / "s", make_pod()
+    async with agent(path, flight=Flight("test")) as now:
+        await now.want(pod)
+        await now.live(lifecycle(pod))
+        await now.see(view(running()))
+        await now.wait(lambda status: status.phase == "Running")
+        path.unlink()
+        os.mkfifo(path)  # whoever opens it to write waits for a reader
+        for number in range(1, 4):
+            await now.see(view(running(number=number), read_at=number + 1), at=number + 1)
+            await now.wait(lambda status, n=number: status.containerStatuses[0].restartCount == n)
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+
+
+async def test_what_could_not_be_kept_is_kept_at_the_next_full_look(tmp_path: Path) -> None:
+    path, pod = tmp_path / "s", make_pod()
+    async with agent(path, flight=Flight("test")) as now:
+        path.mkdir()  # nobody can write a file here
+        await now.want(pod)
+        await now.live(lifecycle(pod))
+        await now.see(view(running()))
+        await now.wait(lambda status: status.phase == "Running")
+        path.rmdir()
+        await now.see(view(running()), at=7.0)
+        for _ in range(500):
+            if path.exists():
+                break
+            await asyncio.sleep(0.01)
+    assert StatusMemory(str(path), Flight("test")).load() == {UID: now.told}
 
 
 async def test_the_journal_does_not_grow_for_ever(tmp_path: Path) -> None:
-    statuses, writer = make_cell("statuses", Statuses())
-    memory = StatusMemory(str(tmp_path / "s"), Flight("test"), rewrite_bytes=2000, settle_s=0)
+    memory = StatusMemory(str(tmp_path / "s"), Flight("test"), rewrite_bytes=2000)
     largest = 0
-    async with Supervisor("test") as supervisor:
-        supervisor.start_root("memory", memory.follow(statuses))
-        for number in range(200):
-            writer.publish(Statuses({UID: core.PodStatus(message=f"{number}" * 10)}))
-            await asyncio.sleep(0.002)
-            largest = max(largest, (tmp_path / "s").stat().st_size if (tmp_path / "s").exists() else 0)
+    for number in range(200):
+        pods = {UID: core.PodStatus(message=f"{number}" * 10)}
+        await memory.keep(pods)
+        largest = max(largest, (tmp_path / "s").stat().st_size)
     assert 1000 < largest < 3000
-    found = StatusMemory(str(tmp_path / "s"), Flight("test")).load()
-    assert found == statuses.get().pods
+    assert StatusMemory(str(tmp_path / "s"), Flight("test")).load() == pods
 
 
 async def test_a_disk_that_refuses_is_told_once_and_hurts_nobody(

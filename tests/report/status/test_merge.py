@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from pykubelet.base.api import core
 from pykubelet.base.api.codec import from_object, to_object
 from pykubelet.base.api.patch import POD_STATUS_KEYS, apply_strategic
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.labels import CONFIG_MIRROR
 from pykubelet.report.status.merge import (
     Urgency,

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 from report.apiserver import PODS, Cluster, a_cluster, static_pod
 
 from pykubelet.base.api import core
 from pykubelet.base.kit.clock import SystemClock
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_MIRROR
 from pykubelet.base.model.lifecycle import KillReason, Stage
@@ -74,6 +74,27 @@ async def test_a_start_that_takes_long_is_told_while_it_lasts(cluster: Cluster) 
     cluster.tell(pod.metadata.uid, creating())
     await cluster.until(lambda: bool(cluster.there().status.containerStatuses))
     assert cluster.there().status.phase == "Pending"
+
+
+async def test_a_start_that_something_is_in_the_way_of_is_told_at_once(cluster: Cluster) -> None:
+    pods = [cluster.make(f"web{n}") for n in range(12)]
+    for pod in pods:
+        cluster.tell(pod.metadata.uid, creating())
+    cluster.stage(pods[0], Stage.SYNCING, is_held_up=True)
+    await cluster.until(lambda: bool(cluster.there("web0").status.containerStatuses), within_s=2.0)
+    assert [sent.path for sent in cluster.sent("PATCH")] == [f"{PODS}/web0/status"]
+
+
+async def test_a_condition_that_turns_during_a_slow_start_is_told(cluster: Cluster) -> None:
+    pod = cluster.make()
+    await seen(cluster, "web")
+    cluster.tell(pod.metadata.uid, creating())
+    await cluster.until(lambda: bool(cluster.there().status.containerStatuses))
+    has_network = core.PodCondition(type="PodReadyToStartContainers", status="True")
+    now = creating(podIP="10.0.0.1")
+    cluster.tell(pod.metadata.uid, replace(now, conditions=(*now.conditions, has_network)))
+    await cluster.until(lambda: cluster.there().status.podIP == "10.0.0.1", within_s=QUIET_S + 2.0)
+    assert len(cluster.sent("PATCH")) == 2
 
 
 async def test_the_end_of_a_pod_is_one_patch_and_one_deletion(cluster: Cluster) -> None:

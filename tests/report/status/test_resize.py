@@ -112,6 +112,11 @@ def test_a_container_killed_to_be_started_again_runs_until_it_does() -> None:
     owed = frozenset({ContainerID("app-0")})
     between = project_status(facts(pod, view(exited(code=137)), old=before, owed=owed))
     assert between.containerStatuses == before.containerStatuses and between.phase == "Running"
+    again = project_status(facts(pod, view(instance(number=1), exited(code=137)), old=between, owed=owed))
+    (told,) = again.containerStatuses
+    assert told.restartCount == 1 and told.state is not None and told.state.running is not None
+    assert told.lastState is not None and told.lastState.terminated is not None, "though the debt is not struck off yet"
+    assert told.lastState.terminated.exitCode == 137
     errors = {"app": ("ErrImagePull", "no such image")}
     refused = project_status(facts(pod, view(exited(code=137)), old=before, owed=owed, errors=errors))
     (told,) = refused.containerStatuses

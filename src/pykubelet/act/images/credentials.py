@@ -1,6 +1,7 @@
 """All credentials a pod has for an image: its pull secrets, the node's docker config file, plugins; in this order.
 
-Owns: the five minutes for which the node's file is kept. The order within each kind is `keyring.py`'s.
+Owns: when the node's file is read: for every pull, so that what an administrator puts there or takes away counts at once.
+The order within each kind is `keyring.py`'s.
 """
 
 from __future__ import annotations
@@ -20,13 +21,11 @@ from pykubelet.act.images.keyring import (
 )
 from pykubelet.act.images.model import ImageRequest
 from pykubelet.act.images.providers import CredentialProviders
-from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Failed, Flight
 from pykubelet.base.kit.log import Log
 from pykubelet.edges.content.pull_credentials import DockerConfigFile
 
 log = Log("images")
-NODE_FILE_KEPT_S = 300.0
 _READ_DEADLINE_S = 5.0
 
 
@@ -45,20 +44,16 @@ def choose_node_auths(found: tuple[DockerConfigFile, ...]) -> tuple[dict[str, Au
 
 
 class PullCredentials:
-    """`read_node_files` blocks; it is run in a thread (`edges.content.pull_credentials.read_docker_configs`)."""
+    """`read_node_files` blocks; it is run in a thread (`edges.content.pull_credentials.read_docker_configs`). While the
+    disk does not answer, what was read last counts."""
 
     def __init__(
-        self,
-        read_node_files: Callable[[], tuple[DockerConfigFile, ...]],
-        providers: CredentialProviders | None,
-        clock: Clock,
+        self, read_node_files: Callable[[], tuple[DockerConfigFile, ...]], providers: CredentialProviders | None
     ) -> None:
         self._read_node_files = read_node_files
         self._providers = providers
-        self._clock = clock
         self._flight = Flight("docker-config", workers=1)
         self._node = Keyring(())
-        self._node_read_at: float | None = None
         self._problems: tuple[str, ...] = ()
         self._reading = asyncio.Lock()
 
@@ -77,21 +72,18 @@ class PullCredentials:
 
     async def _node_keyring(self) -> Keyring:
         async with self._reading:
-            now = self._clock.monotonic()
-            if self._node_read_at is None or now - self._node_read_at >= NODE_FILE_KEPT_S:
-                await self._read_node(now)
+            outcome = await self._flight.run("read", self._read_node_files, _READ_DEADLINE_S)
+            if isinstance(outcome, Failed):
+                raise outcome.error
+            if isinstance(outcome, Done):
+                auths, problems = choose_node_auths(outcome.value)
+                self._node = Keyring(node_entries(auths))
+            else:
+                problems = ("the disk with the node's docker config file does not answer",)
+            self._tell(problems)
             return self._node
 
-    async def _read_node(self, now: float) -> None:
-        outcome = await self._flight.run("read", self._read_node_files, _READ_DEADLINE_S)
-        if isinstance(outcome, Failed):
-            raise outcome.error
-        if isinstance(outcome, Done):
-            auths, problems = choose_node_auths(outcome.value)
-            self._node = Keyring(node_entries(auths))
-            self._node_read_at = now
-        else:
-            problems = ("the disk with the node's docker config file does not answer",)
+    def _tell(self, problems: tuple[str, ...]) -> None:
         if problems != self._problems:
             self._problems = problems
             for problem in problems:

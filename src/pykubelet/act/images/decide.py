@@ -15,7 +15,6 @@ Reasons, messages and Event texts are the reference's, to the letter.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from pykubelet.act.images.keyring import Credential, SecretSource, ServiceAccountSource
@@ -24,6 +23,7 @@ from pykubelet.act.images.names import InvalidImage, parse_image
 from pykubelet.act.images.records import ImageAccess, PulledRecord, SecretGrant
 from pykubelet.base.config.durations import MILLISECOND, format_duration
 from pykubelet.base.kit.backoff import BackoffPolicy
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model import reasons
 from pykubelet.base.model.happenings import Happening, normal, warning
 
@@ -99,8 +99,7 @@ def judge_access(settings: ImageSettings, spec_image: str, record: PulledRecord 
     return Access.ASK_CREDENTIALS if access.secrets or access.accounts else Access.MUST_PULL
 
 
-@dataclass(frozen=True, slots=True)
-class Granted:
+class Granted(Value):
     """The pod's credentials open the image; `learn` is to be added to the record."""
 
     learn: ImageAccess | None = None
@@ -136,8 +135,7 @@ def access_of(used: Credential | None) -> ImageAccess:
 # Failures
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Value):
     """A waiting reason and its message."""
 
     reason: str

@@ -14,18 +14,17 @@ Times are monotonic seconds, sizes bytes. Source: the Kubernetes documentation "
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from pykubelet.act.images.model import ImageSettings
 from pykubelet.act.images.names import complete_name
+from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model import reasons
 from pykubelet.base.model.happenings import Happening, warning
 
 BEFORE_EVERYTHING = float("-inf")
 
 
-@dataclass(frozen=True, slots=True)
-class StoredImage:
+class StoredImage(Value):
     """One image of the runtime; `names` are its tags and digests, complete."""
 
     id: str
@@ -34,24 +33,21 @@ class StoredImage:
     pinned: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Sighting:
+class Sighting(Value):
     """Since when an image is known, and when it was last seen in use; -inf: before the agent's time, never."""
 
     first_seen: float
     last_used: float = BEFORE_EVERYTHING
 
 
-@dataclass(frozen=True, slots=True)
-class Sightings:
+class Sightings(Value):
     """By image id. `begun` is False until the first look at the runtime has succeeded."""
 
     images: Mapping[str, Sighting] = field(default_factory=dict)
     begun: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Value):
     image: StoredImage
     sighting: Sighting
 

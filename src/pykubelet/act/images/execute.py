@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -35,22 +34,21 @@ from pykubelet.base.kit.backoff import Backoff, BackoffPolicy
 from pykubelet.base.kit.cells import CellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import PodUID
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriError
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(Value):
     """When a request came: its number, and the wall time."""
 
     arrival: int
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class _BackingOff:
+class _BackingOff(Value):
     entry: Backoff
     last: Failure
 

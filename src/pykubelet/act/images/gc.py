@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -24,6 +23,7 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Failed, Flight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.edges.cri import cri_pb2 as pb
@@ -61,8 +61,7 @@ class _RuntimeConfig(msgspec.Struct, frozen=True):
     sandboxImage: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
+class _Look(Value):
     """What the runtime has, and when the look began (monotonic, wall). `protected`: names that must stay."""
 
     images: tuple[StoredImage, ...]

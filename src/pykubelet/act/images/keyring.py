@@ -18,7 +18,7 @@ import binascii
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from typing import ClassVar
 
 import msgspec
 
@@ -29,6 +29,7 @@ from pykubelet.act.images.names import (
     matches_key,
     sort_keys,
 )
+from pykubelet.base.kit.values import Discreet, Value
 
 DOCKERCONFIGJSON_TYPE = "kubernetes.io/dockerconfigjson"
 DOCKERCONFIGJSON_KEY = ".dockerconfigjson"
@@ -40,15 +41,15 @@ class CredentialError(ValueError):
     """A document with credentials cannot be read. The message never holds any of its content."""
 
 
-@dataclass(frozen=True, slots=True)
-class Auth:
+class Auth(Discreet):
     """What a registry is shown. Secrets are kept out of `repr`."""
 
+    hidden: ClassVar = ("password", "identity_token", "registry_token")
     username: str = ""
-    password: str = field(default="", repr=False)
+    password: str = ""
     email: str = ""
-    identity_token: str = field(default="", repr=False)
-    registry_token: str = field(default="", repr=False)
+    identity_token: str = ""
+    registry_token: str = ""
 
     @property
     def digest(self) -> str:
@@ -72,35 +73,32 @@ class Auth:
 _GO_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
-@dataclass(frozen=True, slots=True)
-class SecretSource:
+class SecretSource(Value):
     uid: str
     namespace: str
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceAccountSource:
+class ServiceAccountSource(Value):
     uid: str
     namespace: str
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Credential:
+class Credential(Value):
     """`source` None: the node's own (its file, or a plugin that is not tied to a service account)."""
 
     auth: Auth
     source: SecretSource | ServiceAccountSource | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PullSecret:
+class PullSecret(Discreet):
     """An image pull secret of a pod: the Secret's coordinates, type, and decoded data."""
 
+    hidden: ClassVar = ("data",)
     source: SecretSource
     type: str
-    data: Mapping[str, bytes] = field(repr=False)
+    data: Mapping[str, bytes]
 
 
 class _Entry(msgspec.Struct, frozen=True):

@@ -7,10 +7,10 @@ Owns: the request and the answers of `ImagePuller.ensure`, the room's settings, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 from pykubelet.act.images.keyring import PullSecret
+from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import PodRef
 from pykubelet.edges.cri.cri_pb2 import PodSandboxConfig
 
@@ -30,16 +30,14 @@ class VerificationPolicy(StrEnum):
     ALWAYS_VERIFY = "AlwaysVerify"
 
 
-@dataclass(frozen=True, slots=True)
-class PullAccount:
+class PullAccount(Value):
     """The pod's service account, for plugins that take its token."""
 
     namespace: str
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class ImageRequest:
+class ImageRequest(Value):
     """One container of one pod needs one image.
 
     `image`: as the pod has it. `policy`: imagePullPolicy (empty counts as IfNotPresent). `field_path`: of the Events.
@@ -58,8 +56,7 @@ class ImageRequest:
     runtime_handler: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ImageReady:
+class ImageReady(Value):
     """The image is there and the pod may use it.
 
     `image_ref` goes into CRI `ImageSpec.image`, `spec_image` (the name with its tag) into `user_specified_image`.
@@ -74,8 +71,7 @@ class ImageReady:
     username: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ImageError:
+class ImageError(Value):
     """The container cannot start: a waiting reason and its message.
 
     `retry_at`: when to call `ensure` again (monotonic seconds). After a failed pull that is soon: the next call answers
@@ -92,15 +88,13 @@ class PullStage(StrEnum):
     PULLING = "pulling"
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingPod:
+class WaitingPod(Value):
     pod: PodRef
     container: str
     since: float
 
 
-@dataclass(frozen=True, slots=True)
-class ActivePull:
+class ActivePull(Value):
     """One pull and who waits for it. `position`: 0 while pulling, else its place in the queue, from 1.
 
     `since`: when it was asked for; `started_at`: when the runtime was told, None while queued.
@@ -114,8 +108,7 @@ class ActivePull:
     pods: tuple[WaitingPod, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Pulls:
+class Pulls(Value):
     """All pulls, in the order they were asked for."""
 
     active: tuple[ActivePull, ...] = ()
@@ -124,8 +117,7 @@ class Pulls:
         return tuple(pull for pull in self.active if any(waiting.pod == pod for waiting in pull.pods))
 
 
-@dataclass(frozen=True, slots=True)
-class ImageSettings:
+class ImageSettings(Value):
     """Plain values of the configuration that this room needs.
 
     `qps` 0: no limit. `max_parallel` None: no limit; `serialize` wins over it. Durations in seconds, `max_age_s` 0: off;

@@ -10,8 +10,9 @@ Source: the Kubernetes documentation "Images" (image names, glob matching of reg
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
+
+from pykubelet.base.kit.values import Value
 
 DEFAULT_TAG = "latest"
 DEFAULT_DOMAIN = "docker.io"
@@ -39,8 +40,7 @@ class InvalidImage(ValueError):
     """The text is no image reference; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class ImageName:
+class ImageName(Value):
     """A parsed reference. `repository` is complete (`docker.io/library/busybox`); `tag`, `digest` empty when absent."""
 
     repository: str

@@ -12,8 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from pykubelet.act.images.keyring import Auth, Credential, ServiceAccountSource
 from pykubelet.act.images.model import PullAccount
@@ -22,6 +21,7 @@ from pykubelet.base.api.core import ObjectMeta
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import Discreet, Value
 from pykubelet.base.model.ids import PodRef
 from pykubelet.edges.plugins.credential_config import ProviderConfig, TokenAttributes
 from pykubelet.edges.plugins.credential_provider import CacheKeyType, ProviderAnswer, ProviderError
@@ -48,18 +48,17 @@ class TokenSource(Protocol):
     async def pull_token(self, pod: PodRef, account: str, account_uid: str, audience: str) -> str: ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Identity:
+class _Identity(Discreet):
     """What a plugin is told about the pod's service account; empty for plugins that do not ask."""
 
-    token: str = field(default="", repr=False)
+    hidden: ClassVar = ("token",)
+    token: str = ""
     annotations: tuple[tuple[str, str], ...] = ()
     source: ServiceAccountSource | None = None
     cache_key: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
+class _Kept(Value):
     entries: Entries
     expires_at: float
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec import Struct
 
 from pykubelet.act.images.decide import access_of, joined_errors
 from pykubelet.act.images.keyring import Auth, Credential
@@ -21,6 +22,7 @@ from pykubelet.base.kit.cells import CellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import Value, field
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriCode, CriError
 
@@ -37,8 +39,7 @@ class ImageService(Protocol):
     ) -> str: ...
 
 
-@dataclass(frozen=True, slots=True)
-class PullOrder:
+class PullOrder(Value):
     """What is to be pulled, and with what. `auths` are tried in turn; none means anonymously.
 
     `arrival` grows with each request for an image: who asked first is first in line.
@@ -54,8 +55,7 @@ class PullOrder:
         return self.spec.image, self.spec.runtime_handler, self.auths
 
 
-@dataclass(frozen=True, slots=True)
-class PullDone:
+class PullDone(Value):
     """`pull_s`: of the runtime's work alone. `image`: its status afterwards; None when it could not be read."""
 
     image_ref: str
@@ -63,22 +63,19 @@ class PullDone:
     image: pb.Image | None
 
 
-@dataclass(frozen=True, slots=True)
-class PullFailed:
+class PullFailed(Value):
     """`runtime_away`: the runtime did not answer, so nothing is known about the image."""
 
     error: str
     runtime_away: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiter:
+class _Waiter(Value):
     pod: WaitingPod
     credentials: tuple[Credential, ...]
 
 
-@dataclass(slots=True, eq=False)
-class _Pull:
+class _Pull(Struct, eq=False):
     ticket: int
     order: PullOrder
     since: float

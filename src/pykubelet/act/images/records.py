@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from pykubelet.act.images.keyring import ServiceAccountSource
 from pykubelet.base.api.times import format_time, parse_time
+from pykubelet.base.kit.values import Value, field, replace
 
 API_VERSION = "kubelet.config.k8s.io/v1beta1"
 _VERSIONS = (API_VERSION, "kubelet.config.k8s.io/v1alpha1")
@@ -27,8 +27,7 @@ class RecordError(ValueError):
     """A record file cannot be used; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class SecretGrant:
+class SecretGrant(Value):
     """A Secret that opened the image; `credential_hash` is `Auth.digest` of what was in it."""
 
     uid: str
@@ -37,8 +36,7 @@ class SecretGrant:
     credential_hash: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ImageAccess:
+class ImageAccess(Value):
     """Who may use an image. `node_wide`: every pod here. All empty: nobody without pulling again."""
 
     node_wide: bool = False
@@ -55,8 +53,7 @@ class ImageAccess:
         return ImageAccess(False, secrets, accounts)
 
 
-@dataclass(frozen=True, slots=True)
-class PulledRecord:
+class PulledRecord(Value):
     """By repository (complete, no tag). `updated_at`: wall seconds, whole on disk."""
 
     image_ref: str

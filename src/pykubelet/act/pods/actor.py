@@ -39,7 +39,7 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.fieldpath import container_field_path
 from pykubelet.base.model.happenings import Happening, normal, warning
 from pykubelet.base.model.ids import PodRef
-from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, StartError, StatusOverride
+from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, Stage, StartError, StatusOverride
 from pykubelet.base.model.observed import PodTouched
 from pykubelet.base.model.phase import Phase
 from pykubelet.base.model.reasons import (
@@ -86,8 +86,8 @@ class PodActor:
         self._stage_since = self._clock.wall()
         self._timer: asyncio.TimerHandle | None = None
         self._deadline: asyncio.TimerHandle | None = None
-        self._active_since = self._clock.monotonic() - max(0.0, self._clock.wall() - state.started_wall)
         self._waits = execution.book(self.mailbox)
+        self._told: PodLifecycle | None = None
 
     @property
     def ref(self) -> PodRef:
@@ -221,13 +221,13 @@ class PodActor:
     def _watch_deadline(self) -> None:
         """Ask for the pod's end when `activeDeadlineSeconds` have passed since it was taken up.
 
-        How long ago that was is found out once; from then on a wall clock that jumps changes nothing.
+        A wall clock that jumps changes nothing: `active_since` was found out once.
         """
         if self._deadline is not None:
             self._deadline.cancel()
         allowed = self.state.pod.spec.activeDeadlineSeconds
         if allowed is not None:
-            left = max(0.0, self._active_since + allowed - self._clock.monotonic())
+            left = max(0.0, self.state.active_since + allowed - self._clock.monotonic())
             self._deadline = asyncio.get_running_loop().call_later(left, self._pass_deadline)
 
     def _pass_deadline(self) -> None:
@@ -248,26 +248,31 @@ class PodActor:
         self._story.append(StoryLine(self._clock.wall(), what, cause))
 
     def _publish(self) -> None:
+        """What is so now. Most looks at the runtime change nothing of it; that a pod is finished is told at each, because
+        whether it may be dropped depends on others too."""
         state = self.state
-        self._lifecycles.post(
-            PodLifecycle(
-                ref=state.ref,
-                pod=state.pod,
-                stage=state.stage,
-                stage_since=self._stage_since,
-                started_at=state.started_wall,
-                start_errors=state.start_errors,
-                override=state.kill.override if state.kill else None,
-                kill_reason=state.kill.reason if state.kill else None,
-                terminal=state.terminal,
-                restarting_all=state.restarting_all,
-                owed=state.owed,
-                resize=state.resize,
-                post_starting=self._execution.post_starting,
-                waits=self._waits.snapshot(state),
-                story=self.story,
-            )
+        waits = self._waits.snapshot(state)
+        lifecycle = PodLifecycle(
+            ref=state.ref,
+            pod=state.pod,
+            stage=state.stage,
+            stage_since=self._stage_since,
+            started_at=state.started_wall,
+            start_errors=state.start_errors,
+            override=state.kill.override if state.kill else None,
+            kill_reason=state.kill.reason if state.kill else None,
+            terminal=state.terminal,
+            restarting_all=state.restarting_all,
+            owed=state.owed,
+            resize=state.resize,
+            post_starting=self._execution.post_starting,
+            is_held_up=state.stage is Stage.SYNCING and any(wait.reason for wait in waits),
+            waits=waits,
+            story=self.story,
         )
+        if lifecycle != self._told or state.stage is Stage.FINISHED:
+            self._told = lifecycle
+            self._lifecycles.post(lifecycle)
 
 
 def _conflated(events: list[Event | WaitsChanged]) -> list[Event | WaitsChanged]:

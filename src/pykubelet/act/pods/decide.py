@@ -6,6 +6,7 @@ Rules:
 - One thing is done to a pod at a time (`Work`). What arrives meanwhile is kept in the state and looked at afterwards;
   a kill, and a change that a waiting sync should not miss, abandon the running sync.
 - Nothing is planned from a look at the runtime that is older than the last thing done to the pod.
+- What an event tells of a container's end is enough to start what comes next, not to end the pod.
 - A kill shortens the grace period, never lengthens it.
 - A container that ended again waits: 10 s doubling to the cap, measured from its end, forgotten after twice the cap.
   One whose end restarts all others has them removed at once, and all wait (KEP-5532).
@@ -16,8 +17,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from math import inf
 from typing import assert_never
 
 from pykubelet.act.pods.decide_resize import (
@@ -58,9 +58,11 @@ from pykubelet.act.runtime.plan import HashOf, PodPlan, plan_pod
 from pykubelet.base.api.core import Container, EphemeralContainer, Pod
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.durations import format_duration
+from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.fieldpath import every_container
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.lifecycle import KillReason, Stage, StartError
+from pykubelet.base.model.moments import moment_of
 from pykubelet.base.model.observed import ContainerState, ContainerView, PodView
 from pykubelet.base.model.phase import pod_phase
 from pykubelet.base.model.probes import ProbeResults
@@ -84,8 +86,7 @@ POD_RETRY_CAP_S = 10.0
 RAN_AND_FAILED = frozenset({RUN_CONTAINER_ERROR, POST_START_HOOK_ERROR})
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Value):
     """What a decision needs besides state, event and time. `resync_s`: the safety net's period for one pod."""
 
     hash_of: HashOf
@@ -164,7 +165,7 @@ def _can_renew(state: PodState) -> bool:
 def _runtime_changed(state: PodState, event: RuntimeChanged, now: float, rules: Rules) -> Result:
     if state.view is not None and event.view.read_at < state.view.read_at:
         return state, ()
-    exits = _exits(state.exits, event.view, now, event.wall)
+    exits = _exits(state, event.view, now, event.wall)
     running = {c.name for c in event.view.running}
     errors = {name: error for name, error in state.start_errors.items() if name not in running}
     present = {c.id for c in event.view.containers}
@@ -203,13 +204,19 @@ def _contents(view: PodView) -> tuple[object, object]:
     return view.sandboxes, view.containers
 
 
-def _exits(known: Mapping[ContainerID, float], view: PodView, now: float, wall: float) -> dict[ContainerID, float]:
-    """When each ended container ended, on the monotonic clock; the first estimate stays, whatever the wall clock does."""
+def _exits(state: PodState, view: PodView, now: float, wall: float) -> dict[ContainerID, float]:
+    """When each ended container ended, on the monotonic clock; the first estimate stays, whatever the wall clock does.
+
+    One that had not ended at the last look ended after it; dates count only for those that were found ended.
+    """
+    before = state.view if state.view is not None else PodView(state.ref, read_at=-inf)
+    found = {c.id for c in before.containers if c.state is ContainerState.EXITED}
     exits: dict[ContainerID, float] = {}
     for container in view.containers:
         if container.state is ContainerState.EXITED:
-            ago = max(0.0, wall - container.finished_at / 1e9)
-            exits[container.id] = known.get(container.id, now - ago)
+            not_before = -inf if container.id in found else before.read_at
+            ended = moment_of(container.finished_at / 1e9, now, wall, not_before)
+            exits[container.id] = state.exits.get(container.id, ended)
     return exits
 
 
@@ -340,6 +347,8 @@ def _terminate(state: PodState, cause: str) -> Result:
 
 
 def _complete(state: PodState, cause: str) -> Result:
+    if state.view is not None and state.view.ends:
+        return state, ()  # the runtime's last word comes in a moment
     kill = KillOrder(KillReason.COMPLETED, _grace(state, None))
     return _terminate(replace(state, terminal=True, kill=kill), cause)
 

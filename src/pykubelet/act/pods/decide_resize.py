@@ -9,12 +9,11 @@ Rules:
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from pykubelet.act.pods.model import RESIZE, Command, PodState, SayResize, SyncEnded, Work
 from pykubelet.act.runtime.plan import PodPlan
 from pykubelet.act.runtime.plan_resize import Applied, is_under_way
 from pykubelet.base.api.core import Pod, ResourceRequirements
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import Stage
 from pykubelet.base.model.observed import ContainerView
 from pykubelet.base.model.sizing import ResizeProgress, same_size, size_of

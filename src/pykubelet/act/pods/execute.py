@@ -1,7 +1,7 @@
 """Carries out the commands of the pod machine: all I/O of the room, through the rooms beside it.
 
-Owns: the order of the steps of one sync, stop and clean-up. Reads: `Mounts`, `Observed`, `NodeView`, `RuntimeReady`,
-`Statuses`, `Content`.
+Owns: the order of the steps of one sync; of a pod's end `ending.py` does. Reads: `Mounts`, `Observed`, `NodeView`,
+`RuntimeReady`, `Content`.
 Every step may be repeated: what is there already is adopted, what is gone already is fine.
 """
 
@@ -9,43 +9,36 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from pykubelet.act.images.execute import ImagePuller
 from pykubelet.act.pods.api_content import SERVICES, PodContent
 from pykubelet.act.pods.decide import find_container
-from pykubelet.act.pods.images import PodImages
+from pykubelet.act.pods.ending import PodEnding
+from pykubelet.act.pods.images import BEHIND_SANDBOX_S, PodImages
 from pykubelet.act.pods.model import CleanUp, StartFailed, StopPod, Sync, SyncEnded
 from pykubelet.act.pods.resize import pod_before, resize_pod
+from pykubelet.act.pods.tools import ASK_AGAIN, PodTools, pod_ip, runtime_wait
 from pykubelet.act.pods.waitbook import ENDING, OWNER, WaitBook, WaitsChanged
-from pykubelet.act.resources.execute import PodCgroups
 from pykubelet.act.runtime.api_objects import environment_objects, service_environment
 from pykubelet.act.runtime.context import AnyContainer, ConfigError, ContainerContext, RenderSettings
 from pykubelet.act.runtime.plan import ContainerKill, KillCause
 from pykubelet.act.runtime.plan_resize import Applied
 from pykubelet.act.runtime.render_mounts import relative_sub_paths
-from pykubelet.act.runtime.resize import ContainerResizer
-from pykubelet.act.runtime.sandbox import Sandbox, Sandboxes
-from pykubelet.act.runtime.start import ContainerStarter
-from pykubelet.act.runtime.stop import ContainerEnd, ContainerStopper, PodRemains, StopTarget, restart_grace
-from pykubelet.act.volumes.subpath import SubPathError, Subpaths
+from pykubelet.act.runtime.sandbox import Sandbox
+from pykubelet.act.runtime.stop import ContainerEnd, StopTarget, restart_grace
+from pykubelet.act.volumes.subpath import SubPathError
 from pykubelet.base.api.core import Pod
-from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.flight import Done, Flight
-from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
-from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.model.content import Content, ObjectKey
+from pykubelet.base.kit.values import replace
+from pykubelet.base.model.content import ObjectKey
 from pykubelet.base.model.fieldpath import every_container
 from pykubelet.base.model.happenings import Happening, normal, warning
-from pykubelet.base.model.ids import ContainerID, PodRef
+from pykubelet.base.model.ids import ContainerID, PodRef, PodUID
 from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.mounts import Mounts, PodMounts
 from pykubelet.base.model.needs import environment_keys, runtime_class_key
-from pykubelet.base.model.node import NodeView, RuntimeReady
-from pykubelet.base.model.observed import Observed, PodView
+from pykubelet.base.model.node import RuntimeReady
 from pykubelet.base.model.reasons import (
     CREATE_CONTAINER_CONFIG_ERROR,
     EVENT_FAILED_CREATE_POD_CONTAINER,
@@ -54,49 +47,10 @@ from pykubelet.base.model.reasons import (
     EVENT_SANDBOX_CHANGED,
     KILL_CONTAINER_ERROR,
 )
-from pykubelet.base.model.statuses import Statuses
 from pykubelet.base.model.waits import Wait
 from pykubelet.edges.cri.errors import CriError
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.files import names_in, read_link, remove_file
-from pykubelet.edges.host.trees import remove_tree
 
 T = TypeVar("T")
-log = Log("pods")
-LOGS_DEADLINE_S = 60.0
-ASK_AGAIN = "ask the runtime again"
-#: How long a stopped pod waits to be looked at before it is removed all the same.
-TOLD_DEADLINE_S = 3.0
-
-
-@dataclass(frozen=True, slots=True)
-class PodCells:
-    """The cells this room's work reads."""
-
-    mounts: Cell[Mounts]
-    observed: Cell[Observed]
-    node: Cell[NodeView]
-    runtime: Cell[RuntimeReady]
-    statuses: Cell[Statuses]
-    content: Cell[Content]
-
-
-@dataclass(frozen=True, slots=True)
-class PodTools:
-    """What the work of all pods shares: the sibling rooms, the runtime's ends, the cells."""
-
-    clock: Clock
-    flight: Flight
-    cells: PodCells
-    sandboxes: Sandboxes
-    starter: ContainerStarter
-    stopper: ContainerStopper
-    resizer: ContainerResizer
-    images: ImagePuller
-    subpaths: Subpaths
-    cgroups: PodCgroups
-    supervisor: Supervisor
-    happenings: Post[Happening]
 
 
 class Interrupted(Exception):
@@ -110,8 +64,7 @@ class PodExecution:
         self._tools = tools
         self._ref = ref
         self._attention = asyncio.Event()
-        self._remains: PodRemains | None = None
-        self._acted_at = 0.0
+        self._ending = PodEnding(tools, ref)
         self.post_starting: frozenset[str] = frozenset()
         self._content = PodContent(tools.cells.content, ref, tools.happenings)
         self._images = PodImages(ref, tools.images, self._content, tools.supervisor, self._wait)
@@ -135,6 +88,19 @@ class PodExecution:
         """End the running sync at its next pause."""
         self._attention.set()
 
+    async def stop(self, command: StopPod, waits: WaitBook) -> str:
+        """Stop all containers, then the sandboxes; what is still wrong, or an empty string."""
+        self._images.drop()
+        return await self._ending.stop(command, waits)
+
+    async def wait_ends_told(self, waits: WaitBook) -> None:
+        """Until the pod's status tells how its containers ended."""
+        await self._ending.wait_ends_told(waits)
+
+    async def clean(self, command: CleanUp, waits: WaitBook) -> str:
+        """Give back all that the pod had; what is still wrong, or an empty string."""
+        return await self._ending.clean(command, waits)
+
     # Sync
 
     async def sync(self, command: Sync, waits: WaitBook) -> SyncEnded:
@@ -142,7 +108,7 @@ class PodExecution:
         try:
             return await self._sync(command, waits)
         finally:
-            self._acted_at = self.clock.monotonic()
+            self._ending.acted()
             self.post_starting = frozenset()
             waits.forget_notes()
 
@@ -154,7 +120,8 @@ class PodExecution:
                 return SyncEnded(pod_error=error)
             if not (plan.create_sandbox or plan.starts or plan.resize_pod):
                 return SyncEnded()
-            self._images.start(pod, [find_container(pod, name) for name in plan.starts], waits)
+            pause_s = BEHIND_SANDBOX_S if plan.create_sandbox else 0.0
+            self._images.start(pod, [find_container(pod, name) for name in plan.starts], waits, pause_s)
             sandbox = await self._sandbox(command, waits)
             if isinstance(sandbox, StartError):
                 self._images.drop()
@@ -200,7 +167,7 @@ class PodExecution:
             self.happenings.post(warning(EVENT_NETWORK_NOT_READY, message, self._ref))
             wait = Wait("network", "report/node", 0.0, "", EVENT_NETWORK_NOT_READY, now.network_error, ASK_AGAIN)
         else:
-            wait = _runtime_wait(now)
+            wait = runtime_wait(now)
         await self._wait(cell.wait_for(is_ready), wait, waits)
 
     async def _clear_away(self, command: Sync, waits: WaitBook) -> StartError | None:
@@ -226,7 +193,7 @@ class PodExecution:
                 with waits.waiting(wait):
                     await stopper.stop_containers(ends, waits)
             for container in plan.remove:
-                await stopper.remove_container(container)
+                await stopper.remove_container(container, waits)
         except CriError as error:
             self.happenings.post(warning(EVENT_FAILED_KILL_POD, f"error killing pod: {error}", self._ref))
             return StartError(KILL_CONTAINER_ERROR, str(error))
@@ -256,24 +223,29 @@ class PodExecution:
             return await tools.sandboxes.create(pod, plan.attempt, parent)
 
     def _pod_ip(self) -> str:
-        view = self._tools.cells.observed.get().pods.get(self._ref.uid)
-        return next((ip for s in view.sandboxes for ip in s.ips), "") if view is not None else ""
+        return pod_ip(self._tools.cells.observed.get().pods.get(self._ref.uid))
 
     def _mounts(self) -> PodMounts | None:
         return self._tools.cells.mounts.get().pods.get(self._ref.uid)
 
     async def _mounted(self, waits: WaitBook, enough: Callable[[PodMounts], bool], next_step: str) -> None:
-        mounts = self._mounts()
-        if mounts is not None and enough(mounts):
-            return
-        uid = self._ref.uid
+        """Wait until enough of the volumes is there; once one is in trouble, the wait has its reason."""
+        uid, cell = self._ref.uid, self._tools.cells.mounts
+        wait = Wait("volumes", "act/volumes", 0.0, next_step=next_step)
 
         def is_enough(now: Mounts) -> bool:
             entry = now.pods.get(uid)
             return entry is not None and enough(entry)
 
-        wait = Wait("volumes", "act/volumes", 0.0, next_step=next_step)
-        await self._wait(self._tools.cells.mounts.wait_for(is_enough), wait, waits)
+        def is_decided(now: Mounts) -> bool:
+            return is_enough(now) or _trouble(now, uid) is not None
+
+        if not is_decided(cell.get()):
+            await self._wait(cell.wait_for(is_decided), wait, waits)
+        if not is_enough(cell.get()):
+            trouble = _trouble(cell.get(), uid) or wait
+            wait = replace(wait, reason=trouble.reason, detail=trouble.detail)
+            await self._wait(cell.wait_for(is_enough), wait, waits)
 
     async def _answers(self, keys: Iterable[ObjectKey], waits: WaitBook) -> None:
         """Wait until the API server has said something about each of these objects."""
@@ -400,114 +372,11 @@ class PodExecution:
             paths[index] = path
         return replace(ctx, subpaths=paths)
 
-    # Stop and clean-up
 
-    def _fresh_view(self) -> PodView | None:
-        """The last look at the pod, if nothing was done to it since."""
-        view = self._tools.cells.observed.get().pods.get(self._ref.uid)
-        return view if view is not None and view.read_at > self._acted_at else None
-
-    async def _runtime_back(self, waits: WaitBook) -> None:
-        """Nothing can be stopped or removed while the runtime is away."""
-        cell = self._tools.cells.runtime
-        if not cell.get().ok:
-            with waits.waiting(_runtime_wait(cell.get())):
-                await cell.wait_for(lambda now: now.ok)
-
-    async def stop(self, command: StopPod, waits: WaitBook) -> str:
-        """Stop all containers, then the sandboxes; what is still wrong, or an empty string."""
-        self._images.drop()
-        await self._runtime_back(waits)
-        stopper = self._tools.stopper
-        next_at = self.clock.wall() + command.grace_s
-        wait = Wait(ENDING, "act/runtime", 0.0, next_step="SIGKILL", next_at=next_at)
-        try:
-            with waits.waiting(wait):
-                self._remains = await stopper.stop_pod(
-                    command.pod, self._ref, command.grace_s, self._pod_ip(), self._fresh_view(), waits
-                )
-        except CriError as error:
-            self.happenings.post(warning(EVENT_FAILED_KILL_POD, f"error killing pod: {error}", self._ref))
-            return str(error)
-        return ""
-
-    async def wait_ends_told(self, waits: WaitBook) -> None:
-        """Until the pod's status tells how its containers ended: what they leave behind is removed next."""
-        uid, cell = self._ref.uid, self._tools.cells.statuses
-
-        def are_told(now: Statuses) -> bool:
-            status = now.pods.get(uid)
-            return status is None or not any(
-                told.state is not None and told.state.running is not None
-                for told in (*status.initContainerStatuses, *status.containerStatuses)
-            )
-
-        with waits.waiting(Wait("how the containers ended", "report/status", 0.0, next_step="remove them")):
-            try:
-                async with asyncio.timeout(TOLD_DEADLINE_S):
-                    await cell.wait_for(are_told)
-            except TimeoutError:
-                log.warning("nobody saw how the containers of a pod ended", pod=self._ref, uid=uid)
-
-    async def clean(self, command: CleanUp, waits: WaitBook) -> str:
-        """Give back volumes, cgroup and ids; with `remove`, also containers, sandboxes and logs."""
-        self._tools.images.forget(self._ref.uid)
-        if command.remove:
-            await self._runtime_back(waits)
-        problems = list(
-            await asyncio.gather(
-                self._volumes_gone(waits), self._remove_from_runtime() if command.remove else _nothing()
-            )
-        )
-        if not await self._tools.cgroups.remove_pod(self._ref.uid):
-            problems.append("the pod's cgroup is still in use")
-        problems.append(self._tools.sandboxes.release(self._ref.uid))
-        if command.remove:
-            problems.append(await self._remove_logs())
-        return "; ".join(problem for problem in problems if problem)
-
-    async def _volumes_gone(self, waits: WaitBook) -> str:
-        uid, cell = self._ref.uid, self._tools.cells.mounts
-        if uid in cell.get().pods:
-            with waits.waiting(Wait("volumes to be unmounted", "act/volumes", 0.0, next_step="remove the cgroup")):
-                await cell.wait_for(lambda now: uid not in now.pods)
-        return ""
-
-    async def _remove_from_runtime(self) -> str:
-        try:
-            await self._tools.stopper.remove_pod(self._ref, self._remains)
-        except CriError as error:
-            self._remains = None
-            return str(error)
-        return ""
-
-    async def _remove_logs(self) -> str:
-        paths = self._tools.sandboxes.paths
-        directory, links, ref = paths.pod_logs(self._ref), paths.log_links, self._ref
-
-        def remove() -> None:
-            prefix = f"{ref.name}_{ref.namespace}_"
-            for name in names_in(links):
-                target = read_link(f"{links}/{name}") if name.startswith(prefix) else None
-                if target is not None and target.startswith(directory + "/"):
-                    remove_file(f"{links}/{name}")
-            remove_tree(directory, may_hold_mounts=False)
-
-        outcome = await self._tools.flight.run(f"logs:{ref.uid}", remove, LOGS_DEADLINE_S)
-        if isinstance(outcome, Done):
-            return ""
-        error = getattr(outcome, "error", None)
-        if error is not None and not isinstance(error, HostError):
-            raise error
-        return f"logs cannot be removed: {error}" if error is not None else "the log directory does not answer"
-
-
-def _runtime_wait(now: RuntimeReady) -> Wait:
-    return Wait("container runtime", "report/node", 0.0, "", "RuntimeNotReady", now.runtime_error, ASK_AGAIN)
-
-
-async def _nothing() -> str:
-    return ""
+def _trouble(mounts: Mounts, uid: PodUID) -> Wait | None:
+    """Why one of the pod's volumes is not there yet, if it was tried."""
+    entry = mounts.pods.get(uid)
+    return next((wait for wait in entry.waits if wait.reason), None) if entry is not None else None
 
 
 def _kill_grace(pod: Pod, kill: ContainerKill) -> int:

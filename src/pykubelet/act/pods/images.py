@@ -26,6 +26,8 @@ from pykubelet.base.model.waits import Wait
 
 T = TypeVar("T")
 START_IT = "start the container"
+#: So much later than a sandbox that is to be made too: that takes longest, so it is asked for first.
+BEHIND_SANDBOX_S = 0.005
 Pull = asyncio.Task[ImageReady | ImageError]
 
 
@@ -48,12 +50,12 @@ class PodImages:
         self._wait = wait
         self._pulls: dict[tuple[str, str], Pull] = {}
 
-    def start(self, pod: Pod, containers: Iterable[AnyContainer], waits: WaitBook) -> None:
+    def start(self, pod: Pod, containers: Iterable[AnyContainer], waits: WaitBook, pause_s: float = 0.0) -> None:
         """Begin to get the images of all containers that are to be started, beside everything else."""
         for container in containers:
             key = (container.name, container.image)
             if key not in self._pulls:
-                image = self._ensure(pod, container, container.image, container.imagePullPolicy, waits)
+                image = self._ensure(pod, container, container.image, container.imagePullPolicy, waits, pause_s)
                 task = self._supervisor.start_child(f"image-{self._ref.uid}-{container.name}", image)
                 task.add_done_callback(partial(_tell_failure, container.name, waits))
                 self._pulls[key] = task
@@ -93,8 +95,10 @@ class PodImages:
         self._pulls.clear()
 
     async def _ensure(
-        self, pod: Pod, container: AnyContainer, image: str, policy: str, waits: WaitBook
+        self, pod: Pod, container: AnyContainer, image: str, policy: str, waits: WaitBook, pause_s: float = 0.0
     ) -> ImageReady | ImageError:
+        if pause_s:
+            await asyncio.sleep(pause_s)
         account = pod.spec.serviceAccountName
         request = ImageRequest(
             pod=self._ref,

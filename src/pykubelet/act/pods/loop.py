@@ -15,12 +15,11 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
 
 from pykubelet.act.pods.actor import PodActor
 from pykubelet.act.pods.api_content import start_keys
 from pykubelet.act.pods.decide import MIN_GRACE_S, Rules
-from pykubelet.act.pods.execute import PodExecution, PodTools
+from pykubelet.act.pods.execute import PodExecution
 from pykubelet.act.pods.model import (
     REMOVING,
     ContentChanged,
@@ -30,17 +29,23 @@ from pykubelet.act.pods.model import (
     ProbesChanged,
     RuntimeChanged,
     SpecChanged,
+    Work,
 )
 from pykubelet.act.pods.orphans import orphan_pod
+from pykubelet.act.pods.tools import PodTools
+from pykubelet.base.api.times import parse_time
 from pykubelet.base.kit.backoff import Backoff, BackoffPolicy
 from pykubelet.base.kit.cells import Cell, CellWriter, ringing
+from pykubelet.base.kit.changes import changed_keys
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.model.content import Content, ObjectKey, changed_keys
+from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.model.content import Content, ObjectKey, changed_content
 from pykubelet.base.model.happenings import warning
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage, StatusOverride
+from pykubelet.base.model.moments import moment_of
 from pykubelet.base.model.observed import Observed, PodTouched, PodView
 from pykubelet.base.model.phase import Phase
 from pykubelet.base.model.probes import ProbeResults
@@ -54,16 +59,14 @@ TAKE_UP = "take the pod up"
 log = Log("pods")
 
 
-@dataclass(frozen=True, slots=True)
-class ActorCrashed:
+class ActorCrashed(Value):
     """A bug ended a pod's actor."""
 
     uid: PodUID
     error: BaseException
 
 
-@dataclass(frozen=True, slots=True)
-class PodInputs:
+class PodInputs(Value):
     """The cells this room reads."""
 
     roster: Cell[Roster]
@@ -91,6 +94,7 @@ class PodsLoop:
         self._actors: dict[PodUID, PodActor] = {}
         self._tasks: dict[PodUID, asyncio.Task[None]] = {}
         self._seen_views: dict[PodUID, PodView] = {}
+        self._full_look: float | None = None
         self._seen_pods: dict[PodUID, RosterPod] = {}
         self._kills_sent: set[PodUID] = set()
         self._removed_at: dict[PodUID, float] = {}
@@ -117,9 +121,14 @@ class PodsLoop:
                 self._reconcile()
 
     async def _follow_probes(self) -> None:
-        async for results in self._inputs.probes.changes():
+        before = self._inputs.probes.get()
+        async for now in self._inputs.probes.changes():
+            changed = {container for container, _ in changed_keys(before.results, now.results)}
             for actor in self._actors.values():
-                actor.mailbox.post(ProbesChanged(results))
+                view = actor.state.view
+                if before.watched != now.watched or (view and any(c.id in changed for c in view.containers)):
+                    actor.mailbox.post(ProbesChanged(now))
+            before = now
 
     async def _follow_content(self) -> None:
         """Wake the pods that an object they could not start without concerns."""
@@ -127,7 +136,7 @@ class PodsLoop:
         async for content in self._inputs.content.changes():
             # whoever waited for the first answer got it; only a later one changes what was decided by it
             news = {
-                key for key in changed_keys(before, content) if isinstance(key, ObjectKey) and key in before.objects
+                key for key in changed_content(before, content) if isinstance(key, ObjectKey) and key in before.objects
             }
             before = content
             for actor in self._actors.values() if news else ():
@@ -137,26 +146,25 @@ class PodsLoop:
     async def _follow_lifecycles(self) -> None:
         """Publish what the actors tell, and drop the actors that are done."""
         while True:
-            changed = dropped = False
+            dropped = is_news = False
             for lifecycle in await self._mailbox.get_all():
                 if isinstance(lifecycle, ActorCrashed):
                     self._replace_crashed(lifecycle)
-                    changed = True
+                    is_news = True
                     continue
                 uid = lifecycle.ref.uid
                 actor = self._actors.get(uid)
                 if actor is None:
                     continue
-                if self._published.get(uid) != lifecycle:
-                    self._published[uid] = lifecycle
-                    changed = True
+                before = self._published.get(uid)
+                self._published[uid] = lifecycle
+                is_news = is_news or before is None or not before.means_the_same(lifecycle)
                 if lifecycle.stage is Stage.FINISHED and self._is_done(lifecycle, actor.state.removed):
                     self._drop(uid)
                     dropped = True
             if dropped:
                 self._reconcile()
-            if changed or dropped:
-                self._publish()
+            self._publish(is_news=is_news or dropped)
 
     def _is_done(self, lifecycle: PodLifecycle, removed: bool) -> bool:
         if lifecycle.kill_reason is KillReason.RENEWED:
@@ -188,8 +196,8 @@ class PodsLoop:
         self._paused.pop(uid, None)
         self._reconcile()
 
-    def _publish(self) -> None:
-        self._lifecycles.publish(Lifecycles(dict(self._published)))
+    def _publish(self, *, is_news: bool = True) -> None:
+        self._lifecycles.publish(Lifecycles(dict(self._published)), is_news=is_news)
 
     def _drop(self, uid: PodUID) -> None:
         self._actors.pop(uid).close()
@@ -205,8 +213,9 @@ class PodsLoop:
         roster, observed = self._inputs.roster.get(), self._inputs.observed.get()
         self._forget_removed(observed)
         if observed.listed_at is not None:
-            for uid, entry in sorted(roster.pods.items(), key=lambda item: item[0] not in observed.pods):
-                self._take_desired(uid, entry, roster, observed)
+            for uid in sorted(changed_keys(self._seen_pods, roster.pods), key=lambda uid: uid not in observed.pods):
+                if uid in roster.pods:
+                    self._take_desired(uid, roster.pods[uid], roster, observed)
             if roster.sources_ready:
                 self._kill_undesired(roster, observed)
             self._hand_on_views(observed)
@@ -234,16 +243,19 @@ class PodsLoop:
             self._kills_sent.discard(uid)
             if entry.rejection is not None and (before is None or before.rejection is None):
                 actor.mailbox.post(_refusal(entry.rejection))
-            else:
-                actor.mailbox.post(SpecChanged(entry.pod, "manifest changed"))
+                return
+            if before is not None and before.seen_at != entry.seen_at and is_static(entry.pod):
+                actor.mailbox.post(KillRequested(KillReason.REMOVED, "it was away and has come back"))
+            actor.mailbox.post(SpecChanged(entry.pod, "manifest changed"))
 
     def _namesake(self, entry: RosterPod, roster: Roster, observed: Observed) -> PodRef | None:
         """The other static pod of the same full name that must end first: one with an actor, or left by an earlier run."""
         if not is_static(entry.pod):
             return None
         mine = pod_ref(entry.pod)
-        found = (view.ref for view in observed.pods.values() if view.is_alive and view.ref.uid not in self._removed_at)
-        left = (ref for ref in (*found, *observed.unread) if ref.uid not in roster.pods)
+        strange = (view for uid, view in observed.pods.items() if uid not in roster.pods)
+        found = (view.ref for view in strange if view.is_alive and view.ref.uid not in self._removed_at)
+        left = (*found, *(ref for ref in observed.unread if ref.uid not in roster.pods))
         busy = (a.ref for uid, a in self._actors.items() if uid not in roster.pods or is_static(roster.pods[uid].pod))
         refs = (*busy, *left)
         return next((ref for ref in refs if ref.full_name == mine.full_name and ref.uid != mine.uid), None)
@@ -256,7 +268,8 @@ class PodsLoop:
             ref=ref,
             pod=entry.pod,
             stage=Stage.SYNCING,
-            started_wall=_started_at(entry, view),
+            started_wall=min((entry.seen_at, *_earlier_starts(entry, view))),
+            active_since=self._active_since(_earlier_starts(entry, view)),
             view=view if view is not None else PodView(ref, read_at=now),
         )
         if has_ended_in_api(entry.pod) and (view is None or not view.is_alive):
@@ -273,6 +286,11 @@ class PodsLoop:
             actor.mailbox.post(RuntimeChanged(view, self._tools.clock.wall(), "found running"))
         else:
             actor.mailbox.post(RuntimeChanged(PodView(ref, read_at=now), self._tools.clock.wall(), "new pod"))
+
+    def _active_since(self, dates: tuple[float, ...]) -> float:
+        """Monotonic seconds of the earliest of these dates; without one the pod begins now."""
+        now, wall = self._tools.clock.monotonic(), self._tools.clock.wall()
+        return min((moment_of(date, now, wall) for date in dates), default=now)
 
     def _make(self, state: PodState) -> PodActor:
         execution = PodExecution(self._tools, state.ref)
@@ -313,6 +331,7 @@ class PodsLoop:
 
     def _hand_on_views(self, observed: Observed) -> None:
         wall = self._tools.clock.wall()
+        is_full, self._full_look = observed.listed_at != self._full_look, observed.listed_at
         for uid, actor in self._actors.items():
             view = observed.pods.get(uid)
             if view is None:
@@ -320,7 +339,9 @@ class PodsLoop:
                     actor.mailbox.post(RuntimeChanged(absent, wall))
             elif self._seen_views.get(uid) is not view:
                 self._seen_views[uid] = view
-                actor.mailbox.post(RuntimeChanged(view, wall))
+                actor.mailbox.post(RuntimeChanged(view.foretold(), wall))
+            elif is_full and _is_overlooked(actor, observed):
+                self._touched.post(PodTouched(actor.ref, "it waits for a look, and a full one brought none"))
 
     def _show_held_back(self, roster: Roster, observed: Observed) -> None:
         """Pods without an actor yet still say what they wait for."""
@@ -374,6 +395,14 @@ def _seen_absent(actor: PodActor, observed: Observed) -> PodView | None:
     return PodView(state.ref, read_at=listed_at) if listed_at > read_at and not knows else None
 
 
+def _is_overlooked(actor: PodActor, observed: Observed) -> bool:
+    """The pod was to be looked at after what was done to it, and was not until the last full look."""
+    state, listed_at = actor.state, observed.listed_at
+    if listed_at is None or state.view is None or state.work is not Work.NONE:
+        return False
+    return state.view.read_at < state.look_after < listed_at
+
+
 def _refusal(rejection: Rejection) -> KillRequested:
     """The end of a pod that the node does not take, or that has to make room for another."""
     if rejection.reason == PREEMPTING:
@@ -383,7 +412,8 @@ def _refusal(rejection: Rejection) -> KillRequested:
     return KillRequested(KillReason.REJECTED, "rejected by the node", override=override)
 
 
-def _started_at(entry: RosterPod, view: PodView | None) -> float:
-    """When the pod was first taken up, wall seconds: before this start of the agent, if it has an older sandbox."""
+def _earlier_starts(entry: RosterPod, view: PodView | None) -> tuple[float, ...]:
+    """Dates that tell of an earlier start of the pod than this one, before the agent's last restart: wall seconds."""
+    told = entry.pod.status.startTime
     sandboxes = view.sandboxes if view is not None else ()
-    return min((entry.seen_at, *(sandbox.created_at / 1e9 for sandbox in sandboxes)))
+    return (*((parse_time(told),) if told else ()), *(sandbox.created_at / 1e9 for sandbox in sandboxes))

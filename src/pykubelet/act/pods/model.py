@@ -6,13 +6,13 @@ Times are monotonic seconds unless a name says wall.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 from pykubelet.act.runtime.plan import PodPlan
 from pykubelet.act.runtime.plan_resize import Applied
 from pykubelet.base.api.core import Pod, ResourceRequirements
 from pykubelet.base.kit.backoff import Backoff
+from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import ContainerID, PodRef
 from pykubelet.base.model.lifecycle import KillReason, Stage, StartError, StatusOverride
 from pykubelet.base.model.observed import PodView
@@ -34,8 +34,7 @@ class Work(StrEnum):
     CLEAN = "clean"
 
 
-@dataclass(frozen=True, slots=True)
-class KillOrder:
+class KillOrder(Value):
     """Why and how the pod is ended. `grace_s` only shrinks."""
 
     reason: KillReason
@@ -43,16 +42,14 @@ class KillOrder:
     override: StatusOverride | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CrashHold:
+class CrashHold(Value):
     """A container held back after it ended again: its back-off entry, and the identity it counts for."""
 
     key: str
     entry: Backoff
 
 
-@dataclass(frozen=True, slots=True)
-class ResetHold:
+class ResetHold(Value):
     """All containers were removed, to start again at `free_at`: `container` has asked for it, again and again."""
 
     container: str
@@ -61,8 +58,7 @@ class ResetHold:
     is_told: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PodState:
+class PodState(Value):
     """One pod, whole.
 
     `view` is None until the runtime was looked at once. `look_after`: a view read earlier says nothing. `exits`: when
@@ -73,6 +69,7 @@ class PodState:
     `owed`: those of them that are to be started again, until there is a newer instance; `prompt`:
     those of these whose back-off was over when they were killed.
     `content_news`: an object that the pod's start depends on changed during the sync.
+    `started_wall`: its date of start, for people; `active_since`: the same moment on the monotonic clock, for its deadline.
     `applied`: what was asked of the runtime for the instances that are there. `starting`: by container, what those have
     that the last sync started. `found`: the size that instances had which the agent did not start itself, where that is
     another than the pod's. `resize`: a new size that does not hold everywhere yet.
@@ -82,6 +79,7 @@ class PodState:
     pod: Pod
     stage: Stage
     started_wall: float
+    active_since: float = 0.0
     view: PodView | None = None
     work: Work = Work.NONE
     kill: KillOrder | None = None
@@ -116,14 +114,12 @@ class PodState:
 # Events, in past tense
 
 
-@dataclass(frozen=True, slots=True)
-class SpecChanged:
+class SpecChanged(Value):
     pod: Pod
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimeChanged:
+class RuntimeChanged(Value):
     """A newer look at the pod's sandboxes and containers. `wall`: the wall clock at that moment."""
 
     view: PodView
@@ -131,21 +127,18 @@ class RuntimeChanged:
     cause: str = "runtime changed"
 
 
-@dataclass(frozen=True, slots=True)
-class ProbesChanged:
+class ProbesChanged(Value):
     probes: ProbeResults
     cause: str = "probe result changed"
 
 
-@dataclass(frozen=True, slots=True)
-class ContentChanged:
+class ContentChanged(Value):
     """An object of the API server that the start of the pod's sandbox or of a container depends on has changed."""
 
     cause: str = "content changed"
 
 
-@dataclass(frozen=True, slots=True)
-class KillRequested:
+class KillRequested(Value):
     """`grace_s` None: the pod's own."""
 
     reason: KillReason
@@ -154,21 +147,18 @@ class KillRequested:
     override: StatusOverride | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Woke:
+class Woke(Value):
     cause: str = "timer"
 
 
-@dataclass(frozen=True, slots=True)
-class StartFailed:
+class StartFailed(Value):
     """A container could not be started. `retry_at` None: after the ordinary pause."""
 
     error: StartError
     retry_at: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SyncEnded:
+class SyncEnded(Value):
     """What a sync came to. `started` and `failed` by container name; `pod_error` when it got no further than the pod.
 
     `unfinished`: it stopped early because something newer is to be looked at. `resized`: what the runtime has taken of a
@@ -184,8 +174,7 @@ class SyncEnded:
     resize_error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class StopEnded:
+class StopEnded(Value):
     """The pod's processes are gone, or `error` says why not. `view`: the last look at its containers."""
 
     view: PodView | None = None
@@ -193,8 +182,7 @@ class StopEnded:
     cause: str = "stop ended"
 
 
-@dataclass(frozen=True, slots=True)
-class CleanEnded:
+class CleanEnded(Value):
     error: str = ""
     cause: str = "clean-up ended"
 
@@ -215,8 +203,7 @@ Event = (
 # Commands, in the imperative
 
 
-@dataclass(frozen=True, slots=True)
-class Sync:
+class Sync(Value):
     """Carry out `plan` for `pod`; `view` and `applied` are what it was made from."""
 
     pod: Pod
@@ -226,16 +213,14 @@ class Sync:
     applied: Applied = field(default_factory=Applied)
 
 
-@dataclass(frozen=True, slots=True)
-class AbandonSync:
+class AbandonSync(Value):
     """End the running sync: at the next pause (`hard` False), or now, cancelling the calls under way."""
 
     hard: bool
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
-class StopPod:
+class StopPod(Value):
     """Stop all containers within `grace_s`, then the sandboxes. Given again with a shorter grace, it hurries."""
 
     pod: Pod
@@ -243,23 +228,20 @@ class StopPod:
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
-class CleanUp:
+class CleanUp(Value):
     """Release volumes and cgroup; with `remove`, remove containers, sandboxes and logs too."""
 
     remove: bool
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
-class WakeAt:
+class WakeAt(Value):
     """Send `Woke` at this time; replaces an earlier request."""
 
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class SayResize:
+class SayResize(Value):
     """Tell people that a resize has come to its end, or why it does not."""
 
     pod: Pod
@@ -267,8 +249,7 @@ class SayResize:
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
-class SayHeld:
+class SayHeld(Value):
     """Tell people that a crash-looping container is held back."""
 
     container: str

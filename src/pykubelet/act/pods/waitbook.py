@@ -1,7 +1,7 @@
 """What one pod waits for right now: the waits of the work under way, and those that its state tells.
 
-Owns: the list of open waits of one pod. A wait shorter than `TELL_AFTER_S` is never told, so the hot path publishes
-nothing for it.
+Owns: the list of open waits of one pod. A wait that is clearly shorter than `TELL_AFTER_S` is never told, so the hot path
+publishes nothing for it. That one is over is told with whatever comes up next, at most so much later.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import assert_never
 
 from pykubelet.act.pods.model import PodState, Work
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import Stage, StartError
 from pykubelet.base.model.observed import ContainerState, ContainerView
 from pykubelet.base.model.reasons import (
@@ -30,7 +30,9 @@ from pykubelet.base.model.reasons import (
 from pykubelet.base.model.waits import Wait
 
 OWNER = "act/pods"
-TELL_AFTER_S = 0.1
+TELL_AFTER_S = 0.3
+#: What is to be told so soon after something else is told with it.
+TOGETHER_S = 0.05
 ENDING = "containers to end"
 #: What a pod waits for while the last try of it failed so.
 TROUBLES = {
@@ -52,9 +54,11 @@ class WaitBook:
     def __init__(self, clock: Clock, mailbox: Post[WaitsChanged]) -> None:
         self._clock = clock
         self._mailbox = mailbox
-        self._open: dict[int, Wait] = {}
+        self._open: dict[int, tuple[Wait, float]] = {}
         self._notes: dict[tuple[str, str], Wait] = {}
-        self._told: set[int] = set()
+        self._told: frozenset[int] = frozenset()
+        self._is_general = False
+        self._is_stale = False
         self._next = 0
         self._since: dict[tuple[str, str], float] = {}
         self._quiet: tuple[str, float] | None = None
@@ -65,20 +69,15 @@ class WaitBook:
         """The block waits for `wait`; its `since` is set here."""
         self._next += 1
         key = self._next
-        self._open[key] = replace(wait, since=self._clock.wall())
-        timer = asyncio.get_running_loop().call_later(TELL_AFTER_S, self._tell, key)
+        self._open[key] = replace(wait, since=self._clock.wall()), self._clock.monotonic()
+        self._ring_in(TELL_AFTER_S)
         try:
             yield
         finally:
-            timer.cancel()
             del self._open[key]
             if key in self._told:
-                self._told.discard(key)
-                self.tell()
-
-    def _tell(self, key: int) -> None:
-        self._told.add(key)
-        self.tell()
+                self._is_stale = True
+                self._ring_in(TELL_AFTER_S)
 
     def note(self, wait: Wait, next_at: float | None) -> None:
         """Tell what is known already of a later step of the work under way, until `forget_notes`. `next_at`: monotonic."""
@@ -99,45 +98,71 @@ class WaitBook:
         """All waits of the pod, oldest first. Where nothing exact is known, what the pod waits for in general."""
         now, wall = self._clock.monotonic(), self._clock.wall()
         told = waits_of(state, now, wall)
-        named = {(wait.what, wait.subject) for wait in told}
-        opened = [*self._notes.values(), *(self._open[key] for key in sorted(self._told))]
-        opened = [wait for wait in opened if (wait.what, wait.subject) not in named]
-        if any(wait.what != ENDING for wait in opened):
-            opened = [wait for wait in opened if wait.what != ENDING]  # the steps of it tell more
-        told.extend(self._in_general(state, now, wall, is_told=bool(told or opened)))
+        self._told = self._ripe(now)
+        opened = [*self._notes.values(), *(self._open[key][0] for key in sorted(self._told))]
+        if opened:
+            named = {(wait.what, wait.subject) for wait in told}
+            opened = [wait for wait in opened if (wait.what, wait.subject) not in named]
+            if any(wait.what != ENDING for wait in opened):
+                opened = [wait for wait in opened if wait.what != ENDING]  # the steps of it tell more
+        general = self._in_general(state, now, wall, is_told=bool(told or opened))
+        self._is_general = bool(general)
+        told.extend(general)
         fresh: dict[tuple[str, str], float] = {}
         for wait in told:
             key = (wait.what, wait.subject)
             since = fresh[key] = self._since.get(key, wait.since)
             opened.append(replace(wait, since=since))
-        self._since = fresh
+        self._since, self._is_stale = fresh, False
+        self._ring_when_due(now)
         return tuple(sorted(opened, key=lambda wait: wait.since))
 
     def _in_general(self, state: PodState, now: float, wall: float, *, is_told: bool) -> list[Wait]:
-        """The general wait, when it has lasted long enough and nothing better is told; sees to it that it will be."""
+        """The general wait, when it has lasted long enough and nothing better is told."""
         wait = general_wait(state, wall)
         if wait is None or is_told:
             self._quiet = None
-            self.close()
             return []
         if self._quiet is None or self._quiet[0] != wait.what:
             self._quiet = (wait.what, now)
-        left = self._quiet[1] + TELL_AFTER_S - now
-        if left <= 0:
-            return [wait]
+        return [wait] if _is_ripe(self._quiet[1], now) else []
+
+    # When there is something new to tell
+
+    def _ripe(self, now: float) -> frozenset[int]:
+        return frozenset(key for key, (_, begun) in self._open.items() if _is_ripe(begun, now))
+
+    def _ring_in(self, seconds: float) -> None:
+        """An alarm that is set already rings earlier, and is set again then."""
         if self._alarm is None:
-            self._alarm = asyncio.get_running_loop().call_later(left, self._rang)
-        return []
+            self._alarm = asyncio.get_running_loop().call_later(seconds, self._rang)
+
+    def _ring_when_due(self, now: float) -> None:
+        """When the next wait has lasted long enough to be told."""
+        begun = [since for _, since in self._open.values() if not _is_ripe(since, now)]
+        if self._quiet is not None and not _is_ripe(self._quiet[1], now):
+            begun.append(self._quiet[1])
+        if begun:
+            self._ring_in(min(begun) + TELL_AFTER_S - now)
 
     def _rang(self) -> None:
         self._alarm = None
-        self.tell()
+        now = self._clock.monotonic()
+        is_due = self._quiet is not None and not self._is_general and _is_ripe(self._quiet[1], now)
+        if self._is_stale or is_due or self._ripe(now) != self._told:
+            self.tell()
+        else:
+            self._ring_when_due(now)
 
     def close(self) -> None:
         """Drop the timer."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
+
+
+def _is_ripe(begun: float, now: float) -> bool:
+    return now - begun >= TELL_AFTER_S - TOGETHER_S
 
 
 def waits_of(state: PodState, now: float, wall: float) -> list[Wait]:

@@ -16,12 +16,12 @@ Source: KEP "Pod level resource management" (cgroups), the documentation "Reserv
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from pykubelet.act.resources.model import Enforce, NodeResources, ResourceSettings
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.huge_pages import HUGE_PAGES, page_size, page_size_name
 from pykubelet.base.api.resources import in_units
+from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.cpu import MIN_SHARES, cpu_quota_us, cpu_shares
 from pykubelet.base.model.qos import QOSClass, qos_class
 from pykubelet.base.model.requests import is_limited, pod_limits, pod_requests
@@ -81,16 +81,30 @@ def group_limits(
 # QoS groups
 
 
-def qos_limits(pods: Iterable[Pod], node: NodeResources, settings: ResourceSettings) -> dict[QOSClass, CgroupLimits]:
-    """Limits of the Burstable and BestEffort groups while `pods` are active."""
+class Share(Value):
+    """What one pod adds to the group of its QoS class: millicores and bytes."""
+
+    qos: QOSClass
+    cpu: int
+    memory: int
+
+
+def share_of(pod: Pod) -> Share:
+    """What the pod requests, as far as its class goes."""
+    requests = in_units(pod_requests(pod))
+    return Share(qos_class(pod), requests.get("cpu", 0), requests.get("memory", 0))
+
+
+def qos_limits(
+    shares: Iterable[Share], node: NodeResources, settings: ResourceSettings
+) -> dict[QOSClass, CgroupLimits]:
+    """Limits of the Burstable and BestEffort groups while pods with these shares are active."""
     burstable_cpu = 0
     memory = {QOSClass.GUARANTEED: 0, QOSClass.BURSTABLE: 0, QOSClass.BEST_EFFORT: 0}
-    for pod in pods:
-        qos = qos_class(pod)
-        requests = in_units(pod_requests(pod))
-        memory[qos] += requests.get("memory", 0)
-        if qos is QOSClass.BURSTABLE:
-            burstable_cpu += requests.get("cpu", 0)
+    for share in shares:
+        memory[share.qos] += share.memory
+        if share.qos is QOSClass.BURSTABLE:
+            burstable_cpu += share.cpu
     unbounded = {page_size_name(size): ALL_HUGE_PAGES for size in node.page_sizes}
     burstable = CgroupLimits(cpu_shares=cpu_shares(burstable_cpu), huge_pages=unbounded)
     best_effort = CgroupLimits(cpu_shares=MIN_SHARES, huge_pages=unbounded)

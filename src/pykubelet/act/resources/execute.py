@@ -18,6 +18,7 @@ from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.flight import Done, Failed, Flight, Outcome, Uncertain
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.happenings import Happening, normal, warning
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.qos import QOSClass, qos_class
@@ -29,11 +30,8 @@ from pykubelet.edges.host.errors import HostError
 log = Log("resources")
 T = TypeVar("T")
 
-DEADLINE_S = 10.0
-REMOVE_TRIES = 12
 FIRST_PAUSE_S = 0.005
 LONGEST_PAUSE_S = 0.5
-PATIENCE_S = 1.0
 NEEDED = {CgroupVersion.V1: ("cpu", "cpuacct", "cpuset", "memory"), CgroupVersion.V2: ("cpu", "cpuset", "memory")}
 _RESERVED_GROUPS = (
     (Enforce.SYSTEM_RESERVED, Enforce.SYSTEM_RESERVED_COMPRESSIBLE, "System", "system"),
@@ -43,6 +41,18 @@ _RESERVED_GROUPS = (
 
 class ResourcesError(Exception):
     """The node cannot hold pods as configured; the message is for the person who starts it."""
+
+
+class Patience(Value):
+    """With whoever makes groups. `deadline_s`: of one step; `uncertain_s`: so long an abandoned step may still be on its
+    way; `removals`: tries to remove a group that is busy."""
+
+    deadline_s: float = 10.0
+    uncertain_s: float = 1.0
+    removals: int = 12
+
+
+DEFAULT_PATIENCE = Patience()
 
 
 class PodCgroups:
@@ -56,13 +66,16 @@ class PodCgroups:
         cgroups: Cgroups,
         flight: Flight,
         happenings: Post[Happening],
+        patience: Patience = DEFAULT_PATIENCE,
     ) -> None:
         self._settings = settings
         self._node = node
         self._cgroups = cgroups
         self._flight = flight
         self._happenings = happenings
+        self._patience = patience
         self._paths: dict[PodUID, str] = {}
+        self._shares: dict[PodUID, tuple[Pod, decide.Share]] = {}
         self._applied: dict[QOSClass, CgroupLimits] = {}
         self._limited = False
         self._failing: dict[QOSClass, str] = {}
@@ -103,7 +116,7 @@ class PodCgroups:
             self._cgroups.create(self._path(names.qos_group(self._settings, qos)), limits)
 
     async def _call_root(self, what: str, work: Callable[[], T]) -> T:
-        outcome = await self._flight.run("cgroup:root", work, DEADLINE_S)
+        outcome = await self._flight.run("cgroup:root", work, self._patience.deadline_s)
         match outcome:
             case Done(value):
                 return value
@@ -155,7 +168,13 @@ class PodCgroups:
         """Give the QoS groups what their active pods need; `force` also where nothing has changed."""
         if not self._settings.cgroups_per_qos:
             return
-        for qos, limits in decide.qos_limits(pods, self._node, self._settings).items():
+        had, self._shares = self._shares, {}
+        for pod in pods:
+            known = had.get(PodUID(pod.metadata.uid))
+            share = known[1] if known is not None and known[0] is pod else decide.share_of(pod)
+            self._shares[PodUID(pod.metadata.uid)] = (pod, share)
+        shares = (share for _, share in self._shares.values())
+        for qos, limits in decide.qos_limits(shares, self._node, self._settings).items():
             if self._applied.get(qos) == limits and not force:
                 continue
             path = self._path(names.qos_group(self._settings, qos))
@@ -221,7 +240,7 @@ class PodCgroups:
         known = self._paths.get(uid)
         paths = (known,) if known else self._possible_paths(uid)
         pause_s = FIRST_PAUSE_S
-        for _ in range(REMOVE_TRIES):
+        for _ in range(self._patience.removals):
             outcome = await self._run(f"cgroup:{uid}", lambda: self._remove_or_kill(paths))
             if outcome == Done(True):
                 self._paths.pop(uid, None)
@@ -248,7 +267,7 @@ class PodCgroups:
         """The pods that have a group now; empty when that cannot be read."""
         if not self._settings.cgroups_per_qos:
             return frozenset()
-        outcome = await self._flight.run("cgroup:list", self._list, DEADLINE_S)
+        outcome = await self._flight.run("cgroup:list", self._list, self._patience.deadline_s)
         if isinstance(outcome, Failed) and not isinstance(outcome.error, HostError):
             raise outcome.error
         return outcome.value if isinstance(outcome, Done) else frozenset()
@@ -289,7 +308,7 @@ class PodCgroups:
         """The kernel's cgroup files answer in microseconds: going through a thread costs a pod more than the work
         itself. systemd is asked over D-Bus, which may take its time."""
         if self._settings.driver is CgroupDriver.SYSTEMD:
-            return await self._flight.run(key, work, DEADLINE_S)
+            return await self._flight.run(key, work, self._patience.deadline_s)
         try:
             return Done(work())
         except HostError as error:
@@ -308,7 +327,7 @@ class PodCgroups:
                 case Failed(error):
                     raise error
                 case Uncertain(since):
-                    if loop.time() - since > PATIENCE_S:
+                    if loop.time() - since > self._patience.uncertain_s:
                         return HostError("cgroup", key, "ETIMEDOUT", "the kernel has not answered yet")
                     # What an abandoned sync has begun is just ending.
                     await asyncio.sleep(FIRST_PAUSE_S)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from pykubelet.act.resources.execute import PodCgroups
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Lifecycles, Stage
 from pykubelet.base.model.mounts import Mounts
@@ -24,8 +24,7 @@ QUIET_S = 1.0
 PERIOD_S = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceInputs:
+class ResourceInputs(Value):
     """The cells this room reads."""
 
     lifecycles: Cell[Lifecycles]

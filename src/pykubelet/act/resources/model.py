@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 
+from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import PodUID
 
 
@@ -27,8 +27,7 @@ class Enforce(StrEnum):
     KUBE_RESERVED_COMPRESSIBLE = "kube-reserved-compressible"
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceSettings:
+class ResourceSettings(Value):
     """What of the configuration concerns this room.
 
     Amounts are by resource name: `cpu` in milli, the others in bytes or pieces (`pid`). `eviction_reserved`: what the
@@ -51,16 +50,14 @@ class ResourceSettings:
     qos_reserved_memory: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NodeResources:
+class NodeResources(Value):
     """The machine. `capacity` as in `NodeView`, with `pid` where it is known; `page_sizes`: huge pages, bytes."""
 
     capacity: Mapping[str, int]
     page_sizes: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CgroupError:
+class CgroupError(Value):
     """Why a pod's group could not be made; the message says which file refused."""
 
     uid: PodUID

@@ -7,11 +7,11 @@ nothing: whoever renders gathers these values first, so that rendering is a pure
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from pykubelet.base.api.core import ConfigMap, Container, EphemeralContainer, Secret
+from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.node import HandlerFeatures, NodeView
 from pykubelet.base.model.paths import Paths
@@ -26,8 +26,7 @@ NO_SWAP = "NoSwap"
 LIMITED_SWAP = "LimitedSwap"
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigError:
+class ConfigError(Value):
     """Why nothing can be rendered: the waiting reason of the container (or sandbox) and its message."""
 
     message: str
@@ -56,8 +55,7 @@ def errors_as_values(render: Callable[P, T]) -> Callable[P, T | ConfigError]:
     return rendered
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryQos:
+class MemoryQos(Value):
     """KEP-2570, cgroup v2 only. `tiered`: memoryReservationPolicy is TieredReservation. `page_size`: bytes."""
 
     throttling_factor: float = 0.9
@@ -65,8 +63,7 @@ class MemoryQos:
     page_size: int = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class RenderSettings:
+class RenderSettings(Value):
     """What holds for all pods of the agent.
 
     `node`: capacity and allocatable are used; addresses have the primary family first. `resolv_conf`: the text of the
@@ -106,8 +103,7 @@ class RenderSettings:
         return self.node.page_sizes
 
 
-@dataclass(frozen=True, slots=True)
-class IDMapping:
+class IDMapping(Value):
     """One range of a user namespace."""
 
     host_id: int
@@ -115,14 +111,12 @@ class IDMapping:
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class UserNamespace:
+class UserNamespace(Value):
     uids: tuple[IDMapping, ...]
     gids: tuple[IDMapping, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxContext:
+class SandboxContext(Value):
     """The circumstances of one sandbox.
 
     `cgroup_parent`: as the runtime wants it spelled. `runtime_handler`: of the RuntimeClass, "" for the default.
@@ -139,24 +133,21 @@ class SandboxContext:
     exclusive_cpus: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Unavailable:
+class Unavailable(Value):
     """An API object that could not be read. `not_found`: it does not exist, which a reference may call optional."""
 
     message: str
     not_found: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ApiObjects:
+class ApiObjects(Value):
     """The objects of the pod's namespace that its environment names, by name."""
 
     config_maps: Mapping[str, ConfigMap | Unavailable] = field(default_factory=dict)
     secrets: Mapping[str, Secret | Unavailable] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ImageVolume:
+class ImageVolume(Value):
     """A pulled image used as a volume; `error` when it could not be had."""
 
     image_ref: str = ""
@@ -164,22 +155,19 @@ class ImageVolume:
     error: ConfigError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceNode:
+class DeviceNode(Value):
     host_path: str
     container_path: str
     permissions: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceMount:
+class DeviceMount(Value):
     host_path: str
     container_path: str
     read_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Devices:
+class Devices(Value):
     """What device plugins and claims give one container."""
 
     nodes: tuple[DeviceNode, ...] = ()
@@ -189,8 +177,7 @@ class Devices:
     cdi: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CpuSet:
+class CpuSet(Value):
     """CPUs and memory nodes in the kernel's list format; "" leaves them open. `exclusive`: nobody else has them."""
 
     cpus: str = ""
@@ -198,8 +185,7 @@ class CpuSet:
     exclusive: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerContext:
+class ContainerContext(Value):
     """The circumstances of one container instance.
 
     `image_uid` and `image_username`: who the image says it runs as. `pod_ips`: primary family first; empty while not

@@ -11,11 +11,11 @@ Source: KEP-127; the Kubernetes documentation "User Namespaces".
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from pykubelet.act.runtime.context import IDMapping, UserNamespace
+from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.node import HandlerFeatures
 
@@ -85,8 +85,7 @@ def format_mapping(namespace: UserNamespace) -> bytes:
     return msgspec.json.encode(_File(uids, gids))
 
 
-@dataclass(frozen=True, slots=True)
-class IdSlots:
+class IdSlots(Value):
     """The node's ids, `count` slots of `length` from `first` on, and who has which. `used`: a bit for each slot."""
 
     first: int

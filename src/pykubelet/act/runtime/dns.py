@@ -11,11 +11,11 @@ Rules (source: Kubernetes docs, "DNS for Services and Pods", and KEP-2595 for th
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 
 from pykubelet.act.runtime.context import RenderError, RenderSettings
 from pykubelet.base.api.core import Pod, PodDNSConfig
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.happenings import Happening, warning
 from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.reasons import (
@@ -40,8 +40,7 @@ _MISSING_CLUSTER_DNS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Resolver:
+class Resolver(Value):
     """`nameserver`, `search` and `options` of a resolv.conf."""
 
     servers: tuple[str, ...] = ()

@@ -6,11 +6,10 @@ and "Adding entries to Pod /etc/hosts with HostAliases".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pykubelet.act.runtime.context import RenderError, RenderSettings, errors_as_values
 from pykubelet.base.api.core import HostAlias, Pod
 from pykubelet.base.api.labels import dns_label_errors, dns_subdomain_errors
+from pykubelet.base.kit.values import Value
 
 ETC_HOSTS = "/etc/hosts"
 MAX_HOSTNAME = 63
@@ -28,8 +27,7 @@ _LOCAL = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PodName:
+class PodName(Value):
     """`hostname`: the short name. `domain`: "" or what follows it in the full name. `kernel`: what `hostname` prints."""
 
     hostname: str

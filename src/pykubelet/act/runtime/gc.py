@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
 from pykubelet.act.runtime.gc_files import dangling_links, pod_log_dirs, remove_container_log, remove_dangling_link
 from pykubelet.act.runtime.gc_plan import GcPolicy, Known, PodGarbage, plan_ended, plan_gc, unknown_pod_dirs
+from pykubelet.act.runtime.removal import remove_container, remove_sandbox
 from pykubelet.base.kit.bulkhead import Bulkhead
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
@@ -22,8 +22,9 @@ from pykubelet.base.kit.flight import Done, Failed, Flight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.happenings import Happening, warning
-from pykubelet.base.model.ids import ContainerID, PodRef, PodUID
+from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
 from pykubelet.base.model.labels import POD_TERMINATION_GRACE_PERIOD
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.observed import ContainerState, ContainerView, Observed, PodTouched, PodView
@@ -46,8 +47,7 @@ HOLD_S = 2.0  # a removal that takes longer holds up no other
 MIN_STOP_S = 2
 
 
-@dataclass(frozen=True, slots=True)
-class GcInputs:
+class GcInputs(Value):
     """The cells this work reads."""
 
     observed: Cell[Observed]
@@ -62,8 +62,7 @@ class GcInputs:
         return self.roster.get().sources_ready and self.observed.get().listed_at is not None
 
 
-@dataclass(frozen=True, slots=True)
-class GcSettings:
+class GcSettings(Value):
     """`round_s`: how long a round waits for removals; slow ones go on behind it."""
 
     paths: Paths
@@ -182,7 +181,7 @@ class ContainerCollector:
             if container.state is ContainerState.UNKNOWN:
                 grace = container.annotations.get(POD_TERMINATION_GRACE_PERIOD, "")
                 await self._cri.stop_container(container.id, max(MIN_STOP_S, int(grace) if grace.isdigit() else 0))
-            await self._cri.remove_container(container.id)
+            await remove_container(self._cri, container.id)
         except CriError as error:
             if not error.is_not_found:
                 return [f"failed to remove container {container.name} of {ref}: {error}"]
@@ -194,10 +193,10 @@ class ContainerCollector:
         )
         return [outcome] if isinstance(outcome, str) else []
 
-    async def _remove_sandbox(self, ref: PodRef, sandbox: str, cause: str) -> list[str]:
+    async def _remove_sandbox(self, ref: PodRef, sandbox: SandboxID, cause: str) -> list[str]:
         try:
             await self._cri.stop_pod_sandbox(sandbox)
-            await self._cri.remove_pod_sandbox(sandbox)
+            await remove_sandbox(self._cri, sandbox)
         except CriError as error:
             if not error.is_not_found:
                 return [f"failed to remove sandbox of {ref}: {error}"]

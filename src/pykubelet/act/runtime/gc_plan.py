@@ -15,10 +15,12 @@ goes only when it is not the newest.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
+from msgspec import Struct
+
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.ids import PodRef, PodUID, SandboxID
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.observed import ContainerState, ContainerView, Observed, PodView, SandboxView
@@ -27,8 +29,7 @@ from pykubelet.base.model.roster import Roster
 _REMOVING = frozenset({KillReason.REMOVED, KillReason.DELETED, KillReason.ORPHANED})
 
 
-@dataclass(frozen=True, slots=True)
-class GcPolicy:
+class GcPolicy(Value):
     """`min_age_s`: since creation. `per_container` and `total` below zero: no limit."""
 
     min_age_s: float = 0.0
@@ -46,8 +47,7 @@ class Standing(StrEnum):
     REMOVING = "removing"
 
 
-@dataclass(frozen=True, slots=True)
-class PodGarbage:
+class PodGarbage(Value):
     """What goes of one pod: containers first, oldest first."""
 
     ref: PodRef
@@ -55,8 +55,7 @@ class PodGarbage:
     sandboxes: tuple[SandboxID, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(Value):
     """Who knows pods."""
 
     lifecycles: Lifecycles
@@ -81,8 +80,7 @@ def _standing_of(lifecycle: PodLifecycle) -> Standing:
             assert_never(lifecycle.stage)
 
 
-@dataclass(slots=True)
-class _Group:
+class _Group(Struct):
     """The containers of one name in one pod that may go, newest first. `needed`: how many of them must stay."""
 
     view: PodView

@@ -8,12 +8,12 @@ Source: the Kubernetes documentation "Container Lifecycle Hooks" and KEP-3960 (s
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 
 from pykubelet.act.runtime.context import AnyContainer
 from pykubelet.base.api.core import ExecAction, HTTPGetAction, LifecycleHandler
 from pykubelet.base.api.intorstring import go_quotable, port_problem, resolve_port
 from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.happenings import Happening, warning
 from pykubelet.base.model.ids import ContainerID, PodRef
 from pykubelet.base.model.reasons import EVENT_LIFECYCLE_HTTP_FALLBACK
@@ -28,8 +28,7 @@ OUTPUT_LIMIT = 10 << 10
 WORDS = 200
 
 
-@dataclass(frozen=True, slots=True)
-class HookTarget:
+class HookTarget(Value):
     """Whose hook is run. `pod_ip`: for HTTP hooks, empty when it is not known."""
 
     ref: PodRef

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import posixpath
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -21,6 +20,7 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Failed, Flight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.ids import ContainerID, PodRef
 from pykubelet.base.model.observed import ContainerView, Observed
 from pykubelet.edges.cri.client import CriClient
@@ -35,8 +35,7 @@ FILES_DEADLINE_S = 300.0
 HOLD_S = 5.0  # a runtime that does not open one log, or a log that takes long to compress, holds up no other
 
 
-@dataclass(frozen=True, slots=True)
-class RotationSettings:
+class RotationSettings(Value):
     """`max_bytes` below zero: no rotation. `max_files` counts the present log; at least 2. `workers`: logs at once."""
 
     max_bytes: int = 10 << 20

@@ -8,16 +8,15 @@ Source: the Kubernetes documentation "Logging Architecture" (log rotation).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from pykubelet.base.api.times import format_time
+from pykubelet.base.kit.values import Value
 
 GZIP = ".gz"
 TEMPORARY = ".tmp"
 
 
-@dataclass(frozen=True, slots=True)
-class RotationPlan:
+class RotationPlan(Value):
     """File names: first `remove`, oldest first, then `compress`; then the log itself is renamed."""
 
     remove: tuple[str, ...]

@@ -13,11 +13,13 @@ Rules (source: the Kubernetes documentation "Pod Lifecycle", "Init Containers", 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
+
+from msgspec import Struct
 
 from pykubelet.act.runtime.plan_resize import Applied, ContainerResize, changes_of, needs_restart, whole_changes
 from pykubelet.base.api.core import Container, Pod
+from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.ids import ContainerID, SandboxID
 from pykubelet.base.model.labels import CONTAINER_HASH
 from pykubelet.base.model.observed import ContainerState, ContainerView, NetworkMode, PodView, SandboxView
@@ -61,15 +63,13 @@ _CAUSE_WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerKill:
+class ContainerKill(Value):
     container: ContainerView
     cause: KillCause
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class PodPlan:
+class PodPlan(Value):
     """What to do, in this order: kill, remove, resize, create the sandbox, start.
 
     `sandbox`: the one to start containers in, None when it is to be created (`create_sandbox`, with `attempt`).
@@ -103,8 +103,7 @@ class PodPlan:
         return (*self.start_ephemeral, *self.start_init, *self.start)
 
 
-@dataclass(slots=True)
-class _Draft:
+class _Draft(Struct):
     """The plan while it is being made. `changes`: the new amounts of running containers. `owed`: as in `plan_pod`."""
 
     owed: Collection[ContainerID] = ()
@@ -262,12 +261,19 @@ def _given_up(
         cause, message = KillCause.LIVENESS, f"Container {name} failed liveness probe"
     elif _probe(probes, newest, ProbeKind.STARTUP) is ProbeResult.FAILURE:
         cause, message = KillCause.STARTUP, f"Container {name} failed startup probe"
-    elif newest.id in draft.changes and needs_restart(container, draft.changes[newest.id]):
-        return ContainerKill(newest, KillCause.RESIZE, f"Container {name} resize requires restart"), True
     else:
-        return None
+        kill = _resize_kill(container, newest, draft)
+        return (kill, True) if kill is not None else None
     again = may_ever_restart(pod, container)
     return ContainerKill(newest, cause, f"{message}, will be restarted" if again else message), again
+
+
+def _resize_kill(container: Container, newest: ContainerView, draft: _Draft) -> ContainerKill | None:
+    """For a running container that gets its new size by a restart only."""
+    change = draft.changes.get(newest.id)
+    if change is None or not needs_restart(container, change):
+        return None
+    return ContainerKill(newest, KillCause.RESIZE, f"Container {container.name} resize requires restart")
 
 
 def _unknown_kill(newest: ContainerView) -> ContainerKill:
@@ -314,8 +320,12 @@ def _plan_init_at(
     match newest.state:
         case ContainerState.RUNNING:
             if not is_sidecar(container):
-                draft.kept += 1
                 draft.holding = name
+                if resize := _resize_kill(container, newest, draft):
+                    draft.kills.append(resize)
+                    draft.start_init.append(name)
+                else:
+                    draft.kept += 1
                 return
             if given_up := _given_up(pod, container, newest, probes, hash_of, draft):
                 draft.kills.append(given_up[0])

@@ -6,16 +6,15 @@ Source: KEP-1287 (in-place update of pod resources), "resizePolicy"; KEP-5419 (i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from pykubelet.base.api.core import Container, Pod, ResourceRequirements
+from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.observed import ContainerState, PodView
 from pykubelet.base.model.sizing import NOTHING, RESTART_CONTAINER, Amounts, amounts_of, resizable
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(Value):
     """What was asked of the runtime last: for each container instance, and for the pod as a whole."""
 
     containers: Mapping[ContainerID, ResourceRequirements] = field(default_factory=dict)
@@ -25,8 +24,7 @@ class Applied:
         return amounts_of(self.containers[instance], self.whole)
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerResize:
+class ContainerResize(Value):
     """One running container to be given other amounts."""
 
     name: str

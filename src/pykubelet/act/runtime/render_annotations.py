@@ -7,7 +7,6 @@ how such a pod is to be stopped.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,6 +14,7 @@ import msgspec
 from pykubelet.act.runtime.container_hash import container_hash
 from pykubelet.act.runtime.context import AnyContainer
 from pykubelet.base.api.core import ContainerPort, HTTPGetAction, LifecycleHandler, Pod
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model import labels
 
 T = TypeVar("T")
@@ -97,8 +97,7 @@ def _http_get(action: HTTPGetAction) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class RestoredContainer:
+class RestoredContainer(Value):
     """What the annotations of a container tell. None or "": not told, or not readable."""
 
     hash: str = ""

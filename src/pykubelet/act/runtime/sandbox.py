@@ -5,19 +5,19 @@ Owns: the calls RunPodSandbox and PodSandboxStatus on behalf of one pod. Reads: 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from pykubelet.act.runtime.api_objects import runtime_handler
 from pykubelet.act.runtime.context import ConfigError, RenderError, RenderSettings, SandboxContext
 from pykubelet.act.runtime.decide_userns import user_namespace_refusal
 from pykubelet.act.runtime.dns import dns_config
 from pykubelet.act.runtime.render_sandbox import render_sandbox
 from pykubelet.act.runtime.security import needs_user_namespace
+from pykubelet.act.runtime.tally import STARTED_PODS, STARTED_PODS_ERRORS
 from pykubelet.act.runtime.userns import UserNamespaces
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.happenings import Happening, warning
 from pykubelet.base.model.ids import PodUID, SandboxID
@@ -41,8 +41,7 @@ log = Log("runtime")
 NAME_ATTEMPTS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Sandbox:
+class Sandbox(Value):
     """A sandbox to start containers in. `config` and `context` are what it was, or would be, made from."""
 
     id: SandboxID
@@ -51,8 +50,7 @@ class Sandbox:
     context: SandboxContext
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxCells:
+class SandboxCells(Value):
     """The cells that sandboxes are made by."""
 
     node: Cell[NodeView]
@@ -105,6 +103,7 @@ class Sandboxes:
 
     async def create(self, pod: Pod, attempt: int, cgroup_parent: str) -> Sandbox | StartError:
         """Run a new sandbox; a name that the runtime still holds is left to it and the next attempt number taken."""
+        STARTED_PODS.inc()
         ref = pod_ref(pod)
         settings = self.settings()
         handler = runtime_handler(pod, self._cells.content.get())
@@ -171,6 +170,7 @@ class Sandboxes:
             self._happenings.post(happening)
 
     def _failed(self, pod: Pod, message: str) -> StartError:
+        STARTED_PODS_ERRORS.inc()
         text = f"Failed to create pod sandbox: {message}"
         self._happenings.post(warning(EVENT_FAILED_CREATE_POD_SANDBOX, text, pod_ref(pod)))
         return StartError(CREATE_POD_SANDBOX_ERROR, message)

@@ -7,8 +7,6 @@ for a Pod or Container", KEP-3619 (supplemental groups), KEP-127 (user namespace
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pykubelet.act.runtime.context import AnyContainer, ContainerContext, RenderError, RenderSettings, SandboxContext
 from pykubelet.act.runtime.decide_userns import user_namespace_refusal
 from pykubelet.base.api.core import (
@@ -20,6 +18,7 @@ from pykubelet.base.api.core import (
     SecurityContext,
     SELinuxOptions,
 )
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.roster import pod_ref
 from pykubelet.edges.cri import cri_pb2
 
@@ -47,8 +46,7 @@ _NO_CONTEXT = SecurityContext()
 _Profile = cri_pb2.SecurityProfile
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Value):
     """What both securityContexts say together about the user."""
 
     user: int | None

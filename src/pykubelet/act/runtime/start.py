@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import assert_never
 
 from pykubelet.act.runtime.context import AnyContainer, ConfigError, ContainerContext, RenderSettings
@@ -16,12 +15,14 @@ from pykubelet.act.runtime.etc_hosts import etc_hosts_content
 from pykubelet.act.runtime.hooks import HookRunner, HookTarget, hook_words
 from pykubelet.act.runtime.render_container import log_path, render_container
 from pykubelet.act.runtime.sandbox import Sandbox
-from pykubelet.act.runtime.stop import UNTOLD, ContainerStopper, StopTarget, restart_grace
+from pykubelet.act.runtime.stop import ContainerStopper, StopTarget, restart_grace
+from pykubelet.act.runtime.tally import STARTED_CONTAINERS, STARTED_CONTAINERS_ERRORS, container_kind
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.finish import finish
 from pykubelet.base.kit.flight import Done, Failed, Flight, Uncertain
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.fieldpath import container_field_path
 from pykubelet.base.model.happenings import Happening, normal, warning
 from pykubelet.base.model.ids import ContainerID
@@ -40,7 +41,7 @@ from pykubelet.base.model.reasons import (
     RUN_CONTAINER_ERROR,
 )
 from pykubelet.base.model.roster import pod_ref
-from pykubelet.base.model.waits import Wait, Waits
+from pykubelet.base.model.waits import UNTOLD, Wait, Waits
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.errors import HostError
@@ -62,8 +63,7 @@ NODE_HOSTS = "/etc/hosts"
 ENV_FILE_LIMIT = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerFiles:
+class ContainerFiles(Value):
     """What was made on the host for one instance. Paths are empty where the container does not want the file."""
 
     restart_count: int
@@ -97,6 +97,7 @@ class ContainerStarter:
         pod_ips: tuple[str, ...],
     ) -> ContainerFiles | StartError:
         """Make the instance's files, off the event loop."""
+        STARTED_CONTAINERS.inc(container_kind(pod, container))
         key = f"files:{pod.metadata.uid}:{container.name}"
         outcome = await self._flight.run(
             key, lambda: _make_files(pod, container, newest, settings, pod_ips), FILES_DEADLINE_S
@@ -199,11 +200,14 @@ class ContainerStarter:
                 if error.reserved_for is None:
                     return self.failed(pod, container, CREATE_CONTAINER_ERROR, error.message)
                 log.warning("a container name is still held, going on", pod=pod_ref(pod), error=error)
-        message = f"the runtime holds the names of attempts {ctx.restart_count} to {count}"
+                # people hear of each, for the restart count tells of more than has run
+                held = self.failed(pod, container, CREATE_CONTAINER_ERROR, error.message)
+        message = f"the runtime holds the names of attempts {ctx.restart_count} to {count}: {held.message}"
         return self.failed(pod, container, CREATE_CONTAINER_ERROR, message)
 
     def failed(self, pod: Pod, container: AnyContainer, reason: str, message: str) -> StartError:
         """Tell people, and give the value."""
+        STARTED_CONTAINERS_ERRORS.inc(container_kind(pod, container), reason)
         path = container_field_path(pod, container.name)
         self._happenings.post(warning(EVENT_FAILED, f"Error: {message}", pod_ref(pod), path))
         return StartError(reason, message)

@@ -9,30 +9,31 @@ whole seconds; the signal gets two seconds at least. A hook that takes longer go
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 
 from pykubelet.act.runtime.hooks import HookRunner, HookTarget, hook_words
+from pykubelet.act.runtime.removal import remove_container, remove_sandbox
 from pykubelet.base.api.core import LifecycleHandler, Pod, Probe
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.fieldpath import container_field_path, every_container
 from pykubelet.base.model.happenings import Happening, normal, warning
 from pykubelet.base.model.ids import ContainerID, PodRef, SandboxID
 from pykubelet.base.model.labels import CONTAINER_NAME
-from pykubelet.base.model.observed import ContainerState, PodView
+from pykubelet.base.model.observed import BeingStopped, ContainerState, PodView
 from pykubelet.base.model.reasons import EVENT_FAILED_PRE_STOP_HOOK, EVENT_KILLING
 from pykubelet.base.model.restart import is_sidecar
-from pykubelet.base.model.waits import Untold, Wait, Waits
+from pykubelet.base.model.waits import UNTOLD, Wait, Waits
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
 
 log = Log("runtime")
 MIN_STOP_S = 2
-UNTOLD = Untold()
 _SANDBOX_WAIT = Wait(
     "sandbox to end",
     "container runtime",
@@ -42,8 +43,7 @@ _SANDBOX_WAIT = Wait(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class StopTarget:
+class StopTarget(Value):
     """One container to stop. `pod_ip`: for HTTP hooks, empty when it is not known."""
 
     pod: Pod
@@ -53,8 +53,7 @@ class StopTarget:
     pod_ip: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerEnd:
+class ContainerEnd(Value):
     """How one container is to end. `message`: for the Event; empty for the ordinary words."""
 
     target: StopTarget
@@ -62,8 +61,7 @@ class ContainerEnd:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PodRemains:
+class PodRemains(Value):
     """What a stopped pod leaves in the runtime. `strays`: containers whose sandbox is gone already."""
 
     sandboxes: tuple[SandboxID, ...] = ()
@@ -94,11 +92,19 @@ class _RunningHook:
 class ContainerStopper:
     """Each call raises CriError only for what it could not do; what is gone already is fine."""
 
-    def __init__(self, cri: CriClient, hooks: HookRunner, clock: Clock, happenings: Post[Happening]) -> None:
+    def __init__(
+        self,
+        cri: CriClient,
+        hooks: HookRunner,
+        clock: Clock,
+        happenings: Post[Happening],
+        stopped: Post[BeingStopped],
+    ) -> None:
         self._cri = cri
         self._hooks = hooks
         self._clock = clock
         self._happenings = happenings
+        self._stopped = stopped
 
     async def stop_container(self, target: StopTarget, grace_s: int, message: str = "", waits: Waits = UNTOLD) -> None:
         """preStop hook, stop signal, then SIGKILL, all within the grace period. Without one there is no hook."""
@@ -146,8 +152,9 @@ class ContainerStopper:
                 left -= await self._seconds(order.wait_turn(target.name, left))
         left = max(MIN_STOP_S, left)
         detail = "StopContainer: the runtime sends the signal, and answers when the container has ended"
-        with waits.waiting(self._wait(target, "container to end", detail, "SIGKILL", left, "container runtime")):
-            await self._gone_is_fine(self._cri.stop_container(target.container, left))
+        wait = self._wait(target, "container to end", detail, "SIGKILL", left, "container runtime")
+        with waits.waiting(wait), self._stopping(target.ref, target.container):
+            await self._cri.stop_container(target.container, left)
         order.ended(target.name)
 
     def _wait(
@@ -204,17 +211,17 @@ class ContainerStopper:
         targets = [StopTarget(pod, ref, _name(c), ContainerID(c.id), pod_ip) for c in alive]
         failed = await _each(self._end(ContainerEnd(target, grace_s), order, waits) for target in targets)
         with waits.waiting(_SANDBOX_WAIT):
-            failed += await _each(self._gone_is_fine(self._cri.stop_pod_sandbox(s.id)) for s in sandboxes)
+            failed += await _each(self._stop_sandbox(ref, s.id) for s in sandboxes)
         if failed:
             raise failed[0]
         ids = tuple(SandboxID(s.id) for s in sandboxes)
         strays = tuple(ContainerID(c.id) for c in containers if c.pod_sandbox_id not in ids)
         return PodRemains(ids, strays)
 
-    async def remove_container(self, container: ContainerID) -> None:
-        await self._gone_is_fine(self._cri.remove_container(container))
+    async def remove_container(self, container: ContainerID, waits: Waits = UNTOLD) -> None:
+        await remove_container(self._cri, container, waits)
 
-    async def remove_pod(self, ref: PodRef, remains: PodRemains | None = None) -> None:
+    async def remove_pod(self, ref: PodRef, remains: PodRemains | None = None, waits: Waits = UNTOLD) -> None:
         """Remove the sandboxes with their containers, and strays. `remains` None: look what there is."""
         if remains is None:
             containers, sandboxes = await asyncio.gather(
@@ -222,19 +229,24 @@ class ContainerStopper:
             )
             ids = tuple(SandboxID(s.id) for s in sandboxes)
             remains = PodRemains(ids, tuple(ContainerID(c.id) for c in containers if c.pod_sandbox_id not in ids))
-        await _all(self._remove_sandbox(sandbox) for sandbox in remains.sandboxes)
-        await _all(self.remove_container(stray) for stray in remains.strays)
+        await _all(remove_sandbox(self._cri, sandbox, waits) for sandbox in remains.sandboxes)
+        await _all(self.remove_container(stray, waits) for stray in remains.strays)
 
-    async def _remove_sandbox(self, sandbox: str) -> None:
-        await self._gone_is_fine(self._cri.remove_pod_sandbox(sandbox))
+    async def _stop_sandbox(self, ref: PodRef, sandbox: str) -> None:
+        with self._stopping(ref, sandbox):
+            await self._cri.stop_pod_sandbox(sandbox)
 
-    @staticmethod
-    async def _gone_is_fine(call: Awaitable[None]) -> None:
+    @contextmanager
+    def _stopping(self, ref: PodRef, runtime_id: str) -> Iterator[None]:
+        """Around the call that stops it: its end is looked at when the call returns. What is gone already is fine."""
+        self._stopped.post(BeingStopped(ref, runtime_id))
         try:
-            await call
+            yield
         except CriError as error:
             if not error.is_not_found:
                 raise
+        finally:
+            self._stopped.post(BeingStopped(ref, runtime_id, is_over=True))
 
 
 def restart_grace(pod: Pod, probe: Probe | None = None) -> int:

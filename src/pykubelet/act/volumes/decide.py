@@ -15,10 +15,9 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TypeVar, assert_never
 
+from pykubelet.act.volumes.claims import affected, claim_of, concerned, is_alive, is_running, is_same_pod, spec_of
 from pykubelet.act.volumes.model import (
     BUSY,
     Claim,
@@ -58,17 +57,15 @@ from pykubelet.act.volumes.model import (
 )
 from pykubelet.act.volumes.plan import has_subpaths, kind_of, mounted_volume, plan_volume, plugin_of
 from pykubelet.act.volumes.project import is_ready, missing_volumes, project_pod
-from pykubelet.base.api.core import Pod, Volume
+from pykubelet.base.api.core import Volume
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model import reasons
-from pykubelet.base.model.content import changed_keys
 from pykubelet.base.model.happenings import warning
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.lifecycle import PodLifecycle, Stage
 from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.needs import used_volumes, volume_keys
-from pykubelet.base.model.observed import PodView
 from pykubelet.base.model.paths import Paths
-from pykubelet.base.model.roster import RosterPod, pod_ref
+from pykubelet.base.model.roster import pod_ref
 
 T = TypeVar("T")
 FIRST_DELAY_S = 0.5
@@ -78,13 +75,13 @@ COMPLAIN_AFTER_S = 123.0
 
 def step(state: State, event: Event, now: Moment, paths: Paths) -> tuple[State, list[Command]]:
     """The next state and what to do. `state.mounts` is what the room publishes, `state.pods` is the same when no pod changed."""
-    concerned = _concerned(state, event.inputs) if isinstance(event, Looked) else set()
-    if isinstance(event, Looked) and not concerned:
+    news = concerned(state, event.inputs) if isinstance(event, Looked) else set()
+    if isinstance(event, Looked) and not news:
         return replace(state, inputs=event.inputs), []
     turn = _Turn(state, now, paths)
     match event:
         case Looked():
-            turn.looked(event.inputs, concerned)
+            turn.looked(event.inputs, news)
         case SetUpEnded():
             turn.set_up_ended(event)
         case TearDownEnded():
@@ -110,47 +107,16 @@ def next_wake(state: State, now: Moment) -> float | None:
 
     What was due by `now` and is still there waits for something else (containers that run, another room).
     """
-    times = [state.scan.retry_at if state.scan is not None else None]
-    for pod in state.pods.values():
-        if pod.complain_at is not None:
-            times.append(pod.complain_at)
-        if pod.tree_trouble is not None:
-            times.append(pod.tree_trouble.retry_at)
-        for volume in pod.volumes.values():
-            if volume.trouble is not None:
-                times.append(volume.trouble.retry_at)
+    times = [state.scan.retry_at] if state.scan is not None else []
+    for uid in state.timed:
+        times.extend(_times(state.pods[uid]))
     return min((time for time in times if time is not None and time > now.mono), default=None)
 
 
-def claim_of(uid: PodUID, inputs: Inputs) -> Claim:
-    """Rule 1."""
-    entry = inputs.roster.pods.get(uid)
-    life = inputs.lifecycles.pods.get(uid)
-    stage = life.stage if life is not None else None
-    if stage is Stage.TERMINATED:
-        return Claim.RELEASED
-    if entry is None and (stage is None or stage is Stage.FINISHED):
-        return Claim.ORPHANED if inputs.roster.sources_ready else Claim.KEPT
-    if stage is Stage.FINISHED:
-        return Claim.RELEASED
-    if entry is None or entry.rejection is not None or stage is Stage.TERMINATING:
-        return Claim.KEPT
-    return Claim.NEEDED
-
-
-def _is_running(uid: PodUID, inputs: Inputs) -> bool:
-    """Rule 2: also true as long as the runtime was not looked at, or the pod in it could not be read."""
-    view = inputs.observed.pods.get(uid)
-    return _is_unknown(uid, inputs) or (view is not None and bool(view.running))
-
-
-def _is_unknown(uid: PodUID, inputs: Inputs) -> bool:
-    return inputs.observed.listed_at is None or inputs.observed.is_unread(uid)
-
-
-def _is_alive(uid: PodUID, inputs: Inputs) -> bool:
-    view = inputs.observed.pods.get(uid)
-    return _is_unknown(uid, inputs) or (view is not None and view.is_alive)
+def _times(pod: PodState) -> list[float | None]:
+    """When something of the pod is due, in monotonic seconds."""
+    troubles = (pod.tree_trouble, *(volume.trouble for volume in pod.volumes.values()))
+    return [pod.complain_at, *(trouble.retry_at for trouble in troubles if trouble is not None)]
 
 
 def _trouble(last: Trouble | None, error: str, now: Moment) -> Trouble:
@@ -190,15 +156,16 @@ class _Turn:
                 views[uid] = view
         if differs:
             mounts = Mounts(views, self.reconstructed)
-        return State(self.pods, self.inputs, mounts, self.scan, self.scanning)
+        timed = frozenset(uid for uid in self.state.timed | self.touched if self._waits_for_time(uid))
+        return State(self.pods, self.inputs, mounts, self.scan, self.scanning, timed)
 
     # Events
 
-    def looked(self, new: Inputs, concerned: set[PodUID]) -> None:
+    def looked(self, new: Inputs, news: set[PodUID]) -> None:
         self.inputs = new
-        node_changed, affected = self.state.inputs.node is not new.node, _affected(self.state, new)
-        for uid in sorted(concerned):
-            self.advance(uid, "changed", afresh=node_changed or uid in affected)
+        node_changed, remade = self.state.inputs.node is not new.node, affected(self.state, new)
+        for uid in sorted(news):
+            self.advance(uid, "changed", afresh=node_changed or uid in remade)
 
     def woke(self, scan: bool) -> None:
         scan_due = self.scan is not None and _is_due(self.scan, self.now)
@@ -290,8 +257,8 @@ class _Turn:
         if known is None and claim is not Claim.NEEDED:
             return
         pod = known if known is not None else PodState(uid, claim)
-        spec = self._spec_of(uid)
-        if spec is not None and (pod.pod is None or not _is_same_pod(pod.pod, spec)):
+        spec = spec_of(uid, self.inputs)
+        if spec is not None and (pod.pod is None or not is_same_pod(pod.pod, spec)):
             keys = frozenset(key for volume in used_volumes(spec) for key in volume_keys(spec, volume))
             pod, afresh = replace(pod, pod=spec, ref=pod_ref(spec), keys=keys), True
         if claim is not pod.claim:
@@ -308,13 +275,6 @@ class _Turn:
                 assert_never(claim)
         self.pods[uid] = pod
         self.touched.add(uid)
-
-    def _spec_of(self, uid: PodUID) -> Pod | None:
-        entry = self.inputs.roster.pods.get(uid)
-        if entry is not None:
-            return entry.pod
-        life = self.inputs.lifecycles.pods.get(uid)
-        return life.pod if life is not None else None
 
     def _provide(self, pod: PodState, cause: str, afresh: bool) -> PodState:
         if pod.tree is Tree.REMOVING or pod.pod is None:
@@ -380,7 +340,7 @@ class _Turn:
         return Trouble(plan.error, self.now.wall)
 
     def _give_up(self, pod: PodState, cause: str) -> PodState:
-        if _is_running(pod.uid, self.inputs):
+        if is_running(pod.uid, self.inputs):
             return pod
         volumes: dict[str, VolumeState] = {}
         for key, state in pod.volumes.items():
@@ -395,7 +355,7 @@ class _Turn:
                 volumes[key] = state
         pod = replace(pod, volumes=volumes)
         idle = pod.tree is Tree.UNKNOWN or pod.tree is Tree.MADE
-        gone = pod.claim is Claim.ORPHANED and not volumes and not _is_alive(pod.uid, self.inputs)
+        gone = pod.claim is Claim.ORPHANED and not volumes and not is_alive(pod.uid, self.inputs)
         if gone and idle and _is_due(pod.tree_trouble, self.now):
             self.commands.append(RemoveTree(pod.uid, cause))
             pod = replace(pod, tree=Tree.REMOVING)
@@ -427,6 +387,10 @@ class _Turn:
         return pod
 
     # Small things
+
+    def _waits_for_time(self, uid: PodUID) -> bool:
+        pod = self.pods.get(uid)
+        return pod is not None and any(time is not None for time in _times(pod))
 
     def _tell_failed_mount(self, pod: PodState, name: str, error: str) -> None:
         text = f'MountVolume.SetUp failed for volume "{name}" : {error}'
@@ -461,63 +425,6 @@ class _Turn:
         if pod is None or pod.tree is not tree:
             raise RuntimeError(f"the directory of pod {uid} was not {tree}, now {pod}")
         return pod
-
-
-def _concerned(state: State, new: Inputs) -> set[PodUID]:
-    """The pods that a new look is news for: most changes of the cells mean nothing to volumes."""
-    old = state.inputs
-    uids: set[PodUID] = set()
-    everybody = (
-        old.roster.sources_ready != new.roster.sources_ready
-        or (old.observed.listed_at is None) != (new.observed.listed_at is None)
-        or old.node is not new.node
-    )
-    if everybody:
-        uids.update(state.pods)
-    uids |= _changed(old.roster.pods, new.roster.pods, _is_same_entry)
-    uids |= _changed(old.lifecycles.pods, new.lifecycles.pods, _is_same_life)
-    uids |= _changed(old.observed.pods, new.observed.pods, _is_same_view)
-    return uids | _affected(state, new)
-
-
-def _affected(state: State, new: Inputs) -> set[PodUID]:
-    """The pods with volumes that are made from content which has changed."""
-    if state.inputs.content is new.content:
-        return set()
-    keys = changed_keys(state.inputs.content, new.content)
-    return {uid for uid, pod in state.pods.items() if not pod.keys.isdisjoint(keys)} if keys else set()
-
-
-def _changed(before: Mapping[PodUID, T], after: Mapping[PodUID, T], is_same: Callable[[T, T], bool]) -> set[PodUID]:
-    """The pods for which something changed that volumes depend on; most changes of these cells are of other kinds."""
-    if before is after:
-        return set()
-    changed = set(before.keys() - after.keys())
-    for uid, value in after.items():
-        old = before.get(uid)
-        if old is not value and (old is None or not is_same(old, value)):
-            changed.add(uid)
-    return changed
-
-
-def _is_same_pod(one: Pod, other: Pod) -> bool:
-    """Nothing differs that volumes are made from; most news of a pod are of its status."""
-    if one is other:
-        return True
-    mine, theirs = one.metadata, other.metadata
-    return one.spec == other.spec and mine.labels == theirs.labels and mine.annotations == theirs.annotations
-
-
-def _is_same_entry(one: RosterPod, other: RosterPod) -> bool:
-    return (one.rejection is None) == (other.rejection is None) and _is_same_pod(one.pod, other.pod)
-
-
-def _is_same_life(one: PodLifecycle, other: PodLifecycle) -> bool:
-    return one.stage is other.stage and _is_same_pod(one.pod, other.pod)
-
-
-def _is_same_view(one: PodView, other: PodView) -> bool:
-    return bool(one.running) == bool(other.running) and one.is_alive == other.is_alive
 
 
 def _is_due(trouble: Trouble | None, now: Moment) -> bool:

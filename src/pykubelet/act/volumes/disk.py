@@ -120,12 +120,15 @@ def _clean_subpaths(paths: Paths, uid: PodUID, name: str) -> None:
 
 
 def remove_pod(paths: Paths, uid: PodUID) -> tuple[FoundVolume, ...]:
-    """Remove the pod's directory. What it returns is still there, and then nothing was removed."""
+    """Remove the pod's directory. What it returns is still there, and then nothing was removed.
+
+    Without a volume there is no place left where anybody mounts something; a mount that is there all the same is kept.
+    """
     left = read_volumes(paths, uid)
     if left:
         return left
     try:
-        trees.remove_tree(paths.pod(uid))
+        trees.remove_tree(paths.pod(uid), may_hold_mounts=False)
     except HostError as error:
         if error.is_busy:
             raise VolumesError(f"orphaned pod {uid} found, but something is still mounted below it: {error}") from error

@@ -6,7 +6,6 @@ Reads `Roster`, `Lifecycles`, `Observed`, `NodeView` and `Content`. Nothing here
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 
 from pykubelet.act.volumes.decide import next_wake, step
 from pykubelet.act.volumes.execute import Executor
@@ -28,6 +27,7 @@ from pykubelet.base.kit.flight import Flight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.lifecycle import Lifecycles
@@ -41,8 +41,7 @@ log = Log("act.volumes")
 SCAN_PERIOD_S = 120.0
 
 
-@dataclass(frozen=True, slots=True)
-class VolumeInputs:
+class VolumeInputs(Value):
     """The cells that the room reads."""
 
     roster: Cell[Roster]

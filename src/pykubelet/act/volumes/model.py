@@ -6,10 +6,11 @@ Owns no decision and no I/O. Times are monotonic seconds where nothing else is s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import ClassVar
 
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.values import Discreet, Value, field
 from pykubelet.base.model.content import Content, ContentKey
 from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import PodRef, PodUID
@@ -30,8 +31,7 @@ class VolumesError(Exception):
     """A volume's set-up, tear-down or check failed; the text is what people read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(Value):
     """When an event is looked at: `mono` seconds for decisions, `wall` seconds for what people read."""
 
     mono: float
@@ -41,8 +41,7 @@ class Moment:
 # What has to be done for one volume of a pod.
 
 
-@dataclass(frozen=True, slots=True)
-class EmptyDirPlan:
+class EmptyDirPlan(Value):
     """A directory of the pod's own. `size`: bytes, 0 for no limit; `page_size`: bytes of a huge page; `meta`: marker dir."""
 
     path: str
@@ -53,26 +52,24 @@ class EmptyDirPlan:
     fs_group: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HostPathPlan:
+class HostPathPlan(Value):
     """A path of the node that must be of `type` before it is used."""
 
     path: str
     type: str
 
 
-@dataclass(frozen=True, slots=True)
-class PayloadFile:
+class PayloadFile(Discreet):
     """`owner`: the user it is given to; None leaves it to root."""
 
+    hidden: ClassVar = ("data",)
     path: str
-    data: bytes = field(repr=False)
+    data: bytes
     mode: int
     owner: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PayloadPlan:
+class PayloadPlan(Value):
     """Files written by the agent into a tmpfs of `size` bytes, or a directory, and swapped as one.
 
     `nested`: directories below the volume on which containers mount other volumes.
@@ -87,23 +84,20 @@ class PayloadPlan:
     nested: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class InPlacePlan:
+class InPlacePlan(Value):
     """Nothing to do on the host: an image volume, or a host path taken as it is."""
 
     kind: str
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedPlan:
+class RefusedPlan(Value):
     """The volume cannot be had as things are; another pod, node or content changes that."""
 
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class UndecidedPlan:
+class UndecidedPlan(Value):
     """Something must be known first: `missing`, or answers about `awaited`."""
 
     missing: str
@@ -129,8 +123,7 @@ class Phase(StrEnum):
 BUSY = frozenset({Phase.SETTING_UP, Phase.REFRESHING, Phase.TEARING_DOWN})
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
+class Trouble(Value):
     """The last failure: since when (wall) it fails, and when it is tried again (monotonic and wall).
 
     `delay_s`: the back-off that led to `retry_at`. `retry_at` None: only a change from outside leads to another try.
@@ -143,8 +136,7 @@ class Trouble:
     retry_wall: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class VolumeState:
+class VolumeState(Value):
     """One volume of one pod. `plugin`: its directory below `volumes`, "" when it has none. `since`: wall."""
 
     name: str
@@ -174,8 +166,7 @@ class Claim(StrEnum):
     ORPHANED = "orphaned"
 
 
-@dataclass(frozen=True, slots=True)
-class PodState:
+class PodState(Value):
     """All volumes of one pod. `pod` is None when it is only known from the disk. `complain_at`: monotonic.
 
     `keys`: what of `Content` its volumes are made from.
@@ -192,8 +183,7 @@ class PodState:
     keys: frozenset[ContentKey] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Inputs:
+class Inputs(Value):
     """The other rooms' cells, looked at together."""
 
     roster: Roster = field(default_factory=Roster)
@@ -208,20 +198,21 @@ class Inputs:
         return all(cells) and self.node is other.node and self.content is other.content
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(Value):
+    """All of the room. `timed`: the pods that wait for a time."""
+
     pods: Mapping[PodUID, PodState] = field(default_factory=dict)
     inputs: Inputs = field(default_factory=Inputs)
     mounts: Mounts = field(default_factory=Mounts)
     scan: Trouble | None = None
     scanning: bool = False
+    timed: frozenset[PodUID] = frozenset()
 
 
 # Events
 
 
-@dataclass(frozen=True, slots=True)
-class Looked:
+class Looked(Value):
     """One of the cells has changed."""
 
     inputs: Inputs
@@ -233,45 +224,39 @@ class Result(StrEnum):
     UNCERTAIN = "uncertain"
 
 
-@dataclass(frozen=True, slots=True)
-class SetUpEnded:
+class SetUpEnded(Value):
     uid: PodUID
     key: str
     result: Result
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class TearDownEnded:
+class TearDownEnded(Value):
     uid: PodUID
     key: str
     result: Result
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class TreeMade:
+class TreeMade(Value):
     uid: PodUID
     result: Result
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class FoundVolume:
+class FoundVolume(Value):
     """On disk or mounted: `plugin` directory ("" when only sub-path binds are left) and volume name."""
 
     plugin: str
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class FoundPod:
+class FoundPod(Value):
     uid: PodUID
     volumes: tuple[FoundVolume, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TreeRemoved:
+class TreeRemoved(Value):
     """`left`: volumes that were still there, so that nothing was removed."""
 
     uid: PodUID
@@ -280,20 +265,17 @@ class TreeRemoved:
     left: tuple[FoundVolume, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Scanned:
+class Scanned(Value):
     """The whole `pods` directory was read."""
 
     found: tuple[FoundPod, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ScanFailed:
+class ScanFailed(Value):
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class Woke:
+class Woke(Value):
     """A time the room asked for has come. `scan`: the periodic look at the disk is due."""
 
     scan: bool = False
@@ -305,8 +287,7 @@ Event = Looked | SetUpEnded | TearDownEnded | TreeMade | TreeRemoved | Scanned |
 # Commands
 
 
-@dataclass(frozen=True, slots=True)
-class SetUp:
+class SetUp(Value):
     """Make the volume as planned; must do no harm to one that is already there."""
 
     uid: PodUID
@@ -315,8 +296,7 @@ class SetUp:
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
-class TearDown:
+class TearDown(Value):
     """Unmount the sub-path binds, then the volume, and remove what belongs to it."""
 
     uid: PodUID
@@ -326,25 +306,21 @@ class TearDown:
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
-class MakeTree:
+class MakeTree(Value):
     uid: PodUID
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveTree:
+class RemoveTree(Value):
     uid: PodUID
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
-class Scan:
+class Scan(Value):
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
-class Tell:
+class Tell(Value):
     happening: Happening
 
 

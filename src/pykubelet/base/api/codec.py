@@ -1,9 +1,9 @@
 """Between bytes and API structs. Pure.
 
 Owns: cached decoders, the way back, and errors that name the field. The fast path decodes straight into structs; the API
-also allows an explicit `null` for anything, which structs do not. Times without a value, which API servers write so (each
-condition of a pod has one), are cut out of the text; on a complaint about another null all are taken out of the parsed
-object, which takes ten times as long.
+also allows an explicit `null` for anything, which structs do not. Times without a value, which API servers write so, are
+cut out of the text: that of a probe, which each condition of a pod has, before anything else, the others on a complaint.
+On a complaint about another null all are taken out of the parsed object, which takes ten times as long.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ T = TypeVar("T")
 
 _WHERE = re.compile(r"(.*?)(?: - at `\$?\.?(.*)`)?", re.DOTALL)
 # Inside of a string the quotes would be escaped, so this is never a part of somebody's text.
+_NO_PROBE_TIME = b'"lastProbeTime":null,'
 _NO_TIMES = tuple(
     f'"{name}":null,'.encode()
-    for name in ("lastProbeTime", "lastTransitionTime", "creationTimestamp", "startedAt", "finishedAt")
+    for name in ("lastTransitionTime", "creationTimestamp", "eventTime", "startedAt", "finishedAt")
 )
 _WORDS = {
     "str": "string",
@@ -50,7 +51,7 @@ def decode(kind: type[T], data: bytes | str) -> T:
     decoder = _decoders.get(kind)
     if decoder is None:
         decoder = _decoders[kind] = msgspec.json.Decoder(kind)
-    text = data.encode() if isinstance(data, str) else data
+    text = (data.encode() if isinstance(data, str) else data).replace(_NO_PROBE_TIME, b"")
     try:
         try:
             decoded: T = decoder.decode(text)

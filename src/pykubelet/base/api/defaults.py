@@ -11,12 +11,11 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from msgspec.structs import replace
-
 from pykubelet.base.api import core
 from pykubelet.base.api.huge_pages import HUGE_PAGES
 from pykubelet.base.api.quantity import Amount, QuantityError, parse
 from pykubelet.base.api.resources import POD_LEVEL, is_pod_level, sum_container_limits, sum_container_requests
+from pykubelet.base.kit.values import replace
 
 DEFAULT_MODE = 0o644
 TERMINATION_LOG = "/dev/termination-log"

@@ -8,11 +8,11 @@ Source: apimachinery's `resource.Quantity` (documented in the API reference, "Qu
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 
 from pykubelet.base.api.core import Quantity
+from pykubelet.base.kit.values import Value
 
 NANO = 1_000_000_000
 MILLI_IN_NANO = 1_000_000
@@ -46,8 +46,7 @@ def _divide_away(value: int, by: int) -> int:
     return quotient if value >= 0 else -quotient
 
 
-@dataclass(frozen=True, slots=True)
-class Amount:
+class Amount(Value):
     """A quantity: `nano` billionths of the unit, written in the family `format`.
 
     `==` also looks at the family; compare amounts with the order operators or by `nano`.

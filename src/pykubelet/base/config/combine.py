@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from pykubelet.base.config.defaults import for_file, merge_patch, with_defaults, without_file
@@ -24,12 +23,12 @@ from pykubelet.base.config.text import parse_document
 from pykubelet.base.config.validate import validate
 from pykubelet.base.config.validate_host import HostFacts, validate_host
 from pykubelet.base.config.validate_server import is_ip
+from pykubelet.base.kit.values import Value, field
 
 GATES = "featureGates"
 
 
-@dataclass(frozen=True, slots=True)
-class FlagInput:
+class FlagInput(Value):
     """What the command line said. `fields`: plain values by field path. `names`: every flag given, by field path or, for
     a flag without a field, by `--name`."""
 
@@ -44,8 +43,7 @@ class FlagInput:
         return gates
 
 
-@dataclass(frozen=True, slots=True)
-class File:
+class File(Value):
     """A configuration file: its absolute path and its bytes."""
 
     path: str

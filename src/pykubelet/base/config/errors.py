@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from pykubelet.base.kit.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Value):
     """One thing wrong. `field`: dotted path in KubeletConfiguration (or a flag). `text`: the message."""
 
     field: str

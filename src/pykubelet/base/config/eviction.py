@@ -6,12 +6,12 @@ Source: the doc page Node-pressure Eviction. What to do about a met threshold is
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from pykubelet.base.api.quantity import Amount, QuantityError, parse_text
 from pykubelet.base.config.durations import Duration, duration
 from pykubelet.base.config.errors import Problem
 from pykubelet.base.config.kubelet import KubeletConfiguration
+from pykubelet.base.kit.values import Value
 
 DEFAULT_HARD: Mapping[str, str] = {
     "memory.available": "100Mi",
@@ -33,16 +33,14 @@ SIGNALS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(Value):
     """An amount, or a part of the capacity: exactly one of the two. `fraction`: 0 to 1."""
 
     amount: Amount | None = None
     fraction: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Threshold:
+class Threshold(Value):
     """Met when `signal` is less than `limit`. `grace`: how long it must be met (zero: hard). `reclaim`: what eviction
     should win above the limit."""
 
@@ -52,8 +50,7 @@ class Threshold:
     reclaim: Limit | None
 
 
-@dataclass(frozen=True, slots=True)
-class Thresholds:
+class Thresholds(Value):
     """What the maps of one configuration say; `problems` where they say nothing usable."""
 
     thresholds: tuple[Threshold, ...]

@@ -8,9 +8,10 @@ Source: the kubelet's command line reference and the list of feature gates in th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
+
+from pykubelet.base.kit.values import Value
 
 ALL_ALPHA = "AllAlpha"
 ALL_BETA = "AllBeta"
@@ -23,8 +24,7 @@ class Stage(StrEnum):
     DEPRECATED = "DEPRECATED"
 
 
-@dataclass(frozen=True, slots=True)
-class Gate:
+class Gate(Value):
     """`locked`: may not be set to anything but `default`."""
 
     default: bool
@@ -166,8 +166,7 @@ def known_gates() -> Mapping[str, Gate]:
     return {name: gate for names, gate in rows for name in names.split()}
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureGates:
+class FeatureGates(Value):
     """The gates in force: `given` over the defaults. Build it with `feature_gates`."""
 
     given: Mapping[str, bool]

@@ -6,19 +6,18 @@ Owns the checks that are fatal at start, and the amounts as values. Source: doc 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from pykubelet.base.api.quantity import Amount, QuantityError, parse_text
 from pykubelet.base.config.cpuset import parse_cpuset
 from pykubelet.base.config.errors import Problem
 from pykubelet.base.config.kubelet import KubeletConfiguration
+from pykubelet.base.kit.values import Value
 
 RESOURCES = ("cpu", "memory", "ephemeral-storage", "pid")
 QOS_RESOURCES = ("memory",)
 
 
-@dataclass(frozen=True, slots=True)
-class Reserved:
+class Reserved(Value):
     """`kube`, `system`: by resource name. `cpus`: the reserved CPU ids (empty: none named). `qos`: resource to percent."""
 
     kube: Mapping[str, Amount]

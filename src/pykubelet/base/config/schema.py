@@ -20,6 +20,7 @@ from pykubelet.base.api.quantity import parse as parse_quantity
 from pykubelet.base.config.durations import Duration, format_duration, parse_duration
 from pykubelet.base.config.errors import Problem
 from pykubelet.base.config.kubelet import NS_TOO, POINTER, QUANTITY, KubeletConfiguration, Range
+from pykubelet.base.kit.values import Value
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -35,8 +36,7 @@ _ALLOWED = {
 _HEADER = ("apiVersion", "kind")
 
 
-@dataclass(frozen=True, slots=True)
-class Scalar:
+class Scalar(Value):
     """`kind`: bool, int, float, str, duration or quantity."""
 
     kind: str
@@ -44,18 +44,15 @@ class Scalar:
     ns_too: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ListOf:
+class ListOf(Value):
     item: Node
 
 
-@dataclass(frozen=True, slots=True)
-class MapOf:
+class MapOf(Value):
     value: Node
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(Value):
     """`default`: plain, None where there is none. `pointer`: zero is not the same as not given."""
 
     name: str

@@ -7,7 +7,6 @@ effective values where two fields make one). The fields themselves are in `setti
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from pykubelet.base.api.quantity import parse_text
 from pykubelet.base.config.errors import ConfigError
@@ -15,6 +14,7 @@ from pykubelet.base.config.eviction import Threshold, read_thresholds
 from pykubelet.base.config.gates import FeatureGates
 from pykubelet.base.config.kubelet import KubeletConfiguration
 from pykubelet.base.config.reserved import Reserved, read_reserved
+from pykubelet.base.kit.values import Value, field
 
 CRASH_BACKOFF_INITIAL_S = 10.0
 REDUCED_CRASH_BACKOFF_INITIAL_S = 1.0
@@ -22,8 +22,7 @@ CRASH_BACKOFF_MAX_S = 300.0
 REDUCED_CRASH_BACKOFF_MAX_S = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Flags:
+class Flags(Value):
     """Values that only the command line can give. Empty text means: not given. Paths are absolute."""
 
     config: str = ""
@@ -52,8 +51,7 @@ class Flags:
     run_once: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Value):
     """`no_effect`: fields and flags that were given and do nothing yet. `warnings`: to be logged once at start.
     `files`: the configuration files that were read, in order."""
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pykubelet.base.config.cpuset import format_cpuset
 from pykubelet.base.config.errors import Problem
 from pykubelet.base.config.kubelet import KubeletConfiguration
 from pykubelet.base.config.reserved import read_reserved
+from pykubelet.base.kit.values import Value
 
 CGROUP_V1_REFUSED = (
     "kubelet is configured to not run on a host using cgroup v1. cgroup v1 support is in maintenance mode"
 )
 
 
-@dataclass(frozen=True, slots=True)
-class HostFacts:
+class HostFacts(Value):
     """What the rules ask. `online_cpus`: empty when unknown. `swap_on`: a swap area other than tmpfs is active."""
 
     cgroup_v2: bool

@@ -6,19 +6,17 @@ and image pulls: the delay doubles with every failure up to a cap, and an entry 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from pykubelet.base.kit.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
+class Backoff(Value):
     """The delay that holds now, and when it was last raised (monotonic seconds)."""
 
     delay_s: float
     updated_at: float
 
 
-@dataclass(frozen=True, slots=True)
-class BackoffPolicy:
+class BackoffPolicy(Value):
     """`initial_s` doubling to `cap_s`; forgotten after `2 * cap_s` without a new failure."""
 
     initial_s: float

@@ -14,11 +14,12 @@ from types import TracebackType
 class Bulkhead:
     """`async with bulkhead.place():` waits for one of `places`, first come, first served, but urgent work comes first.
 
-    `hold_s` may be changed at any time.
+    `places` and `hold_s` may be changed at any time. Nobody is turned out; new places are filled as soon as somebody
+    comes or goes.
     """
 
     def __init__(self, places: int, hold_s: float) -> None:
-        self._places = places
+        self.places = places
         self.hold_s = hold_s
         self._inside: dict[Place, float] = {}
         self._queue: deque[Waiting] = deque()
@@ -35,7 +36,7 @@ class Bulkhead:
 
     async def enter(self, place: Place) -> None:
         loop = asyncio.get_running_loop()
-        if len(self._inside) < self._places and not self._queue and not self._urgent:
+        if len(self._inside) < self.places and not self._queue and not self._urgent:
             self._inside[place] = loop.time()
             return
         turn: asyncio.Future[None] = loop.create_future()
@@ -59,13 +60,14 @@ class Bulkhead:
             if queue[0][1].done():
                 queue.popleft()  # cancelled
                 continue
-            if len(self._inside) >= self._places:
+            if len(self._inside) >= self.places:
                 eldest = next(iter(self._inside))
                 left_s = self._inside[eldest] + self.hold_s - now
                 if left_s > 0:
                     self._set_timer(left_s)
                     return
                 del self._inside[eldest]
+                continue
             place, turn = queue.popleft()
             self._inside[place] = now
             turn.set_result(None)

@@ -23,7 +23,7 @@ class Cell(Generic[T]):
         self.name = name
         self._value = initial
         self._version = 0
-        self._bells: set[asyncio.Event] = set()
+        self._bells: dict[asyncio.Event, None] = {}  # rung in the order in which the readers came
 
     @property
     def version(self) -> int:
@@ -38,19 +38,19 @@ class Cell(Generic[T]):
         if condition(self._value):
             return self._value
         bell = asyncio.Event()
-        self._bells.add(bell)
+        self._bells[bell] = None
         try:
             while not condition(self._value):
                 await bell.wait()
                 bell.clear()
             return self._value
         finally:
-            self._bells.discard(bell)
+            self._bells.pop(bell, None)
 
     async def changes(self) -> AsyncIterator[T]:
         """The present snapshot, then the newest one after each change; values between two looks are skipped."""
         bell = asyncio.Event()
-        self._bells.add(bell)
+        self._bells[bell] = None
         try:
             yield self._value
             while True:
@@ -58,12 +58,12 @@ class Cell(Generic[T]):
                 bell.clear()
                 yield self._value
         finally:
-            self._bells.discard(bell)
+            self._bells.pop(bell, None)
 
-    def _publish(self, value: T) -> None:
+    def _publish(self, value: T, is_news: bool) -> None:
         self._value = value
         self._version += 1
-        for bell in self._bells:
+        for bell in self._bells if is_news else ():
             bell.set()
 
 
@@ -81,9 +81,12 @@ class CellWriter(Generic[T]):
     def get(self) -> T:
         return self._cell.get()
 
-    def publish(self, value: T) -> None:
-        """Replace the snapshot and wake all readers. `value` must not be changed afterwards."""
-        self._cell._publish(value)
+    def publish(self, value: T, *, is_news: bool = True) -> None:
+        """Replace the snapshot and wake all readers. `value` must not be changed afterwards.
+
+        Not `is_news`: what differs is only for those who look when somebody asks; nobody is woken for it.
+        """
+        self._cell._publish(value, is_news)
 
 
 @contextmanager
@@ -93,13 +96,13 @@ def ringing(bell: asyncio.Event, *cells: Cell[Any]) -> Iterator[None]:
     The bell is its reader's, who clears it before looking; one bell for all cells spares a task for each.
     """
     for cell in cells:
-        cell._bells.add(bell)
+        cell._bells[bell] = None
     bell.set()
     try:
         yield
     finally:
         for cell in cells:
-            cell._bells.discard(bell)
+            cell._bells.pop(bell, None)
 
 
 def make_cell(name: str, initial: T) -> tuple[Cell[T], CellWriter[T]]:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
+
+from pykubelet.base.kit.values import Value
 
 T = TypeVar("T")
 IDLE_END_S = 30.0
@@ -22,22 +23,19 @@ HOLD_S = 0.25
 """So long a piece of work may keep others waiting for its worker."""
 
 
-@dataclass(frozen=True, slots=True)
-class Done(Generic[T]):
+class Done(Value, Generic[T]):
     """The work ended; this is its value."""
 
     value: T
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Value):
     """The work ended with an error."""
 
     error: Exception
 
 
-@dataclass(frozen=True, slots=True)
-class Uncertain:
+class Uncertain(Value):
     """The work did not end in time and may still be running."""
 
     since: float
@@ -52,9 +50,8 @@ class Flight:
     def __init__(self, name: str, workers: int = 8) -> None:
         self._name = name
         self._workers = workers
-        self._lock = threading.Condition()
-        self._queue: deque[Callable[[], None]] = deque()
-        self._idle = 0
+        self._lock = threading.Lock()
+        self._queue: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._live = 0
         self._made = 0
         self._running: dict[str, float] = {}
@@ -70,10 +67,6 @@ class Flight:
     async def run(self, key: str, work: Callable[[], T], deadline_s: float) -> Outcome[T]:
         """Run `work` in a thread; at most one per key, never longer awaited than `deadline_s`."""
         loop = asyncio.get_running_loop()
-        with self._lock:
-            if key in self._running:
-                return Uncertain(self._running[key])
-            self._running[key] = loop.time()
         future: asyncio.Future[Outcome[T]] = loop.create_future()
 
         def job() -> None:
@@ -84,35 +77,42 @@ class Flight:
                 outcome = Done(work())
             except Exception as error:  # noqa: BLE001 - handed to the caller as a value
                 outcome = Failed(error)
-            with self._lock:
-                self._running.pop(key, None)
-                self._begun.pop(key, None)
-                self._aside.discard(key)
-                self._marked.discard(key)
+            self._end(key)
             try:
                 loop.call_soon_threadsafe(_settle, future, outcome)
             except RuntimeError:
                 return  # the loop has ended; nobody waits
 
-        if self._submit(job):
-            loop.call_later(HOLD_S, self._relieve, loop, key)
-        try:
-            # not `asyncio.wait_for`: in Python 3.11 it swallows a cancellation that meets the end of the work
-            async with asyncio.timeout(deadline_s):
-                return await asyncio.shield(future)
-        except TimeoutError:
-            since = self._mark_stuck(key)
-            return Uncertain(since) if since is not None else await future
-
-    def _mark_stuck(self, key: str) -> float | None:
-        """Since when the work has been running; None when it has ended just now."""
+        since = loop.time()
         with self._lock:
-            since = self._running.get(key)
-            if since is not None:
-                self._marked.add(key)
-                self._aside.add(key)
-                self._grow()
-            return since
+            if key in self._running:
+                return Uncertain(self._running[key])
+            self._running[key] = since
+            self._queue.put(job)
+            is_served = len(self._running) <= self._live or self._grow()
+        if not is_served:
+            loop.call_later(HOLD_S, self._relieve, loop, key)
+        timer = loop.call_later(deadline_s, self._expire, key, since, future)
+        try:
+            return await future
+        finally:
+            timer.cancel()
+
+    def _end(self, key: str) -> None:
+        with self._lock:
+            del self._running[key], self._begun[key]
+            self._aside.discard(key)
+            self._marked.discard(key)
+
+    def _expire(self, key: str, since: float, future: asyncio.Future[Outcome[T]]) -> None:
+        """The waiter gives up, unless the work has ended just now and its outcome is on its way."""
+        with self._lock:
+            if self._running.get(key) != since:
+                return
+            self._marked.add(key)
+            self._aside.add(key)
+            self._grow()
+        _settle(future, Uncertain(since))
 
     def _relieve(self, loop: asyncio.AbstractEventLoop, key: str) -> None:
         """`key` still waits for a worker: those that have been busy for long are not counted any more."""
@@ -126,18 +126,9 @@ class Flight:
                 self._grow()
         loop.call_later(HOLD_S, self._relieve, loop, key)
 
-    def _submit(self, job: Callable[[], None]) -> bool:
-        """Whether it has to wait for a worker."""
-        with self._lock:
-            self._queue.append(job)
-            if self._idle >= len(self._queue):
-                self._lock.notify()
-                return False
-            return not self._grow()
-
     def _grow(self) -> bool:
         """One more worker, if there is work for it and room."""
-        if self._queue and self._live - len(self._aside) < self._workers:
+        if len(self._running) > self._live and self._live - len(self._aside) < self._workers:
             self._live += 1
             self._made += 1
             threading.Thread(target=self._work, name=f"{self._name}-{self._made}", daemon=True).start()
@@ -146,15 +137,14 @@ class Flight:
 
     def _work(self) -> None:
         while True:
-            with self._lock:
-                while not self._queue:
-                    self._idle += 1
-                    woken = self._lock.wait(IDLE_END_S)
-                    self._idle -= 1
-                    if not woken and not self._queue:
+            try:
+                job = self._queue.get(timeout=IDLE_END_S)
+            except Empty:
+                with self._lock:
+                    if self._queue.empty():
                         self._live -= 1
                         return
-                job = self._queue.popleft()
+                continue
             job()
 
 

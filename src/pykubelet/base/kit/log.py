@@ -1,7 +1,8 @@
 """Structured logging: one line an event, `key=value` behind the message, or JSON.
 
 Owns: the format and the verbosity of the agent's log (standard error). Log changes (failed once, recovered once), not
-iterations; give `pod`, `uid` and `cause` wherever there is one.
+iterations; give `pod`, `uid` and `cause` wherever there is one. Levels and names are those of `logging`; the agent's own
+lines go straight to the stream, because a record of `logging` costs more than the line itself.
 """
 
 from __future__ import annotations
@@ -10,66 +11,97 @@ import json
 import logging
 import re
 import sys
-from typing import Any
+import time
+import traceback
+from json.encoder import encode_basestring
+from typing import Any, TextIO
 
+_ROOT = logging.getLogger("pykubelet")
 _BREAKING = re.compile(r'[ "\n\t=]').search
-_LEVELS = {"DEBUG": "D", "INFO": "I", "WARNING": "W", "ERROR": "E", "CRITICAL": "F"}
+_LEVELS = {logging.DEBUG: "D", logging.INFO: "I", logging.WARNING: "W", logging.ERROR: "E"}
+Fields = dict[str, Any]
 
 
 class Log:
     """A named logger whose calls take fields as keyword arguments."""
 
     def __init__(self, name: str) -> None:
-        self._logger = logging.getLogger("pykubelet." + name)
+        self._name = name
+        self._logger = _ROOT.getChild(name)
 
     def debug(self, message: str, **fields: Any) -> None:
-        if self._logger.isEnabledFor(logging.DEBUG):
-            self._logger.debug(message, extra={"fields": fields})
+        self._say(logging.DEBUG, message, fields)
 
     def info(self, message: str, **fields: Any) -> None:
-        if self._logger.isEnabledFor(logging.INFO):
-            self._logger.info(message, extra={"fields": fields})
+        self._say(logging.INFO, message, fields)
 
     def warning(self, message: str, **fields: Any) -> None:
-        self._logger.warning(message, extra={"fields": fields})
+        self._say(logging.WARNING, message, fields)
 
     def error(self, message: str, *, exc_info: BaseException | None = None, **fields: Any) -> None:
-        self._logger.error(message, extra={"fields": fields}, exc_info=exc_info)
+        self._say(logging.ERROR, message, fields, exc_info)
+
+    def _say(self, level: int, message: str, fields: Fields, error: BaseException | None = None) -> None:
+        if not self._logger.isEnabledFor(level):
+            return
+        for handler in _ROOT.handlers:
+            if isinstance(handler, _Lines):
+                handler.write(self._name, level, message, fields, error)
+                return
+        self._logger.log(level, message, extra={"fields": fields}, exc_info=error)
 
 
-class _TextFormat(logging.Formatter):
-    def __init__(self) -> None:
+class _Lines(logging.Handler):
+    """Writes lines to a stream. As a handler it is there for whoever logs by `logging` itself."""
+
+    def __init__(self, stream: TextIO, *, json_format: bool) -> None:
         super().__init__()
+        self._stream = stream
+        self._line = _json_line if json_format else _TextLine().line
+
+    def write(self, room: str, level: int, message: str, fields: Fields, error: BaseException | None) -> None:
+        """One line, with the traceback of an error behind it."""
+        line = self._line(time.time(), room, level, message, fields, error)
+        try:
+            self._stream.write(line + "\n")
+        except (OSError, ValueError):  # nobody reads the log any more, and there is nobody else to tell
+            return
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        room = record.name.removeprefix("pykubelet.")
+        self.write(room, record.levelno, record.getMessage(), getattr(record, "fields", {}), error)
+
+
+class _TextLine:
+    def __init__(self) -> None:
         self._second = (0, "")
 
-    def format(self, record: logging.LogRecord) -> str:
-        fields = getattr(record, "fields", {})
-        second = int(record.created)
+    def line(self, at: float, room: str, level: int, message: str, fields: Fields, error: BaseException | None) -> str:
+        second = int(at)
         if second != self._second[0]:
-            self._second = (second, self.formatTime(record, "%m%d %H:%M:%S"))
-        stamp = self._second[1]
+            self._second = (second, time.strftime("%m%d %H:%M:%S", time.localtime(second)))
+        stamp = f"{self._second[1]}.{int((at - second) * 1000):03d}"
         tail = "".join(f" {key}={_quoted(value)}" for key, value in fields.items() if value is not None)
-        room = record.name.removeprefix("pykubelet.")
-        message = json.dumps(record.getMessage(), ensure_ascii=False)
-        level = _LEVELS.get(record.levelname, "I")
-        text = f"{level}{stamp}.{int(record.msecs):03d} [{room}] {message}{tail}"
-        if record.exc_info:
-            text += "\n" + self.formatException(record.exc_info)
-        return text
+        text = f"{_LEVELS.get(level, 'I')}{stamp} [{room}] {encode_basestring(message)}{tail}"
+        return text if error is None else f"{text}\n{_traceback(error)}"
 
 
-class _JsonFormat(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        entry: dict[str, Any] = {
-            "ts": round(record.created * 1000, 3),
-            "level": record.levelname.lower(),
-            "logger": record.name.removeprefix("pykubelet."),
-            "msg": record.getMessage(),
-        }
-        entry.update({key: _plain(value) for key, value in getattr(record, "fields", {}).items() if value is not None})
-        if record.exc_info:
-            entry["stacktrace"] = self.formatException(record.exc_info)
-        return json.dumps(entry)
+def _json_line(at: float, room: str, level: int, message: str, fields: Fields, error: BaseException | None) -> str:
+    entry: Fields = {
+        "ts": round(at * 1000, 3),
+        "level": logging.getLevelName(level).lower(),
+        "logger": room,
+        "msg": message,
+    }
+    entry.update({key: _plain(value) for key, value in fields.items() if value is not None})
+    if error is not None:
+        entry["stacktrace"] = _traceback(error)
+    return json.dumps(entry)
+
+
+def _traceback(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error)).rstrip("\n")
 
 
 def _plain(value: Any) -> Any:
@@ -86,9 +118,6 @@ def set_up_logging(verbosity: int, json_format: bool = False) -> None:
     # what no line shows need not be found out for each
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonFormat() if json_format else _TextFormat())
-    root = logging.getLogger("pykubelet")
-    root.handlers[:] = [handler]
-    root.propagate = False
-    root.setLevel(logging.DEBUG if verbosity >= 4 else logging.INFO)
+    _ROOT.handlers[:] = [_Lines(sys.stderr, json_format=json_format)]
+    _ROOT.propagate = False
+    _ROOT.setLevel(logging.DEBUG if verbosity >= 4 else logging.INFO)

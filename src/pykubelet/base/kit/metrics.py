@@ -10,7 +10,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct
+
+from pykubelet.base.kit.values import Value, field
 
 DEFAULT_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 #: A metric has no more series than this; what goes beyond is counted under the label value `other`.
@@ -19,8 +22,7 @@ OTHER = "other"
 Labels = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Value):
     """One line. `labels` in their order. `at`: wall seconds, None: the moment of the scrape. `suffix`: `_bucket`, ..."""
 
     value: float
@@ -29,8 +31,7 @@ class Sample:
     suffix: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(Value):
     """A metric with all its samples. `kind`: counter, gauge, histogram."""
 
     name: str
@@ -86,8 +87,7 @@ class Counter(_Metric):
         return Family(self.name, "counter", self.help, samples)
 
 
-@dataclass(slots=True)
-class _Buckets:
+class _Buckets(Struct):
     counts: list[int]
     total: float = 0.0
 
@@ -155,9 +155,12 @@ class Registry:
             raise ValueError(f"the metric {metric.name} exists already")
         self._metrics[metric.name] = metric
 
+    def __iter__(self) -> Iterator[_Metric]:
+        """By name."""
+        return (self._metrics[name] for name in sorted(self._metrics))
+
     def families(self) -> Iterator[Family]:
-        for name in sorted(self._metrics):
-            yield self._metrics[name].family()
+        return (metric.family() for metric in self)
 
 
 #: `/metrics`, and `/metrics/probes`, whose series are of single containers.

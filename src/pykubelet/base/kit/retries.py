@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Hashable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from pykubelet.base.kit.values import Value
 
 K = TypeVar("K", bound=Hashable)
 SPREAD = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class _Failures:
+class _Failures(Value):
     count: int
     until: float
 

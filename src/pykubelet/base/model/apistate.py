@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from pykubelet.base.kit.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class ApiState:
+class ApiState(Value):
     """`server`: its URL, empty without an API server. `error`: why it is not to be had, empty when all is well.
 
     `ok_at`: wall seconds of the last good answer. `since`: those from which on `error`, or its absence, holds.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import TypeVar
+from typing import ClassVar
 
 from pykubelet.base.api.core import ConfigMap, RuntimeClass, Secret, Service
+from pykubelet.base.kit.changes import changed_keys
+from pykubelet.base.kit.values import Discreet, Value, field
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.waits import Wait
 
@@ -21,8 +22,7 @@ class ContentKind(StrEnum):
     TRUST_BUNDLE = "ClusterTrustBundle"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ObjectKey:
+class ObjectKey(Value, order=True):
     """An object a pod names. `namespace` is empty for cluster-wide kinds.
 
     For trust bundles `name` is the bundle's name, or `signer=<signerName>;<label selector>` for a set of them.
@@ -33,15 +33,13 @@ class ObjectKey:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class TrustBundle:
+class TrustBundle(Value):
     """The PEM text of one bundle or of all that a signer and selector choose."""
 
     pem: str
 
 
-@dataclass(frozen=True, slots=True)
-class TokenKey:
+class TokenKey(Value):
     """A service account token bound to one pod. An empty `audience` means the API server's own."""
 
     pod: PodUID
@@ -52,28 +50,25 @@ class TokenKey:
     expiration_s: int
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(Discreet):
     """`expires_at`: wall seconds."""
 
-    token: str = field(repr=False)
+    hidden: ClassVar = ("token",)
+    token: str
     expires_at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Present:
+class Present(Value):
     value: ConfigMap | Secret | RuntimeClass | TrustBundle | Token
 
 
-@dataclass(frozen=True, slots=True)
-class Absent:
+class Absent(Value):
     """The API server says that there is no such object; its words."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
+class Unreadable(Value):
     """It is not known whether the object is there; why the last try failed. `since`: wall seconds."""
 
     message: str
@@ -82,11 +77,9 @@ class Unreadable:
 
 Found = Present | Absent | Unreadable
 ContentKey = ObjectKey | TokenKey
-K = TypeVar("K", ObjectKey, TokenKey)
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
+class Content(Value):
     """`available`: there is an API server to ask at all. A key that is missing here was not answered yet.
 
     `services`: None until they were listed once.
@@ -123,16 +116,6 @@ def wait_for_key(key: ContentKey, since: float, detail: str = "") -> Wait:
     return Wait(what, OWNER, since, subject, detail=detail)
 
 
-def changed_keys(old: Content, new: Content) -> set[ContentKey]:
+def changed_content(before: Content, now: Content) -> set[ContentKey]:
     """The keys whose answers differ."""
-    changed: set[ContentKey] = set()
-    if old.objects is not new.objects:
-        changed.update(_changed(old.objects, new.objects))
-    if old.tokens is not new.tokens:
-        changed.update(_changed(old.tokens, new.tokens))
-    return changed
-
-
-def _changed(old: Mapping[K, Found], new: Mapping[K, Found]) -> Iterator[K]:
-    yield from (key for key in old if key not in new)
-    yield from (key for key, found in new.items() if old.get(key) is not found)
+    return {*changed_keys(before.objects, now.objects), *changed_keys(before.tokens, now.tokens)}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from pykubelet.base.kit.values import Value, field
 
 
-@dataclass(frozen=True, slots=True)
-class CertificateState:
+class CertificateState(Value):
     """One certificate that is asked for at the API server. Times are wall seconds.
 
     `expires_at`: None while there is none. `request`: the name of the signing request that is waited for. `problem`:
@@ -22,8 +22,7 @@ class CertificateState:
     next_at: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Credentials:
+class Credentials(Value):
     """By use: `client` and `serving`; only those that the agent keeps new itself."""
 
     certificates: Mapping[str, CertificateState] = field(default_factory=dict)

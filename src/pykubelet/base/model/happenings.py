@@ -6,9 +6,9 @@ story when there is no API server, Events of the API when there is one).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 
+from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import PodRef
 
 
@@ -17,8 +17,7 @@ class EventType(StrEnum):
     WARNING = "Warning"
 
 
-@dataclass(frozen=True, slots=True)
-class Happening:
+class Happening(Value):
     """One Event. `pod` is None for Events about the node; `field_path` names the container, as `container_field_path`."""
 
     type: EventType

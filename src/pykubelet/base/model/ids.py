@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NewType
+
+from pykubelet.base.kit.values import Value
 
 PodUID = NewType("PodUID", str)
 ContainerID = NewType("ContainerID", str)
 SandboxID = NewType("SandboxID", str)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class PodRef:
+class PodRef(Value, order=True):
     """Which pod, in words people use."""
 
     namespace: str

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
+from operator import attrgetter
 
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID
 from pykubelet.base.model.sizing import ResizeProgress
 from pykubelet.base.model.waits import StoryLine, Wait
@@ -34,16 +35,14 @@ class KillReason(StrEnum):
     ORPHANED = "orphaned"  # found in the runtime, wanted by nobody
 
 
-@dataclass(frozen=True, slots=True)
-class StartError:
+class StartError(Value):
     """Why a container could not be started the last time: a waiting reason and its message."""
 
     reason: str
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class StatusOverride:
+class StatusOverride(Value):
     """The phase, reason and message that a kill imposes (rejection, eviction, deadline)."""
 
     phase: str
@@ -51,8 +50,7 @@ class StatusOverride:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class PodLifecycle:
+class PodLifecycle(Value):
     """One pod's stage and what goes with it.
 
     `started_at`: wall seconds when the agent first took the pod up (status.startTime). `stage_since`: wall seconds.
@@ -60,7 +58,8 @@ class PodLifecycle:
     container is held back, and its delay in seconds. `terminal`: the pod's containers have ended for good.
     `restarting_all`: a RestartAllContainers rule has fired and containers are being removed in place. `owed`: instances
     that were killed to be started again, whatever their restart policy says. `resize`: the pod's size does not hold for all that runs yet.
-    `post_starting`: containers whose postStart hook has not ended; until then they do not count as running.
+    `post_starting`: containers whose postStart hook has not ended; until then they do not count as running. `is_held_up`:
+    something that failed is in the way of the pod, so that it may take long to get on.
     """
 
     ref: PodRef
@@ -76,10 +75,17 @@ class PodLifecycle:
     post_starting: frozenset[str] = frozenset()
     owed: frozenset[ContainerID] = frozenset()
     resize: ResizeProgress | None = None
+    is_held_up: bool = False
     waits: tuple[Wait, ...] = ()
     story: tuple[StoryLine, ...] = ()
 
+    def means_the_same(self, other: PodLifecycle) -> bool:
+        """Whether they differ in waits and story at most, which are for people to ask for: nothing follows from them."""
+        return bool(_meaning(self) == _meaning(other))
 
-@dataclass(frozen=True, slots=True)
-class Lifecycles:
+
+_meaning = attrgetter(*(name for name in PodLifecycle.__struct_fields__ if name not in ("waits", "story")))
+
+
+class Lifecycles(Value):
     pods: Mapping[PodUID, PodLifecycle] = field(default_factory=dict)

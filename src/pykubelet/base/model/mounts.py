@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.waits import Wait
 
 
-@dataclass(frozen=True, slots=True)
-class MountedVolume:
+class MountedVolume(Value):
     """One volume ready for use.
 
     `host_path`: what a container's mount binds (a directory, file, socket or device). `read_only`: the volume itself
@@ -25,8 +24,7 @@ class MountedVolume:
     is_block: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PodMounts:
+class PodMounts(Value):
     """A pod's volumes. `ready`: all that its containers need are there. `waits`: what is missing, and why.
 
     `coming`: what is missing will be there any moment, so that the pod's sandbox need not wait for it.
@@ -38,8 +36,7 @@ class PodMounts:
     coming: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Mounts:
+class Mounts(Value):
     """By pod. A pod without an entry has nothing mounted and nothing left on disk that act/volumes owns."""
 
     pods: Mapping[PodUID, PodMounts] = field(default_factory=dict)

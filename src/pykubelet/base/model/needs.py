@@ -8,7 +8,6 @@ Source: the Kubernetes documentation "Secrets", "ConfigMaps", "Projected Volumes
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from pykubelet.base.api.codec import DecodeError, decode, encode
 from pykubelet.base.api.core import (
@@ -23,6 +22,7 @@ from pykubelet.base.api.core import (
     Volume,
     VolumeProjection,
 )
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.content import ContentKey, ContentKind, ObjectKey, TokenKey
 from pykubelet.base.model.fieldpath import every_container
 from pykubelet.base.model.ids import PodUID
@@ -32,8 +32,7 @@ TOKEN_LIFE_S = 3600
 _SIGNER = "signer="
 
 
-@dataclass(frozen=True, slots=True)
-class Needs:
+class Needs(Value):
     """All keys of one pod."""
 
     objects: frozenset[ObjectKey] = frozenset()

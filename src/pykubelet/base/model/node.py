@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from pykubelet.base.api.core import Taint
+from pykubelet.base.kit.values import Value, field
 
 
-@dataclass(frozen=True, slots=True)
-class NodeView:
+class NodeView(Value):
     """Name, addresses (primary family first), and resources: `cpu` in milli, the others in bytes or pieces.
 
     `labels`: of the API's Node where there is one, else those the node would register with. `registered`: the API
@@ -29,14 +28,12 @@ class NodeView:
     taints: tuple[Taint, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class HandlerFeatures:
+class HandlerFeatures(Value):
     recursive_read_only_mounts: bool = False
     user_namespaces: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimeReady:
+class RuntimeReady(Value):
     """The runtime's own account of itself. Errors are empty when all is well; `None` fields: not asked yet.
 
     `epoch` grows with every restart of the runtime that was noticed. `answer_error`: why its last answer is missing,

@@ -6,11 +6,12 @@ which the read began, so that an older look never replaces a newer one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
+from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
+from pykubelet.base.model.reasons import COMPLETED, ERROR
 
 
 class ContainerState(StrEnum):
@@ -25,8 +26,7 @@ class NetworkMode(StrEnum):
     NODE = "node"
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerUser:
+class ContainerUser(Value):
     """The identity of the first process, where the runtime tells it."""
 
     uid: int
@@ -34,16 +34,14 @@ class ContainerUser:
     supplemental_groups: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class MountView:
+class MountView(Value):
     container_path: str
     host_path: str
     readonly: bool = False
     recursive_read_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ResourcesView:
+class ResourcesView(Value):
     """What the runtime applies to a running container; 0 means unlimited or not told."""
 
     cpu_shares: int = 0
@@ -52,8 +50,7 @@ class ResourcesView:
     memory_limit: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerView:
+class ContainerView(Value):
     """One container instance. `image` is the runtime's name of it, `image_ref` its digest reference, `image_id` its id."""
 
     id: ContainerID
@@ -82,8 +79,7 @@ class ContainerView:
         return self.state is ContainerState.RUNNING
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxView:
+class SandboxView(Value):
     id: SandboxID
     attempt: int
     ready: bool
@@ -93,14 +89,25 @@ class SandboxView:
     runtime_handler: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PodView:
-    """One pod as the runtime has it: sandboxes and containers, newest first."""
+class ContainerEnd(Value):
+    """The end of a container as an event tells it: some 30 ms later its status says so too, and its log is complete."""
+
+    id: ContainerID
+    exit_code: int
+    finished_at: int
+
+
+class PodView(Value):
+    """One pod as the runtime has it: sandboxes and containers, newest first.
+
+    `ends`: of containers that have ended, though they are shown running still.
+    """
 
     ref: PodRef
     sandboxes: tuple[SandboxView, ...] = ()
     containers: tuple[ContainerView, ...] = ()
     read_at: float = 0.0
+    ends: tuple[ContainerEnd, ...] = ()
 
     def newest(self, name: str) -> ContainerView | None:
         """The newest instance of a container."""
@@ -120,15 +127,41 @@ class PodView:
     @property
     def is_alive(self) -> bool:
         """Something of the pod still runs, or its sandbox is still up."""
-        return bool(self.running) or bool(self.ready_sandboxes)
+        return self.is_running or any(s.ready for s in self.sandboxes)
+
+    @property
+    def is_running(self) -> bool:
+        """A container of the pod runs."""
+        return any(c.state is ContainerState.RUNNING for c in self.containers)
 
     @property
     def is_gone(self) -> bool:
         return not self.sandboxes and not self.containers
 
+    def with_ends(self, ends: Iterable[ContainerEnd]) -> PodView:
+        """Also with these, as far as they are news."""
+        running = {c.id for c in self.running}
+        return replace(self, ends=tuple({end.id: end for end in (*self.ends, *ends) if end.id in running}.values()))
 
-@dataclass(frozen=True, slots=True)
-class Observed:
+    def foretold(self) -> PodView:
+        """As the runtime will show it in a moment. Whether memory had run out is not known yet."""
+        ends = {end.id: end for end in self.ends}
+        if not ends:
+            return self
+        return replace(self, containers=tuple(_ended(c, ends[c.id]) if c.id in ends else c for c in self.containers))
+
+
+def _ended(container: ContainerView, end: ContainerEnd) -> ContainerView:
+    return replace(
+        container,
+        state=ContainerState.EXITED,
+        exit_code=end.exit_code,
+        finished_at=end.finished_at,
+        reason=COMPLETED if end.exit_code == 0 else ERROR,
+    )
+
+
+class Observed(Value):
     """All pods of the runtime. `listed_at` is the monotonic start of the newest full look; None before the first.
 
     `unread`: pods that are there, but of which no look has succeeded yet; nothing may be decided about them.
@@ -143,8 +176,7 @@ class Observed:
         return bool(self.unread) and any(ref.uid == uid for ref in self.unread)
 
 
-@dataclass(frozen=True, slots=True)
-class PodTouched:
+class PodTouched(Value):
     """Posted to observe/pleg: something was just done to this pod; look at it now rather than at the next relist.
 
     `changed`: containers of which more is new than that they run or have ended.
@@ -153,3 +185,14 @@ class PodTouched:
     ref: PodRef
     cause: str
     changed: frozenset[ContainerID] = frozenset()
+
+
+class BeingStopped(Value):
+    """Posted to observe/pleg by whoever stops a container or a sandbox, before and after (`is_over`).
+
+    In between nobody needs to follow hints of its end: the runtime's answer comes at the moment when it is to be seen.
+    """
+
+    ref: PodRef
+    id: str
+    is_over: bool = False

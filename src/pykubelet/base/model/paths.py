@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.ids import PodRef, PodUID
 
 CONTAINER_LOG_LINKS = "/var/log/containers"
 MAX_FILE_NAME = 255
 
 
-@dataclass(frozen=True, slots=True)
-class Paths:
+class Paths(Value):
     """`root`: --root-dir. `logs`: podLogsDir. `log_links`: where container log symlinks go."""
 
     root: str

@@ -6,8 +6,9 @@ Source: the Kubernetes documentation "Pod Lifecycle", section "Pod phase".
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.model.ids import ContainerID
@@ -30,8 +31,7 @@ class Phase(StrEnum):
         return self in (Phase.SUCCEEDED, Phase.FAILED)
 
 
-@dataclass(slots=True)
-class _Count:
+class _Count(Struct):
     waiting: int = 0
     running: int = 0
     stopped: int = 0

@@ -2,16 +2,15 @@
 
 That is its spec and generation, labels, annotations (but the agent's own), deletion time and grace, and of its status what
 others write (conditions, resource claims, the end of the pod). What the agent itself reports comes back by the watch and is
-no news. Of a mirror pod only the metadata count.
+no news; nor is the end of a pod that is being deleted and vanishes next. Of a mirror pod only the metadata count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgspec.structs import replace
-
 from pykubelet.base.api.core import ObjectMeta, Pod
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.labels import CONFIG_MIRROR, LOCAL_ANNOTATIONS
 from pykubelet.base.model.reasons import OWN_CONDITIONS
 from pykubelet.base.model.roster import has_ended_in_api
@@ -40,10 +39,11 @@ def is_same_mirror(before: Pod, now: Pod) -> bool:
 
 
 def _of_others(pod: Pod) -> tuple[object, ...]:
-    """What others than the agent write into the status, and whether it says that the pod has ended."""
-    status = pod.status
+    """What others than the agent write into the status, and whether it says that the pod has ended and stays."""
+    status, meta = pod.status, pod.metadata
     conditions = tuple(c for c in status.conditions if c.type not in OWN_CONDITIONS)
-    return conditions, status.resourceClaimStatuses, status.extendedResourceClaimStatus, has_ended_in_api(pod)
+    stays = not meta.deletionTimestamp or bool(meta.finalizers)
+    return conditions, status.resourceClaimStatuses, status.extendedResourceClaimStatus, stays and has_ended_in_api(pod)
 
 
 def _foreign(annotations: Mapping[str, str]) -> dict[str, str]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from pykubelet.base.kit.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Pressure:
+class Pressure(Value):
     """The node's pressure conditions, as they are to be told."""
 
     memory: bool = False

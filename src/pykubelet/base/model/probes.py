@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 
+from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import ContainerID, PodUID
 from pykubelet.base.model.waits import Wait
 
@@ -22,8 +22,7 @@ class ProbeResult(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeResults:
+class ProbeResults(Value):
     """By container instance. A kind that is not `watched` has no worker: such a probe neither holds back nor kills."""
 
     results: Mapping[tuple[ContainerID, ProbeKind], ProbeResult] = field(default_factory=dict)
@@ -33,8 +32,7 @@ class ProbeResults:
         return self.results.get((container, kind))
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeWaits:
+class ProbeWaits(Value):
     """What pods wait for at their probes, with the last words of those that fail. Written by observe/probes alone."""
 
     pods: Mapping[PodUID, tuple[Wait, ...]] = field(default_factory=dict)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import PodUID
 
 
-@dataclass(frozen=True, slots=True)
-class Occurrence:
+class Occurrence(Value):
     """One Event, counted up when it repeats. Times are wall seconds; `message` may stand for several similar ones.
 
     `serial`: the same for all repetitions, and for no other Event.
@@ -24,8 +23,7 @@ class Occurrence:
     serial: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Recent:
+class Recent(Value):
     """The newest Events of each pod and of the node, oldest first."""
 
     pods: Mapping[PodUID, tuple[Occurrence, ...]] = field(default_factory=dict)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.labels import CONFIG_MIRROR, CONFIG_SOURCE, SOURCE_API
 from pykubelet.base.model.sizing import PendingResize, SizeChange
@@ -14,8 +14,7 @@ from pykubelet.base.model.waits import Wait
 TERMINAL_PHASES = ("Succeeded", "Failed")
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestProblem:
+class ManifestProblem(Value):
     """One manifest that cannot be used: where it came from, which field, and why."""
 
     origin: str
@@ -23,8 +22,7 @@ class ManifestProblem:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class SourceChanged:
+class SourceChanged(Value):
     """Posted by a source: its full set of pods, and what was wrong with the rest.
 
     `origins`: where each pod was read, in the order of `pods`; empty where the source is the only place.
@@ -36,16 +34,14 @@ class SourceChanged:
     origins: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Rejection:
+class Rejection(Value):
     """The node refuses the pod: status reason and message (`Pod was rejected: ` is put before it in the status)."""
 
     reason: str
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class RosterPod:
+class RosterPod(Value):
     """One desired pod. `seen_at`: wall seconds of its first sight.
 
     `rejection` may come later too, when a more important pod takes this one's place (reason `Preempting`).
@@ -63,8 +59,7 @@ class RosterPod:
     change: SizeChange | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Roster:
+class Roster(Value):
     """All desired pods by UID. Before `sources_ready` nothing may be deleted because it is missing here.
 
     `mirrors`: the API's mirror pods by the full name (`name_namespace`) of the static pod they stand for, also where
@@ -77,8 +72,7 @@ class Roster:
     mirrors: Mapping[str, Pod] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ApiPods:
+class ApiPods(Value):
     """The API server's pods of this node, mirror pods included, with their statuses as it has them. By UID.
 
     Written by desired/sources. `synced`: they were listed once; what is missing then is not in the API.

@@ -7,21 +7,18 @@ a pod have another size than its spec says: then the others see the pod in the s
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from pykubelet.base.api.core import Container, Pod, ResourceRequirements
 from pykubelet.base.api.quantity import milli_value, value
-from pykubelet.base.model.restart import is_sidecar
+from pykubelet.base.kit.values import Value, field, replace
 
 RESTART_CONTAINER = "RestartContainer"
 NOTHING = ResourceRequirements()
 
 
-@dataclass(frozen=True, slots=True)
-class Amounts:
+class Amounts(Value):
     """CPU in milli, memory in bytes; 0: not stated. Limits of the whole pod stand in for those a container lacks."""
 
     cpu_request: int = 0
@@ -31,7 +28,7 @@ class Amounts:
 
 
 class PodSize(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`containers`: by name, of regular ones and sidecars. `whole`: what the pod states for itself."""
+    """`containers`: by name, all but ephemeral ones. `whole`: what the pod states for itself."""
 
     containers: dict[str, ResourceRequirements] = {}
     whole: ResourceRequirements | None = None
@@ -44,8 +41,7 @@ class PodSize(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return amounts_of(self.whole, None)
 
 
-@dataclass(frozen=True, slots=True)
-class PendingResize:
+class PendingResize(Value):
     """A new size that the node has not given the pod: Kubernetes' reason and message.
 
     `generation`: of the spec that asks for it. `since`: wall seconds of the first time.
@@ -57,30 +53,23 @@ class PendingResize:
     since: float
 
 
-@dataclass(frozen=True, slots=True)
-class ResizeProgress:
+class ResizeProgress(Value):
     """A size that was given and does not hold for all running containers yet; `error`: why not, when it was tried."""
 
     generation: int
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SizeChange:
+class SizeChange(Value):
     """What the running containers had when the pod was given its size, at `at` (wall seconds)."""
 
     before: PodSize = field(default_factory=PodSize)
     at: float = 0.0
 
 
-def can_resize(container: Container, *, is_init: bool) -> bool:
-    """Regular containers and sidecars."""
-    return not is_init or is_sidecar(container)
-
-
 def resizable(pod: Pod) -> tuple[Container, ...]:
-    """The containers of a pod that can be resized, sidecars first."""
-    return (*(c for c in pod.spec.initContainers if is_sidecar(c)), *pod.spec.containers)
+    """The containers of a pod that can be resized, those first that start first."""
+    return (*pod.spec.initContainers, *pod.spec.containers)
 
 
 def size_of(pod: Pod) -> PodSize:
@@ -100,7 +89,7 @@ def with_size(pod: Pod, size: PodSize) -> Pod:
     spec = replace(
         pod.spec,
         containers=tuple(resized(c) for c in pod.spec.containers),
-        initContainers=tuple(resized(c) if is_sidecar(c) else c for c in pod.spec.initContainers),
+        initContainers=tuple(resized(c) for c in pod.spec.initContainers),
         resources=size.whole,
     )
     return replace(pod, spec=spec)

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from pykubelet.base.api.core import PodStatus
+from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.waits import Wait
 
 
-@dataclass(frozen=True, slots=True)
-class Statuses:
+class Statuses(Value):
     """By pod. `remembered`: those that are only what was told before a restart of the agent; nothing newer is known."""
 
     pods: Mapping[PodUID, PodStatus] = field(default_factory=dict)
     remembered: frozenset[PodUID] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class ReportWaits:
+class ReportWaits(Value):
     """What keeps the reports about pods from reaching the API server. Written by report/status alone."""
 
     pods: Mapping[PodUID, tuple[Wait, ...]] = field(default_factory=dict)

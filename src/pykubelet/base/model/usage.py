@@ -7,13 +7,12 @@ does not tell.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import PodRef, PodUID
 
 
-@dataclass(frozen=True, slots=True)
-class Pressure:
+class Pressure(Value):
     """One line of a pressure file: stalled microseconds in all, and shares of the last 10, 60 and 300 s in percent."""
 
     total_us: int
@@ -22,20 +21,18 @@ class Pressure:
     avg300: float
 
 
-@dataclass(frozen=True, slots=True)
-class PressurePair:
+class PressurePair(Value):
     """`some`: at least one task waits; `full`: all do."""
 
     some: Pressure
     full: Pressure | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryUse:
+class MemoryUse(Value):
     """`working_set`: usage without the file pages that can be dropped at once. `limit` None: unlimited.
 
     `page_faults`: of the group itself on cgroup v1, with the groups below it on v2, as the kernel has it; `..._below`:
-    always with those below it.
+    always with those below it. Only in looks with `details`: `kernel`, `peak`, `fail_count` and `oom_kills`.
     """
 
     usage: int = 0
@@ -58,9 +55,11 @@ class MemoryUse:
     oom_kills: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CpuUse:
-    """`quota_us` 0: no limit. The throttling counters are those of the kernel's bandwidth control."""
+class CpuUse(Value):
+    """`quota_us` 0: no limit. The throttling counters are those of the kernel's bandwidth control.
+
+    All but `total_ns` only in looks with `details`.
+    """
 
     total_ns: int = 0
     user_ns: int = 0
@@ -73,8 +72,7 @@ class CpuUse:
     period_us: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class GroupUse:
+class GroupUse(Value):
     """One control group with all below it, `path` below the mount.
 
     `pressure`: by `cpu`, `memory`, `io`. `nano_cores`: None after one look.
@@ -90,8 +88,60 @@ class GroupUse:
     path: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class InterfaceUse:
+class DeviceIo(Value):
+    """What a group has read from and written to one device, `number` being `major:minor`: bytes and operations."""
+
+    number: str
+    read_bytes: int = 0
+    written_bytes: int = 0
+    reads: int = 0
+    writes: int = 0
+
+
+class ProcessesUse(Value):
+    """Of the processes of a group itself. `open_files_limit`: soft, of the first one; -1: none."""
+
+    count: int = 0
+    descriptors: int = 0
+    sockets: int = 0
+    open_files_limit: int | None = None
+
+
+class GroupDetail(Value):
+    """What only `/metrics/cadvisor` tells of a group. `threads_max` None: no limit."""
+
+    io: tuple[DeviceIo, ...] = ()
+    processes: ProcessesUse = ProcessesUse()
+    threads_max: int | None = None
+
+
+class DiskUse(Value):
+    """One block device since the start of the machine; `number` is `major:minor`. Times in milliseconds."""
+
+    name: str
+    number: str
+    reads: int = 0
+    reads_merged: int = 0
+    sectors_read: int = 0
+    read_ms: int = 0
+    writes: int = 0
+    writes_merged: int = 0
+    sectors_written: int = 0
+    write_ms: int = 0
+    in_progress: int = 0
+    busy_ms: int = 0
+    weighted_ms: int = 0
+
+
+class Details(Value):
+    """`groups`: by their path below the mount, all but the root's. `root_device`: the number of the node's own file system."""
+
+    groups: Mapping[str, GroupDetail]
+    disks: tuple[DiskUse, ...] = ()
+    root_device: str = ""
+
+
+class InterfaceUse(Value):
     name: str
     rx_bytes: int = 0
     rx_packets: int = 0
@@ -103,16 +153,14 @@ class InterfaceUse:
     tx_dropped: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkUse:
+class NetworkUse(Value):
     """Loopback left out; the default interface first."""
 
     at: float
     interfaces: tuple[InterfaceUse, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class FileSystemUse:
+class FileSystemUse(Value):
     """`used` and `inodes_used` are of the directory in question, the rest of the file system it lies on."""
 
     at: float
@@ -124,8 +172,7 @@ class FileSystemUse:
     inodes_used: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerUse:
+class ContainerUse(Value):
     """`id`: the runtime's. `path`: of its control group. `rootfs`, `logs`: None when not looked at yet."""
 
     name: str
@@ -138,8 +185,7 @@ class ContainerUse:
     logs: FileSystemUse | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class VolumeUse:
+class VolumeUse(Value):
     """`claim`: namespace and name of the persistent volume claim behind it."""
 
     name: str
@@ -148,8 +194,7 @@ class VolumeUse:
     is_local: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class PodUse:
+class PodUse(Value):
     """`sandbox_id` and `sandbox`: the pause container, as far as it is there."""
 
     ref: PodRef
@@ -164,8 +209,7 @@ class PodUse:
     host_files: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class NodeUse:
+class NodeUse(Value):
     """`system`: control groups of note by name (`kubelet`, `runtime`, `misc`, `pods`). `booted_at`: wall seconds."""
 
     group: GroupUse
@@ -180,23 +224,23 @@ class NodeUse:
     running_pids: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Value):
     """`taken_at`: the monotonic second at which the look began; None before the first. `error`: why it failed.
 
-    `with_files`: file systems and logs were looked at too, then or a little earlier.
+    `with_files`: file systems and logs were looked at too, then or a little earlier. `details`: only when asked for.
     """
 
     taken_at: float | None = None
     node: NodeUse | None = None
     pods: Mapping[PodUID, PodUse] = field(default_factory=dict)
     with_files: bool = False
+    details: Details | None = None
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class UsageWanted:
+class UsageWanted(Value):
     """Posted to observe/stats: somebody wants a look that is not older than `at_least` (monotonic)."""
 
     at_least: float
     with_files: bool = True
+    with_details: bool = False

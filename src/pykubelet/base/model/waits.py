@@ -6,12 +6,12 @@ They answer "why is my pod not starting?" in `pykubelet explain`.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Protocol
 
+from pykubelet.base.kit.values import Value
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+
+class Wait(Value):
     """`what` the pod waits for, `since` when (wall seconds), which room `owner` has it, and what comes next.
 
     `subject` narrows it down (a container, a volume, an image). `reason` and `detail` say why it is not done yet, in
@@ -44,8 +44,10 @@ class Untold:
         return nullcontext()
 
 
-@dataclass(frozen=True, slots=True)
-class StoryLine:
+UNTOLD = Untold()
+
+
+class StoryLine(Value):
     """One transition or Event of a pod: when (wall seconds), what, and what caused it."""
 
     at: float

@@ -10,11 +10,11 @@ Source: the Kubernetes documentation "Pod Lifecycle" and "Assigning Pods to Node
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 from pykubelet.base.api.core import NodeSelectorRequirement, NodeSelectorTerm, Pod, Taint, Toleration
 from pykubelet.base.api.huge_pages import HUGE_PAGES
 from pykubelet.base.api.resources import in_units
+from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.reasons import (
     APP_ARMOR,
@@ -42,8 +42,7 @@ _NOT_TOLERATED = "node(s) had taints that the pod didn't tolerate"
 _PORTS_TAKEN = "node(s) didn't have free ports for the requested pod ports"
 
 
-@dataclass(frozen=True, slots=True)
-class Shortage:
+class Shortage(Value):
     """The node lacks some of a resource; amounts as in `Demand`."""
 
     resource: str
@@ -61,8 +60,7 @@ class Shortage:
         return Rejection(f"OutOf{self.resource}", f"Node didn't have enough resource: {self.resource}, {text}")
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(Value):
     """What the pods that are here take together."""
 
     pods: int = 0

@@ -14,12 +14,12 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import assert_never
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.times import parse_time
+from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.happenings import Happening, warning
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import SOURCE_API
@@ -61,26 +61,22 @@ class Trace(IntEnum):
     NONE = 3
 
 
-@dataclass(frozen=True, slots=True)
-class _Admit:
+class _Admit(Value):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class _Refuse:
+class _Refuse(Value):
     """`firm`: whatever runs already."""
 
     rejection: Rejection
     firm: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Lacks:
+class _Lacks(Value):
     shortages: tuple[Shortage, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Hold:
+class _Hold(Value):
     wait: Wait
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
+from pykubelet.base.kit.changes import changed_keys
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.roster import Roster, RosterPod, is_static
+from pykubelet.base.model.roster import RosterPod, is_static
 from pykubelet.base.model.sizing import PodSize, SizeChange, size_of
 
 
@@ -21,9 +24,18 @@ class KeptSize(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return SizeChange(self.before, self.at) if self.before is not None else None
 
 
-def kept_sizes(roster: Roster) -> dict[PodUID, KeptSize]:
-    """What must be known of the sizes of all pods. Pure."""
-    return {uid: kept for uid, item in roster.pods.items() if (kept := _kept(item)) is not None}
+def with_kept_sizes(
+    sizes: Mapping[PodUID, KeptSize], before: Mapping[PodUID, RosterPod], now: Mapping[PodUID, RosterPod]
+) -> dict[PodUID, KeptSize]:
+    """What must be known of the sizes of all pods, from what it was before. Pure."""
+    changed = dict(sizes)
+    for uid in changed_keys(before, now):
+        kept = _kept(now[uid]) if uid in now else None
+        if kept is not None:
+            changed[uid] = kept
+        else:
+            changed.pop(uid, None)
+    return changed
 
 
 def _kept(item: RosterPod) -> KeptSize | None:

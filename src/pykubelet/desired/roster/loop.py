@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pykubelet.base.kit.cells import Cell, CellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
+from pykubelet.base.kit.metrics import Counter
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Lifecycles
@@ -29,10 +30,12 @@ from pykubelet.desired.roster.model import AdmissionRules, Facts, RosterState, V
 from pykubelet.desired.roster.resize import settle_sizes
 
 log = Log("roster")
+REJECTIONS = Counter(
+    "kubelet_admission_rejections_total", "Cumulative number pod admission rejections by the Kubelet.", ("reason",)
+)
 
 
-@dataclass(frozen=True, slots=True)
-class RosterInputs:
+class RosterInputs(Value):
     """The cells this room reads. `kept`: the sizes that pods were given before the agent's start."""
 
     node: Cell[NodeView]
@@ -150,6 +153,7 @@ def _log_change(before: Roster, now: Roster) -> None:
         log.debug("pod is no longer desired", pod=f"{item.pod.metadata.namespace}/{item.pod.metadata.name}", uid=uid)
     for uid, item in now.pods.items():
         if item.rejection is not None and (uid not in before.pods or before.pods[uid].rejection is None):
+            REJECTIONS.inc(item.rejection.reason)
             log.warning("pod is rejected", uid=uid, reason=item.rejection.reason, why=item.rejection.message)
     if now.sources_ready and not before.sources_ready:
         log.info("all sources have reported", pods=len(now.pods))

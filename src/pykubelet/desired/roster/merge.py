@@ -6,6 +6,7 @@ Rules:
   across all: who came first stays, and who holds a name keeps it while its source has a pod of that name. The others are
   left out, told once, and come in when the name is free. The API server sees to the names of its own pods.
 - Mirror pods are kept apart, by the full name they share with the static pod they stand for.
+- A static pod that its source has seen anew was away in between, however short: it has come back, and begins again.
 - A pod that did not change stays the very object it was, so that readers can compare by identity. A change is one of
   spec, generation, labels, annotations (but the agent's own), deletion time or deletion grace, or of what others write
   into its status (conditions, resource claims, the end of the pod). A pod keeps its name for life.
@@ -15,12 +16,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-
-from msgspec.structs import replace as with_fields
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.times import parse_time
+from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.happenings import Happening, warning
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.labels import CONFIG_SEEN, SOURCE_API
@@ -40,8 +39,7 @@ from pykubelet.desired.roster.admission import demand_of
 from pykubelet.desired.roster.model import Entry, RosterState, Verdict
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Wanted(Value):
     """`stated`: what the source calls the pod; `ref` differs where the UID already has another name. `origin`: where the
     source read it."""
 
@@ -119,7 +117,7 @@ def _wanted(state: RosterState, source: str, origin: str, pod: Pod) -> _Wanted:
     if entry is None:
         return _Wanted(source, origin, pod, stated, stated)
     if stated != entry.ref:
-        pod = with_fields(pod, metadata=with_fields(pod.metadata, name=entry.ref.name, namespace=entry.ref.namespace))
+        pod = replace(pod, metadata=replace(pod.metadata, name=entry.ref.name, namespace=entry.ref.namespace))
     return _Wanted(source, origin, pod, entry.ref, stated)
 
 
@@ -128,7 +126,9 @@ def _with_entries(state: RosterState, chosen: Mapping[PodUID, _Wanted], wall: fl
     arrivals = state.arrivals
     for uid, wanted in chosen.items():
         old = state.entries.get(uid)
-        if old is None:
+        if old is not None and old.wanted is wanted.pod and old.item.source == wanted.source:
+            entries[uid] = old
+        elif old is None or _came_back(old, wanted.pod):
             kept = state.kept.get(uid)
             pod = with_size(wanted.pod, kept.size) if kept is not None else wanted.pod
             change = kept.change if kept is not None else None
@@ -149,6 +149,10 @@ def with_given_size(entry: Entry, pod: Pod) -> Pod:
     if entry.verdict is not Verdict.ADMITTED or is_static(pod):
         return pod
     return with_size(pod, size_of(entry.item.pod))
+
+
+def _came_back(entry: Entry, pod: Pod) -> bool:
+    return is_static(pod) and _seen_at(pod, entry.item.seen_at) != entry.item.seen_at
 
 
 def _seen_at(pod: Pod, wall: float) -> float:

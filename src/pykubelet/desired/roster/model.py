@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.node import NodeView, RuntimeReady
@@ -16,14 +16,14 @@ from pykubelet.base.model.roster import ManifestProblem, RosterPod, SourceChange
 from pykubelet.desired.roster.kept_size import KeptSize
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionRules:
+class AdmissionRules(Value):
     """What the node lets in, from the configuration and the machine.
 
     `kernel`: major and minor version. `max_pods` counts where `NodeView.allocatable` has no `pods`. `app_armor`: the
-    kernel has it switched on. `resize_containers`, `resize_pods`: gates InPlacePodVerticalScaling and
-    InPlacePodLevelResourcesVerticalScaling. `static_cpus`, `static_memory`: CPUs and memory are given away exclusively.
-    `limited_swap`: containers have a share of the swap.
+    kernel has it switched on. `resize_containers`, `resize_pods`, `resize_init_containers`: gates
+    InPlacePodVerticalScaling, InPlacePodLevelResourcesVerticalScaling and InPlacePodVerticalScalingInitContainers.
+    `static_cpus`, `static_memory`: CPUs and memory are given away exclusively. `limited_swap`: containers have a share of
+    the swap.
     """
 
     allowed_unsafe_sysctls: tuple[str, ...] = ()
@@ -32,13 +32,13 @@ class AdmissionRules:
     app_armor: bool = False
     resize_containers: bool = True
     resize_pods: bool = True
+    resize_init_containers: bool = True
     static_cpus: bool = False
     static_memory: bool = False
     limited_swap: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class HostPort:
+class HostPort(Value):
     """A port of the node; `ip` 0.0.0.0 means all its addresses."""
 
     protocol: str
@@ -51,8 +51,7 @@ class HostPort:
         return self.ip == other.ip or "0.0.0.0" in (self.ip, other.ip)
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(Value):
     """What a pod takes of the node: `cpu` in milli, the others in whole units."""
 
     requests: Mapping[str, int] = field(default_factory=dict)
@@ -71,8 +70,7 @@ class Verdict(StrEnum):
     REJECTED = "rejected"
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Value):
     """One desired pod and what was decided. `order`: how many came before it.
 
     `victims`: the pods that end to make room. `until`: the monotonic second when that is no longer waited for.
@@ -97,8 +95,7 @@ class Entry:
         return self.item.change is not None or (pending is not None and pending.reason == RESIZE_DEFERRED)
 
 
-@dataclass(frozen=True, slots=True)
-class RosterState:
+class RosterState(Value):
     """`kept`: sizes given before the agent's start. `owners`: which source holds a full name. `clashes`: pods that were
     left out for another's name or UID.
 
@@ -118,8 +115,7 @@ class RosterState:
         return all(entry.item.held is None and not entry.is_resizing for entry in self.entries.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Value):
     """What the other rooms say at the moment of a decision."""
 
     node: NodeView

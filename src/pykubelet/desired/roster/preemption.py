@@ -8,9 +8,9 @@ Source: the Kubernetes documentation "Guaranteed Scheduling For Critical Add-On 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.qos import QOSClass, qos_class
 from pykubelet.base.model.roster import is_mirror, is_static
@@ -21,8 +21,7 @@ SYSTEM_CRITICAL = 2_000_000_000
 PREEMPTED = "Preempted in order to admit critical pod"
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Value):
     """A pod that is here now."""
 
     uid: PodUID

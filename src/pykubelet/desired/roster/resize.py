@@ -11,10 +11,10 @@ Rules (source: KEP-1287, in-place update of pod resources, and KEP-5419 for pods
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.api.quantity import value
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.happenings import Happening, normal, warning
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Stage
@@ -26,8 +26,10 @@ from pykubelet.base.model.reasons import (
     RESIZE_DEFERRED,
     RESIZE_INFEASIBLE,
 )
+from pykubelet.base.model.restart import is_sidecar
 from pykubelet.base.model.sizing import (
     RESTART_CONTAINER,
+    Amounts,
     PendingResize,
     SizeChange,
     amounts_of,
@@ -145,6 +147,8 @@ def _infeasible(pod: Pod, now: Pod, rules: AdmissionRules) -> str:
         return _NO_SWAP
     if amounts_of(pod.spec.resources, None) != amounts_of(now.spec.resources, None) and not rules.resize_pods:
         return "InPlacePodLevelResourcesVerticalScaling is disabled"
+    if not rules.resize_init_containers and _plain_inits(pod) != _plain_inits(now):
+        return "InPlacePodVerticalScalingInitContainers is disabled"
     if qos_class(pod) is QOSClass.GUARANTEED:
         what = "Resize is infeasible for Guaranteed Pods alongside"
         if rules.static_cpus and _requests(pod, "cpu") != _requests(now, "cpu"):
@@ -152,6 +156,10 @@ def _infeasible(pod: Pod, now: Pod, rules: AdmissionRules) -> str:
         if rules.static_memory and _requests(pod, "memory") != _requests(now, "memory"):
             return f'{what} Memory Manager policy "Static"'
     return ""
+
+
+def _plain_inits(pod: Pod) -> dict[str, Amounts]:
+    return {c.name: amounts_of(c.resources, None) for c in pod.spec.initContainers if not is_sidecar(c)}
 
 
 def _requests(pod: Pod, resource: str) -> dict[str, int]:

@@ -14,8 +14,8 @@ from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.flight import Done, Failed, Flight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.roster import Roster
-from pykubelet.desired.roster.kept_size import KeptSize, kept_sizes
+from pykubelet.base.model.roster import Roster, RosterPod
+from pykubelet.desired.roster.kept_size import KeptSize, with_kept_sizes
 from pykubelet.edges.host.checkpoint import Checkpoint
 from pykubelet.edges.host.errors import HostError
 
@@ -45,9 +45,12 @@ class SizeMemory:
 
     async def follow(self, roster: Cell[Roster]) -> None:
         """Keep the file up with the roster. Never returns."""
+        seen: Mapping[PodUID, RosterPod] = {}
+        sizes: dict[PodUID, KeptSize] = {}
         async for now in roster.changes():
             if now.sources_ready:
-                await self._save(kept_sizes(now))
+                sizes, seen = with_kept_sizes(sizes, seen, now.pods), now.pods
+                await self._save(sizes)
 
     async def _save(self, sizes: dict[PodUID, KeptSize]) -> None:
         if sizes == self._saved:

@@ -15,14 +15,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 
-from msgspec.structs import replace
-
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.times import format_nano_time
 from pykubelet.base.kit.cells import Cell, CellWriter
+from pykubelet.base.kit.changes import changed_keys
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_SEEN, CONFIG_SOURCE, SOURCE_API
 from pykubelet.base.model.node import NodeView
@@ -58,26 +58,47 @@ class ApiSource:
         self._pods = pods
         self._clock = clock
         self._node_wait_s = node_wait_s
-        self._marked: dict[PodUID, tuple[Pod, Pod]] = {}
-        self._items: Mapping[str, Pod] | None = None
-        self._posted: Mapping[PodUID, Pod] | None = None
+        self._items: Mapping[str, Pod] = {}
+        self._known: Mapping[PodUID, Pod] = {}
+        self._marked: Mapping[PodUID, Pod] = {}
+        self._has_posted = False
         self._has_node = False
 
     async def run(self) -> None:
         """Follow until cancelled."""
         async for now in self._listed:
-            if now.synced and now.items is not self._items:
+            if now.synced:
                 await self._take(now.items)
 
     async def _take(self, items: Mapping[str, Pod]) -> None:
-        self._items = items
-        pods = self._mark(items)
-        self._pods.publish(ApiPods({PodUID(pod.metadata.uid): pod for pod in items.values()}, synced=True))
+        has_news = self._take_changes(items)
+        self._pods.publish(ApiPods(self._known, synced=True))
         if not self._has_node:
             await self._wait_for_node()
-        if self._posted is None or not _are_identical(pods, self._posted):
-            self._posted = pods
-            self._out.post(SourceChanged(SOURCE_API, tuple(pods.values())))
+        if has_news or not self._has_posted:
+            self._has_posted = True
+            self._out.post(SourceChanged(SOURCE_API, tuple(self._marked.values())))
+
+    def _take_changes(self, items: Mapping[str, Pod]) -> bool:
+        """Whether the agent acts upon any of them."""
+        seen = format_nano_time(int(self._clock.wall() * 1_000_000_000))
+        known, marked = dict(self._known), dict(self._marked)
+        has_news = False
+        for key in changed_keys(self._items, items):
+            before, pod = self._items.get(key), items.get(key)
+            if before is not None and (pod is None or pod.metadata.uid != before.metadata.uid):
+                gone = PodUID(before.metadata.uid)
+                del known[gone], marked[gone]
+                has_news = True
+            if pod is not None:
+                uid = PodUID(pod.metadata.uid)
+                known[uid], had = pod, marked.get(uid)
+                if had is None or not _is_same(had, pod):
+                    first = had.metadata.annotations.get(CONFIG_SEEN, seen) if had is not None else seen
+                    marked[uid] = _annotated(pod, first)
+                    has_news = True
+        self._items, self._known, self._marked = items, known, marked
+        return has_news
 
     async def _wait_for_node(self) -> None:
         self._has_node = True
@@ -86,27 +107,6 @@ class ApiSource:
                 await self._node.wait_for(lambda node: node.registered)
         except TimeoutError:
             log.warning("the node is not registered; its pods are taken by the labels it would have")
-
-    def _mark(self, items: Mapping[str, Pod]) -> dict[PodUID, Pod]:
-        seen = format_nano_time(int(self._clock.wall() * 1_000_000_000))
-        marked: dict[PodUID, tuple[Pod, Pod]] = {}
-        for pod in items.values():
-            uid = PodUID(pod.metadata.uid)
-            known = self._marked.get(uid)
-            if known is None:
-                marked[uid] = pod, _annotated(pod, seen)
-            elif known[0] is pod:
-                marked[uid] = known
-            elif _is_same(known[1], pod):
-                marked[uid] = pod, known[1]
-            else:
-                marked[uid] = pod, _annotated(pod, known[1].metadata.annotations.get(CONFIG_SEEN, seen))
-        self._marked = marked
-        return {uid: pod for uid, (_, pod) in marked.items()}
-
-
-def _are_identical(now: Mapping[PodUID, Pod], before: Mapping[PodUID, Pod]) -> bool:
-    return now.keys() == before.keys() and all(pod is before[uid] for uid, pod in now.items())
 
 
 def _is_same(before: Pod, now: Pod) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os.path
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.clock import Clock
@@ -20,6 +20,7 @@ from pykubelet.base.kit.flight import Flight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.labels import SOURCE_FILE
 from pykubelet.base.model.roster import ManifestProblem, SourceChanged
 from pykubelet.desired.sources.manifests import SETTLE_S, Look, Manifests
@@ -32,15 +33,14 @@ log = Log("sources")
 
 PARENT_CHANGES = DIRECTORY_CHANGES & ~EventKind.ATTRIB
 WRITTEN = EventKind.CLOSE_WRITE | EventKind.MOVED_TO
+REMOVED = EventKind.DELETE | EventKind.MOVED_FROM
 
 
-@dataclass(frozen=True, slots=True)
-class _TimeToLook:
+class _TimeToLook(Value):
     """The period, or the time a young file needs to settle, has passed."""
 
 
-@dataclass(frozen=True, slots=True)
-class _WatchLost:
+class _WatchLost(Value):
     """No more events will come."""
 
     error: OSError
@@ -53,10 +53,18 @@ class FileSource:
     """Watches `path` and posts its set of pods to `out`. `period_s`: seconds between full looks (fileCheckFrequency)."""
 
     def __init__(
-        self, path: str, node_name: str, period_s: float, out: Post[SourceChanged], clock: Clock, flight: Flight
+        self,
+        path: str,
+        node_name: str,
+        period_s: float,
+        out: Post[SourceChanged],
+        clock: Clock,
+        flight: Flight,
+        make_watcher: Callable[[], Watcher] = Watcher,
     ) -> None:
         self._path = os.path.abspath(path)
         self._period_s = period_s
+        self._make_watcher = make_watcher
         self._out = out
         self._clock = clock
         self._manifests = Manifests(self._path, node_name, flight)
@@ -71,7 +79,7 @@ class FileSource:
     async def run(self) -> None:
         """Look and watch until cancelled."""
         try:
-            watcher = Watcher()
+            watcher = self._make_watcher()
         except HostError as error:
             log.warning("manifests are not watched, only looked at", path=self._path, error=str(error))
             watcher = None
@@ -101,6 +109,7 @@ class FileSource:
             finally:
                 timer.cancel()
             closed, touched = self._names_closed(news), self._names_touched(news)
+            self._manifests.note_removed(self._names_removed(news))
             if watcher is not None and touched is None:
                 self._watch(watcher)
 
@@ -115,6 +124,9 @@ class FileSource:
                     log.warning("manifests are not watched any more", path=self._path, error=str(error))
         return names
 
+    def _names_removed(self, events: list[_Event]) -> set[str]:
+        return {e.name for e in events if isinstance(e, FileEvent) and e.path == self._path and e.kinds & REMOVED}
+
     def _names_touched(self, events: list[_Event]) -> set[str] | None:
         """The entries of the directory that events are about; None when something else may have happened too."""
         names: set[str] = set()
@@ -126,7 +138,7 @@ class FileSource:
 
     def _publish(self, look: Look) -> bool:
         """Post the set if it changed; tells whether to look again soon."""
-        pods = self._pods if look.keep else self._seen.mark(look.pods, self._clock.wall())
+        pods = self._pods if look.keep else self._seen_pods(look)
         origins = self._origins if look.keep else look.origins
         for wrong in look.problems:
             if wrong not in self._problems:
@@ -137,6 +149,14 @@ class FileSource:
             self._posted = True
             self._out.post(SourceChanged(SOURCE_FILE, pods, look.problems, origins))
         return look.unsettled
+
+    def _seen_pods(self, look: Look) -> tuple[Pod, ...]:
+        """The pods of a look; those whose file was away in between are seen anew."""
+        again = {
+            pod.metadata.uid for pod, origin in zip(look.pods, look.origins, strict=True) if origin in look.returned
+        }
+        self._seen.forget(again)
+        return self._seen.mark(look.pods, self._clock.wall())
 
     def _watch(self, watcher: Watcher) -> None:
         """Watch the path itself, and the nearest directory above it that exists; drop what is watched for no reason.

@@ -5,17 +5,18 @@ written. Reads the host through `edges.host.files`; decides nothing about when t
 
 A file that changed a moment ago and whose writer has not closed it (no CLOSE_WRITE or MOVED_TO was told) may be half
 written: what it held before counts until it is closed or has been still for `SETTLE_S`. So a slow editor never kills a
-running pod, and half a manifest never starts one.
+running pod, and half a manifest never starts one. A file that was removed and is there again before anybody looked counts as
+one that has come back (`Look.returned`), once it has been read.
 """
 
 from __future__ import annotations
 
 import os.path
 from collections.abc import Set
-from dataclasses import dataclass
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.flight import Done, Failed, Flight
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.roster import ManifestProblem
 from pykubelet.desired.sources.decode import MAX_BYTES, decode_manifest, problem, too_large
 from pykubelet.desired.sources.static import file_origin
@@ -28,8 +29,7 @@ INLINE_BYTES = 128 << 10
 DECODE_DEADLINE_S = 120.0
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
+class Content(Value):
     """What a file held when it was last read. `key`: what says that it has not changed since."""
 
     key: tuple[int, int, int, int]
@@ -37,16 +37,17 @@ class Content:
     problems: tuple[ManifestProblem, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(Value):
     """The whole set as it is now. `unsettled`: look again in `SETTLE_S`. `keep`: the set could not be told, so the one
-    before it stands. `origins`: the file of each pod, in the order of `pods`."""
+    before it stands. `origins`: the file of each pod, in the order of `pods`. `returned`: those files that were away
+    between this look and the one before."""
 
     pods: tuple[Pod, ...] = ()
     problems: tuple[ManifestProblem, ...] = ()
     unsettled: bool = False
     keep: bool = False
     origins: tuple[str, ...] = ()
+    returned: Set[str] = frozenset()
 
 
 class Manifests:
@@ -58,6 +59,11 @@ class Manifests:
         self._flight = flight
         self._known: dict[str, Content] = {}
         self._young: set[str] = set()
+        self._removed: Set[str] = frozenset()
+
+    def note_removed(self, names: Set[str]) -> None:
+        """Entries of the directory were removed since the last look; some may be there again."""
+        self._removed = self._removed | names
 
     async def look(self, wall_s: float, closed: Set[str], settle: bool, touched: Set[str] | None = None) -> Look:
         """Everything there is. `closed`: names whose writer is known to be done; without `settle` all are taken so.
@@ -135,11 +141,13 @@ class Manifests:
             if before is not None:
                 known[path] = before
         self._known, self._young = known, young
+        returned, self._removed = self._removed - young, self._removed & young
         return Look(
             tuple(pod for content in known.values() for pod in content.pods),
             (*problems, *(wrong for content in known.values() for wrong in content.problems)),
             bool(young),
             origins=tuple(path for path, content in known.items() for _ in content.pods),
+            returned=frozenset(os.path.join(self._path, name) for name in returned),
         )
 
     def _is_as_before(self, entry: DirEntry, path: str, touched: Set[str]) -> bool:

@@ -2,37 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.times import format_nano_time
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.labels import CONFIG_SEEN
 from pykubelet.desired.sources.static import with_seen
+
+
+class _Marked(Value):
+    """A pod as its source gave it, and with the annotation."""
+
+    given: Pod
+    annotated: Pod
 
 
 class FirstSeen:
     """Gives pods their `kubernetes.io/config.seen`; a pod that went away and returns is seen anew."""
 
     def __init__(self) -> None:
-        self._pods: dict[tuple[str, str], Pod] = {}
+        self._pods: dict[tuple[str, str], _Marked] = {}
+
+    def forget(self, uids: Set[str]) -> None:
+        """These pods were away, though nobody looked at that moment."""
+        if uids:
+            self._pods = {key: known for key, known in self._pods.items() if known.given.metadata.uid not in uids}
 
     def mark(self, pods: Iterable[Pod], wall_s: float) -> tuple[Pod, ...]:
         """The same pods, annotated; unchanged ones are the very objects of the last time."""
         now = format_nano_time(int(wall_s * 1_000_000_000))
-        marked: dict[tuple[str, str], Pod] = {}
-        result: list[Pod] = []
-        for pod in pods:
-            key = (pod.metadata.uid, pod.metadata.name)
-            before = self._pods.get(key)
-            seen = _seen_of(before) if before is not None else now
-            annotated = with_seen(pod, seen)
-            if annotated == before:
-                annotated = before
-            marked[key] = annotated
-            result.append(annotated)
-        self._pods = marked
-        return tuple(result)
+        marked = [_mark(pod, self._pods.get(_key(pod)), now) for pod in pods]
+        self._pods = {_key(known.given): known for known in marked}
+        return tuple(known.annotated for known in marked)
 
 
-def _seen_of(pod: Pod) -> str:
-    return pod.metadata.annotations[CONFIG_SEEN]
+def _key(pod: Pod) -> tuple[str, str]:
+    return pod.metadata.uid, pod.metadata.name
+
+
+def _mark(pod: Pod, before: _Marked | None, now: str) -> _Marked:
+    if before is None:
+        return _Marked(pod, with_seen(pod, now))
+    if before.given is pod:
+        return before
+    annotated = with_seen(pod, before.annotated.metadata.annotations[CONFIG_SEEN])
+    return _Marked(pod, before.annotated if annotated == before.annotated else annotated)

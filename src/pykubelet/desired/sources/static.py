@@ -10,19 +10,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
-
-from msgspec.structs import replace
 
 from pykubelet.base.api import core
 from pykubelet.base.api.codec import without_nulls
+from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model import labels
 
 NO_EXECUTE = core.Toleration(operator="Exists", effect="NoExecute")
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Value):
     """Where a manifest was read. `source`: `file` or `http`; `place`: the path or URL; `shown`: as people may see it."""
 
     source: str

@@ -9,11 +9,13 @@ together.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections import Counter
+from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
 from pykubelet.base.api.core import Pod
-from pykubelet.base.kit.cells import Cell, CellWriter
+from pykubelet.base.kit.cells import Cell, CellWriter, ringing
+from pykubelet.base.kit.changes import changed_keys
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
@@ -23,7 +25,7 @@ from pykubelet.base.model.needs import Needs, pod_needs
 from pykubelet.base.model.phase import Phase
 from pykubelet.base.model.roster import Roster, RosterPod
 from pykubelet.edges.content.bundles import TrustBundles
-from pykubelet.edges.content.model import Answered, ContentSettings, Event, Lapsed, RosterChanged, ServicesListed
+from pykubelet.edges.content.model import Answered, ContentSettings, Event, Lapsed, ServicesListed
 from pykubelet.edges.content.objects import ObjectKeeper
 from pykubelet.edges.content.services import keep_services
 from pykubelet.edges.content.tokens import TokenKeeper
@@ -53,10 +55,13 @@ class ContentLoop:
         self._client = client
         self._clock = clock
         self._settings = settings
-        self._mailbox: Mailbox[Event] = Mailbox("content")
+        self._bell = asyncio.Event()
+        self._mailbox: Mailbox[Event] = Mailbox("content", self._bell)
         self._tasks = Supervisor("edges.content")
         self._bundles = TrustBundles(client, clock, self._mailbox)
+        self._seen: Mapping[PodUID, RosterPod] = {}
         self._needs: dict[PodUID, tuple[Pod, Needs]] = {}
+        self._users: Counter[ContentKey] = Counter()
         self._objects: dict[ObjectKey, tuple[ObjectKeeper, asyncio.Task[None]]] = {}
         self._tokens: dict[TokenKey, tuple[TokenKeeper, asyncio.Task[None]]] = {}
         self._lingering: dict[ObjectKey, asyncio.TimerHandle] = {}
@@ -65,7 +70,6 @@ class ContentLoop:
 
     async def run(self) -> None:
         async with self._tasks as tasks:
-            tasks.start_root("content roster", self._watch_roster())
             tasks.start_root("content clock", self._watch_clock())
             tasks.start_root("content bundles", self._bundles.run())
             tasks.start_root("content loop", self._turn_for_ever())
@@ -74,10 +78,6 @@ class ContentLoop:
             finally:
                 for timer in self._lingering.values():
                     timer.cancel()
-
-    async def _watch_roster(self) -> None:
-        async for _ in self._roster.changes():
-            self._mailbox.post(RosterChanged())
 
     async def _watch_clock(self) -> None:
         """Tell the tokens when the wall clock jumps, as it does after a suspension."""
@@ -90,14 +90,15 @@ class ContentLoop:
                     keeper.clock_jumped()
 
     async def _turn_for_ever(self) -> None:
-        while True:
-            self._turn(await self._mailbox.get_all())
+        with ringing(self._bell, self._roster):
+            while True:
+                await self._bell.wait()
+                self._bell.clear()
+                self._turn(self._mailbox.take_all())
 
     def _turn(self, events: list[Event]) -> None:
-        before = self._content.get()
-        draft = _Draft(before)
-        if any(isinstance(event, RosterChanged) for event in events):
-            self._reconcile(draft)
+        draft = _Draft(self._content.get())
+        self._reconcile(draft)
         for event in events:
             match event:
                 case Answered(key, found):
@@ -113,73 +114,73 @@ class ContentLoop:
     # What pods refer to
 
     def _reconcile(self, draft: _Draft) -> None:
-        arrived = self._take_roster(self._roster.get())
-        if arrived is None:
-            return
-        objects = {key for _, needs in self._needs.values() for key in needs.objects}
-        bundles = frozenset(key for key in objects if key.kind is ContentKind.TRUST_BUNDLE)
-        for key in self._bundles.keys - bundles:
-            draft.put(key, None)
-        self._bundles.want(bundles)
-        self._want_objects(objects - bundles, arrived, draft)
-        self._want_tokens({key for _, needs in self._needs.values() for key in needs.tokens}, draft)
+        """Fetch what is newly referred to, and give up what nobody refers to any more."""
+        arrived, left = self._take_roster(self._roster.get().pods)
+        self._users.update(arrived)
+        self._users.subtract(left)
+        for key in sorted(set(arrived), key=_is_object):
+            if isinstance(key, TokenKey):
+                self._want_token(key)
+            elif key.kind is not ContentKind.TRUST_BUNDLE:
+                self._want_object(key)
+        for key in set(left):
+            if not self._users[key]:
+                del self._users[key]
+                self._release(key, draft)
+        if any(_is_bundle(key) for key in (*arrived, *left)):
+            self._bundles.want(frozenset(key for key in self._users if isinstance(key, ObjectKey) and _is_bundle(key)))
         if self._needs and not self._services_wanted:
             self._services_wanted = True
             services = keep_services(self._client, self._clock, self._mailbox)
             self._tasks.start_root("content services", services)
 
-    def _take_roster(self, roster: Roster) -> list[Needs] | None:
-        """Bring `_needs` up to date. What pods need that were not there before, or need something else; None: no change."""
-        arrived: list[Needs] = []
-        known, self._needs = self._needs, {}
-        for uid, entry in roster.pods.items():
-            if not _is_wanted(entry):
-                continue
-            before = known.get(uid)
-            if before is not None and (before[0] is entry.pod or before[0].spec == entry.pod.spec):
-                self._needs[uid] = entry.pod, before[1]  # most news of a pod are of its status
-                continue
-            needs = pod_needs(entry.pod)
-            self._needs[uid] = entry.pod, needs
-            if before is None or before[1] != needs:
-                arrived.append(needs)
-        return arrived if arrived or len(self._needs) != len(known) else None
+    def _take_roster(self, pods: Mapping[PodUID, RosterPod]) -> tuple[list[ContentKey], list[ContentKey]]:
+        """Bring `_needs` up to date. What pods refer to that did not before, and the other way round; once for each pod."""
+        before, self._seen = self._seen, pods
+        arrived: list[ContentKey] = []
+        left: list[ContentKey] = []
+        for uid in changed_keys(before, pods):
+            had, entry = self._needs.pop(uid, None), pods.get(uid)
+            needs = Needs()
+            if entry is not None and _is_wanted(entry):
+                # most news of a pod are of its status
+                is_same = had is not None and (had[0] is entry.pod or had[0].spec == entry.pod.spec)
+                needs = had[1] if had is not None and is_same else pod_needs(entry.pod)
+                self._needs[uid] = entry.pod, needs
+            old = had[1] if had is not None else Needs()
+            if needs != old:
+                arrived += (*needs.tokens, *needs.objects)
+                left += (*old.tokens, *old.objects)
+        return arrived, left
 
     # Keepers
 
-    def _want_tokens(self, keys: set[TokenKey], draft: _Draft) -> None:
-        for key in keys - set(self._tokens):
+    def _want_token(self, key: TokenKey) -> None:
+        if key not in self._tokens:
             keeper = TokenKeeper(key, self._client, self._clock, self._settings, self._mailbox)
             self._tokens[key] = keeper, self._start(key, keeper.run())
-        for key in [key for key in self._tokens if key not in keys]:
-            self._tokens.pop(key)[1].cancel()
-            draft.put(key, None)
 
-    def _want_objects(self, keys: set[ObjectKey], arrived: list[Needs], draft: _Draft) -> None:
-        for key in sorted(keys):
-            self._want_object(key, is_new=any(key in needs.objects for needs in arrived))
-        for key in [key for key in self._objects if key not in keys and key not in self._lingering]:
-            self._release(key, draft)
-
-    def _want_object(self, key: ObjectKey, is_new: bool) -> None:
+    def _want_object(self, key: ObjectKey) -> None:
         timer = self._lingering.pop(key, None)
         if timer is not None:
             timer.cancel()
         if key in self._objects:
-            if is_new:
-                self._objects[key][0].read_again()
+            self._objects[key][0].read_again()
             return
         keeper = ObjectKeeper(key, self._client, self._clock, self._settings, self._mailbox)
         self._objects[key] = keeper, self._start(key, keeper.run())
 
-    def _release(self, key: ObjectKey, draft: _Draft) -> None:
-        keeper, task = self._objects[key]
-        if key.kind in _LINGERING and keeper.is_current and self._settings.linger_s > 0:
-            later = asyncio.get_running_loop().call_later
-            self._lingering[key] = later(self._settings.linger_s, self._mailbox.post, Lapsed(key))
-            return
-        del self._objects[key]
-        task.cancel()
+    def _release(self, key: ContentKey, draft: _Draft) -> None:
+        if isinstance(key, TokenKey):
+            self._tokens.pop(key)[1].cancel()
+        elif key.kind is not ContentKind.TRUST_BUNDLE:
+            keeper, task = self._objects[key]
+            if key.kind in _LINGERING and keeper.is_current and self._settings.linger_s > 0:
+                later = asyncio.get_running_loop().call_later
+                self._lingering[key] = later(self._settings.linger_s, self._mailbox.post, Lapsed(key))
+                return
+            del self._objects[key]
+            task.cancel()
         draft.put(key, None)
 
     def _lapse(self, key: ContentKey, draft: _Draft) -> None:
@@ -226,6 +227,14 @@ def _put(into: dict[K, Found], key: K, found: Found | None) -> None:
         into.pop(key, None)
     else:
         into[key] = found
+
+
+def _is_object(key: ContentKey) -> bool:
+    return isinstance(key, ObjectKey)
+
+
+def _is_bundle(key: ContentKey) -> bool:
+    return isinstance(key, ObjectKey) and key.kind is ContentKind.TRUST_BUNDLE
 
 
 def _is_wanted(entry: RosterPod) -> bool:

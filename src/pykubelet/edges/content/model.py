@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 
 from pykubelet.base.api.core import ConfigMap, RuntimeClass, Secret, Service
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.content import ContentKey, ContentKind, Found, ObjectKey
 
 
@@ -18,8 +18,7 @@ class Strategy(StrEnum):
     GET = "Get"
 
 
-@dataclass(frozen=True, slots=True)
-class ContentSettings:
+class ContentSettings(Value):
     """Seconds. `reread`: between two reads of one object where it is not watched. `patience`: after so long without an
     answer pods are told that there is none. `linger`: how long an object nobody refers to any more is still watched.
     `refresh_retry`: before the next try to replace a token, doubling."""
@@ -31,37 +30,29 @@ class ContentSettings:
     refresh_retry_s: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Value):
     """What is known about a key; None: nothing any more, it is being asked again."""
 
     key: ContentKey
     found: Found | None
 
 
-@dataclass(frozen=True, slots=True)
-class ServicesListed:
+class ServicesListed(Value):
     services: tuple[Service, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Lapsed:
+class Lapsed(Value):
     """Nobody has referred to the key for a while."""
 
     key: ContentKey
 
 
-class RosterChanged:
-    """Look at the roster."""
-
-
-Event = Answered | ServicesListed | Lapsed | RosterChanged
+Event = Answered | ServicesListed | Lapsed
 
 ApiObject = ConfigMap | Secret | RuntimeClass
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
+class Resource(Value):
     """Where objects of a kind are, and the name by which the reference says that one is missing."""
 
     prefix: str

@@ -10,8 +10,9 @@ Source: the Kubernetes documentation "Images", section "Configuring nodes to aut
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from typing import ClassVar
 
+from pykubelet.base.kit.values import Discreet
 from pykubelet.edges.host import files
 from pykubelet.edges.host.errors import HostError
 
@@ -20,13 +21,13 @@ _CONFIG_JSON = "config.json"
 _DOCKERCFG = ".dockercfg"
 
 
-@dataclass(frozen=True, slots=True)
-class DockerConfigFile:
+class DockerConfigFile(Discreet):
     """One file that is there. `legacy`: a `.dockercfg`. `problem`: why it could not be read; then `data` is empty."""
 
+    hidden: ClassVar = ("data",)
     path: str
     legacy: bool
-    data: bytes = field(default=b"", repr=False)
+    data: bytes = b""
     problem: str = ""
 
 

@@ -7,12 +7,11 @@ Source: KEP-4412 (projected service account tokens for kubelet image credential 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from pykubelet.base.api.core import ObjectMeta
 from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.content import TokenKey
 from pykubelet.base.model.ids import PodRef
 from pykubelet.edges.content.model import is_object_name
@@ -26,8 +25,7 @@ class _ServiceAccount(msgspec.Struct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
+class _Held(Value):
     held: HeldToken
     account_uid: str
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import dataclass
 
 from pykubelet.base.api.auth import BoundObjectReference, TokenRequest, TokenRequestSpec
 from pykubelet.base.api.times import parse_time
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.content import Found, Present, Token, TokenKey, Unreadable
 from pykubelet.edges.content.decide import refresh_after_s, retry_delay_s
 from pykubelet.edges.content.model import Answered, ContentSettings, is_object_name
@@ -24,13 +24,15 @@ from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.errors import ApiError
 
 log = Log("content")
+#: What leads to the pod's sandbox goes first. That takes much longer than a token, which is not needed before it is made;
+#: and where the API server is on the same machine, the two would be in each other's way.
+SETTLE_S = 0.02
 RETRY_S = 0.02
 RETRY_CAP_S = 60.0
 _FORBIDDEN = 403
 
 
-@dataclass(frozen=True, slots=True)
-class HeldToken:
+class HeldToken(Value):
     """A token as it came: at which monotonic and wall second, for how many seconds, and when to replace it."""
 
     token: Token
@@ -92,6 +94,7 @@ class TokenKeeper:
         self._jumped.set()
 
     async def run(self) -> None:
+        await asyncio.sleep(SETTLE_S)
         asked_at, failures = self._clock.monotonic(), 0
         while True:
             try:

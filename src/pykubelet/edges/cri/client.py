@@ -19,6 +19,7 @@ from pykubelet.edges.cri import containerd_events_pb2 as events_pb2
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.calls import ContainerdCalls, ImageCalls, RuntimeCalls
 from pykubelet.edges.cri.errors import CriCode, CriError
+from pykubelet.edges.cri.tally import SANDBOX_DURATIONS, SANDBOX_ERRORS
 from pykubelet.edges.cri.wire import OpenStream, Wire, socket_path
 
 _RECONNECT_PAUSE_S = 0.1
@@ -92,7 +93,15 @@ class CriClient:
     async def run_pod_sandbox(self, config: pb.PodSandboxConfig, runtime_handler: str = "") -> SandboxID:
         """Make and start a sandbox; its id. Has twice the usual deadline, for slow networks."""
         request = pb.RunPodSandboxRequest(config=config, runtime_handler=runtime_handler)
-        answer = await self._runtime.run_pod_sandbox(request, self._timeout_s * 2)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            answer = await self._runtime.run_pod_sandbox(request, self._timeout_s * 2)
+        except CriError:
+            SANDBOX_ERRORS.inc(runtime_handler)
+            raise
+        finally:
+            SANDBOX_DURATIONS.observe(loop.time() - began, runtime_handler)
         if not answer.pod_sandbox_id:
             raise _malformed(f'PodSandboxId is not set for sandbox "{config.metadata.name}"', "RunPodSandbox")
         return SandboxID(answer.pod_sandbox_id)
@@ -164,6 +173,12 @@ class CriClient:
         """Remove it, killing it first if it runs; idempotent."""
         with _gone_is_done():
             await self._runtime.remove_container(pb.RemoveContainerRequest(container_id=container_id), self._timeout_s)
+
+    async def end_task(self, container_id: str) -> None:
+        """End the process of a container that containerd takes for ended (`CriError.running_task`); idempotent."""
+        from pykubelet.edges.cri.tasks import end_task  # hardly ever needed
+
+        await end_task(self._wire, container_id, self._timeout_s)
 
     async def list_containers(
         self,

@@ -12,6 +12,7 @@ from enum import StrEnum
 from pykubelet.edges.rpc.status import Code
 
 _RESERVED = re.compile(r'name "(?P<name>[^"]*)" is reserved for "(?P<id>[^"]*)"')
+_RUNNING_TASK = re.compile(r"cannot delete running task (?P<id>\w+)")
 _NOT_INITIALIZED = "server is not initialized yet"
 
 
@@ -81,6 +82,12 @@ class CriError(Exception):
     def reserved_for(self) -> str | None:
         """The id of the object that holds the name, when containerd says `name "..." is reserved for "<id>"`."""
         match = _RESERVED.search(self.message)
+        return match["id"] if match else None
+
+    @property
+    def running_task(self) -> str | None:
+        """The id of the container that cannot be removed because containerd has a process of it, whatever its status."""
+        match = _RUNNING_TASK.search(self.message)
         return match["id"] if match else None
 
 

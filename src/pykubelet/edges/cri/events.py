@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from pykubelet.base.kit.values import Value
+from pykubelet.base.model.ids import ContainerID
+from pykubelet.base.model.observed import ContainerEnd
 from pykubelet.edges.cri import containerd_events_pb2 as events_pb2
 from pykubelet.edges.cri import containerd_task_events_pb2 as task_pb2
 from pykubelet.edges.cri import cri_pb2 as pb
@@ -52,8 +54,7 @@ class HintKind(StrEnum):
     OOM = "oom"
 
 
-@dataclass(frozen=True, slots=True)
-class HintStatus:
+class HintStatus(Value):
     """What the runtime sent along: the pod's statuses at the time of the event, which may be old by now."""
 
     created_at_ns: int
@@ -61,15 +62,18 @@ class HintStatus:
     containers: tuple[pb.ContainerStatus, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimeHint:
-    """Something happened to a container or sandbox (`id`; empty for SUBSCRIBED). Most events do not name the pod."""
+class RuntimeHint(Value):
+    """Something happened to a container or sandbox (`id`; empty for SUBSCRIBED). Most events do not name the pod.
+
+    `end`: how it ended, where the event tells that.
+    """
 
     id: str
     kind: HintKind
     source: EventSource
     pod_uid: str | None = None
     status: HintStatus | None = None
+    end: ContainerEnd | None = None
 
 
 class StreamLost(Exception):
@@ -88,8 +92,7 @@ class NoEvents(Exception):
     """This runtime offers no event stream that we know: relisting is all there is."""
 
 
-@dataclass(frozen=True, slots=True)
-class _CriSubscription:
+class _CriSubscription(Value):
     stream: OpenStream[pb.ContainerEventResponse]
 
     async def next_hint(self) -> RuntimeHint | None:
@@ -99,8 +102,7 @@ class _CriSubscription:
         return hint_from_cri(event)
 
 
-@dataclass(frozen=True, slots=True)
-class _ContainerdSubscription:
+class _ContainerdSubscription(Value):
     stream: OpenStream[events_pb2.Envelope]
 
     async def next_hint(self) -> RuntimeHint | None:
@@ -189,9 +191,13 @@ def hint_from_containerd(envelope: events_pb2.Envelope) -> RuntimeHint | None:
         event = message.FromString(body.value)
     except DecodeError:
         return None  # a hint that cannot be read is a hint lost, which relisting makes good
-    if isinstance(event, task_pb2.TaskExit | task_pb2.TaskDelete) and event.id not in ("", event.container_id):
-        return None
-    return RuntimeHint(event.container_id, kind, EventSource.CONTAINERD)
+    end = None
+    if isinstance(event, task_pb2.TaskExit | task_pb2.TaskDelete):
+        if event.id not in ("", event.container_id):
+            return None
+        finished_at = event.exited_at.ToNanoseconds()
+        end = ContainerEnd(ContainerID(event.container_id), event.exit_status, finished_at) if finished_at > 0 else None
+    return RuntimeHint(event.container_id, kind, EventSource.CONTAINERD, end=end)
 
 
 _TaskEvent = task_pb2.TaskStart | task_pb2.TaskExit | task_pb2.TaskOOM | task_pb2.TaskDelete

@@ -1,7 +1,8 @@
 """A fake container runtime: a real gRPC server on a unix socket that behaves like containerd, in this process.
 
 Owns: serving `FakeState` as CRI, injected faults, the record of calls, both event streams. For tests and benches; the
-running agent never imports it. What it promises is checked by the contract tests, which run against containerd too.
+running agent never imports it (`grpc` is installed for development only). What it promises is checked by the contract tests,
+which run against containerd too.
 
     fake = FakeRuntime(str(tmp_path / "cri.sock"))
     fake.add_image("busybox:1")                     # present
@@ -24,6 +25,7 @@ from google.protobuf.message import Message
 
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import Value
 from pykubelet.edges.cri import containerd_events_pb2 as events_pb2
 from pykubelet.edges.cri import containerd_task_events_pb2 as task_pb2
 from pykubelet.edges.cri import cri_pb2 as pb
@@ -65,8 +67,7 @@ class Fault:
     met: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Value):
     """One call the fake received: the method, the request, the pod's name where it can be told."""
 
     method: str
@@ -162,6 +163,10 @@ class FakeRuntime(FakeAnswers):
             grpc.method_handlers_generic_handler("runtime.v1.ImageService", images),
         ]
         if self.features.containerd_events:
+            tasks = {
+                name: self._unary(name, request, answer) for name, (request, answer) in self.task_answers().items()
+            }
+            services.append(grpc.method_handlers_generic_handler("containerd.services.tasks.v1.Tasks", tasks))
             subscribe: grpc.RpcMethodHandler[Any, Any] = grpc.unary_stream_rpc_method_handler(
                 self._containerd_events, events_pb2.SubscribeRequest.FromString, _serialize
             )

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pykubelet.base.kit.clock import Clock, SystemClock
+from pykubelet.base.kit.values import Value
+from pykubelet.edges.cri import containerd_tasks_pb2 as tasks_pb2
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriCode
 from pykubelet.edges.cri.fake_script import parse_script
@@ -30,8 +32,7 @@ ExecHandler = Callable[[FakeContainer, list[str]], Awaitable[pb.ExecSyncResponse
 Answer = Callable[[Any], Awaitable[Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class RegistryAuth:
+class RegistryAuth(Value):
     """What a private image wants to see."""
 
     username: str
@@ -111,6 +112,21 @@ class FakeAnswers:
             "RemoveImage": (pb.RemoveImageRequest, self._remove_image),
             "ImageFsInfo": (pb.ImageFsInfoRequest, self._image_fs_info),
         }
+
+    def task_answers(self) -> dict[str, tuple[type[Any], Answer]]:
+        """The same for containerd's task service, as far as it ends processes."""
+        return {
+            "Kill": (tasks_pb2.KillRequest, self._done),
+            "Wait": (tasks_pb2.WaitRequest, self._done),
+            "Delete": (tasks_pb2.DeleteTaskRequest, self._delete_task),
+        }
+
+    async def _done(self, _request: Any) -> tasks_pb2.Done:
+        return tasks_pb2.Done()
+
+    async def _delete_task(self, request: tasks_pb2.DeleteTaskRequest) -> tasks_pb2.Done:
+        self.state.need(request.container_id).task_left = False
+        return tasks_pb2.Done()
 
     # The runtime
 

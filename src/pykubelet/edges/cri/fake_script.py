@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from pykubelet.base.kit.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
+class Script(Value):
     """A process: what it prints, when and how it ends by itself, and how it takes SIGTERM.
 
     `runs_s` None means until stopped; `term_exit_code` None means that SIGTERM is ignored.

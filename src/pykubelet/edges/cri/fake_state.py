@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.values import Value
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriCode
 from pykubelet.edges.cri.events import HintKind
@@ -29,8 +30,7 @@ class Refused(Exception):
         self.message = message
 
 
-@dataclass(frozen=True, slots=True)
-class FakeImage:
+class FakeImage(Value):
     """An image in the registry or in the store. `user` is a number or a name; empty means root."""
 
     name: str
@@ -85,6 +85,8 @@ class FakeContainer:
     resources: pb.LinuxContainerResources = field(default_factory=pb.LinuxContainerResources)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     timer: asyncio.TimerHandle | None = None
+    task_left: bool = False
+    """A process is there, whatever `state` says, and holds up the removal (as containerd 1.6 may have it)."""
 
     @property
     def log_file(self) -> str:
@@ -223,6 +225,11 @@ class FakeState:
             self.end(container, 137)
 
     def remove(self, container: FakeContainer) -> None:
+        if container.task_left:
+            words = f"cannot delete running task {container.id}: failed precondition"
+            raise Refused(
+                CriCode.FAILED_PRECONDITION, f'failed to delete containerd container "{container.id}": {words}'
+            )
         self.end(container, 137)
         self.containers.pop(container.id, None)
         self.reserved.pop(container.name, None)

@@ -8,17 +8,14 @@ Source: PodLogOptions in the Kubernetes API reference.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 import msgspec
 
+from pykubelet.base.kit.values import Value
 from pykubelet.edges.cri.logs import parse_timestamp_ns
 
-# Whole lines, as nearly all are; these two are what a large log spends its time in.
-_FULL = re.compile(rb"^.{19}[^ \n]{1,16} std(?:out|err) F (.*\n)", re.MULTILINE)
-_STAMPED = re.compile(rb"^(.{19}[^ \n]{1,16}) std(?:out|err) F (.*\n)", re.MULTILINE)
 _LINE = re.compile(rb"([^ \n]+) (stdout|stderr) ([PF])(?::[^ \n]*)? ?(.*)", re.DOTALL)
 _FRACTION = re.compile(rb"(T\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?")
 _WIDTH = len("2006-01-02T15:04:05.000000000Z")
@@ -30,8 +27,7 @@ class LogStream(StrEnum):
     STDERR = "Stderr"
 
 
-@dataclass(frozen=True, slots=True)
-class LogOptions:
+class LogOptions(Value):
     """What is asked for. `since_ns`: nanoseconds since the epoch; `tail_lines`: raw lines of the file, partial ones too."""
 
     follow: bool = False
@@ -40,6 +36,37 @@ class LogOptions:
     limit_bytes: int | None = None
     since_ns: int | None = None
     stream: LogStream = LogStream.ALL
+
+
+class _WholeLines:
+    """Lines that are all whole, as nearly all are: this is what a large log spends its time in. Pure.
+
+    To begin a match costs more than to go on with one, so one match takes many lines. Nothing in it ever goes back, and
+    what it looks through is bounded or ends with the line, so that no file makes it look far in vain.
+    """
+
+    _AT_ONCE = 16
+
+    def __init__(self, line: bytes) -> None:
+        """`line`: a pattern of a line with its end; its groups are what is wanted of it."""
+        self._one = re.compile(line)
+        self._many = re.compile(line * self._AT_ONCE)
+
+    def find(self, text: bytes) -> list[bytes] | None:
+        """What the groups found, line by line; None where there is anything else between the lines or after them."""
+        found = self._many.split(text)
+        last = self._one.split(found.pop())
+        between, between_last = slice(None, None, self._many.groups + 1), slice(None, None, self._one.groups + 1)
+        if any(found[between]) or any(last[between_last]):
+            return None
+        del found[between], last[between_last]
+        found += last
+        return found
+
+
+# A line without a space in front of a head goes with it, and is passed over; where the head is wanted, it must not.
+_CONTENTS = _WholeLines(rb"[^ ]{20,35}+ std(?:out|err) F (.*+\n)")
+_STAMPED = _WholeLines(rb"([^ \n]{20,35}+ )std(?:out|err) F (.*+\n)")
 
 
 class LogRenderer:
@@ -72,14 +99,10 @@ class LogRenderer:
         options = self._options
         if options.since_ns is not None or options.stream is not LogStream.ALL or any(self._in_line.values()):
             return None
-        ends = lines.count(b"\n") if lines.endswith(b"\n") else -1
-        if not options.timestamps:
-            found = _FULL.findall(lines)
-            return b"".join(found) if len(found) == ends else None
-        pairs = _STAMPED.findall(lines)
-        if len(pairs) != ends:
-            return None
-        return b"".join([b"%b %b" % (s if len(s) == _WIDTH else fixed_width(s), line) for s, line in pairs])
+        parts = (_STAMPED if options.timestamps else _CONTENTS).find(lines)
+        if parts and options.timestamps:
+            parts[::2] = [s if len(s) == _WIDTH + 1 else fixed_width(s) for s in parts[::2]]
+        return b"".join(parts) if parts else None
 
     def _line(self, line: bytes) -> bytes:
         if not line:

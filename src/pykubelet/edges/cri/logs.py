@@ -12,7 +12,8 @@ from __future__ import annotations
 import calendar
 import os
 import re
-from dataclasses import dataclass
+
+from pykubelet.base.kit.values import Value
 
 FALLBACK_LINES = 80
 FALLBACK_BYTES = 2048
@@ -24,8 +25,7 @@ _STAMP = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class LogLine:
+class LogLine(Value):
     """One line of a log file: `timestamp_ns` since the epoch, the stream, and the content without its line end."""
 
     timestamp_ns: int

@@ -6,6 +6,7 @@ Does not know any method of CRI; `client.py` does. How calls travel, edges/rpc k
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable
 from typing import Generic, Protocol, Self, TypeVar
@@ -13,6 +14,7 @@ from typing import Generic, Protocol, Self, TypeVar
 from google.protobuf.message import DecodeError
 
 from pykubelet.edges.cri.errors import CriCode, CriError, translated
+from pykubelet.edges.cri.tally import OPERATION_DURATIONS, OPERATION_ERRORS, OPERATIONS, operation_type
 from pykubelet.edges.rpc.channel import Channel, ServerStream, unix_dial
 from pykubelet.edges.rpc.status import Code, RpcError
 
@@ -30,6 +32,7 @@ class Message(Protocol):
 
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
+Metadata = tuple[tuple[str, str], ...]
 
 
 def socket_path(endpoint: str) -> str:
@@ -75,46 +78,38 @@ class Wire:
         return found
 
 
-class Unary(Generic[Q, R]):
-    """One request, one answer, one deadline."""
+class _Method(Generic[Q, R]):
+    """One method of a service, by its path."""
 
-    __slots__ = ("_decode", "_encode", "_method", "_name", "_wire")
-
-    def __init__(self, wire: Wire, service: str, name: str, request: type[Q], response: type[R]) -> None:
+    def __init__(self, wire: Wire, path: str, request: type[Q], response: type[R], metadata: Metadata = ()) -> None:
         self._wire = wire
-        self._name = name
-        self._method = wire.channel.method(f"/{service}/{name}")
+        self._name = path.rpartition("/")[2]
+        self._operation = operation_type(self._name)
+        self._method = wire.channel.method(path, metadata)
         self._encode = request.SerializeToString
         self._decode = response.FromString
+
+
+class Unary(_Method[Q, R]):
+    """One request, one answer, one deadline."""
 
     async def __call__(self, request: Q, timeout_s: float | None) -> R:
         """Raises CriError. Cancelling the caller cancels the call; the runtime may finish it all the same."""
+        loop, operation = asyncio.get_running_loop(), self._operation
+        began = loop.time()
+        OPERATIONS.inc(operation)
         try:
             answer = await self._wire.channel.unary(self._method, self._encode(request), timeout_s)
         except RpcError as error:
+            OPERATION_ERRORS.inc(operation)
             raise self._wire.error(error, self._name) from error
+        finally:
+            OPERATION_DURATIONS.observe(loop.time() - began, operation)
         return _decoded(self._decode, answer, self._name)
 
 
-class Stream(Generic[Q, R]):
+class Stream(_Method[Q, R]):
     """One request, answers until somebody ends it."""
-
-    __slots__ = ("_decode", "_encode", "_method", "_name", "_wire")
-
-    def __init__(
-        self,
-        wire: Wire,
-        service: str,
-        name: str,
-        request: type[Q],
-        response: type[R],
-        metadata: tuple[tuple[str, str], ...] = (),
-    ) -> None:
-        self._wire = wire
-        self._name = name
-        self._method = wire.channel.method(f"/{service}/{name}", metadata)
-        self._encode = request.SerializeToString
-        self._decode = response.FromString
 
     async def open(self, request: Q) -> OpenStream[R]:
         """Send the request; answers are kept until they are read. Close the result. Raises CriError."""

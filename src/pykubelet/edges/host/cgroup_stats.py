@@ -10,10 +10,13 @@ import os
 from collections.abc import Mapping
 from typing import Protocol
 
-from pykubelet.base.model.usage import CpuUse, GroupUse, MemoryUse, Pressure, PressurePair
+from pykubelet.base.kit.values import replace
+from pykubelet.base.model.usage import CpuUse, GroupDetail, GroupUse, MemoryUse, Pressure, PressurePair
 from pykubelet.edges.host.cgroups import join, sub_groups
 from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.io_stats import parse_blkio, parse_io_stat, read_processes
 from pykubelet.edges.host.mounts import read_mounts
+from pykubelet.edges.host.text_files import read_file, read_number, read_table
 
 #: At and above this a limit of version 1 means none.
 _NO_LIMIT = 1 << 62
@@ -24,8 +27,15 @@ _PRESSURE = ("cpu", "memory", "io")
 class GroupReader(Protocol):
     """Reads groups by their path below the mount."""
 
-    def read(self, path: str, at: float) -> GroupUse | None:
-        """What the group uses; None when it is not there. `at`: the wall second to stamp it with."""
+    def read(self, path: str, at: float, *, brief: bool = False) -> GroupUse | None:
+        """What the group uses; None when it is not there. `at`: the wall second to stamp it with.
+
+        `brief`: without what only `/metrics/cadvisor` tells, which is in half of the files.
+        """
+        ...
+
+    def detail(self, path: str) -> GroupDetail:
+        """What costs more to find out: input and output, and what its own processes have open."""
         ...
 
     def children(self, path: str) -> list[str]:
@@ -35,35 +45,6 @@ class GroupReader(Protocol):
     def processes(self, path: str) -> list[int]:
         """The processes of the group itself."""
         ...
-
-
-def read_file(path: str) -> str:
-    """The content; "" when there is no such file, or the group behind it is gone."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        return os.read(descriptor, 1 << 16).decode("ascii", "replace")
-    except OSError:
-        return ""
-    finally:
-        os.close(descriptor)
-
-
-def read_number(path: str) -> int | None:
-    text = read_file(path).strip()
-    return int(text) if text.lstrip("-").isdigit() else None
-
-
-def read_table(path: str) -> dict[str, int]:
-    """Lines of a name and a number."""
-    table = {}
-    for line in read_file(path).splitlines():
-        name, _, number = line.partition(" ")
-        if number.strip().isdigit():
-            table[name] = int(number)
-    return table
 
 
 def _limit(number: int | None) -> int | None:
@@ -87,15 +68,15 @@ class GroupsV1:
     def _directory(self, controller: str, path: str) -> str:
         return join(self._roots.get(controller, "/nowhere"), path)
 
-    def read(self, path: str, at: float) -> GroupUse | None:
+    def read(self, path: str, at: float, *, brief: bool = False) -> GroupUse | None:
         accounting = self._directory("cpuacct", path)
         total = read_number(f"{accounting}/cpuacct.usage")
         if total is None:
             return None
         return GroupUse(
             at=at,
-            cpu=self._cpu(path, accounting, total),
-            memory=self._memory(path),
+            cpu=CpuUse(total) if brief else self._cpu(path, accounting, total),
+            memory=self._memory(path, brief=brief),
             processes=read_number(f"{self._directory('pids', path)}/pids.current"),
             made_at=_made_at(accounting),
             path=path,
@@ -117,32 +98,47 @@ class GroupsV1:
             period_us=read_number(f"{directory}/cpu.cfs_period_us") or 0,
         )
 
-    def _memory(self, path: str) -> MemoryUse:
+    def _memory(self, path: str, *, brief: bool) -> MemoryUse:
         directory = self._directory("memory", path)
         stat = read_table(f"{directory}/memory.stat")
         usage = read_number(f"{directory}/memory.usage_in_bytes") or 0
         inactive = stat.get("total_inactive_file", 0)
         limit = _limit(read_number(f"{directory}/memory.limit_in_bytes"))
         with_swap = _limit(read_number(f"{directory}/memory.memsw.limit_in_bytes"))
-        return MemoryUse(
+        use = MemoryUse(
             usage=usage,
             working_set=max(0, usage - inactive),
             limit=limit,
             rss=stat.get("total_rss", 0),
             cache=stat.get("total_cache", 0),
             mapped_file=stat.get("total_mapped_file", 0),
-            kernel=read_number(f"{directory}/memory.kmem.usage_in_bytes") or 0,
             active_file=stat.get("total_active_file", 0),
             inactive_file=inactive,
-            peak=read_number(f"{directory}/memory.max_usage_in_bytes") or 0,
-            fail_count=read_number(f"{directory}/memory.failcnt") or 0,
             page_faults=stat.get("pgfault", 0),
             major_page_faults=stat.get("pgmajfault", 0),
             page_faults_below=stat.get("total_pgfault", 0),
             major_page_faults_below=stat.get("total_pgmajfault", 0),
             swap=stat.get("total_swap"),
             swap_limit=max(0, with_swap - limit) if with_swap is not None and limit is not None else None,
+        )
+        if brief:
+            return use
+        return replace(
+            use,
+            kernel=read_number(f"{directory}/memory.kmem.usage_in_bytes") or 0,
+            peak=read_number(f"{directory}/memory.max_usage_in_bytes") or 0,
+            fail_count=read_number(f"{directory}/memory.failcnt") or 0,
             oom_kills=read_table(f"{directory}/memory.oom_control").get("oom_kill", 0),
+        )
+
+    def detail(self, path: str) -> GroupDetail:
+        throttle = f"{self._directory('blkio', path)}/blkio.throttle"
+        amounts = read_file(f"{throttle}.io_service_bytes_recursive")
+        operations = read_file(f"{throttle}.io_serviced_recursive") if ":" in amounts else ""  # of no device
+        return GroupDetail(
+            io=parse_blkio(amounts, operations),
+            processes=read_processes(self.processes(path)),
+            threads_max=read_number(f"{self._directory('pids', path)}/pids.max"),
         )
 
     def children(self, path: str) -> list[str]:
@@ -158,15 +154,15 @@ class GroupsV2:
     def __init__(self, root: str) -> None:
         self._root = root
 
-    def read(self, path: str, at: float) -> GroupUse | None:
+    def read(self, path: str, at: float, *, brief: bool = False) -> GroupUse | None:
         directory = join(self._root, path)
         stat = read_table(f"{directory}/cpu.stat")
         if "usage_usec" not in stat:
             return None
         return GroupUse(
             at=at,
-            cpu=self._cpu(directory, stat),
-            memory=self._memory(directory),
+            cpu=CpuUse(stat["usage_usec"] * 1000) if brief else self._cpu(directory, stat),
+            memory=self._memory(directory, brief=brief),
             processes=read_number(f"{directory}/pids.current"),
             pressure=read_pressure(directory),
             made_at=_made_at(directory),
@@ -188,14 +184,13 @@ class GroupsV2:
             period_us=int(period) if period.isdigit() else 0,
         )
 
-    def _memory(self, directory: str) -> MemoryUse:
+    def _memory(self, directory: str, *, brief: bool) -> MemoryUse:
         stat = read_table(f"{directory}/memory.stat")
         usage = read_number(f"{directory}/memory.current")
         if usage is None:  # the root group has no such file
             usage = stat.get("anon", 0) + stat.get("file", 0)
         inactive = stat.get("inactive_file", 0)
-        events = read_table(f"{directory}/memory.events")
-        return MemoryUse(
+        use = MemoryUse(
             usage=usage,
             working_set=max(0, usage - inactive),
             limit=read_number(f"{directory}/memory.max"),
@@ -205,15 +200,29 @@ class GroupsV2:
             kernel=stat.get("kernel", 0),
             active_file=stat.get("active_file", 0),
             inactive_file=inactive,
-            peak=read_number(f"{directory}/memory.peak") or 0,
-            fail_count=events.get("max", 0),
             page_faults=stat.get("pgfault", 0),
             major_page_faults=stat.get("pgmajfault", 0),
             page_faults_below=stat.get("pgfault", 0),
             major_page_faults_below=stat.get("pgmajfault", 0),
             swap=read_number(f"{directory}/memory.swap.current"),
             swap_limit=read_number(f"{directory}/memory.swap.max"),
+        )
+        if brief:
+            return use
+        events = read_table(f"{directory}/memory.events")
+        return replace(
+            use,
+            peak=read_number(f"{directory}/memory.peak") or 0,
+            fail_count=events.get("max", 0),
             oom_kills=events.get("oom_kill", 0),
+        )
+
+    def detail(self, path: str) -> GroupDetail:
+        directory = join(self._root, path)
+        return GroupDetail(
+            io=parse_io_stat(read_file(f"{directory}/io.stat")),
+            processes=read_processes(self.processes(path)),
+            threads_max=read_number(f"{directory}/pids.max"),
         )
 
     def children(self, path: str) -> list[str]:

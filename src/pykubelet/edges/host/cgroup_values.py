@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from pykubelet.base.kit.values import Value, field
 
 UNLIMITED = -1
 
@@ -17,8 +18,7 @@ class CgroupVersion(StrEnum):
     V2 = "2"
 
 
-@dataclass(frozen=True, slots=True)
-class CgroupLimits:
+class CgroupLimits(Value):
     """What to set on a group. None leaves a value alone, `UNLIMITED` lifts it.
 
     `cpu_shares`: 2 to 262144 (turned into a weight on version 2). `cpu_quota_us` in each `cpu_period_us`.

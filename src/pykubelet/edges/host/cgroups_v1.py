@@ -7,8 +7,8 @@ kernel's cgroup-v1 documents (cpusets, memory, hugetlb), sched-bwc.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
+from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.cgroup_values import UNLIMITED, CgroupLimits, CgroupVersion
 from pykubelet.edges.host.cgroups import (
     join,
@@ -22,8 +22,7 @@ from pykubelet.edges.host.cgroups import (
 from pykubelet.edges.host.errors import HostError, translated
 
 
-@dataclass(frozen=True, slots=True)
-class Hierarchy:
+class Hierarchy(Value):
     """One mount: its directory, and its controllers (or `name=systemd`)."""
 
     directory: str

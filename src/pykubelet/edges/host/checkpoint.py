@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
 
 from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.values import Value
 from pykubelet.edges.host import files
 from pykubelet.edges.host.errors import HostError, translating
 
@@ -26,8 +26,7 @@ class CheckpointError(Exception):
     """A checkpoint's bytes cannot be used; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(Value):
     """One state file. `version` is the payload's: a file of another version is not understood and set aside."""
 
     path: str

@@ -10,9 +10,9 @@ import os
 import socket
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from pykubelet.base.kit.values import Value, field
 from pykubelet.edges.host.errors import HostError, translating
 
 METHOD_CALL, METHOD_RETURN, ERROR, SIGNAL = 1, 2, 3, 4
@@ -44,16 +44,14 @@ class DBusError(Exception):
         return self.message or self.name
 
 
-@dataclass(frozen=True, slots=True)
-class Variant:
+class Variant(Value):
     """A value with its own type."""
 
     signature: str
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Value):
     """`fields` by number; `body` decoded by its signature."""
 
     kind: int

@@ -11,9 +11,9 @@ import errno
 import os
 import secrets
 import stat
-from dataclasses import dataclass
 from enum import StrEnum
 
+from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.errors import HostError, translated, translating
 
 _COPY_BYTES = 1 << 16
@@ -41,8 +41,7 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class FileStat:
+class FileStat(Value):
     """`size` in bytes, `mode` the twelve permission bits, `mtime_ns` since the epoch, `device` of the file system."""
 
     kind: FileKind
@@ -64,8 +63,7 @@ class FileStat:
         return self.kind is FileKind.DIRECTORY
 
 
-@dataclass(frozen=True, slots=True)
-class DirEntry:
+class DirEntry(Value):
     """One name in a directory; `kind` is the entry's own, links are not followed."""
 
     name: str

@@ -6,15 +6,15 @@ Owns: a request without cookies or retries. aiohttp is imported on first use, be
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from pykubelet.base.kit.values import Value
 
 
 class HttpError(Exception):
     """No answer, an unreadable one, or one larger than allowed; the message says which."""
 
 
-@dataclass(frozen=True, slots=True)
-class HttpAnswer:
+class HttpAnswer(Value):
     status: int
     reason: str
     body: bytes

@@ -6,31 +6,34 @@ again. An overflow is an event too (`EventKind.OVERFLOW`): everything must be lo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+import os
+import struct
+from collections import deque
 from enum import Flag
 from types import TracebackType
 
-from asyncinotify import Inotify, Mask, Watch
-
+from pykubelet.base.kit.values import Value
+from pykubelet.edges.host import libc
 from pykubelet.edges.host.errors import translating
 
 
 class EventKind(Flag):
     """What can be watched (`add`) and what is told. OVERFLOW and IGNORED are always told, and need not be asked for."""
 
-    ATTRIB = Mask.ATTRIB.value
-    CLOSE_WRITE = Mask.CLOSE_WRITE.value
-    MODIFY = Mask.MODIFY.value
-    MOVED_FROM = Mask.MOVED_FROM.value
-    MOVED_TO = Mask.MOVED_TO.value
-    CREATE = Mask.CREATE.value
-    DELETE = Mask.DELETE.value
-    DELETE_SELF = Mask.DELETE_SELF.value
-    MOVE_SELF = Mask.MOVE_SELF.value
-    UNMOUNT = Mask.UNMOUNT.value
-    OVERFLOW = Mask.Q_OVERFLOW.value
-    IGNORED = Mask.IGNORED.value
-    DIRECTORY = Mask.ISDIR.value
+    ATTRIB = 0x4
+    CLOSE_WRITE = 0x8
+    MODIFY = 0x2
+    MOVED_FROM = 0x40
+    MOVED_TO = 0x80
+    CREATE = 0x100
+    DELETE = 0x200
+    DELETE_SELF = 0x400
+    MOVE_SELF = 0x800
+    UNMOUNT = 0x2000
+    OVERFLOW = 0x4000
+    IGNORED = 0x8000
+    DIRECTORY = 0x4000_0000
 
 
 DIRECTORY_CHANGES = (
@@ -47,10 +50,11 @@ _TOLD = EventKind(0)
 for _kind in EventKind:
     _TOLD |= _kind
 _ASKABLE = _TOLD & ~(EventKind.OVERFLOW | EventKind.IGNORED | EventKind.UNMOUNT | EventKind.DIRECTORY)
+_HEAD = struct.Struct("iIII")
+_READ_BYTES = 64 << 10
 
 
-@dataclass(frozen=True, slots=True)
-class FileEvent:
+class FileEvent(Value):
     """`path`: what was given to `add` (empty on overflow). `name`: the entry in that directory, empty for itself.
 
     `kinds` may hold several; IGNORED means that the watch is gone (removed, deleted or unmounted): add it again.
@@ -66,8 +70,10 @@ class Watcher:
 
     def __init__(self) -> None:
         with translating("inotify_init", ""):
-            self._inotify = Inotify()
-        self._watches: dict[str, Watch] = {}
+            self._descriptor = libc.inotify_init()
+        self._watches: dict[str, int] = {}
+        self._removed: dict[int, str] = {}
+        self._unread: deque[FileEvent] = deque()
 
     def __enter__(self) -> Watcher:
         return self
@@ -80,7 +86,7 @@ class Watcher:
     def add(self, path: str, mask: EventKind = DIRECTORY_CHANGES) -> None:
         """Watch `path`; a second call replaces its mask. HostError when there is nothing, or watches have run out."""
         with translating("watch", path):
-            watch = self._inotify.add_watch(path, Mask((mask & _ASKABLE).value))
+            watch = libc.inotify_add_watch(self._descriptor, path, (mask & _ASKABLE).value)
         if self._watches.get(path) not in (None, watch):
             self.remove(path)  # another directory took the place of the one watched before
         self._watches[path] = watch
@@ -90,8 +96,9 @@ class Watcher:
         watch = self._watches.pop(path, None)
         if watch is None:
             return
+        self._removed[watch] = path
         try:
-            self._inotify.rm_watch(watch)
+            libc.inotify_rm_watch(self._descriptor, watch)
         except OSError:
             return  # the kernel dropped it already, with the file
 
@@ -101,18 +108,54 @@ class Watcher:
     def close(self) -> None:
         """Give the descriptor back. Nobody may be waiting on the iterator."""
         self._watches.clear()
-        self._inotify.close()
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
     def __aiter__(self) -> Watcher:
         return self
 
     async def __anext__(self) -> FileEvent:
-        event = await self._inotify.get()
-        kinds = EventKind(event.mask.value & _TOLD.value)
-        watch = event.watch
-        path = "" if watch is None else str(watch.path)
-        if watch is not None:
-            path = next((asked for asked, known in self._watches.items() if known is watch), path)
-            if EventKind.IGNORED in kinds and self._watches.get(path) is watch:
-                del self._watches[path]
-        return FileEvent(path, "" if event.name is None else str(event.name), kinds)
+        while not self._unread:
+            await self._readable()
+            self._read()
+        return self._unread.popleft()
+
+    async def _readable(self) -> None:
+        loop = asyncio.get_running_loop()
+        came: asyncio.Future[None] = loop.create_future()
+        loop.add_reader(self._descriptor, _arrived, came)
+        try:
+            await came
+        finally:
+            loop.remove_reader(self._descriptor)
+
+    def _read(self) -> None:
+        """Whatever the kernel has, event for event."""
+        try:
+            data = os.read(self._descriptor, _READ_BYTES)
+        except BlockingIOError:
+            return
+        at = 0
+        while at < len(data):
+            watch, mask, _, length = _HEAD.unpack_from(data, at)
+            at += _HEAD.size
+            name = data[at : at + length].rstrip(b"\0")
+            at += length
+            kinds = EventKind(mask & _TOLD.value)
+            self._unread.append(FileEvent(self._path(watch, kinds), os.fsdecode(name), kinds))
+
+    def _path(self, watch: int, kinds: EventKind) -> str:
+        """What was given to `add`; with IGNORED the watch is forgotten."""
+        path = next((asked for asked, known in self._watches.items() if known == watch), None)
+        if EventKind.IGNORED not in kinds:
+            return self._removed.get(watch, "") if path is None else path
+        if path is None:
+            return self._removed.pop(watch, "")
+        del self._watches[path]
+        return path
+
+
+def _arrived(came: asyncio.Future[None]) -> None:
+    if not came.done():
+        came.set_result(None)

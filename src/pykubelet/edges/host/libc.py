@@ -1,6 +1,6 @@
-"""System calls that Python's `os` does not have: mount, umount2, openat2, statx.
+"""System calls that Python's `os` does not have: mount, umount2, openat2, statx, inotify.
 
-Owns: the bindings and their errno handling. Decides nothing. Read by mounts, subpaths and trees.
+Owns: the bindings and their errno handling. Decides nothing. Read by mounts, subpaths, trees and inotify.
 """
 
 from __future__ import annotations
@@ -110,3 +110,25 @@ def is_mount_root(path: str) -> bool | None:
     if not buffer.attributes_mask & _STATX_ATTR_MOUNT_ROOT:
         return None
     return bool(buffer.attributes & _STATX_ATTR_MOUNT_ROOT)
+
+
+def inotify_init() -> int:
+    """A new instance's descriptor, which does not block. OSError."""
+    return _checked(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+
+
+def inotify_add_watch(descriptor: int, path: str, mask: int) -> int:
+    """The number of the watch; the same one as before for the same file. OSError."""
+    return _checked(_libc.inotify_add_watch(descriptor, _bytes(path), ctypes.c_uint32(mask)))
+
+
+def inotify_rm_watch(descriptor: int, watch: int) -> None:
+    """OSError when the kernel dropped it already."""
+    _checked(_libc.inotify_rm_watch(descriptor, watch))
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result

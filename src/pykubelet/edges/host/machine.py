@@ -5,15 +5,13 @@ Owns: `Machine`. Not here: what of it pods may use (act/resources) and how it is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pykubelet.base.api.huge_pages import page_resource
+from pykubelet.base.kit.values import Value
 from pykubelet.edges.host import procfs
 from pykubelet.edges.host.mounts import read_fs_usage
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(Value):
     """CPUs in milli, everything else in bytes or pieces. `huge_pages`: page size to bytes of all its pages."""
 
     cpu_milli: int

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 
+from pykubelet.base.kit.values import Value
 from pykubelet.edges.host import libc
 from pykubelet.edges.host.errors import HostError, translating
 
@@ -26,8 +26,7 @@ _FLAG_OPTIONS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
+class Mount(Value):
     """One line of the mount table. `root` is the part of the file system that shows at `target`.
 
     `shared`: peer group, None for a mount that does not propagate. `master`: the group it receives from.
@@ -50,8 +49,7 @@ class Mount:
         return "ro" in self.options
 
 
-@dataclass(frozen=True, slots=True)
-class FsUsage:
+class FsUsage(Value):
     """How full a file system is: bytes and inodes. `available_bytes` is what ordinary users may still take."""
 
     capacity_bytes: int

@@ -8,8 +8,8 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.errors import HostError, host_error, translating
 
 _RTM_NEWADDR = 20
@@ -26,8 +26,7 @@ _IFADDR = struct.Struct("=BBBBI")
 _ATTRIBUTE = struct.Struct("=HH")
 
 
-@dataclass(frozen=True, slots=True)
-class InterfaceAddress:
+class InterfaceAddress(Value):
     """`address` in its usual spelling, `prefix` in bits; `usable`: neither tentative, deprecated nor a duplicate."""
 
     interface: str

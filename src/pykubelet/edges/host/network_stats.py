@@ -6,7 +6,7 @@ Owns: the format of /proc/<pid>/net/dev. Source: proc(5).
 from __future__ import annotations
 
 from pykubelet.base.model.usage import InterfaceUse, NetworkUse
-from pykubelet.edges.host.cgroup_stats import read_file
+from pykubelet.edges.host.text_files import read_file
 
 _FIELDS = 16
 

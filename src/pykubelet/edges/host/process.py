@@ -9,16 +9,15 @@ import asyncio
 import os
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import cast
 
+from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.errors import HostError, translated
 
 _LAST_WORDS_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(Value):
     """`code` as the shell counts (negative: the signal that ended it). Output beyond the limit is cut off."""
 
     code: int

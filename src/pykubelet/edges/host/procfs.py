@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from pykubelet.base.kit.values import Value
 from pykubelet.edges.host import files
 from pykubelet.edges.host.errors import HostError, translating
 
@@ -28,8 +28,7 @@ _GO_ARCHITECTURES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class HugePages:
+class HugePages(Value):
     """Huge pages of one size (bytes): how many the kernel holds, and how many are free."""
 
     size: int
@@ -37,16 +36,14 @@ class HugePages:
     free: int
 
 
-@dataclass(frozen=True, slots=True)
-class SwapArea:
+class SwapArea(Value):
     path: str
     kind: str
     size_bytes: int
     used_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class DefaultRoute:
+class DefaultRoute(Value):
     """A default route: through which interface, and how much it costs (less wins)."""
 
     interface: str

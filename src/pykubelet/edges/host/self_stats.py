@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import resource
-from dataclasses import dataclass
 
-from pykubelet.edges.host.cgroup_stats import read_boot_time, read_file
+from pykubelet.base.kit.values import Value
+from pykubelet.edges.host.cgroup_stats import read_boot_time
+from pykubelet.edges.host.text_files import read_file
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _STARTED_FIELD = 19
 
 
-@dataclass(frozen=True, slots=True)
-class SelfStats:
+class SelfStats(Value):
     """Seconds of CPU, bytes, wall seconds of the start, and file descriptors."""
 
     cpu_s: float

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 
+from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.errors import HostError, host_error, translating
 
 CHUNK = 256 * 1024
 MAX_ENTRIES = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class ShownFile:
+class ShownFile(Value):
     """An open file; the owner closes it. `changed_at`: wall seconds."""
 
     descriptor: int
@@ -25,8 +24,7 @@ class ShownFile:
     changed_at: float
 
 
-@dataclass(frozen=True, slots=True)
-class ShownDirectory:
+class ShownDirectory(Value):
     """Names, directories with a slash behind them, sorted."""
 
     names: tuple[str, ...]

@@ -7,9 +7,8 @@ Source: KEP-127; the Kubernetes documentation "User Namespaces", set up of the n
 from __future__ import annotations
 
 import pwd
-import shutil
-from dataclasses import dataclass
 
+from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.process import Finished, run_program
 
@@ -17,8 +16,7 @@ KUBELET_USER = "kubelet"
 _ALL_IDS = 1 << 32
 
 
-@dataclass(frozen=True, slots=True)
-class IdRange:
+class IdRange(Value):
     """Host ids from `first`, `length` of them."""
 
     first: int
@@ -61,6 +59,8 @@ async def read_subids(ids_per_pod: int = 65536, user: str = KUBELET_USER) -> IdR
 
     HostError when there is an answer that pods cannot use.
     """
+    import shutil  # with all its compressors, which the agent does not need
+
     program = shutil.which("getsubids")
     if program is None or not _user_exists(user):
         return default_range(ids_per_pod)

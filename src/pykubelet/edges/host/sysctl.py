@@ -5,8 +5,7 @@ Owns: /proc/sys. Source: sysctl(8); the reference kubelet's `protectKernelDefaul
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from pykubelet.base.kit.values import Value
 from pykubelet.edges.host import files
 
 KERNEL_DEFAULTS = (
@@ -19,8 +18,7 @@ KERNEL_DEFAULTS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class WrongFlag:
+class WrongFlag(Value):
     """A parameter that is not as it should be."""
 
     name: str

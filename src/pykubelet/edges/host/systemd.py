@@ -133,12 +133,12 @@ class Systemd:
             connection.close()
 
 
-def connect_manager() -> Connection:
+def connect_manager(private_socket: str = PRIVATE_SOCKET, bus_socket: str = BUS_SOCKET) -> Connection:
     """systemd's own socket, else the system bus; subscribed to the ends of jobs. HostError when systemd is not there."""
-    if os.path.exists(PRIVATE_SOCKET):
-        connection = Connection(PRIVATE_SOCKET, TIMEOUT_S, is_bus=False)
-    elif os.path.exists(BUS_SOCKET):
-        connection = Connection(BUS_SOCKET, TIMEOUT_S, is_bus=True)
+    if os.path.exists(private_socket):
+        connection = Connection(private_socket, TIMEOUT_S, is_bus=False)
+    elif os.path.exists(bus_socket):
+        connection = Connection(bus_socket, TIMEOUT_S, is_bus=True)
         rule = "type='signal',interface='org.freedesktop.systemd1.Manager',member='JobRemoved'"
         bus = "org.freedesktop.DBus"
         connection.call(bus, "/org/freedesktop/DBus", bus, "AddMatch", "s", (rule,))

@@ -1,7 +1,8 @@
 """The kubeconfig of a node that is about to get its first certificate.
 
-Owns: the choice between `--kubeconfig` and `--bootstrap-kubeconfig` at start, and the kubeconfig that is written for
-the programs around us. It names the store's current file, so it stays right when certificates are renewed.
+Owns: the choice between `--kubeconfig` and `--bootstrap-kubeconfig` at start, the client of a node without a certificate,
+and the kubeconfig that is written for the programs around us. It names the store's current file, so it stays right when
+certificates are renewed.
 
 Source: the Kubernetes documentation "TLS bootstrapping".
 """
@@ -10,15 +11,17 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from typing import Any
 
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.flight import Done, Flight
 from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.credentials import Credentials
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.files import make_dirs, read_bytes, write_atomic
+from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.kubeconfig import Access, KubeconfigError, Pem, load_access
 
 log = Log("identity")
@@ -26,8 +29,7 @@ _LIMIT = 1 << 20
 _DISK_DEADLINE_S, _RETRY_S = 10.0, 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Entrance:
+class Entrance(Value):
     """How the API server is reached as the node, and as a newcomer.
 
     `bootstrap`: None where the node does not need it. `writes`: the kubeconfig is still to be written.
@@ -36,6 +38,36 @@ class Entrance:
     access: Access
     bootstrap: Access | None = None
     writes: bool = False
+
+
+class Newcomer:
+    """Asks in the name of the bootstrap kubeconfig at `path`, which is read again each time: its token ends and is replaced.
+
+    `access`: as it was read at the start. A file that is gone, or cannot be read, leaves things as they were.
+    """
+
+    def __init__(self, path: str, access: Access, connect: Callable[[Access], ApiClient]) -> None:
+        self._path = path
+        self._access = access
+        self._connect = connect
+        self._client = connect(access)
+
+    def read(self) -> Access:
+        """Blocks."""
+        try:
+            return load_access(self._path)
+        except KubeconfigError:
+            return self._access
+
+    async def client(self, access: Access) -> ApiClient:
+        """For what was just read."""
+        if access != self._access:
+            await self._client.close()
+            self._access, self._client = access, self._connect(access)
+        return self._client
+
+    async def close(self) -> None:
+        await self._client.close()
 
 
 def find_entrance(kubeconfig: str, bootstrap: str, current: str) -> Entrance:

@@ -14,9 +14,9 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 
 from pykubelet.base.api.certificates import CertificateSigningRequest
+from pykubelet.base.kit.values import Value, replace
 from pykubelet.edges.identity.keys import Description
 
 CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client-kubelet"
@@ -26,8 +26,7 @@ EARLIEST, LATEST = 0.7, 0.9
 RETRY_S, RETRY_MAX_S = 2.0, 32.0
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Value):
     """What a certificate should say. `use`: its name in `Credentials`; `usage`: the one beside signatures."""
 
     node: str

@@ -8,9 +8,9 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
+from pykubelet.base.kit.values import Discreet, Value
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.process import run_program
 
@@ -22,25 +22,24 @@ class KeysError(Exception):
     """The child did not make what was wanted; the text is its last word."""
 
 
-@dataclass(frozen=True, slots=True)
-class SelfSigned:
+class SelfSigned(Discreet):
     """Both in PEM."""
 
+    hidden: ClassVar = ("key",)
     key: str
     certificate: str
 
 
-@dataclass(frozen=True, slots=True)
-class SigningRequest:
+class SigningRequest(Discreet):
     """Key and request in PEM; `public`: the public key as DER."""
 
+    hidden: ClassVar = ("key",)
     key: str
     request: str
     public: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class Description:
+class Description(Value):
     """What a certificate says. Times are wall seconds."""
 
     not_before: float

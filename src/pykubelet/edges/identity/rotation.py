@@ -11,7 +11,6 @@ import asyncio
 import random
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from pykubelet.base.api.certificates import CertificateSigningRequest, CertificateSigningRequestSpec
@@ -21,9 +20,11 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Failed, Flight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.metrics import Counter
+from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.credentials import CertificateState, Credentials
 from pykubelet.base.model.node import NodeView
 from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.identity.bootstrap import Newcomer
 from pykubelet.edges.identity.decide import (
     CLIENT_SIGNER,
     EARLIEST,
@@ -55,8 +56,7 @@ DISK_DEADLINE_S = 10.0
 LOOK_AGAIN_S = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class IssuePeriods:
+class IssuePeriods(Value):
     """Seconds to wait for a certificate: for the first one, and for later ones. `look`: see LOOK_AGAIN_S.
 
     `rotates`: False for one that is asked for again only when it has expired.
@@ -68,12 +68,11 @@ class IssuePeriods:
     rotates: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Askers:
+class Askers(Value):
     """Who asks: as the node, once it has a certificate that holds; as `bootstrap` before, where there is one."""
 
     node: ApiClient
-    bootstrap: ApiClient | None = None
+    bootstrap: Newcomer | None = None
 
 
 class IdentityError(Exception):
@@ -176,14 +175,14 @@ class CertificateLoop:
     async def _renew(self) -> None:
         wanted, first = self._target(), not self._holds
         named = first and wanted.signer == CLIENT_SIGNER
-        client = self._askers.bootstrap if first and self._askers.bootstrap is not None else self._askers.node
+        client = await self._asker(first)
         kept = await self._on_disk(self._store.read_key) if named else None
         made = await make_request(wanted.name, (ORGANIZATION,), wanted.dns, wanted.ips, (kept or b"").decode())
         if named and kept is None:
             await self._on_disk(lambda: self._store.keep_key(made.key.encode()))
         try:
             sent = await self._sent(client, wanted, made, named)
-            issued = await self._issued(client, sent, self._periods.first if first else self._periods.later)
+            issued = await self._issued(client, sent, self._patience(first))
         except IdentityError:
             await self._on_disk(self._store.forget_key)  # the same request would be refused again
             raise
@@ -193,6 +192,19 @@ class CertificateLoop:
         path = await self._on_disk(lambda: self._store.write(issued, key, now))
         await self._on_disk(self._store.forget_key)
         log.info("a new certificate is in use", use=self._use, file=path, days=round(self._days(), 1))
+
+    def _patience(self, first: bool) -> float:
+        """Who can ask as a newcomer, asks so as soon as the certificate has expired."""
+        if first or self._found is None:
+            return self._periods.first
+        left = self._found.not_after - self._clock.wall()
+        return min(self._periods.later, max(0.0, left)) if self._askers.bootstrap is not None else self._periods.later
+
+    async def _asker(self, first: bool) -> ApiClient:
+        newcomer = self._askers.bootstrap
+        if not first or newcomer is None:
+            return self._askers.node
+        return await newcomer.client(await self._on_disk(newcomer.read))
 
     async def _sent(
         self, client: ApiClient, wanted: Wanted, made: SigningRequest, named: bool

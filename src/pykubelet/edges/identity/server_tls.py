@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import ssl
-from dataclasses import dataclass
 
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.values import Value
 
 log = Log("identity")
 LOOK_PERIOD_S = 1.0
@@ -35,8 +35,7 @@ _CIPHERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class TlsFiles:
+class TlsFiles(Value):
     """Paths. `client_ca` may be empty: then no client certificate is asked for."""
 
     certificate: str
@@ -44,8 +43,7 @@ class TlsFiles:
     client_ca: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class TlsRules:
+class TlsRules(Value):
     """`tlsMinVersion` and `tlsCipherSuites`, by their configured names; empty: the defaults."""
 
     min_version: str = ""
@@ -111,6 +109,8 @@ class ServerTls:
         if ciphers:
             context.set_ciphers(ciphers)
         context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+        # a ticket costs a third of a handshake, and Kubernetes' clients keep connections, not sessions
+        context.num_tickets = 0
         context.set_alpn_protocols(["http/1.1"])
         if self._files.client_ca:
             context.verify_mode = ssl.CERT_OPTIONAL

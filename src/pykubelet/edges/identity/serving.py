@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from pykubelet.base.kit.flight import Done, Failed, Flight
 from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.files import make_dirs, stat_file, write_atomic
 from pykubelet.edges.identity.keys import KeysError, SelfSigned, make_self_signed
@@ -22,8 +22,7 @@ RETRY_S = 10.0
 WRITE_DEADLINE_S = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class ServingChoice:
+class ServingChoice(Value):
     """From the configuration. Empty file names: not given. `bootstrap`: signed by the cluster, `serverTLSBootstrap`."""
 
     cert_dir: str

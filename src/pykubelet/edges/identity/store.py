@@ -6,10 +6,10 @@ still waited for. Nothing is ever overwritten, so that a half-written pair is ne
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 
 from pykubelet.base.api.times import EPOCH
+from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.files import (
     make_dirs,
@@ -25,8 +25,7 @@ from pykubelet.edges.host.files import (
 _LIMIT = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class CertificateStore:
+class CertificateStore(Value):
     """`prefix`: `kubelet-client` or `kubelet-server`. All methods block shortly and raise HostError."""
 
     folder: str

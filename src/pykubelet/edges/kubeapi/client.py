@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
@@ -19,6 +18,7 @@ from urllib.parse import urlsplit
 from pykubelet.base.api.codec import DecodeError, decode, encode
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.metrics import Counter, Histogram
+from pykubelet.base.kit.values import Value
 from pykubelet.edges.kubeapi.credentials import CredentialSource, Identity
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.kubeconfig import Access, Pem
@@ -54,8 +54,7 @@ class PatchKind(StrEnum):
     APPLY = "application/apply-patch+yaml"
 
 
-@dataclass(frozen=True, slots=True)
-class ClientLimits:
+class ClientLimits(Value):
     """`qps` requests a second with bursts of `burst` (<= 0: any number), `at_once` at the same time, and seconds for
     one answer."""
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import ssl
-from dataclasses import dataclass, field
+from typing import ClassVar
 
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.values import Discreet
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.files import read_bytes, stat_file
 from pykubelet.edges.kubeapi.errors import ApiError
@@ -26,12 +27,12 @@ LOOK_AGAIN_S = 1.0
 _LIMIT = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Discreet):
     """For one request. `tls` is the same object until something in it changes. None: plain HTTP."""
 
+    hidden: ClassVar = ("headers",)
     tls: ssl.SSLContext | None
-    headers: tuple[tuple[str, str], ...] = field(repr=False)
+    headers: tuple[tuple[str, str], ...]
 
 
 class _Watched:

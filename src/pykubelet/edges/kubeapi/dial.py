@@ -13,11 +13,11 @@ import ipaddress
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import cast
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from pykubelet.base.kit.values import Value
 from pykubelet.edges.kubeapi.answer import Answer, BadAnswer
 from pykubelet.edges.kubeapi.kubeconfig import Access
 
@@ -36,8 +36,7 @@ _BEHIND = 1 << 20
 _ASYNCIO_TLS_READ = 32768
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(Value):
     """Where a connection leads. `prefix`: the path of the server's URL. `proxy`: host and port, and its credentials."""
 
     host: str

@@ -9,11 +9,12 @@ Source: the Kubernetes documentation "client-go credential plugins" and "client 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from typing import ClassVar
 
 import msgspec
 
 from pykubelet.base.api.times import parse_time
+from pykubelet.base.kit.values import Discreet
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.process import run_program
 from pykubelet.edges.kubeapi.errors import ApiError
@@ -23,13 +24,13 @@ TIMEOUT_S = 60.0
 _SHOWN = 300
 
 
-@dataclass(frozen=True, slots=True)
-class Handed:
+class Handed(Discreet):
     """What a plugin gave. `expires_at`: wall seconds; None: until the server refuses it."""
 
-    token: str = field(default="", repr=False)
-    cert: bytes = field(default=b"", repr=False)
-    key: bytes = field(default=b"", repr=False)
+    hidden: ClassVar = ("token", "cert", "key")
+    token: str = ""
+    cert: bytes = b""
+    key: bytes = b""
     expires_at: float | None = None
 
 

@@ -20,6 +20,7 @@ from pykubelet.base.api.core import LabelSelector, LabelSelectorRequirement
 from pykubelet.base.api.labels import matches_selector
 from pykubelet.base.api.times import format_time
 from pykubelet.base.kit.clock import Clock, SystemClock
+from pykubelet.base.kit.values import Value
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.fake_patch import Json
 from pykubelet.edges.kubeapi.fake_store import Change, Place, Store, covers, parse_place
@@ -29,8 +30,7 @@ _DECODE = msgspec.json.decode
 _ENCODE = msgspec.json.encode
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(Value):
     """One request as it came."""
 
     method: str

@@ -16,6 +16,7 @@ from typing import Any
 
 from pykubelet.base.api.times import format_time
 from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.values import Value
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.fake_patch import Json, PatchError, json_patch, merge, strategic
 
@@ -39,8 +40,7 @@ _WITH_STATUS = frozenset({"pods", "nodes", "certificatesigningrequests"})
 _STATUS_AT_CREATE = frozenset({"nodes"})
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Value):
     """Where an object, a collection (`name` empty) or a subresource is. `group`: `v1` or `group/version`."""
 
     group: str
@@ -72,8 +72,7 @@ def parse_place(path: str) -> Place | None:
     return Place(group, plural, namespace, name, "/".join(sub))
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Value):
     """One event of the history: the object after it, and before it (None: it is new)."""
 
     version: int

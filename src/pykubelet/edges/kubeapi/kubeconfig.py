@@ -12,14 +12,14 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import msgspec
 
 from pykubelet.base.api.codec import DecodeError, from_object
 from pykubelet.base.api.documents import DocumentError, load_document
+from pykubelet.base.kit.values import Discreet, Value
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.files import read_bytes
 
@@ -39,19 +39,18 @@ class KubeconfigError(Exception):
         self.what = what
 
 
-@dataclass(frozen=True, slots=True)
-class Pem:
+class Pem(Discreet):
     """PEM text that stands in the kubeconfig (`data`, which goes first) or in a file of its own; or neither."""
 
+    hidden: ClassVar = ("data",)
     file: str = ""
-    data: bytes = field(default=b"", repr=False)
+    data: bytes = b""
 
     def __bool__(self) -> bool:
         return bool(self.file or self.data)
 
 
-@dataclass(frozen=True, slots=True)
-class ExecPlugin:
+class ExecPlugin(Value):
     """A program that hands out credentials. `cluster`: what it is told of the cluster, where it asks for that."""
 
     command: str
@@ -62,13 +61,13 @@ class ExecPlugin:
     cluster: dict[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Discreet):
     """One API server and one identity. `server`: a URL without a slash at its end. Paths are absolute.
 
     `headers`: sent with every request (impersonation). `origin`: the kubeconfig.
     """
 
+    hidden: ClassVar = ("token", "basic")
     server: str
     ca: Pem = Pem()
     insecure: bool = False
@@ -76,9 +75,9 @@ class Access:
     proxy: str = ""
     client_cert: Pem = Pem()
     client_key: Pem = Pem()
-    token: str = field(default="", repr=False)
+    token: str = ""
     token_file: str = ""
-    basic: tuple[str, str] | None = field(default=None, repr=False)
+    basic: tuple[str, str] | None = None
     plugin: ExecPlugin | None = None
     headers: tuple[tuple[str, str], ...] = ()
     origin: str = ""

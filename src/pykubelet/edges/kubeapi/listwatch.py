@@ -20,14 +20,15 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from pykubelet.base.api.codec import DecodeError, decode
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.values import Value, field
 from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.errors import ApiError
 
@@ -37,8 +38,7 @@ PAGE = 500
 TOO_SOON_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Listed(Generic[T]):
+class Listed(Value, Generic[T]):
     """`items` by `namespace/name` (`name` alone for cluster-wide kinds). `synced`: listed at least once since start.
 
     `error`: why the newest is not to be had at this moment.
@@ -49,8 +49,7 @@ class Listed(Generic[T]):
     error: ApiError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WatchPeriods:
+class WatchPeriods(Value):
     """Seconds. `asked`: how long a watch is asked to last, at least; up to twice that. `silent`: a stream without a
     sign of life for so long is given up, `silent_at_first` as long as the server has not sent a bookmark. `retry`,
     `retry_max`: before the next try, doubling, and spread by half to both sides."""
@@ -88,8 +87,11 @@ class _Event(msgspec.Struct, frozen=True):
     object: msgspec.Raw
 
 
-@dataclass(slots=True)
-class _Known(Generic[T]):
+_read_object = msgspec.json.Decoder(_Object).decode
+_read_event = msgspec.json.Decoder(_Event).decode
+
+
+class _Known(Struct, Generic[T]):
     """One object, with the version by which it is told apart."""
 
     version: tuple[str, str]
@@ -194,7 +196,7 @@ class Follower(Generic[T]):
 
     def _meta(self, raw: msgspec.Raw) -> _Meta:
         try:
-            return msgspec.json.decode(raw, type=_Object).metadata
+            return _read_object(raw).metadata
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ApiError(0, "Undecodable", f"{self._path}: an object without readable metadata: {error}") from error
 
@@ -251,7 +253,7 @@ class Follower(Generic[T]):
     def _event(self, line: bytes) -> bool:
         """Take one event; whether it changed the set."""
         try:
-            event = msgspec.json.decode(line, type=_Event)
+            event = _read_event(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ApiError(0, "Undecodable", f"{self._path}: the watch sent no event: {error}") from error
         if event.type == "ERROR":

@@ -11,13 +11,13 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import msgspec
 
 from pykubelet.base.config.durations import SECOND, parse_duration
 from pykubelet.base.config.errors import ConfigError
 from pykubelet.base.config.text import parse_document
+from pykubelet.base.kit.values import Value
 from pykubelet.edges.host import files
 from pykubelet.edges.host.errors import HostError
 
@@ -30,8 +30,7 @@ _SUFFIXES = (".json", ".yaml", ".yml")
 _LIMIT = 10 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class TokenAttributes:
+class TokenAttributes(Value):
     """The plugin takes a token of the pod's service account, made for `audience`."""
 
     audience: str
@@ -41,8 +40,7 @@ class TokenAttributes:
     optional_annotations: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderConfig:
+class ProviderConfig(Value):
     """One plugin. `program` is its path; `default_cache_s` 0 means that answers without a duration are not kept."""
 
     name: str
@@ -55,8 +53,7 @@ class ProviderConfig:
     token: TokenAttributes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Providers:
+class Providers(Value):
     """All plugins in their order. `config_hash`: of the files, as the reference's metric shows it."""
 
     configs: tuple[ProviderConfig, ...] = ()

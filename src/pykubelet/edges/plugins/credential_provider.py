@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import ClassVar
 
 import msgspec
 
 from pykubelet.base.config.durations import SECOND, parse_duration
+from pykubelet.base.kit.values import Discreet
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.process import run_program
 from pykubelet.edges.plugins.credential_config import TOKEN_VERSION, ProviderConfig
@@ -38,12 +39,12 @@ class CacheKeyType(StrEnum):
     GLOBAL = "Global"
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderAnswer:
+class ProviderAnswer(Discreet):
     """`auth`: user and password by image pattern. `cache_s` None: as configured."""
 
+    hidden: ClassVar = ("auth",)
     cache_key_type: CacheKeyType
-    auth: Mapping[str, tuple[str, str]] = field(repr=False)
+    auth: Mapping[str, tuple[str, str]]
     cache_s: float | None = None
 
 

@@ -10,16 +10,17 @@ other probes, for that second. What the peer sees is the same.
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import itertools
 import os
 import socket
 import struct
 from functools import lru_cache
+from math import inf
 
 from pykubelet.base.kit.flight import Done, Failed, Flight, Uncertain
 from pykubelet.edges.host.errors import reason_of
+from pykubelet.edges.probing.sockets import WRITABLE, until, wait_for
 
 RESOLVER_DEADLINE_S = 30.0
 _ABORT = struct.pack("ii", 1, 0)
@@ -48,44 +49,51 @@ def literal_family(host: str) -> socket.AddressFamily | None:
     return family
 
 
-async def dial(host: str, port: int) -> socket.socket:
-    """A connected, non-blocking socket. DialError; bound it in time by cancelling."""
+async def dial(host: str, port: int, deadline: float = inf) -> socket.socket:
+    """A connected, non-blocking socket. DialError, and Overdue at the `deadline`, which is of the loop's time."""
     family = literal_family(host)
     if family is not None and "%" not in host:
-        return await _connect(family, (host, port), host, port)
+        return await _connect(family, (host, port), (host, port), deadline)
     problem = DialError(f"dial tcp: lookup {host}: no such host")
-    for family, address in await _resolve(host, port):
+    async with until(deadline):
+        found = await _resolve(host, port)
+    for family, address in found:
         try:
-            return await _connect(family, address, str(address[0]), port)
+            return await _connect(family, address, (str(address[0]), port), deadline)
         except DialError as error:
             problem = error
     raise problem
 
 
-async def _connect(family: socket.AddressFamily, address: tuple[str, int], host: str, port: int) -> socket.socket:
+async def _connect(
+    family: socket.AddressFamily, address: tuple[str, int], told: tuple[str, int], deadline: float
+) -> socket.socket:
+    """`told`: host and port as messages have them."""
     try:
-        connection = socket.socket(family, socket.SOCK_STREAM)
+        connection = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     except OSError as error:
-        raise _dial_error(host, port, "socket", error) from error
+        raise _dial_error(told, "socket", error) from error
     try:
-        connection.setblocking(False)
         code = connection.connect_ex(address)
         if code == errno.EINPROGRESS:
-            await asyncio.get_running_loop().sock_connect(connection, address)
-        elif code:  # on this machine the answer, good or bad, comes at once
+            code = connection.connect_ex(address)  # a pod of this machine has answered by now
+        while code == errno.EALREADY:
+            await wait_for(connection, WRITABLE, deadline)
+            code = connection.connect_ex(address)
+        if code not in (0, errno.EISCONN):
             raise OSError(code, os.strerror(code))
     except OSError as error:
         connection.close()
-        raise _dial_error(host, port, "connect", error) from error
+        raise _dial_error(told, "connect", error) from error
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _dial_error(host: str, port: int, call: str, error: OSError) -> DialError:
+def _dial_error(told: tuple[str, int], call: str, error: OSError) -> DialError:
     reason = str(error) if error.errno is None else reason_of(error.errno)
-    return DialError(f"dial tcp {join_host_port(host, port)}: {call}: {reason}")
+    return DialError(f"dial tcp {join_host_port(*told)}: {call}: {reason}")
 
 
 async def _resolve(host: str, port: int) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:

@@ -11,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from dataclasses import dataclass
+from math import inf
 from typing import Protocol
+
+from msgspec import Struct
 
 from pykubelet.edges.host.errors import reason_of
 from pykubelet.edges.probing.dial import DialError, abort, dial, literal_family
@@ -31,6 +33,7 @@ from pykubelet.edges.probing.http_wire import (
     target_url,
 )
 from pykubelet.edges.probing.outcome import Outcome, Verdict, errored, failed, passed
+from pykubelet.edges.probing.sockets import READABLE, WRITABLE, Overdue, until, wait_for
 
 USER_AGENT = "kube-probe/1.36"
 READ_BYTES = 16 << 10
@@ -67,11 +70,10 @@ class HttpProber:
         """GET within `timeout_s`, redirects and body included. 200-399 passes."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
-        talk = _Talk(target_url(target))
+        talk = _Talk(target_url(target), deadline)
         try:
-            async with asyncio.timeout_at(deadline):
-                answer = await self._follow(target, talk)
-        except TimeoutError:
+            answer = await self._follow(target, talk)
+        except Overdue:
             late = loop.time() - deadline
             if talk.in_body:
                 message = "context deadline exceeded (Client.Timeout or context cancellation while reading body)"
@@ -116,7 +118,7 @@ class HttpProber:
         talk.in_body = False
         answer = AnswerReader()
         healthy = False
-        connection = await self._connect(hop)
+        connection = await self._connect(hop, talk.deadline)
         try:
             await connection.send(hop.request)
             while True:
@@ -138,20 +140,21 @@ class HttpProber:
             connection.close(healthy)
         return answer
 
-    async def _connect(self, hop: Hop) -> _Connection:
-        connection = await dial(hop.host, hop.port)
+    async def _connect(self, hop: Hop, deadline: float) -> _Connection:
+        connection = await dial(hop.host, hop.port, deadline)
         if hop.scheme != "https":
-            return _Plain(connection)
+            return _Plain(connection, deadline)
         name = "" if literal_family(hop.host) is not None else hop.host
         try:
-            reader, writer = await asyncio.open_connection(
-                sock=connection, ssl=self._tls_settings(), server_hostname=name, ssl_shutdown_timeout=TLS_FAREWELL_S
-            )
+            async with until(deadline):
+                reader, writer = await asyncio.open_connection(
+                    sock=connection, ssl=self._tls_settings(), server_hostname=name, ssl_shutdown_timeout=TLS_FAREWELL_S
+                )
         except ssl.SSLError as error:
             raise _Broken(_tls_reason(error)) from error
         except OSError as error:
             raise _Broken(_os_reason(error) if error.errno else "EOF") from error
-        return _Tls(reader, writer)
+        return _Tls(reader, writer, deadline)
 
     def _tls_settings(self) -> ssl.SSLContext:
         if self._tls is None:
@@ -164,29 +167,36 @@ class HttpProber:
         return self._tls
 
 
-@dataclass(slots=True)
-class _Talk:
-    """How far a probe is, for its last words when time runs out."""
+class _Talk(Struct):
+    """How far a probe is, for its last words when time runs out. `deadline` is of the event loop's time."""
 
     url: str
+    deadline: float = inf
     in_body: bool = False
 
 
 class _Plain:
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, deadline: float) -> None:
         self._connection = connection
-        self._loop = asyncio.get_running_loop()
+        self._deadline = deadline
 
     async def send(self, data: bytes) -> None:
-        try:
-            sent = self._connection.send(data)  # there is room in a fresh connection: no need to wait for it
-        except BlockingIOError:
-            sent = 0
-        if sent < len(data):
-            await self._loop.sock_sendall(self._connection, data[sent:])
+        sent = 0
+        while sent < len(data):
+            try:
+                sent += self._connection.send(
+                    data[sent:]
+                )  # there is room in a fresh connection: no need to wait for it
+            except BlockingIOError:
+                await wait_for(self._connection, WRITABLE, self._deadline)
 
     async def receive(self) -> bytes:
-        return await self._loop.sock_recv(self._connection, READ_BYTES)
+        while True:
+            await wait_for(self._connection, READABLE, self._deadline)
+            try:
+                return self._connection.recv(READ_BYTES)
+            except BlockingIOError:
+                continue  # a packet with a wrong checksum woke us
 
     def close(self, healthy: bool) -> None:
         if healthy:
@@ -196,15 +206,17 @@ class _Plain:
 
 
 class _Tls:
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, deadline: float) -> None:
         self._reader = reader
         self._writer = writer
+        self._deadline = deadline
 
     async def send(self, data: bytes) -> None:
         self._writer.write(data)
 
     async def receive(self) -> bytes:
-        return await self._reader.read(READ_BYTES)
+        async with until(self._deadline):
+            return await self._reader.read(READ_BYTES)
 
     def close(self, healthy: bool) -> None:
         if healthy:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from urllib.parse import quote, urljoin, urlsplit
 
+from msgspec import Struct
+
+from pykubelet.base.kit.values import Value, field
 from pykubelet.edges.probing.dial import join_host_port
 
 BODY_LIMIT = 10 << 10
@@ -24,6 +26,7 @@ _QUERY_SAFE = _PATH_SAFE + '?[]{}|\\^`"<>#'
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})|[\x00-\x1f\x7f]")
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _BAD_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_TELLING = frozenset({b"content-length", b"transfer-encoding", b"location"})
 _VERSION = re.compile(r"HTTP/1\.[0-9]")
 _OWN = frozenset({"Host", "User-Agent", "Content-Length", "Transfer-Encoding", "Trailer", "Connection"})
 
@@ -38,8 +41,7 @@ class BadAnswer(Exception):
     """Not HTTP/1.x, or cut short; the message is the reference's."""
 
 
-@dataclass(frozen=True, slots=True)
-class HttpTarget:
+class HttpTarget(Value):
     """What to GET. `host` without brackets; `path` as in the manifest, with a query if it likes."""
 
     scheme: str
@@ -64,8 +66,7 @@ def target_url(target: HttpTarget) -> str:
     return f"{target.scheme}://{join_host_port(target.host, target.port)}{path}{mark}{query}"
 
 
-@dataclass(frozen=True, slots=True)
-class Hop:
+class Hop(Value):
     """One request of a chain of redirects, ready to be sent."""
 
     url: str
@@ -137,8 +138,7 @@ def is_absolute(location: str) -> bool:
     return bool(urlsplit(location).scheme)
 
 
-@dataclass(slots=True)
-class AnswerReader:
+class AnswerReader(Struct):
     """Takes what arrives; `feed` is true when no more is needed, `end` when the peer has closed. BadAnswer on rubbish."""
 
     status: int = 0
@@ -172,16 +172,18 @@ class AnswerReader:
         return self.status > 0
 
     def _take_head(self) -> bool:
-        match = re.search(rb"\r?\n\r?\n", self._buffer)
-        if match is None:
+        end = self._buffer.find(b"\n\r\n")
+        bare = self._buffer.find(b"\n\n", 0, end if end >= 0 else None)
+        if end < 0 and bare < 0:
             line = bytes(self._buffer[:4096]).partition(b"\n")[0]
             if b"\n" in self._buffer or len(self._buffer) > _CHUNK_LINE_LIMIT or not b"HTTP/".startswith(line[:5]):
                 _status(line)
             if len(self._buffer) > HEAD_LIMIT:
                 raise BadAnswer(f"net/http: server response headers exceeded {HEAD_LIMIT} bytes; aborted")
             return False
-        lines = bytes(self._buffer[: match.start()]).splitlines()
-        del self._buffer[: match.end()]
+        head, blank = (bare, b"\n\n") if bare >= 0 else (end, b"\n\r\n")
+        lines = bytes(self._buffer[:head]).splitlines() or [b""]
+        del self._buffer[: head + len(blank)]
         status = _status(lines[0])
         if 100 <= status < 200 and status != 101:
             return True
@@ -194,20 +196,22 @@ class AnswerReader:
     def _read_headers(self, lines: Sequence[bytes]) -> None:
         for line in lines:
             name, colon, value = line.partition(b":")
-            if not colon or not name.strip():
-                if line[:1] in b" \t":
-                    continue
+            name = name.strip().lower()
+            if colon and name in _TELLING:
+                self._learn(name, value.strip())
+            elif (not colon or not name) and line[:1] not in b" \t":
                 raise BadAnswer(f'malformed MIME header: missing colon: "{_text(line)}"')
-            match name.strip().lower():
-                case b"content-length":
-                    text = value.strip()
-                    if not text.isdigit():
-                        raise BadAnswer(f'bad Content-Length "{_text(text)}"')
-                    self._left = int(text)
-                case b"transfer-encoding":
-                    self._chunked = value.strip().lower() == b"chunked"
-                case b"location":
-                    self.location = value.strip().decode("utf-8", "replace")
+
+    def _learn(self, name: bytes, value: bytes) -> None:
+        match name:
+            case b"content-length":
+                if not value.isdigit():
+                    raise BadAnswer(f'bad Content-Length "{_text(value)}"')
+                self._left = int(value)
+            case b"transfer-encoding":
+                self._chunked = value.lower() == b"chunked"
+            case b"location":
+                self.location = value.decode("utf-8", "replace")
 
     def _take_body(self) -> None:
         if self._chunked:
@@ -256,6 +260,7 @@ class AnswerReader:
             self._left = None
 
 
+@lru_cache(maxsize=256)
 def _status(line: bytes) -> int:
     text = _text(line.rstrip(b"\r"))
     version, space, rest = text.partition(" ")

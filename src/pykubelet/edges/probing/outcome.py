@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from pykubelet.base.kit.values import Value
 
 
 class Verdict(StrEnum):
@@ -15,8 +16,7 @@ class Verdict(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Value):
     """`output` is for people, in the reference's words. With an `error` the try tells nothing about the container.
 
     `timed_out`: it did not end in time. `late_s`: of such a try, by how many seconds this agent noticed the end too late; an agent that was

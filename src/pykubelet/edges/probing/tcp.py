@@ -9,6 +9,7 @@ import asyncio
 
 from pykubelet.edges.probing.dial import DialError, dial, join_host_port
 from pykubelet.edges.probing.outcome import Outcome, failed, passed
+from pykubelet.edges.probing.sockets import Overdue
 
 
 async def probe_tcp(host: str, port: int, timeout_s: float) -> Outcome:
@@ -16,9 +17,8 @@ async def probe_tcp(host: str, port: int, timeout_s: float) -> Outcome:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
     try:
-        async with asyncio.timeout_at(deadline):
-            connection = await dial(host, port)
-    except TimeoutError:
+        connection = await dial(host, port, deadline)
+    except Overdue:
         return failed(f"dial tcp {join_host_port(host, port)}: i/o timeout", late_s=loop.time() - deadline)
     except DialError as error:
         return failed(str(error))

@@ -18,6 +18,10 @@ CLOSED = "grpc: the client connection is closing"
 LATE = "context deadline exceeded"
 LOST = "error reading from server: EOF"
 _KEPT_TIMEOUTS = 64
+#: How long pings may wait for an answer. A server in Go pings at every request to learn the connection's bandwidth, but only
+#: once its last ping was answered: answers at once would wake both sides for each call, and nobody needs that bandwidth.
+#: One that pings to see whether we live waits for seconds.
+PING_S = 0.5
 
 
 class _Call(Protocol):
@@ -41,6 +45,7 @@ class Session(asyncio.Protocol):
         self._calls: dict[int, _Call] = {}
         self._bell = asyncio.Event()
         self._lost = lost
+        self._answering: asyncio.TimerHandle | None = None
         self.is_over = False
 
     @property
@@ -95,6 +100,8 @@ class Session(asyncio.Protocol):
         for call in calls:
             call.fail(code, message)
         self._bell.set()
+        if self._answering is not None:
+            self._answering.cancel()
         if self._transport is not None:
             self._transport.close()
 
@@ -102,6 +109,11 @@ class Session(asyncio.Protocol):
         out = self._http.take_output()
         if out and self._transport is not None:
             self._transport.write(out)
+
+    def _answer_pings(self) -> None:
+        self._answering = None
+        self._http.answer_pings()
+        self._send()
 
     # asyncio.Protocol
 
@@ -117,6 +129,8 @@ class Session(asyncio.Protocol):
             self.end(Code.UNAVAILABLE, f"connection error: {fault}")
             return
         self._send()
+        if self._http.pings and self._answering is None:
+            self._answering = asyncio.get_running_loop().call_later(PING_S, self._answer_pings)
         for stream in news:
             call = self._calls.pop(stream.id, None) if stream.is_ended else self._calls.get(stream.id)
             if call is not None:

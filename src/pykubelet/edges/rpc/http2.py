@@ -18,6 +18,8 @@ FRAME_BYTES = 16384
 #: What a peer may send before we have read it, on one stream and on all together.
 STREAM_WINDOW = 17 << 20
 CONNECTION_WINDOW = 64 << 20
+#: More pings than this are not left for later.
+MOST_PINGS = 16
 _START_WINDOW = 65535
 _MAX_WINDOW = 2**31 - 1
 _MAX_HEADER_BYTES = 1 << 20
@@ -116,7 +118,7 @@ def frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:
 class Connection:
     """The state of a connection. Whatever was called, send `take_output()` afterwards.
 
-    `is_greeted`: the peer has said that it speaks HTTP/2.
+    `is_greeted`: the peer has said that it speaks HTTP/2. `pings` of the peer wait for `answer_pings`.
     """
 
     def __init__(self) -> None:
@@ -137,6 +139,7 @@ class Connection:
         self._news: dict[int, Stream] = {}
         self._is_closing = False
         self.is_greeted = False
+        self.pings: list[bytes] = []
 
     @property
     def is_usable(self) -> bool:
@@ -155,6 +158,11 @@ class Connection:
         return b"".join(out)
 
     # Sending
+
+    def answer_pings(self) -> None:
+        """Answer all that were not answered yet."""
+        self._out.extend(frame(Kind.PING, ACK, 0, body) for body in self.pings)
+        self.pings.clear()
 
     def request(self, headers: bytes, body: bytes) -> Stream:
         """Send a whole request. `headers` is a header block of at most one frame."""
@@ -244,7 +252,9 @@ class Connection:
         elif kind == _PING:
             _check_size(len(body) == 8, kind)
             if not flags & ACK:
-                self._out.append(frame(Kind.PING, ACK, 0, body))
+                self.pings.append(body)
+                if len(self.pings) > MOST_PINGS:
+                    self.answer_pings()
         elif kind == Kind.CONTINUATION:
             self._take_more_headers(flags, id, body)
         elif kind == Kind.SETTINGS:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import field
 from pykubelet.edges.rpc.hpack import HeaderReader, HpackError, indexed, literal
 from pykubelet.edges.rpc.http2 import (
     ACK,
@@ -49,8 +51,7 @@ class _Fault(Exception):
     """The client breaks the protocol: the connection ends."""
 
 
-@dataclass(slots=True)
-class _Call:
+class _Call(Struct):
     path: str = ""
     body: bytearray = field(default_factory=bytearray)
     room: int = START_WINDOW

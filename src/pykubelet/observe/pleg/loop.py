@@ -1,42 +1,53 @@
 """The look-out: keeps `Observed` true by events first, by relisting as the safety net.
 
-Owns: the cell `Observed`. Reads: the runtime, and its event stream. Wakes on `PodTouched`.
+Owns: the cell `Observed`. Reads: the runtime, and its event stream. Wakes on `PodTouched` and `BeingStopped`.
 
 How: a hint from the runtime, or a touch by somebody who just did something to a pod, marks that pod; marked pods are
 read, several at once, each on its own, so a runtime that hangs for one pod delays no other. A view that began to be
 read earlier never replaces one that began later. A full relist comes when the event stream is (re)opened, for ids
-nobody knows, and every `relist_s`; without an event stream every `relist_without_events_s`.
+nobody knows, and every `relist_s`; without an event stream every `relist_without_events_s`. What the agent itself is
+stopping is looked at when the runtime has answered that, not at the hints of its end.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Callable
 
 from pykubelet.base.kit.cells import CellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox
+from pykubelet.base.kit.metrics import Histogram
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID
-from pykubelet.base.model.observed import ContainerState, Observed, PodTouched, PodView
+from pykubelet.base.model.observed import BeingStopped, ContainerState, Observed, PodTouched, PodView
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.cri.events import EventSource, HintKind, NoEvents, RuntimeHint, StreamLost, watch_runtime
-from pykubelet.observe.pleg.read import ListedPod, complete_pod, find_pod, is_unchanged, list_pods, read_exit, read_pod
+from pykubelet.observe.pleg.read import (
+    ListedPod,
+    complete_pod,
+    find_pod,
+    ids_of,
+    is_unchanged,
+    list_pods,
+    read_exit,
+    read_pod,
+)
+from pykubelet.observe.pleg.unknown import UnknownIds
 
 log = Log("pleg")
 
 RESUBSCRIBE_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 #: When to ask for a container after a hint of its end. containerd says "stopped", some 20 ms later "reaped", and another
 #: 12 to 20 ms later its CRI status says so: waiting for "reaped" comes first, then asking. With CRI's own events the
-#: status is right at once.
+#: status is right at once. On a machine with more to do than it can, containerd may need seconds.
 REAP_S = 0.08
-EXIT_LAG_S: tuple[float, ...] = (0.012, 0.006, 0.006, 0.012, 0.02, 0.04, 0.08, 0.2, 0.4, 1.0, 2.0, 4.0)
+EXIT_LAG_S: tuple[float, ...] = (0.012, 0.004, 0.004, 0.004, 0.006, 0.012, 0.02, 0.04, 0.08, 0.2, 0.4, *(0.5,) * 60)
 EXIT_LAG_OF_CRI_S: tuple[float, ...] = (0.0, *EXIT_LAG_S)
 SANDBOX_LAG_S = (0.25, 0.25, 0.5, 1.0, 2.0, 3.0)
-UNKNOWN_ID_S = 1.0
 RETRY_S = 0.5
 #: How long a full look waits for single pods whose statuses do not come; after that it counts without them.
 PATIENCE_S = 1.0
@@ -44,20 +55,28 @@ PATIENCE_S = 1.0
 Hints = Callable[[CriClient], AsyncIterator[RuntimeHint]]
 
 
-@dataclass(frozen=True, slots=True)
-class RelistPeriods:
-    """Seconds between full looks, with and without an event stream."""
+class RelistPeriods(Value):
+    """Seconds between full looks, with and without an event stream.
 
-    with_events_s: float = 30.0
+    `stopper_s`: so long whoever stops something has for telling that it has ended, once a hint has said so.
+    `unknown_s`: so long an id may be unknown before a full look.
+    """
+
+    with_events_s: float = 10.0
     without_events_s: float = 1.0
+    stopper_s: float = 5.0
+    unknown_s: float = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Listed:
+class _Listed(Value):
     """One pod in a full list, and when that list was begun."""
 
     found: ListedPod
     read_at: float
+
+
+RELIST_DURATIONS = Histogram("kubelet_pleg_relist_duration_seconds", "Duration in seconds for relisting pods in PLEG.")
+RELIST_INTERVALS = Histogram("kubelet_pleg_relist_interval_seconds", "Interval in seconds between relisting in PLEG.")
 
 
 class PodLookout:
@@ -68,7 +87,7 @@ class PodLookout:
         cri: CriClient,
         clock: Clock,
         observed: CellWriter[Observed],
-        mailbox: Mailbox[PodTouched],
+        mailbox: Mailbox[PodTouched | BeingStopped],
         periods: RelistPeriods,
         hints: Hints = watch_runtime,
     ) -> None:
@@ -83,11 +102,12 @@ class PodLookout:
         self._reading: set[PodUID] = set()
         self._again: set[PodUID] = set()
         self._stale: dict[PodUID, frozenset[ContainerID]] = {}
-        self._unknown: dict[str, RuntimeHint] = {}
         self._ending: dict[str, asyncio.Event] = {}
+        self._being_stopped: dict[str, asyncio.TimerHandle | None] = {}
         self._listed_at: float | None = None
         self._unread: frozenset[PodRef] = frozenset()
         self._relist_due = asyncio.Event()
+        self._unknown = UnknownIds(clock, periods.unknown_s, self._relist_due)
         self._has_events = False
         self._failing: set[PodUID] = set()
         self._list_failed = False
@@ -105,10 +125,24 @@ class PodLookout:
     async def _follow_touches(self) -> None:
         while True:
             for touch in await self._mailbox.get_all():
+                if isinstance(touch, BeingStopped):
+                    self._follow_stop(touch)
+                    continue
                 self._refs.setdefault(touch.ref.uid, touch.ref)
                 if touch.changed:
                     self._stale[touch.ref.uid] = self._stale.get(touch.ref.uid, frozenset()) | touch.changed
                 self._mark(touch.ref.uid)
+
+    def _follow_stop(self, stop: BeingStopped) -> None:
+        if not stop.is_over:
+            self._being_stopped.setdefault(stop.id, None)
+            return
+        timer = self._being_stopped.pop(stop.id, None)
+        if timer is not None:
+            timer.cancel()
+        view = self._pods.get(stop.ref.uid)
+        if view is not None and any(c.id == stop.id for c in view.containers):
+            self._await_exit(stop.ref.uid, stop.id, EventSource.CRI)  # of sandboxes the pod's next touch tells
 
     async def _follow_hints(self) -> None:
         failures = 0
@@ -136,9 +170,9 @@ class PodLookout:
             return
         uid = PodUID(hint.pod_uid) if hint.pod_uid else find_pod(self._pods, hint.id)
         if uid is None or uid not in self._refs:
-            self._note_unknown(hint)
+            self._unknown.note(hint)
         elif hint.kind in (HintKind.STOPPED, HintKind.REAPED):
-            self._await_exit(uid, hint.id, hint.source)
+            self._take_end(uid, hint)
         elif hint.kind not in (HintKind.STARTED, HintKind.CREATED) or not self._knows(uid, hint.id):
             self._mark(uid)
 
@@ -149,33 +183,35 @@ class PodLookout:
         state = next((c.state for c in view.containers if c.id == runtime_id), None)
         return state is ContainerState.RUNNING or any(s.id == runtime_id for s in view.sandboxes)
 
-    def _note_unknown(self, hint: RuntimeHint) -> None:
-        """An id we have not seen: most often one we are just making, so list only if it stays unknown.
-
-        What the hint said is kept: a short-lived container ends before it was ever read.
-        """
-        self._unknown[hint.id] = hint
-        asyncio.get_running_loop().call_later(UNKNOWN_ID_S, self._check_unknown, hint.id)
-
-    def _check_unknown(self, runtime_id: str) -> None:
-        if self._unknown.pop(runtime_id, None) is not None and find_pod(self._pods, runtime_id) is None:
-            self._relist_due.set()
-
-    def _now_known(self, uid: PodUID, runtime_ids: Iterable[str]) -> None:
-        for runtime_id in runtime_ids:
-            hint = self._unknown.pop(runtime_id, None)
-            if hint is not None and hint.kind not in (HintKind.CREATED, HintKind.STARTED):
-                self._await_exit(uid, runtime_id, EventSource.CRI)
+    def _take_end(self, uid: PodUID, hint: RuntimeHint) -> None:
+        """How a container has ended may be acted on before the runtime's status says so."""
+        view = self._pods.get(uid)
+        if view is not None and hint.end is not None and hint.id not in self._being_stopped:
+            told = view.with_ends((hint.end,))
+            if told.ends != view.ends:
+                self._take(told)
+        self._await_exit(uid, hint.id, hint.source)
 
     def _await_exit(self, uid: PodUID, runtime_id: str, source: EventSource) -> None:
         """Something has ended, says a hint; look until the runtime says so too. A second hint of it: it was reaped."""
+        if runtime_id in self._being_stopped:
+            if self._being_stopped[runtime_id] is None:
+                after, late = asyncio.get_running_loop().call_later, self._periods.stopper_s
+                self._being_stopped[runtime_id] = after(late, self._miss_stopper, uid, runtime_id, source)
+            return
         reaped = self._ending.get(runtime_id)
         if reaped is not None:
             reaped.set()
             return
+        if _is_known_to_have_ended(self._pods.get(uid), runtime_id):
+            return
         reaped = self._ending[runtime_id] = asyncio.Event()
         work = self._read_until_ended(uid, runtime_id, reaped, source)
         self._supervisor.start_child(f"pleg-exit-{runtime_id[:12]}", work)
+
+    def _miss_stopper(self, uid: PodUID, runtime_id: str, source: EventSource) -> None:
+        del self._being_stopped[runtime_id]
+        self._await_exit(uid, runtime_id, source)
 
     async def _read_until_ended(self, uid: PodUID, runtime_id: str, reaped: asyncio.Event, source: EventSource) -> None:
         hinted_at = self._clock.monotonic()
@@ -190,7 +226,7 @@ class PodLookout:
             for pause in pauses:
                 await asyncio.sleep(pause)
                 view = self._pods.get(uid)
-                if view is None or _has_ended(view, runtime_id, hinted_at):
+                if runtime_id in self._being_stopped or view is None or _has_ended(view, runtime_id, hinted_at):
                     return
                 await self._read_exit(uid, runtime_id)
         finally:
@@ -221,7 +257,8 @@ class PodLookout:
 
     async def _read(self, uid: PodUID, listed: _Listed | None) -> None:
         while True:
-            self._again.discard(uid)
+            if listed is None:  # whoever touched the pod meanwhile wants a look that begins now
+                self._again.discard(uid)
             try:
                 self._take(await self._look(uid, listed))
                 self._failing.discard(uid)
@@ -256,17 +293,35 @@ class PodLookout:
         known = self._pods.get(uid)
         if known is not None and known.read_at > view.read_at:
             return
-        view = _without_resurrection(known, view)
+        hints = self._ends_known_before(view)
+        ends = [hint.end for hint in hints if hint.end is not None]
+        if known is not None:
+            view = _without_resurrection(known, view)
+            ends += known.ends
+        view = view.with_ends(ends) if ends else view
         self._pods = {**self._pods, uid: view}
-        self._now_known(uid, [*(c.id for c in view.containers), *(s.id for s in view.sandboxes)])
         self._refs.setdefault(uid, view.ref)
         self._unread -= {view.ref}
         self._observed.publish(Observed(self._pods, self._listed_at, self._unread))
+        for hint in hints:
+            self._await_exit(uid, hint.id, EventSource.CRI)
+
+    def _ends_known_before(self, view: PodView) -> list[RuntimeHint]:
+        """What hints have told of the ends of containers that this look shows for the first time."""
+        shown = (*(c.id for c in view.containers), *(s.id for s in view.sandboxes))
+        hints = (self._unknown.take(runtime_id) for runtime_id in shown)
+        return [hint for hint in hints if hint is not None and hint.kind not in (HintKind.CREATED, HintKind.STARTED)]
 
     async def _relist_when_due(self) -> None:
+        last: float | None = None
         while True:
             self._relist_due.clear()
+            began = self._clock.monotonic()
+            if last is not None:
+                RELIST_INTERVALS.observe(began - last)
+            last = began
             await self._relist()
+            RELIST_DURATIONS.observe(self._clock.monotonic() - began)
             period = self._periods.with_events_s if self._has_events else self._periods.without_events_s
             try:
                 async with asyncio.timeout(period):
@@ -305,12 +360,13 @@ class PodLookout:
         self._pods = pods
         self._listed_at = read_at
         self._unread = frozenset(ref for ref in listed if ref.uid not in pods)
+        self._unknown.keep_only(ids_of(listed.values()), read_at)
         self._observed.publish(Observed(pods, read_at, self._unread))
 
 
-def _without_resurrection(known: PodView | None, view: PodView) -> PodView:
+def _without_resurrection(known: PodView, view: PodView) -> PodView:
     """A container seen ended stays ended, also in a look that began before its end was read."""
-    ended = {c.id: c for c in known.containers if c.state is ContainerState.EXITED} if known is not None else {}
+    ended = {c.id: c for c in known.containers if c.state is ContainerState.EXITED}
     if not any(c.is_running and c.id in ended for c in view.containers):
         return view
     return replace(view, containers=tuple(ended.get(c.id, c) if c.is_running else c for c in view.containers))
@@ -323,6 +379,10 @@ async def _rung(bell: asyncio.Event, within_s: float) -> None:
             await bell.wait()
     except TimeoutError:
         return
+
+
+def _is_known_to_have_ended(view: PodView | None, runtime_id: str) -> bool:
+    return view is not None and any(c.id == runtime_id and c.state is ContainerState.EXITED for c in view.containers)
 
 
 def _has_ended(view: PodView, runtime_id: str, hinted_at: float) -> bool:

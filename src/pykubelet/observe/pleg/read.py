@@ -7,10 +7,10 @@ worth a call.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 
 from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.observed import ContainerView, PodView, SandboxView
 from pykubelet.edges.cri import cri_pb2 as pb
@@ -41,6 +41,11 @@ async def list_pods(cri: CriClient, clock: Clock) -> tuple[float, dict[PodRef, L
         if ref := pod_of(container.labels):
             pods.setdefault(ref, ([], []))[1].append(container)
     return read_at, pods
+
+
+def ids_of(pods: Iterable[ListedPod]) -> set[str]:
+    """Of all sandboxes and containers in a list."""
+    return {s.id for sandboxes, _ in pods for s in sandboxes} | {c.id for _, containers in pods for c in containers}
 
 
 def is_unchanged(known: PodView, sandboxes: Sequence[pb.PodSandbox], containers: Sequence[pb.Container]) -> bool:

@@ -3,7 +3,8 @@
 Rules (source: the Kubernetes documentation "Pod Lifecycle", container probes; KEP-950 startup probes; KEP-753 sidecars):
 1. A worker ticks every period from its making on; in a young agent the first tick is put off by a random part of the
    period, so that a restart does not probe everything at once. A tick that passes during a probe is made up for once.
-   Ticks are put off to the next tenth of a second: waking up for each probe alone costs more than the probe.
+   Ticks are put off to the next tenth of a second, those of a probe that passes to the next half: waking up for each
+   probe alone costs more than the probe. The period stays what it is.
 2. A new container begins with the result Failure (readiness), Success (liveness) or Unknown (startup). It is probed
    from `initialDelaySeconds` after its start on. Results of a container that does not run any more are forgotten.
 3. Readiness and liveness wait for the startup probe. As soon as the container has started, readiness is asked at once.
@@ -11,27 +12,29 @@ Rules (source: the Kubernetes documentation "Pod Lifecycle", container probes; K
    nor is a try that ran out of time when this agent itself was late.
 5. After a failed liveness probe, and after any result of the startup probe, the worker holds until a new container.
 6. While the pod is ended, liveness and startup are Success and are not asked any more.
-7. A container from before the agent's start goes on with what it had. Where that is not known and it has run for more
+7. A container from before the agent's start goes on with what was told of it. Where that is not known and it has run for more
    than ten seconds, it counts as started and ready; its startup probe is asked all the same, and liveness waits for it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
-from pykubelet.base.api.core import Probe
+from pykubelet.base.api.core import PodStatus, Probe
+from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.probes import ProbeKind, ProbeResult
 from pykubelet.edges.probing.outcome import Outcome, Verdict
 
 EARLY_S = 0.002
 """Timers may ring this much too early."""
-GRID_S = 0.1
+GRID_S, CALM_GRID_S = 0.1, 0.5
+"""Probes due within this time share one wake-up. Both divide every period: a tick is put off once, not each time."""
 LATE_S = 0.25
 """An agent that notices a time-out later than this was slow itself."""
+PASSING = (Verdict.SUCCESS, Verdict.WARNING)
 SETTLED_S = 10.0
 """A container that has run this long before the agent's start is taken for started and ready."""
 
@@ -61,8 +64,7 @@ class Started(StrEnum):
     YES = "yes"
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(Value):
     """Of one probe, with the API's defaults filled in. Seconds and counts."""
 
     period_s: float = 10.0
@@ -72,8 +74,7 @@ class Terms:
     failure_threshold: int = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(Value):
     """What a container had before the agent's start. `assumed`: not known, but it has run for a while."""
 
     startup: ProbeResult | None = None
@@ -93,8 +94,7 @@ class Kept:
 ASSUMED = Kept(ProbeResult.SUCCESS, ProbeResult.SUCCESS, assumed=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Sight:
+class Sight(Value):
     """What a worker sees of its container. `container` is None when no instance runs; `started_at` is monotonic.
 
     `old`: it ran before this agent; `kept`: then what it had. `stopping`: its pod is being ended.
@@ -108,8 +108,7 @@ class Sight:
     kept: Kept | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Worker:
+class Worker(Value):
     """`tick`: some tick of its clock. `due`: when armed, the next probe; while probing, what the probe was due at.
 
     `result` is what others are told, None without a running container. `run` equal outcomes in a row, `last` the
@@ -197,11 +196,11 @@ def _arm(worker: Worker, sight: Sight, now: float) -> Worker:
     return replace(worker, phase=Phase.ARMED, due=next_tick(worker, earliest))
 
 
-def next_tick(worker: Worker, at: float) -> float:
+def next_tick(worker: Worker, at: float, grid_s: float = GRID_S) -> float:
     """The first tick at or after `at`, put off to the grid."""
     periods = math.ceil((at - worker.tick) / worker.terms.period_s - 1e-6)
     tick = worker.tick + max(0, periods) * worker.terms.period_s
-    return math.ceil(tick / GRID_S - 1e-3) * GRID_S
+    return math.ceil(tick / grid_s - 1e-3) * grid_s
 
 
 def is_due(worker: Worker, now: float) -> bool:
@@ -220,19 +219,22 @@ def finish(worker: Worker, container: ContainerID, outcome: Outcome, now: float)
     if worker.phase is not Phase.PROBING or worker.container != container:
         return worker
     assert worker.due is not None
-    following = next_tick(worker, worker.due + worker.terms.period_s / 2)
-    worker = replace(worker, phase=Phase.ARMED, due=max(now, following))
-    if not counts(outcome):
-        return replace(worker, words=outcome.error or f"{outcome.output} (not counted: the node was slow)")
-    found = ProbeResult.SUCCESS if is_pass(outcome) else ProbeResult.FAILURE
-    run = worker.run + 1 if worker.last is found else 1
-    words = "" if found is ProbeResult.SUCCESS else outcome.output
-    worker = replace(worker, last=found, run=run, words=words)
     terms = worker.terms
-    threshold = terms.success_threshold if found is ProbeResult.SUCCESS else terms.failure_threshold
+    grid_s = CALM_GRID_S if is_pass(outcome) else GRID_S
+    due = max(now, next_tick(worker, worker.due + terms.period_s / 2, grid_s))
+    if not counts(outcome):
+        words = outcome.error or f"{outcome.output} (not counted: the node was slow)"
+        return replace(worker, phase=Phase.ARMED, due=due, words=words)
+    if is_pass(outcome):
+        found, threshold, words = ProbeResult.SUCCESS, terms.success_threshold, ""
+    else:
+        found, threshold, words = ProbeResult.FAILURE, terms.failure_threshold, outcome.output
+    run = worker.run + 1 if worker.last is found else 1
+    worker = replace(worker, phase=Phase.ARMED, due=due, last=found, run=run, words=words)
     if run < threshold:
         return worker
-    worker = replace(worker, result=found, assumed=False)
+    if worker.result is not found or worker.assumed:
+        worker = replace(worker, result=found, assumed=False)
     if worker.kind is ProbeKind.STARTUP or (worker.kind is ProbeKind.LIVENESS and found is ProbeResult.FAILURE):
         return replace(worker, phase=Phase.HELD, due=None)
     return worker
@@ -244,7 +246,7 @@ def counts(outcome: Outcome) -> bool:
 
 
 def is_pass(outcome: Outcome) -> bool:
-    return outcome.verdict in (Verdict.SUCCESS, Verdict.WARNING)
+    return outcome.verdict in PASSING
 
 
 def started_by(worker: Worker | None, container: ContainerID | None) -> Started:
@@ -254,6 +256,18 @@ def started_by(worker: Worker | None, container: ContainerID | None) -> Started:
     if worker.container != container or worker.result is not ProbeResult.SUCCESS:
         return Started.NO
     return Started.ASSUMED if worker.assumed else Started.YES
+
+
+def kept_of(told: Iterable[PodStatus]) -> dict[ContainerID, Kept]:
+    """What the running containers had, as their statuses tell."""
+    return {
+        ContainerID(one.containerID.partition("://")[2]): Kept(
+            ProbeResult.SUCCESS if one.started else None, ProbeResult.SUCCESS if one.ready else None
+        )
+        for status in told
+        for one in (*status.initContainerStatuses, *status.containerStatuses)
+        if one.state is not None and one.state.running is not None
+    }
 
 
 def keep(

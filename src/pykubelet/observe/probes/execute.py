@@ -7,7 +7,6 @@ what it came to is an `Outcome`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from pykubelet.base.api.core import (
@@ -20,6 +19,7 @@ from pykubelet.base.api.core import (
 )
 from pykubelet.base.api.intorstring import go_quotable, port_problem, resolve_port
 from pykubelet.base.kit.durations import format_duration
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.expansion import expand
 from pykubelet.base.model.ids import ContainerID, PodRef
 from pykubelet.edges.cri.client import CriClient
@@ -35,8 +35,7 @@ OUTPUT_LIMIT = 10 << 10
 NO_ADDRESS = "the pod has no IP address"
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(Value):
     """One probe to be carried out. `pod_ip` is empty while the pod has none."""
 
     ref: PodRef

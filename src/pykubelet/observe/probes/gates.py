@@ -4,9 +4,11 @@ Rules:
 1. At most so many probes of a sort run at once; the others wait for their turn, and their time-outs with them. A probe
    that hangs gives its place up after a moment.
 2. Commands are run by the runtime, which costs the node far more than asking over the network. A container that was never
-   asked yet comes first: a crowd of probes must not keep a new pod from getting ready. One whose command ran out of time
-   the last time waits with its like: they share places of their own.
-3. The pace is how long commands take that end in time. Where that is a good part of a time-out, a command that ran out
+   asked yet comes first: a crowd of probes must not keep a new pod from getting ready. Those whose command ran out of
+   time the last time have few places of their own: started one after the other they are in nobody's way.
+3. While pods come and go - something of a pod has changed within the last second - few commands run at once, so that
+   the runtime has time for the pods. But they do go on, however long that lasts.
+4. The pace is how long commands take that end in time. Where that is a good part of a time-out, a command that ran out
    of time tells nothing about its container: the node was slow. When nothing ends in time, there is no pace, and
    time-outs count.
 """
@@ -15,10 +17,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
-from statistics import median
+from math import inf
 
 from pykubelet.base.kit.bulkhead import Bulkhead, Place
+from pykubelet.base.kit.values import Value, replace
 from pykubelet.edges.probing.outcome import Outcome
 
 PACE_SAMPLES = 31
@@ -26,13 +28,18 @@ PACE_AGE_S = 30.0
 PACE_SHARE = 4.0
 """A node whose pace is more than a fourth of a time-out is slow."""
 LONGEST_HOLD_S = 2.0
+MOVE_S = 1.0
+"""So long after something of a pod has changed the runtime may be at work on it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeLimits:
-    """How many probes may run at once; `hold_s`: after this long a running one does not count any more."""
+class ProbeLimits(Value):
+    """How many probes may run at once; `hold_s`: after this long a running one does not count any more.
+
+    `exec_few`: how many commands beside pods that come and go, and of those that ran out of time the last time.
+    """
 
     exec_at_once: int = 4
+    exec_few: int = 1
     network_at_once: int = 64
     hold_s: float = 0.25
 
@@ -41,10 +48,11 @@ class Gates:
     """Keys name probes. Times are monotonic seconds."""
 
     def __init__(self, limits: ProbeLimits) -> None:
-        self._hold_s = limits.hold_s
+        self._limits = limits
         self._network = Bulkhead(limits.network_at_once, limits.hold_s)
         self._exec = Bulkhead(limits.exec_at_once, limits.hold_s)
-        self._laggards = Bulkhead(max(1, limits.exec_at_once // 2), limits.hold_s)
+        self._laggards = Bulkhead(limits.exec_few, limits.hold_s)
+        self._moved_at = -inf
         self._lagging: set[Hashable] = set()
         self._pace: deque[tuple[float, float]] = deque(maxlen=PACE_SAMPLES)
 
@@ -54,11 +62,18 @@ class Gates:
         gate = self._laggards if key in self._lagging else self._exec
         return gate.place(urgent=is_first)
 
+    def pods_moved(self, now: float) -> None:
+        """Something of a pod has changed."""
+        self._moved_at = now
+        self._exec.places = self._limits.exec_few
+
     def forget(self, key: Hashable) -> None:
         self._lagging.discard(key)
 
     def judge(self, key: Hashable, outcome: Outcome, took_s: float, timeout_s: float, now: float) -> Outcome:
         """What a try of a command came to, in the light of how the node is."""
+        if now > self._moved_at + MOVE_S:
+            self._exec.places = self._limits.exec_at_once
         if not outcome.timed_out:
             self._lagging.discard(key)
             if not outcome.error:
@@ -73,10 +88,10 @@ class Gates:
         pace = self.pace_s(now)
         if pace is not None:
             # a slow node must not be given ever more to do because nothing ends
-            self._exec.hold_s = min(LONGEST_HOLD_S, max(self._hold_s, PACE_SHARE * pace))
+            self._exec.hold_s = min(LONGEST_HOLD_S, max(self._limits.hold_s, PACE_SHARE * pace))
 
     def pace_s(self, now: float) -> float | None:
         """The median of the commands that ended lately; None when there is none."""
         while self._pace and self._pace[0][0] < now - PACE_AGE_S:
             self._pace.popleft()
-        return median(took for _, took in self._pace) if self._pace else None
+        return sorted(took for _, took in self._pace)[len(self._pace) // 2] if self._pace else None

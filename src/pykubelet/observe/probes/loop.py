@@ -14,16 +14,18 @@ import asyncio
 import heapq
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from pykubelet.base.api.core import Container, Probe
 from pykubelet.base.kit.bulkhead import Place
 from pykubelet.base.kit.cells import Cell, CellWriter, ringing
+from pykubelet.base.kit.changes import changed_keys
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.model.fieldpath import container_field_path
+from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import ContainerID, PodUID
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle
@@ -53,8 +55,7 @@ OVERDUE_S = 3.0
 log = Log("probes")
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeInputs:
+class ProbeInputs(Value):
     """The cells this room reads, and what was written down before the agent's start.
 
     `keeps`: rule 7 of `decide`; without it all containers begin anew (gate ChangeContainerStatusOnKubeletRestart).
@@ -67,8 +68,7 @@ class ProbeInputs:
     keeps: bool = True
 
 
-@dataclass(slots=True)
-class _Running:
+class _Running(Struct):
     """A probe that is being carried out, or waits for its turn."""
 
     container: ContainerID
@@ -106,7 +106,7 @@ class ProbesLoop:
         self._keys: dict[PodUID, list[Key]] = {}
         self._starts = Starts()
         self._kept: dict[ContainerID, Kept] | None = None
-        self._followed = (-1, -1)
+        self._followed: tuple[Mapping[PodUID, PodLifecycle], Observed] = {}, Observed()
         self._heap: list[tuple[float, int, Key]] = []
         self._count = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -140,21 +140,24 @@ class ProbesLoop:
 
     def _follow_cells(self, now: float) -> None:
         observed, lifecycles = self._inputs.observed.get(), self._inputs.lifecycles.get().pods
-        versions = (self._inputs.observed.version, self._inputs.lifecycles.version)
-        if observed.listed_at is None or self._followed == versions:
+        had, before = self._followed
+        if observed.listed_at is None or (had is lifecycles and before is observed):
             return
-        self._followed = versions
+        self._followed = lifecycles, observed
         if self._kept is None:
             self._take_over(observed, now)
-        for uid in self._pods.keys() - lifecycles.keys():
-            self._drop_pod(uid)
-        for uid, lifecycle in lifecycles.items():
-            seen = (lifecycle, observed.pods.get(uid))
-            before = self._pods.get(uid)
-            if before is None or before[0] is not seen[0] or before[1] is not seen[1]:
-                self._pods[uid] = seen
-                self._follow_pod(uid, lifecycle, seen[1], now)
-                self._claim(seen[1])
+        changed = dict.fromkeys([*changed_keys(had, lifecycles), *changed_keys(before.pods, observed.pods)])
+        if changed:
+            self._gates.pods_moved(now)
+        for uid in changed:
+            lifecycle, view = lifecycles.get(uid), observed.pods.get(uid)
+            if lifecycle is not None:
+                self._pods[uid] = lifecycle, view
+                self._follow_pod(uid, lifecycle, view, now)
+                self._claim(view)
+            elif uid in self._pods:
+                self._drop_pod(uid)
+        self._starts.looked(observed)
 
     def _take_over(self, observed: Observed, now: float) -> None:
         """The first look: what the containers had before the agent's start."""
@@ -323,7 +326,7 @@ class ProbesLoop:
         elif outcome.error:
             self._tallies[key].count(UNKNOWN, took_s)
         lifecycle, _ = self._pods[key.uid]
-        event = happening(key.kind, outcome, lifecycle.ref, container_field_path(lifecycle.pod, key.container))
+        event = happening(key.kind, outcome, lifecycle, key.container)
         if event is not None:
             self._happenings.post(event)
         if after.result is not before.result:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from math import inf
 
 from pykubelet.base.api.core import Container, Probe
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.ids import ContainerID, PodUID
 from pykubelet.base.model.lifecycle import PodLifecycle, Stage
+from pykubelet.base.model.moments import moment_of
 from pykubelet.base.model.observed import Observed, PodView
 from pykubelet.base.model.probes import ProbeKind
 from pykubelet.base.model.restart import is_sidecar
 from pykubelet.observe.probes.decide import Kept, Sight, Started
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(Value):
     """One worker."""
 
     uid: PodUID
@@ -48,15 +49,31 @@ def probes_of(container: Container) -> Iterator[tuple[ProbeKind, Probe]]:
 
 
 class Starts:
-    """When containers started, on the monotonic clock: the first estimate stays, whatever the wall clock does later."""
+    """When containers started, on the monotonic clock: the first estimate stays, whatever the wall clock does later.
+
+    A container that did not run at the look before started after it; dates count only for those of the first look.
+    """
 
     def __init__(self) -> None:
         self._known: dict[ContainerID, float] = {}
+        self._before = Observed()
 
     def learn(self, view: PodView, now: float, wall: float) -> None:
         for container in view.running:
             if container.id not in self._known:
-                self._known[container.id] = now - max(0.0, wall - container.started_at / 1e9)
+                not_before = self._looked_at(view.ref.uid, container.id)
+                self._known[container.id] = moment_of(container.started_at / 1e9, now, wall, not_before)
+
+    def _looked_at(self, uid: PodUID, container: ContainerID) -> float:
+        """The last look that did not show this container running."""
+        view = self._before.pods.get(uid)
+        if view is None:
+            return -inf if self._before.listed_at is None else self._before.listed_at
+        return -inf if any(one.id == container for one in view.running) else view.read_at
+
+    def looked(self, observed: Observed) -> None:
+        """All there is to learn of this look is learned."""
+        self._before = observed
 
     def forget_all_but(self, observed: Observed) -> None:
         present = {container.id for view in observed.pods.values() for container in view.running}
@@ -71,8 +88,7 @@ class Starts:
         return self._known
 
 
-@dataclass(frozen=True, slots=True)
-class Scene:
+class Scene(Value):
     """What all workers of one container see of it, but for whether it has started."""
 
     container: ContainerID | None

@@ -5,9 +5,8 @@ Source: the reference's `prober_probe_total` and `prober_probe_duration_seconds`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pykubelet.base.kit.metrics import PROBES, Counter, Histogram
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.probes import ProbeKind
 
@@ -26,8 +25,7 @@ DURATION = Histogram(
 SUCCESSFUL, FAILED, UNKNOWN = "successful", "failed", "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeTally:
+class ProbeTally(Value):
     """Of one probe of one container of a pod."""
 
     ref: PodRef

@@ -5,8 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 
 from pykubelet.base.kit.durations import format_duration
+from pykubelet.base.model.fieldpath import container_field_path
 from pykubelet.base.model.happenings import Happening, warning
-from pykubelet.base.model.ids import PodRef
+from pykubelet.base.model.lifecycle import PodLifecycle
 from pykubelet.base.model.probes import ProbeKind, ProbeResult
 from pykubelet.base.model.reasons import EVENT_PROBE_WARNING, EVENT_UNHEALTHY
 from pykubelet.base.model.waits import Wait
@@ -18,25 +19,32 @@ DETAIL_LIMIT = 500
 TITLES = {ProbeKind.STARTUP: "Startup", ProbeKind.LIVENESS: "Liveness", ProbeKind.READINESS: "Readiness"}
 
 
-def happening(kind: ProbeKind, outcome: Outcome, ref: PodRef, field_path: str) -> Happening | None:
+def happening(kind: ProbeKind, outcome: Outcome, life: PodLifecycle, container: str) -> Happening | None:
     """The Event of one try, in the reference's words; None when there is nothing to tell."""
-    title = TITLES[kind]
+    told = _told(TITLES[kind], outcome)
+    if told is None:
+        return None
+    reason, message = told
+    return warning(reason, message, life.ref, container_field_path(life.pod, container))
+
+
+def _told(title: str, outcome: Outcome) -> tuple[str, str] | None:
+    """Reason and message."""
     if outcome.error:
-        message = f"{title} probe errored and resulted in {outcome.verdict} state: {outcome.error}"
-        return warning(EVENT_UNHEALTHY, message, ref, field_path)
+        return EVENT_UNHEALTHY, f"{title} probe errored and resulted in {outcome.verdict} state: {outcome.error}"
     match outcome.verdict:
         case Verdict.SUCCESS:
             return None
         case Verdict.WARNING:
-            return warning(EVENT_PROBE_WARNING, f"{title} probe warning: {outcome.output}", ref, field_path)
+            return EVENT_PROBE_WARNING, f"{title} probe warning: {outcome.output}"
         case Verdict.FAILURE | Verdict.UNKNOWN:
-            if not counts(outcome):
-                return None
-            return warning(EVENT_UNHEALTHY, f"{title} probe failed: {outcome.output}", ref, field_path)
+            return (EVENT_UNHEALTHY, f"{title} probe failed: {outcome.output}") if counts(outcome) else None
 
 
 def needs_word(worker: Worker) -> bool:
     """Whether a worker is anything but content."""
+    if worker.last is worker.result is ProbeResult.SUCCESS and not worker.words:
+        return False  # as nearly all are, nearly always
     if worker.phase in (Phase.ABSENT, Phase.QUIET):
         return False
     return worker.result is not ProbeResult.SUCCESS or worker.last is ProbeResult.FAILURE or bool(worker.words)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 from pykubelet.base.kit.cells import Cell, CellWriter
@@ -18,17 +17,18 @@ from pykubelet.base.kit.flight import Done, Failed, Flight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.mounts import MountedVolume, Mounts
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.paths import Paths
-from pykubelet.base.model.usage import ContainerUse, FileSystemUse, NodeUse, PodUse, Usage, UsageWanted
+from pykubelet.base.model.usage import ContainerUse, Details, FileSystemUse, NodeUse, PodUse, Usage, UsageWanted
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.procfs import read_pid_limit, read_process_count
 from pykubelet.observe.stats.sizes import PodSizes, read_file_system, read_pod_sizes
-from pykubelet.observe.stats.tree import Ground, node_with_rates, pod_with_rates, read_node, read_pods
+from pykubelet.observe.stats.tree import Ground, node_with_rates, pod_with_rates, read_details, read_node, read_pods
 
 log = Log("stats")
 PERIOD_S = 10.0
@@ -41,8 +41,7 @@ FILES_WAIT_S = 2.0
 NO_VOLUMES: Mapping[str, MountedVolume] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class StatsInputs:
+class StatsInputs(Value):
     """The cells this room reads, and who wakes it."""
 
     wanted: Mailbox[UsageWanted]
@@ -50,16 +49,14 @@ class StatsInputs:
     mounts: Cell[Mounts]
 
 
-@dataclass(frozen=True, slots=True)
-class StatsSettings:
+class StatsSettings(Value):
     """`sizes_period_s`: `volumeStatsAggPeriod`; 0 or less: volumes are not looked at."""
 
     paths: Paths
     sizes_period_s: float = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Files:
+class _Files(Value):
     """What was found out about file systems. `layers`: of containers, by id."""
 
     at: float = float("-inf")
@@ -121,35 +118,40 @@ class StatsLoop:
 
     async def _answer(self, wanted: list[UsageWanted]) -> None:
         now = self._usage.get()
-        with_files = any(one.with_files for one in wanted)
+        with_files, with_details = any(one.with_files for one in wanted), any(one.with_details for one in wanted)
         fresh = now.taken_at is not None and now.taken_at >= max(one.at_least for one in wanted)
-        if fresh and (now.with_files or not with_files):
+        if fresh and (now.with_files or not with_files) and (now.details is not None or not with_details):
             return
         if self._base is None:
             await self._look(with_files=False)
             await asyncio.sleep(FIRST_GAP_S)
-        await self._look(with_files=with_files)
+        await self._look(with_files=with_files, with_details=with_details)
 
-    async def _look(self, *, with_files: bool) -> None:
+    async def _look(self, *, with_files: bool, with_details: bool = False) -> None:
         began, wall = self._clock.monotonic(), self._clock.wall()
         observed = self._inputs.observed.get()
         ground = self._ground
         if with_files:
             await self._look_at_files(observed, wall)
-        outcome = await self._flight.run(
-            "stats", lambda: (read_node(ground, wall), read_pods(ground, observed, wall)), LOOK_DEADLINE_S
-        )
+
+        def read() -> tuple[NodeUse | None, dict[PodUID, PodUse], Details | None]:
+            brief = not with_details
+            node, pods = read_node(ground, wall, brief=brief), read_pods(ground, observed, wall, brief=brief)
+            root_dir = self._settings.paths.root
+            return node, pods, read_details(ground, node, pods, root_dir) if with_details else None
+
+        outcome = await self._flight.run("stats", read, LOOK_DEADLINE_S)
         if not isinstance(outcome, Done):
             why = str(outcome.error) if isinstance(outcome, Failed) else "the kernel does not answer"
             self._publish(replace(self._usage.get(), taken_at=began, error=why))
             return
-        node, pods = outcome.value
+        node, pods, details = outcome.value
         if node is None:
             self._publish(Usage(began, error="the root control group cannot be read"))
             return
         base = self._base
         self._usage_base(Usage(began, node, pods))
-        self._publish(self._complete(Usage(began, node, pods, self._files.root is not None), base))
+        self._publish(self._complete(Usage(began, node, pods, self._files.root is not None, details), base))
 
     def _usage_base(self, now: Usage) -> None:
         """Rates are taken over a few seconds: a newer look does not replace one that is just taken."""

@@ -7,8 +7,8 @@ one pod at a time, in a thread, and seldom.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.observed import PodView
@@ -23,8 +23,7 @@ from pykubelet.edges.host.trees import read_disk_usage
 _NOT_COUNTED = frozenset({"hostPath", "image"})
 
 
-@dataclass(frozen=True, slots=True)
-class PodSizes:
+class PodSizes(Value):
     """`logs`: by container name. `host_files`: bytes of the files the agent made for the pod."""
 
     at: float

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 
+from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.observed import NetworkMode, Observed, PodView
-from pykubelet.base.model.usage import ContainerUse, GroupUse, NodeUse, PodUse
+from pykubelet.base.model.usage import ContainerUse, Details, GroupUse, NodeUse, PodUse
 from pykubelet.edges.host.cgroup_stats import GroupReader
+from pykubelet.edges.host.io_stats import device_of, read_disks
 from pykubelet.edges.host.network_stats import read_network_use
 
 _POD = re.compile(r"(?:^|-)pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?$")
@@ -21,8 +22,7 @@ _CONTAINER = re.compile(r"(?:^|-)([0-9a-f]{64})(?:\.scope)?$")
 _CLASSES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Ground:
+class Ground(Value):
     """What does not change. `pods_root`: the path of the group of all pods. `system`: paths by name, see `NodeUse`."""
 
     reader: GroupReader
@@ -61,13 +61,14 @@ def pod_groups(reader: GroupReader, root: str) -> Iterator[tuple[PodUID, str]]:
         waiting = below
 
 
-def read_node(ground: Ground, at: float) -> NodeUse | None:
-    group = ground.reader.read("/", at)
+def read_node(ground: Ground, at: float, *, brief: bool = False) -> NodeUse | None:
+    """`brief`: see `GroupReader.read`."""
+    group = ground.reader.read("/", at, brief=brief)
     if group is None:
         return None
     system = {}
     for name, path in ground.system.items():
-        found = ground.reader.read(path, at)
+        found = ground.reader.read(path, at, brief=brief)
         if found is not None:
             system[name] = found
     return NodeUse(
@@ -79,23 +80,23 @@ def read_node(ground: Ground, at: float) -> NodeUse | None:
     )
 
 
-def read_pods(ground: Ground, observed: Observed, at: float) -> dict[PodUID, PodUse]:
-    """All pods that the runtime has and that have a group."""
+def read_pods(ground: Ground, observed: Observed, at: float, *, brief: bool = False) -> dict[PodUID, PodUse]:
+    """All pods that the runtime has and that have a group. `brief`: see `GroupReader.read`."""
     found = {}
     for uid, path in pod_groups(ground.reader, ground.pods_root):
         view = observed.pods.get(uid)
         if view is not None and not view.is_gone:
-            found[uid] = _read_pod(ground, view, path, at)
+            found[uid] = _read_pod(ground, view, path, at, brief=brief)
     return found
 
 
-def _read_pod(ground: Ground, view: PodView, path: str, at: float) -> PodUse:
+def _read_pod(ground: Ground, view: PodView, path: str, at: float, *, brief: bool) -> PodUse:
     reader = ground.reader
     groups = {container_of_group(name): f"{path}/{name}" for name in reader.children(path)}
     containers = []
     for container in view.running:
         where = groups.get(container.id)
-        group = reader.read(where, at) if where is not None else None
+        group = reader.read(where, at, brief=brief) if where is not None else None
         if where is not None and group is not None:
             started = container.started_at / 1e9
             containers.append(ContainerUse(container.name, container.id, container.image, where, started, group))
@@ -109,12 +110,21 @@ def _read_pod(ground: Ground, view: PodView, path: str, at: float) -> PodUse:
         ref=view.ref,
         path=path,
         started_at=sandbox.created_at / 1e9 if sandbox is not None else 0.0,
-        group=reader.read(path, at),
+        group=reader.read(path, at, brief=brief),
         containers=tuple(sorted(containers, key=lambda one: one.name)),
         network=network,
         sandbox_id=sandbox.id if sandbox is not None else "",
-        sandbox=reader.read(where, at) if where is not None else None,
+        sandbox=reader.read(where, at, brief=brief) if where is not None else None,
     )
+
+
+def read_details(ground: Ground, node: NodeUse | None, pods: Mapping[PodUID, PodUse], root_dir: str) -> Details:
+    """Of all groups of a look but the root, and of the disks. `root_dir`: a directory on the node's own file system."""
+    seen = [group for pod in pods.values() for group in (pod.group, pod.sandbox, *(c.group for c in pod.containers))]
+    if node is not None:
+        seen += node.system.values()
+    paths = dict.fromkeys(group.path for group in seen if group is not None and group.path != "/")
+    return Details({path: ground.reader.detail(path) for path in paths}, read_disks(), device_of(root_dir))
 
 
 def with_rate(now: GroupUse, before: GroupUse | None) -> GroupUse:

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict
-from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from msgspec import Struct
+
+from pykubelet.base.kit.values import field, replace
 from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.recent import Occurrence
 
@@ -34,8 +36,7 @@ Similar = tuple[Object, str, str]
 Same = tuple[Similar, str, str]
 
 
-@dataclass(slots=True)
-class _Group:
+class _Group(Struct):
     """Messages of similar Events. `last_at`: monotonic seconds."""
 
     messages: set[str] = field(default_factory=set)

@@ -6,6 +6,7 @@ and logged only with details on. With an API server each Event is also posted to
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 
 from pykubelet.base.kit.cells import CellWriter
@@ -18,6 +19,8 @@ from pykubelet.base.model.recent import Occurrence, Recent
 from pykubelet.report.events.correlate import Correlator, SpamFilter
 
 log = Log("events")
+#: Nobody waits for an Event, and much may wait for what happens at the same moment.
+SETTLE_S = 0.02
 KEPT_PER_OBJECT = 32
 KEPT_PODS = 256
 Ring = tuple[Occurrence, ...]
@@ -44,7 +47,9 @@ class EventsLoop:
 
     async def run(self) -> None:
         while True:
-            for happening in await self._happenings.get_all():
+            first = await self._happenings.get_all()
+            await asyncio.sleep(SETTLE_S)
+            for happening in (*first, *self._happenings.take_all()):
                 self._see(happening)
             self._recent.publish(Recent(dict(self._pods), self._node))
 

@@ -16,7 +16,8 @@ import asyncio
 import random
 from collections import OrderedDict
 
-from pykubelet.base.api.core import Event
+import msgspec
+
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox
@@ -30,10 +31,14 @@ from pykubelet.report.events.render_event import event_namespace, render_event, 
 log = Log("events")
 QUEUE_MAX = 1000
 REMEMBERED = 4096
-#: What an Event tells of is still going on, and comes first.
-SETTLE_S = 0.1
+#: What an Event tells of is still going on, and so is the report that a pod is ready: they come first.
+SETTLE_S = 0.3
 RETRY_S, RETRY_MAX_S = 0.5, 10.0
 TRIES = 12
+
+
+class _Taken(msgspec.Struct, frozen=True):
+    """An answer of which nothing is needed but that there is one."""
 
 
 class EventSender:
@@ -108,7 +113,7 @@ class EventSender:
         name = self._names.get(found.serial)
         if name is not None:
             try:
-                await self._client.patch(f"{path}/{name}", render_repetition(found), PatchKind.STRATEGIC, Event)
+                await self._client.patch(f"{path}/{name}", render_repetition(found), PatchKind.STRATEGIC, _Taken)
                 return
             except ApiError as error:
                 if not error.is_not_found:
@@ -116,7 +121,7 @@ class EventSender:
                 del self._names[found.serial]
         event = render_event(found, self._node, self._version(found))
         try:
-            await self._client.create(path, event, Event)
+            await self._client.create(path, event, _Taken)
         except ApiError as error:
             if not error.already_exists:  # it arrived, and its answer did not
                 raise

@@ -11,26 +11,22 @@ Source: the Kubernetes documentation "Create static Pods".
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-
-from msgspec.structs import replace
 
 from pykubelet.base.api.core import ObjectMeta, OwnerReference, Pod, PodStatus
+from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.labels import CONFIG_HASH, CONFIG_MIRROR
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.roster import Roster, is_static, pod_ref
 
 
-@dataclass(frozen=True, slots=True)
-class MakeMirror:
+class MakeMirror(Value):
     """Create the mirror pod of `static`."""
 
     static: Pod
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveMirror:
+class RemoveMirror(Value):
     """Delete this very mirror pod, without grace."""
 
     mirror: Pod
@@ -38,6 +34,11 @@ class RemoveMirror:
 
 
 Errand = MakeMirror | RemoveMirror
+
+
+def has_mirrors(roster: Roster) -> bool:
+    """Whether there are static pods or mirror pods at all."""
+    return bool(roster.mirrors) or any(is_static(entry.pod) for entry in roster.pods.values())
 
 
 def plan_mirrors(roster: Roster, lifecycles: Lifecycles, node: NodeView) -> Mapping[str, Errand]:

@@ -8,7 +8,6 @@ changed, or `ECHO_S` have passed.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import Cell, ringing
@@ -16,12 +15,13 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.retries import Retries
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.roster import Roster, pod_ref
 from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.errors import ApiError
-from pykubelet.report.mirrors.decide import Errand, MakeMirror, RemoveMirror, mirror_of, plan_mirrors
+from pykubelet.report.mirrors.decide import Errand, MakeMirror, RemoveMirror, has_mirrors, mirror_of, plan_mirrors
 
 log = Log("mirrors")
 AT_ONCE = 4
@@ -30,8 +30,7 @@ RETRY_MAX_S = 20.0
 ECHO_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class MirrorInputs:
+class MirrorInputs(Value):
     """The cells this room reads."""
 
     roster: Cell[Roster]
@@ -39,8 +38,7 @@ class MirrorInputs:
     node: Cell[NodeView]
 
 
-@dataclass(frozen=True, slots=True)
-class _Done:
+class _Done(Value):
     """What was answered with success: the mirror pod that was there then, and until when its echo is awaited."""
 
     there: Pod | None
@@ -55,6 +53,8 @@ class MirrorsLoop:
         self._inputs = inputs
         self._clock = clock
         self._echo_s = echo_s
+        self._roster: Roster | None = None
+        self._is_concerned = False
         self._busy: set[str] = set()
         self._done: dict[str, _Done] = {}
         self._retries = Retries[str](RETRY_S, RETRY_MAX_S)
@@ -76,6 +76,10 @@ class MirrorsLoop:
 
     def _look(self) -> None:
         roster, now = self._inputs.roster.get(), self._clock.monotonic()
+        if roster is not self._roster:
+            self._roster, self._is_concerned = roster, has_mirrors(roster)
+        elif not self._is_concerned:
+            return  # what happens to the API server's own pods
         errands = plan_mirrors(roster, self._inputs.lifecycles.get(), self._inputs.node.get())
         for name, done in list(self._done.items()):
             there = roster.mirrors.get(name) if roster.mirrors is not None else None

@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
+from pykubelet.base.kit.values import Value, field
 from pykubelet.edges.host.netlink import InterfaceAddress
 from pykubelet.edges.host.procfs import DefaultRoute
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFacts:
+class NodeFacts(Value):
     """What of the node does not change while the agent runs.
 
     `node_ips`: of `--node-ip`. `capacity`, `allocatable`: as in `NodeView`. `labels`: all of the node's.
@@ -37,8 +36,7 @@ class NodeFacts:
     page_sizes: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Addresses:
+class Addresses(Value):
     """The node's addresses, primary first, or why there are none. `ask_resolver`: its answer could change them."""
 
     ips: tuple[str, ...] = ()

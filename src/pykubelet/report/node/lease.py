@@ -11,16 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import replace
 from typing import Any
-
-import msgspec
 
 from pykubelet.base.api.core import Lease, LeaseSpec, ObjectMeta, OwnerReference
 from pykubelet.base.api.times import format_micro_time
 from pykubelet.base.kit.cells import Cell, CellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.node import NodeView
 from pykubelet.edges.kubeapi.client import ApiClient
@@ -108,7 +106,7 @@ class LeaseLoop:
     def _renewed(self, lease: Lease) -> Lease:
         node = self._node.get()
         changed: dict[str, Any] = {
-            "spec": msgspec.structs.replace(
+            "spec": replace(
                 lease.spec or LeaseSpec(),
                 holderIdentity=node.name,
                 leaseDurationSeconds=self._duration_s,
@@ -118,8 +116,8 @@ class LeaseLoop:
         owners = lease.metadata.ownerReferences
         if node.uid and (len(owners) != 1 or owners[0].uid != node.uid):
             owner = OwnerReference(apiVersion="v1", kind="Node", name=node.name, uid=node.uid)
-            changed["metadata"] = msgspec.structs.replace(lease.metadata, ownerReferences=(owner,))
-        return msgspec.structs.replace(lease, **changed)
+            changed["metadata"] = replace(lease.metadata, ownerReferences=(owner,))
+        return replace(lease, **changed)
 
     def _path(self) -> str:
         return f"{LEASES}/{self._node.get().name}"

@@ -8,11 +8,11 @@ put into the same cell by `reporter.py`.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 from pykubelet.base.kit.cells import CellWriter
 from pykubelet.base.kit.flight import Done, Flight
 from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.node import NodeView
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.netlink import InterfaceAddress, read_addresses

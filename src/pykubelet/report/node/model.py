@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from pykubelet.base.api.core import ContainerImage, NodeSystemInfo, Taint
+from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.pressure import Pressure
 
@@ -15,8 +15,7 @@ PROVIDED_NODE_IP = "alpha.kubernetes.io/provided-node-ip"
 UNINITIALIZED = Taint(key="node.cloudprovider.kubernetes.io/uninitialized", value="true", effect="NoSchedule")
 
 
-@dataclass(frozen=True, slots=True)
-class Registration:
+class Registration(Value):
     """How the node presents itself; nothing of it changes while the agent runs.
 
     `labels`: the node's own and the given ones. `node_ips`: those of `--node-ip` that name an address. `info`: without
@@ -40,8 +39,7 @@ class Registration:
     reset_extended: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class NodeInputs:
+class NodeInputs(Value):
     """What the node's status is made of, at one moment."""
 
     view: NodeView
@@ -50,8 +48,7 @@ class NodeInputs:
     images: tuple[ContainerImage, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class NodePeriods:
+class NodePeriods(Value):
     """Seconds: between two looks at what nobody announces; until an unchanged status is told again; before a failed
     request is repeated, doubling; for the runtime's first answer before the status is told without it."""
 

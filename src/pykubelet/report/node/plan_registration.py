@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from pykubelet.base.api.core import Node, NodeSpec, NodeStatus, ObjectMeta
+from pykubelet.base.kit.values import replace
 from pykubelet.report.node.model import UNINITIALIZED, Registration
 from pykubelet.report.node.render_status import is_extended, render_annotations
 
@@ -69,4 +68,4 @@ def without_stale(about: Registration, status: NodeStatus) -> NodeStatus:
         {name: "0" if is_extended(name) else amount for name, amount in each.items()}
         for each in (status.capacity, status.allocatable)
     ]
-    return msgspec.structs.replace(status, capacity=amounts[0], allocatable=amounts[1])
+    return replace(status, capacity=amounts[0], allocatable=amounts[1])

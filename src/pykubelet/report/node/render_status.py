@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import msgspec
-
 from pykubelet.base.api.codec import to_object
 from pykubelet.base.api.core import (
     ContainerImage,
@@ -30,6 +28,7 @@ from pykubelet.base.api.core import (
     NodeSystemInfo,
 )
 from pykubelet.base.api.quantity import Amount, Format
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.happenings import Happening, normal, warning
 from pykubelet.base.model.node import RuntimeReady
 from pykubelet.report.node.model import CONTROLLER_ATTACH, PROVIDED_NODE_IP, NodeInputs, Registration
@@ -189,8 +188,8 @@ def _missing(capacity: Mapping[str, int]) -> str:
 
 
 def _without_heartbeats(status: NodeStatus) -> NodeStatus:
-    conditions = {c.type: msgspec.structs.replace(c, lastHeartbeatTime="") for c in status.conditions}
-    return msgspec.structs.replace(status, conditions=tuple(conditions[kind] for kind in sorted(conditions)))
+    conditions = {c.type: replace(c, lastHeartbeatTime="") for c in status.conditions}
+    return replace(status, conditions=tuple(conditions[kind] for kind in sorted(conditions)))
 
 
 def _addresses(about: Registration, ips: tuple[str, ...], before: tuple[NodeAddress, ...]) -> tuple[NodeAddress, ...]:
@@ -231,7 +230,7 @@ def _node_info(about: Registration, runtime: RuntimeReady, before: NodeSystemInf
     version = f"{runtime.name}://{runtime.version}" if runtime.name else ""
     if not version and before is not None:
         version = before.containerRuntimeVersion
-    return msgspec.structs.replace(about.info, containerRuntimeVersion=version)
+    return replace(about.info, containerRuntimeVersion=version)
 
 
 def _features(runtime: RuntimeReady) -> NodeFeatures | None:

@@ -22,7 +22,6 @@ import asyncio
 import random
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pykubelet.base.api.core import ContainerImage, Node, NodeStatus
@@ -32,6 +31,7 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.happenings import Happening, normal
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.pressure import Pressure
@@ -67,16 +67,14 @@ class ReportedRuntime(Protocol):
     async def update_runtime_config(self, pod_cidr: str) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class ReporterClients:
+class ReporterClients(Value):
     """`watching` for the Node's watch, `telling` for what must not wait behind anything."""
 
     watching: ApiClient
     telling: ApiClient
 
 
-@dataclass(frozen=True, slots=True)
-class ReporterCells:
+class ReporterCells(Value):
     """`node` is written here as far as it comes from the API server."""
 
     node: CellWriter[NodeView]

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass, replace
 
 from pykubelet.base.kit.cells import CellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.node import HandlerFeatures, RuntimeReady
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
@@ -32,8 +32,7 @@ IS_DOWN = "container runtime is down"
 RUNTIME_CONDITION, NETWORK_CONDITION = "RuntimeReady", "NetworkReady"
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimePeriods:
+class RuntimePeriods(Value):
     """Seconds: between two questions when all is well; before asking again, by number of failures; for one answer; and
     since the last good answer until the runtime counts as down."""
 

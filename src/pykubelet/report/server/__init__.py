@@ -1,5 +1,5 @@
-"""The agent's answers: the health port, the read-only port, and the root-only socket of `pykubelet pods`.
+"""Everything the agent answers: kubectl, monitors and people.
 
-These are plain GETs of a few paths, served by `http`, a small server of our own: it starts at once and costs no memory to
-speak of, which an HTTP framework does not.
+`http` is the server, `gate` and `access` stand before its table of paths (`routes`, `api_routes`); `metrics`, `explain` and `page`
+are the larger answers. The server is our own: it starts at once and costs no memory to speak of.
 """

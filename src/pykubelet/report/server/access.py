@@ -7,10 +7,10 @@ Source: the Kubernetes documentation "Kubelet authentication/authorization"; KEP
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pykubelet.base.api.auth import ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec, UserInfo
+from pykubelet.base.kit.values import Value
 
 AUTHENTICATED = "system:authenticated"
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -28,8 +28,7 @@ _SUBRESOURCES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class User:
+class User(Value):
     """`extra` as TokenReview gives it, in a form that can be hashed."""
 
     name: str
@@ -41,8 +40,7 @@ class User:
 ANONYMOUS = User("system:anonymous", groups=("system:unauthenticated",))
 
 
-@dataclass(frozen=True, slots=True)
-class Attributes:
+class Attributes(Value):
     """What a request wants: a verb on one of these subresources of the node, the first that is allowed."""
 
     verb: str

@@ -8,16 +8,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pykubelet.base.api import core
 from pykubelet.base.api.codec import encode
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.metrics import Counter, Histogram
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.observed import Observed
 from pykubelet.report.server.gate import Gate
-from pykubelet.report.server.http import JSON, Answer, Connection, Request, Response
+from pykubelet.report.server.http.server import JSON, Answer, Connection, Request, Response
 from pykubelet.report.server.known_pods import KnownPods
 from pykubelet.report.server.routes import OpenRoutes, answer_path, pod_list
 
@@ -35,8 +35,7 @@ REQUESTS = Counter(
 DURATIONS = Histogram("kubelet_http_requests_duration_seconds", "Duration in seconds to serve http requests", _LABELS)
 
 
-@dataclass(frozen=True, slots=True)
-class ApiRoutes:
+class ApiRoutes(Value):
     """The gate, and what lies behind it."""
 
     gate: Gate

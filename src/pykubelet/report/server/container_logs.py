@@ -18,7 +18,7 @@ from pykubelet.edges.cri.log_reader import LogReader
 from pykubelet.edges.cri.log_render import LogOptions, LogStream
 from pykubelet.edges.cri.logs import parse_timestamp_ns
 from pykubelet.edges.host.errors import HostError
-from pykubelet.report.server.http import Answer, Request, Response, Stream, text
+from pykubelet.report.server.http.server import Answer, Request, Response, Stream, text
 from pykubelet.report.server.known_pods import KnownPods, container_spec
 from pykubelet.report.server.streams import container_target
 

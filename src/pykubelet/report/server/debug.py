@@ -14,7 +14,6 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import FrameType
 from typing import Protocol
 
@@ -23,12 +22,13 @@ from pykubelet.base.api.times import format_time
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Flight
 from pykubelet.base.kit.lag import LAG
+from pykubelet.base.kit.values import Value
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.files import make_dirs
-from pykubelet.report.server.exposition import render_metrics
-from pykubelet.report.server.http import JSON, Answer, Request, Response, text
+from pykubelet.report.server.http.server import JSON, Answer, Request, Response, text
 from pykubelet.report.server.known_pods import KnownPods, container_spec
+from pykubelet.report.server.metrics.exposition import render_metrics
 from pykubelet.report.server.streams import container_target
 
 NO_PROFILING = text(405, "profiling endpoint is disabled.\n")
@@ -38,8 +38,7 @@ SAMPLE_S = 0.01
 HEAP_LINES = 60
 
 
-@dataclass(frozen=True, slots=True)
-class DebugSettings:
+class DebugSettings(Value):
     """`enableProfilingHandler`, `enableDebugFlagsHandler`; flags by name as given; versions; paths this port has."""
 
     profiling: bool

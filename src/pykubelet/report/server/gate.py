@@ -10,12 +10,12 @@ import asyncio
 import hashlib
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from pykubelet.base.api.auth import SubjectAccessReview, TokenReview, TokenReviewSpec
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.values import Value
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.report.server.access import (
     ANONYMOUS,
@@ -27,7 +27,7 @@ from pykubelet.report.server.access import (
     user_of_certificate,
     user_of_review,
 )
-from pykubelet.report.server.http import Connection, Request, Response, text
+from pykubelet.report.server.http.server import Connection, Request, Response, text
 
 log = Log("server")
 T = TypeVar("T")
@@ -43,8 +43,7 @@ class Reviewer(Protocol):
     async def create(self, path: str, body: object, kind: type[T], query: Mapping[str, str] | None = None) -> T: ...
 
 
-@dataclass(frozen=True, slots=True)
-class GateRules:
+class GateRules(Value):
     """From the configuration: `authentication` and `authorization`. Times in seconds."""
 
     node: str

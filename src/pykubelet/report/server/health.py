@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from pykubelet.report.server.http import Request, Response, text
+from pykubelet.report.server.http.server import Request, Response, text
 
 Check = Callable[[], str]
 PATH = "/healthz"

@@ -6,10 +6,10 @@ Reads: `Roster`, `Lifecycles`, `Observed`, `Statuses`. A mirror pod's UID stands
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from pykubelet.base.api.core import Container, EphemeralContainer, Pod, PodStatus
 from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.observed import ContainerView, Observed, SandboxView
@@ -17,8 +17,7 @@ from pykubelet.base.model.roster import Roster, pod_ref
 from pykubelet.base.model.statuses import Statuses
 
 
-@dataclass(frozen=True, slots=True)
-class KnownPods:
+class KnownPods(Value):
     """The pods the agent has to do with, those that are being ended too."""
 
     roster: Cell[Roster]

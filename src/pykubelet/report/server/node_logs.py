@@ -5,20 +5,18 @@ Owns: the shape of the query and of the answers. Source: KEP-2258; the Kubernete
 
 from __future__ import annotations
 
-import gzip
-import html
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import quote
 
 from pykubelet.base.api.times import parse_time
 from pykubelet.base.kit.flight import Done, Failed, Flight
+from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.process import run_program
 from pykubelet.edges.host.shown_tree import ShownDirectory, ShownFile, close_shown, open_shown, read_shown
-from pykubelet.report.server.http import Answer, Request, Response, Stream, text
+from pykubelet.report.server.http.server import Answer, Request, Response, Stream, text
 
 T = TypeVar("T")
 ROOT = "/var/log"
@@ -41,8 +39,7 @@ class QueryRefused(Exception):
         self.status = status
 
 
-@dataclass(frozen=True, slots=True)
-class LogQuery:
+class LogQuery(Value):
     """`since`, `until`: as given, RFC 3339. `boot`: 0 or less; None: all boots."""
 
     services: tuple[str, ...] = ()
@@ -158,6 +155,8 @@ class NodeLogs:
     def _directory(self, request: Request, found: ShownDirectory) -> Response:
         if not request.path.endswith("/"):
             return Response(301, b"", headers={"Location": quote(request.path.rpartition("/")[2]) + "/"})
+        import html  # browsers are rare here
+
         lines = [f'<a href="{quote(name)}">{html.escape(name)}</a>' for name in found.names]
         return Response(200, ("<pre>\n" + "\n".join(lines) + "\n</pre>\n").encode("utf-8", "surrogateescape"), HTML)
 
@@ -184,6 +183,8 @@ class NodeLogs:
         except HostError as error:
             said = f"{error}\n".encode()
         if request.headers.get("accept-encoding") == "gzip":
+            import gzip  # few ask for it
+
             return Response(200, gzip.compress(said, 1), QUERY_TYPE, {"Content-Encoding": "gzip"})
         return Response(200, said, QUERY_TYPE)
 

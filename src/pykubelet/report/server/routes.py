@@ -6,15 +6,13 @@ Reads: `Roster`, `Statuses`.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-
-from msgspec.structs import replace
 
 from pykubelet.base.api import core
+from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.roster import Roster, is_mirror
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.report.server.health import Check, answer_health
-from pykubelet.report.server.http import Answer, Connection, Handler, Request, Response, text
+from pykubelet.report.server.http.server import Answer, Connection, Handler, Request, Response, text
 
 Ask = Callable[[Request], Awaitable[Answer]]
 DEBUG_PREFIXES = (
@@ -32,8 +30,7 @@ WRONG_METHOD = text(405, "405: Method Not Allowed")
 NO_DEBUGGING = text(405, "Debug endpoints are disabled.\n")
 
 
-@dataclass(frozen=True, slots=True)
-class Path:
+class Path(Value):
     """Who answers, and for which methods; none: for all."""
 
     ask: Ask
@@ -46,8 +43,7 @@ POST = frozenset({"POST"})
 PUT = frozenset({"PUT"})
 
 
-@dataclass(frozen=True, slots=True)
-class OpenRoutes:
+class OpenRoutes(Value):
     """`exact`: whole paths. `below`: everything below these prefixes, which end in a slash. `debugging` is
     `enableDebuggingHandlers`: without it those prefixes say so."""
 

@@ -1,23 +1,35 @@
 """exec, attach, portForward and run: what is asked is looked up and checked, the runtime gives the stream.
 
-Owns: the shapes of these paths and queries. Reads: the pods that are known. The bytes are moved by `proxy.py`.
+Owns: the shapes of these paths and queries, and which streams end at the node (`websocket/`); the bytes of all others are
+moved by `http/proxy.py`. Reads: the pods that are known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.metrics import Counter
+from pykubelet.base.kit.values import Value
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriCode, CriError
-from pykubelet.report.server.http import JSON, Answer, Request, Response, text
+from pykubelet.report.server.http.proxy import proxy_upgrade
+from pykubelet.report.server.http.server import JSON, Answer, Request, Response, text
 from pykubelet.report.server.known_pods import KnownPods, container_spec, full_name
-from pykubelet.report.server.proxy import proxy_upgrade
+from pykubelet.report.server.websocket.bridge import Bridge
+from pykubelet.report.server.websocket.carry import serve_websocket
+from pykubelet.report.server.websocket.command import PROTOCOL, RemoteCommand
+from pykubelet.report.server.websocket.handshake import offered
+from pykubelet.report.server.websocket.tunnel import tunnel_for
 
 RETRY_AFTER_S = 60
 _STATUS = {CriCode.NOT_FOUND: 404, CriCode.RESOURCE_EXHAUSTED: 429}
+WEBSOCKETS = Counter(
+    "kubelet_websocket_streaming_requests_total",
+    "Total number of WebSocket streaming requests (exec/attach/portforward) received by the kubelet.",
+    ("subresource",),
+)
 NO_POD = text(404, "pod does not exist")
 NO_STREAM = text(400, "you must specify at least 1 of stdin, stdout, stderr")
 
@@ -34,8 +46,7 @@ class StreamingRuntime(Protocol):
     async def exec_sync(self, container_id: str, command: Sequence[str], timeout_s: int = 0) -> pb.ExecSyncResponse: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Value):
     """`/<verb>/<namespace>/<pod>[/<uid>]/<container>`, or without a container."""
 
     namespace: str
@@ -61,8 +72,7 @@ def _is_set(request: Request, name: str) -> bool:
     return request.first(name) in ("1", "true")
 
 
-@dataclass(frozen=True, slots=True)
-class _Streams:
+class _Streams(Value):
     stdin: bool
     stdout: bool
     stderr: bool
@@ -79,12 +89,15 @@ def wanted_streams(request: Request) -> _Streams | None:
 
 
 class Streams:
-    """The handlers of the streaming paths. `idle_s`: `streamingConnectionIdleTimeout`."""
+    """The handlers of the streaming paths. `idle_s`: `streamingConnectionIdleTimeout`. `websockets`: the newest kinds of
+    WebSocket streams end here, as the gate ExtendWebSocketsToKubelet says.
+    """
 
-    def __init__(self, pods: KnownPods, runtime: StreamingRuntime, idle_s: float) -> None:
+    def __init__(self, pods: KnownPods, runtime: StreamingRuntime, idle_s: float, *, websockets: bool) -> None:
         self._pods = pods
         self._runtime = runtime
         self._idle_s = idle_s
+        self._websockets = websockets
 
     async def exec(self, request: Request) -> Answer:
         target = container_target(request.path)
@@ -105,7 +118,7 @@ class Streams:
             stdout=streams.stdout,
             stderr=streams.stderr,
         )
-        return await self._proxied(request, self._runtime.exec_url(asked))
+        return await self._stream(request, "exec", self._runtime.exec_url(asked), self._translated(request, asked))
 
     async def attach(self, request: Request) -> Answer:
         target = container_target(request.path)
@@ -127,20 +140,21 @@ class Streams:
             stderr=streams.stderr and not tty,
             tty=tty,
         )
-        return await self._proxied(request, self._runtime.attach_url(asked))
+        return await self._stream(request, "attach", self._runtime.attach_url(asked), self._translated(request, asked))
 
     async def port_forward(self, request: Request) -> Answer:
         target = pod_target(request.path)
         pod = self._find(target)
         if target is None or pod is None:
             return NO_POD
-        ports = forwarded_ports(request)
+        tunnel = tunnel_for(offered(request)) if self._websockets else None
+        ports = forwarded_ports(request) if tunnel is None else []
         if isinstance(ports, Response):
             return ports
         sandbox = self._pods.sandbox(pod)
         if sandbox is None:
             return text(500, f'pod not found ("{full_name(pod)}")')
-        return await self._proxied(request, self._runtime.port_forward_url(sandbox.id, ports))
+        return await self._stream(request, "portforward", self._runtime.port_forward_url(sandbox.id, ports), tunnel)
 
     async def run(self, request: Request) -> Answer:
         """Run a command and answer with all it said."""
@@ -159,13 +173,22 @@ class Streams:
             return text(500, f"command terminated with exit code {said.exit_code}")
         return Response(200, said.stdout + said.stderr, JSON)
 
-    async def _proxied(self, request: Request, asking: Awaitable[str]) -> Answer:
-        """The stream at the URL that the runtime is being asked for."""
+    def _translated(self, request: Request, asked: pb.ExecRequest | pb.AttachRequest) -> Bridge | None:
+        """None for streams that go on to the runtime as they are."""
+        if not self._websockets or PROTOCOL not in offered(request):
+            return None
+        return RemoteCommand(stdin=asked.stdin, stdout=asked.stdout, stderr=asked.stderr, tty=asked.tty)
+
+    async def _stream(self, request: Request, kind: str, asking: Awaitable[str], bridge: Bridge | None) -> Answer:
+        """The stream at the URL that the runtime is being asked for; with a `bridge`, over it."""
         try:
             url = await asking
         except CriError as error:
             return _refused(error)
-        return await proxy_upgrade(request, url, self._idle_s)
+        if bridge is None:
+            return await proxy_upgrade(request, url, self._idle_s)
+        WEBSOCKETS.inc(kind)
+        return await serve_websocket(request, url, bridge, self._idle_s)
 
     def _find(self, target: Target | None) -> Pod | None:
         return self._pods.find(target.namespace, target.pod, target.uid) if target is not None else None

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgspec.structs import replace
-
 from pykubelet.base.api import core
 from pykubelet.base.api.times import format_time
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import KillReason
 from pykubelet.base.model.observed import NetworkMode, PodView
 from pykubelet.base.model.phase import Phase

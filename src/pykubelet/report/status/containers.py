@@ -15,11 +15,11 @@ Source: the Kubernetes documentation "Pod Lifecycle", section "Container states"
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-
-from msgspec.structs import replace
+from typing import Any
 
 from pykubelet.base.api import core
 from pykubelet.base.api.times import format_time
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.labels import CONTAINER_RESTART_COUNT
 from pykubelet.base.model.observed import ContainerState, ContainerView
 from pykubelet.base.model.phase import UNKNOWN_EXIT_CODE, has_initialized
@@ -360,7 +360,7 @@ def limited_messages(statuses: Statuses, limit: int) -> Statuses:
 
 
 def _limited(status: core.ContainerStatus, limit: int) -> core.ContainerStatus:
-    changes: dict[str, core.ContainerState] = {}
+    changes: dict[str, Any] = {}
     for name, state in (("state", status.state), ("lastState", status.lastState)):
         ended = state.terminated if state is not None else None
         if ended is not None and len(ended.message.encode()) > limit:

@@ -2,25 +2,27 @@
 
 Owns: the cell `Statuses`. Reads: `Roster`, `Lifecycles`, `Observed`, `ProbeResults`, `NodeView`, `RuntimeReady`; the
 termination messages of ended containers; what was told before a restart. It sleeps until one of its cells changes, then
-looks at the pods whose inputs are other objects than the last time. A look at the runtime that began before the one
-already told is passed over. Until the runtime was looked at for the first time, what was told before a restart is told.
+looks at the pods whose inputs are other objects than the last time. What is new is told at once; only what comes right
+after that is told together. A look at the runtime that began before the one already told is passed over. Until the runtime
+was looked at for the first time, what was told before a restart is told.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from operator import attrgetter
 
-from msgspec.structs import replace as with_fields
+from msgspec import Struct
 
 from pykubelet.base.api.core import Pod, PodStatus
 from pykubelet.base.api.times import format_time
 from pykubelet.base.kit.cells import Cell, CellWriter, ringing
+from pykubelet.base.kit.changes import changed_keys
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.precedence import let_others_act
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.node import HandlerFeatures, NodeView, RuntimeReady
@@ -33,15 +35,21 @@ from pykubelet.base.model.statuses import Statuses
 from pykubelet.report.status.memory import StatusMemory
 from pykubelet.report.status.messages import TerminationMessages, is_unread
 from pykubelet.report.status.model import StatusFacts
+from pykubelet.report.status.news import (
+    begins_anew,
+    has_told_all,
+    is_cleared,
+    is_nothing,
+    shows_the_same,
+    tells_the_same,
+)
 from pykubelet.report.status.project import project_status
 from pykubelet.report.status.tally import count_ends
 
 SETTLE_S = 0.015
-QUIET_SETTLE_S = 0.002
 
 
-@dataclass(frozen=True, slots=True)
-class StatusInputs:
+class StatusInputs(Value):
     """The cells this room reads. `tells_stop_signals`: gate ContainerStopSignals.
 
     `in_cluster`: there is an API server, which knows the pods' start times. Without one a pod's start is the time when
@@ -59,18 +67,40 @@ class StatusInputs:
     in_cluster: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class _Shared:
+class _Shared(Value):
     """The inputs that all pods have in common."""
 
-    probes: ProbeResults
-    host_ips: tuple[str, ...]
-    runtime: str
-    handlers: Mapping[str, HandlerFeatures]
+    probes: ProbeResults = field(default_factory=ProbeResults)
+    host_ips: tuple[str, ...] = ()
+    runtime: str = ""
+    handlers: Mapping[str, HandlerFeatures] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class _Told:
+class _Inputs(Value):
+    """What the pods were looked at with."""
+
+    roster: Mapping[PodUID, RosterPod] = field(default_factory=dict)
+    lifecycles: Mapping[PodUID, PodLifecycle] = field(default_factory=dict)
+    observed: Observed = field(default_factory=Observed)
+    shared: _Shared = field(default_factory=_Shared)
+
+    def pod(self, uid: PodUID) -> Pod | None:
+        """One that is desired, or still being ended."""
+        lifecycle, entry = self.lifecycles.get(uid), self.roster.get(uid)
+        return lifecycle.pod if lifecycle is not None else entry.pod if entry is not None else None
+
+    def changed_since(self, before: _Inputs) -> list[PodUID]:
+        """The pods of which something is new, or gone."""
+        if self.shared is not before.shared:
+            return [*self.lifecycles, *self.roster, *before.lifecycles, *before.roster]
+        return [
+            *changed_keys(before.lifecycles, self.lifecycles),
+            *changed_keys(before.roster, self.roster),
+            *changed_keys(before.observed.pods, self.observed.pods),
+        ]
+
+
+class _Told(Struct):
     """What one pod's newest status was made from. Looks that began before `not_before` are of an earlier life."""
 
     pod: Pod
@@ -103,10 +133,11 @@ class StatusLoop:
         self._remembered = memory.load() if memory is not None else {}
         if not inputs.in_cluster:
             now = format_time(clock.wall())
-            self._remembered = {uid: with_fields(s, startTime=now) for uid, s in self._remembered.items()}
+            self._remembered = {uid: replace(s, startTime=now) for uid, s in self._remembered.items()}
         self._told: dict[PodUID, _Told] = {}
         self._reading: set[PodUID] = set()
-        self._shared: _Shared | None = None
+        self._seen = _Inputs()
+        self._unsettled: set[PodUID] = set()
         self._bell = asyncio.Event()
         self._supervisor = Supervisor("status")
 
@@ -116,8 +147,6 @@ class StatusLoop:
                 Statuses(self._remembered, frozenset(self._remembered))
             )  # before anybody can ask for a pod
         async with self._supervisor as supervisor:
-            if self._memory is not None:
-                supervisor.start_root("status-memory", self._memory.follow(self._statuses.cell))
             cells = self._inputs
             with ringing(
                 self._bell, cells.roster, cells.lifecycles, cells.observed, cells.probes, cells.node, cells.runtime
@@ -126,62 +155,75 @@ class StatusLoop:
                 raise await supervisor.wait_failed()
 
     async def _follow(self) -> None:
-        looked_at = float("-inf")
+        told_at = float("-inf")
         while True:
             await self._bell.wait()
-            # a look at the runtime and what the pods make of it come right after each other: project them once, and in
-            # busy times more of them together
-            busy = looked_at + self._settle_s - self._clock.monotonic()
-            await asyncio.sleep(max(min(QUIET_SETTLE_S, self._settle_s), busy))
+            busy = told_at + self._settle_s - self._clock.monotonic()
+            if busy > 0:
+                await asyncio.sleep(busy)
+            elif not self._has_seen():
+                await let_others_act()  # what was decided is told once it has begun
             self._bell.clear()
-            looked_at = self._clock.monotonic()
-            self._look()
-
-    def _look(self) -> None:
-        shared = self._shared_now()
-        observed = self._inputs.observed.get()
-        pods = self._pods()
-        roster = self._inputs.roster.get().pods
-        changed = False
-        for uid, (pod, lifecycle) in pods.items():
-            told = self._told.get(uid)
-            if told is not None and told.shared is shared and told.pod is pod and told.view is observed.pods.get(uid):
-                entry = roster.get(uid)
-                if told.lifecycle is lifecycle and told.pending is (entry.pending if entry is not None else None):
-                    continue  # nothing is new: what most looks find of most pods
-            changed |= self._look_at(uid, pod, lifecycle, observed, shared)
-        for uid in [uid for uid in self._told if uid not in pods]:
-            del self._told[uid]
-            changed = True
-        if self._remembered and observed.listed_at is not None and self._inputs.roster.get().sources_ready:
-            self._remembered = {uid: s for uid, s in self._remembered.items() if uid in pods and uid not in self._told}
-            changed = True
-        if len(self._messages.known) > 2 * len(pods) + 64:
-            self._messages.keep_only(observed.pods)
-        if changed:
-            statuses = {uid: entry.status for uid, entry in self._told.items()}
-            remembered = frozenset(self._remembered.keys() - statuses.keys())
-            self._statuses.publish(Statuses(self._remembered | statuses, remembered))
-
-    def _pods(self) -> dict[PodUID, tuple[Pod, PodLifecycle]]:
-        """Desired pods, and those that are still being ended."""
-        lifecycles, roster = self._inputs.lifecycles.get().pods, self._inputs.roster.get().pods
-        pods = {uid: (lifecycle.pod, lifecycle) for uid, lifecycle in lifecycles.items()}
-        for uid, entry in roster.items():
-            if uid in pods:
+            listed_at = self._seen.observed.listed_at
+            if (news := self._look()) is None:
+                told, is_full = self._statuses.get().pods, self._seen.observed.listed_at != listed_at
+                if self._memory is not None and is_full and self._memory.is_behind(told):
+                    await self._memory.keep(told)
                 continue
-            told = self._told.get(uid)
-            known = told is not None and told.pod is entry.pod
-            pods[uid] = (entry.pod, told.lifecycle if told is not None and known else _before_lifecycle(entry))
-        return pods
+            told_at = self._clock.monotonic()
+            if self._memory is not None and self._memory.lacks(news.pods):
+                await self._memory.keep(news.pods)
+            self._statuses.publish(news)
 
-    def _shared_now(self) -> _Shared:
-        """The same object as before when nothing in it has changed."""
-        runtime = self._inputs.runtime.get()
-        now = _Shared(self._inputs.probes.get(), self._inputs.node.get().ips, runtime.name, runtime.handlers)
-        if self._shared is None or self._shared != now:
-            self._shared = now
-        return self._shared
+    def _has_seen(self) -> bool:
+        """Whether something new was seen of the machine, which is told before anybody acts on it."""
+        inputs, seen = self._inputs, self._seen
+        return inputs.observed.get() is not seen.observed or inputs.probes.get() is not seen.shared.probes
+
+    def _look(self) -> Statuses | None:
+        """Look at the pods of which something is new, and at those that could not be told as they are; what is to be told,
+        if it is news."""
+        before, now = self._seen, self._inputs_now()
+        self._seen = now
+        changed = False
+        for uid in dict.fromkeys([*now.changed_since(before), *self._unsettled]):
+            changed |= self._look_at(uid, now)
+            if self._is_settled(uid, now):
+                self._unsettled.discard(uid)
+            else:
+                self._unsettled.add(uid)
+        if self._remembered and now.observed.listed_at is not None and self._inputs.roster.get().sources_ready:
+            self._remembered = {
+                uid: status
+                for uid, status in self._remembered.items()
+                if now.pod(uid) is not None and uid not in self._told
+            }
+            changed = True
+        if len(self._messages.known) > 2 * len(self._told) + 64:
+            self._messages.keep_only(now.observed.pods)
+        if not changed:
+            return None
+        statuses = {uid: entry.status for uid, entry in self._told.items()}
+        remembered = frozenset(self._remembered.keys() - statuses.keys())
+        return Statuses(self._remembered | statuses, remembered)
+
+    def _inputs_now(self) -> _Inputs:
+        """`shared` is the same object as before when nothing in it has changed."""
+        inputs, runtime = self._inputs, self._inputs.runtime.get()
+        shared = _Shared(inputs.probes.get(), inputs.node.get().ips, runtime.name, runtime.handlers)
+        return _Inputs(
+            inputs.roster.get().pods,
+            inputs.lifecycles.get().pods,
+            inputs.observed.get(),
+            self._seen.shared if self._seen.shared == shared else shared,
+        )
+
+    def _is_settled(self, uid: PodUID, now: _Inputs) -> bool:
+        """What is told of the pod was made from all that there is."""
+        told, view = self._told.get(uid), now.observed.pods.get(uid)
+        if told is None:
+            return now.pod(uid) is None
+        return told.view is view or (is_nothing(told.view) and is_nothing(view))
 
     def _newest_view(self, pod: Pod, lifecycle: PodLifecycle, observed: Observed) -> PodView | None:
         """The newest look at a pod, never one older than the one already told. None: it was not looked at yet."""
@@ -213,7 +255,7 @@ class StatusLoop:
             return old
         if old.phase not in (Phase.SUCCEEDED, Phase.FAILED):
             # no API server vouches for it: of an init container that is gone only that it must have succeeded is told
-            return with_fields(old, initContainerStatuses=())
+            return replace(old, initContainerStatuses=())
         is_over = view is not None and view.containers and pod_phase(pod, view, {}, ended=False).is_terminal
         return old if is_over else None
 
@@ -233,29 +275,34 @@ class StatusLoop:
         view = observed.pods.get(PodUID(pod.metadata.uid))
         return pod.status if view is None or view.is_gone else None
 
-    def _look_at(self, uid: PodUID, pod: Pod, lifecycle: PodLifecycle, observed: Observed, shared: _Shared) -> bool:
-        """Project one pod if its inputs are new; whether its status changed."""
-        told = self._told.get(uid)
+    def _look_at(self, uid: PodUID, now: _Inputs) -> bool:
+        """Project one pod if its inputs are new; whether there is something to tell."""
+        pod, told = now.pod(uid), self._told.get(uid)
+        if pod is None:
+            self._told.pop(uid, None)
+            return told is not None
+        lifecycle, observed, shared = self._lifecycle(uid, pod, now), now.observed, now.shared
         if told is None and observed.listed_at is None and (before := self._before(pod)) is not None:
             self._remembered[uid] = before
-            return self._remembered[uid] is not self._statuses.get().pods.get(uid)
+            return before is not self._statuses.get().pods.get(uid)
         if rest := self._rests(pod, told, observed):
             if told is None or told.lifecycle is not lifecycle or told.pod is not pod:
                 status = told.status if told is not None and has_ended(told.status) else rest
                 self._told[uid] = _Told(pod, lifecycle, None, shared, status)
             return self._told[uid].status is not self._statuses.get().pods.get(uid)
-        if told is not None and _begins_anew(told.lifecycle, lifecycle):
-            told = None
+        if told is not None and uid not in now.roster and has_told_all(told.status, lifecycle):
+            return False
+        is_new_life = told is not None and begins_anew(told.lifecycle, lifecycle)
+        if is_new_life:
             self._told[uid] = _Told(pod, lifecycle, None, shared, PodStatus(), self._clock.monotonic())
         view = self._newest_view(pod, lifecycle, observed)
-        pending = self._pending(uid)
-        same_inputs = told is not None and told.pod is pod and told.view is view and told.pending is pending
-        if told is not None and same_inputs and _tells_the_same(told.lifecycle, lifecycle):
-            told.lifecycle = lifecycle
-            if told.shared is shared:
-                return False
-            if _same_for(view, told.shared, shared):
-                told.shared = shared
+        entry = now.roster.get(uid)
+        pending = entry.pending if entry is not None else None
+        if told is not None and not is_new_life and told.pod is pod and told.pending is pending:
+            is_same = shows_the_same(told.view, view) or is_cleared(told.view, view, told.lifecycle)
+            is_same = is_same and tells_the_same(told.lifecycle, lifecycle, view)
+            if is_same and _same_for(view, told.shared, shared):
+                told.lifecycle, told.view, told.shared = lifecycle, view, shared
                 return False
         if view is not None and not view.is_gone and not shared.runtime:
             return False  # ids of containers cannot be spelled before the runtime has told its name
@@ -263,7 +310,7 @@ class StatusLoop:
             self._read_messages(view)
             return False
         old = self._old_status(pod, view)
-        status = project_status(replace(self._facts(pod, lifecycle, view, shared, old), pending=pending))
+        status = project_status(self._facts(pod, lifecycle, view, shared, old, pending))
         if status == old:
             status = old
         else:
@@ -272,12 +319,21 @@ class StatusLoop:
         self._told[uid] = _Told(pod, lifecycle, view, shared, status, not_before, pending)
         return status is not self._statuses.get().pods.get(uid)
 
-    def _pending(self, uid: PodUID) -> PendingResize | None:
-        entry = self._inputs.roster.get().pods.get(uid)
-        return entry.pending if entry is not None else None
+    def _lifecycle(self, uid: PodUID, pod: Pod, now: _Inputs) -> PodLifecycle:
+        """That of a desired pod that nobody has taken up yet is made up, once."""
+        if (lifecycle := now.lifecycles.get(uid)) is not None:
+            return lifecycle
+        told = self._told.get(uid)
+        return told.lifecycle if told is not None and told.pod is pod else _before_lifecycle(now.roster[uid])
 
     def _facts(
-        self, pod: Pod, lifecycle: PodLifecycle, view: PodView | None, shared: _Shared, old: PodStatus | None
+        self,
+        pod: Pod,
+        lifecycle: PodLifecycle,
+        view: PodView | None,
+        shared: _Shared,
+        old: PodStatus | None,
+        pending: PendingResize | None,
     ) -> StatusFacts:
         return StatusFacts(
             pod=pod,
@@ -290,6 +346,7 @@ class StatusLoop:
             messages=self._messages.known,
             old=old,
             now_wall=self._clock.wall(),
+            pending=pending,
             tells_stop_signals=self._inputs.tells_stop_signals,
         )
 
@@ -314,21 +371,10 @@ def has_ended(status: PodStatus) -> bool:
     return status.phase in TERMINAL_PHASES
 
 
-def _begins_anew(before: PodLifecycle, now: PodLifecycle) -> bool:
-    """Stages only go forward in one life of a pod."""
-    return before.stage is not Stage.SYNCING and now.stage is Stage.SYNCING and now.kill_reason is None
-
-
-#: Waits and story are for people to ask for; no status has them.
-_telling = attrgetter(*(field.name for field in fields(PodLifecycle) if field.name not in ("waits", "story")))
-
-
-def _tells_the_same(before: PodLifecycle, now: PodLifecycle) -> bool:
-    return bool(_telling(before) == _telling(now))
-
-
 def _same_for(view: PodView | None, before: _Shared, now: _Shared) -> bool:
     """Whether what changed for all pods means nothing to this one."""
+    if before is now:
+        return True
     if (before.host_ips, before.runtime, before.handlers) != (now.host_ips, now.runtime, now.handlers):
         return False
     if before.probes.watched != now.probes.watched:

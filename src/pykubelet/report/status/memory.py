@@ -1,28 +1,25 @@
 """What was told of each pod, kept over restarts of the agent.
 
-Owns: a journal of statuses, one line for each that changed, written within a twentieth of a second and not forced to the
-disk; and its rewriting when most of it is out of date. After a restart they are told again until the runtime has been
-looked at, and then are what new ones follow on from: a start time or the time of a transition does not change because
-the agent was away, a container that vanished meanwhile is noticed, and what had ended stays ended. A line that was cut
-or damaged costs that line; losing the file loses no more than the above.
+Owns: a journal of statuses, one line for each that changed, handed to the kernel before anybody is told, so that it
+outlives the agent, and not forced to the disk; and its rewriting when most of it is out of date. That a pod is gone is
+written with what comes next or at the next full look at the runtime, for nobody asks for it any more. After a restart the
+statuses are told again until the runtime has been looked at, and then are what new ones follow on from: a start time or the time
+of a transition does not change because the agent was away, a container that vanished meanwhile is noticed, and what had
+ended stays ended. A line that was cut or damaged costs that line; losing the file loses no more than the above.
 
 A line: CRC-32 in hexadecimal, a space, a JSON array of UID and status (null: the pod is gone).
 """
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import zlib
 from collections.abc import Mapping
 
 from pykubelet.base.api.codec import DecodeError, decode, encode
 from pykubelet.base.api.core import PodStatus
-from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.flight import Done, Failed, Flight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.statuses import Statuses
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.files import append, make_dirs, read_bytes, write_atomic
 
@@ -30,9 +27,8 @@ log = Log("status")
 MODE = 0o600
 LIMIT_BYTES = 64 << 20
 REWRITE_BYTES = 512 << 10
-SAVE_DEADLINE_S = 10.0
-SETTLE_S = 0.05
-LOCK_DEADLINE_S = 1.0
+#: A disk that needs longer does not hold back the news.
+SAVE_DEADLINE_S = 0.1
 Pods = Mapping[PodUID, PodStatus]
 
 
@@ -52,21 +48,15 @@ def read_line(line: bytes) -> tuple[PodUID, PodStatus | None]:
 class StatusMemory:
     """The journal at `path`, in a directory that exists or can be made. `rewrite_bytes`: shorter ones are let grow."""
 
-    def __init__(
-        self, path: str, flight: Flight, rewrite_bytes: int = REWRITE_BYTES, settle_s: float = SETTLE_S
-    ) -> None:
+    def __init__(self, path: str, flight: Flight, rewrite_bytes: int = REWRITE_BYTES) -> None:
         self._path = path
         self._flight = flight
         self._rewrite_bytes = rewrite_bytes
-        self._settle_s = settle_s
         self._saved: Pods = {}
         self._size = 0
         self._whole_size = 0
         self._must_rewrite = True
         self._problem = ""
-        self._lock = threading.Lock()
-        self._orders = 0
-        self._done = 0
 
     def load(self) -> dict[PodUID, PodStatus]:
         """What was told before; empty when there is nothing or nothing that can be used. Never raises."""
@@ -95,26 +85,19 @@ class StatusMemory:
         self._must_rewrite = bool(damaged) or not data.endswith(b"\n")
         return found
 
-    async def follow(self, statuses: Cell[Statuses]) -> None:
-        """Keep the journal up with the cell. Never returns; what is left is written when it is cancelled."""
-        try:
-            async for _ in statuses.changes():
-                # a pod's changes come in bursts: one write for each burst
-                await asyncio.sleep(self._settle_s)
-                await self._save(statuses.get().pods)
-        finally:
-            told = statuses.get()
-            if told.pods is not self._saved and (told.pods or self._saved):
-                self._orders += 1
-                self._note(self._write(told.pods, self._orders))
+    def lacks(self, pods: Pods) -> bool:
+        """Whether one of these is not kept as it is. That others are gone is not asked for."""
+        return any(self._saved.get(uid) is not status for uid, status in pods.items())
 
-    async def _save(self, pods: Pods) -> None:
-        if pods is self._saved or (not pods and not self._saved):
+    def is_behind(self, pods: Pods) -> bool:
+        """Something of this is still to be kept, or could not be the last time."""
+        return bool(self._problem) or len(pods) != len(self._saved)
+
+    async def keep(self, pods: Pods) -> None:
+        """Bring the journal up to `pods`. Await it before they are told: then nothing older is told after a restart."""
+        if not pods and not self._saved:
             return
-        self._orders += 1
-        order = self._orders
-        outcome = await self._flight.run(f"save:{self._path}", lambda: self._write(pods, order), SAVE_DEADLINE_S)
-        match outcome:
+        match await self._flight.run(f"save:{self._path}", lambda: self._write_changes(pods), SAVE_DEADLINE_S):
             case Done(problem):
                 self._note(problem)
             case Failed(error):
@@ -122,20 +105,8 @@ class StatusMemory:
             case _:
                 self._note("no answer in time")
 
-    def _write(self, pods: Pods, order: int) -> str:
-        """Blocks. What is wrong, or an empty string. A write that comes after a later one is left out."""
-        if not self._lock.acquire(timeout=LOCK_DEADLINE_S):
-            return "an earlier write has not ended"
-        try:
-            if order < self._done:
-                return ""
-            self._done = order
-            return self._write_changes(pods)
-        finally:
-            self._lock.release()
-
     def _write_changes(self, pods: Pods) -> str:
-        """After an error everything is written again the next time."""
+        """Blocks. What is wrong, or an empty string; after an error everything is written again the next time."""
         lines = [line_of(uid, status) for uid, status in pods.items() if self._saved.get(uid) is not status]
         lines += [line_of(uid, None) for uid in self._saved if uid not in pods]
         data = b"".join(lines)

@@ -16,11 +16,10 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
-from msgspec.structs import replace
-
 from pykubelet.base.api import core
 from pykubelet.base.api.codec import to_object
 from pykubelet.base.api.patch import POD_STATUS_KEYS, strategic_diff
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.reasons import (
     CONTAINER_CREATING,
     CONTAINERS_READY,
@@ -87,7 +86,8 @@ def render_patch(api: core.Pod, wanted: core.PodStatus) -> dict[str, Any] | None
     return {"metadata": {"uid": api.metadata.uid}, "status": changes} if changes else None
 
 
-def urgency_of(api: core.Pod, wanted: core.PodStatus) -> Urgency:
+def urgency_of(api: core.Pod, wanted: core.PodStatus, *, is_held_up: bool = False) -> Urgency:
+    """`is_held_up`: something is in the way of the pod's start, so that nothing better will soon be told."""
     there = api.status
     if wanted.phase in TERMINAL_PHASES and there.phase not in TERMINAL_PHASES:
         return Urgency.END
@@ -99,7 +99,12 @@ def urgency_of(api: core.Pod, wanted: core.PodStatus) -> Urgency:
     if readiness:
         return Urgency.READY
     follows = there.observedGeneration is not None and there.observedGeneration != wanted.observedGeneration
-    return Urgency.NEWS if follows or _news(wanted) != _news(there) else Urgency.QUIET
+    return Urgency.NEWS if is_held_up or follows or _news(wanted) != _news(there) else Urgency.QUIET
+
+
+def turns_condition(there: core.PodStatus, wanted: core.PodStatus) -> bool:
+    """Whether one of the agent's conditions becomes true, or is no longer."""
+    return any(_condition(there, kind) != _condition(wanted, kind) for kind in OWN_CONDITIONS)
 
 
 def _condition(status: core.PodStatus, kind: str) -> bool:

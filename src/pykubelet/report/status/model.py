@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 
 from pykubelet.base.api.core import Pod, PodStatus
+from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.lifecycle import PodLifecycle, Stage
 from pykubelet.base.model.node import HandlerFeatures
@@ -19,28 +19,29 @@ ENDED_STAGES = (Stage.TERMINATED, Stage.FINISHED)
 def told_view(view: PodView | None, lifecycle: PodLifecycle) -> PodView | None:
     """A look at a pod, as its status may tell it.
 
-    A container is not there before its postStart hook has ended. One that was killed to be started again runs until it
-    does so, or until it is known why it cannot: a container that ends for good must not come back.
+    A container is not there before its postStart hook has ended. One that was killed to be started again runs until the
+    next instance is there, or until it is known why it cannot be: a container that ends for good must not come back.
     """
     if view is None:
         return None
+    if lifecycle.post_starting:
+        newest = [view.newest(name) for name in lifecycle.post_starting]
+        hidden = {container.id for container in newest if container is not None and container.is_running}
+        view = replace(view, containers=tuple(c for c in view.containers if c.id not in hidden))
     if lifecycle.owed:
-        view = replace(view, containers=tuple(_going_on(c, lifecycle) for c in view.containers))
-    post_starting = lifecycle.post_starting
-    if not post_starting:
-        return view
-    hidden = {newest.id for name in post_starting if (newest := view.newest(name)) is not None and newest.is_running}
-    return replace(view, containers=tuple(c for c in view.containers if c.id not in hidden))
+        view = replace(view, containers=tuple(_going_on(c, view, lifecycle) for c in view.containers))
+    return view
 
 
-def _going_on(container: ContainerView, lifecycle: PodLifecycle) -> ContainerView:
+def _going_on(container: ContainerView, view: PodView, lifecycle: PodLifecycle) -> ContainerView:
     if container.id not in lifecycle.owed or container.name in lifecycle.start_errors:
+        return container
+    if view.newest(container.name) is not container:  # it has been started again, though that is not noted yet
         return container
     return replace(container, state=ContainerState.RUNNING)
 
 
-@dataclass(frozen=True, slots=True)
-class StatusFacts:
+class StatusFacts(Value):
     """One pod, from all sides. `pod`: the newest spec. `view` None: the runtime was not looked at yet.
 
     `host_ips`: the node's, primary family first. `runtime`: its name, as in `containerd://<id>`. `handlers`: features

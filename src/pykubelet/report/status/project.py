@@ -6,6 +6,7 @@ Rules:
 - A container whose postStart hook has not ended is told as it was before that instance.
 - A pod that was rejected and never touched has a phase, a reason and a message, and nothing of containers.
 - An end that is only inferred from vanished containers is not told before the agent has ended the pod.
+- The QoS class is for life.
 - The start time is the first sight of the pod; a sandbox that is older (the agent was restarted) tells better.
 - Addresses are those of the ready sandbox, the node's family first; host-network pods have the node's. Once the pod is
   being ended, or has ended, the last known ones stay.
@@ -14,10 +15,9 @@ Source: the Kubernetes documentation "Pod Lifecycle".
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from pykubelet.base.api import core
 from pykubelet.base.api.times import format_time
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import KillReason, Stage
 from pykubelet.base.model.phase import Phase, pod_phase
 from pykubelet.base.model.qos import qos_class
@@ -41,7 +41,9 @@ MESSAGES_BYTES = 12 * 1024
 
 def project_status(facts: StatusFacts) -> core.PodStatus:
     """The status; equal facts give an equal one, but for the transition times of changed conditions."""
-    facts = replace(facts, view=told_view(facts.view, facts.lifecycle))
+    view = told_view(facts.view, facts.lifecycle)
+    if view is not facts.view:
+        facts = replace(facts, view=view)
     if facts.lifecycle.kill_reason is KillReason.REJECTED and (facts.view is None or facts.view.is_gone):
         return _rejected(facts)
     spec = facts.pod.spec
@@ -53,7 +55,7 @@ def project_status(facts: StatusFacts) -> core.PodStatus:
         init, regular = all_ended(facts.pod, init, regular)
     phase, reason, message = _phase(facts, regular, vanished)
     limit = MESSAGES_BYTES // max(1, len(regular) + len(init) + len(ephemeral))
-    ips = pod_ips(facts)
+    ips, allocated = pod_ips(facts), pod_allocated(facts.pod)
     return core.PodStatus(
         phase=str(phase),
         reason=reason,
@@ -66,11 +68,11 @@ def project_status(facts: StatusFacts) -> core.PodStatus:
         hostIPs=tuple(core.HostIP(ip=ip) for ip in facts.host_ips[:2]),
         podIP=ips[0] if ips else "",
         podIPs=tuple(core.PodIP(ip=ip) for ip in ips),
-        qosClass=str(qos_class(facts.pod)),
+        qosClass=_qos_class(facts),
         startTime=_start_time(facts),
         observedGeneration=facts.pod.metadata.generation,
-        allocatedResources=pod_allocated(facts.pod),
-        resources=pod_resources(facts),
+        allocatedResources=allocated,
+        resources=pod_resources(facts, allocated),
     )
 
 
@@ -80,7 +82,7 @@ def _rejected(facts: StatusFacts) -> core.PodStatus:
         phase=str(override.phase if override is not None else Phase.FAILED),
         reason=override.reason if override is not None else "",
         message=override.message if override is not None else "",
-        qosClass=str(qos_class(facts.pod)),
+        qosClass=_qos_class(facts),
         startTime=_start_time(facts),
         observedGeneration=facts.pod.metadata.generation,
     )
@@ -111,6 +113,11 @@ def _end_phase(regular: Statuses) -> Phase:
     ends = [status.state.terminated if status.state is not None else None for status in regular]
     done = all(end is not None and end.exitCode == 0 for end in ends)
     return Phase.SUCCEEDED if done else Phase.FAILED
+
+
+def _qos_class(facts: StatusFacts) -> str:
+    told = facts.old.qosClass if facts.old is not None else ""
+    return told or str(qos_class(facts.pod))
 
 
 def _start_time(facts: StatusFacts) -> str:

@@ -10,8 +10,9 @@ Rules:
 - An answer that differs from what was asked for (a server may drop what it does not know) is not asked for again.
 - When nothing is left of a deleted pod and its end was told, it is deleted for good, and nothing more is told of it.
 - Ends and last deletions go first, then changes of readiness, then other news. Statuses that tell nothing yet (the
-  container is being created) wait for `QUIET_S`, longer when there are many, and much longer after one of the same pod:
-  most are overtaken by the start itself. Of a pod that is being deleted hardly more than its end is told.
+  container is being created) wait for `QUIET_S`, longer when there are many, and much longer after one of the same
+  pod unless a condition has changed: most are overtaken by the start itself, if nothing is in its way. Of a pod that is
+  being deleted hardly more than its end is told.
 - What was told before a restart of the agent is not told again before the pod was looked at: the API server may know more.
 - What fails is tried again, later and later. When the server cannot be reached at all, everything rests together.
 """
@@ -20,23 +21,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from pykubelet.base.api.core import Pod, PodStatus
+import msgspec
+from msgspec import Struct
+
+from pykubelet.base.api.core import ObjectMeta, Pod, PodStatus
 from pykubelet.base.kit.cells import Cell, CellWriter, ringing
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.retries import Retries
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.labels import CONFIG_HASH, CONFIG_MIRROR
-from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage
-from pykubelet.base.model.roster import ApiPods, Roster, is_mirror, is_static, pod_ref
+from pykubelet.base.model.lifecycle import Lifecycles
+from pykubelet.base.model.roster import ApiPods, Roster, pod_ref
 from pykubelet.base.model.statuses import ReportWaits, Statuses
 from pykubelet.base.model.waits import Wait
 from pykubelet.edges.kubeapi.client import ApiClient, PatchKind
 from pykubelet.edges.kubeapi.errors import ApiError
+from pykubelet.report.status.cases import Case, Seen, is_same, sources_of
 from pykubelet.report.status.merge import (
     Urgency,
     final_delete,
@@ -44,9 +48,9 @@ from pykubelet.report.status.merge import (
     newer,
     render_patch,
     status_for_api,
+    turns_condition,
     urgency_of,
 )
-from pykubelet.report.status.model import ENDED_STAGES
 
 log = Log("status")
 AT_ONCE = 10
@@ -56,14 +60,16 @@ QUIET_S = 1.0
 QUIET_EACH_S = 0.2
 QUIET_AGAIN_S = 20.0
 LATE_S = 20.0
+#: How often those that may wait are gone through: they are many when much happens.
+PATIENCE_S = 0.2
+_PATIENT = (Urgency.QUIET, Urgency.LATE)
 RETRY_S = 0.2
 RETRY_MAX_S = 20.0
 AWAY_MAX_S = 5.0
 _ALL = "all"
 
 
-@dataclass(frozen=True, slots=True)
-class PublishInputs:
+class PublishInputs(Value):
     """The cells this loop reads."""
 
     pods: Cell[ApiPods]
@@ -72,37 +78,32 @@ class PublishInputs:
     lifecycles: Cell[Lifecycles]
 
 
-@dataclass(frozen=True, slots=True)
-class _Case:
-    """All that the report of one pod is made from. `api`: as the watch has it."""
+class _Answer(msgspec.Struct, frozen=True):
+    """What of the answer to a patch of the status may be new."""
 
-    api: Pod
-    told: PodStatus | None
-    has_ended: bool = False
-    is_finished: bool = False
+    metadata: ObjectMeta
+    status: PodStatus
 
 
-@dataclass(frozen=True, slots=True)
-class _Order:
-    """What the API server's copy of a status is to become."""
+class _Order(Value):
+    """What the API server's copy of a status is to become. `turns`: a condition becomes true or is no longer."""
 
     wanted: PodStatus
     urgency: Urgency
+    turns: bool
 
 
-@dataclass(slots=True)
-class _Book:
+class _Book(Struct):
     """One pod. `known`: its newest state at the API server. `here`: the UID of the pod it stands for. `settled`: the status
     told, and what was answered to it.
 
-    `inputs`: the very objects looked at last. `looked`: what `order` was made from. `since`: when there first was something
-    to send. `quiet_at`: when something quiet was sent.
+    `looked`: what `order` was made from. `since`: when there first was something to send. `quiet_at`: when something quiet
+    was sent.
     """
 
     known: Pod
     here: PodUID
-    inputs: tuple[Pod, PodStatus | None, PodLifecycle | None] | None = None
-    looked: _Case | None = None
+    looked: Case | None = None
     order: _Order | None = None
     ends: bool = False
     since: float = 0.0
@@ -110,6 +111,11 @@ class _Book:
     settled: tuple[PodStatus, bool, PodStatus] | None = None
     is_busy: bool = False
     is_deleted: bool = False
+
+    @property
+    def urgency(self) -> Urgency | None:
+        """Of what is to be sent; None when there is nothing."""
+        return self.order.urgency if self.order is not None else Urgency.END if self.ends else None
 
 
 class StatusPublisher:
@@ -129,11 +135,17 @@ class StatusPublisher:
         self._clock = clock
         self._quiet_s = quiet_s
         self._books: dict[PodUID, _Book] = {}
-        self._open: set[PodUID] = set()
+        # where a pod waits for its turn, and those that are deleted for good and still there
+        self._prompt: set[PodUID] = set()
+        self._patient: set[PodUID] = set()
+        self._patient_at = 0.0
+        self._over: set[PodUID] = set()
         self._busy = 0
         self._retries = Retries[PodUID](RETRY_S, RETRY_MAX_S)
         self._away = Retries[str](RETRY_S, AWAY_MAX_S)
         self._failures: dict[PodUID, Wait] = {}
+        self._seen = Seen()
+        self._is_stirred = False
         self._bell = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._supervisor = Supervisor("publisher")
@@ -150,62 +162,68 @@ class StatusPublisher:
             await self._bell.wait()
             self._bell.clear()
             self._look()
-            self._send_due()
-            self._tell_waits()
+            if self._is_stirred:
+                self._is_stirred = False
+                self._send_due()
+                self._tell_waits()
+
+    def _stir(self) -> None:
+        """What is due may be something else now."""
+        self._is_stirred = True
+        self._bell.set()
 
     # What there is to send
 
     def _look(self) -> None:
-        pods = self._inputs.pods.get().pods
+        cells, before = self._inputs, self._seen
+        pods, roster = cells.pods.get().pods, cells.roster.get()
+        is_old = pods is before.pods and roster is before.roster
+        sources = before.sources if is_old else sources_of(pods, roster)
+        now = self._seen = Seen(pods, roster, cells.statuses.get(), cells.lifecycles.get().pods, sources)
         if self._books.keys() - pods.keys():
             self._forget(pods)
-        now, lifecycles = self._inputs.statuses.get(), self._inputs.lifecycles.get().pods
-        statuses, remembered = now.pods, now.remembered
-        originals = _originals(self._inputs.roster.get())
-        for uid, pod in pods.items():
-            source = originals.get(_mirror_key(pod), uid) if is_mirror(pod) else uid
-            told = statuses.get(source) if source not in remembered else None
-            self._look_at(uid, source, pod, told, lifecycles.get(source))
+        for uid in now.changed_since(before):
+            self._look_at(uid, now)
 
     def _forget(self, pods: Mapping[PodUID, Pod]) -> None:
         for uid in [uid for uid, book in self._books.items() if uid not in pods and not book.is_busy]:
             del self._books[uid]
-            self._open.discard(uid)
+            self._open(uid, None)
+            self._over.discard(uid)
             self._retries.succeeded(uid)
             self._failures.pop(uid, None)
+            self._is_stirred = True
 
-    def _look_at(
-        self, uid: PodUID, here: PodUID, api: Pod, told: PodStatus | None, lifecycle: PodLifecycle | None
-    ) -> None:
+    def _look_at(self, uid: PodUID, now: Seen) -> None:
+        case, here = now.case(uid), now.sources.get(uid, uid)
         book = self._books.get(uid)
         if book is None:
-            book = self._books[uid] = _Book(api, here)
-        elif book.inputs is not None:
-            pod, status, life = book.inputs
-            if pod is api and status is told and life is lifecycle:
-                return
-        book.here, book.inputs = here, (api, told, lifecycle)
-        case = _case(api, told, lifecycle)
-        if book.looked is not None and _is_same(book.looked, case):
-            return
-        book.looked = case
-        book.known = newer(book.known, case.api)
-        self._plan(uid, book, case)
+            book = self._books[uid] = _Book(case.api, here)
+        book.here = here
+        if book.looked is None or not is_same(book.looked, case):
+            book.looked = case
+            book.known = newer(book.known, case.api)
+            self._plan(uid, book, case)
 
-    def _plan(self, uid: PodUID, book: _Book, case: _Case) -> None:
-        had = book.order is not None or book.ends
+    def _plan(self, uid: PodUID, book: _Book, case: Case) -> None:
+        had = book.urgency
         book.order = self._order(book, case)
         book.ends = case.is_finished and not book.is_deleted and may_delete(book.known)
         if book.ends or book.is_deleted:
             book.order = None  # nobody reads any more of it
-        if not had:
+        if had is None:
             book.since = self._clock.monotonic()
-        if book.order is not None or book.ends:
-            self._open.add(uid)
-        else:
-            self._open.discard(uid)
+        self._open(uid, book.urgency)
+        self._is_stirred |= had is not None or book.urgency is not None
 
-    def _order(self, book: _Book, case: _Case) -> _Order | None:
+    def _open(self, uid: PodUID, urgency: Urgency | None) -> None:
+        """Among whom the pod waits for its turn; None: nowhere."""
+        self._prompt.discard(uid)
+        self._patient.discard(uid)
+        if urgency is not None:
+            (self._patient if urgency in _PATIENT else self._prompt).add(uid)
+
+    def _order(self, book: _Book, case: Case) -> _Order | None:
         told = case.told
         if told is None:
             return None
@@ -216,7 +234,8 @@ class StatusPublisher:
         wanted = status_for_api(book.known, told, has_ended=case.has_ended)
         if wanted is None or wanted == book.known.status:
             return None
-        return _Order(wanted, urgency_of(book.known, wanted))
+        urgency = urgency_of(book.known, wanted, is_held_up=case.is_held_up)
+        return _Order(wanted, urgency, turns_condition(book.known.status, wanted))
 
     # Sending
 
@@ -225,30 +244,38 @@ class StatusPublisher:
         now = self._clock.monotonic()
         due: list[tuple[Urgency, float, PodUID]] = []
         later: list[float] = []
-        waiting = [(uid, self._books[uid]) for uid in self._open]
-        quiet = sum(1 for _, book in waiting if book.order is not None and book.order.urgency is Urgency.QUIET)
-        pauses = {Urgency.NEWS: NEWS_S, Urgency.QUIET: self._quiet_s + QUIET_EACH_S * quiet, Urgency.LATE: LATE_S}
-        for uid, book in waiting:
-            if book.is_busy:
+        waiting, pauses = self._prompt, {Urgency.NEWS: NEWS_S, Urgency.LATE: LATE_S}
+        if now >= self._patient_at:
+            waiting, self._patient_at = self._prompt | self._patient, now + PATIENCE_S
+            pauses[Urgency.QUIET] = self._quiet_pause()
+        for uid in waiting:
+            book = self._books[uid]
+            urgency = book.urgency
+            if book.is_busy or urgency is None:
                 continue
-            urgency = book.order.urgency if book.order is not None else Urgency.END
             at = max(book.since + pauses.get(urgency, 0.0), self._retries.free_at(uid), self._away.free_at(_ALL))
-            if urgency is Urgency.QUIET:
+            if urgency is Urgency.QUIET and book.order is not None and not book.order.turns:
                 at = max(at, book.quiet_at + QUIET_AGAIN_S)
             if at <= now:
                 due.append((urgency, book.since, uid))
-            else:
+            elif urgency not in _PATIENT:
                 later.append(at)
         for _, _, uid in sorted(due)[: max(0, AT_ONCE - self._busy)]:
             self._start(uid, self._books[uid])
+        if self._patient:
+            later.append(self._patient_at)
         self._wake_at(min(later, default=None), now)
+
+    def _quiet_pause(self) -> float:
+        """How long what says little waits: the longer, the more of it there is."""
+        return self._quiet_s + QUIET_EACH_S * sum(self._books[uid].urgency is Urgency.QUIET for uid in self._patient)
 
     def _wake_at(self, at: float | None, now: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if at is not None:
-            self._timer = asyncio.get_running_loop().call_later(max(0.001, at - now), self._bell.set)
+            self._timer = asyncio.get_running_loop().call_later(max(0.001, at - now), self._stir)
 
     def _start(self, uid: PodUID, book: _Book) -> None:
         assert book.looked is not None
@@ -265,25 +292,26 @@ class StatusPublisher:
         finally:
             book.is_busy = False
             self._busy -= 1
-            self._bell.set()
+            self._stir()
 
-    async def _patched(self, uid: PodUID, book: _Book, case: _Case, order: _Order) -> None:
+    async def _patched(self, uid: PodUID, book: _Book, case: Case, order: _Order) -> None:
         body = render_patch(book.known, order.wanted)
         if body is None:  # only the order of conditions differs
             self._settle(uid, book, case, book.known.status)
             return
         try:
-            answer = await self._client.patch(f"{_path(book.known)}/status", body, PatchKind.STRATEGIC, Pod)
+            answer = await self._client.patch(f"{_path(book.known)}/status", body, PatchKind.STRATEGIC, _Answer)
         except ApiError as error:
             self._failed(uid, book, error, "status")
             return
         self._went_well(uid, book)
         fields = ",".join(sorted(body["status"]))
         log.debug("status told", pod=pod_ref(book.known), uid=uid, urgency=order.urgency.name, fields=fields)
-        book.known = newer(answer, book.known)
+        told = replace(book.known, metadata=answer.metadata, status=answer.status)
+        book.known = newer(told, book.known)
         self._settle(uid, book, case, answer.status)
 
-    def _settle(self, uid: PodUID, book: _Book, case: _Case, answer: PodStatus) -> None:
+    def _settle(self, uid: PodUID, book: _Book, case: Case, answer: PodStatus) -> None:
         """What `case` tells is done, with this result; on to what has come up meanwhile."""
         if case.told is not None:
             book.settled = (case.told, case.has_ended, answer)
@@ -299,14 +327,15 @@ class StatusPublisher:
                 return
         self._went_well(uid, book)
         book.is_deleted, book.ends = True, False
-        self._open.discard(uid)
+        self._open(uid, None)
+        self._over.add(uid)
         log.info("pod is deleted for good", pod=pod_ref(book.known), uid=uid)
 
     def _failed(self, uid: PodUID, book: _Book, error: ApiError, what: str) -> None:
         now, at_least = self._clock.monotonic(), error.retry_after_s or 0.0
         if error.is_not_found or error.is_conflict:
             book.order = None  # the pod is gone or another: its watch will tell
-            self._open.discard(uid)
+            self._open(uid, None)
             return
         count = self._retries.failed(uid, now, at_least)
         if error.status == 0 and now >= self._away.free_at(_ALL):
@@ -328,7 +357,7 @@ class StatusPublisher:
 
     def _went_well(self, uid: PodUID, book: _Book) -> None:
         if self._away.succeeded(_ALL):
-            self._bell.set()
+            self._stir()
         self._failures.pop(uid, None)
         if self._retries.succeeded(uid):
             log.info("the pod can be reported again", pod=pod_ref(book.known), uid=uid)
@@ -339,42 +368,15 @@ class StatusPublisher:
         told: dict[PodUID, tuple[Wait, ...]] = {}
         for uid, wait in self._failures.items():
             told[self._books[uid].here] = (wait,)
-        for uid, book in self._books.items():
-            if book.is_deleted and book.known.metadata.finalizers and uid not in told:
+        for uid in self._over:
+            book = self._books[uid]
+            if book.known.metadata.finalizers and uid not in told:
                 keepers = ", ".join(book.known.metadata.finalizers)
                 known = before.get(uid)
                 fresh = Wait("finalizers", "the API server", self._clock.wall(), detail=keepers)
                 told[uid] = known if known is not None and known[0].detail == keepers else (fresh,)
         if told != before:
             self._waits.publish(ReportWaits(told))
-
-
-def _case(api: Pod, told: PodStatus | None, lifecycle: PodLifecycle | None) -> _Case:
-    if lifecycle is None:
-        return _Case(api, told)
-    finished = lifecycle.stage is Stage.FINISHED and lifecycle.kill_reason is KillReason.DELETED
-    return _Case(api, told, lifecycle.stage in ENDED_STAGES, finished)
-
-
-def _is_same(before: _Case, now: _Case) -> bool:
-    if before.api is not now.api or before.told is not now.told:
-        return False
-    return (before.has_ended, before.is_finished) == (now.has_ended, now.is_finished)
-
-
-def _originals(roster: Roster) -> Mapping[tuple[str, str], PodUID]:
-    """The static pods, by full name and hash."""
-    if not roster.mirrors:
-        return {}
-    return {
-        (pod_ref(entry.pod).full_name, entry.pod.metadata.annotations.get(CONFIG_HASH, "")): uid
-        for uid, entry in roster.pods.items()
-        if is_static(entry.pod)
-    }
-
-
-def _mirror_key(mirror: Pod) -> tuple[str, str]:
-    return pod_ref(mirror).full_name, mirror.metadata.annotations.get(CONFIG_MIRROR, "")
 
 
 def _path(pod: Pod) -> str:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
 from pykubelet.base.api import core
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.probes import ProbeKind, ProbeResult, ProbeResults
 from pykubelet.base.model.restart import is_sidecar

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgspec.structs import replace
-
 from pykubelet.base.api import core
 from pykubelet.base.api.core import Quantity
 from pykubelet.base.api.quantity import Amount, Format, milli_value, value
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.observed import ContainerView, ResourcesView
 from pykubelet.base.model.requests import pod_limits, pod_requests
 from pykubelet.report.status.model import StatusFacts
@@ -86,7 +85,7 @@ def pod_allocated(pod: core.Pod) -> dict[str, Quantity]:
     return _spelled(pod_requests(pod))
 
 
-def pod_resources(facts: StatusFacts) -> core.ResourceRequirements | None:
+def pod_resources(facts: StatusFacts, allocated: dict[str, Quantity]) -> core.ResourceRequirements | None:
     """What holds for the pod as a whole; while a new size is under way, what held before. None: nothing does."""
     before = facts.old.resources if facts.old is not None else None
     if facts.lifecycle.resize is not None and before is not None:
@@ -94,7 +93,7 @@ def pod_resources(facts: StatusFacts) -> core.ResourceRequirements | None:
     stated = facts.pod.spec.resources
     found = core.ResourceRequirements(
         claims=stated.claims if stated is not None else (),
-        requests=pod_allocated(facts.pod),
+        requests=allocated,
         limits=_spelled(pod_limits(facts.pod)),
     )
     return found if found.requests or found.limits or stated is not None else None

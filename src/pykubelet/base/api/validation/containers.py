@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
 
 from pykubelet.base.api import labels as names
 from pykubelet.base.api.core import (
@@ -37,6 +36,7 @@ from pykubelet.base.api.validation.paths import backstep_errors, descending_path
 from pykubelet.base.api.validation.resources import validate_requirements
 from pykubelet.base.api.validation.security import validate_container_security
 from pykubelet.base.api.validation.volumes import PULL_POLICIES
+from pykubelet.base.kit.values import Value
 
 PROTOCOLS = ("SCTP", "TCP", "UDP")
 MESSAGE_POLICIES = ("File", "FallbackToLogsOnError")
@@ -51,8 +51,7 @@ NOT_FOR_EPHEMERAL = "cannot be set for an Ephemeral Container"
 AnyContainer = Container | EphemeralContainer
 
 
-@dataclass(frozen=True, slots=True)
-class Around:
+class Around(Value):
     """What the rules of a container need to know of its pod."""
 
     spec: PodSpec

@@ -7,10 +7,11 @@ Paths are text: `spec.containers[0].name`, map keys as `limits[cpu]`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
+
+from pykubelet.base.kit.values import Value
 
 
 class ErrorKind(StrEnum):
@@ -29,8 +30,7 @@ class ErrorKind(StrEnum):
 _WITHOUT_VALUE = frozenset({ErrorKind.REQUIRED, ErrorKind.FORBIDDEN, ErrorKind.TOO_LONG})
 
 
-@dataclass(frozen=True, slots=True)
-class FieldError:
+class FieldError(Value):
     """One wrong field. `value` is already rendered as text."""
 
     path: str

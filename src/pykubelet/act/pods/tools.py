@@ -1,0 +1,64 @@
+"""What the work of all pods shares: the sibling rooms, the runtime's ends, and the cells it reads."""
+
+from __future__ import annotations
+
+from pykubelet.act.images.execute import ImagePuller
+from pykubelet.act.resources.execute import PodCgroups
+from pykubelet.act.runtime.resize import ContainerResizer
+from pykubelet.act.runtime.sandbox import Sandboxes
+from pykubelet.act.runtime.start import ContainerStarter
+from pykubelet.act.runtime.stop import ContainerStopper
+from pykubelet.act.volumes.subpath import Subpaths
+from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import Value
+from pykubelet.base.model.content import Content
+from pykubelet.base.model.happenings import Happening
+from pykubelet.base.model.mounts import Mounts
+from pykubelet.base.model.node import NodeView, RuntimeReady
+from pykubelet.base.model.observed import Observed, PodView
+from pykubelet.base.model.statuses import Statuses
+from pykubelet.base.model.waits import Wait
+
+ASK_AGAIN = "ask the runtime again"
+
+
+class PodCells(Value):
+    """The cells this room's work reads."""
+
+    mounts: Cell[Mounts]
+    observed: Cell[Observed]
+    node: Cell[NodeView]
+    runtime: Cell[RuntimeReady]
+    statuses: Cell[Statuses]
+    content: Cell[Content]
+
+
+class PodTools(Value):
+    """Handed to the work of every pod."""
+
+    clock: Clock
+    flight: Flight
+    cells: PodCells
+    sandboxes: Sandboxes
+    starter: ContainerStarter
+    stopper: ContainerStopper
+    resizer: ContainerResizer
+    images: ImagePuller
+    subpaths: Subpaths
+    cgroups: PodCgroups
+    supervisor: Supervisor
+    happenings: Post[Happening]
+
+
+def runtime_wait(now: RuntimeReady) -> Wait:
+    """For a runtime that is away."""
+    return Wait("container runtime", "report/node", 0.0, "", "RuntimeNotReady", now.runtime_error, ASK_AGAIN)
+
+
+def pod_ip(view: PodView | None) -> str:
+    """Of one of the pod's sandboxes; empty while there is none."""
+    return next((ip for s in view.sandboxes for ip in s.ips), "") if view is not None else ""

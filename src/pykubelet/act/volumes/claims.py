@@ -1,0 +1,122 @@
+"""What a look at the cells says to volumes: who claims a pod's, whether its containers use them, whom news concern. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from pykubelet.act.volumes.model import Claim, Inputs, PodState, State
+from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.changes import changed_keys
+from pykubelet.base.model.content import changed_content
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.lifecycle import PodLifecycle, Stage
+from pykubelet.base.model.observed import PodView
+from pykubelet.base.model.roster import RosterPod
+
+T = TypeVar("T")
+
+
+def claim_of(uid: PodUID, inputs: Inputs) -> Claim:
+    """Rule 1 of the decisions: who needs a pod's volumes, and who may lose them."""
+    entry = inputs.roster.pods.get(uid)
+    life = inputs.lifecycles.pods.get(uid)
+    stage = life.stage if life is not None else None
+    if stage is Stage.TERMINATED:
+        return Claim.RELEASED
+    if entry is None and (stage is None or stage is Stage.FINISHED):
+        return Claim.ORPHANED if inputs.roster.sources_ready else Claim.KEPT
+    if stage is Stage.FINISHED:
+        return Claim.RELEASED
+    if entry is None or entry.rejection is not None or stage is Stage.TERMINATING:
+        return Claim.KEPT
+    return Claim.NEEDED
+
+
+def is_running(uid: PodUID, inputs: Inputs) -> bool:
+    """Whether containers use its volumes: also true as long as the runtime was not looked at, or the pod in it could not be read."""
+    view = inputs.observed.pods.get(uid)
+    return _is_unknown(uid, inputs) or (view is not None and view.is_running)
+
+
+def _is_unknown(uid: PodUID, inputs: Inputs) -> bool:
+    return inputs.observed.listed_at is None or inputs.observed.is_unread(uid)
+
+
+def is_alive(uid: PodUID, inputs: Inputs) -> bool:
+    view = inputs.observed.pods.get(uid)
+    return _is_unknown(uid, inputs) or (view is not None and view.is_alive)
+
+
+def concerned(state: State, new: Inputs) -> set[PodUID]:
+    """The pods that a new look is news for: most changes of the cells mean nothing to volumes."""
+    old = state.inputs
+    uids: set[PodUID] = set()
+    everybody = (
+        old.roster.sources_ready != new.roster.sources_ready
+        or (old.observed.listed_at is None) != (new.observed.listed_at is None)
+        or old.node is not new.node
+    )
+    uids |= _changed(old.roster.pods, new.roster.pods, _is_same_entry)
+    uids |= _changed(old.lifecycles.pods, new.lifecycles.pods, _is_same_life)
+    uids |= _changed(old.observed.pods, new.observed.pods, _is_same_view)
+    uids = {uid for uid in uids if not _goes_on(state.pods.get(uid), uid, new)}
+    if everybody:
+        uids.update(state.pods)
+    return uids | affected(state, new)
+
+
+def spec_of(uid: PodUID, inputs: Inputs) -> Pod | None:
+    """What a pod's volumes are to be, by the roster before the pod's actor."""
+    if (entry := inputs.roster.pods.get(uid)) is not None:
+        return entry.pod
+    life = inputs.lifecycles.pods.get(uid)
+    return life.pod if life is not None else None
+
+
+def _goes_on(pod: PodState | None, uid: PodUID, new: Inputs) -> bool:
+    """Its volumes are needed or kept as before, or all given up: what runs of the pod means nothing to them."""
+    claim = claim_of(uid, new)
+    if pod is None:
+        return claim is not Claim.NEEDED
+    if claim is not pod.claim or claim is Claim.ORPHANED or (claim is Claim.RELEASED and pod.volumes):
+        return False
+    spec = spec_of(uid, new)
+    return spec is None or (pod.pod is not None and is_same_pod(pod.pod, spec))
+
+
+def affected(state: State, new: Inputs) -> set[PodUID]:
+    """The pods with volumes that are made from content which has changed."""
+    if state.inputs.content is new.content:
+        return set()
+    keys = changed_content(state.inputs.content, new.content)
+    return {uid for uid, pod in state.pods.items() if not pod.keys.isdisjoint(keys)} if keys else set()
+
+
+def _changed(before: Mapping[PodUID, T], after: Mapping[PodUID, T], is_same: Callable[[T, T], bool]) -> set[PodUID]:
+    """The pods for which something changed that volumes depend on; most changes of these cells are of other kinds."""
+    return {
+        uid
+        for uid in changed_keys(before, after)
+        if (old := before.get(uid)) is None or (new := after.get(uid)) is None or not is_same(old, new)
+    }
+
+
+def is_same_pod(one: Pod, other: Pod) -> bool:
+    """Nothing differs that volumes are made from; most news of a pod are of its status."""
+    if one is other:
+        return True
+    mine, theirs = one.metadata, other.metadata
+    return one.spec == other.spec and mine.labels == theirs.labels and mine.annotations == theirs.annotations
+
+
+def _is_same_entry(one: RosterPod, other: RosterPod) -> bool:
+    return (one.rejection is None) == (other.rejection is None) and is_same_pod(one.pod, other.pod)
+
+
+def _is_same_life(one: PodLifecycle, other: PodLifecycle) -> bool:
+    return one.stage is other.stage and is_same_pod(one.pod, other.pod)
+
+
+def _is_same_view(one: PodView, other: PodView) -> bool:
+    return one.is_running == other.is_running and one.is_alive == other.is_alive

@@ -1,0 +1,59 @@
+"""What people are told of the API server and the node's certificates. Pure.
+
+Owns: their part of the answers about the node, and the waits that come of them. Empty for a node that stands alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import asdict
+
+from pykubelet.base.api.times import format_time
+from pykubelet.base.model.apistate import ApiState
+from pykubelet.base.model.credentials import CertificateState, Credentials
+from pykubelet.base.model.node import NodeView
+from pykubelet.base.model.waits import Wait
+
+_API, _IDENTITY = "report/node", "edges/identity"
+
+
+def api_document(api: ApiState, node: NodeView) -> dict[str, Any] | None:
+    """`{"server", "error", "ok_at", "since", "registered", "uid"}`."""
+    return {**asdict(api), "registered": node.registered, "uid": node.uid} if api.server else None
+
+
+def certificates_document(credentials: Credentials) -> list[dict[str, Any]]:
+    """One for each certificate that the agent keeps new: the fields of CertificateState, and `use`."""
+    return [{"use": use, **asdict(state)} for use, state in sorted(credentials.certificates.items())]
+
+
+def cluster_waits(
+    api: ApiState, credentials: Credentials, node: NodeView, now: float, started_at: float
+) -> tuple[Wait, ...]:
+    """`started_at`: the agent's start, like `now` in wall seconds."""
+    if not api.server:
+        return ()
+    waits = []
+    since = api.since if api.since is not None else started_at
+    if api.error:
+        waits.append(Wait("API server", _API, since, detail=api.error, next_step="ask again"))
+    elif not node.registered:
+        detail = f'there is no Node "{node.name}" yet'
+        waits.append(Wait("registration", _API, started_at, detail=detail, next_step="look again"))
+    waits += [wait for use, state in sorted(credentials.certificates.items()) for wait in _certificate(use, state, now)]
+    return tuple(waits)
+
+
+def _certificate(use: str, state: CertificateState, now: float) -> list[Wait]:
+    what, reason = f"{use} certificate", ""
+    if state.expires_at is None:
+        reason = "there is none yet"
+    elif state.expires_at <= now:
+        reason = f"expired at {format_time(state.expires_at)}"
+    if state.request:
+        detail = f"signing request {state.request} is to be approved"
+        return [Wait(what, _IDENTITY, state.since, "", reason, detail, "use it as soon as it is issued")]
+    if state.problem or reason:
+        return [Wait(what, _IDENTITY, state.since, "", reason, state.problem, "ask for one again", state.next_at)]
+    return []

@@ -1,0 +1,180 @@
+"""Listening: TCP ports and the root-only unix socket, each as a loop that never returns.
+
+Owns: binding, trying again, and the socket file with its mode. The health port tries again every 5 s for ever; a
+read-only port that cannot be bound ends the agent, as the reference does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+import struct
+from collections.abc import Awaitable, Callable
+
+from pykubelet.base.kit.log import Log
+from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.files import FileKind, change_mode, make_dirs, remove_file, stat_file
+from pykubelet.edges.rpc.server import RpcServer
+from pykubelet.report.server.http.server import HEAD_BYTES, Handler, HttpServer, Limits
+
+log = Log("server")
+RETRY_S = 5.0
+API_LIMITS = Limits(connections=4096)
+API_HEAD_BYTES = 1 << 20
+HANDSHAKE_S, SHUTDOWN_S = 10.0, 2.0
+BACKLOG = 1024
+SOCKET_MODE = 0o600
+_UCRED = struct.Struct("=iII")
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+async def serve_health(handler: Handler, address: str, port: int, retry_s: float = RETRY_S) -> None:
+    """The health port. Never returns; a port that is taken is tried again."""
+    said = ""
+    while True:
+        try:
+            await serve_port(handler, address, port, "health")
+        except OSError as error:
+            if str(error) != said:
+                log.error("cannot listen for health checks, trying again", address=address, port=port, error=error)
+                said = str(error)
+        await asyncio.sleep(retry_s)
+
+
+async def serve_port(handler: Handler, address: str, port: int, what: str) -> None:
+    """Listen and answer. Raises OSError when the address cannot be bound; ends only by cancellation."""
+    server = HttpServer(handler)
+    listener = await asyncio.start_server(server.serve, address or None, port, limit=HEAD_BYTES)
+    log.info(f"serving {what}", address=address, port=port)
+    await _until_cancelled(listener, server)
+
+
+async def serve_tls(
+    handler: Handler, address: str, port: int, tls: ssl.SSLContext, certificate: Awaitable[None] | None
+) -> None:
+    """The authenticated port. Raises OSError when the address cannot be bound; ends only by cancellation.
+
+    `certificate`: what has to be done before there is one. Who comes meanwhile waits, and is not turned away.
+    """
+    listening = open_port(address, port)
+    try:
+        if certificate is not None:
+            await certificate
+        server = HttpServer(handler, limits=API_LIMITS)
+        listener = await asyncio.start_server(
+            server.serve,
+            sock=listening,
+            limit=API_HEAD_BYTES,
+            ssl=tls,
+            ssl_handshake_timeout=HANDSHAKE_S,
+            ssl_shutdown_timeout=SHUTDOWN_S,
+        )
+    except BaseException:
+        listening.close()
+        raise
+    log.info("serving the API", address=address, port=port)
+    await _until_cancelled(listener, server)
+
+
+def open_port(address: str, port: int) -> socket.socket:
+    """A listening socket; all addresses of both families where none is named. Raises OSError."""
+    if address in ("", "0.0.0.0", "::") and socket.has_dualstack_ipv6():
+        return socket.create_server(("::", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.create_server((address or "0.0.0.0", port), family=family, backlog=BACKLOG)
+
+
+async def serve_socket(handler: Handler, path: str, retry_s: float = RETRY_S) -> None:
+    """The unix socket at `path`, for root alone. Never returns; what is in the way is said once and tried again.
+
+    A file left by an agent that was killed is replaced; one behind which somebody answers is not.
+    """
+    server = HttpServer(handler, is_root)
+    await _keep_serving(server.serve, path, "pykubelet pods and explain", retry_s)
+
+
+async def serve_rpc_socket(server: RpcServer, path: str, what: str) -> None:
+    """A gRPC service at `path`, for root alone; as `serve_socket`."""
+    await _keep_serving(server.serve, path, what)
+
+
+async def _keep_serving(serve: Serve, path: str, what: str, retry_s: float = RETRY_S) -> None:
+    said = ""
+    while True:
+        try:
+            await _serve_socket(serve, path, what)
+        except (OSError, HostError) as error:
+            if str(error) != said:
+                log.error(f"cannot listen for {what}, trying again", path=path, error=error)
+                said = str(error)
+        await asyncio.sleep(retry_s)
+
+
+async def _serve_socket(serve: Serve, path: str, what: str) -> None:
+    make_dirs(os.path.dirname(path))
+    found = stat_file(path, follow=False)
+    if found is not None:
+        if found.kind is not FileKind.SOCKET:
+            raise HostError("listen", path, "EEXIST", f"is not a socket but a {found.kind}")
+        if _somebody_answers(path):
+            raise HostError("listen", path, "EADDRINUSE", "another agent uses this root directory")
+        remove_file(path)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listening.bind(path)
+        change_mode(path, SOCKET_MODE)  # nobody can connect before it listens
+        listening.listen()
+        listening.setblocking(False)
+    except (OSError, HostError):
+        listening.close()
+        raise
+    made = stat_file(path, follow=False)
+    open_ends: set[asyncio.StreamWriter] = set()
+
+    async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        open_ends.add(writer)
+        try:
+            await serve(reader, writer)
+        finally:
+            open_ends.discard(writer)
+
+    listener = await asyncio.start_unix_server(serve_one, sock=listening, limit=HEAD_BYTES)
+    log.info(f"serving {what}", path=path)
+    try:
+        await asyncio.get_running_loop().create_future()
+    finally:
+        listener.close()
+        for writer in tuple(open_ends):
+            writer.close()
+        now = stat_file(path, follow=False)
+        if now is not None and made is not None and now.inode == made.inode:
+            remove_file(path)
+
+
+def _somebody_answers(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(0.2)
+        try:
+            probe.connect(path)
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        except OSError:
+            return True  # it is there and busy
+        return True
+
+
+async def _until_cancelled(listener: asyncio.Server, server: HttpServer) -> None:
+    try:
+        await asyncio.get_running_loop().create_future()
+    finally:
+        listener.close()
+        server.close()
+
+
+def is_root(writer: asyncio.StreamWriter) -> bool:
+    """Whether the process at the other end of a unix socket runs as root, or as the agent's own user."""
+    end = writer.get_extra_info("socket")
+    _, uid, _ = _UCRED.unpack(end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return uid in (0, os.geteuid())

@@ -1,0 +1,262 @@
+"""A small HTTP/1.1 server: whole answers, streamed ones, and connections that are handed over.
+
+Owns: connections with their limits in number, size and time, keep-alive, and the writing of answers. What is answered is
+decided by a `Handler`; a plain `Route` becomes one by `plain`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import Value, field
+from pykubelet.report.server.http.wire import REASONS, BadRequest, Head, Request, parse_head, read_body, render_head
+
+__all__ = ["Connection", "Handler", "HttpServer", "Request", "Response", "Route", "Stream", "Takeover", "plain", "text"]
+
+log = Log("server")
+HEAD_BYTES, HEAD_END = 64 * 1024, b"\r\n\r\n"
+WRITE_DEADLINE_S = 60.0
+LINGER_S, LINGER_BYTES = 1.0, 1 << 20
+TEXT, JSON = "text/plain; charset=utf-8", "application/json"
+
+
+class Limits(Value):
+    """How many connections may be open at once (more are cut off), and for how long one may keep us waiting.
+
+    `head_s`: for the first request and every body; `idle_s`: for the next request.
+    """
+
+    connections: int = 256
+    head_s: float = 30.0
+    idle_s: float = 90.0
+
+
+class Response(Value):
+    """A whole answer."""
+
+    status: int
+    body: bytes
+    content_type: str = TEXT
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class Stream(Value):
+    """An answer that is sent as it comes. It ends with `chunks`; when the other side leaves, `chunks` is closed."""
+
+    status: int
+    chunks: AsyncIterator[bytes]
+    content_type: str = TEXT
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class Connection(Value):
+    """Both directions of a connection, and who is at the other end: `certificate` as `ssl` gives it, None without one."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    address: str = ""
+    certificate: Mapping[str, Any] | None = None
+
+
+class Takeover(Value):
+    """The connection now speaks something else: `talk` has it until it ends, and closes nothing itself."""
+
+    talk: Callable[[Connection], Awaitable[None]]
+
+
+Answer = Response | Stream | Takeover
+Route = Callable[[Request], Response]
+Handler = Callable[[Request, Connection], Awaitable[Answer]]
+IsAllowed = Callable[[asyncio.StreamWriter], bool]
+
+
+def text(status: int, body: str) -> Response:
+    return Response(status, body.encode())
+
+
+def plain(route: Route) -> Handler:
+    """A route that needs to wait for nothing, as a handler."""
+
+    async def handle(request: Request, _: Connection) -> Answer:
+        return route(request)
+
+    return handle
+
+
+def allow_all(_: asyncio.StreamWriter) -> bool:
+    return True
+
+
+class HttpServer:
+    """Answers connections with a handler. Give `serve` to `asyncio.start_server` or `start_unix_server`."""
+
+    def __init__(self, handler: Handler, is_allowed: IsAllowed = allow_all, limits: Limits | None = None) -> None:
+        self._handler = handler
+        self._is_allowed = is_allowed
+        self._limits = limits or Limits()
+        self._open: set[asyncio.StreamWriter] = set()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, until either side ends it or it is idle for too long."""
+        if len(self._open) >= self._limits.connections:
+            writer.transport.abort()
+            return
+        self._open.add(writer)
+        try:
+            await self._converse(_connection(reader, writer))
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            return  # the other side is gone or asleep
+        finally:
+            self._open.discard(writer)
+            writer.close()
+
+    def close(self) -> None:
+        """End the connections that are open."""
+        for writer in tuple(self._open):
+            writer.close()
+
+    async def _converse(self, connection: Connection) -> None:
+        allowed = self._is_allowed(connection.writer)
+        wait_s, heard = self._limits.head_s, b""
+        while True:
+            try:
+                async with asyncio.timeout(wait_s):
+                    head = parse_head(heard or await connection.reader.readuntil(HEAD_END))
+                request = await _with_body(connection, head, self._limits.head_s)
+            except asyncio.LimitOverrunError:
+                await _last(connection, Request("GET", "/"), text(431, "431 " + REASONS[431]))
+                return
+            except BadRequest as error:
+                await _last(connection, Request("GET", "/"), text(error.status, str(error)))
+                return
+            if not allowed:
+                await _last(connection, request, text(403, "Forbidden"))
+                return
+            answer = await self._answer(request, connection)
+            if isinstance(answer, Takeover):
+                await answer.talk(connection)
+                return
+            keep, heard = head.keep and not request.is_upgrade, b""
+            if isinstance(answer, Stream):
+                has_all, heard = await _write_stream(connection, request, answer, keep=keep)
+                keep = keep and has_all
+            elif request.is_upgrade:
+                await _last(connection, request, answer)
+            else:
+                await _write(connection.writer, request, answer, keep=keep)
+            if not keep:
+                return
+            wait_s = self._limits.idle_s
+
+    async def _answer(self, request: Request, connection: Connection) -> Answer:
+        try:
+            return await self._handler(request, connection)
+        except Exception as error:  # one question must not end the agent
+            log.error("cannot answer", path=request.path, error=repr(error), exc_info=error)
+            return text(500, "Internal Server Error")
+
+
+def _connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Connection:
+    peer = writer.get_extra_info("peername")
+    address = peer[0] if isinstance(peer, tuple) else ""
+    if writer.get_extra_info("ssl_object") is None:
+        return Connection(reader, writer, address)
+    # the client has the last word of a handshake: if it asks only when that is acknowledged, it need not wait for TCP's timer
+    writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+    return Connection(reader, writer, address, writer.get_extra_info("peercert") or None)
+
+
+async def _with_body(connection: Connection, head: Head, wait_s: float) -> Request:
+    if head.request.is_upgrade or head.body_length == 0:
+        return head.request
+    if "100-continue" in head.request.headers.get("expect", "").lower():
+        connection.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    async with asyncio.timeout(wait_s):
+        body = await read_body(connection.reader, head.body_length)
+    request = head.request
+    return Request(request.method, request.path, request.query, request.headers, request.target, body)
+
+
+async def _last(connection: Connection, request: Request, response: Response) -> None:
+    """The last answer to somebody who may still be sending: closing over unread bytes resets a connection and loses the answer."""
+    reader, writer = connection.reader, connection.writer
+    await _write(writer, request, response, keep=False)
+    if writer.is_closing():
+        return
+    if writer.can_write_eof():  # TLS cannot
+        writer.write_eof()
+    left = LINGER_BYTES
+    async with asyncio.timeout(LINGER_S):
+        while left > 0 and (data := await reader.read(min(left, HEAD_BYTES))):
+            left -= len(data)
+
+
+def _headers(answer: Response | Stream) -> dict[str, str]:
+    return {"Content-Type": answer.content_type, "X-Content-Type-Options": "nosniff", **answer.headers}
+
+
+async def _write(writer: asyncio.StreamWriter, request: Request, response: Response, keep: bool) -> None:
+    headers = _headers(response) | {"Content-Length": str(len(response.body))}
+    if not keep:
+        headers["Connection"] = "close"
+    writer.write(render_head(response.status, headers) + (b"" if request.method == "HEAD" else response.body))
+    async with asyncio.timeout(WRITE_DEADLINE_S):
+        await writer.drain()
+
+
+async def _write_stream(connection: Connection, request: Request, stream: Stream, *, keep: bool) -> tuple[bool, bytes]:
+    """Chunk by chunk, at the other side's pace, until the other side leaves. Whether it got all, and the head of the request
+    that it made meanwhile, if it did.
+    """
+    reader, writer, heard = connection.reader, connection.writer, b""
+    headers = _headers(stream) | {"Transfer-Encoding": "chunked"} | ({} if keep else {"Connection": "close"})
+    writer.write(render_head(stream.status, headers))
+    if request.method == "HEAD":
+        return True, heard
+
+    async def hear_out() -> None:
+        nonlocal heard
+        with contextlib.suppress(asyncio.LimitOverrunError):
+            heard = await reader.readuntil(HEAD_END)  # takes nothing away before it has all of it
+        # what comes after that is read in its turn; that the client leaves shows when it is sent something
+        await asyncio.get_running_loop().create_future()
+
+    async with Supervisor("answer") as supervisor, contextlib.aclosing(_closable(stream.chunks)) as chunks:
+        sending = supervisor.start_child("answer-send", _send_chunks(writer, chunks))
+        leaving = supervisor.start_child("answer-left", hear_out())
+        await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if is_sent := sending.done():
+            await sending
+        await _cancelled(sending)
+        await _cancelled(leaving)
+        return is_sent, heard
+
+
+async def _cancelled(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError, asyncio.IncompleteReadError, OSError):
+        await task
+
+
+async def _closable(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    try:
+        async for chunk in chunks:
+            yield chunk
+    finally:
+        if isinstance(chunks, AsyncGenerator):
+            await chunks.aclose()
+
+
+async def _send_chunks(writer: asyncio.StreamWriter, chunks: AsyncIterator[bytes]) -> None:
+    async for chunk in chunks:
+        if chunk:
+            writer.writelines((b"%x\r\n" % len(chunk), chunk, b"\r\n"))
+            await writer.drain()
+    writer.write(b"0\r\n\r\n")
+    await writer.drain()

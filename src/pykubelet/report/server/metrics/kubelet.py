@@ -1,0 +1,159 @@
+"""`/metrics`: what the cells say at the moment of the scrape, beside what was counted in the registry. Pure.
+
+Source: the Kubernetes documentation "Kubernetes Metrics Reference".
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterator, Mapping
+
+from pykubelet.base.kit.metrics import Family, Sample
+from pykubelet.base.kit.values import Value, field
+from pykubelet.base.model.credentials import Credentials
+from pykubelet.base.model.lifecycle import Lifecycles, Stage
+from pykubelet.base.model.node import NodeView
+from pykubelet.base.model.observed import ContainerState, Observed
+from pykubelet.base.model.roster import Roster, is_static
+from pykubelet.base.model.statuses import Statuses
+from pykubelet.edges.host.self_stats import SelfStats
+
+_STATES = {
+    ContainerState.CREATED: "created",
+    ContainerState.RUNNING: "running",
+    ContainerState.EXITED: "exited",
+    ContainerState.UNKNOWN: "unknown",
+}
+_LIFECYCLES = {Stage.SYNCING: "sync", Stage.TERMINATING: "terminating", Stage.TERMINATED: "terminated"}
+_OVER = ("Succeeded", "Failed")
+
+
+class Told(Value):
+    """The cells at the moment of the scrape. `gates`: by name, whether it is on, and its stage. `now`: wall seconds."""
+
+    roster: Roster
+    lifecycles: Lifecycles
+    observed: Observed
+    statuses: Statuses
+    node: NodeView
+    gates: Mapping[str, tuple[bool, str]]
+    version: str
+    cgroup_version: int
+    credentials: Credentials = field(default_factory=Credentials)
+    now: float = 0.0
+
+
+def kubelet_families(told: Told) -> Iterator[Family]:
+    """Gauges of the present."""
+    yield _gauge(
+        "kubelet_node_name", "The node's name. The count is always 1.", [Sample(1, (("node", told.node.name),))]
+    )
+    yield from _certificates(told)
+    yield from _pods(told)
+    yield from _runtime(told.observed)
+    yield _gauge("kubelet_cgroup_version", "cgroup version on the hosts.", [Sample(told.cgroup_version)])
+    provider = (("provider", "cadvisor"),)
+    yield _gauge("kubelet_metrics_provider", "Where the stats of pods and containers come from.", [Sample(1, provider)])
+    major, minor = told.version.removeprefix("v").split(".")[:2]
+    build = (("git_version", told.version), ("major", major), ("minor", minor), ("platform", "linux"))
+    text = "A metric with a constant '1' value labeled by major, minor, git version and platform."
+    yield _gauge("kubernetes_build_info", text, [Sample(1, build)])
+    gates = [
+        Sample(float(on), (("name", name), ("stage", "" if stage == "GA" else stage.upper())))
+        for name, (on, stage) in sorted(told.gates.items())
+    ]
+    yield _gauge(
+        "kubernetes_feature_enabled",
+        "This metric records the data about the stage and enablement of a k8s feature.",
+        gates,
+    )
+
+
+def process_families(facts: SelfStats) -> Iterator[Family]:
+    """The agent's own process, by Prometheus' usual names."""
+    cpu = "Total user and system CPU time spent in seconds."
+    yield Family("process_cpu_seconds_total", "counter", cpu, [Sample(facts.cpu_s)])
+    yield _gauge("process_resident_memory_bytes", "Resident memory size in bytes.", [Sample(facts.resident)])
+    yield _gauge("process_virtual_memory_bytes", "Virtual memory size in bytes.", [Sample(facts.virtual)])
+    started = "Start time of the process since unix epoch in seconds."
+    yield _gauge("process_start_time_seconds", started, [Sample(facts.started_at)])
+    yield _gauge("process_open_fds", "Number of open file descriptors.", [Sample(facts.open_files)])
+    yield _gauge("process_max_fds", "Maximum number of open file descriptors.", [Sample(facts.max_files)])
+
+
+def _gauge(name: str, text: str, samples: list[Sample]) -> Family:
+    return Family(name, "gauge", text, samples)
+
+
+def _static(is_static_pod: bool) -> str:
+    return "true" if is_static_pod else ""
+
+
+def _counted(counts: Tally[str]) -> list[Sample]:
+    return [Sample(counts[key], (("static", key),)) for key in ("", "true")]
+
+
+def _pods(told: Told) -> Iterator[Family]:
+    desired: Tally[str] = Tally()
+    active: Tally[str] = Tally()
+    for uid, entry in told.roster.pods.items():
+        key = _static(is_static(entry.pod))
+        desired[key] += 1
+        status = told.statuses.pods.get(uid)
+        if status is None or status.phase not in _OVER:
+            active[key] += 1
+    yield _gauge(
+        "kubelet_desired_pods",
+        "The number of pods the kubelet is being instructed to run. static is true if the pod is not from the apiserver.",
+        _counted(desired),
+    )
+    yield _gauge(
+        "kubelet_active_pods",
+        "The number of pods the kubelet considers active and which are being considered when admitting new pods."
+        " static is true if the pod is not from the apiserver.",
+        _counted(active),
+    )
+    managed = sum(len(entry.pod.spec.ephemeralContainers) for entry in told.roster.pods.values())
+    yield _gauge(
+        "kubelet_managed_ephemeral_containers",
+        "Current number of ephemeral containers in pods managed by this kubelet.",
+        [Sample(managed)],
+    )
+    mirrors = told.roster.mirrors or {}
+    yield _gauge(
+        "kubelet_mirror_pods",
+        "The number of mirror pods the kubelet will try to create (one per admitted static pod)",
+        [Sample(len(mirrors))],
+    )
+    working: Tally[tuple[str, str, str]] = Tally()
+    for uid, lifecycle in told.lifecycles.pods.items():
+        stage = _LIFECYCLES.get(lifecycle.stage)
+        if stage is not None:
+            config = "desired" if uid in told.roster.pods else "runtime_only"
+            working[config, stage, _static(is_static(lifecycle.pod))] += 1
+    yield _gauge(
+        "kubelet_working_pods",
+        "Number of pods the kubelet is actually running, broken down by lifecycle phase, whether the pod is desired,"
+        " orphaned, or runtime only (also orphaned), and whether the pod is static.",
+        [
+            Sample(number, (("config", config), ("lifecycle", stage), ("static", static)))
+            for (config, stage, static), number in sorted(working.items())
+        ],
+    )
+
+
+def _certificates(told: Told) -> Iterator[Family]:
+    """How long they hold; for ever where there is none that could expire."""
+    for use, title in (("client", "client"), ("serving", "server")):
+        state = told.credentials.certificates.get(use)
+        left = state.expires_at - told.now if state is not None and state.expires_at is not None else float("inf")
+        text = f"Gauge of the TTL (time-to-live) of the Kubelet's {use} certificate."
+        yield _gauge(f"kubelet_certificate_manager_{title}_ttl_seconds", text, [Sample(left)])
+
+
+def _runtime(observed: Observed) -> Iterator[Family]:
+    pods = sum(1 for view in observed.pods.values() if view.ready_sandboxes)
+    yield _gauge("kubelet_running_pods", "Number of pods that have a running pod sandbox", [Sample(pods)])
+    states = Tally(container.state for view in observed.pods.values() for container in view.containers)
+    samples = [Sample(number, (("container_state", _STATES[state]),)) for state, number in sorted(states.items())]
+    yield _gauge("kubelet_running_containers", "Number of containers currently running", samples)

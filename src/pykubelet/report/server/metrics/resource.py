@@ -1,0 +1,88 @@
+"""`/metrics/resource`: CPU, memory and swap of the node, its pods and containers. Pure.
+
+Source: the Kubernetes documentation "Node metrics data"; KEP-2371's names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from pykubelet.base.kit.metrics import Family, Sample
+from pykubelet.base.kit.values import Value
+from pykubelet.base.model.usage import GroupUse, Usage
+
+NANO = 1e9
+Labels = tuple[tuple[str, str], ...]
+Read = Callable[[GroupUse], float | None]
+
+
+class _Metric(Value):
+    name: str
+    kind: str
+    help: str
+    read: Read
+
+
+_CPU = "Cumulative cpu time consumed by the {} in core-seconds"
+_MEMORY = "Current working set of the {} in bytes"
+_SWAP = "Current swap usage of the {} in bytes. Reported only on non-windows systems"
+_NODE = (
+    _Metric("node_cpu_usage_seconds_total", "counter", _CPU.format("node"), lambda g: g.cpu.total_ns / NANO),
+    _Metric("node_memory_working_set_bytes", "gauge", _MEMORY.format("node"), lambda g: g.memory.working_set),
+    _Metric("node_swap_usage_bytes", "gauge", _SWAP.format("node"), lambda g: g.memory.swap),
+)
+_CONTAINER = (
+    _Metric("container_cpu_usage_seconds_total", "counter", _CPU.format("container"), lambda g: g.cpu.total_ns / NANO),
+    _Metric("container_memory_working_set_bytes", "gauge", _MEMORY.format("container"), lambda g: g.memory.working_set),
+    _Metric("container_swap_usage_bytes", "gauge", _SWAP.format("container"), lambda g: g.memory.swap),
+    _Metric(
+        "container_swap_limit_bytes",
+        "gauge",
+        "Current amount of the container swap limit in bytes. Reported only on non-windows systems",
+        lambda g: g.memory.swap_limit,
+    ),
+)
+_POD = (
+    _Metric("pod_cpu_usage_seconds_total", "counter", _CPU.format("pod"), lambda g: g.cpu.total_ns / NANO),
+    _Metric("pod_memory_working_set_bytes", "gauge", _MEMORY.format("pod"), lambda g: g.memory.working_set),
+    _Metric("pod_swap_usage_bytes", "gauge", _SWAP.format("pod"), lambda g: g.memory.swap),
+)
+
+
+def resource_families(usage: Usage) -> Iterator[Family]:
+    """All of them, with the error metric that says whether the look succeeded."""
+    if usage.node is not None:
+        yield from _families(_NODE, [((), usage.node.group)])
+    containers: list[tuple[Labels, GroupUse]] = []
+    started: list[Sample] = []
+    pods: list[tuple[Labels, GroupUse]] = []
+    for pod in usage.pods.values():
+        of_pod = (("namespace", pod.ref.namespace), ("pod", pod.ref.name))
+        if pod.group is not None:
+            pods.append((of_pod, pod.group))
+        for container in pod.containers:
+            labels = (("container", container.name), *of_pod)
+            containers.append((labels, container.group))
+            started.append(Sample(container.started_at, labels))
+    yield from _families(_CONTAINER, containers)
+    yield Family(
+        "container_start_time_seconds",
+        "gauge",
+        "Start time of the container since unix epoch in seconds",
+        started,
+    )
+    yield from _families(_POD, pods)
+    failed = Sample(1.0 if usage.error else 0.0)
+    yield Family("resource_scrape_error", "gauge", _SCRAPE.format("metrics"), [failed])
+    yield Family("scrape_error", "gauge", _SCRAPE.format("container metrics"), [failed])
+
+
+_SCRAPE = "1 if there was an error while getting {}, 0 otherwise"
+
+
+def _families(metrics: tuple[_Metric, ...], groups: list[tuple[Labels, GroupUse]]) -> Iterator[Family]:
+    for metric in metrics:
+        samples = [
+            Sample(value, labels, group.at) for labels, group in groups if (value := metric.read(group)) is not None
+        ]
+        yield Family(metric.name, metric.kind, metric.help, samples)

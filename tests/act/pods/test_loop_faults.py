@@ -1,0 +1,296 @@
+"""Pods on a fake runtime that hangs, fails and forgets, and bugs of our own: one pod does not hurt another."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from act.pods.node import WEB, named, node
+from act.pods.scenes import IMAGE, container, pod, sidecar
+from msgspec.structs import force_setattr
+
+from pykubelet.act.images.model import ImageError, ImageRequest
+from pykubelet.act.resources.model import CgroupError
+from pykubelet.base.kit.mailbox import Mailbox
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.lifecycle import PodLifecycle
+from pykubelet.base.model.node import RuntimeReady
+from pykubelet.base.model.observed import BeingStopped, PodTouched
+from pykubelet.edges.cri.errors import CriCode
+from pykubelet.edges.cri.fake import FakeFeatures, FakeRuntime, Fault
+from pykubelet.observe.pleg.loop import RelistPeriods
+
+SANDBOX_CALL = "RunPodSandbox: network and pause container"
+
+
+# One pod does not hurt another
+
+
+async def test_a_sandbox_that_hangs_for_one_pod_delays_no_other(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        n.fake.inject(Fault("RunPodSandbox", pod="stuck", hang=True))
+        n.want(named(WEB, "stuck"), WEB)
+        await n.wait_running("web", within_s=2.0)
+        told = [("sandbox", "container runtime")]
+        await n.wait_life("stuck", lambda life: [(wait.what, wait.owner) for wait in life.waits] == told)
+        n.unwant("stuck")
+        await n.wait_gone("stuck", within_s=3.0)
+        assert len(n.running("web")) == 1
+
+
+async def test_a_post_start_hook_that_hangs_is_named_and_its_container_is_told_as_starting(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        n.fake.inject(Fault("ExecSync", pod="slow", hang=True))
+        hook = {"postStart": {"exec": {"command": ["wait", "long"]}}}
+        n.want(named(pod(container(lifecycle=hook)), "slow"), WEB)
+        await n.wait_running("web", within_s=2.0)
+        life = await n.wait_life("slow", lambda life: any(w.what == "postStart hook" for w in life.waits))
+        assert [(w.what, w.owner, w.subject, w.detail) for w in life.waits] == [
+            ("postStart hook", "act/runtime", "app", "command: wait long")
+        ]
+        assert life.post_starting == {"app"}
+        n.unwant("slow")
+        await n.wait_gone("slow", within_s=3.0)
+
+
+async def test_an_image_that_cannot_be_had_is_told_before_the_sandbox_is_there(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        n.fake.inject(Fault("RunPodSandbox", pod="web", hang=True))
+        n.images.missing[IMAGE] = ImageError("ErrImagePull", "no such image", None)
+        n.want(WEB)
+        told = [("container start", "app", "ErrImagePull", "no such image"), ("sandbox", "", "", SANDBOX_CALL)]
+
+        def all_told(life: PodLifecycle) -> bool:
+            return sorted((w.what, w.subject, w.reason, w.detail) for w in life.waits) == told
+
+        await n.wait_life("web", all_told)
+        n.unwant("web")
+        await n.wait_gone("web", within_s=3.0)
+        assert not n.fake.called("CreateContainer")
+
+
+async def test_volumes_that_hang_for_one_pod_delay_no_other(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        n.volumes.stuck.add("stuck")
+        n.want(named(WEB, "stuck"), WEB)
+        await n.wait_running("web", within_s=2.0)
+        await n.wait_life("stuck", lambda life: [wait.what for wait in life.waits] == ["volumes"])
+        assert not n.containers("stuck")
+        n.volumes.stuck.clear()
+        n.volumes.look()
+        await n.wait_running("stuck")
+
+
+async def test_a_stop_that_hangs_for_one_pod_delays_no_other(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        fault = n.fake.inject(Fault("StopPodSandbox", pod="stuck", hang=True))
+        n.want(named(WEB, "stuck"), WEB)
+        await n.wait_running("stuck")
+        await n.wait_running("web")
+        n.unwant("stuck", "web")
+        await n.wait_gone("web", within_s=3.0)
+        assert n.life("stuck") is not None
+        assert fault.met == 1
+
+
+class _Forgetful(Mailbox[PodTouched | BeingStopped]):
+    """Loses the first touch."""
+
+    def __init__(self) -> None:
+        super().__init__("pleg")
+        self.lost = 0
+
+    def post(self, event: PodTouched | BeingStopped) -> None:
+        if isinstance(event, PodTouched) and not self.lost:
+            self.lost += 1
+        else:
+            super().post(event)
+
+
+async def test_a_pod_whose_look_was_missed_gets_one_after_the_next_full_look(tmp_path: Path) -> None:
+    fake = FakeRuntime(str(tmp_path / "cri.sock"), features=FakeFeatures(containerd_events=False))
+    fake.add_image(IMAGE)
+    await fake.start()
+    fake.inject(Fault("ExecSync", delay_s=0.4))  # meanwhile the sidecar is seen running
+    touched, periods = _Forgetful(), RelistPeriods(without_events_s=0.1)
+    hook = {"postStart": {"exec": {"command": ["true"]}}}
+    try:
+        async with node(tmp_path, fake=fake, touched=touched, periods=periods) as n:
+            n.want(named(pod(container(), init=(sidecar(lifecycle=hook),)), "web"))
+            await n.wait_for(lambda: touched.lost == 1)
+            await n.wait_for(lambda: len(n.running("web")) == 2, 3)
+            assert touched.lost == 1, "the one that was lost did not come again"
+    finally:
+        await fake.stop()
+
+
+async def test_a_bug_in_one_pods_work_is_told_and_tried_again_while_others_go_on(tmp_path: Path) -> None:
+    bugs = [RuntimeError("a bug")]
+
+    def raises(request: ImageRequest) -> None:
+        if request.pod.name == "buggy" and bugs:
+            raise bugs.pop()
+
+    async with node(tmp_path) as n:
+        n.images.hook = raises
+        n.want(named(WEB, "buggy"), WEB)
+        await n.wait_running("web", within_s=2.0)
+        await n.wait_running("buggy")
+        assert n.said("FailedSync", "buggy") == ["internal error in sync: RuntimeError('a bug')"]
+        assert not n.said("FailedSync", "web")
+
+
+async def test_a_bug_while_a_pod_is_stopped_is_told_and_tried_again(tmp_path: Path) -> None:
+    class Broken(set[PodUID]):
+        def __contains__(self, uid: object) -> bool:
+            self.clear()
+            n.groups.busy = set()
+            raise RuntimeError("a bug")
+
+    async with node(tmp_path) as n:
+        n.want(WEB)
+        await n.wait_running("web")
+        n.groups.busy = Broken()
+        n.unwant("web")
+        await n.wait_gone("web")
+        assert n.said("FailedSync", "web") == ["internal error in clean-up: RuntimeError('a bug')"]
+
+
+async def test_a_bug_in_a_pods_decisions_ends_its_actor_alone_and_the_pod_starts_afresh(tmp_path: Path) -> None:
+    class Poison(dict[str, str]):
+        """Annotations that cannot be looked into, once."""
+
+        def get(self, *_: object) -> str:
+            n.wanted[PodUID("uid-buggy")] = healthy
+            raise RuntimeError("a bug")
+
+    async with node(tmp_path) as n:
+        n.want(WEB, named(WEB, "buggy"))
+        await n.wait_running("web")
+        await n.wait_running("buggy")
+        healthy = n.wanted[PodUID("uid-buggy")]
+        await asyncio.sleep(0.1)
+        view = n.observed.get().pods[PodUID("uid-buggy")].containers[0]
+        force_setattr(view, "annotations", Poison())
+        n.want(WEB)
+        n.want(named(pod(metadata={"labels": {"a": "b"}}), "buggy"))
+        await n.wait_for(lambda: bool(n.said("FailedSync", "buggy")))
+        assert n.said("FailedSync", "buggy") == ["internal error: RuntimeError('a bug')"]
+        force_setattr(view, "annotations", {})
+        await n.wait_life("buggy", lambda life: any("taken up" in line.what for line in life.story))
+        assert len(n.running("buggy")) == 1
+        assert len(n.fake.called("RunPodSandbox")) == 2
+
+
+# Things that fail for a while
+
+
+async def test_a_sandbox_that_fails_is_told_and_tried_again(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        n.fake.inject(Fault("RunPodSandbox", code=CriCode.UNKNOWN, message="no network", times=1))
+        n.want(WEB)
+        await n.wait_running("web")
+        message = "Failed to create pod sandbox: rpc error: code = Unknown desc = no network"
+        assert n.said("FailedCreatePodSandBox") == [message]
+        assert not n.life("web").start_errors  # type: ignore[union-attr]
+
+
+async def test_a_name_that_the_runtime_still_holds_is_passed_over(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        n.fake.inject(Fault("RunPodSandbox", code=CriCode.DEADLINE_EXCEEDED, after=True, times=1))
+        n.fake.state.reserved["web_shop_uid-web_0"] = "half-made"
+        n.want(WEB)
+        await n.wait_running("web")
+        running = n.running("web")
+        assert len(running) == 1
+        assert running[0].sandbox.config.metadata.attempt > 0
+
+
+async def test_an_answer_that_was_lost_does_not_start_anything_twice(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        for method in ("RunPodSandbox", "StartContainer"):
+            n.fake.inject(Fault(method, code=CriCode.DEADLINE_EXCEEDED, message="late", after=True, times=1))
+        n.want(WEB)
+        await n.wait_running("web")
+        await n.wait_for(lambda: not n.life("web").start_errors)  # type: ignore[union-attr]
+        assert len(n.running("web")) == 1
+        assert [s.ready for s in n.fake.state.sandboxes.values()].count(True) == 1
+
+
+async def test_an_image_that_cannot_be_had_holds_only_its_container(tmp_path: Path) -> None:
+    of = pod(container("a"), container("b", image="nowhere:1"), terminationGracePeriodSeconds=1)
+    async with node(tmp_path) as n:
+        n.images.missing["nowhere:1"] = ImageError("ErrImagePull", "not found", None)
+        n.want(named(of, "web"))
+        await n.wait_running("web", "a")
+        life = await n.wait_life("web", lambda life: "b" in life.start_errors)
+        assert (life.start_errors["b"].reason, life.start_errors["b"].message) == ("ErrImagePull", "not found")
+        assert [wait.subject for wait in life.waits] == ["b"]
+        n.unwant("web")
+        await n.wait_gone("web", within_s=3.0)
+
+
+async def test_a_slow_image_is_asked_for_once_whatever_else_happens(tmp_path: Path) -> None:
+    gate = asyncio.Event()
+    of = pod(container("a"), container("b", image="slow:1"), terminationGracePeriodSeconds=1)
+    async with node(tmp_path) as n:
+        n.images.hook = lambda request: gate.wait() if request.image == "slow:1" else None
+        n.want(named(of, "web"))
+        await n.wait_running("web", "a")
+        await n.wait_life("web", lambda life: [wait.subject for wait in life.waits] == ["b"])
+        n.fake.state.end(n.running("web")[0], 1)
+        await n.wait_for(lambda: len(n.containers("web")) == 2)  # a was started again meanwhile
+        gate.set()
+        await n.wait_running("web", "a", "b")
+        assert n.images.asked.count("slow:1") == 1
+
+
+async def test_a_cgroup_that_cannot_be_made_is_told_and_tried_again(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        n.groups.broken["web"] = CgroupError(PodUID("uid-web"), "read-only file system")
+        n.want(WEB)
+        await n.wait_for(lambda: bool(n.said("FailedCreatePodContainer")))
+        assert n.said("FailedCreatePodContainer")[0] == "unable to ensure pod container exists: read-only file system"
+        assert not n.fake.called("RunPodSandbox")
+        n.groups.broken.clear()
+        await n.wait_running("web")
+
+
+async def test_a_cgroup_in_use_delays_the_end_of_the_pod(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        n.want(WEB)
+        await n.wait_running("web")
+        n.groups.busy.add(PodUID("uid-web"))
+        n.unwant("web")
+        busy = "the pod's cgroup is still in use"
+        await n.wait_life("web", lambda life: busy in [wait.detail for wait in life.waits])
+        assert n.groups.pods
+        n.groups.busy.clear()
+        await n.wait_gone("web")
+        assert not n.groups.pods
+
+
+async def test_nothing_is_started_while_the_runtime_or_its_network_is_not_ready(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        well = n.runtime.get()
+        n.runtime.publish(RuntimeReady(checked=True, runtime_error="", network_error="cni plugin not initialized"))
+        n.want(WEB, named(pod(hostNetwork=True, terminationGracePeriodSeconds=1), "host"))
+        await n.wait_running("host")
+        assert not n.running("web")
+        assert n.said("NetworkNotReady", "web") == ["network is not ready: cni plugin not initialized"]
+        n.runtime.publish(well)
+        await n.wait_running("web")
+
+
+async def test_a_runtime_that_restarts_loses_no_pod_and_starts_nothing_twice(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        n.want(WEB)
+        await n.wait_running("web")
+        first = n.running("web")[0].id
+        await n.fake.stop()
+        n.want(named(WEB, "new"))
+        await asyncio.sleep(0.3)
+        await n.fake.start()
+        await n.wait_running("new", within_s=15)
+        assert [c.id for c in n.containers("web")] == [first]
+        assert len(n.sandboxes("web")) == 1

@@ -1,0 +1,130 @@
+"""Pods on a fake runtime over a restart of the agent: what runs is taken over, and nothing is started twice."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from act.pods.node import WEB, Node, named, node, static
+from act.pods.scenes import IMAGE, running_script
+
+from pykubelet.base.model.ids import PodUID
+from pykubelet.edges.cri.errors import CriCode
+from pykubelet.edges.cri.fake import FakeRuntime, Fault
+
+# Static pods of one name, orphans, and the restart of the agent
+
+
+async def test_the_older_static_pod_of_a_name_goes_first(tmp_path: Path) -> None:
+    old = static(running_script("trap '' TERM; sleep 1000"), "web", "uid-old")
+    new = static(WEB, "web", "uid-new")
+    async with node(tmp_path) as n:
+        n.want(old)
+        await n.wait_running("web")
+        n.wanted.clear()
+        n.want(new)
+        await n.wait_life("web", lambda life: life.ref.uid == "uid-new" and bool(life.waits))
+        waits = n.lifecycles.get().pods[PodUID("uid-new")].waits
+        assert waits[0].what == "older pod of the same name"
+        assert waits[0].detail == "the older pod web_shop(uid-old) must end first"
+        assert set(n.sandboxes("web")) == {"uid-old"}
+        await n.wait_for(lambda: {c.sandbox.config.metadata.uid for c in n.running("web")} == {"uid-new"})
+        assert "uid-old" not in n.groups.pods
+
+
+@pytest.fixture
+async def runtime(tmp_path: Path) -> object:
+    fake = FakeRuntime(str(tmp_path / "cri.sock"))
+    fake.add_image(IMAGE)
+    await fake.start()
+    yield fake
+    await fake.stop()
+
+
+async def test_a_restarted_agent_takes_over_what_runs(tmp_path: Path, runtime: FakeRuntime) -> None:
+    pods = [named(WEB, f"web-{number}") for number in range(4)]
+    async with node(tmp_path, fake=runtime, wanted=pods) as n:
+        for number in range(4):
+            await n.wait_running(f"web-{number}")
+    before = {c.id for c in runtime.state.containers.values()}
+    runtime.calls.clear()
+    async with node(tmp_path, fake=runtime, wanted=pods) as n:
+        for number in range(4):
+            await n.wait_life(f"web-{number}", lambda life: any("taken up" in line.what for line in life.story))
+        await asyncio.sleep(0.3)
+        assert {c.id for c in runtime.state.containers.values()} == before
+        assert len(n.running("web-0")) == 1
+    touching = {"RunPodSandbox", "CreateContainer", "StartContainer", "StopContainer", "StopPodSandbox"}
+    assert not touching & {call.method for call in runtime.calls}
+
+
+async def test_what_runs_and_nobody_wants_is_ended_within_a_second(tmp_path: Path, runtime: FakeRuntime) -> None:
+    async with node(tmp_path, fake=runtime, wanted=[WEB]) as n:
+        await n.wait_running("web")
+    async with node(tmp_path, fake=runtime) as n:
+        await n.wait_for(lambda: not runtime.state.sandboxes)
+        assert [call.request.timeout for call in runtime.called("StopContainer")] == [2], "the least a container gets"
+        await n.wait_gone("web")
+
+
+async def test_nothing_is_killed_before_all_sources_have_reported(tmp_path: Path, runtime: FakeRuntime) -> None:
+    async with node(tmp_path, fake=runtime, wanted=[WEB, named(WEB, "other")]) as n:
+        await n.wait_running("web")
+        await n.wait_running("other")
+    async with node(tmp_path, fake=runtime, wanted=[WEB], sources_ready=False) as n:
+        await n.wait_life("web", lambda life: True)
+        await asyncio.sleep(0.3)
+        assert len(n.running("other")) == 1
+        n.unwant("web")
+        await asyncio.sleep(0.2)
+        assert len(n.running("web")) == 1
+        n.want(WEB)
+        n.sources_ready = True
+        n.publish()
+        await n.wait_gone("other")
+        assert len(n.running("web")) == 1
+
+
+async def test_a_manifest_changed_while_the_agent_was_down_replaces_the_old_pod(
+    tmp_path: Path, runtime: FakeRuntime
+) -> None:
+    old, new = static(WEB, "web", "uid-old"), static(WEB, "web", "uid-new")
+    async with node(tmp_path, fake=runtime, wanted=[old]) as n:
+        await n.wait_running("web")
+    async with node(tmp_path, fake=runtime, wanted=[new]) as n:
+        await n.wait_for(lambda: {c.sandbox.config.metadata.uid for c in n.running("web")} == {"uid-new"})
+    made = [call for call in runtime.called("RunPodSandbox") if call.request.config.metadata.uid == "uid-new"]
+    removed = next(i for i, call in enumerate(runtime.calls) if call.method == "StopContainer")
+    assert runtime.calls.index(made[0]) > removed, "the old one was stopped before the new one was made"
+
+
+async def test_a_pod_that_cannot_be_read_after_a_restart_is_not_made_again(
+    tmp_path: Path, runtime: FakeRuntime
+) -> None:
+    async with node(tmp_path, fake=runtime, wanted=[WEB]) as n:
+        await n.wait_running("web")
+    fault = runtime.inject(Fault("ContainerStatus", pod="web", code=CriCode.INTERNAL, message="boom"))
+    async with node(tmp_path, fake=runtime, wanted=[WEB, named(WEB, "other")]) as n:
+        await n.wait_running("other")
+        life = await n.wait_life("web", lambda life: bool(life.waits))
+        assert life.waits[0].detail == "what it has of the pod is not known yet"
+        runtime.withdraw(fault)
+        await n.wait_life("web", lambda life: any("taken up" in line.what for line in life.story))
+        await asyncio.sleep(0.2)
+        assert len(n.running("web")) == 1
+    assert len([c for c in runtime.called("RunPodSandbox") if c.pod == "web"]) == 1
+
+
+async def test_a_crash_of_the_agent_at_any_moment_starts_nothing_twice(tmp_path: Path, runtime: FakeRuntime) -> None:
+    pods = [named(WEB, f"web-{number}") for number in range(5)]
+    for pause in (0.0, 0.01, 0.02, 0.03, 0.05, 0.08):
+        async with node(tmp_path, fake=runtime, wanted=pods):
+            await asyncio.sleep(pause)
+    async with node(tmp_path, fake=runtime, wanted=pods) as n:
+        for number in range(5):
+            await n.wait_running(f"web-{number}", within_s=20)
+        await asyncio.sleep(0.5)
+        assert [len(n.running(f"web-{number}")) for number in range(5)] == [1] * 5
+        await asyncio.sleep(0)
+        assert isinstance(n, Node)

@@ -1,0 +1,55 @@
+"""Values: immutable, equal by content, copied with changes, and silent about what is secret."""
+
+from typing import ClassVar
+
+import pytest
+
+from pykubelet.base.kit.values import Discreet, Value, field, replace
+
+
+class Exit(Value):
+    code: int
+    reason: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+class Login(Discreet):
+    hidden: ClassVar = ("password",)
+    user: str
+    password: str
+
+
+def test_a_value_cannot_be_changed_and_is_copied_with_changes() -> None:
+    exit_ = Exit(137)
+    with pytest.raises(AttributeError):
+        exit_.code = 0  # type: ignore[misc]
+    assert replace(exit_, reason="Error") == Exit(137, "Error")
+    assert exit_ == Exit(137)
+
+
+def test_a_name_that_is_no_field_is_refused() -> None:
+    with pytest.raises(TypeError):
+        replace(Exit(0), reson="typo")  # type: ignore[call-arg]
+
+
+def test_defaults_that_are_made_anew_are_not_shared() -> None:
+    assert Exit(0).labels is not Exit(0).labels
+
+
+def test_values_of_different_kinds_differ_and_equal_ones_are_one_key() -> None:
+    class Place(Value):
+        name: str
+
+    class Person(Value):
+        name: str
+
+    assert Place("a") != Person("a")
+    assert len({Place("a"), Place("a"), Place("b")}) == 2
+
+
+def test_a_secret_stays_out_of_the_repr_wherever_it_is_held() -> None:
+    class Session(Value):
+        login: Login
+
+    assert repr(Session(Login("ann", "s3cret"))) == "Session(login=Login(user='ann'))"
+    assert Login("ann", "s3cret") != Login("ann", "other")

@@ -1,0 +1,158 @@
+"""Certificates that last for seconds, from a real API server: renewed, refused, expired, and had again."""
+
+from __future__ import annotations
+
+import base64
+import os
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.agent import Agent, Json, make_pod
+from support.cluster import Cluster, look
+from support.signer import REQUESTS, SERVING, Signer, is_denied
+from testbed import certificates, controlplane
+
+MakeAgent = Callable[..., Agent]
+RENEWED_S = 120.0
+NEWER_TOKEN = "fedcba.fedcba9876543210"
+SECRETS = "/api/v1/namespaces/kube-system/secrets"
+
+
+@pytest.fixture
+def signer(cluster: Cluster) -> Iterator[Signer]:
+    with Signer(cluster) as found:
+        yield found
+
+
+@pytest.fixture
+def joining(make_cluster_agent: MakeAgent, cluster: Cluster, signer: Signer, tmp_path: Path) -> Agent:
+    """An agent with nothing but a bootstrap token, started."""
+    bootstrap = tmp_path / "bootstrap.kubeconfig"
+    bootstrap.write_text(controlplane.bootstrap_kubeconfig(cluster.plane).read_text())
+    flags = ("--bootstrap-kubeconfig", str(bootstrap), "--kubeconfig", str(tmp_path / "kubelet.conf"))
+    flags += ("--cert-dir", str(tmp_path / "pki"))
+    agent = make_cluster_agent(flags, rotateCertificates=True, serverTLSBootstrap=True).start()
+    cluster.wait_node_ready()
+    return agent
+
+
+def test_certificates_are_renewed_without_a_restart_or_a_lost_watch(
+    joining: Agent, cluster: Cluster, signer: Signer, tmp_path: Path
+) -> None:
+    denied = open_request(cluster)
+    cluster.kubectl("certificate", "deny", denied)
+    told = cluster.wait("the refusal is told", lambda: wait_of(joining, "serving certificate", "was denied"))
+    assert denied in told["detail"] and told["next_step"] == "ask for one again" and told["next_at"]
+    signer.approve(open_request(cluster))
+    serving, client = (tmp_path / "pki" / f"kubelet-{use}-current.pem" for use in ("server", "client"))
+    cluster.wait("it serves with its certificate", lambda: served(joining) == first_of(serving))
+    cluster.run(make_pod("before"))
+    cluster.wait_ready("before")
+
+    pid, links, had = joining.process, {path: os.readlink(path) for path in (serving, client)}, expiry(joining)
+    watches = connections(joining, cluster.plane.ports.api)
+    signer.approve(open_request(cluster, RENEWED_S))
+    for path, before in links.items():
+        cluster.wait(f"another {path.name}", lambda p=path, b=before: os.readlink(p) != b, RENEWED_S)
+    cluster.wait("the new one is served", lambda: served(joining) == first_of(serving))
+    cluster.wait("the first ones have expired", lambda: time.time() > max(had.values()), RENEWED_S)
+    cluster.run(make_pod("after"))
+    cluster.wait_ready("before", "after")
+    assert joining.process is pid and joining.alive
+    assert watches & connections(joining, cluster.plane.ports.api), "a connection from before goes on"
+    assert "a watch is silent" not in joining.log_text()
+
+
+def test_an_expired_certificate_is_told_and_a_new_bootstrap_token_helps(
+    joining: Agent, cluster: Cluster, signer: Signer, tmp_path: Path
+) -> None:
+    cluster.run(make_pod("stays"))
+    cluster.wait_ready("stays")
+    running = look(joining).running_ids()
+    signer.rest()
+    cluster.delete(f"{SECRETS}/bootstrap-token-{controlplane.TOKEN.partition('.')[0]}")
+    try:
+        cluster.wait("it has expired", lambda: wait_of(joining, "client certificate", "Unauthorized"), RENEWED_S)
+        told = wait_of(joining, "client certificate", "Unauthorized")
+        assert (
+            told is not None and told["reason"].startswith("expired at ") and told["next_step"] == "ask for one again"
+        )
+        assert look(joining).running_ids() == running
+
+        cluster.create(SECRETS, bootstrap_secret(NEWER_TOKEN))
+        plane = cluster.plane
+        certificates.write_kubeconfig(
+            tmp_path / "bootstrap.kubeconfig", plane.server, plane.authority, {"token": NEWER_TOKEN}
+        )
+        signer.work()
+        cluster.wait("it has a certificate", lambda: expiry(joining)["client"] > time.time(), 60)
+        cluster.run(make_pod("later"))
+        cluster.wait_ready("stays", "later")
+        assert running.items() <= look(joining).running_ids().items()
+    finally:
+        cluster.delete(f"{SECRETS}/bootstrap-token-{NEWER_TOKEN.partition('.')[0]}")
+        cluster.create(SECRETS, bootstrap_secret(controlplane.TOKEN))
+
+
+def open_request(cluster: Cluster, within: float = 30.0) -> str:
+    """The name of the request for a serving certificate that nobody has answered yet."""
+
+    def found() -> str:
+        for request in cluster.list(REQUESTS):
+            is_answered = (request.get("status") or {}).get("certificate") or is_denied(request)
+            if request["spec"]["signerName"] == SERVING and not is_answered:
+                return str(request["metadata"]["name"])
+        return ""
+
+    return str(cluster.wait("a request for a serving certificate", found, within))
+
+
+def wait_of(agent: Agent, what: str, says: str) -> Json | None:
+    """What `explain node` tells."""
+    waits = agent.ask_json("explain", "node")["waits"]
+    return next((wait for wait in waits if wait["what"] == what and says in wait["detail"]), None)
+
+
+def expiry(agent: Agent) -> dict[str, float]:
+    """By use, wall seconds."""
+    found = agent.ask_json("explain", "node")["certificates"]
+    return {one["use"]: one["expires_at"] or 0.0 for one in found}
+
+
+def served(agent: Agent) -> str:
+    try:
+        return ssl.get_server_certificate(("127.0.0.1", agent.port), timeout=5)
+    except OSError:
+        return ""
+
+
+def first_of(path: Path) -> str:
+    end = "-----END CERTIFICATE-----\n"
+    return path.read_text().partition(end)[0] + end if path.exists() else "none"
+
+
+def connections(agent: Agent, port: int) -> set[int]:
+    """The agent's own ports of its connections to a port of this machine."""
+    assert agent.process is not None
+    folder = Path(f"/proc/{agent.process.pid}")
+    sockets = {os.readlink(link) for link in (folder / "fd").iterdir() if link.is_symlink()}
+    found = set()
+    for line in (folder / "net" / "tcp").read_text().splitlines()[1:]:
+        _, ours, theirs, *rest = line.split()
+        if int(theirs.partition(":")[2], 16) == port and f"socket:[{rest[6]}]" in sockets:
+            found.add(int(ours.partition(":")[2], 16))
+    return found
+
+
+def bootstrap_secret(token: str) -> Json:
+    identity, _, secret = token.partition(".")
+    data = {"token-id": identity, "token-secret": secret, "usage-bootstrap-authentication": "true"}
+    encoded = {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}
+    return {
+        "metadata": {"name": f"bootstrap-token-{identity}"},
+        "type": "bootstrap.kubernetes.io/token",
+        "data": encoded,
+    }

@@ -1,0 +1,112 @@
+"""WebSocket frames of a client, cut anywhere, good and bad."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from report.server.websocket.bytes_of import cut, masked, messages
+
+from pykubelet.report.server.websocket import frames
+
+
+def joined(received: list[frames.Received]) -> list[bytes]:
+    """Whole messages."""
+    found: list[bytearray] = []
+    for piece in (piece for each in received for piece in each.pieces):
+        if piece.first:
+            found.append(bytearray())
+        found[-1] += piece.data
+    return [bytes(message) for message in found]
+
+
+def test_the_examples_of_the_standard() -> None:
+    reader = frames.FrameReader()
+    hello = reader.feed(bytes.fromhex("818537fa213d7f9f4d5158"))
+    assert joined([hello]) == [b"Hello"] and not hello.pong and not hello.goodbye
+    assert reader.feed(bytes.fromhex("898537fa213d7f9f4d5158")).pong == b"\x8a\x05Hello"
+    assert frames.head(frames.BINARY, 256) == bytes.fromhex("827e0100")
+    assert frames.head(frames.BINARY, 65536) == bytes.fromhex("827f0000000000010000")
+
+
+@given(
+    st.lists(st.lists(st.binary(max_size=300), min_size=1, max_size=4), max_size=5),
+    st.binary(min_size=4, max_size=4),
+    st.lists(st.integers(0, 10_000), max_size=20),
+)
+def test_messages_arrive_whole_however_they_are_cut(said: list[list[bytes]], mask: bytes, places: list[int]) -> None:
+    sent = b""
+    for fragments in said:
+        for place, fragment in enumerate(fragments):
+            last = place == len(fragments) - 1
+            sent += masked(0 if place else 2, fragment, mask=mask, final=last)
+            sent += masked(9, b"ping")  # may stand between fragments
+    reader = frames.FrameReader()
+    received = [reader.feed(piece) for piece in cut(sent, places)]
+    assert joined(received) == [b"".join(fragments) for fragments in said]
+    assert not any(each.goodbye for each in received)
+    assert {each.pong for each in received} <= {b"", b"\x8a\x04ping"}
+
+
+def test_a_long_message_is_not_kept() -> None:
+    reader = frames.FrameReader()
+    begun = reader.feed(masked(2, bytes(100_000))[:14] + bytes(1000))
+    assert sum(len(piece.data) for piece in begun.pieces) == 1000
+
+
+def test_of_many_pings_the_last_is_answered() -> None:
+    received = frames.FrameReader().feed(masked(9, b"one") + masked(9, b"two"))
+    assert messages(received.pong) == [(0x8A, b"two")]
+
+
+def test_a_flood_of_pings_is_the_end() -> None:
+    reader = frames.FrameReader()
+    received = reader.feed(masked(9, b"") * 10_000)
+    assert messages(received.goodbye) == [(0x88, b"\x03\xf0too many pings")]
+    assert reader.feed(masked(2, b"more")) == frames.Received()
+
+
+@pytest.mark.parametrize(
+    ("payload", "answer"),
+    [
+        (b"", 1000),
+        (b"\x03\xe8", 1000),
+        (b"\x03\xe9going away", 1001),
+        (b"\x0f\xa0", 4000),
+        (b"\x03", 1002),
+        (b"\x03\xed", 1002),
+        (b"\x00\x01", 1002),
+    ],
+)
+def test_a_goodbye_is_answered_and_nothing_is_heard_after_it(payload: bytes, answer: int) -> None:
+    reader = frames.FrameReader()
+    received = reader.feed(masked(8, payload) + masked(2, b"unheard"))
+    assert messages(received.goodbye) == [(0x88, answer.to_bytes(2, "big"))]
+    assert not received.pieces
+
+
+@pytest.mark.parametrize(
+    ("sent", "why"),
+    [
+        (b"\x82\x05hello", b"a frame without a mask"),
+        (masked(0x42, b""), b"an extension that was not agreed on"),
+        (masked(3, b""), b"an unknown kind of frame"),
+        (masked(11, b""), b"an unknown kind of frame"),
+        (masked(0, b""), b"nothing to continue"),
+        (masked(2, b"a", final=False) + masked(2, b"b"), b"a message begins within another"),
+        (masked(9, bytes(126)), b"a control frame that is too long"),
+        (masked(9, b"", final=False), b"a control frame that is too long"),
+        (b"\x82\xff" + b"\xff" * 12, b"a frame of an impossible size"),
+    ],
+)
+def test_what_is_not_allowed_ends_the_connection(sent: bytes, why: bytes) -> None:
+    received = frames.FrameReader().feed(masked(2, b"before") + sent)
+    assert joined([received])[0] == b"before"
+    assert messages(received.goodbye) == [(0x88, b"\x03\xea" + why)]
+
+
+@given(st.lists(st.binary(max_size=200), max_size=20))
+def test_garbage_never_breaks_more_than_its_connection(garbage: list[bytes]) -> None:
+    reader = frames.FrameReader()
+    ends = [bool(reader.feed(piece).goodbye) for piece in garbage]
+    assert ends.count(True) <= 1
