@@ -233,3 +233,21 @@ async def test_rounds_come_by_themselves(stand: Stand) -> None:
     async with Supervisor("test") as supervisor:
         supervisor.start_root("gc", collector(stand, period_s=0.02).run())
         await until(lambda: not exists(f"{stand.paths.logs}/shop_gone_uid-gone"))
+        os.makedirs(f"{stand.paths.logs}/shop_later_uid-later")
+        await until(lambda: not exists(f"{stand.paths.logs}/shop_later_uid-later"))
+
+
+async def test_files_of_a_removal_that_a_kill_cut_short_go_at_the_start_once_all_sources_have_reported(
+    stand: Stand,
+) -> None:
+    write(f"{stand.paths.logs}/shop_gone_uid-gone/app/0.log", "line")
+    os.makedirs(stand.paths.log_links)
+    os.symlink(f"{stand.paths.logs}/shop_gone_uid-gone/app/0.log", f"{stand.paths.log_links}/gone_shop_app-123abc.log")
+    stand.roster.publish(Roster(sources_ready=False))
+    async with Supervisor("test") as supervisor:
+        supervisor.start_root("gc", collector(stand, period_s=3600).run())
+        await stand.look()
+        await asyncio.sleep(0.05)
+        assert names_in(stand.paths.logs) == ["shop_gone_uid-gone"]
+        stand.roster.publish(Roster(sources_ready=True))
+        await until(lambda: not names_in(stand.paths.logs) and not names_in(stand.paths.log_links))

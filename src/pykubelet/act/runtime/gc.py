@@ -1,5 +1,7 @@
 """The container collector: every minute, and whenever a container has ended, it removes what `gc_plan` names.
 
+What only lies in files still is looked for when the agent starts too: it may have been killed in the middle of a removal.
+
 Owns: the removal of dead containers with their logs, of dead sandboxes, of log directories of pods that nobody knows,
 and of links to logs that are gone. Leaves pods that are being removed to their actors. Reads: `Observed`, `Lifecycles`,
 `Roster`. Does nothing before all sources have reported.
@@ -104,9 +106,15 @@ class ContainerCollector:
             raise await supervisor.wait_failed()
 
     async def _go_round(self) -> None:
+        await self._until_ready()
+        self._tell(await self._collect_logs())
         while True:
             await asyncio.sleep(self._settings.period_s)
             await self.run_round()
+
+    async def _until_ready(self) -> None:
+        await self._inputs.roster.wait_for(lambda roster: roster.sources_ready)
+        await self._inputs.observed.wait_for(lambda observed: observed.listed_at is not None)
 
     async def _follow_ended(self) -> None:
         async for observed in self._inputs.observed.changes():
@@ -122,7 +130,9 @@ class ContainerCollector:
 
     async def run_round(self) -> None:
         """One complete round. What goes wrong is told, never raised."""
-        problems = await self._collect(over_too=False)
+        self._tell(await self._collect(over_too=False))
+
+    def _tell(self, problems: list[str]) -> None:
         if problems:
             message = "; ".join(dict.fromkeys(problems))
             self._happenings.post(warning(EVENT_CONTAINER_GC_FAILED, message))
