@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from report.samples import UID
 
 from pykubelet.base.api.core import ObjectMeta, Pod
 from pykubelet.base.kit.cells import make_cell
-from pykubelet.base.kit.clock import ManualClock, SystemClock
+from pykubelet.base.kit.clock import Clock, ManualClock, SystemClock
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.happenings import Happening, normal, warning
-from pykubelet.base.model.ids import PodRef
+from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.recent import Occurrence, Recent
 from pykubelet.base.model.roster import Roster, RosterPod
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
@@ -33,7 +34,7 @@ PATH = "spec.containers{main}"
 class Stand:
     """The whole room on a fake API server."""
 
-    def __init__(self, server: FakeApiServer) -> None:
+    def __init__(self, server: FakeApiServer, sender_clock: Clock, settle_s: float) -> None:
         self.server = server
         self.clock = ManualClock()
         self.happenings: Mailbox[Happening] = Mailbox("happenings")
@@ -43,7 +44,7 @@ class Stand:
         roster, _ = make_cell("roster", Roster({UID: RosterPod(pod, "api", 0.0)}))
         self.client = ApiClient(server.access(), SystemClock(), ClientLimits(deadline_s=0.3))
         self.loop = EventsLoop(self.happenings, recent, self.clock, outbox)
-        self.sender = EventSender(self.client, outbox, roster, "node-1", settle_s=0.01)
+        self.sender = EventSender(self.client, outbox, roster, "node-1", sender_clock, settle_s)
 
     def happen(self, *happenings: Happening) -> None:
         for happening in happenings:
@@ -68,14 +69,20 @@ class Stand:
         return self.events()
 
 
-@pytest.fixture
-async def stand() -> AsyncIterator[Stand]:
+@asynccontextmanager
+async def running(clock: Clock, settle_s: float) -> AsyncIterator[Stand]:
     async with FakeApiServer() as server, Supervisor("test") as supervisor:
-        stand = Stand(server)
+        stand = Stand(server, clock, settle_s)
         supervisor.start_root("events", stand.loop.run())
         supervisor.start_root("sender", stand.sender.run())
         yield stand
         await stand.client.close()
+
+
+@pytest.fixture
+async def stand() -> AsyncIterator[Stand]:
+    async with running(SystemClock(), settle_s=0.01) as stand:
+        yield stand
 
 
 async def test_an_event_of_a_container(stand: Stand) -> None:
@@ -175,6 +182,21 @@ async def test_similar_events_are_joined_and_too_many_held_back(stand: Stand) ->
     assert len(events) == 10
     assert events[-1]["message"].startswith("(combined from similar events): probe ")
     assert sum(event["count"] for event in stand.events()) <= SPAM_BURST
+
+
+async def test_events_wait_while_others_happen_but_not_for_long() -> None:
+    clock = ManualClock()
+    async with running(clock, settle_s=0.3) as stand:
+        for number in range(25):
+            assert stand.events() == [], f"after {number * 0.2} s without a lull"
+            stand.happen(normal("Pulled", "x", PodRef("shop", f"p{number}", PodUID(f"uid-{number}"))))
+            await asyncio.sleep(0.05)
+            clock.advance(0.2)
+        await stand.until(1)
+        await asyncio.sleep(0.05)
+        assert len(stand.events()) == 1, "only the first has waited for the longest time"
+        clock.advance(0.3)
+        await stand.until(25)
 
 
 async def test_the_queue_is_bounded_and_nobody_waits(stand: Stand) -> None:

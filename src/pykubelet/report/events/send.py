@@ -4,6 +4,7 @@ Owns: what is waiting to be sent. Nobody ever waits for it: the queue is bounded
 waiting are sent as one, and while the API server is away Events wait until it is back.
 
 Rules:
+- While much happens, the runtime, the API server and the agent are for what happens: Events wait for a lull, but not for long.
 - An Event is created once; repetitions are patches of its count. Where the patch finds nothing, it is created again.
 - An answer that refuses an Event ends it. What did not arrive is tried again.
 
@@ -19,9 +20,11 @@ from collections import OrderedDict
 import msgspec
 
 from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.recent import Occurrence
 from pykubelet.base.model.roster import Roster
 from pykubelet.edges.kubeapi.client import ApiClient, PatchKind
@@ -31,14 +34,23 @@ from pykubelet.report.events.render_event import event_namespace, render_event, 
 log = Log("events")
 QUEUE_MAX = 1000
 REMEMBERED = 4096
-#: What an Event tells of is still going on, and so is the report that a pod is ready: they come first.
+#: A lull: as long as this nothing new has happened. What an Event tells of, and the report that a pod is ready, come first.
 SETTLE_S = 0.3
+#: The longest that an Event waits for a lull.
+HOLD_S = 5.0
 RETRY_S, RETRY_MAX_S = 0.5, 10.0
 TRIES = 12
 
 
 class _Taken(msgspec.Struct, frozen=True):
     """An answer of which nothing is needed but that there is one."""
+
+
+class _Waiting(Value):
+    """An Event to be sent. `since`: monotonic seconds when it, or the first of its repetitions here, came."""
+
+    found: Occurrence
+    since: float
 
 
 class EventSender:
@@ -50,14 +62,19 @@ class EventSender:
         waiting: Mailbox[Occurrence],
         roster: Cell[Roster],
         node: str,
+        clock: Clock,
         settle_s: float = SETTLE_S,
+        hold_s: float = HOLD_S,
     ) -> None:
         self._client = client
         self._mailbox = waiting
         self._roster = roster
         self._node = node
+        self._clock = clock
         self._settle_s = settle_s
-        self._queue: OrderedDict[int, Occurrence] = OrderedDict()
+        self._hold_s = hold_s
+        self._queue: OrderedDict[int, _Waiting] = OrderedDict()
+        self._newest_at = float("-inf")
         self._names: OrderedDict[int, str] = OrderedDict()
         self._filled = asyncio.Event()
         self._dropped = 0
@@ -70,8 +87,11 @@ class EventSender:
 
     async def _collect(self) -> None:
         while True:
-            for found in await self._mailbox.get_all():
-                self._queue[found.serial] = found  # a repetition takes the place of what still waits
+            news = await self._mailbox.get_all()
+            self._newest_at = now = self._clock.monotonic()
+            for found in news:
+                known = self._queue.get(found.serial)  # a repetition takes the place of what still waits
+                self._queue[found.serial] = _Waiting(found, known.since if known is not None else now)
                 if len(self._queue) > QUEUE_MAX:
                     self._queue.popitem(last=False)
                     self._tell_dropped()
@@ -86,10 +106,19 @@ class EventSender:
         while True:
             await self._filled.wait()
             self._filled.clear()
-            await asyncio.sleep(self._settle_s)
             while self._queue:
-                _, found = self._queue.popitem(last=False)
-                await self._send(found)
+                await self._lull()
+                _, first = self._queue.popitem(last=False)
+                await self._send(first.found)
+
+    async def _lull(self) -> None:
+        """Until nothing has happened for a while, or the oldest Event has waited long enough."""
+        while self._queue:
+            oldest = next(iter(self._queue.values()))
+            delay = min(self._newest_at + self._settle_s, oldest.since + self._hold_s) - self._clock.monotonic()
+            if delay <= 0:
+                return
+            await asyncio.sleep(delay)
 
     async def _send(self, found: Occurrence) -> None:
         """Until it has arrived, was refused, or has been tried often enough."""
@@ -106,7 +135,8 @@ class EventSender:
                 refusals += error.status > 0
                 delay = min(RETRY_S * 2.0 ** (failures - 1), RETRY_MAX_S) * random.uniform(0.5, 1.5)
                 await asyncio.sleep(max(delay, error.retry_after_s or 0.0))
-                found = self._queue.pop(found.serial, found)
+                newer = self._queue.pop(found.serial, None)
+                found = newer.found if newer is not None else found
 
     async def _send_once(self, found: Occurrence) -> None:
         path = f"/api/v1/namespaces/{event_namespace(found)}/events"
