@@ -35,7 +35,7 @@ log = Log("events")
 QUEUE_MAX = 1000
 REMEMBERED = 4096
 #: A lull: as long as this nothing new has happened. What an Event tells of, and the report that a pod is ready, come first.
-SETTLE_S = 0.3
+SETTLE_S = 0.2
 #: The longest that an Event waits for a lull.
 HOLD_S = 5.0
 RETRY_S, RETRY_MAX_S = 0.5, 10.0
