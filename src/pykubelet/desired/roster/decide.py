@@ -34,6 +34,7 @@ from pykubelet.desired.roster.admission import Load, Shortage
 from pykubelet.desired.roster.model import Entry, Facts, RosterState, Verdict
 from pykubelet.desired.roster.preemption import PREEMPTED, Candidate, NoVictims, choose_victims, is_critical
 
+_UNSURE = (Verdict.OPEN, Verdict.PREEMPTING)
 MIN_PREEMPTION_WAIT_S = 10.0
 DEFAULT_GRACE_S = 30
 _NO_RECOVERY = "Unexpected error while attempting to recover from admission failure: "
@@ -86,8 +87,11 @@ Entries = dict[PodUID, Entry]
 
 def settle(state: RosterState, facts: Facts, now: float, wall: float) -> tuple[RosterState, tuple[Happening, ...]]:
     """Decide all that can be decided now. `now`: monotonic seconds; `wall`: seconds since the epoch."""
+    unsure = [entry for entry in state.entries.values() if entry.verdict in _UNSURE]
+    if not unsure:
+        return state, ()
     entries = _end_preemptions(state.entries, facts, now)
-    undecided = [entry for entry in entries.values() if entry.verdict is Verdict.OPEN]
+    undecided = [entry for entry in unsure if entry.verdict is Verdict.OPEN]
     if not undecided:
         return replace(state, entries=entries), ()
     if not facts.node.allocatable:

@@ -11,6 +11,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from pykubelet.base.kit.cells import Cell, CellWriter
+from pykubelet.base.kit.changes import changed_keys
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
@@ -22,7 +23,7 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import Observed
-from pykubelet.base.model.roster import Roster, SourceChanged
+from pykubelet.base.model.roster import Roster, RosterPod, SourceChanged
 from pykubelet.desired.roster.decide import settle
 from pykubelet.desired.roster.kept_size import KeptSize
 from pykubelet.desired.roster.merge import roster_of, take
@@ -143,17 +144,18 @@ def _change(cell: Cell[Any]) -> Coroutine[Any, Any, Any]:
 
 
 def _log_change(before: Roster, now: Roster) -> None:
-    for uid in now.pods.keys() - before.pods.keys():
-        item = now.pods[uid]
-        log.info(
-            "pod is desired", pod=f"{item.pod.metadata.namespace}/{item.pod.metadata.name}", uid=uid, source=item.source
-        )
-    for uid in before.pods.keys() - now.pods.keys():
-        item = before.pods[uid]
-        log.debug("pod is no longer desired", pod=f"{item.pod.metadata.namespace}/{item.pod.metadata.name}", uid=uid)
-    for uid, item in now.pods.items():
-        if item.rejection is not None and (uid not in before.pods or before.pods[uid].rejection is None):
+    for uid in changed_keys(before.pods, now.pods):
+        old, item = before.pods.get(uid), now.pods.get(uid)
+        if old is None and item is not None:
+            log.info("pod is desired", pod=_spoken(item), uid=uid, source=item.source)
+        if old is not None and item is None:
+            log.debug("pod is no longer desired", pod=_spoken(old), uid=uid)
+        if item is not None and item.rejection is not None and (old is None or old.rejection is None):
             REJECTIONS.inc(item.rejection.reason)
             log.warning("pod is rejected", uid=uid, reason=item.rejection.reason, why=item.rejection.message)
     if now.sources_ready and not before.sources_ready:
         log.info("all sources have reported", pods=len(now.pods))
+
+
+def _spoken(item: RosterPod) -> str:
+    return f"{item.pod.metadata.namespace}/{item.pod.metadata.name}"

@@ -7,6 +7,8 @@ Rules:
   left out, told once, and come in when the name is free. The API server sees to the names of its own pods.
 - Mirror pods are kept apart, by the full name they share with the static pod they stand for.
 - A static pod that its source has seen anew was away in between, however short: it has come back, and begins again.
+- What is new of the API server's pods concerns no other pod, as long as nobody else has the name or UID: then the others are
+  not looked at.
 - A pod that did not change stays the very object it was, so that readers can compare by identity. A change is one of
   spec, generation, labels, annotations (but the agent's own), deletion time or deletion grace, or of what others write
   into its status (conditions, resource claims, the end of the pod). A pod keeps its name for life.
@@ -19,6 +21,7 @@ from collections.abc import Mapping
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.times import parse_time
+from pykubelet.base.kit.changes import changed_keys, missing_keys
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.happenings import Happening, warning
 from pykubelet.base.model.ids import PodRef, PodUID
@@ -56,6 +59,8 @@ def take(state: RosterState, event: SourceChanged, wall: float) -> tuple[RosterS
         event, mirrors = _without_mirrors(event)
         state = replace(state, mirrors=mirrors)
     state = replace(state, sources={**state.sources, event.source: event})
+    if event.source == SOURCE_API and (alone := _with_api_pods(state, event.pods, wall)) is not None:
+        return alone, ()
     chosen: dict[PodUID, _Wanted] = {}
     holders: dict[str, PodRef] = {}
     clashes: dict[tuple[str, PodRef], ManifestProblem] = {}
@@ -79,6 +84,26 @@ def take(state: RosterState, event: SourceChanged, wall: float) -> tuple[RosterS
     owners = {name: chosen[ref.uid].source for name, ref in holders.items()}
     state = replace(state, owners=owners, clashes=clashes)
     return _with_entries(state, chosen, wall), happenings
+
+
+def _with_api_pods(state: RosterState, pods: tuple[Pod, ...], wall: float) -> RosterState | None:
+    """The state with these pods of the API server and all others as they are. None: they meet others."""
+    wanted = {PodUID(pod.metadata.uid): pod for pod in pods}
+    if state.clashes or len(wanted) != len(pods):
+        return None
+    entries, arrivals = dict(state.entries), state.arrivals
+    for uid, pod in wanted.items():
+        old = entries.get(uid)
+        if old is None or old.wanted is not pod:
+            ref = pod_ref(pod)
+            if old is not None and (old.item.source != SOURCE_API or old.ref != ref):
+                return None
+            entry = entries[uid] = _entry(state, old, _Wanted(SOURCE_API, SOURCE_API, pod, ref, ref), arrivals, wall)
+            arrivals += entry.order == arrivals
+    for uid in missing_keys(state.entries, wanted):
+        if entries[uid].item.source == SOURCE_API:
+            del entries[uid]
+    return replace(state, entries=entries, arrivals=arrivals)
 
 
 def _without_mirrors(event: SourceChanged) -> tuple[SourceChanged, dict[str, Pod]]:
@@ -125,23 +150,25 @@ def _with_entries(state: RosterState, chosen: Mapping[PodUID, _Wanted], wall: fl
     entries: dict[PodUID, Entry] = {}
     arrivals = state.arrivals
     for uid, wanted in chosen.items():
-        old = state.entries.get(uid)
-        if old is not None and old.wanted is wanted.pod and old.item.source == wanted.source:
-            entries[uid] = old
-        elif old is None or _came_back(old, wanted.pod):
-            kept = state.kept.get(uid)
-            pod = with_size(wanted.pod, kept.size) if kept is not None else wanted.pod
-            change = kept.change if kept is not None else None
-            item = RosterPod(pod, wanted.source, _seen_at(wanted.pod, wall), change=change)
-            entries[uid] = Entry(item, wanted.ref, demand_of(pod), arrivals, wanted=wanted.pod)
-            arrivals += 1
-        elif old.item.source == wanted.source and is_same(old.wanted or old.item.pod, wanted.pod):
-            entries[uid] = old
-        else:
-            pod = with_given_size(old, wanted.pod)
-            item = replace(old.item, pod=pod, source=wanted.source)
-            entries[uid] = replace(old, item=item, demand=demand_of(pod), wanted=wanted.pod)
+        entry = entries[uid] = _entry(state, state.entries.get(uid), wanted, arrivals, wall)
+        arrivals += entry.order == arrivals
     return replace(state, entries=entries, arrivals=arrivals)
+
+
+def _entry(state: RosterState, old: Entry | None, wanted: _Wanted, arrivals: int, wall: float) -> Entry:
+    """What is known of one pod that was `old` and is now `wanted`; `old` itself when nothing is new."""
+    if old is not None and old.wanted is wanted.pod and old.item.source == wanted.source:
+        return old
+    if old is None or _came_back(old, wanted.pod):
+        kept = state.kept.get(wanted.ref.uid)
+        pod = with_size(wanted.pod, kept.size) if kept is not None else wanted.pod
+        change = kept.change if kept is not None else None
+        item = RosterPod(pod, wanted.source, _seen_at(wanted.pod, wall), change=change)
+        return Entry(item, wanted.ref, demand_of(pod), arrivals, wanted=wanted.pod)
+    if old.item.source == wanted.source and is_same(old.wanted or old.item.pod, wanted.pod):
+        return old
+    pod = with_given_size(old, wanted.pod)
+    return replace(old, item=replace(old.item, pod=pod, source=wanted.source), demand=demand_of(pod), wanted=wanted.pod)
 
 
 def with_given_size(entry: Entry, pod: Pod) -> Pod:
@@ -164,15 +191,20 @@ def _seen_at(pod: Pod, wall: float) -> float:
 
 def roster_of(state: RosterState, expected: frozenset[str], before: Roster) -> Roster:
     """What the others may read; `before` itself when nothing changed."""
-    pods = {uid: entry.item for uid, entry in state.entries.items()}
+    items = {uid: entry.item for uid, entry in state.entries.items()}
+    pods = items if changed_keys(before.pods, items) else before.pods
     ready = expected <= state.sources.keys()
     clashes = (state.clashes[key] for key in sorted(state.clashes))
     problems = (*(problem for told in state.sources.values() for problem in told.problems), *clashes)
-    same_pods = pods.keys() == before.pods.keys() and all(before.pods[uid] is item for uid, item in pods.items())
     mirrors = state.mirrors
     if before.mirrors is not None and mirrors is not None and _are_same(mirrors, before.mirrors):
         mirrors = before.mirrors
-    if same_pods and ready == before.sources_ready and problems == before.problems and mirrors is before.mirrors:
+    if (
+        pods is before.pods
+        and ready == before.sources_ready
+        and problems == before.problems
+        and mirrors is before.mirrors
+    ):
         return before
     return Roster(pods, ready, problems, mirrors)
 
