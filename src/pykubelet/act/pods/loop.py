@@ -36,7 +36,7 @@ from pykubelet.act.pods.tools import PodTools
 from pykubelet.base.api.times import parse_time
 from pykubelet.base.kit.backoff import Backoff, BackoffPolicy
 from pykubelet.base.kit.cells import Cell, CellWriter, ringing
-from pykubelet.base.kit.changes import changed_keys
+from pykubelet.base.kit.changes import changed_keys, missing_keys
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
@@ -227,8 +227,9 @@ class PodsLoop:
             view = observed.pods.get(uid)
             if view is None or view.read_at >= at:
                 del self._removed_at[uid]
-        for uid in self._crashes.keys() - self._actors.keys() - self._paused.keys() - observed.pods.keys():
-            if uid not in self._inputs.roster.get().pods:
+        roster = self._inputs.roster.get()
+        for uid in list(self._crashes):
+            if not any(uid in known for known in (self._actors, self._paused, observed.pods, roster.pods)):
                 del self._crashes[uid]
 
     def _take_desired(self, uid: PodUID, entry: RosterPod, roster: Roster, observed: Observed) -> None:
@@ -309,13 +310,13 @@ class PodsLoop:
         return self._rules
 
     def _kill_undesired(self, roster: Roster, observed: Observed) -> None:
-        for uid, actor in self._actors.items():
-            if uid not in roster.pods and uid not in self._kills_sent:
+        for uid in missing_keys(self._actors, roster.pods):
+            if uid not in self._kills_sent:
                 self._kills_sent.add(uid)
-                actor.mailbox.post(KillRequested(KillReason.REMOVED, "no longer desired"))
-        for uid, view in observed.pods.items():
-            known = uid in roster.pods or uid in self._actors
-            if known or uid in self._removed_at or uid in self._paused or view.is_gone:
+                self._actors[uid].mailbox.post(KillRequested(KillReason.REMOVED, "no longer desired"))
+        for uid in missing_keys(observed.pods, self._actors):
+            view = observed.pods[uid]
+            if uid in roster.pods or uid in self._removed_at or uid in self._paused or view.is_gone:
                 continue
             state = PodState(
                 ref=view.ref,
@@ -332,27 +333,27 @@ class PodsLoop:
     def _hand_on_views(self, observed: Observed) -> None:
         wall = self._tools.clock.wall()
         is_full, self._full_look = observed.listed_at != self._full_look, observed.listed_at
-        for uid, actor in self._actors.items():
-            view = observed.pods.get(uid)
-            if view is None:
-                if absent := _seen_absent(actor, observed):
-                    actor.mailbox.post(RuntimeChanged(absent, wall))
-            elif self._seen_views.get(uid) is not view:
+        for uid in missing_keys(self._actors, observed.pods):
+            if absent := _seen_absent(self._actors[uid], observed):
+                self._actors[uid].mailbox.post(RuntimeChanged(absent, wall))
+        news = [uid for uid in changed_keys(self._seen_views, observed.pods) if uid in self._actors]
+        for uid in news:
+            if (view := observed.pods.get(uid)) is not None:
                 self._seen_views[uid] = view
-                actor.mailbox.post(RuntimeChanged(view.foretold(), wall))
-            elif is_full and _is_overlooked(actor, observed):
+                self._actors[uid].mailbox.post(RuntimeChanged(view.foretold(), wall))
+        for uid in self._actors.keys() & observed.pods.keys() - set(news) if is_full else ():
+            if _is_overlooked(actor := self._actors[uid], observed):
                 self._touched.post(PodTouched(actor.ref, "it waits for a look, and a full one brought none"))
 
     def _show_held_back(self, roster: Roster, observed: Observed) -> None:
         """Pods without an actor yet still say what they wait for."""
         changed = False
-        held: dict[PodUID, PodLifecycle] = {}
-        for uid, entry in roster.pods.items():
-            if uid not in self._actors:
-                held[uid] = self._held_back(entry, roster, observed)
-        for uid in [uid for uid in self._published if uid not in self._actors and uid not in held]:
-            del self._published[uid]
-            changed = True
+        waiting = missing_keys(roster.pods, self._actors)
+        held = {uid: self._held_back(roster.pods[uid], roster, observed) for uid in waiting}
+        for uid in missing_keys(self._published, self._actors):
+            if uid not in held:
+                del self._published[uid]
+                changed = True
         for uid, lifecycle in held.items():
             if _waits_in_words(self._published.get(uid)) != _waits_in_words(lifecycle):
                 self._published[uid] = lifecycle

@@ -15,6 +15,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeVar, assert_never
 
 from pykubelet.act.volumes.claims import affected, claim_of, concerned, is_alive, is_running, is_same_pod, spec_of
@@ -108,15 +109,16 @@ def next_wake(state: State, now: Moment) -> float | None:
     What was due by `now` and is still there waits for something else (containers that run, another room).
     """
     times = [state.scan.retry_at] if state.scan is not None else []
-    for uid in state.timed:
-        times.extend(_times(state.pods[uid]))
+    for due in state.timed.values():
+        times.extend(due)
     return min((time for time in times if time is not None and time > now.mono), default=None)
 
 
-def _times(pod: PodState) -> list[float | None]:
+def _times(pod: PodState) -> tuple[float, ...]:
     """When something of the pod is due, in monotonic seconds."""
     troubles = (pod.tree_trouble, *(volume.trouble for volume in pod.volumes.values()))
-    return [pod.complain_at, *(trouble.retry_at for trouble in troubles if trouble is not None)]
+    times = (pod.complain_at, *(trouble.retry_at for trouble in troubles if trouble is not None))
+    return tuple(time for time in times if time is not None)
 
 
 def _trouble(last: Trouble | None, error: str, now: Moment) -> Trouble:
@@ -156,8 +158,14 @@ class _Turn:
                 views[uid] = view
         if differs:
             mounts = Mounts(views, self.reconstructed)
-        timed = frozenset(uid for uid in self.state.timed | self.touched if self._waits_for_time(uid))
-        return State(self.pods, self.inputs, mounts, self.scan, self.scanning, timed)
+        return State(self.pods, self.inputs, mounts, self.scan, self.scanning, self._timed())
+
+    def _timed(self) -> Mapping[PodUID, tuple[float, ...]]:
+        before = self.state.timed
+        due = {uid: times for uid in self.touched if (pod := self.pods.get(uid)) and (times := _times(pod))}
+        if not due and before.keys().isdisjoint(self.touched):
+            return before
+        return {uid: times for uid, times in before.items() if uid not in self.touched} | due
 
     # Events
 
@@ -387,10 +395,6 @@ class _Turn:
         return pod
 
     # Small things
-
-    def _waits_for_time(self, uid: PodUID) -> bool:
-        pod = self.pods.get(uid)
-        return pod is not None and any(time is not None for time in _times(pod))
 
     def _tell_failed_mount(self, pod: PodState, name: str, error: str) -> None:
         text = f'MountVolume.SetUp failed for volume "{name}" : {error}'

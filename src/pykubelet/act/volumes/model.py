@@ -199,14 +199,14 @@ class Inputs(Value):
 
 
 class State(Value):
-    """All of the room. `timed`: the pods that wait for a time."""
+    """All of the room. `timed`: the pods that wait for a time, and for which, in monotonic seconds."""
 
     pods: Mapping[PodUID, PodState] = field(default_factory=dict)
     inputs: Inputs = field(default_factory=Inputs)
     mounts: Mounts = field(default_factory=Mounts)
     scan: Trouble | None = None
     scanning: bool = False
-    timed: frozenset[PodUID] = frozenset()
+    timed: Mapping[PodUID, tuple[float, ...]] = field(default_factory=dict)
 
 
 # Events
