@@ -15,6 +15,7 @@ from act.pods.scenes import REF, WALL, box, pod, running, view
 from pykubelet.act.pods.actor import PodActor
 from pykubelet.act.pods.execute import PodExecution
 from pykubelet.act.pods.model import (
+    CleanEnded,
     CleanUp,
     KillRequested,
     PodState,
@@ -75,9 +76,9 @@ class Work:
     async def wait_ends_told(self, waits: WaitBook) -> None:
         return None
 
-    async def clean(self, command: CleanUp, waits: WaitBook) -> str:
+    async def clean(self, command: CleanUp, waits: WaitBook) -> CleanEnded:
         self.log.append("clean and remove" if command.remove else "clean")
-        return ""
+        return CleanEnded()
 
 
 @asynccontextmanager

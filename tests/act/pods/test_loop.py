@@ -201,6 +201,20 @@ async def test_a_pod_removed_in_the_middle_of_its_start_leaves_nothing(tmp_path:
         assert not n.sandboxes("web")
 
 
+async def test_of_a_pod_that_was_removed_the_runtime_is_asked_nothing_more(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        n.want(WEB)
+        await n.wait_running("web")
+        await asyncio.sleep(0.2)
+        n.unwant("web")
+        await n.wait_gone("web")
+        await asyncio.sleep(0.1)
+        methods = [call.method for call in n.fake.calls]
+        assert methods[-1] == "RemovePodSandbox"
+        n.want(WEB)
+        await n.wait_running("web")
+
+
 async def test_a_directory_of_log_links_that_was_removed_does_not_hold_up_the_end(tmp_path: Path) -> None:
     async with node(tmp_path) as n:
         n.want(WEB)

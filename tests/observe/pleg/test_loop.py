@@ -10,7 +10,7 @@ import pytest
 from observe.pleg.stand import FedHints, Stand, lookout, ref
 
 from pykubelet.base.model.ids import ContainerID
-from pykubelet.base.model.observed import BeingStopped, ContainerEnd, ContainerState, PodView
+from pykubelet.base.model.observed import BeingStopped, ContainerEnd, ContainerState, PodTouched, PodView
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriCode
 from pykubelet.edges.cri.events import HintKind
@@ -390,6 +390,24 @@ async def test_a_touch_during_a_look_leads_to_another_one(tmp_path: Path) -> Non
         touched_at = time.monotonic()
         stand.touch("web")
         await stand.wait(lambda now: now.pods[ref("web").uid].read_at >= touched_at, within_s=1.0)
+
+
+async def test_a_pod_told_to_be_removed_is_gone_without_a_look_and_an_older_look_does_not_bring_it_back(
+    tmp_path: Path,
+) -> None:
+    async with lookout(tmp_path, hints=FedHints(), before=lambda stand: pods(stand, "web")) as stand:
+        await stand.listed()
+        slow = stand.fake.inject(Fault("ListContainers", delay_s=0.2, after=True, times=1))
+        stand.touch("web")
+        await asyncio.sleep(0.05)
+        assert slow.met
+        calls = len(stand.fake.calls)
+        stand.mailbox.post(PodTouched(ref("web"), "removed", gone_at=time.monotonic()))
+        await stand.wait(lambda now: now.pods[ref("web").uid].is_gone, within_s=0.1)
+        await asyncio.sleep(0.3)
+        view = stand.view("web")
+        assert view is not None and view.is_gone
+        assert len(stand.fake.calls) == calls, "the runtime was not asked for what it has said already"
 
 
 # Pods that cannot be read

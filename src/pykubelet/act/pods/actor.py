@@ -36,6 +36,7 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.fieldpath import container_field_path
 from pykubelet.base.model.happenings import Happening, normal, warning
 from pykubelet.base.model.ids import PodRef
@@ -187,13 +188,16 @@ class PodActor:
 
     async def _clean(self, command: CleanUp) -> None:
         try:
-            error = await self._execution.clean(command, self._waits)
+            ended = await self._execution.clean(command, self._waits)
         except Exception as bug:  # noqa: BLE001 - as above
-            error = self._report_bug("clean-up", bug).message
-        self.mailbox.post(CleanEnded(error=error))
+            ended = CleanEnded(error=self._report_bug("clean-up", bug).message)
+        if self._abandoned:
+            ended = replace(ended, gone_at=None)  # the runtime may still be making what it was asked for
+        self.mailbox.post(ended)
         kill = self.state.kill
         if command.remove or (kill is not None and kill.reason is KillReason.RENEWED):
-            self._touched.post(PodTouched(self.ref, "removed" if command.remove else "to start again"))
+            cause = "removed" if command.remove else "to start again"
+            self._touched.post(PodTouched(self.ref, cause, gone_at=ended.gone_at))
 
     def _report_bug(self, what: str, error: Exception) -> StartError:
         lines = [f"{line.at:.3f} {line.what} ({line.cause})" for line in self._story]

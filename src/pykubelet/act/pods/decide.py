@@ -307,7 +307,7 @@ def _clean_ended(state: PodState, event: CleanEnded, now: float, rules: Rules) -
         wait = min(POD_RETRY_CAP_S, POD_RETRY_S * 2 ** min(failures - 1, 6))
         error = StartError(FAILED_CLEAN_UP, event.error)
         return replace(state, pod_failures=failures, pod_error=error, retry_at={"": now + wait}), (WakeAt(now + wait),)
-    state = replace(state, stage=Stage.FINISHED, pod_failures=0, pod_error=None, retry_at={})
+    state = replace(state, stage=Stage.FINISHED, gone_at=event.gone_at, pod_failures=0, pod_error=None, retry_at={})
     return _advance(state, now, rules, event.cause)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pykubelet.act.pods.model import CleanUp, StopPod
+from pykubelet.act.pods.model import CleanEnded, CleanUp, StopPod
 from pykubelet.act.pods.tools import PodTools, pod_ip, runtime_wait
 from pykubelet.act.pods.waitbook import ENDING, WaitBook
 from pykubelet.act.runtime.stop import PodRemains
@@ -93,22 +93,24 @@ class PodEnding:
             except TimeoutError:
                 log.warning("nobody saw how the containers of a pod ended", pod=self._ref, uid=uid)
 
-    async def clean(self, command: CleanUp, waits: WaitBook) -> str:
-        """Give back volumes, cgroup and ids; with `remove`, also containers, sandboxes and logs."""
+    async def clean(self, command: CleanUp, waits: WaitBook) -> CleanEnded:
+        """Give back volumes, cgroup and ids; with `remove`, also containers, sandboxes and logs. All side by side: no
+        process of the pod is left."""
         self._tools.images.forget(self._ref.uid)
         if command.remove:
             await self._runtime_back(waits)
-        problems = list(
-            await asyncio.gather(
-                self._volumes_gone(waits), self._remove_from_runtime(waits) if command.remove else _nothing()
-            )
-        )
-        if not await self._tools.cgroups.remove_pod(self._ref.uid):
-            problems.append("the pod's cgroup is still in use")
-        problems.append(self._tools.sandboxes.release(self._ref.uid))
+        work = [self._release(waits)]
         if command.remove:
-            problems.append(await self._remove_logs())
-        return "; ".join(problem for problem in problems if problem)
+            work += [self._remove_from_runtime(waits), self._remove_logs()]
+        problems = [*await asyncio.gather(*work), self._tools.sandboxes.release(self._ref.uid)]
+        error = "; ".join(problem for problem in problems if problem)
+        is_gone = command.remove and not error
+        return CleanEnded(error, gone_at=self._tools.clock.monotonic() if is_gone else None)
+
+    async def _release(self, waits: WaitBook) -> str:
+        """The volumes, then the cgroup that their memory counts for."""
+        await self._volumes_gone(waits)
+        return "" if await self._tools.cgroups.remove_pod(self._ref.uid) else "the pod's cgroup is still in use"
 
     async def _volumes_gone(self, waits: WaitBook) -> str:
         uid, cell = self._ref.uid, self._tools.cells.mounts
@@ -145,7 +147,3 @@ class PodEnding:
         if error is not None and not isinstance(error, HostError):
             raise error
         return f"logs cannot be removed: {error}" if error is not None else "the log directory does not answer"
-
-
-async def _nothing() -> str:
-    return ""

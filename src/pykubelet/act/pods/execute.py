@@ -15,7 +15,7 @@ from pykubelet.act.pods.api_content import SERVICES, PodContent
 from pykubelet.act.pods.decide import find_container
 from pykubelet.act.pods.ending import PodEnding
 from pykubelet.act.pods.images import BEHIND_SANDBOX_S, PodImages
-from pykubelet.act.pods.model import CleanUp, StartFailed, StopPod, Sync, SyncEnded
+from pykubelet.act.pods.model import CleanEnded, CleanUp, StartFailed, StopPod, Sync, SyncEnded
 from pykubelet.act.pods.resize import pod_before, resize_pod
 from pykubelet.act.pods.tools import ASK_AGAIN, PodTools, pod_ip, runtime_wait
 from pykubelet.act.pods.waitbook import ENDING, OWNER, WaitBook, WaitsChanged
@@ -97,8 +97,8 @@ class PodExecution:
         """Until the pod's status tells how its containers ended."""
         await self._ending.wait_ends_told(waits)
 
-    async def clean(self, command: CleanUp, waits: WaitBook) -> str:
-        """Give back all that the pod had; what is still wrong, or an empty string."""
+    async def clean(self, command: CleanUp, waits: WaitBook) -> CleanEnded:
+        """Give back all that the pod had; what is still wrong is in the answer."""
         return await self._ending.clean(command, waits)
 
     # Sync

@@ -200,9 +200,11 @@ class PodsLoop:
         self._lifecycles.publish(Lifecycles(dict(self._published)), is_news=is_news)
 
     def _drop(self, uid: PodUID) -> None:
-        self._actors.pop(uid).close()
+        actor = self._actors.pop(uid)
+        actor.close()
         self._tasks.pop(uid).cancel()
-        self._removed_at[uid] = self._tools.clock.monotonic()
+        gone_at = actor.state.gone_at
+        self._removed_at[uid] = self._tools.clock.monotonic() if gone_at is None else gone_at
         for known in (self._published, self._seen_pods, self._seen_views):
             known.pop(uid, None)
         self._kills_sent.discard(uid)

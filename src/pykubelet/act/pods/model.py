@@ -70,9 +70,9 @@ class PodState(Value):
     those of these whose back-off was over when they were killed.
     `content_news`: an object that the pod's start depends on changed during the sync.
     `started_wall`: its date of start, for people; `active_since`: the same moment on the monotonic clock, for its deadline.
-    `applied`: what was asked of the runtime for the instances that are there. `starting`: by container, what those have
-    that the last sync started. `found`: the size that instances had which the agent did not start itself, where that is
-    another than the pod's. `resize`: a new size that does not hold everywhere yet.
+    `gone_at`: as in `CleanEnded`. `applied`: what was asked of the runtime for the instances that are there. `starting`: by
+    container, what those have that the last sync started. `found`: the size that instances had which the agent did not start
+    itself, where that is another than the pod's. `resize`: a new size that does not hold everywhere yet.
     """
 
     ref: PodRef
@@ -93,6 +93,7 @@ class PodState(Value):
     pod_failures: int = 0
     terminal: bool = False
     removed: bool = False
+    gone_at: float | None = None
     restarting_all: bool = False
     reset: ResetHold | None = None
     said_held: frozenset[ContainerID] = frozenset()
@@ -183,7 +184,10 @@ class StopEnded(Value):
 
 
 class CleanEnded(Value):
+    """`gone_at`: when the runtime had removed the last of the pod; None when that was not to be, or is not sure."""
+
     error: str = ""
+    gone_at: float | None = None
     cause: str = "clean-up ended"
 
 

@@ -179,12 +179,14 @@ class Observed(Value):
 class PodTouched(Value):
     """Posted to observe/pleg: something was just done to this pod; look at it now rather than at the next relist.
 
-    `changed`: containers of which more is new than that they run or have ended.
+    `changed`: containers of which more is new than that they run or have ended. `gone_at`: the monotonic second at which
+    the runtime had answered that the last of the pod is removed; that is as good as a look.
     """
 
     ref: PodRef
     cause: str
     changed: frozenset[ContainerID] = frozenset()
+    gone_at: float | None = None
 
 
 class BeingStopped(Value):

@@ -6,7 +6,8 @@ How: a hint from the runtime, or a touch by somebody who just did something to a
 read, several at once, each on its own, so a runtime that hangs for one pod delays no other. A view that began to be
 read earlier never replaces one that began later. A full relist comes when the event stream is (re)opened, for ids
 nobody knows, and every `relist_s`; without an event stream every `relist_without_events_s`. What the agent itself is
-stopping is looked at when the runtime has answered that, not at the hints of its end.
+stopping is looked at when the runtime has answered that, not at the hints of its end; what it has removed is gone when
+the runtime has answered that.
 """
 
 from __future__ import annotations
@@ -129,6 +130,9 @@ class PodLookout:
                     self._follow_stop(touch)
                     continue
                 self._refs.setdefault(touch.ref.uid, touch.ref)
+                if touch.gone_at is not None:
+                    self._take(PodView(touch.ref, read_at=touch.gone_at))
+                    continue
                 if touch.changed:
                     self._stale[touch.ref.uid] = self._stale.get(touch.ref.uid, frozenset()) | touch.changed
                 self._mark(touch.ref.uid)
