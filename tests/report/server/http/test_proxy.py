@@ -5,8 +5,13 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from collections.abc import Callable
+from typing import Any
 
-from pykubelet.report.server.http.proxy import open_backend
+import pytest
+import uvloop
+
+from pykubelet.report.server.http.proxy import MUCH, Backend, open_backend
 from pykubelet.report.server.http.server import Response
 
 
@@ -38,3 +43,62 @@ async def test_a_server_that_is_not_there_is_told() -> None:
     answer = await open_backend("POST", f"http://127.0.0.1:{port}/exec", {})
     assert isinstance(answer, Response)
     assert answer.status == 500 and answer.body.startswith(b"error dialing backend: ")
+
+
+BITS = [bytes([n % 251]) * (MUCH * (1 + n % 9)) for n in range(300)]
+
+
+@pytest.mark.parametrize("factory", [uvloop.new_event_loop, asyncio.new_event_loop])
+def test_much_in_small_bits_comes_whole_and_so_does_its_end(factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    async def hear() -> bytes:
+        async with await asyncio.start_server(_say(BITS), "127.0.0.1", 0) as server:
+            backend = await _backend(server)
+            heard = b""
+            while data := await backend.read():
+                heard += data
+            backend.writer.close()
+            return heard
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        assert runner.run(hear()) == b"".join(BITS)
+
+
+@pytest.mark.parametrize("factory", [uvloop.new_event_loop, asyncio.new_event_loop])
+def test_one_may_leave_in_the_middle(factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    troubles: list[dict[str, Any]] = []
+
+    async def leave() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, trouble: troubles.append(trouble))
+        async with await asyncio.start_server(_say(BITS), "127.0.0.1", 0) as server:
+            backend = await _backend(server)
+            assert await backend.read()
+            backend.writer.transport.abort()
+            await asyncio.sleep(0.02)
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(leave())
+    assert not troubles
+
+
+def _say(bits: list[bytes]) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Any]:
+    """A streaming server that says this and ends."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 101 Switching Protocols\r\n\r\n")
+            for bit in bits:
+                writer.write(bit)
+                await writer.drain()
+        except OSError:
+            return  # the agent has left
+        finally:
+            writer.close()
+
+    return talk
+
+
+async def _backend(server: asyncio.Server) -> Backend:
+    opened = await open_backend("POST", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/exec", {})
+    assert not isinstance(opened, Response)
+    return opened[0]

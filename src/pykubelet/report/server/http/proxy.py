@@ -1,14 +1,16 @@
 """Streams between a client and the container runtime: the upgrade is passed on, then bytes both ways.
 
 Owns: the two connections of one stream from the answer's head on, and their ends. What is said over them (SPDY or
-WebSocket) is between the client and the runtime. Each side is read only as fast as the other one takes it.
+WebSocket) is between the client and the runtime. Each side is read only as fast as the other one takes it, and a runtime
+that says much in large pieces.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from typing import cast
 from urllib.parse import urlsplit
 
 from pykubelet.base.kit.supervise import Supervisor
@@ -19,6 +21,9 @@ CONNECT_DEADLINE_S = 10.0
 HEAD_DEADLINE_S = 30.0
 HEAD_BYTES = 64 * 1024
 PIECE = 256 * 1024
+#: The runtime sends a stream in bits of 4 to 32 KiB, each of which would wake us and be sent alone: more work than the
+#: runtime's own. So what follows a piece of MUCH or more gathers in the kernel for GATHER_S. What people read is less.
+MUCH, GATHER_S = 4096, 0.001
 READ_AHEAD = 1 << 20
 ANSWER_BYTES = 64 * 1024
 #: The client's own, or the connection's: never for the runtime.
@@ -30,6 +35,25 @@ class Backend(Value):
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
+
+    async def read(self, most: int = PIECE) -> bytes:
+        """What came, at most that many bytes; b"" at the end. Raises OSError."""
+        data = await self.reader.read(most)
+        if MUCH <= len(data) < most and not self.reader.at_eof():
+            _rest(cast(asyncio.Transport, self.writer.transport))  # it is one for both directions
+        return data
+
+
+def _rest(transport: asyncio.Transport) -> None:
+    """Let more gather: nothing is taken from the connection for a moment."""
+
+    def go_on() -> None:
+        if not transport.is_closing():
+            transport.resume_reading()
+
+    if not transport.is_closing():
+        transport.pause_reading()
+        asyncio.get_running_loop().call_later(GATHER_S, go_on)
 
 
 class _ProxyError(Exception):
@@ -130,7 +154,7 @@ async def _pump_both(client: Connection, backend: Backend, idle_s: float) -> Non
                     idle.reschedule(loop.time() + idle_s)
 
             async def listen() -> None:
-                await _pump(client.reader, backend.writer, moved)
+                await _pump(client.reader.read, backend.writer, moved)
                 if _is_tls(client):  # over TLS nobody can say that he only listens from now on: the client has gone
                     backend.writer.transport.abort()
                     return
@@ -138,7 +162,7 @@ async def _pump_both(client: Connection, backend: Backend, idle_s: float) -> Non
                     backend.writer.write_eof()
 
             supervisor.start_child("stream-up", listen())
-            await _pump(backend.reader, client.writer, moved)
+            await _pump(backend.read, client.writer, moved)
     except TimeoutError:
         return
     finally:
@@ -149,9 +173,11 @@ def _is_tls(client: Connection) -> bool:
     return client.writer.get_extra_info("ssl_object") is not None
 
 
-async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter, moved: Callable[[], None]) -> None:
+async def _pump(
+    read: Callable[[int], Awaitable[bytes]], target: asyncio.StreamWriter, moved: Callable[[], None]
+) -> None:
     with contextlib.suppress(OSError):  # the other side is gone: that is how streams end
-        while data := await source.read(PIECE):
+        while data := await read(PIECE):
             target.write(data)
             await target.drain()
             moved()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 
 from pykubelet.base.kit.supervise import Supervisor
@@ -20,7 +20,7 @@ from pykubelet.report.server.websocket.handshake import agreement
 #: How long the runtime may take to agree to all streams, and the client to answer the farewell.
 OPEN_DEADLINE_S = 30.0
 PARTING_S = 30.0
-PIECE = 64 * 1024
+PIECE = 256 * 1024
 #: More is not kept for a side that does not read its answers.
 ANSWERS = 64 * 1024
 
@@ -74,10 +74,10 @@ async def _converse(client: Connection, backend: Backend, bridge: Bridge, idle_s
 
             async def listen() -> _End:
                 await opened.wait()
-                return await _pump(client.reader, backend.writer, client.writer, bridge.from_client, moved)
+                return await _pump(client.reader.read, backend.writer, client.writer, bridge.from_client, moved)
 
             moved()
-            speak = _pump(backend.reader, client.writer, backend.writer, bridge.from_runtime, moved)
+            speak = _pump(backend.read, client.writer, backend.writer, bridge.from_runtime, moved)
             up = supervisor.start_child("websocket-up", listen())
             down = supervisor.start_child("websocket-down", speak)
             await asyncio.wait((up, down), return_when=asyncio.FIRST_COMPLETED)
@@ -98,18 +98,18 @@ class _End(Enum):
 
 
 async def _pump(
-    source: asyncio.StreamReader,
+    read: Callable[[int], Awaitable[bytes]],
     target: asyncio.StreamWriter,
     back: asyncio.StreamWriter,
     step: Callable[[bytes], Step],
     moved: Callable[[], None],
 ) -> _End:
-    while data := await _read(source):
+    while data := await _read(read):
         follows = step(data)
         if follows.back and back.transport.get_write_buffer_size() < ANSWERS:
             back.write(follows.back)
         if follows.onward:
-            target.writelines(follows.onward)
+            target.write(b"".join(follows.onward))  # in one: over TLS each would be a record of its own
             try:
                 await target.drain()
             except OSError:
@@ -121,9 +121,9 @@ async def _pump(
     return _End.SOURCE
 
 
-async def _read(source: asyncio.StreamReader) -> bytes:
+async def _read(read: Callable[[int], Awaitable[bytes]]) -> bytes:
     try:
-        return await source.read(PIECE)
+        return await read(PIECE)
     except OSError:
         return b""
 
