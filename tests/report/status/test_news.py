@@ -8,9 +8,10 @@ import pytest
 from report.samples import container, exited, facts, host_sandbox, lifecycle, make_pod, running, sandbox, sidecar, view
 
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import KillReason, Stage
 from pykubelet.base.model.observed import PodView
-from pykubelet.report.status.news import has_told_all, is_cleared, tells_the_same
+from pykubelet.report.status.news import has_told_all, is_cleared, tells_the_same, was_last_word
 from pykubelet.report.status.project import project_status
 
 PODS: dict[str, Pod] = {
@@ -69,6 +70,19 @@ def test_what_still_runs_was_not_told_to_the_end() -> None:
     ended = project_status(facts(pod, view(exited("app", 1)), lifecycle=ending))
     assert has_told_all(ended, ending)
     assert not has_told_all(ended, lifecycle(pod, Stage.TERMINATED, kill_reason=KillReason.DELETED))
+
+
+@pytest.mark.parametrize("name", [name for name in PODS if "static False" in name])
+def test_how_a_deleted_pod_is_taken_down_after_its_end_was_told_is_no_news(name: str) -> None:
+    pod, seen = PODS[name], SIGHTS["ended well"]
+    ending = lifecycle(pod, Stage.TERMINATED, kill_reason=KillReason.DELETED)
+    told = project_status(facts(pod, seen, lifecycle=ending))
+    assert was_last_word(told, ending)
+    assert not was_last_word(told, lifecycle(pod, Stage.TERMINATING, kill_reason=KillReason.DELETED))
+    assert not was_last_word(told, lifecycle(pod, Stage.TERMINATED, kill_reason=KillReason.COMPLETED))
+    assert not was_last_word(project_status(facts(pod, view(running()))), ending)
+    kept = replace(pod, metadata=replace(pod.metadata, finalizers=("example.com/keep",)))
+    assert not was_last_word(told, lifecycle(kept, Stage.TERMINATED, kill_reason=KillReason.DELETED))
 
 
 def test_what_is_left_of_a_pod_is_looked_at() -> None:

@@ -42,6 +42,7 @@ from pykubelet.report.status.news import (
     is_nothing,
     shows_the_same,
     tells_the_same,
+    was_last_word,
 )
 from pykubelet.report.status.project import project_status
 from pykubelet.report.status.tally import count_ends
@@ -300,6 +301,7 @@ class StatusLoop:
         pending = entry.pending if entry is not None else None
         if told is not None and not is_new_life and told.pod is pod and told.pending is pending:
             is_same = shows_the_same(told.view, view) or is_cleared(told.view, view, told.lifecycle)
+            is_same = is_same or was_last_word(told.status, lifecycle)
             is_same = is_same and tells_the_same(told.lifecycle, lifecycle, view)
             if is_same and _same_for(view, told.shared, shared):
                 told.lifecycle, told.view, told.shared = lifecycle, view, shared

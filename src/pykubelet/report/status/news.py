@@ -10,7 +10,7 @@ from operator import attrgetter
 from pykubelet.base.api.core import Pod, PodStatus
 from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, Stage
 from pykubelet.base.model.observed import PodView
-from pykubelet.base.model.roster import is_static
+from pykubelet.base.model.roster import TERMINAL_PHASES, is_static
 from pykubelet.report.status.model import ENDED_STAGES
 
 #: Ends that somebody has asked for: they change nothing of a status as long as the pod runs.
@@ -21,6 +21,16 @@ def has_told_all(told: PodStatus, lifecycle: PodLifecycle) -> bool:
     """Of a pod that its source has no more: nobody asks for anything after the ends of its containers."""
     if lifecycle.kill_reason is not KillReason.REMOVED or lifecycle.stage not in ENDED_STAGES:
         return False
+    return _have_ended(told)
+
+
+def was_last_word(told: PodStatus, lifecycle: PodLifecycle) -> bool:
+    """The end was told of a deleted pod that goes for good next: nobody asks how it was taken down."""
+    goes = lifecycle.kill_reason is KillReason.DELETED and lifecycle.stage in ENDED_STAGES
+    return goes and not lifecycle.pod.metadata.finalizers and told.phase in TERMINAL_PHASES and _have_ended(told)
+
+
+def _have_ended(told: PodStatus) -> bool:
     statuses = (*told.initContainerStatuses, *told.containerStatuses)
     return all(status.state is not None and status.state.terminated is not None for status in statuses)
 
