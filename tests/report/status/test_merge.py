@@ -17,6 +17,7 @@ from pykubelet.report.status.merge import (
     may_delete,
     newer,
     render_patch,
+    revived,
     status_for_api,
     urgency_of,
 )
@@ -108,6 +109,50 @@ def test_an_end_is_held_back_while_containers_may_run_but_not_that_it_is_unready
 
 def test_an_end_that_was_told_is_never_taken_back() -> None:
     assert status_for_api(api_pod(told("Succeeded", "False")), told("Running"), has_ended=False) is None
+
+
+FAILED = container(terminated=core.ContainerStateTerminated(exitCode=7))
+SEVEN = core.ContainerRestartRuleOnExitCodes(operator="In", values=(7,))
+RULE = core.ContainerRestartRule(action="Restart", exitCodes=SEVEN)
+ALL_RULE = core.ContainerRestartRule(action="RestartAllContainers", exitCodes=SEVEN)
+
+
+@pytest.mark.parametrize(
+    ("policy", "there", "now", "refused"),
+    [
+        ("Never", ENDED, RUNNING, True),
+        ("Never", ENDED, CREATING, True),
+        ("Never", FAILED, RUNNING, True),
+        ("Never", ENDED, ENDED, False),
+        ("Never", RUNNING, CREATING, False),
+        ("OnFailure", ENDED, RUNNING, True),
+        ("OnFailure", FAILED, RUNNING, False),
+        ("Always", ENDED, RUNNING, False),
+        ("", ENDED, RUNNING, False),
+    ],
+)
+def test_a_container_that_may_not_run_again_stays_ended(
+    policy: str, there: core.ContainerStatus, now: core.ContainerStatus, refused: bool
+) -> None:
+    for containers, statuses in (("initContainers", "initContainerStatuses"), ("containers", "containerStatuses")):
+        spec = core.PodSpec(restartPolicy=policy, **{containers: (core.Container(name="app"),)})
+        pod = replace(api_pod(core.PodStatus(**{statuses: (there,)})), spec=spec)
+        assert revived(pod, core.PodStatus(**{statuses: (now,)})) == ("app" if refused else "")
+
+
+@pytest.mark.parametrize(
+    ("app", "others"),
+    [
+        (core.Container(name="app", restartPolicy="Always"), {}),
+        (core.Container(name="app", restartPolicyRules=(RULE,)), {}),
+        (core.Container(name="app"), {"containers": (core.Container(name="b", restartPolicyRules=(ALL_RULE,)),)}),
+    ],
+    ids=["sidecar", "rule", "a rule that restarts all"],
+)
+def test_a_container_that_may_run_again_is_told(app: core.Container, others: Any) -> None:
+    spec = core.PodSpec(restartPolicy="Never", initContainers=(app,), **others)
+    pod = replace(api_pod(core.PodStatus(initContainerStatuses=(FAILED,))), spec=spec)
+    assert revived(pod, core.PodStatus(initContainerStatuses=(RUNNING,))) == ""
 
 
 def test_a_mirror_pod_tells_no_generation() -> None:

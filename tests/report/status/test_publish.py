@@ -189,6 +189,46 @@ async def test_a_refused_patch_is_sent_again(cluster: Cluster) -> None:
     assert len(cluster.sent("PATCH")) == 3
 
 
+async def test_a_conflict_loses_nothing(cluster: Cluster) -> None:
+    cluster.server.faults.append(Fault("PATCH", status=409, reason="Conflict", times=2))
+    pod = cluster.make()
+    cluster.tell(pod.metadata.uid, status())
+    await cluster.until(lambda: cluster.there().status.phase == "Running")
+    assert len(cluster.sent("PATCH")) == 3
+
+
+async def test_what_came_up_during_a_patch_that_ends_in_a_conflict_is_told(cluster: Cluster) -> None:
+    held = asyncio.Event()
+    cluster.server.faults.append(Fault("PATCH", status=409, reason="Conflict", held=held))
+    pod = cluster.make()
+    cluster.tell(pod.metadata.uid, status("Running", False))
+    await cluster.until(lambda: len(cluster.sent("PATCH")) == 1)
+    cluster.server.update(f"{PODS}/web", lambda body: body["metadata"].update(labels={"a": "b"}))
+    cluster.tell(pod.metadata.uid, status(podIP="10.0.0.1"))
+    await cluster.until(lambda: next(iter(cluster.pods.get().pods.values())).metadata.labels == {"a": "b"})
+    await asyncio.sleep(0.05)
+    held.set()
+    await cluster.until(lambda: cluster.there().status.podIP == "10.0.0.1")
+    assert cluster.there().status.conditions[0].status == "True"
+    assert len(cluster.sent("PATCH")) == 2
+    await cluster.until(lambda: not cluster.waits.get().pods)
+
+
+async def test_the_end_of_a_container_that_may_not_run_again_is_not_taken_back(cluster: Cluster) -> None:
+    pod = cluster.make()
+    cluster.server.update(f"{PODS}/web", lambda body: body["spec"].update(restartPolicy="Never"))
+    cluster.server.update(f"{PODS}/web", lambda body: body["spec"].update(containers=[{"name": "app"}]))
+    await cluster.until(lambda: next(iter(cluster.pods.get().pods.values())).spec.restartPolicy == "Never")
+    cluster.tell(pod.metadata.uid, replace(ended(), phase="Running"))
+    await cluster.until(lambda: cluster.there().status.phase == "Running")
+    cluster.tell(pod.metadata.uid, creating(podIP="10.0.0.1"))
+    await asyncio.sleep(QUIET_S + 0.1)
+    assert cluster.there().status.containerStatuses == ended().containerStatuses
+    cluster.tell(pod.metadata.uid, replace(ended(), podIP="10.0.0.1"))
+    cluster.stage(pod, Stage.TERMINATED)
+    await cluster.until(lambda: cluster.there().status.phase == "Succeeded")
+
+
 async def test_one_pod_whose_patches_hang_delays_no_other(cluster: Cluster) -> None:
     cluster.server.faults.append(Fault("PATCH", "pods/stuck", hang=True, times=-1))
     stuck, web = cluster.make("stuck"), cluster.make("web")

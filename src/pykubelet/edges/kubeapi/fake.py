@@ -45,7 +45,8 @@ class Sent(Value):
 class Fault:
     """What happens instead, to requests whose method and path fit; `times` < 0: for ever.
 
-    `status` 0 and not `hang`: the connection is closed without an answer.
+    `status` 0 and not `hang`: the connection is closed without an answer. `held`: the request is on its way until this
+    event, and then answered with `status`, with 0 as without a fault.
     """
 
     method: str = ""
@@ -55,6 +56,7 @@ class Fault:
     message: str = "a fault"
     retry_after_s: int | None = None
     hang: bool = False
+    held: asyncio.Event | None = None
     times: int = 1
     watch: bool | None = None
 
@@ -207,7 +209,10 @@ class FakeApiServer:
         fault = next((fault for fault in self.faults if fault.fits(sent)), None)
         if fault is not None:
             fault.times -= 1
-            return await self._fail(fault, request)
+            if fault.held is not None:
+                await fault.held.wait()
+            if fault.status or fault.held is None:
+                return await self._fail(fault, request)
         if self.token and sent.headers.get("Authorization") != f"Bearer {self.token}":
             return _failure(ApiError(401, "Unauthorized", "Unauthorized"))
         try:

@@ -5,7 +5,8 @@ Rules:
   has several writers, ours counts when there is one.
 - An end is not told while containers may still run: phase, reason and message stay until the agent has stopped the pod,
   though it is told at once that the pod is not ready.
-- An end that was told stays.
+- An end that was told stays, of a pod and of a container that its rules do not let run again: such a status is refused
+  whole, as the API server would.
 - A mirror pod shows the status of its static pod, and no generation: nobody acts on the mirror's own spec.
 - A patch names the pod's UID, so that it never reaches a later pod of the same name.
 Source: the Kubernetes documentation "Pod Lifecycle"; KEP-5067 (generations of pods).
@@ -28,6 +29,7 @@ from pykubelet.base.model.reasons import (
     POD_INITIALIZING,
     POD_READY,
 )
+from pykubelet.base.model.restart import ALWAYS, AfterExit, after_exit, has_restart_all_rule, is_sidecar
 from pykubelet.base.model.roster import TERMINAL_PHASES, is_mirror
 
 QUIET_REASONS = frozenset({CONTAINER_CREATING, POD_INITIALIZING, ""})
@@ -63,6 +65,26 @@ def status_for_api(api: core.Pod, told: core.PodStatus, *, has_ended: bool) -> c
         resize=there.resize,
         qosClass=there.qosClass or told.qosClass,
     )
+
+
+def revived(api: core.Pod, told: core.PodStatus) -> str:
+    """The container whose end the API server knows, that may not run again, and that `told` has not ended; "" when none."""
+    if (api.spec.restartPolicy or ALWAYS) == ALWAYS or has_restart_all_rule(api):
+        return ""
+    specs = {c.name: c for c in (*api.spec.initContainers, *api.spec.containers) if not is_sidecar(c)}
+    there, now = (
+        {
+            one.name: one.state.terminated if one.state is not None else None
+            for one in (*s.initContainerStatuses, *s.containerStatuses)
+        }
+        for s in (api.status, told)
+    )
+    for name, end in there.items():
+        if end is None or now.get(name, end) is not None or name not in specs:
+            continue
+        if after_exit(api, specs[name], end.exitCode) is AfterExit.STAY:
+            return name
+    return ""
 
 
 def _conditions(

@@ -14,7 +14,8 @@ Rules:
   pod unless a condition has changed: most are overtaken by the start itself, if nothing is in its way. Of a pod that is
   being deleted hardly more than its end is told.
 - What was told before a restart of the agent is not told again before the pod was looked at: the API server may know more.
-- What fails is tried again, later and later. When the server cannot be reached at all, everything rests together.
+- What fails is tried again, later and later; after a conflict, too: should the pod be another, its watch tells. When the
+  server cannot be reached at all, everything rests together.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from pykubelet.report.status.merge import (
     may_delete,
     newer,
     render_patch,
+    revived,
     status_for_api,
     turns_condition,
     urgency_of,
@@ -231,6 +233,9 @@ class StatusPublisher:
             sent, ended, answer = book.settled
             if sent is told and ended == case.has_ended and answer == book.known.status:
                 return None
+        if container := revived(book.known, told):
+            log.warning("no status is told in which an end is undone", pod=pod_ref(book.known), container=container)
+            return None
         wanted = status_for_api(book.known, told, has_ended=case.has_ended)
         if wanted is None or wanted == book.known.status:
             return None
@@ -333,8 +338,8 @@ class StatusPublisher:
 
     def _failed(self, uid: PodUID, book: _Book, error: ApiError, what: str) -> None:
         now, at_least = self._clock.monotonic(), error.retry_after_s or 0.0
-        if error.is_not_found or error.is_conflict:
-            book.order = None  # the pod is gone or another: its watch will tell
+        if error.is_not_found:
+            book.order = None  # the pod is gone: its watch will tell
             self._open(uid, None)
             return
         count = self._retries.failed(uid, now, at_least)
