@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from pathlib import Path
 
 import pytest
 
 from pykubelet.base.kit.flight import Flight
-from pykubelet.report.server.http.server import Request, Response, Stream
+from pykubelet.report.server.http.server import (
+    HEAD_BYTES,
+    Answer,
+    Closable,
+    Connection,
+    HttpServer,
+    Request,
+    Response,
+    Stream,
+)
 from pykubelet.report.server.node_logs import NodeLogs, QueryRefused, journal_command, parse_query
 
 
@@ -33,7 +43,10 @@ async def ask(logs: Path, path: str, *, enabled: bool = True, **query: list[str]
     handler = NodeLogs(Flight("test"), enabled=enabled, queries=True, root=str(logs))
     answer = await handler.answer(Request("GET", path, query))
     if isinstance(answer, Stream):
-        return answer.status, b"".join([chunk async for chunk in answer.chunks]).decode()
+        said = b"".join([chunk async for chunk in answer.chunks]).decode()
+        assert isinstance(answer.chunks, Closable)
+        await answer.chunks.aclose()
+        return answer.status, said
     assert isinstance(answer, Response)
     return answer.status, answer.body.decode()
 
@@ -54,6 +67,41 @@ async def test_files_and_listings(logs: Path) -> None:
 )
 async def test_nothing_outside_is_shown(logs: Path, path: str) -> None:
     assert await ask(logs, f"/logs/{path}") == (404, "404 page not found\n")
+
+
+async def served(logs: Path, asked: bytes) -> bytes:
+    """The answer as it goes over a connection, which ends with it."""
+    handler = NodeLogs(Flight("test"), enabled=True, queries=True, root=str(logs))
+
+    async def handle(request: Request, _: Connection) -> Answer:
+        return await handler.answer(request)
+
+    server = HttpServer(handle)
+    async with await asyncio.start_server(server.serve, "127.0.0.1", 0, limit=HEAD_BYTES) as listener:
+        reader, writer = await asyncio.open_connection(*listener.sockets[0].getsockname())
+        writer.write(asked)
+        async with asyncio.timeout(5):
+            answer = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+    return answer
+
+
+async def test_who_asks_for_the_head_of_a_file_gets_its_length_and_leaves_no_file_open(logs: Path) -> None:
+    asked = b"HEAD /logs/syslog HTTP/1.1\r\n\r\n" * 20 + b"GET /logs/syslog HTTP/1.1\r\nConnection: close\r\n\r\n"
+    answer = await served(logs, asked)
+    assert answer.count(b"\r\nContent-Length: 6\r\n") == 20
+    assert answer.count(b"Transfer-Encoding") == 1  # of the last answer, which has a body
+    assert answer.endswith(b"6\r\nhello\n\r\n0\r\n\r\n")
+    assert str(logs / "syslog") not in open_files()
+
+
+def open_files() -> set[str]:
+    found = set()
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found.add(os.readlink(f"/proc/self/fd/{number}"))
+    return found
 
 
 async def test_switched_off(logs: Path) -> None:

@@ -6,7 +6,7 @@ Owns: the shape of the query and of the answers. Source: KEP-2258; the Kubernete
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -128,6 +128,31 @@ def _journal_time(moment: str) -> str:
     return moment[:19].replace("T", " ")
 
 
+class _FileChunks:
+    """A file as long as it was when it was opened: one that grows is not followed. Holds the file until it is closed."""
+
+    def __init__(self, file: ShownFile, read: Callable[[int], Awaitable[bytes]]) -> None:
+        self._file = file
+        self._read = read
+        self._at = 0
+        self._is_open = True
+
+    def __aiter__(self) -> _FileChunks:
+        return self
+
+    async def __anext__(self) -> bytes:
+        data = await self._read(self._at) if self._at < self._file.size else b""
+        if not data:
+            raise StopAsyncIteration
+        self._at += len(data)
+        return data
+
+    async def aclose(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            close_shown(self._file)
+
+
 class NodeLogs:
     """The handler. `enabled`: enableSystemLogHandler. `queries`: enableSystemLogQuery."""
 
@@ -150,7 +175,9 @@ class NodeLogs:
         if isinstance(found, ShownDirectory):
             return self._directory(request, found)
         headers = {"Content-Length": str(found.size)} if request.method == "HEAD" else {}
-        return Stream(200, self._file(path, found), PLAIN, headers)
+        return Stream(
+            200, _FileChunks(found, lambda at: self._run(path, lambda: read_shown(found, at))), PLAIN, headers
+        )
 
     def _directory(self, request: Request, found: ShownDirectory) -> Response:
         if not request.path.endswith("/"):
@@ -159,19 +186,6 @@ class NodeLogs:
 
         lines = [f'<a href="{quote(name)}">{html.escape(name)}</a>' for name in found.names]
         return Response(200, ("<pre>\n" + "\n".join(lines) + "\n</pre>\n").encode("utf-8", "surrogateescape"), HTML)
-
-    async def _file(self, path: str, file: ShownFile) -> AsyncIterator[bytes]:
-        """As long as it was when it was opened: a file that grows is not followed."""
-        at = 0
-        try:
-            while at < file.size:
-                data = await self._run(path, lambda at=at: read_shown(file, at))  # type: ignore[misc]
-                if not data:
-                    return
-                at += len(data)
-                yield data
-        finally:
-            close_shown(file)
 
     async def _query(self, request: Request) -> Answer:
         try:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, Protocol, runtime_checkable
 
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
@@ -46,8 +46,17 @@ class Response(Value):
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+@runtime_checkable
+class Closable(Protocol):
+    """What holds something, as generators do."""
+
+    async def aclose(self) -> None: ...
+
+
 class Stream(Value):
-    """An answer that is sent as it comes. It ends with `chunks`; when the other side leaves, `chunks` is closed."""
+    """An answer that is sent as it comes. It ends with `chunks`, which are closed in any case, also where none is asked for:
+    a generator that did not begin does nothing then, what holds something from the start needs an `aclose` of its own.
+    """
 
     status: int
     chunks: AsyncIterator[bytes]
@@ -214,11 +223,18 @@ async def _write_stream(connection: Connection, request: Request, stream: Stream
     """Chunk by chunk, at the other side's pace, until the other side leaves. Whether it got all, and the head of the request
     that it made meanwhile, if it did.
     """
-    reader, writer, heard = connection.reader, connection.writer, b""
-    headers = _headers(stream) | {"Transfer-Encoding": "chunked"} | ({} if keep else {"Connection": "close"})
-    writer.write(render_head(stream.status, headers))
-    if request.method == "HEAD":
-        return True, heard
+    headers = _headers(stream) | ({} if keep else {"Connection": "close"})
+    if request.method != "HEAD" or "Content-Length" not in headers:
+        headers["Transfer-Encoding"] = "chunked"
+    try:
+        connection.writer.write(render_head(stream.status, headers))
+        return (True, b"") if request.method == "HEAD" else await _send_stream(connection, stream)
+    finally:
+        await _closed(stream.chunks)
+
+
+async def _send_stream(connection: Connection, stream: Stream) -> tuple[bool, bytes]:
+    reader, heard = connection.reader, b""
 
     async def hear_out() -> None:
         nonlocal heard
@@ -227,8 +243,8 @@ async def _write_stream(connection: Connection, request: Request, stream: Stream
         # what comes after that is read in its turn; that the client leaves shows when it is sent something
         await asyncio.get_running_loop().create_future()
 
-    async with Supervisor("answer") as supervisor, contextlib.aclosing(_closable(stream.chunks)) as chunks:
-        sending = supervisor.start_child("answer-send", _send_chunks(writer, chunks))
+    async with Supervisor("answer") as supervisor:
+        sending = supervisor.start_child("answer-send", _send_chunks(connection.writer, stream.chunks))
         leaving = supervisor.start_child("answer-left", hear_out())
         await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
         if is_sent := sending.done():
@@ -238,19 +254,16 @@ async def _write_stream(connection: Connection, request: Request, stream: Stream
         return is_sent, heard
 
 
+async def _closed(chunks: AsyncIterator[bytes]) -> None:
+    """Also when nothing was asked of it: what it holds is given back."""
+    if isinstance(chunks, Closable):
+        await chunks.aclose()
+
+
 async def _cancelled(task: asyncio.Task[Any]) -> None:
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError, asyncio.IncompleteReadError, OSError):
         await task
-
-
-async def _closable(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-    try:
-        async for chunk in chunks:
-            yield chunk
-    finally:
-        if isinstance(chunks, AsyncGenerator):
-            await chunks.aclose()
 
 
 async def _send_chunks(writer: asyncio.StreamWriter, chunks: AsyncIterator[bytes]) -> None:
