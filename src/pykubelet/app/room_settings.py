@@ -51,7 +51,7 @@ def image_settings(settings: Settings) -> ImageSettings:
         max_parallel=config.maxParallelImagePulls,
         qps=float(config.registryPullQPS),
         burst=config.registryBurst,
-        verification=VerificationPolicy(config.imagePullCredentialsVerificationPolicy),
+        verification=_verification(config.imagePullCredentialsVerificationPolicy),
         allowlist=frozenset(config.preloadedImagesVerificationAllowlist),
         ensure_secret_pulled=settings.enabled("KubeletEnsureSecretPulledImages"),
         min_age_s=settings.image_minimum_gc_age_s,
@@ -59,6 +59,11 @@ def image_settings(settings: Settings) -> ImageSettings:
         high_percent=config.imageGCHighThresholdPercent,
         low_percent=config.imageGCLowThresholdPercent,
     )
+
+
+def _verification(policy: str) -> VerificationPolicy:
+    """Empty while the gate KubeletEnsureSecretPulledImages is off: then nothing is verified."""
+    return VerificationPolicy(policy) if policy else VerificationPolicy.NEVER_VERIFY
 
 
 def gc_settings(settings: Settings) -> GcSettings:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pykubelet.base.config.durations import parse_duration
 from pykubelet.base.config.eviction import with_default_hard
-from pykubelet.base.config.gates import FeatureGates, known_gates
+from pykubelet.base.config.gates import ALL_ALPHA, ALL_BETA, FeatureGates, known_gates
 from pykubelet.base.config.schema import complete, drop_path, get_path, set_path
 
 MAX_CRASH_BACKOFF = "5m0s"
@@ -37,7 +37,9 @@ def with_defaults(given: dict[str, Any], flag_gates: Mapping[str, bool]) -> dict
     """A checked document, complete. `flag_gates`: gates of the command line, which beat those of the document."""
     full = complete(given)
     gates = {**(given.get("featureGates") or {}), **flag_gates}
-    known = FeatureGates({name: value for name, value in gates.items() if name in known_gates()})
+    known = FeatureGates(
+        {name: value for name, value in gates.items() if name in (ALL_ALPHA, ALL_BETA, *known_gates())}
+    )
     update = given.get("nodeStatusUpdateFrequency")
     if _unset(given.get("nodeStatusReportFrequency")) and not _unset(update):
         full["nodeStatusReportFrequency"] = update
