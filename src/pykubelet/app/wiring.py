@@ -44,7 +44,7 @@ from pykubelet.app.room_settings import (
     rotation_settings,
 )
 from pykubelet.app.wiring_server import wire_ports
-from pykubelet.base.config.settings import Settings
+from pykubelet.base.config.settings import CRASH_BACKOFF_RESET_S, Settings
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Flight
@@ -211,7 +211,7 @@ def wire_act(m: Machinery, cells: Cells, puller: ImagePuller, pod_cgroups: PodCg
         supervisor=supervisor,
         happenings=m.happenings,
     )
-    crash = BackoffPolicy(settings.crash_backoff_initial_s, settings.crash_backoff_max_s)
+    crash = BackoffPolicy(settings.crash_backoff_initial_s, settings.crash_backoff_max_s, CRASH_BACKOFF_RESET_S)
     rules = Rules(container_hash, crash, settings.sync_frequency_s, cells.probes.cell.get())
     pods = PodsLoop(
         PodInputs(roster, observed, cells.probes.cell, content), cells.lifecycles.writer, tools, rules, m.touched

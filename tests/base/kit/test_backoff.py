@@ -38,6 +38,17 @@ def test_a_failure_later_than_twice_the_cap_begins_anew(ran_s: float, delay_s: f
     assert CRASH.free_at(entry, ended) == (ended if delay_s == 10 else ended + 40)
 
 
+def test_a_low_cap_is_not_forgotten_before_its_time() -> None:
+    """maxContainerRestartPeriod 5s: a container that lives 11 s each time waits each time."""
+    crash = BackoffPolicy(initial_s=5, cap_s=5, reset_s=600)
+    entry = crash.raised(None, event_at=11, now=11)
+    for run in range(1, 5):
+        ended = entry.updated_at + 5 + 11
+        assert crash.free_at(entry, ended) == ended + 5, run
+        entry = crash.raised(entry, ended, ended)
+    assert crash.free_at(entry, entry.updated_at + 600.1) == entry.updated_at + 600.1
+
+
 def test_a_cap_below_the_initial_delay_lowers_it() -> None:
     assert BackoffPolicy(10, 1).raised(None, 0, 0).delay_s == 1
 

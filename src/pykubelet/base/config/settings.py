@@ -20,6 +20,8 @@ CRASH_BACKOFF_INITIAL_S = 10.0
 REDUCED_CRASH_BACKOFF_INITIAL_S = 1.0
 CRASH_BACKOFF_MAX_S = 300.0
 REDUCED_CRASH_BACKOFF_MAX_S = 60.0
+#: A container that lived this long since its last back-off begins anew, whatever the longest wait is.
+CRASH_BACKOFF_RESET_S = 600.0
 
 
 class Flags(Value):

@@ -1,7 +1,8 @@
 """Exponential back-off, as values: pure, the caller brings the time.
 
 Source: the back-off of client-go (`flowcontrol.Backoff`) that the Kubernetes documentation describes for crash loops
-and image pulls: the delay doubles with every failure up to a cap, and an entry untouched for twice the cap is new again.
+and image pulls: the delay doubles with every failure up to a cap, and an entry untouched for long enough is new again
+(twice the cap, or a time of its own: that of crash loops stays 10 minutes however low the cap is, KEP-4603).
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ class Backoff(Value):
 
 
 class BackoffPolicy(Value):
-    """`initial_s` doubling to `cap_s`; forgotten after `2 * cap_s` without a new failure."""
+    """`initial_s` doubling to `cap_s`; forgotten after `reset_s` (None: `2 * cap_s`) without a new failure."""
 
     initial_s: float
     cap_s: float
+    reset_s: float | None = None
 
     def raised(self, entry: Backoff | None, event_at: float, now: float) -> Backoff:
         """The entry after the failure that happened at `event_at` was answered at `now`."""
@@ -29,7 +31,7 @@ class BackoffPolicy(Value):
         return Backoff(min(entry.delay_s * 2, self.cap_s), now)
 
     def is_expired(self, entry: Backoff, event_at: float) -> bool:
-        return event_at - entry.updated_at > 2 * self.cap_s
+        return event_at - entry.updated_at > (2 * self.cap_s if self.reset_s is None else self.reset_s)
 
     def free_at(self, entry: Backoff | None, event_at: float) -> float:
         """When one may go on after a failure at `event_at`."""
