@@ -73,8 +73,9 @@ def check_tracing(tracing: Tracing) -> list[Problem]:
 
 def check_pod_logs(config: KubeletConfiguration) -> Iterator[Problem]:
     try:
-        if parse_text(config.containerLogMaxSize).nano <= 0:
-            text = f'containerLogMaxSize (--container-log-max-size) "{config.containerLogMaxSize}" must be above zero'
+        if parse_text(config.containerLogMaxSize).nano == 0:
+            shown = f'containerLogMaxSize (--container-log-max-size) "{config.containerLogMaxSize}"'
+            text = f"{shown} must not be zero: a size above zero, or a negative one for no rotation"
             yield Problem("containerLogMaxSize", text)
     except QuantityError as error:
         text = f'failed to parse container log max size "{config.containerLogMaxSize}": {error}'
