@@ -38,6 +38,8 @@ def test_a_broken_rule_is_reported(document: dict[str, Any], messages: list[str]
         {},
         {"runOnce": True},
         {"healthzPort": 0},
+        {"containerLogMaxSize": "-1"},
+        {"volumeStatsAggPeriod": "-1s"},
         {"maxParallelImagePulls": 1},
         {"maxParallelImagePulls": 5},
         {"maxParallelImagePulls": 5, "serializeImagePulls": False},

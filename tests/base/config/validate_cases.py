@@ -71,6 +71,28 @@ PREFIXED: list[tuple[dict[str, Any], list[str]]] = [
             "imageGCHighThresholdPercent (--image-gc-high-threshold) 85"
         ],
     ),
+    *(
+        ({field: "-1s"}, [f"{field} (--{flag}) -1s must not be negative: a duration, or 0 for the default"])
+        for field, flag in (
+            ("syncFrequency", "sync-frequency"),
+            ("fileCheckFrequency", "file-check-frequency"),
+            ("httpCheckFrequency", "http-check-frequency"),
+            ("runtimeRequestTimeout", "runtime-request-timeout"),
+            ("nodeStatusUpdateFrequency", "node-status-update-frequency"),
+            ("evictionPressureTransitionPeriod", "eviction-pressure-transition-period"),
+        )
+    ),
+    (
+        {"nodeStatusReportFrequency": "-1s"},
+        ["nodeStatusReportFrequency -1s must not be negative: a duration, or 0 for the default"],
+    ),
+    (
+        {"authentication": {"webhook": {"cacheTTL": "-1s"}}},
+        [
+            "authentication.webhook.cacheTTL (--authentication-token-webhook-cache-ttl) -1s must not be negative: "
+            "a duration, or 0 for the default"
+        ],
+    ),
     ({"imageMinimumGCAge": "-1s"}, ["imageMinimumGCAge -1s must not be negative"]),
     ({"imageMaximumGCAge": "-1s"}, ["imageMaximumGCAge -1s must not be negative"]),
     ({"imageMaximumGCAge": "2m"}, ["imageMaximumGCAge 2m0s must be greater than imageMinimumGCAge 2m0s"]),
@@ -325,7 +347,13 @@ PREFIXED: list[tuple[dict[str, Any], list[str]]] = [
             "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
         ],
     ),
-    ({"containerLogMaxSize": "0"}, ['containerLogMaxSize (--container-log-max-size) "0" must be above zero']),
+    (
+        {"containerLogMaxSize": "0"},
+        [
+            'containerLogMaxSize (--container-log-max-size) "0" must not be zero: a size above zero, '
+            "or a negative one for no rotation"
+        ],
+    ),
     ({"podLogsDir": "logs"}, ['pod logs path "logs" must be absolute path']),
     ({"podLogsDir": "/var//log"}, ['pod logs path "/var//log" must be normalized']),
     ({"podLogsDir": "/var/log/"}, ['pod logs path "/var/log/" must be normalized']),

@@ -12,12 +12,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from pykubelet.base.config.defaults import for_file, merge_patch, with_defaults, without_file
+from pykubelet.base.config.durations import parse_duration
 from pykubelet.base.config.effects import without_effect
 from pykubelet.base.config.errors import ConfigError, Problem
 from pykubelet.base.config.flag_values import validate_flags
 from pykubelet.base.config.gates import FeatureGates
 from pykubelet.base.config.kubelet import API_VERSION, KIND
-from pykubelet.base.config.schema import build, check, given_paths, set_path
+from pykubelet.base.config.schema import build, check, complete, given_paths, set_path
 from pykubelet.base.config.settings import Flags, Settings
 from pykubelet.base.config.text import parse_document
 from pykubelet.base.config.validate import validate
@@ -26,6 +27,10 @@ from pykubelet.base.config.validate_server import is_ip
 from pykubelet.base.kit.values import Value, field
 
 GATES = "featureGates"
+#: Periods for which 0 means the default on the command line too, as in files: there is no rest between two turns.
+NEVER_ZERO = frozenset(
+    {"fileCheckFrequency", "httpCheckFrequency", "nodeStatusUpdateFrequency", "runtimeRequestTimeout", "syncFrequency"}
+)
 
 
 class FlagInput(Value):
@@ -86,7 +91,11 @@ def _merged(file: File | None, documents: list[dict[str, Any]], given: FlagInput
     for document in documents:
         full = with_defaults(merge_patch(full, document), given.gates)
     for path, value in given.fields.items():
-        set_path(full, path, {**full.get(GATES, {}), **value} if path == GATES else value)
+        if path == GATES:
+            value = {**full.get(GATES, {}), **value}
+        elif path in NEVER_ZERO and parse_duration(value) == 0:
+            value = complete({})[path]
+        set_path(full, path, value)
     return full
 
 

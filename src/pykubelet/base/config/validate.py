@@ -9,9 +9,10 @@ Deliberately absent: the reference refuses `runOnce: true`; this agent runs once
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 
 from pykubelet.base.api.labels import label_value_errors, qualified_name_errors
-from pykubelet.base.config.durations import MILLISECOND, SECOND
+from pykubelet.base.config.durations import MILLISECOND, SECOND, Duration
 from pykubelet.base.config.errors import Problem
 from pykubelet.base.config.gates import FeatureGates, dependency_problems, setting_problems
 from pykubelet.base.config.kubelet import KubeletConfiguration, Taint
@@ -22,6 +23,21 @@ from pykubelet.base.config.validate_server import check_server
 PREFIX = "invalid configuration: "
 MAX_INT32 = 2**31 - 1
 PREVIOUS_MINOR = "1.35"
+#: Durations that nothing else is asked of, with their flags where they have one.
+NEVER_NEGATIVE = (
+    ("authentication.webhook.cacheTTL", "authentication-token-webhook-cache-ttl"),
+    ("authorization.webhook.cacheAuthorizedTTL", "authorization-webhook-cache-authorized-ttl"),
+    ("authorization.webhook.cacheUnauthorizedTTL", "authorization-webhook-cache-unauthorized-ttl"),
+    ("cpuManagerReconcilePeriod", "cpu-manager-reconcile-period"),
+    ("evictionPressureTransitionPeriod", "eviction-pressure-transition-period"),
+    ("fileCheckFrequency", "file-check-frequency"),
+    ("httpCheckFrequency", "http-check-frequency"),
+    ("nodeStatusReportFrequency", ""),
+    ("nodeStatusUpdateFrequency", "node-status-update-frequency"),
+    ("runtimeRequestTimeout", "runtime-request-timeout"),
+    ("streamingConnectionIdleTimeout", "streaming-connection-idle-timeout"),
+    ("syncFrequency", "sync-frequency"),
+)
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
@@ -32,6 +48,7 @@ def validate(config: KubeletConfiguration, gates: FeatureGates) -> list[Problem]
         return [Problem("featureGates", text) for text in unknown]
     problems = [Problem("featureGates", text) for text in dependency_problems(gates)]
     problems += _prefixed(_numbers(config, gates))
+    problems += _prefixed(_durations(config))
     problems += _prefixed(_images(config, gates))
     problems += _taints(config)
     problems += _prefixed(_shutdown(config, gates))
@@ -97,6 +114,15 @@ def _numbers(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[Prob
     elif not MILLISECOND <= period.ns <= SECOND:
         text = f"{field} (--cpu-cfs-quota-period) {{{period}}} must be between 1ms and 1sec, inclusive"
         yield Problem(field, text)
+
+
+def _durations(config: KubeletConfiguration) -> Iterator[Problem]:
+    for path, flag in NEVER_NEGATIVE:
+        period: Duration = attrgetter(path)(config)
+        follows = path == "nodeStatusReportFrequency" and period == config.nodeStatusUpdateFrequency
+        if period.ns < 0 and not follows:
+            named = f"{path} (--{flag})" if flag else path
+            yield Problem(path, f"{named} {period} must not be negative: a duration, or 0 for the default")
 
 
 def _images(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[Problem]:
