@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from act.pods.node import WEB, Node, named, node, static
-from act.pods.scenes import IMAGE, running_script
+from act.pods.scenes import IMAGE, container, pod, running_script
 
 from pykubelet.base.model.ids import PodUID
 from pykubelet.edges.cri.errors import CriCode
@@ -66,6 +66,19 @@ async def test_what_runs_and_nobody_wants_is_ended_within_a_second(tmp_path: Pat
         await n.wait_for(lambda: not runtime.state.sandboxes)
         assert [call.request.timeout for call in runtime.called("StopContainer")] == [2], "the least a container gets"
         await n.wait_gone("web")
+
+
+async def test_what_nobody_wants_any_more_still_gets_its_pre_stop_hook(tmp_path: Path, runtime: FakeRuntime) -> None:
+    hook = {"preStop": {"exec": {"command": ["say", "goodbye"]}}}
+    web = named(pod(container(lifecycle=hook), terminationGracePeriodSeconds=1), "web")
+    async with node(tmp_path, fake=runtime, wanted=[web]) as n:
+        await n.wait_running("web")
+    async with node(tmp_path, fake=runtime) as n:
+        await n.wait_for(lambda: not runtime.state.sandboxes)
+    asked = [call.request.cmd for call in runtime.called("ExecSync")]
+    assert asked == [["say", "goodbye"]]
+    order = [call.method for call in runtime.calls if call.method in ("ExecSync", "StopContainer")]
+    assert order == ["ExecSync", "StopContainer"]
 
 
 async def test_nothing_is_killed_before_all_sources_have_reported(tmp_path: Path, runtime: FakeRuntime) -> None:

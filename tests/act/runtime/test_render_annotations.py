@@ -8,8 +8,6 @@ from pykubelet.act.runtime.render_annotations import (
     container_annotations,
     container_labels,
     restored_container,
-    restored_grace,
-    restored_pre_stop,
     sandbox_labels,
 )
 from pykubelet.base.api import core
@@ -69,7 +67,6 @@ def test_annotations_with_everything_are_read_back() -> None:
         pre_stop=container.lifecycle.preStop if container.lifecycle else None,
         ports=container.ports,
     )
-    assert restored_grace(annotations) == 0
 
 
 @pytest.mark.parametrize(
@@ -85,7 +82,7 @@ def test_hooks_survive(hook: dict) -> None:
     container = make_container(lifecycle={"preStop": hook})
     annotations = container_annotations(make_pod(container), container, 0, {})
     assert container.lifecycle is not None
-    assert restored_pre_stop(annotations) == container.lifecycle.preStop
+    assert restored_container(annotations).pre_stop == container.lifecycle.preStop
     assert json.loads(annotations["io.kubernetes.container.preStopHandler"]) == hook
 
 
@@ -96,8 +93,9 @@ def test_what_the_reference_wrote_is_read() -> None:
         "io.kubernetes.pod.terminationGracePeriod": "7",
         "io.kubernetes.container.preStopHandler": '{"exec":{"command":["sh","-c","a \\u0026\\u0026 b"]}}',
     }
-    assert restored_grace(annotations) == 7
-    assert restored_pre_stop(annotations) == core.LifecycleHandler(exec=core.ExecAction(command=("sh", "-c", "a && b")))
+    told = restored_container(annotations)
+    assert told.termination_grace_s == 7
+    assert told.pre_stop == core.LifecycleHandler(exec=core.ExecAction(command=("sh", "-c", "a && b")))
 
 
 def test_damage_counts_as_missing() -> None:
@@ -108,5 +106,4 @@ def test_damage_counts_as_missing() -> None:
         "io.kubernetes.container.ports": '{"a":1}',
     }
     assert restored_container(damaged) == RestoredContainer()
-    assert restored_grace({}) is None
-    assert restored_pre_stop({}) is None
+    assert restored_container({}) == RestoredContainer()

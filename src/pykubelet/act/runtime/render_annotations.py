@@ -124,17 +124,6 @@ def restored_container(annotations: Mapping[str, str]) -> RestoredContainer:
     )
 
 
-def restored_grace(annotations: Mapping[str, str]) -> int | None:
-    """Seconds a container of an unknown pod gets to stop: the deletion's, else the spec's; None when not told."""
-    deletion = _number(annotations, labels.POD_DELETION_GRACE_PERIOD)
-    return _number(annotations, labels.POD_TERMINATION_GRACE_PERIOD) if deletion is None else deletion
-
-
-def restored_pre_stop(annotations: Mapping[str, str]) -> LifecycleHandler | None:
-    """The hook to run before such a container is stopped."""
-    return _decoded(annotations, labels.CONTAINER_PRE_STOP_HANDLER, LifecycleHandler)
-
-
 def _number(annotations: Mapping[str, str], key: str) -> int | None:
     try:
         return int(annotations[key])
