@@ -17,6 +17,7 @@ from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.waits import Wait
 from pykubelet.desired.roster.model import AdmissionRules
+from pykubelet.edges.host.machine import Machine
 
 #: Which hard eviction threshold keeps which resource from pods.
 _EVICTION_RESOURCES = {"memory.available": "memory", "nodefs.available": "ephemeral-storage"}
@@ -136,7 +137,7 @@ def resource_settings(settings: Settings, capacity: Mapping[str, int], driver: C
     )
 
 
-def render_settings(settings: Settings, node: NodeView, *, cgroup_v2: bool, swap_capacity: int) -> RenderSettings:
+def render_settings(settings: Settings, node: NodeView, *, cgroup_v2: bool, machine: Machine) -> RenderSettings:
     config = settings.config
     qos = MemoryQos(config.memoryThrottlingFactor or 0.9, config.memoryReservationPolicy == "TieredReservation")
     return RenderSettings(
@@ -151,7 +152,8 @@ def render_settings(settings: Settings, node: NodeView, *, cgroup_v2: bool, swap
         cgroup_v2=cgroup_v2,
         swap_behavior=config.memorySwap.swapBehavior or "NoSwap",
         swap_controller=cgroup_v2,
-        swap_capacity=swap_capacity,
+        swap_capacity=machine.swap_bytes,
+        extra_masked_paths=machine.throttle_paths,
         container_stop_signals=settings.enabled("ContainerStopSignals"),
         memory_qos=qos if settings.enabled("MemoryQoS") and cgroup_v2 else None,
     )

@@ -32,6 +32,7 @@ from pykubelet.act.runtime.stop import ContainerStopper
 from pykubelet.act.runtime.userns import UserNamespaces
 from pykubelet.act.volumes.loop import VolumeInputs, Volumes
 from pykubelet.act.volumes.subpath import Subpaths
+from pykubelet.app.advice import advice, look_around
 from pykubelet.app.parts import Cells, Loops, Machinery
 from pykubelet.app.prepare import StartError, app_armor_enabled, kernel_version, prepare_machine
 from pykubelet.app.room_settings import (
@@ -191,7 +192,7 @@ def wire_act(m: Machinery, cells: Cells, puller: ImagePuller, pod_cgroups: PodCg
     inputs = VolumeInputs(roster, lifecycles, observed, node, content)
     volumes = Volumes(paths, inputs, cells.mounts.writer, m.flight, m.clock, m.happenings)
     v2 = m.cgroups.version is CgroupVersion.V2
-    render = render_settings(settings, node.get(), cgroup_v2=v2, swap_capacity=m.machine.swap_bytes)
+    render = render_settings(settings, node.get(), cgroup_v2=v2, machine=m.machine)
     supervisor = Supervisor("pod-work")
     userns = UserNamespaces(m.cri, paths, settings.user_namespace_ids_per_pod)
     hooks = HookRunner(m.cri, m.happenings)
@@ -285,6 +286,8 @@ class Agent:
         observers = wire_observe(m, cells)
         reviewer = self._cluster.client if self._cluster is not None else None
         self._begin(wire_report(m, cells, self._facts, reviewer))
+        for told in advice(look_around(m.settings.config, m.machine, cgroup_v2=m.cgroups.version is CgroupVersion.V2)):
+            m.happenings.post(told)
         if self._cluster is not None:
             from pykubelet.app.wiring_cluster import wire_identity, wire_node
 

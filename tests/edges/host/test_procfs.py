@@ -15,6 +15,9 @@ from pykubelet.edges.host.machine import read_machine
 FILES = {
     "/proc/meminfo": "MemTotal:       16384 kB\nMemFree: 1 kB\nSwapTotal:   2048 kB\nHugePages_Total:       4\n",
     "/sys/devices/system/cpu/online": "0-3,8\n",
+    "/sys/devices/system/cpu/cpu10/thermal_throttle/core_throttle_count": "0\n",
+    "/sys/devices/system/cpu/cpu2/thermal_throttle/core_throttle_count": "0\n",
+    "/sys/devices/system/cpu/cpu3/online": "1\n",
     "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "4\n",
     "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages": "3\n",
     "/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages": "1\n",
@@ -47,6 +50,7 @@ def test_machine(root: Path) -> None:
     assert machine.swap_bytes == 2 << 20
     assert machine.huge_pages == ((2 << 20, 8 << 20), (1 << 30, 1 << 30))
     assert machine.pids == 1000
+    assert machine.throttle_paths == tuple(f"/sys/devices/system/cpu/cpu{n}/thermal_throttle" for n in (2, 10))
     assert (machine.machine_id, machine.system_uuid, machine.boot_id) == ("abc123", "UUID-1", "b00t")
     assert (machine.kernel_version, machine.os_image, machine.hostname) == ("6.1.0-test", 'Test "OS" 1', "Node-A")
     capacity = machine.capacity()

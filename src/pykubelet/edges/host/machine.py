@@ -12,7 +12,10 @@ from pykubelet.edges.host.mounts import read_fs_usage
 
 
 class Machine(Value):
-    """CPUs in milli, everything else in bytes or pieces. `huge_pages`: page size to bytes of all its pages."""
+    """CPUs in milli, everything else in bytes or pieces. `huge_pages`: page size to bytes of all its pages.
+
+    `throttle_paths`: where the CPUs tell how often they became too hot, which is nothing for containers to read.
+    """
 
     cpu_milli: int
     memory_bytes: int
@@ -27,6 +30,7 @@ class Machine(Value):
     os_image: str
     architecture: str
     hostname: str
+    throttle_paths: tuple[str, ...] = ()
 
     @property
     def page_sizes(self) -> tuple[int, ...]:
@@ -59,4 +63,5 @@ def read_machine(root: str = "/", root_dir: str = "/") -> Machine:
         os_image=release.get("PRETTY_NAME", "Linux"),
         architecture=procfs.read_architecture(),
         hostname=procfs.read_hostname(root),
+        throttle_paths=procfs.find_throttle_paths(root),
     )

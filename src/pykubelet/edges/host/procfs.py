@@ -94,6 +94,18 @@ def read_cpu_count(root: str = "/") -> int:
     return sum(1 for line in lines if line.split(":")[0].strip() == "processor") or 1
 
 
+def find_throttle_paths(root: str = "/") -> tuple[str, ...]:
+    """The folders in which the CPUs tell how often they became too hot, by number; many machines have none."""
+    base = "/sys/devices/system/cpu"
+    try:
+        names = [entry.name for entry in files.list_dir(_under(root, base))]
+    except HostError:
+        return ()
+    numbers = sorted(int(name[3:]) for name in names if name.startswith("cpu") and name[3:].isdigit())
+    paths = [f"{base}/cpu{number}/thermal_throttle" for number in numbers]
+    return tuple(path for path in paths if files.stat_file(_under(root, path)) is not None)
+
+
 def read_huge_pages(root: str = "/") -> tuple[HugePages, ...]:
     """One entry for each size that the kernel knows, smallest first."""
     base = _under(root, "/sys/kernel/mm/hugepages")
