@@ -304,6 +304,16 @@ async def test_labels_come_from_the_api_server(make_stand: MakeStand) -> None:
         await stand.node.wait_for(lambda view: view.labels.get("zone") == "a")
 
 
+async def test_taints_come_from_the_api_server(make_stand: MakeStand) -> None:
+    stand = make_stand()
+    stand.set_runtime.publish(WELL)
+    stand.start()
+    async with asyncio.timeout(5):
+        await stand.node.wait_for(lambda view: [taint.key for taint in view.taints] == ["k"])
+        stand.server.update(NODE, lambda node: node["spec"].update(taints=[{"key": "gone", "effect": "NoExecute"}]))
+        await stand.node.wait_for(lambda view: [taint.key for taint in view.taints] == ["gone"])
+
+
 async def test_cordoning_and_pod_cidrs_are_noticed(make_stand: MakeStand) -> None:
     stand = make_stand()
     stand.set_runtime.publish(WELL)

@@ -1,8 +1,8 @@
 """The node room's loop: keeps `NodeView` true while addresses come and go.
 
 Owns: the cell `NodeView`. Reads: the machine's interfaces and routes, and the resolver for the node's name. What cannot
-change while the agent runs (name, resources) is handed in. What comes of the API's Node (`registered`, `uid`, `labels`) is
-put into the same cell by `reporter.py`.
+change while the agent runs (name, resources) is handed in. What comes of the API's Node (`registered`, `uid`, `labels`,
+`taints`) is put into the same cell by `reporter.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Registers the Node and keeps its status at the API server true.
 
-Owns: the Node of our name there, and what `NodeView` says of it (`registered`, `uid`, `labels`). Reads: `RuntimeReady`,
-`Pressure`, the rest of `NodeView`, the runtime's images, and the Node itself by a watch.
+Owns: the Node of our name there, and what `NodeView` says of it (`registered`, `uid`, `labels`, `taints`).
+Reads: `RuntimeReady`, `Pressure`, the rest of `NodeView`, the runtime's images, and the Node itself by a watch.
 
 Rules:
 - What is told is compared with what the API server has, so a status that somebody changed is put right, and an unchanged
@@ -153,7 +153,8 @@ class NodeReporter:
             return
         self._node = found
         view = self._cells.node.get()
-        newer = replace(view, registered=True, uid=found.metadata.uid, labels=found.metadata.labels)
+        meta = found.metadata
+        newer = replace(view, registered=True, uid=meta.uid, labels=meta.labels, taints=found.spec.taints)
         if newer != view:
             self._cells.node.publish(newer)
         if bool(found.spec.unschedulable) != self._unschedulable:
@@ -166,7 +167,7 @@ class NodeReporter:
         self._reconciled = ""
         self._watch_until = float("-inf")
         view = self._cells.node.get()
-        self._cells.node.publish(replace(view, registered=False, uid="", labels=self._own_labels))
+        self._cells.node.publish(replace(view, registered=False, uid="", labels=self._own_labels, taints=()))
 
     async def _use_pod_cidr(self, cidr: str) -> None:
         if cidr in ("", self._pod_cidr):

@@ -1,0 +1,41 @@
+"""What a node refuses although somebody has bound it there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.agent import Agent, Json, make_pod
+from support.cluster import Cluster
+from testbed import controlplane
+from testbed.controlplane import CONTROLLERS
+
+MakeAgent = Callable[..., Agent]
+TAINT = {"key": "own.example.com/gone", "value": "yes", "effect": "NoExecute"}
+
+
+def plain(name: str, **spec: object) -> Json:
+    return make_pod(name, automountServiceAccountToken=False, **spec)
+
+
+@pytest.fixture
+def without_controllers(cluster: Cluster) -> Iterator[None]:
+    """Nobody else ends pods for the node's taints."""
+    controlplane.stop(Path(cluster.plane.folder), (CONTROLLERS,))
+    yield
+    controlplane.start(cluster.plane, CONTROLLERS)
+
+
+@pytest.mark.usefixtures("without_controllers")
+def test_a_pod_that_does_not_tolerate_a_taint_that_ends_pods_is_refused(
+    cluster: Cluster, make_cluster_agent: MakeAgent
+) -> None:
+    make_cluster_agent(registerWithTaints=[TAINT]).start()
+    cluster.wait_node_ready()
+    tolerating = plain("tolerates", tolerations=[{"key": TAINT["key"], "operator": "Exists"}])
+    cluster.run(plain("does-not"), tolerating)
+    refused = cluster.wait_pod("does-not", "its refusal", lambda pod: pod["status"]["phase"] == "Failed")
+    assert refused["status"]["reason"] == "TaintToleration"
+    assert refused["status"]["message"].startswith("Pod was rejected: Predicate TaintToleration failed: ")
+    cluster.wait_ready("tolerates")
