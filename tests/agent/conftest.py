@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.agent import Agent, sweep
+from support.world import World, a_world
 from testbed import containerd
 
 MakeAgent = Callable[..., Agent]
@@ -32,6 +33,13 @@ async def make_agent(testbed: containerd.Testbed) -> AsyncIterator[MakeAgent]:
     containerd.start(testbed)
     for agent in made:
         await agent.clear()
+
+
+@pytest.fixture
+async def world(make_agent: MakeAgent, tmp_path: Path) -> AsyncIterator[World]:
+    """A started agent with an API server of the test's own."""
+    async with a_world(make_agent, tmp_path) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

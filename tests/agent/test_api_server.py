@@ -1,78 +1,13 @@
-"""A whole agent at an API server that does as it is told: what no real one can be made to do, or old ones do not know."""
+"""Pods at an API server that does as it is told: ephemeral containers, last deletions, finalizers."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import pytest
-from agent.conftest import MakeAgent
-from support.agent import NODE_NAME, Agent, Json, condition, is_ready, make_container, make_pod
+from support.agent import Json, condition, is_ready, make_container, make_pod
+from support.world import PODS, World
 
-from pykubelet.base.api.codec import from_object, to_object
-from pykubelet.base.api.core import Pod
-from pykubelet.base.api.defaults import default_pod
-from pykubelet.edges.kubeapi.fake import FakeApiServer, Fault
-
-PODS = "/api/v1/namespaces/default/pods"
-
-
-@dataclass
-class World:
-    server: FakeApiServer
-    agent: Agent
-
-    def run(self, pod: Json) -> Json:
-        """Create a pod bound to the node, with the defaults that an API server gives it."""
-        bound = pod | {"spec": pod["spec"] | {"nodeName": NODE_NAME}}
-        return self.server.create(PODS, to_object(default_pod(from_object(Pod, bound))))
-
-    def change(self, name: str, **spec: Any) -> None:
-        """Other fields of the pod's spec, with their defaults."""
-
-        def changed(pod: Json) -> None:
-            given = {"metadata": pod["metadata"], "spec": pod["spec"] | spec}
-            pod["spec"] = to_object(default_pod(from_object(Pod, given)))["spec"]
-
-        self.server.update(f"{PODS}/{name}", changed)
-
-    def pod(self, name: str) -> Json | None:
-        return next((p for p in self.server.store.objects.values() if is_pod(p, name)), None)
-
-    async def wait(self, name: str, what: str, holds: Callable[[Json], Any], within: float = 30.0) -> Json:
-        def found() -> Json | None:
-            pod = self.pod(name)
-            return pod if pod is not None and holds(pod) else None
-
-        return dict(await self.agent.wait_for(f"{name}: {what}", found, within))
-
-    async def wait_gone(self, name: str) -> None:
-        await self.agent.wait_for(f"{name} gone", lambda: self.pod(name) is None, 30.0)
-
-
-def is_pod(item: Json, name: str) -> bool:
-    return item.get("kind") == "Pod" and item["metadata"]["name"] == name
-
-
-def kubeconfig(server: FakeApiServer, path: Path) -> Path:
-    cluster = {"name": "c", "cluster": {"server": server.url}}
-    context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
-    users = [{"name": "u", "user": {"token": "t"}}]
-    whole = {"clusters": [cluster], "contexts": [context], "users": users, "current-context": "x"}
-    path.write_text(json.dumps({"apiVersion": "v1", "kind": "Config", **whole}))
-    return path
-
-
-@pytest.fixture
-async def world(make_agent: MakeAgent, tmp_path: Path) -> AsyncIterator[World]:
-    async with FakeApiServer() as server:
-        agent = make_agent(("--kubeconfig", str(kubeconfig(server, tmp_path / "kubeconfig"))))
-        agent.start()
-        yield World(server, agent)
-        agent.stop()
+from pykubelet.edges.kubeapi.fake import Fault
 
 
 async def test_an_ephemeral_container_runs_once_in_a_running_pod(world: World) -> None:

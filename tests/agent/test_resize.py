@@ -1,0 +1,185 @@
+"""In-place resize as the API server asks for it: limits of running containers change, or it is told why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.agent import Agent, Json, condition, container_status, make_container, make_pod
+from support.world import PODS, World, a_world
+from testbed import host
+
+pytestmark = pytest.mark.integration
+
+MakeAgent = Callable[..., Agent]
+MIB = 1 << 20
+PENDING, IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
+
+
+def size(cpu: str, memory: str) -> Json:
+    """Requests and limits alike."""
+    return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"cpu": cpu, "memory": memory}}
+
+
+def resize(world: World, name: str, resources: Json) -> None:
+    """What `kubectl patch --subresource resize` leaves of the pod's first container."""
+
+    def changed(pod: Json) -> None:
+        pod["spec"]["containers"][0]["resources"] = resources
+
+    world.server.update(f"{PODS}/{name}/resize", changed)
+
+
+def has_size(pod: Json, resources: Json) -> bool:
+    """The status says that the container has it, and of nothing that is still to come."""
+    status = container_status(pod)
+    return bool(
+        status.get("allocatedResources") == resources["requests"]
+        and status.get("resources") == resources
+        and not told(pod, PENDING)
+        and not told(pod, IN_PROGRESS)
+    )
+
+
+def told(pod: Json, kind: str) -> Json:
+    return next((dict(c) for c in pod["status"].get("conditions", []) if c["type"] == kind), {})
+
+
+def kernel_limits(agent: Agent, pod: Json, instance: str = "") -> tuple[float, int]:
+    """What the kernel holds the pod to, or one of its containers: CPUs and bytes of memory."""
+    values = {}
+    files = ("cpu.cfs_quota_us", "cpu.cfs_period_us", "memory.limit_in_bytes")
+    for folder in agent.pod_cgroups():
+        if pod["metadata"]["uid"] in folder.name:
+            values |= {f: int((folder / instance / f).read_text()) for f in files if (folder / instance / f).exists()}
+    return values["cpu.cfs_quota_us"] / values["cpu.cfs_period_us"], values["memory.limit_in_bytes"]
+
+
+def instance_of(pod: Json) -> str:
+    return str(container_status(pod)["containerID"]).partition("://")[2]
+
+
+async def limits_become(world: World, name: str, cpus: float, memory_mib: int) -> None:
+    """Of the pod and its one container."""
+    pod = world.pod(name)
+    assert pod is not None
+    for what in ("", instance_of(pod)):
+        await world.agent.wait_for(
+            f"limits of {what or name}",
+            lambda what=what: kernel_limits(world.agent, pod, what) == (cpus, memory_mib * MIB),
+        )
+
+
+@pytest.fixture(autouse=True)
+def cgroup_v1() -> None:
+    if not any(Path(root, "cpu.cfs_quota_us").exists() or root.name.startswith("cpu") for root in host.hierarchies()):
+        pytest.skip("reads the files of cgroup v1")
+
+
+async def test_a_running_container_gets_another_size(world: World) -> None:
+    small, large = size("100m", "64Mi"), size("200m", "128Mi")
+    world.run(make_pod("web", make_container(resources=small)))
+    await world.wait_ready("web")
+    await limits_become(world, "web", 0.1, 64)
+    before = world.pod("web")
+    assert before is not None
+    for resources, cpus, memory in ((large, 0.2, 128), (small, 0.1, 64)):
+        resize(world, "web", resources)
+        pod = await world.wait("web", "its new size", lambda pod, r=resources: has_size(pod, r))
+        await limits_become(world, "web", cpus, memory)
+        assert instance_of(pod) == instance_of(before)
+        assert container_status(pod)["restartCount"] == 0
+        assert condition(pod, "Ready") == "True"
+    await world.wait("web", "its generation", lambda pod: pod["status"].get("observedGeneration") == 3)
+
+
+async def test_a_container_that_wants_a_restart_for_it_gets_one(world: World) -> None:
+    policy = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
+    container = make_container(resources=size("100m", "64Mi"), resizePolicy=policy)
+    world.run(make_pod("web", container, make_container("beside")))
+    await world.wait_ready("web")
+    first = world.pod("web")
+    assert first is not None
+    resize(world, "web", size("200m", "64Mi"))
+    pod = await world.wait("web", "more CPU", lambda pod: has_size(pod, size("200m", "64Mi")))
+    assert instance_of(pod) == instance_of(first)
+    resize(world, "web", size("200m", "128Mi"))
+    pod = await world.wait("web", "more memory", lambda pod: has_size(pod, size("200m", "128Mi")))
+    assert instance_of(pod) != instance_of(first)
+    assert container_status(pod)["restartCount"] == 1
+    assert container_status(pod, "beside")["restartCount"] == 0
+    assert kernel_limits(world.agent, pod, instance_of(pod)) == (0.2, 128 * MIB)
+
+
+async def test_memory_that_is_in_use_is_not_taken_away(world: World) -> None:
+    large, small = size("100m", "96Mi"), size("100m", "16Mi")
+    script = "dd if=/dev/zero of=/dev/shm/held bs=1M count=40; touch /tmp/there; while :; do sleep 1; done"
+    ready = {"exec": {"command": ["test", "-e", "/tmp/there"]}, "periodSeconds": 1}
+    world.run(make_pod("web", make_container(script=script, resources=large, readinessProbe=ready)))
+    await world.wait_ready("web")
+    resize(world, "web", small)
+    pod = await world.wait("web", "in progress", lambda pod: told(pod, IN_PROGRESS).get("reason") == "Error")
+    assert "below current usage" in told(pod, IN_PROGRESS)["message"]
+    assert container_status(pod)["resources"]["limits"] == large["limits"]
+    assert kernel_limits(world.agent, pod, instance_of(pod)) == (0.1, 96 * MIB)
+    # asked for the old size again, nothing is left to be done
+    resize(world, "web", large)
+    pod = await world.wait("web", "no more than it had", lambda pod: has_size(pod, large))
+    assert container_status(pod)["restartCount"] == 0
+
+
+async def test_a_size_without_room_waits_until_there_is_some(world: World) -> None:
+    small, huge = size("100m", "64Mi"), size("500", "64Mi")
+    world.run(make_pod("web", make_container(resources=small)))
+    await world.wait_ready("web")
+    resize(world, "web", huge)
+    pod = await world.wait("web", "deferred", lambda pod: told(pod, PENDING).get("reason") == "Deferred")
+    assert "cpu" in told(pod, PENDING)["message"].lower()
+    await limits_become(world, "web", 0.1, 64)
+    resize(world, "web", size("200m", "64Mi"))
+    await world.wait("web", "a size that fits", lambda pod: has_size(pod, size("200m", "64Mi")))
+    await limits_become(world, "web", 0.2, 64)
+
+
+async def test_a_size_that_can_never_be_is_infeasible(make_agent: MakeAgent, tmp_path: Path) -> None:
+    static: dict[str, Any] = {"cpuManagerPolicy": "static", "systemReserved": {"cpu": "200m"}}
+    async with a_world(make_agent, tmp_path, **static) as world:
+        world.run(make_pod("web", make_container(resources=size("100m", "64Mi"))))
+        await world.wait_ready("web")
+        resize(world, "web", size("200m", "64Mi"))
+        pod = await world.wait("web", "infeasible", lambda pod: told(pod, PENDING).get("reason") == "Infeasible")
+        assert 'CPU Manager policy "static"' in told(pod, PENDING)["message"]
+        assert kernel_limits(world.agent, pod) == (0.1, 64 * MIB)
+
+
+async def test_a_killed_agent_remembers_what_it_gave_and_what_it_did_not(world: World) -> None:
+    first, second, huge = size("100m", "64Mi"), size("200m", "96Mi"), size("500", "64Mi")
+    world.run(make_pod("given", make_container(resources=first)))
+    world.run(make_pod("waiting", make_container(resources=first)))
+    await world.wait_ready("given", "waiting")
+    resize(world, "given", second)
+    resize(world, "waiting", huge)
+    await world.wait("given", "its new size", lambda pod: has_size(pod, second))
+    await world.wait("waiting", "deferred", lambda pod: told(pod, PENDING).get("reason") == "Deferred")
+    running = (await world.agent.look()).running_ids()
+    mark = len(world.server.requests)
+
+    world.agent.kill9()
+    world.agent.start()
+    world.run(make_pod("after"))
+    await world.wait_ready("given", "waiting", "after")
+    await limits_become(world, "given", 0.2, 96)
+    await limits_become(world, "waiting", 0.1, 64)
+    now = (await world.agent.look()).running_ids()
+    assert running.items() <= now.items(), "no container was started again"
+    pod = world.pod("waiting")
+    assert pod is not None
+    assert told(pod, PENDING)["reason"] == "Deferred"
+    assert container_status(pod)["allocatedResources"] == first["requests"]
+    since = [s.body["status"] for s in world.server.requests[mark:] if s.path == f"{PODS}/given/status"]
+    assert not any(c["type"] == PENDING for status in since for c in status.get("conditions", []))
+    resize(world, "waiting", second)
+    await world.wait("waiting", "what it may have now", lambda pod: has_size(pod, second))
+    assert (await world.agent.look()).running_ids().items() >= running.items()

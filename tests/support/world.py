@@ -1,0 +1,101 @@
+"""A whole agent at an API server that does as it is told: what no real one can be made to do, or old ones do not know."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from support.agent import NODE_NAME, Agent, Json, RuntimeView, condition, is_ready
+
+from pykubelet.base.api.codec import from_object, to_object
+from pykubelet.base.api.core import Pod
+from pykubelet.base.api.defaults import default_pod
+from pykubelet.edges.kubeapi.fake import FakeApiServer, Sent
+
+PODS = "/api/v1/namespaces/default/pods"
+
+
+@dataclass
+class World:
+    server: FakeApiServer
+    agent: Agent
+
+    def run(self, pod: Json, **metadata: Any) -> Json:
+        """Create a pod bound to the node, with the defaults that an API server gives it."""
+        bound = pod | {"spec": pod["spec"] | {"nodeName": NODE_NAME}}
+        bound["metadata"] = bound["metadata"] | metadata
+        return self.server.create(PODS, to_object(default_pod(from_object(Pod, bound))))
+
+    def delete(self, name: str, grace_s: int = 1) -> None:
+        self.server.delete(f"{PODS}/{name}", {"gracePeriodSeconds": grace_s})
+
+    def change(self, name: str, **spec: Any) -> None:
+        """Other fields of the pod's spec, with their defaults."""
+
+        def changed(pod: Json) -> None:
+            given = {"metadata": pod["metadata"], "spec": pod["spec"] | spec}
+            pod["spec"] = to_object(default_pod(from_object(Pod, given)))["spec"]
+
+        self.server.update(f"{PODS}/{name}", changed)
+
+    def pod(self, name: str) -> Json | None:
+        return next((p for p in self.server.store.objects.values() if is_pod(p, name)), None)
+
+    async def wait(self, name: str, what: str, holds: Callable[[Json], Any], within: float = 30.0) -> Json:
+        def found() -> Json | None:
+            pod = self.pod(name)
+            return pod if pod is not None and holds(pod) else None
+
+        return dict(await self.agent.wait_for(f"{name}: {what}", found, within))
+
+    async def wait_ready(self, *names: str, within: float = 30.0) -> None:
+        for name in names:
+            await self.wait(
+                name, "running and ready", lambda p: is_ready(p) and condition(p, "Ready") == "True", within
+            )
+
+    async def wait_gone(self, *names: str, within: float = 30.0) -> None:
+        """No object of these names, and nothing of the pods at the runtime."""
+        for name in names:
+            await self.agent.wait_for(f"{name} gone", lambda name=name: self.pod(name) is None, within)
+            await self.agent.wait_runtime(f"nothing of {name}", lambda view, name=name: is_empty(view.of(name)), within)
+
+    async def wait_nothing_left(self) -> None:
+        """For the end of a test, all of whose pods are deleted: no file, mount or cgroup of any."""
+        await self.agent.wait_for(f"nothing left: {self.agent.leftovers()}", lambda: not self.agent.leftovers(), 10)
+
+    def told(self, name: str) -> list[Sent]:
+        """The patches of its status, oldest first."""
+        return [sent for sent in self.server.requests if sent.path == f"{PODS}/{name}/status"]
+
+
+def is_empty(view: RuntimeView) -> bool:
+    return not view.sandboxes and not view.containers
+
+
+def is_pod(item: Json, name: str) -> bool:
+    return item.get("kind") == "Pod" and item["metadata"]["name"] == name
+
+
+def kubeconfig(server: FakeApiServer, path: Path, user: Json | None = None, **cluster: str) -> Path:
+    """`user` and `cluster`: what the kubeconfig says of them, `{"token": "t"}` and the server's URL unless given."""
+    clusters = [{"name": "c", "cluster": {"server": server.url, **cluster}}]
+    contexts = [{"name": "x", "context": {"cluster": "c", "user": "u"}}]
+    users = [{"name": "u", "user": user or {"token": "t"}}]
+    whole = {"clusters": clusters, "contexts": contexts, "users": users, "current-context": "x"}
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "Config", **whole}))
+    return path
+
+
+@contextlib.asynccontextmanager
+async def a_world(make_agent: Callable[..., Agent], folder: Path, **settings: object) -> AsyncIterator[World]:
+    """A started agent, and the API server it belongs to."""
+    async with FakeApiServer() as server:
+        agent = make_agent(("--kubeconfig", str(kubeconfig(server, folder / "kubeconfig"))), **settings)
+        agent.start()
+        yield World(server, agent)
+        agent.stop()
