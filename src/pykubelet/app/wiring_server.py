@@ -177,12 +177,11 @@ def metrics_paths(m: Machinery, cells: Cells, checks: Mapping[str, Check]) -> di
 
 
 def machine_facts(machine: Machine) -> MachineFacts:
-    """As cAdvisor tells it; the kernel's list of CPUs is all that is known of sockets and cores."""
-    cores = machine.cpu_milli // 1000
+    """As cAdvisor tells it."""
     return MachineFacts(
-        cores=cores,
-        physical_cores=cores,
-        sockets=1,
+        cores=machine.cpu_milli // 1000,
+        physical_cores=machine.cores,
+        sockets=machine.sockets,
         memory=machine.memory_bytes,
         swap=machine.swap_bytes,
         boot_id=machine.boot_id,

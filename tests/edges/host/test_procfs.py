@@ -120,3 +120,21 @@ def test_netlink_answers_are_read_field_by_field() -> None:
 def test_resolving_what_needs_no_server() -> None:
     assert "127.0.0.1" in procfs.resolve_host("127.0.0.1")
     assert procfs.resolve_host("") == () or "127.0.0.1" in procfs.resolve_host("")
+
+
+def test_sockets_and_cores(tmp_path: Path) -> None:
+    base = tmp_path / "sys/devices/system/cpu"
+    for cpu, (package, core) in enumerate([("0", "0"), ("0", "1"), ("0", "0"), ("0", "1"), ("1", "0"), ("1", "0")]):
+        (base / f"cpu{cpu}/topology").mkdir(parents=True)
+        (base / f"cpu{cpu}/topology/physical_package_id").write_text(f"{package}\n")
+        (base / f"cpu{cpu}/topology/core_id").write_text(f"{core}\n")
+    (base / "online").write_text("0-5\n")
+    assert procfs.read_cpu_topology(str(tmp_path)) == (2, 3)
+    (base / "online").write_text("0-5,8-9\n")  # two of which nothing is known
+    assert procfs.read_cpu_topology(str(tmp_path)) == (2, 5)
+
+
+def test_without_a_topology_every_cpu_is_a_core(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text("processor : 0\nprocessor : 1\n")
+    assert procfs.read_cpu_topology(str(tmp_path)) == (1, 2)

@@ -12,7 +12,8 @@ from pykubelet.edges.host.mounts import read_fs_usage
 
 
 class Machine(Value):
-    """CPUs in milli, everything else in bytes or pieces. `huge_pages`: page size to bytes of all its pages.
+    """CPUs in milli, everything else in bytes or pieces. `cores`: physical ones. `huge_pages`: page size to bytes of all its
+    pages.
 
     `throttle_paths`: where the CPUs tell how often they became too hot, which is nothing for containers to read.
     """
@@ -31,6 +32,8 @@ class Machine(Value):
     architecture: str
     hostname: str
     throttle_paths: tuple[str, ...] = ()
+    sockets: int = 1
+    cores: int = 1
 
     @property
     def page_sizes(self) -> tuple[int, ...]:
@@ -49,6 +52,7 @@ def read_machine(root: str = "/", root_dir: str = "/") -> Machine:
     """Everything, now. `root`: a fixture tree. `root_dir`: a path on the file system that holds the pods."""
     memory = procfs.read_meminfo(root)
     release = procfs.read_os_release(root)
+    sockets, cores = procfs.read_cpu_topology(root)
     return Machine(
         cpu_milli=procfs.read_cpu_count(root) * 1000,
         memory_bytes=memory.get("MemTotal", 0),
@@ -64,4 +68,6 @@ def read_machine(root: str = "/", root_dir: str = "/") -> Machine:
         architecture=procfs.read_architecture(),
         hostname=procfs.read_hostname(root),
         throttle_paths=procfs.find_throttle_paths(root),
+        sockets=sockets,
+        cores=cores,
     )

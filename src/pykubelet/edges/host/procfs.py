@@ -75,14 +75,19 @@ def read_meminfo(root: str = "/") -> Mapping[str, int]:
     return values
 
 
-def count_listed(text: str) -> int:
-    """How many ids a kernel list like `0-3,8` names."""
-    count = 0
+def listed(text: str) -> list[int]:
+    """The ids that a kernel list like `0-3,8` names."""
+    found: list[int] = []
     for part in text.strip().split(","):
-        first, dash, last = part.partition("-")
+        first, _, last = part.partition("-")
         if first.isdigit():
-            count += int(last) - int(first) + 1 if dash else 1
-    return count
+            found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def count_listed(text: str) -> int:
+    """How many ids a kernel list names."""
+    return len(listed(text))
 
 
 def read_cpu_count(root: str = "/") -> int:
@@ -104,6 +109,18 @@ def find_throttle_paths(root: str = "/") -> tuple[str, ...]:
     numbers = sorted(int(name[3:]) for name in names if name.startswith("cpu") and name[3:].isdigit())
     paths = [f"{base}/cpu{number}/thermal_throttle" for number in numbers]
     return tuple(path for path in paths if files.stat_file(_under(root, path)) is not None)
+
+
+def read_cpu_topology(root: str = "/") -> tuple[int, int]:
+    """Sockets, and cores in all of them, of the CPUs that are online; one the kernel tells nothing of is a core of its own."""
+    base = _under(root, "/sys/devices/system/cpu")
+    sockets, cores = set(), set()
+    for cpu in listed(_optional(f"{base}/online")):
+        socket = _optional(f"{base}/cpu{cpu}/topology/physical_package_id").strip()
+        core = _optional(f"{base}/cpu{cpu}/topology/core_id").strip()
+        sockets.add(socket)
+        cores.add((socket, core or f"cpu{cpu}"))
+    return max(1, len(sockets - {""})), len(cores) or read_cpu_count(root)
 
 
 def read_huge_pages(root: str = "/") -> tuple[HugePages, ...]:
