@@ -104,3 +104,13 @@ def test_interfaces() -> None:
     assert second.name == "other"
     assert read_network_use(1.0, 1 << 30) is None
     assert read_network_use(1.0) is not None
+
+
+def test_swap_of_the_root_group_of_version_2_is_the_machines(tmp_path: Path) -> None:
+    write(tmp_path / "cgroup", {"cpu.stat": V2["cpu.stat"], "memory.stat": V2["memory.stat"]})
+    write(tmp_path / "proc", {"meminfo": "MemTotal: 8 kB\nSwapTotal:      100 kB\nSwapFree:      70 kB\n"})
+    root = GroupsV2(str(tmp_path / "cgroup"), str(tmp_path / "proc")).read("/", 5.0, brief=True)
+    assert root is not None
+    assert (root.memory.swap, root.memory.swap_limit) == (30 * 1024, 100 * 1024)
+    unknown = GroupsV2(str(tmp_path / "cgroup"), str(tmp_path / "nowhere")).read("/", 5.0)
+    assert unknown is not None and unknown.memory.swap is None

@@ -149,10 +149,11 @@ class GroupsV1:
 
 
 class GroupsV2:
-    """`root`: where the unified hierarchy is mounted."""
+    """`root`: where the unified hierarchy is mounted. Swap of its root group is the machine's, of which `proc` tells."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, proc: str = "/proc") -> None:
         self._root = root
+        self._proc = proc
 
     def read(self, path: str, at: float, *, brief: bool = False) -> GroupUse | None:
         directory = join(self._root, path)
@@ -207,6 +208,9 @@ class GroupsV2:
             swap=read_number(f"{directory}/memory.swap.current"),
             swap_limit=read_number(f"{directory}/memory.swap.max"),
         )
+        if not directory.removeprefix(self._root).strip("/"):
+            swap, swap_limit = _machine_swap(self._proc)
+            use = replace(use, swap=swap, swap_limit=swap_limit)
         if brief:
             return use
         events = read_table(f"{directory}/memory.events")
@@ -230,6 +234,15 @@ class GroupsV2:
 
     def processes(self, path: str) -> list[int]:
         return _numbers(f"{join(self._root, path)}/cgroup.procs")
+
+
+def _machine_swap(proc: str) -> tuple[int | None, int | None]:
+    """Used and in all, in bytes."""
+    words = {line.partition(":")[0]: line.split() for line in read_file(f"{proc}/meminfo").splitlines()}
+    if "SwapTotal" not in words or "SwapFree" not in words:
+        return None, None
+    total, free = (int(words[name][1]) * 1024 for name in ("SwapTotal", "SwapFree"))
+    return total - free, total
 
 
 def _children(directory: str) -> list[str]:
@@ -269,7 +282,7 @@ def detect_reader(root: str = "/sys/fs/cgroup", proc: str = "/proc") -> GroupRea
     roots: dict[str, str] = {}
     for mount in read_mounts(proc):
         if mount.fs_type == "cgroup2" and mount.target == root:
-            return GroupsV2(root)
+            return GroupsV2(root, proc)
         if mount.fs_type == "cgroup" and mount.target.startswith(root + "/"):
             roots |= dict.fromkeys(mount.super_options, mount.target)
     return GroupsV1(roots)
