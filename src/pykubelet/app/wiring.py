@@ -157,7 +157,9 @@ def wire_stats(m: Machinery, cells: Cells) -> StatsLoop:
     """observe/stats: writes Usage when somebody wants to know."""
     settings, flags = m.settings, m.settings.flags
     resources = resource_settings(settings, m.machine.capacity(), m.driver)
-    named = {"kubelet": own_group(), "runtime": flags.runtime_cgroups, "misc": settings.config.systemCgroups}
+    config = settings.config
+    named = {"runtime": flags.runtime_cgroups, "misc": config.systemCgroups}
+    named["kubelet"] = config.kubeletCgroups or own_group()
     pods_root = driver_path(node_group(resources), m.driver)
     system = {name: path for name, path in named.items() if path} | {"pods": pods_root}
     capacity = m.machine.capacity()["memory"]
@@ -165,7 +167,7 @@ def wire_stats(m: Machinery, cells: Cells) -> StatsLoop:
     interface = routes[0].interface if routes else "eth0"
     ground = Ground(detect_reader(), pods_root, capacity, read_boot_time(), system, interface)
     inputs = StatsInputs(m.usage_wanted, cells.observed.cell, cells.mounts.cell)
-    stats = StatsSettings(paths_of(settings), settings.config.volumeStatsAggPeriod.s)
+    stats = StatsSettings(paths_of(settings), config.volumeStatsAggPeriod.s)
     return StatsLoop(inputs, cells.usage.writer, ground, stats, m.cri, Flight("stats"), m.clock)
 
 

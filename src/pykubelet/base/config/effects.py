@@ -56,6 +56,7 @@ EFFECTIVE = frozenset(
         "kubeAPIQPS",
         "kubeReserved",
         "kubeReservedCgroup",
+        "kubeletCgroups",
         "logging.format",
         "logging.verbosity",
         "maxOpenFiles",

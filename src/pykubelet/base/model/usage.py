@@ -227,7 +227,7 @@ class NodeUse(Value):
 class Usage(Value):
     """`taken_at`: the monotonic second at which the look began; None before the first. `error`: why it failed.
 
-    `with_files`: file systems and logs were looked at too, then or a little earlier. `details`: only when asked for.
+    `with_files`: with what is known of file systems, volumes and logs; the rest is absent. `details`: only when asked for.
     """
 
     taken_at: float | None = None

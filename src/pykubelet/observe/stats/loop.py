@@ -2,13 +2,15 @@
 
 Owns: the cell `Usage`. Reads: `Observed`, `Mounts`. While questions come, it looks every `PERIOD_S`, so that rates are
 those of the last seconds; when nobody has asked for a while, it rests. File systems are looked at less often, each pod's
-in a thread of its own: one that hangs costs its pod's figures and nothing else.
+in a thread of its own and at moments of its own, while somebody asks for them: no answer waits for a walk, it has what the
+last one found, and a disk that hangs costs its pod's figures and nothing else.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+import random
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any
 
 from pykubelet.base.kit.cells import Cell, CellWriter
@@ -23,6 +25,7 @@ from pykubelet.base.model.mounts import MountedVolume, Mounts
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.usage import ContainerUse, Details, FileSystemUse, NodeUse, PodUse, Usage, UsageWanted
+from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.errors import HostError
@@ -37,7 +40,10 @@ FIRST_GAP_S = 0.25
 RATE_OVER_S = 5.0
 LOOK_DEADLINE_S = 10.0
 SIZES_DEADLINE_S = 5.0
+#: What is known of the node's file systems is told up to this age; else an answer waits this long for something newer.
+FILES_OLD_S = 60.0
 FILES_WAIT_S = 2.0
+NOT_WALKED = PodSizes(0.0)
 NO_VOLUMES: Mapping[str, MountedVolume] = {}
 
 
@@ -62,6 +68,7 @@ class _Files(Value):
     at: float = float("-inf")
     root: FileSystemUse | None = None
     images: FileSystemUse | None = None
+    containers: FileSystemUse | None = None
     layers: Mapping[str, FileSystemUse] | None = None
 
 
@@ -87,8 +94,9 @@ class StatsLoop:
         self._clock = clock
         self._base: Usage | None = None
         self._files = _Files()
+        self._files_until = float("-inf")
         self._sizes: dict[PodUID, PodSizes] = {}
-        self._sized_at: dict[PodUID, float] = {}
+        self._sized_next: dict[PodUID, float] = {}
         self._supervisor = Supervisor("stats")
         self._busy: set[str] = set()
 
@@ -110,7 +118,7 @@ class StatsLoop:
                 async with asyncio.timeout(PERIOD_S):
                     wanted = await self._inputs.wanted.get_all()
             except TimeoutError:
-                await self._look(with_files=False)
+                await self._look()
                 continue
             asked_at = self._clock.monotonic()
             await self._answer(wanted)
@@ -119,18 +127,21 @@ class StatsLoop:
     async def _answer(self, wanted: list[UsageWanted]) -> None:
         now = self._usage.get()
         with_files, with_details = any(one.with_files for one in wanted), any(one.with_details for one in wanted)
+        if with_files:
+            self._files_until = self._clock.monotonic() + REST_AFTER_S
         fresh = now.taken_at is not None and now.taken_at >= max(one.at_least for one in wanted)
         if fresh and (now.with_files or not with_files) and (now.details is not None or not with_details):
             return
         if self._base is None:
-            await self._look(with_files=False)
+            await self._look(is_told=False)  # for the rates of the next
             await asyncio.sleep(FIRST_GAP_S)
-        await self._look(with_files=with_files, with_details=with_details)
+        await self._look(with_details=with_details)
 
-    async def _look(self, *, with_files: bool, with_details: bool = False) -> None:
+    async def _look(self, *, with_details: bool = False, is_told: bool = True) -> None:
         began, wall = self._clock.monotonic(), self._clock.wall()
         observed = self._inputs.observed.get()
         ground = self._ground
+        with_files = began < self._files_until
         if with_files:
             await self._look_at_files(observed, wall)
 
@@ -151,7 +162,8 @@ class StatsLoop:
             return
         base = self._base
         self._usage_base(Usage(began, node, pods))
-        self._publish(self._complete(Usage(began, node, pods, self._files.root is not None, details), base))
+        if is_told:
+            self._publish(self._complete(Usage(began, node, pods, with_files, details), base))
 
     def _usage_base(self, now: Usage) -> None:
         """Rates are taken over a few seconds: a newer look does not replace one that is just taken."""
@@ -173,15 +185,13 @@ class StatsLoop:
             node,
             fs=files.root,
             image_fs=files.images,
-            container_fs=files.images,
+            container_fs=files.containers,
             max_pids=read_pid_limit(),
             running_pids=read_process_count(),
         )
 
     def _with_files(self, uid: PodUID, pod: PodUse) -> PodUse:
-        sizes = self._sizes.get(uid)
-        if sizes is None:
-            return pod
+        sizes = self._sizes.get(uid, NOT_WALKED)
         containers = tuple(self._container_with_files(container, sizes) for container in pod.containers)
         return replace(pod, containers=containers, volumes=sizes.volumes, host_files=sizes.host_files)
 
@@ -201,21 +211,27 @@ class StatsLoop:
     # File systems
 
     async def _look_at_files(self, observed: Observed, wall: float) -> None:
-        """Begin what is due, and wait for it a little; what takes longer shows in a later look."""
-        due = [self._start("files", self._look_at_node(wall))]
-        due += [self._start(f"sizes-{uid}", self._look_at_pod(uid, observed, wall)) for uid in self._due(observed)]
-        tasks = [task for task in due if task is not None]
-        if tasks:
-            await asyncio.wait(tasks, timeout=FILES_WAIT_S)
+        """Begin what is due. Nothing waits for it but the first look at the node's file systems, and that not for long."""
+        now = self._clock.monotonic()
+        for uid in self._due(observed, now):
+            self._start(f"sizes-{uid}", self._look_at_pod(uid, observed, wall))
+        age = now - self._files.at
+        if age >= PERIOD_S:
+            task = self._start("files", self._look_at_node(wall))
+            if task is not None and age >= FILES_OLD_S:
+                await asyncio.wait([task], timeout=FILES_WAIT_S)
 
-    def _due(self, observed: Observed) -> list[PodUID]:
-        period, now = self._settings.sizes_period_s, self._clock.monotonic()
-        for gone in self._sized_at.keys() - observed.pods.keys():
-            del self._sized_at[gone]
+    def _due(self, observed: Observed, now: float) -> list[PodUID]:
+        """Every pod once, then each after one to two periods, so that their walks do not meet."""
+        period = self._settings.sizes_period_s
+        for gone in self._sized_next.keys() - observed.pods.keys():
+            del self._sized_next[gone]
             self._sizes.pop(gone, None)
         if period <= 0:
             return []
-        return [uid for uid in observed.pods if now - self._sized_at.get(uid, float("-inf")) >= period]
+        due = [uid for uid in observed.pods if now >= self._sized_next.get(uid, float("-inf"))]
+        self._sized_next |= {uid: now + period * (1 + random.random()) for uid in due}
+        return due
 
     def _start(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
         """At most one of a name at a time."""
@@ -228,26 +244,36 @@ class StatsLoop:
         return task
 
     async def _look_at_node(self, wall: float) -> None:
-        """The node's and the images' file systems, and what containers wrote."""
-        if self._clock.monotonic() - self._files.at < PERIOD_S:
-            return
+        """The node's and the runtime's file systems, and what containers wrote."""
         root = await self._file_system(self._settings.paths.root, wall, None)
-        images, layers = self._files.images, self._files.layers
+        known = replace(self._files, root=root or self._files.root)
         try:
-            for one in (await self._cri.image_fs_info()).image_filesystems:
-                used = (one.used_bytes.value, one.inodes_used.value)
-                images = await self._file_system(one.fs_id.mountpoint, wall, used) or images
-            if images is not None:
+            told = await self._cri.image_fs_info()
+            images = await self._told_file_system(told.image_filesystems, wall) or known.images
+            containers = await self._told_file_system(told.container_filesystems, wall) or images
+            known = replace(known, images=images, containers=containers)
+            if containers is not None:
                 stats = await self._cri.list_container_stats()
                 layers = {
                     s.attributes.id: replace(
-                        images, used=s.writable_layer.used_bytes.value, inodes_used=s.writable_layer.inodes_used.value
+                        containers,
+                        used=s.writable_layer.used_bytes.value,
+                        inodes_used=s.writable_layer.inodes_used.value,
                     )
                     for s in stats
                 }
+                known = replace(known, layers=layers)
         except CriError as error:
             log.debug("the runtime does not tell what its file systems hold", error=error)
-        self._files = _Files(self._clock.monotonic(), root or self._files.root, images, layers)
+        self._files = replace(known, at=self._clock.monotonic())
+
+    async def _told_file_system(self, told: Iterable[pb.FilesystemUsage], wall: float) -> FileSystemUse | None:
+        """The last one that can be read, with what the runtime says it has used of it."""
+        found = None
+        for one in told:
+            used = (one.used_bytes.value, one.inodes_used.value)
+            found = await self._file_system(one.fs_id.mountpoint, wall, used) or found
+        return found
 
     async def _file_system(self, path: str, wall: float, used: tuple[int, int] | None) -> FileSystemUse | None:
         outcome = await self._flight.run(
@@ -267,4 +293,3 @@ class StatsLoop:
             self._sizes[uid] = outcome.value
         elif isinstance(outcome, Failed) and not isinstance(outcome.error, HostError):
             raise outcome.error
-        self._sized_at[uid] = self._clock.monotonic()

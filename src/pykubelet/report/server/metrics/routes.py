@@ -59,12 +59,14 @@ class StatsRoutes:
         self._wanted.post(UsageWanted(at_least, with_files, with_details))
 
         def is_fresh(usage: Usage) -> bool:
+            """A failure counts as a look, and it too is not to be older."""
             has_all = (usage.with_files or not with_files) and (usage.details is not None or not with_details)
-            return usage.taken_at is not None and usage.taken_at >= at_least and has_all
+            is_young = usage.taken_at is not None and usage.taken_at >= at_least
+            return is_young and (has_all or bool(usage.error))
 
         try:
             async with asyncio.timeout(DEADLINE_S):
-                return await self._usage.wait_for(lambda usage: is_fresh(usage) or bool(usage.error))
+                return await self._usage.wait_for(is_fresh)
         except TimeoutError:
             return None
 
