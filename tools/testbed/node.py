@@ -63,6 +63,7 @@ def render_config(testbed: Testbed, manifests: Path, ports: tuple[int, int, int]
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": pods_cgroup(testbed),
         "failCgroupV1": False,
+        "makeIPTablesUtilChains": False,
         "failSwapOn": False,
         "healthzPort": ports[0],
         "readOnlyPort": ports[1],

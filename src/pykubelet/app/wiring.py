@@ -13,6 +13,7 @@ from pykubelet.act.images.execute import ImagePuller
 from pykubelet.act.images.gc import ImageCollector
 from pykubelet.act.images.providers import CredentialProviders, TokenSource
 from pykubelet.act.images.record_store import RecordStore
+from pykubelet.act.network.loop import HostChains
 from pykubelet.act.pods.decide import Rules
 from pykubelet.act.pods.loop import PodInputs, PodsLoop
 from pykubelet.act.pods.tools import PodCells, PodTools
@@ -308,6 +309,8 @@ class Agent:
             names |= {SOURCE_API}
             self._begin(wire_cluster_report(m, cells, self._cluster))
         self._begin(sources)
+        if m.settings.config.makeIPTablesUtilChains:
+            self._begin([("host-chains", HostChains().run())])
         self._begin(wire_roster(m, cells, names))
         self._begin(observers)
         self._begin(self._image_loops)

@@ -228,10 +228,10 @@ def test_a_period_of_zero_is_the_default_in_a_file_and_on_the_command_line() -> 
 def test_given_fields_without_effect_are_named_once() -> None:
     settings = _settings(
         "hairpinMode: none\nmaxOpenFiles: 5\nstaticPodPath: /m\nlogging: {verbosity: 2}",
-        "makeIPTablesUtilChains: false",
+        "iptablesDropBit: 3",
     )
     assert "hairpinMode" in settings.no_effect
-    assert "makeIPTablesUtilChains" in settings.no_effect
+    assert "iptablesDropBit" in settings.no_effect
     assert "staticPodPath" not in settings.no_effect
     assert "logging.verbosity" not in settings.no_effect
     assert settings.no_effect == tuple(sorted(set(settings.no_effect)))

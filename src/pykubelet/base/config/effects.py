@@ -59,6 +59,7 @@ EFFECTIVE = frozenset(
         "kubeletCgroups",
         "logging.format",
         "logging.verbosity",
+        "makeIPTablesUtilChains",
         "maxOpenFiles",
         "maxParallelImagePulls",
         "maxPods",

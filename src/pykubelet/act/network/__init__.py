@@ -1,0 +1,1 @@
+"""What the node keeps in the host's packet filter for others."""
