@@ -43,6 +43,16 @@ def test_ready_once_every_expected_source_has_told() -> None:
     assert Desk(()).look().sources_ready
 
 
+def test_a_source_that_cannot_tell_its_set_is_heard_but_does_not_count() -> None:
+    desk = Desk(("file", "http"))
+    assert (desk.look().missing, desk.look().silent) == (("file", "http"), ("file", "http"))
+    wrong = ManifestProblem("/pod.yaml", "kind", "is missing")
+    now = desk.take(SourceChanged("file", (), (wrong,), known=False))
+    assert not now.sources_ready and now.problems == (wrong,)
+    assert (now.missing, now.silent) == (("file", "http"), ("http",))
+    assert desk.tell(make_pod("a")).missing == ("http",)
+
+
 def test_an_unchanged_pod_stays_the_same_object() -> None:
     desk = Desk()
     before = desk.tell(make_pod("a", metadata={"labels": {"x": "1"}}), make_pod("b")).pods[PodUID("a-1")]

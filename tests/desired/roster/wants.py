@@ -83,7 +83,10 @@ class Desk:
     def tell(
         self, *pods: Pod, source: str = "file", at: Facts | None = None, now: float = 0.0, wall: float = WALL
     ) -> Roster:
-        self.state, happenings = take(self.state, SourceChanged(source, pods), wall)
+        return self.take(SourceChanged(source, pods), at, now, wall)
+
+    def take(self, event: SourceChanged, at: Facts | None = None, now: float = 0.0, wall: float = WALL) -> Roster:
+        self.state, happenings = take(self.state, event, wall)
         self._note(happenings)
         return self.look(at, now, wall)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import time
 from collections.abc import AsyncIterator, Callable
@@ -13,17 +14,19 @@ from random import Random
 import pytest
 
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.flight import Flight
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.roster import ManifestProblem, SourceChanged
+from pykubelet.desired.sources import file
 from pykubelet.desired.sources.decode import decode_manifest
 from pykubelet.desired.sources.file import FileSource
 from pykubelet.desired.sources.manifests import SETTLE_S
 from pykubelet.desired.sources.static import file_origin
 from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.inotify import Watcher
+from pykubelet.edges.host.inotify import FileEvent, Watcher
 
 
 def manifest(name: str, image: str = "busybox:1") -> str:
@@ -286,13 +289,21 @@ async def test_single_file(tmp_path: Path) -> None:
         assert await reader.names() == []
 
 
-async def test_a_single_file_that_was_never_good_is_no_answer(tmp_path: Path) -> None:
+async def test_of_a_single_file_that_was_never_good_the_reason_is_told_and_no_set(tmp_path: Path) -> None:
     path = tmp_path / "pod.yaml"
     path.write_text("kind: [")
     async with source(path) as reader:
-        await reader.quiet()
+        post = await reader.next()
+        assert not post.known and post.pods == ()
+        assert [wrong.origin for wrong in post.problems] == [str(path)] and post.problems[0].reason
+        path.write_text("apiVersion: v1\nkind: Job\n")
+        post = await reader.until(lambda post: post.problems[0].field_path == "kind")
+        assert not post.known
         path.write_text(manifest("a"))
-        assert await reader.names() == ["a-n"]
+        post = await reader.next()
+        assert [pod.metadata.name for pod in post.pods] == ["a-n"] and post.known and post.problems == ()
+        path.write_text("kind: [")
+        assert (await reader.next()).known, "what it had stands"
 
 
 async def test_large_manifests_are_read_beside_the_loop(folder: Path) -> None:
@@ -339,6 +350,39 @@ async def test_without_notifications_the_period_is_enough(folder: Path) -> None:
         assert await reader.names() == []
         (folder / "a.yaml").write_text(manifest("a"))
         assert await reader.names() == ["a-n"]
+
+
+async def test_a_watch_that_cannot_be_had_is_begun_later(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file, "RESTART", BackoffPolicy(0.01, 0.02))
+    refusals = [HostError("inotify_init", "", "EMFILE", "too many open files")] * 3
+
+    def late_watcher() -> Watcher:
+        if refusals:
+            raise refusals.pop()
+        return Watcher()
+
+    async with source(folder, make_watcher=late_watcher) as reader:
+        assert await reader.names() == []
+        (folder / "a.yaml").write_text(manifest("a"))
+        assert await reader.names() == ["a-n"]
+
+
+async def test_a_watch_that_is_lost_is_begun_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file, "RESTART", BackoffPolicy(0.01, 0.02))
+
+    class Breaking(Watcher):
+        """Breaks at its first event, which is lost with it."""
+
+        async def __anext__(self) -> FileEvent:
+            await super().__anext__()
+            raise OSError(errno.EIO, "the watch is gone")
+
+    made = [Watcher, Breaking, Breaking]
+    async with source(folder, make_watcher=lambda: made.pop()() if made else Watcher()) as reader:
+        assert await reader.names() == []
+        for name in ("a", "b", "c"):
+            (folder / f"{name}.yaml").write_text(manifest(name))
+            await reader.until(lambda post, name=name: f"{name}-n" in [pod.metadata.name for pod in post.pods])
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -94,8 +94,18 @@ async def test_a_bad_body_keeps_the_set() -> None:
     ]
 
 
-async def test_not_ready_before_the_first_good_answer() -> None:
-    assert await shown(404, b"kind: Job", body("a")) == [(["a-n"], [])]
+async def test_before_the_first_good_answer_only_what_is_wrong_is_told() -> None:
+    posts: Sink[SourceChanged] = Sink()
+    asking = source(Script(404, 404, b"kind: Job", body("a"), 404), posts)
+    for _ in range(5):
+        await asking.ask()
+    told = [(post.known, len(post.pods), [wrong.reason for wrong in post.problems]) for post in posts.events]
+    assert told == [
+        (False, 0, ["the answer is 404 Nope"]),
+        (False, 0, ['expected "Pod" or "PodList", got "Job"']),
+        (True, 1, []),
+        (True, 1, ["the answer is 404 Nope"]),
+    ]
 
 
 async def test_an_empty_answer_makes_it_ready() -> None:

@@ -26,12 +26,14 @@ class SourceChanged(Value):
     """Posted by a source: its full set of pods, and what was wrong with the rest.
 
     `origins`: where each pod was read, in the order of `pods`; empty where the source is the only place.
+    `known`: False while the source cannot tell its set yet, only the problems that keep it from that.
     """
 
     source: str
     pods: tuple[Pod, ...]
     problems: tuple[ManifestProblem, ...] = ()
     origins: tuple[str, ...] = ()
+    known: bool = True
 
 
 class Rejection(Value):
@@ -64,12 +66,16 @@ class Roster(Value):
 
     `mirrors`: the API's mirror pods by the full name (`name_namespace`) of the static pod they stand for, also where
     that static pod is gone. They are shown, never run. None: the API server was not heard yet.
+    `missing`: the sources whose set is not known yet. `silent`: those of them that have not told a reason either (in
+    `problems`); None before the first publication.
     """
 
     pods: Mapping[PodUID, RosterPod] = field(default_factory=dict)
     sources_ready: bool = False
     problems: tuple[ManifestProblem, ...] = ()
     mirrors: Mapping[str, Pod] | None = None
+    missing: tuple[str, ...] = ()
+    silent: tuple[str, ...] | None = None
 
 
 class ApiPods(Value):

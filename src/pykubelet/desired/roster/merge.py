@@ -193,7 +193,8 @@ def roster_of(state: RosterState, expected: frozenset[str], before: Roster) -> R
     """What the others may read; `before` itself when nothing changed."""
     items = {uid: entry.item for uid, entry in state.entries.items()}
     pods = items if changed_keys(before.pods, items) else before.pods
-    ready = expected <= state.sources.keys()
+    missing = tuple(sorted(name for name in expected if name not in state.sources or not state.sources[name].known))
+    silent = tuple(sorted(expected - state.sources.keys()))
     clashes = (state.clashes[key] for key in sorted(state.clashes))
     problems = (*(problem for told in state.sources.values() for problem in told.problems), *clashes)
     mirrors = state.mirrors
@@ -201,12 +202,12 @@ def roster_of(state: RosterState, expected: frozenset[str], before: Roster) -> R
         mirrors = before.mirrors
     if (
         pods is before.pods
-        and ready == before.sources_ready
+        and (missing, silent) == (before.missing, before.silent)
         and problems == before.problems
         and mirrors is before.mirrors
     ):
         return before
-    return Roster(pods, ready, problems, mirrors)
+    return Roster(pods, not missing, problems, mirrors, missing, silent)
 
 
 def _are_same(now: Mapping[str, Pod], before: Mapping[str, Pod]) -> bool:

@@ -2,10 +2,10 @@
 
 Owns: when to look. Events are hints; each one leads to a look at the whole path (`manifests.py`), and so does the
 period, as the safety net. A path that vanishes is an empty set; its nearest existing parent is watched until it is back.
-Posts `SourceChanged` with the full set when that changed, and once at the beginning.
+A watch that is lost is begun again. Posts `SourceChanged` with the full set when that changed, and once at the beginning.
 
 A directory's bad files are left out and reported; a single file that is bad leaves the set as it was (so a node whose
-only manifest was never good has no set at all: nothing that runs is killed because of it).
+only manifest was never good has no set at all: nothing that runs is killed because of it, but what is wrong is told).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os.path
 from collections.abc import Callable
 
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.backoff import Backoff, BackoffPolicy
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Flight
 from pykubelet.base.kit.log import Log
@@ -34,19 +35,15 @@ log = Log("sources")
 PARENT_CHANGES = DIRECTORY_CHANGES & ~EventKind.ATTRIB
 WRITTEN = EventKind.CLOSE_WRITE | EventKind.MOVED_TO
 REMOVED = EventKind.DELETE | EventKind.MOVED_FROM
+#: How soon a watch that was lost, or could not be had, is begun again.
+RESTART = BackoffPolicy(initial_s=1.0, cap_s=20.0)
 
 
 class _TimeToLook(Value):
     """The period, or the time a young file needs to settle, has passed."""
 
 
-class _WatchLost(Value):
-    """No more events will come."""
-
-    error: OSError
-
-
-_Event = FileEvent | _TimeToLook | _WatchLost
+_Event = FileEvent | _TimeToLook
 
 
 class FileSource:
@@ -72,30 +69,58 @@ class FileSource:
         self._pods: tuple[Pod, ...] = ()
         self._problems: tuple[ManifestProblem, ...] = ()
         self._origins: tuple[str, ...] = ()
-        self._posted = False
+        self._known = False
+        self._watcher: Watcher | None = None
         self._watched: set[str] = set()
         self._unwatchable = ""
 
     async def run(self) -> None:
         """Look and watch until cancelled."""
-        try:
-            watcher = self._make_watcher()
-        except HostError as error:
-            log.warning("manifests are not watched, only looked at", path=self._path, error=str(error))
-            watcher = None
         events: Mailbox[_Event] = Mailbox("manifest events")
         async with Supervisor("file source") as tasks:
             try:
-                if watcher is not None:
-                    self._watch(watcher)
-                    tasks.start_root("manifest watch", _forward(watcher, self._path, events))
-                await self._follow(watcher, events)
+                self._begin_watch()
+                tasks.start_root("manifest watch", self._keep_watch(events))
+                await self._follow(events)
             finally:
                 await tasks.stop()
-                if watcher is not None:
-                    watcher.close()
+                self._end_watch()
 
-    async def _follow(self, watcher: Watcher | None, events: Mailbox[_Event]) -> None:
+    def _begin_watch(self) -> None:
+        try:
+            self._watcher = self._make_watcher()
+        except HostError as error:
+            self._tell_unwatched(self._path, error)
+        else:
+            self._watch(self._watcher)
+
+    def _end_watch(self) -> None:
+        if self._watcher is not None:
+            self._watcher.close()
+        self._watcher, self._watched = None, set()
+
+    async def _keep_watch(self, events: Mailbox[_Event]) -> None:
+        """Forward what the watch tells; when it is lost, or there is none, begin another one after a while."""
+        pause: Backoff | None = None
+        while True:
+            if self._watcher is not None:
+                self._tell_unwatched(self._path, await _forward(self._watcher, self._path, events))
+                self._end_watch()
+            now = self._clock.monotonic()
+            pause = RESTART.raised(pause, now, now)
+            await asyncio.sleep(pause.delay_s)
+            self._begin_watch()
+            if self._watcher is not None:
+                self._unwatchable = ""
+                log.info("manifests are watched again", path=self._path)
+                events.post(_TimeToLook())
+
+    def _tell_unwatched(self, path: str, error: Exception) -> None:
+        if self._unwatchable != str(error):
+            self._unwatchable = str(error)
+            log.warning("manifests are not watched, only looked at", path=path, error=str(error))
+
+    async def _follow(self, events: Mailbox[_Event]) -> None:
         loop = asyncio.get_running_loop()
         closed: set[str] = set()
         touched: set[str] | None = None
@@ -110,19 +135,12 @@ class FileSource:
                 timer.cancel()
             closed, touched = self._names_closed(news), self._names_touched(news)
             self._manifests.note_removed(self._names_removed(news))
-            if watcher is not None and touched is None:
-                self._watch(watcher)
+            if self._watcher is not None and touched is None:
+                self._watch(self._watcher)
 
     def _names_closed(self, events: list[_Event]) -> set[str]:
         """Names of entries whose writers are done."""
-        names: set[str] = set()
-        for event in events:
-            match event:
-                case FileEvent(name=name, kinds=kinds) if kinds & WRITTEN:
-                    names.add(name)
-                case _WatchLost(error):
-                    log.warning("manifests are not watched any more", path=self._path, error=str(error))
-        return names
+        return {event.name for event in events if isinstance(event, FileEvent) and event.kinds & WRITTEN}
 
     def _names_removed(self, events: list[_Event]) -> set[str]:
         return {e.name for e in events if isinstance(e, FileEvent) and e.path == self._path and e.kinds & REMOVED}
@@ -145,9 +163,9 @@ class FileSource:
                 log.warning("bad manifest", origin=wrong.origin, field=wrong.field_path or None, reason=wrong.reason)
         changed = pods != self._pods or look.problems != self._problems or origins != self._origins
         self._pods, self._problems, self._origins = pods, look.problems, origins
-        if (changed and self._posted) or (not self._posted and not look.keep):
-            self._posted = True
-            self._out.post(SourceChanged(SOURCE_FILE, pods, look.problems, origins))
+        if changed or not (self._known or look.keep):
+            self._known = self._known or not look.keep
+            self._out.post(SourceChanged(SOURCE_FILE, pods, look.problems, origins, self._known))
         return look.unsettled
 
     def _seen_pods(self, look: Look) -> tuple[Pod, ...]:
@@ -174,9 +192,8 @@ class FileSource:
             try:
                 watcher.add(path, DIRECTORY_CHANGES if path == self._path else PARENT_CHANGES)
             except HostError as error:
-                if not error.is_not_found and self._unwatchable != str(error):
-                    self._unwatchable = str(error)
-                    log.warning("manifests are not watched, only looked at", path=path, error=str(error))
+                if not error.is_not_found:
+                    self._tell_unwatched(path, error)
         self._watched = wanted
 
 
@@ -195,11 +212,12 @@ def _concerns(event: FileEvent, path: str) -> bool:
     return f"{path}/".startswith(f"{event.path.rstrip('/')}/{event.name}/")
 
 
-async def _forward(watcher: Watcher, path: str, events: Mailbox[_Event]) -> None:
-    """Events of the kernel into the source's mailbox, until the watch breaks."""
+async def _forward(watcher: Watcher, path: str, events: Mailbox[_Event]) -> OSError:
+    """Events of the kernel into the source's mailbox, until the watch breaks: by what."""
     try:
         async for event in watcher:
             if _concerns(event, path):
                 events.post(event)
     except OSError as error:
-        events.post(_WatchLost(error))
+        return error
+    raise AssertionError("a watch never ends by itself")

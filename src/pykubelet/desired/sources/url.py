@@ -2,7 +2,7 @@
 
 Owns: the period, and what an answer means. An answer that is not 200, or none, leaves the set as it was; an empty body
 is an empty set; the same bytes change nothing. Posts `SourceChanged` with the full set when that changed, and once at
-the first good answer (until then the source is not ready, and nothing is killed because of it).
+the first good answer (until then it tells only what is wrong: its set is not known, and nothing is killed because of it).
 """
 
 from __future__ import annotations
@@ -129,8 +129,7 @@ class UrlSource:
         for wrong in problems:
             log.warning("bad manifest", origin=wrong.origin, field=wrong.field_path or None, reason=wrong.reason)
         self._problems = problems
-        if self._ready:
-            self._post()
+        self._post()
 
     def _cleared(self) -> None:
         """The URL answers again, with what it had before."""
@@ -140,4 +139,4 @@ class UrlSource:
             self._post()
 
     def _post(self) -> None:
-        self._out.post(SourceChanged(SOURCE_HTTP, self._pods, self._problems))
+        self._out.post(SourceChanged(SOURCE_HTTP, self._pods, self._problems, known=self._ready))

@@ -72,6 +72,11 @@ def node_waits(runtime: RuntimeReady, roster: Roster, started_at: float) -> tupl
             Wait("pod network", "report/node", since, detail=runtime.network_error, next_step="ask the runtime again")
         )
     if not roster.sources_ready:
-        detail = "not all have delivered their pods yet"
+        detail = f"not all have delivered their pods yet{_named(roster)}"
         waits.append(Wait("pod sources", "desired/sources", started_at, detail=detail, next_step="ask them again"))
     return tuple(waits)
+
+
+def _named(roster: Roster) -> str:
+    """Which sources are meant; why is among the problems, where they told."""
+    return f": {', '.join(roster.missing)}" if roster.missing else ""
