@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from support.agent import Agent, make_container, make_pod
+from testbed import host
 
 pytestmark = pytest.mark.integration
 
@@ -54,3 +56,14 @@ async def test_pods_that_fail_are_told(make_agent: MakeAgent) -> None:
 
 async def test_no_manifests_is_success(make_agent: MakeAgent) -> None:
     assert make_agent().run_once() == (0, "")
+
+
+@pytest.mark.parametrize("source", ["staticPodPath", "staticPodURL"])
+async def test_a_source_without_pods_ends_with_its_reason(make_agent: MakeAgent, tmp_path: Path, source: str) -> None:
+    """One bad file, or a URL that nobody answers at: told, and not waited for."""
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("apiVersion: v1\nkind: Job\n")
+    places = {"staticPodPath": str(bad), "staticPodURL": f"http://127.0.0.1:{host.free_port(0)}/pods"}
+    code, output = make_agent(**{"staticPodPath": None, source: places[source]}).run_once(20)
+    assert code == 1
+    assert lines(output)[places[source]][0] == "failed", output

@@ -75,20 +75,26 @@ def _failures(status: PodStatus) -> str:
 
 
 def results(roster: Roster, statuses: Mapping[PodUID, PodStatus]) -> list[PodResult]:
-    """Of all pods of the manifests, and of manifests that cannot be used."""
+    """Of all pods of the manifests, and of manifests and sources that cannot be used."""
     bad = [PodResult(p.origin, False, f"{p.field_path}: {p.reason}".removeprefix(": ")) for p in roster.problems]
+    if roster.silent is None:
+        bad.append(PodResult("pod sources", None, "nothing is known of them"))
+    bad += [PodResult(f"source {name}", None, "has not told its pods") for name in roster.silent or ()]
     return bad + [judge(e.pod, statuses.get(pod_ref(e.pod).uid)) for e in roster.pods.values()]
 
 
 async def run_once(cells: OnceCells, timeout_s: float = TIMEOUT_S) -> int:
-    """Wait until every pod is decided and stays so, print each result; 0 only if all succeeded."""
-    await cells.roster.wait_for(lambda now: now.sources_ready)
+    """Wait until every pod is decided and stays so, print each result; 0 only if all succeeded.
+
+    A source that cannot tell its pods has failed, as one bad manifest has; it is not waited for.
+    """
 
     def decided(statuses: Statuses) -> bool:
         return all(result.ok is not None for result in results(cells.roster.get(), statuses.pods))
 
     try:
         async with asyncio.timeout(timeout_s):
+            await cells.roster.wait_for(lambda now: now.silent == ())
             while True:
                 await cells.statuses.wait_for(decided)
                 await asyncio.sleep(SETTLE_S)
