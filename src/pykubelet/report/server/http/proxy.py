@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import cast
 from urllib.parse import urlsplit
 
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.kit.values import Value
 from pykubelet.report.server.http.server import Answer, Connection, Request, Response, Takeover, text
 
 CONNECT_DEADLINE_S = 10.0
@@ -22,24 +22,31 @@ HEAD_DEADLINE_S = 30.0
 HEAD_BYTES = 64 * 1024
 PIECE = 256 * 1024
 #: The runtime sends a stream in bits of 4 to 32 KiB, each of which would wake us and be sent alone: more work than the
-#: runtime's own. So what follows a piece of MUCH or more gathers in the kernel for GATHER_S. What people read is less.
-MUCH, GATHER_S = 4096, 0.001
+#: runtime's own. So while it flows, more than MUCH within about FLOW_S, what follows gathers in the kernel for GATHER_S.
+#: Short questions and answers, and what people read, never wait.
+MUCH, FLOW_S, GATHER_S = 64 * 1024, 0.005, 0.001
 READ_AHEAD = 1 << 20
 ANSWER_BYTES = 64 * 1024
 #: The client's own, or the connection's: never for the runtime.
 _KEPT_BACK = frozenset({"host", "authorization", "cookie", "content-length", "transfer-encoding"})
 
 
-class Backend(Value):
+class Backend:
     """A connection to the runtime's streaming server."""
 
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self._flow = 0.0
+        self._read_at = 0.0
 
     async def read(self, most: int = PIECE) -> bytes:
         """What came, at most that many bytes; b"" at the end. Raises OSError."""
         data = await self.reader.read(most)
-        if MUCH <= len(data) < most and not self.reader.at_eof():
+        now = asyncio.get_running_loop().time()
+        self._flow = self._flow * math.exp((self._read_at - now) / FLOW_S) + len(data)
+        self._read_at = now
+        if self._flow > MUCH and len(data) < most and not self.reader.at_eof():
             _rest(cast(asyncio.Transport, self.writer.transport))  # it is one for both directions
         return data
 
