@@ -9,8 +9,17 @@ from pathlib import Path
 import pytest
 from observe.pleg.stand import FedHints, Stand, lookout, ref
 
-from pykubelet.base.model.ids import ContainerID
-from pykubelet.base.model.observed import BeingStopped, ContainerEnd, ContainerState, PodTouched, PodView
+from pykubelet.base.model.ids import ContainerID, SandboxID
+from pykubelet.base.model.observed import (
+    BeingStopped,
+    ContainerEnd,
+    ContainerState,
+    PodTouched,
+    PodView,
+    Removed,
+    Started,
+    Stopped,
+)
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriCode
 from pykubelet.edges.cri.events import HintKind
@@ -392,6 +401,57 @@ async def test_a_touch_during_a_look_leads_to_another_one(tmp_path: Path) -> Non
         await stand.wait(lambda now: now.pods[ref("web").uid].read_at >= touched_at, within_s=1.0)
 
 
+async def test_what_was_started_is_asked_for_by_id(tmp_path: Path) -> None:
+    async with lookout(tmp_path, hints=FedHints()) as stand:
+        await stand.listed()
+        sandbox = stand.make_pod("web", "init")
+        first = stand.fake.container("init")
+        stand.mailbox.post(
+            PodTouched(ref("web"), "test", answer=Started(SandboxID(sandbox.id), (ContainerID(first.id),)))
+        )
+        before = await stand.wait_state("web", "init", ContainerState.RUNNING)
+        second = stand.start(sandbox, "app")
+        stand.mailbox.post(
+            PodTouched(ref("web"), "test", answer=Started(SandboxID(sandbox.id), (ContainerID(second.id),)))
+        )
+        view = await stand.wait_state("web", "app", ContainerState.RUNNING)
+        assert len(stand.fake.called("ListContainers")) == len(stand.fake.called("PodSandboxStatus")) == 1
+        assert view.sandboxes == before.sandboxes
+        assert view.sandboxes[0].ips
+        stand.touch("web")
+        listed = await stand.wait(lambda now: now.pods[ref("web").uid].read_at > view.read_at)
+        told = listed.pods[ref("web").uid]
+        assert (told.sandboxes, told.containers) == (view.sandboxes, view.containers)
+
+
+async def test_what_was_started_and_is_gone_already_is_not_shown(tmp_path: Path) -> None:
+    async with lookout(tmp_path, hints=FedHints(), before=lambda stand: pods(stand, "web")) as stand:
+        await stand.listed()
+        sandbox = stand.fake.container("app").sandbox
+        gone = stand.start(sandbox, "short")
+        stand.fake.state.remove(gone)
+        touched_at = time.monotonic()
+        stand.mailbox.post(
+            PodTouched(ref("web"), "test", answer=Started(SandboxID(sandbox.id), (ContainerID(gone.id),)))
+        )
+        observed = await stand.wait(lambda now: now.pods[ref("web").uid].read_at >= touched_at)
+        assert [c.name for c in observed.pods[ref("web").uid].containers] == ["app"]
+
+
+async def test_a_stopped_pod_is_looked_at_only_when_it_is_not_known_how_it_ended(tmp_path: Path) -> None:
+    async with lookout(tmp_path, hints=FedHints(), before=lambda stand: pods(stand, "web")) as stand:
+        await stand.listed()
+        app = stand.fake.container("app")
+        stand.fake.state.end(app, 0)
+        stand.mailbox.post(PodTouched(ref("web"), "stopped", answer=Stopped(time.monotonic())))
+        view = await stand.wait_state("web", "app", ContainerState.EXITED)
+        assert view.sandboxes[0].ready
+        looks = len(stand.fake.called("ListContainers"))
+        stand.mailbox.post(PodTouched(ref("web"), "stopped", answer=Stopped(time.monotonic())))
+        await stand.wait(lambda now: not now.pods[ref("web").uid].sandboxes[0].ready)
+        assert len(stand.fake.called("ListContainers")) == looks
+
+
 async def test_a_pod_told_to_be_removed_is_gone_without_a_look_and_an_older_look_does_not_bring_it_back(
     tmp_path: Path,
 ) -> None:
@@ -402,7 +462,7 @@ async def test_a_pod_told_to_be_removed_is_gone_without_a_look_and_an_older_look
         await asyncio.sleep(0.05)
         assert slow.met
         calls = len(stand.fake.calls)
-        stand.mailbox.post(PodTouched(ref("web"), "removed", gone_at=time.monotonic()))
+        stand.mailbox.post(PodTouched(ref("web"), "removed", answer=Removed(time.monotonic())))
         await stand.wait(lambda now: now.pods[ref("web").uid].is_gone, within_s=0.1)
         await asyncio.sleep(0.3)
         view = stand.view("web")

@@ -41,7 +41,7 @@ from pykubelet.base.model.fieldpath import container_field_path
 from pykubelet.base.model.happenings import Happening, normal, warning
 from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, Stage, StartError, StatusOverride
-from pykubelet.base.model.observed import PodTouched
+from pykubelet.base.model.observed import PodTouched, Removed, Stopped
 from pykubelet.base.model.phase import Phase
 from pykubelet.base.model.reasons import (
     DEADLINE_EXCEEDED,
@@ -172,7 +172,7 @@ class PodActor:
     def _sync_ended(self, ended: SyncEnded) -> None:
         self.mailbox.post(ended)
         changed = frozenset(ended.resized.containers) if ended.resized is not None else frozenset()
-        self._touched.post(PodTouched(self.ref, ended.cause, changed))
+        self._touched.post(PodTouched(self.ref, ended.cause, changed, ended.made))
 
     async def _stop(self, command: StopPod) -> None:
         try:
@@ -181,7 +181,9 @@ class PodActor:
             error = self._report_bug("stop", bug).message
         kill = self.state.kill
         if error or kill is None or kill.reason not in REMOVED_AT_ONCE:
-            self._touched.post(PodTouched(self.ref, "stopped"))
+            is_sure = not (error or self._abandoned)
+            answer = Stopped(self._clock.monotonic()) if is_sure else None
+            self._touched.post(PodTouched(self.ref, "stopped", answer=answer))
         if not error and (kill is None or kill.reason not in REMOVED_AT_ONCE):
             await self._execution.wait_ends_told(self._waits)
         self.mailbox.post(StopEnded(error=error))
@@ -197,7 +199,8 @@ class PodActor:
         kill = self.state.kill
         if command.remove or (kill is not None and kill.reason is KillReason.RENEWED):
             cause = "removed" if command.remove else "to start again"
-            self._touched.post(PodTouched(self.ref, cause, gone_at=ended.gone_at))
+            answer = Removed(ended.gone_at) if ended.gone_at is not None else None
+            self._touched.post(PodTouched(self.ref, cause, answer=answer))
 
     def _report_bug(self, what: str, error: Exception) -> StartError:
         lines = [f"{line.at:.3f} {line.what} ({line.cause})" for line in self._story]

@@ -39,6 +39,7 @@ from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.mounts import Mounts, PodMounts
 from pykubelet.base.model.needs import environment_keys, runtime_class_key
 from pykubelet.base.model.node import RuntimeReady
+from pykubelet.base.model.observed import Started
 from pykubelet.base.model.reasons import (
     CREATE_CONTAINER_CONFIG_ERROR,
     EVENT_FAILED_CREATE_POD_CONTAINER,
@@ -264,7 +265,7 @@ class PodExecution:
     # Containers
 
     async def _start_all(self, command: Sync, sandbox: Sandbox, waits: WaitBook) -> SyncEnded:
-        started: list[str] = []
+        started: dict[str, ContainerID] = {}
         failed: dict[str, StartFailed] = {}
         pod, plan = command.pod, command.plan
         for name in plan.starts:
@@ -277,9 +278,11 @@ class PodExecution:
                 if name in plan.start_init and find_container(pod, name) not in _sidecars(pod):
                     break
             else:
-                started.append(name)
+                started[name] = outcome
         self._images.drop()
-        return SyncEnded(tuple(started), failed)
+        cleared = plan.kills or plan.remove or plan.resize_pod or (plan.stop_pod and not command.view.is_gone)
+        made = None if failed or cleared else Started(sandbox.id, tuple(started.values()))
+        return SyncEnded(tuple(started), failed, made=made)
 
     async def _start_one(
         self, command: Sync, name: str, sandbox: Sandbox, waits: WaitBook

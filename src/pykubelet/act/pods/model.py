@@ -15,7 +15,7 @@ from pykubelet.base.kit.backoff import Backoff
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import ContainerID, PodRef
 from pykubelet.base.model.lifecycle import KillReason, Stage, StartError, StatusOverride
-from pykubelet.base.model.observed import PodView
+from pykubelet.base.model.observed import PodView, Started
 from pykubelet.base.model.probes import ProbeResults
 from pykubelet.base.model.sizing import ResizeProgress, SizeChange
 
@@ -163,7 +163,7 @@ class SyncEnded(Value):
     """What a sync came to. `started` and `failed` by container name; `pod_error` when it got no further than the pod.
 
     `unfinished`: it stopped early because something newer is to be looked at. `resized`: what the runtime has taken of a
-    new size; `resize_error`: why not all of it.
+    new size; `resize_error`: why not all of it. `made`: the containers it has started, when it did nothing else.
     """
 
     started: tuple[str, ...] = ()
@@ -173,6 +173,7 @@ class SyncEnded(Value):
     cause: str = "sync ended"
     resized: Applied | None = None
     resize_error: str = ""
+    made: Started | None = None
 
 
 class StopEnded(Value):

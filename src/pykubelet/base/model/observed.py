@@ -176,17 +176,36 @@ class Observed(Value):
         return bool(self.unread) and any(ref.uid == uid for ref in self.unread)
 
 
+class Started(Value):
+    """These containers of one sandbox were started; nothing else of the pod is another than it was."""
+
+    sandbox: SandboxID
+    containers: tuple[ContainerID, ...]
+
+
+class Stopped(Value):
+    """All that runs of the pod was stopped: the runtime had answered so by the monotonic second `at`."""
+
+    at: float
+
+
+class Removed(Value):
+    """All that was left of the pod was removed: the runtime had answered so by the monotonic second `at`."""
+
+    at: float
+
+
 class PodTouched(Value):
     """Posted to observe/pleg: something was just done to this pod; look at it now rather than at the next relist.
 
-    `changed`: containers of which more is new than that they run or have ended. `gone_at`: the monotonic second at which
-    the runtime had answered that the last of the pod is removed; that is as good as a look.
+    `changed`: containers of which more is new than that they run or have ended. `answer`: what the runtime has said to
+    what was done, where that spares a look or most of it.
     """
 
     ref: PodRef
     cause: str
     changed: frozenset[ContainerID] = frozenset()
-    gone_at: float | None = None
+    answer: Started | Stopped | Removed | None = None
 
 
 class BeingStopped(Value):

@@ -6,8 +6,8 @@ How: a hint from the runtime, or a touch by somebody who just did something to a
 read, several at once, each on its own, so a runtime that hangs for one pod delays no other. A view that began to be
 read earlier never replaces one that began later. A full relist comes when the event stream is (re)opened, for ids
 nobody knows, and every `relist_s`; without an event stream every `relist_without_events_s`. What the agent itself is
-stopping is looked at when the runtime has answered that, not at the hints of its end; what it has removed is gone when
-the runtime has answered that.
+stopping is looked at when the runtime has answered that, not at the hints of its end. What it has started is asked for by
+id; what it has stopped or removed is so when the runtime has answered that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,16 @@ from pykubelet.base.kit.metrics import Histogram
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID
-from pykubelet.base.model.observed import BeingStopped, ContainerState, Observed, PodTouched, PodView
+from pykubelet.base.model.observed import (
+    BeingStopped,
+    ContainerState,
+    Observed,
+    PodTouched,
+    PodView,
+    Removed,
+    Started,
+    Stopped,
+)
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.cri.events import EventSource, HintKind, NoEvents, RuntimeHint, StreamLost, watch_runtime
@@ -36,6 +45,7 @@ from pykubelet.observe.pleg.read import (
     list_pods,
     read_exit,
     read_pod,
+    read_started,
 )
 from pykubelet.observe.pleg.unknown import UnknownIds
 
@@ -130,12 +140,25 @@ class PodLookout:
                     self._follow_stop(touch)
                     continue
                 self._refs.setdefault(touch.ref.uid, touch.ref)
-                if touch.gone_at is not None:
-                    self._take(PodView(touch.ref, read_at=touch.gone_at))
-                    continue
-                if touch.changed:
-                    self._stale[touch.ref.uid] = self._stale.get(touch.ref.uid, frozenset()) | touch.changed
-                self._mark(touch.ref.uid)
+                self._follow_touch(touch)
+
+    def _follow_touch(self, touch: PodTouched) -> None:
+        uid, answer = touch.ref.uid, touch.answer
+        if touch.changed:
+            self._stale[uid] = self._stale.get(uid, frozenset()) | touch.changed
+        if isinstance(answer, Removed):
+            self._take(PodView(touch.ref, read_at=answer.at))
+        elif isinstance(answer, Stopped) and (view := self._stopped(uid, answer.at)) is not None:
+            self._take(view)
+        else:
+            self._mark(uid, answer if isinstance(answer, Started) else None)
+
+    def _stopped(self, uid: PodUID, at: float) -> PodView | None:
+        """A pod after all of it was stopped; None when more must be known of it for that."""
+        view = self._pods.get(uid)
+        if view is None or uid in self._reading or any(c.state is not ContainerState.EXITED for c in view.containers):
+            return None
+        return replace(view, sandboxes=tuple(replace(s, ready=False) for s in view.sandboxes), read_at=at)
 
     def _follow_stop(self, stop: BeingStopped) -> None:
         if not stop.is_over:
@@ -251,20 +274,20 @@ class PodLookout:
 
     # Looking
 
-    def _mark(self, uid: PodUID, listed: _Listed | None = None) -> asyncio.Task[None] | None:
-        """Have a pod read; once more if it is being read already. With `listed`, begin with what a list has shown."""
+    def _mark(self, uid: PodUID, begin: _Listed | Started | None = None) -> asyncio.Task[None] | None:
+        """Have a pod read; once more if it is being read already. `begin`: with what a list has shown, or was started."""
         if uid in self._reading:
             self._again.add(uid)
             return None
         self._reading.add(uid)
-        return self._supervisor.start_child(f"pleg-read-{uid}", self._read(uid, listed))
+        return self._supervisor.start_child(f"pleg-read-{uid}", self._read(uid, begin))
 
-    async def _read(self, uid: PodUID, listed: _Listed | None) -> None:
+    async def _read(self, uid: PodUID, begin: _Listed | Started | None) -> None:
         while True:
-            if listed is None:  # whoever touched the pod meanwhile wants a look that begins now
+            if begin is None:  # whoever touched the pod meanwhile wants a look that begins now
                 self._again.discard(uid)
             try:
-                self._take(await self._look(uid, listed))
+                self._take(await self._look(uid, begin))
                 self._failing.discard(uid)
             except Exception as error:  # a pod that cannot be understood must not blind us for the others
                 if uid not in self._failing:
@@ -277,16 +300,18 @@ class PodLookout:
             if uid not in self._again:
                 self._reading.discard(uid)
                 return
-            listed = None
+            begin = None
 
-    async def _look(self, uid: PodUID, listed: _Listed | None) -> PodView:
+    async def _look(self, uid: PodUID, begin: _Listed | Started | None) -> PodView:
         ref, known, stale = self._refs[uid], self._pods.get(uid), self._stale.get(uid, frozenset())
         if known is not None and stale:
             known = replace(known, containers=tuple(c for c in known.containers if c.id not in stale))
-        if listed is None:
+        if begin is None:
             view = await read_pod(self._cri, self._clock, ref, known)
+        elif isinstance(begin, Started):
+            view = await read_started(self._cri, self._clock, ref, begin, known)
         else:
-            view = await complete_pod(self._cri, ref, listed.found, known, listed.read_at)
+            view = await complete_pod(self._cri, ref, begin.found, known, begin.read_at)
         if stale and (left := self._stale.pop(uid) - stale):
             self._stale[uid] = left
         return view

@@ -12,11 +12,19 @@ from collections.abc import Iterable, Sequence
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodRef, PodUID
-from pykubelet.base.model.observed import ContainerView, PodView, SandboxView
+from pykubelet.base.model.observed import ContainerView, PodView, SandboxView, Started
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
-from pykubelet.observe.pleg.views import container_view, pod_of, pod_view, sandbox_view, state_of, updated_view
+from pykubelet.observe.pleg.views import (
+    container_view,
+    pod_of,
+    pod_view,
+    sandbox_view,
+    started_view,
+    state_of,
+    updated_view,
+)
 
 #: A pod's sandboxes and containers as listed, without their statuses.
 ListedPod = tuple[list[pb.PodSandbox], list[pb.Container]]
@@ -27,6 +35,27 @@ async def read_pod(cri: CriClient, clock: Clock, ref: PodRef, known: PodView | N
     read_at = clock.monotonic()
     sandboxes, containers = await asyncio.gather(cri.list_pod_sandboxes(uid=ref.uid), cri.list_containers(uid=ref.uid))
     return await _complete(cri, ref, sandboxes, containers, known, read_at)
+
+
+async def read_started(cri: CriClient, clock: Clock, ref: PodRef, started: Started, known: PodView | None) -> PodView:
+    """A pod of which nothing is new but these containers, and perhaps their sandbox. Raises CriError."""
+    read_at = clock.monotonic()
+    before = known if known is not None else PodView(ref)
+    others = tuple(s for s in before.sandboxes if s.id != started.sandbox or (s.ready and s.ips))
+    is_known = any(s.id == started.sandbox for s in others)
+    try:
+        sandboxes, containers = await asyncio.gather(
+            asyncio.gather(*(() if is_known else (cri.pod_sandbox_status(started.sandbox),))),
+            asyncio.gather(*(cri.container_status(container) for container in started.containers)),
+        )
+    except CriError as error:
+        if error.is_not_found:
+            return await read_pod(cri, clock, ref, known)
+        raise
+    new = [started_view(c.status, started.sandbox) for c in containers]
+    old = (c for c in before.containers if c.id not in started.containers)
+    made = (sandbox_view(s.status, s.status) for s in sandboxes)
+    return pod_view(ref, (*others, *made), (*old, *new), read_at)
 
 
 async def list_pods(cri: CriClient, clock: Clock) -> tuple[float, dict[PodRef, ListedPod]]:

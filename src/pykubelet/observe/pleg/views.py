@@ -44,6 +44,12 @@ def container_view(container: pb.Container, status: pb.ContainerStatus) -> Conta
     return _view(ContainerID(container.id), name, SandboxID(container.pod_sandbox_id), status)
 
 
+def started_view(status: pb.ContainerStatus, sandbox: SandboxID) -> ContainerView:
+    """A container that was just started in `sandbox`, by its status alone."""
+    name = status.labels.get(CONTAINER_NAME) or status.metadata.name
+    return _view(ContainerID(status.id), name, sandbox, status)
+
+
 def updated_view(known: ContainerView, status: pb.ContainerStatus) -> ContainerView:
     """The same container with a newer status."""
     return _view(known.id, known.name, known.sandbox_id, status)
@@ -83,7 +89,7 @@ def _view(container: ContainerID, name: str, sandbox: SandboxID, status: pb.Cont
     )
 
 
-def sandbox_view(sandbox: pb.PodSandbox, status: pb.PodSandboxStatus | None) -> SandboxView:
+def sandbox_view(sandbox: pb.PodSandbox | pb.PodSandboxStatus, status: pb.PodSandboxStatus | None) -> SandboxView:
     """`status` None: it could not be read; the sandbox then counts as one without addresses."""
     ips: tuple[str, ...] = ()
     network = NetworkMode.POD
