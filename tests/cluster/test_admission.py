@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.agent import Agent, Json, make_pod
+from support.agent import NODE_NAME, Agent, Json, make_pod
 from support.cluster import Cluster
 from testbed import controlplane
 from testbed.controlplane import CONTROLLERS
@@ -39,3 +39,15 @@ def test_a_pod_that_does_not_tolerate_a_taint_that_ends_pods_is_refused(
     assert refused["status"]["reason"] == "TaintToleration"
     assert refused["status"]["message"].startswith("Pod was rejected: Predicate TaintToleration failed: ")
     cluster.wait_ready("tolerates")
+
+
+def test_a_pod_bound_right_after_a_change_of_labels_runs(cluster: Cluster, cluster_agent: Agent) -> None:
+    names = [f"p{number}" for number in range(5)]
+    for name in names:
+        label = {"own.example.com/at": name}
+        cluster.patch(f"/api/v1/nodes/{NODE_NAME}", {"metadata": {"labels": label}})
+        cluster.run(plain(name, nodeSelector=label))
+        cluster.wait_ready(name)
+    cluster.run(plain("elsewhere", nodeSelector={"own.example.com/at": "elsewhere"}))
+    refused = cluster.wait_pod("elsewhere", "its refusal", lambda pod: pod["status"]["phase"] == "Failed")
+    assert refused["status"]["reason"] == "NodeAffinity"

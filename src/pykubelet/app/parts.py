@@ -19,7 +19,7 @@ from pykubelet.base.model.credentials import Credentials
 from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.mounts import Mounts
-from pykubelet.base.model.node import NodeView, RuntimeReady
+from pykubelet.base.model.node import NodeView, NodeWanted, RuntimeReady
 from pykubelet.base.model.observed import BeingStopped, Observed, PodTouched
 from pykubelet.base.model.pressure import Pressure
 from pykubelet.base.model.probes import ProbeResults, ProbeWaits
@@ -83,6 +83,7 @@ class Machinery(Value):
     sources: Mailbox[SourceChanged]
     outbox: Mailbox[Occurrence]
     usage_wanted: Mailbox[UsageWanted]
+    node_wanted: Mailbox[NodeWanted]
 
 
 Loops = list[tuple[str, Coroutine[Any, Any, None]]]

@@ -125,6 +125,7 @@ def wire_roster(m: Machinery, cells: Cells, expected: frozenset[str]) -> Loops:
         cells.observed.cell,
         cells.lifecycles.cell,
         sizes.load() if in_cluster else {},
+        m.node_wanted,
     )
     roster = RosterLoop(m.sources, expected, inputs, rules, cells.roster.writer, m.happenings, m.clock)
     memory: Loops = [("pod-sizes", sizes.follow(cells.roster.cell))] if in_cluster else []
@@ -375,6 +376,7 @@ async def build_agent(settings: Settings, clock: Clock) -> Agent:
         sources=Mailbox("sources"),
         outbox=Mailbox("outbox"),
         usage_wanted=Mailbox("usage-wanted"),
+        node_wanted=Mailbox("node-wanted"),
     )
     cluster = None
     if not settings.standalone:

@@ -140,7 +140,7 @@ def wire_node(m: Machinery, cells: Cells, cluster: Cluster) -> Loops:
     cells.api_state.writer.publish(ApiState(cluster.client.access.server))
     periods = NodePeriods(update=config.nodeStatusUpdateFrequency.s, report=config.nodeStatusReportFrequency.s)
     clients = ReporterClients(watching=cluster.client, telling=cluster.heartbeat)
-    reported = ReporterCells(cells.node.writer, cells.runtime.cell, cells.pressure.cell)
+    reported = ReporterCells(cells.node.writer, cells.runtime.cell, cells.pressure.cell, m.node_wanted)
     about = registration(m.settings, m.machine, cells.node.cell.get().labels)
     reporter = NodeReporter(about, clients, reported, m.cri, m.happenings, m.clock, periods)
     seconds, others = config.nodeLeaseDurationSeconds, (cluster.client, cluster.events)

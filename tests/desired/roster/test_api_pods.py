@@ -103,3 +103,40 @@ def test_only_taints_that_end_pods_count(toleration: dict[str, str], reason: str
     assert desk.reason("web-1") == reason
     desk.tell(make_pod("fixed", source="file"), source="file", at=facts(node))
     assert desk.reason("fixed-1") is None
+
+
+HERE = replace(NODE, registered=True)
+
+
+def stale(desk: Desk) -> Pod:
+    """A pod for a node in zone b, which the node known is not; it was bound a moment ago."""
+    pod = make_pod("web", nodeSelector={"zone": "b"})
+    desk.tell(pod, source="api", at=facts(HERE), now=10.0)
+    held = desk.roster.pods[PodUID("web-1")].held
+    assert held is not None and (held.what, held.reason) == ("node", "NodeAffinity")
+    assert desk.state.node_asked_at == 10.0 and not desk.said
+    return pod
+
+
+def test_a_pod_bound_right_after_a_change_of_labels_waits_until_the_node_was_read_anew() -> None:
+    desk = Desk(("api",))
+    stale(desk)
+    desk.look(facts(replace(HERE, read_at=9.0)), now=11.0)
+    assert desk.is_held("web-1")
+    desk.look(facts(replace(HERE, labels={**NODE.labels, "zone": "b"}, read_at=10.5)), now=12.0)
+    assert not desk.is_held("web-1") and desk.reason("web-1") is None
+    assert desk.state.node_asked_at is None
+
+
+def test_what_speaks_against_a_pod_in_the_newest_node_too_refuses_it() -> None:
+    desk = Desk(("api",))
+    stale(desk)
+    desk.look(facts(replace(HERE, read_at=10.5)), now=12.0)
+    assert desk.reason("web-1") == "NodeAffinity"
+
+
+def test_a_node_that_the_api_server_does_not_show_refuses_the_pod_as_such() -> None:
+    desk = Desk(("api",))
+    stale(desk)
+    desk.look(facts(replace(HERE, read_at=10.5, read_error="nodes is forbidden")), now=12.0)
+    assert (desk.reason("web-1"), desk.message("web-1")) == ("InvalidNodeInfo", "Kubelet cannot get node info.")

@@ -14,10 +14,11 @@ from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.mailbox import Mailbox, Sink
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Lifecycles, Stage
-from pykubelet.base.model.node import NodeView, RuntimeReady
+from pykubelet.base.model.node import NodeView, NodeWanted, RuntimeReady
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.roster import Roster, SourceChanged
 from pykubelet.desired.roster.loop import RosterInputs, RosterLoop
@@ -33,6 +34,7 @@ class Room:
     lifecycles: CellWriter[Lifecycles]
     mailbox: Mailbox[SourceChanged] = field(default_factory=lambda: Mailbox("sources"))
     happenings: Sink[Happening] = field(default_factory=Sink)
+    node_wanted: Mailbox[NodeWanted] = field(default_factory=lambda: Mailbox("node-wanted"))
 
     def tell(self, *pods: Pod, source: str = "file") -> None:
         self.mailbox.post(SourceChanged(source, pods))
@@ -54,7 +56,9 @@ async def room() -> AsyncIterator[Room]:
         make_cell("lifecycles", Lifecycles()),
     ]
     room = Room(roster, *(end for _, end in cells))  # type: ignore[arg-type]
-    inputs = RosterInputs(room.node.cell, room.runtime.cell, room.observed.cell, room.lifecycles.cell)
+    inputs = RosterInputs(
+        room.node.cell, room.runtime.cell, room.observed.cell, room.lifecycles.cell, node_wanted=room.node_wanted
+    )
     loop = RosterLoop(
         room.mailbox, frozenset({"file"}), inputs, AdmissionRules(), writer, room.happenings, SystemClock()
     )
@@ -126,6 +130,15 @@ async def test_a_preempting_pod_comes_in_when_its_victim_has_ended(room: Room) -
     roster = await room.until("high-1")
     assert roster.pods[PodUID("high-1")].rejection is None
     assert roster.pods[PodUID("low-1")].rejection is not None
+
+
+async def test_a_pod_that_the_known_node_does_not_suit_has_the_node_read_anew_once(room: Room) -> None:
+    room.node.publish(replace(NODE, registered=True))
+    room.tell(make_pod("web", nodeSelector={"zone": "b"}))
+    await asyncio.wait_for(room.node_wanted.get(), 2)
+    room.node.publish(replace(NODE, registered=True, labels={"zone": "b"}))
+    assert (await room.until("web-1")).pods[PodUID("web-1")].rejection is None
+    assert len(room.node_wanted) == 0
 
 
 async def test_a_settled_roster_sleeps(room: Room) -> None:

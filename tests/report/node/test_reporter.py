@@ -16,7 +16,7 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.happenings import Happening
-from pykubelet.base.model.node import NodeView, RuntimeReady
+from pykubelet.base.model.node import NodeView, NodeWanted, RuntimeReady
 from pykubelet.base.model.pressure import Pressure
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
@@ -65,7 +65,8 @@ class Stand:
         self.events: Mailbox[Happening] = Mailbox("events")
         clock = SystemClock()
         self.clients = [ApiClient(server.access(), clock, ClientLimits(deadline_s=0.3)) for _ in range(2)]
-        cells = ReporterCells(self.writer, self.runtime, self.pressure)
+        self.wanted: Mailbox[NodeWanted] = Mailbox("wanted")
+        cells = ReporterCells(self.writer, self.runtime, self.pressure, self.wanted)
         clients = ReporterClients(*self.clients)
         self.reporter = NodeReporter(about, clients, cells, self.images, self.events, clock, periods)
         self.lease = LeaseLoop(self.clients[1], self.node, state, clock, 4, (self.clients[0],))
@@ -312,6 +313,23 @@ async def test_taints_come_from_the_api_server(make_stand: MakeStand) -> None:
         await stand.node.wait_for(lambda view: [taint.key for taint in view.taints] == ["k"])
         stand.server.update(NODE, lambda node: node["spec"].update(taints=[{"key": "gone", "effect": "NoExecute"}]))
         await stand.node.wait_for(lambda view: [taint.key for taint in view.taints] == ["gone"])
+
+
+async def test_the_node_is_read_anew_for_whoever_needs_it_as_it_is(make_stand: MakeStand) -> None:
+    stand = make_stand()
+    stand.set_runtime.publish(WELL)
+    stand.start()
+    await stand.until_ready()
+    assert stand.node.get().read_at is None
+    stand.server.faults.append(Fault("GET", NODE, status=503, times=2))
+    stand.wanted.post(NodeWanted())
+    async with asyncio.timeout(5):
+        first = await stand.node.wait_for(lambda view: view.read_at is not None)
+        assert first.registered and not first.read_error
+        stand.server.faults.append(Fault("GET", NODE, status=403))
+        stand.wanted.post(NodeWanted())
+        refused = await stand.node.wait_for(lambda view: view.read_at != first.read_at)
+    assert refused.read_error and refused.registered
 
 
 async def test_cordoning_and_pod_cidrs_are_noticed(make_stand: MakeStand) -> None:

@@ -13,7 +13,8 @@ class NodeView(Value):
 
     `labels`: of the API's Node where there is one, else those the node would register with. `registered`: the API
     server has a Node of this name; never True without an API server. `uid`, `taints`: of the API's Node, empty
-    while there is none.
+    while there is none. `read_at`: the monotonic second at which somebody's wish (`NodeWanted`) began to be read at the
+    API server, None before the first; `read_error`: why it refused that.
     """
 
     name: str
@@ -26,6 +27,12 @@ class NodeView(Value):
     registered: bool = False
     uid: str = ""
     taints: tuple[Taint, ...] = ()
+    read_at: float | None = None
+    read_error: str = ""
+
+
+class NodeWanted(Value):
+    """Posted to report/node: a decision needs the Node as the API server has it now, not as its watch told it last."""
 
 
 class HandlerFeatures(Value):

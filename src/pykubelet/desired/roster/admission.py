@@ -35,6 +35,9 @@ ALL_ADDRESSES = "0.0.0.0"
 APP_ARMOR_ANNOTATION = "container.apparmor.security.beta.kubernetes.io/"
 UNCONFINED = "Unconfined"
 NO_EXECUTE = "NoExecute"
+NODE_AFFINITY, TAINT_TOLERATION = "NodeAffinity", "TaintToleration"
+#: Refusals that rest on what others write on the Node.
+OF_THE_NODE = (NODE_AFFINITY, TAINT_TOLERATION)
 _ALWAYS_COUNTED = ("cpu", "memory", "ephemeral-storage")
 _WRONG_AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 _WRONG_NODE = "node(s) didn't match the requested node name"
@@ -178,13 +181,13 @@ def _is_counted(name: str, node: NodeView) -> bool:
 def refuse_placement(pod: Pod, demand: Demand, load: Load, node: NodeView) -> Rejection | None:
     """Node affinity, node name, host ports, taints that end pods."""
     if not matches_node(pod, node):
-        return _predicate("NodeAffinity", _WRONG_AFFINITY)
+        return _predicate(NODE_AFFINITY, _WRONG_AFFINITY)
     if pod.spec.nodeName and pod.spec.nodeName != node.name:
         return _predicate("NodeName", _WRONG_NODE)
     if any(port.clashes(taken) for port in demand.ports for taken in load.ports):
         return _predicate("NodePorts", _PORTS_TAKEN)
     if not is_static(pod) and not _tolerates_all(pod, node):
-        return _predicate("TaintToleration", _NOT_TOLERATED)
+        return _predicate(TAINT_TOLERATION, _NOT_TOLERATED)
     return None
 
 

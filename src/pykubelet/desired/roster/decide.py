@@ -9,6 +9,8 @@ Rules:
 - While the runtime has not been listed, nobody knows who runs already: if the pods do not all fit, all are held.
 - A critical pod that finds no room takes that of others, which are rejected as `Preempting`; it is held until they have
   ended, at most one and a half grace periods.
+- The watch of pods may be ahead of that of the Node: a pod that its labels or taints speak against is held until the Node
+  was read anew. Where the API server refuses that, the pod is refused as `InvalidNodeInfo`.
 """
 
 from __future__ import annotations
@@ -24,9 +26,10 @@ from pykubelet.base.model.happenings import Happening, warning
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import SOURCE_API
 from pykubelet.base.model.lifecycle import KillReason, Stage
+from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.phase import pod_phase
-from pykubelet.base.model.reasons import EVENT_PREEMPTING, PREEMPTING, UNEXPECTED_ADMISSION_ERROR
+from pykubelet.base.model.reasons import EVENT_PREEMPTING, INVALID_NODE_INFO, PREEMPTING, UNEXPECTED_ADMISSION_ERROR
 from pykubelet.base.model.roster import Rejection, has_ended_in_api
 from pykubelet.base.model.waits import Wait
 from pykubelet.desired.roster import admission
@@ -41,6 +44,14 @@ _NO_RECOVERY = "Unexpected error while attempting to recover from admission fail
 _NO_VICTIMS = "preemption: error finding a set of pods to preempt: "
 ADMIT = "admit the pod"
 NODE_UNKNOWN = Wait("node", "report/node", 0.0, detail="its resources are not known yet", next_step=ADMIT)
+NODE_TO_BE_READ = Wait(
+    "node",
+    "report/node",
+    0.0,
+    detail="what is known of its labels and taints speaks against the pod; it is read anew from the API server",
+    next_step="admit the pod or refuse it",
+)
+NO_NODE_INFO = "Kubelet cannot get node info."
 RUNTIME_UNKNOWN = Wait(
     "container runtime", "report/node", 0.0, detail="whether it has strict supplemental groups", next_step=ADMIT
 )
@@ -78,7 +89,10 @@ class _Lacks(Value):
 
 
 class _Hold(Value):
+    """`asks`: the Node is to be read anew."""
+
     wait: Wait
+    asks: bool = False
 
 
 _Judgement = _Admit | _Refuse | _Lacks | _Hold
@@ -108,6 +122,8 @@ def settle(state: RosterState, facts: Facts, now: float, wall: float) -> tuple[R
             load = _load(entries, facts)
         else:
             happenings.extend(_note(entries, entry, judgement, trace, wall))
+            if isinstance(judgement, _Hold) and judgement.asks:
+                entries[entry.ref.uid] = replace(entries[entry.ref.uid], asked_at=now)
             if counts(entries[entry.ref.uid], facts):
                 load = load.plus(entry.demand)
     return replace(state, entries=entries), tuple(happenings)
@@ -225,10 +241,19 @@ def _judge(entry: Entry, trace: Trace, load: Load, facts: Facts) -> _Judgement:
     if shortages and not is_critical(pod):
         return _Refuse(shortages[0].rejection)
     refusal = admission.refuse_placement(pod, entry.demand, load, facts.node)
+    if refusal is not None and refusal.reason in admission.OF_THE_NODE and facts.node.registered:
+        return _judge_by_newest(entry, refusal, facts.node)
     refusal = refusal or admission.refuse_app_armor(pod, rules)
     if refusal is not None:
         return _Refuse(refusal)
     return _Lacks(shortages) if shortages else _Admit()
+
+
+def _judge_by_newest(entry: Entry, refusal: Rejection, node: NodeView) -> _Refuse | _Hold:
+    """The Node as it is known speaks against the pod: so must the Node as it is."""
+    if entry.asked_at is None or node.read_at is None or node.read_at < entry.asked_at:
+        return _Hold(replace(NODE_TO_BE_READ, reason=refusal.reason), asks=entry.asked_at is None)
+    return _Refuse(Rejection(INVALID_NODE_INFO, NO_NODE_INFO) if node.read_error else refusal)
 
 
 def _note(

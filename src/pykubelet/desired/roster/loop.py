@@ -14,14 +14,14 @@ from pykubelet.base.kit.cells import Cell, CellWriter
 from pykubelet.base.kit.changes import changed_keys
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Mailbox, Post
+from pykubelet.base.kit.mailbox import Mailbox, Post, Sink
 from pykubelet.base.kit.metrics import Counter
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Lifecycles
-from pykubelet.base.model.node import NodeView, RuntimeReady
+from pykubelet.base.model.node import NodeView, NodeWanted, RuntimeReady
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.roster import Roster, RosterPod, SourceChanged
 from pykubelet.desired.roster.decide import settle
@@ -37,13 +37,15 @@ REJECTIONS = Counter(
 
 
 class RosterInputs(Value):
-    """The cells this room reads. `kept`: the sizes that pods were given before the agent's start."""
+    """The cells this room reads. `kept`: the sizes that pods were given before the agent's start. `node_wanted`: where
+    to ask for the Node anew."""
 
     node: Cell[NodeView]
     runtime: Cell[RuntimeReady]
     observed: Cell[Observed]
     lifecycles: Cell[Lifecycles]
     kept: Mapping[PodUID, KeptSize] = field(default_factory=dict)
+    node_wanted: Post[NodeWanted] = field(default_factory=Sink)
 
 
 class RosterLoop:
@@ -68,6 +70,7 @@ class RosterLoop:
         self._clock = clock
         self._state = RosterState(kept=inputs.kept)
         self._unsettled = asyncio.Event()
+        self._asked_at: float | None = None
 
     async def run(self) -> None:
         async with Supervisor("roster") as supervisor:
@@ -122,6 +125,7 @@ class RosterLoop:
             self._unsettled.clear()
         else:
             self._unsettled.set()
+            self._ask_for_node(state.node_asked_at)
         before = self._roster.get()
         now = roster_of(state, self._expected, before)
         if now is not before:
@@ -129,6 +133,11 @@ class RosterLoop:
             _log_change(before, now)
         for happening in told:
             self._happenings.post(happening)
+
+    def _ask_for_node(self, at: float | None) -> None:
+        if at is not None and at != self._asked_at:
+            self._asked_at = at
+            self._inputs.node_wanted.post(NodeWanted())
 
     def _facts(self) -> Facts:
         inputs = self._inputs

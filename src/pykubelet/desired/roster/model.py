@@ -74,6 +74,7 @@ class Entry(Value):
     """One desired pod and what was decided. `order`: how many came before it.
 
     `victims`: the pods that end to make room. `until`: the monotonic second when that is no longer waited for.
+    `asked_at`: the monotonic second from which on the Node is read anew, because the one known does not suit the pod.
     `was_over`: at first sight its containers had already ended for good. `wanted`: the pod as its source tells it, which
     may ask for another size than `item.pod` was given.
     """
@@ -85,6 +86,7 @@ class Entry(Value):
     verdict: Verdict = Verdict.OPEN
     victims: frozenset[PodUID] = frozenset()
     until: float = 0.0
+    asked_at: float | None = None
     was_over: bool = False
     wanted: Pod | None = None
 
@@ -109,6 +111,12 @@ class RosterState(Value):
     arrivals: int = 0
     kept: Mapping[PodUID, KeptSize] = field(default_factory=dict)
     mirrors: Mapping[str, Pod] | None = None
+
+    @property
+    def node_asked_at(self) -> float | None:
+        """The last monotonic second at which a pod began to wait for the Node as it is now; None: none does."""
+        asked = (e.asked_at for e in self.entries.values() if e.verdict is Verdict.OPEN and e.asked_at is not None)
+        return max(asked, default=None)
 
     @property
     def is_settled(self) -> bool:

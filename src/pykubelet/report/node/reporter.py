@@ -1,6 +1,6 @@
 """Registers the Node and keeps its status at the API server true.
 
-Owns: the Node of our name there, and what `NodeView` says of it (`registered`, `uid`, `labels`, `taints`).
+Owns: the Node of our name there, and what `NodeView` says of it (`registered` and all below).
 Reads: `RuntimeReady`, `Pressure`, the rest of `NodeView`, the runtime's images, and the Node itself by a watch.
 
 Rules:
@@ -12,6 +12,7 @@ Rules:
   that is ready stays so.
 - A Node that is gone is made again. Whether there is one, only the watch knows: the answer to a request of ours may
   come after the news that its object was deleted.
+- Whoever needs the Node as it is now (`NodeWanted`) is told by `read_at` that what was known then was read after that.
 
 Source: the Kubernetes documentation "Nodes" and "Node Status".
 """
@@ -29,11 +30,11 @@ from pykubelet.base.api.times import format_time
 from pykubelet.base.kit.cells import Cell, CellWriter, ringing
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.happenings import Happening, normal
-from pykubelet.base.model.node import NodeView, RuntimeReady
+from pykubelet.base.model.node import NodeView, NodeWanted, RuntimeReady
 from pykubelet.base.model.pressure import Pressure
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriError
@@ -75,11 +76,12 @@ class ReporterClients(Value):
 
 
 class ReporterCells(Value):
-    """`node` is written here as far as it comes from the API server."""
+    """`node` is written here as far as it comes from the API server. `wanted`: wishes for the Node as it is now."""
 
     node: CellWriter[NodeView]
     runtime: Cell[RuntimeReady]
     pressure: Cell[Pressure]
+    wanted: Mailbox[NodeWanted] = field(default_factory=lambda: Mailbox("node-wanted"))
 
 
 class NodeReporter:
@@ -123,6 +125,7 @@ class NodeReporter:
                 supervisor.start_root("node-watch", self._follow())
                 supervisor.start_root("node-images", self._follow_images())
                 supervisor.start_root("node-tell", self._tell_always())
+                supervisor.start_root("node-wanted", self._read_when_wanted())
                 raise await supervisor.wait_failed()
 
     # -- the Node as the API server has it
@@ -168,6 +171,32 @@ class NodeReporter:
         self._watch_until = float("-inf")
         view = self._cells.node.get()
         self._cells.node.publish(replace(view, registered=False, uid="", labels=self._own_labels, taints=()))
+
+    async def _read_when_wanted(self) -> None:
+        failures = 0
+        while True:
+            if not failures:
+                await self._cells.wanted.get_all()
+            began = self._clock.monotonic()
+            try:
+                found = await self._clients.telling.get(f"{NODES}/{self._about.name}", Node)
+            except ApiError as error:
+                if error.is_transient:
+                    delay = min(self._periods.retry * 2.0**failures, self._periods.retry_max)
+                    failures = min(failures + 1, 16)
+                    await asyncio.sleep(max(delay, error.retry_after_s or 0.0))
+                    continue
+                if error.is_not_found and self._node is not None:
+                    self._lose()
+                    self._bell.set()
+                self._note_read(began, str(error))
+            else:
+                await self._take_answer(found)
+                self._note_read(began)
+            failures = 0
+
+    def _note_read(self, began: float, error: str = "") -> None:
+        self._cells.node.publish(replace(self._cells.node.get(), read_at=began, read_error=error))
 
     async def _use_pod_cidr(self, cidr: str) -> None:
         if cidr in ("", self._pod_cidr):
