@@ -251,4 +251,5 @@ def wire_server(m: Machinery, node: NodeView, routes: ApiRoutes) -> Loops:
     rules = TlsRules(config.tlsMinVersion, config.tlsCipherSuites)
     tls = ServerTls(files, rules, m.clock)
     made = ensure_self_signed(files, node.name, node.ips, m.flight) if needs_self_signed(choice) else None
-    return [("server", serve_tls(routes.handle, config.address, config.port, tls.context, made))]
+    idle_s = config.streamingConnectionIdleTimeout.s
+    return [("server", serve_tls(routes.handle, config.address, config.port, tls.context, made, idle_s))]

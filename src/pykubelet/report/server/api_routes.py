@@ -45,6 +45,7 @@ class ApiRoutes(Value):
         refused = await self.gate.refuse(request, connection)
         if refused is not None:
             return refused
+        connection.let_in()
         began = asyncio.get_running_loop().time()
         labels = request_labels(request)
         REQUESTS.inc(*labels)

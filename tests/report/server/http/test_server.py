@@ -195,6 +195,46 @@ async def test_a_stream_is_sent_as_it_comes_and_ends_when_the_client_leaves() ->
             await endless.closed.wait()
 
 
+async def test_a_stream_that_has_nothing_to_say_ends_with_its_limit() -> None:
+    closed = asyncio.Event()
+
+    async def chunks() -> AsyncIterator[bytes]:
+        try:
+            yield b"once"
+            await asyncio.get_running_loop().create_future()
+        finally:
+            closed.set()
+
+    async def handle(_: Request, __: Connection) -> Answer:
+        return Stream(200, chunks())
+
+    async with serving(handle, Limits(stream_idle_s=0.1)) as port:
+        answer = await talk(port, b"GET / HTTP/1.1\r\n\r\n", eof=False)
+        assert answer.endswith(b"4\r\nonce\r\n")  # cut off: no end of the chunks
+        assert closed.is_set()
+
+
+async def test_a_stream_of_which_nothing_is_taken_ends_with_its_limit() -> None:
+    endless = Endless()
+
+    async def loud(_: Request, __: Connection) -> Answer:
+        async def chunks() -> AsyncIterator[bytes]:
+            async for chunk in endless.chunks():
+                yield chunk * 100_000
+
+        return Stream(200, chunks())
+
+    async with serving(loud, Limits(stream_idle_s=0.2)) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1000)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        async with asyncio.timeout(5):
+            await endless.closed.wait()
+            while await reader.read(1 << 20):  # what it did not take is not kept for it: the connection ends
+                pass
+        writer.close()
+        await writer.wait_closed()
+
+
 async def ticks(_: Request, __: Connection) -> Answer:
     async def chunks() -> AsyncIterator[bytes]:
         for tick in (b"one", b"two"):

@@ -17,13 +17,12 @@ from pykubelet.base.kit.log import Log
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.files import FileKind, change_mode, make_dirs, remove_file, stat_file
 from pykubelet.edges.rpc.server import RpcServer
+from pykubelet.report.server.http.doors import keep_alive, keep_open
 from pykubelet.report.server.http.server import HEAD_BYTES, Handler, HttpServer, Limits
 
 log = Log("server")
 RETRY_S = 5.0
-API_LIMITS = Limits(connections=4096)
-API_HEAD_BYTES = 1 << 20
-HANDSHAKE_S, SHUTDOWN_S = 10.0, 2.0
+API_CONNECTIONS = 4096
 BACKLOG = 1024
 SOCKET_MODE = 0o600
 _UCRED = struct.Struct("=iII")
@@ -47,43 +46,41 @@ async def serve_port(handler: Handler, address: str, port: int, what: str) -> No
     """Listen and answer. Raises OSError when the address cannot be bound; ends only by cancellation."""
     server = HttpServer(handler)
     listener = await asyncio.start_server(server.serve, address or None, port, limit=HEAD_BYTES)
+    for one in listener.sockets:
+        keep_alive(one)
     log.info(f"serving {what}", address=address, port=port)
     await _until_cancelled(listener, server)
 
 
 async def serve_tls(
-    handler: Handler, address: str, port: int, tls: ssl.SSLContext, certificate: Awaitable[None] | None
+    handler: Handler,
+    address: str,
+    port: int,
+    tls: ssl.SSLContext,
+    certificate: Awaitable[None] | None,
+    stream_idle_s: float,
 ) -> None:
     """The authenticated port. Raises OSError when the address cannot be bound; ends only by cancellation.
 
     `certificate`: what has to be done before there is one. Who comes meanwhile waits, and is not turned away.
     """
-    listening = open_port(address, port)
-    try:
+    with open_port(address, port) as listening:
         if certificate is not None:
             await certificate
-        server = HttpServer(handler, limits=API_LIMITS)
-        listener = await asyncio.start_server(
-            server.serve,
-            sock=listening,
-            limit=API_HEAD_BYTES,
-            ssl=tls,
-            ssl_handshake_timeout=HANDSHAKE_S,
-            ssl_shutdown_timeout=SHUTDOWN_S,
-        )
-    except BaseException:
-        listening.close()
-        raise
-    log.info("serving the API", address=address, port=port)
-    await _until_cancelled(listener, server)
+        server = HttpServer(handler, limits=Limits(connections=API_CONNECTIONS, stream_idle_s=stream_idle_s))
+        log.info("serving the API", address=address, port=port)
+        await keep_open(listening, tls, server)
 
 
 def open_port(address: str, port: int) -> socket.socket:
     """A listening socket; all addresses of both families where none is named. Raises OSError."""
     if address in ("", "0.0.0.0", "::") and socket.has_dualstack_ipv6():
-        return socket.create_server(("::", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    return socket.create_server((address or "0.0.0.0", port), family=family, backlog=BACKLOG)
+        made = socket.create_server(("::", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
+    else:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        made = socket.create_server((address or "0.0.0.0", port), family=family, backlog=BACKLOG)
+    keep_alive(made)
+    return made
 
 
 async def serve_socket(handler: Handler, path: str, retry_s: float = RETRY_S) -> None:

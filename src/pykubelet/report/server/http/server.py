@@ -29,12 +29,14 @@ TEXT, JSON = "text/plain; charset=utf-8", "application/json"
 class Limits(Value):
     """How many connections may be open at once (more are cut off), and for how long one may keep us waiting.
 
-    `head_s`: for the first request and every body; `idle_s`: for the next request.
+    `head_s`: for the first request and every body; `idle_s`: for the next request; `stream_idle_s`: a stream of which
+    nothing is to be sent, or nothing is taken, is ended after that, 0: never.
     """
 
     connections: int = 256
     head_s: float = 30.0
     idle_s: float = 90.0
+    stream_idle_s: float = 4 * 3600.0
 
 
 class Response(Value):
@@ -71,6 +73,20 @@ class Connection(Value):
     writer: asyncio.StreamWriter
     address: str = ""
     certificate: Mapping[str, Any] | None = None
+
+    def let_in(self) -> None:
+        """Whoever speaks is known and may ask: he has the room that is kept for such."""
+        if isinstance(self.reader, Guest):
+            self.reader.let_in()
+
+
+@runtime_checkable
+class Guest(Protocol):
+    """A reader of somebody who is not known yet, with a small head until he is let in, or `may_say_more`."""
+
+    def let_in(self) -> None: ...
+
+    def may_say_more(self) -> bool: ...
 
 
 class Takeover(Value):
@@ -119,8 +135,11 @@ class HttpServer:
         self._open.add(writer)
         try:
             await self._converse(_connection(reader, writer))
-        except (OSError, TimeoutError, asyncio.IncompleteReadError):
-            return  # the other side is gone or asleep
+        except TimeoutError:
+            if writer.transport.get_write_buffer_size():
+                writer.transport.abort()  # it would wait for ever for somebody who takes nothing
+        except (OSError, asyncio.IncompleteReadError):
+            return  # the other side is gone
         finally:
             self._open.discard(writer)
             writer.close()
@@ -136,7 +155,7 @@ class HttpServer:
         while True:
             try:
                 async with asyncio.timeout(wait_s):
-                    head = parse_head(heard or await connection.reader.readuntil(HEAD_END))
+                    head = parse_head(heard or await _read_head(connection.reader))
                 request = await _with_body(connection, head, self._limits.head_s)
             except asyncio.LimitOverrunError:
                 await _last(connection, Request("GET", "/"), text(431, "431 " + REASONS[431]))
@@ -153,7 +172,7 @@ class HttpServer:
                 return
             keep, heard = head.keep and not request.is_upgrade, b""
             if isinstance(answer, Stream):
-                has_all, heard = await _write_stream(connection, request, answer, keep=keep)
+                has_all, heard = await _write_stream(connection, request, answer, self._limits.stream_idle_s, keep=keep)
                 keep = keep and has_all
             elif request.is_upgrade:
                 await _last(connection, request, answer)
@@ -179,6 +198,16 @@ def _connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> C
     # the client has the last word of a handshake: if it asks only when that is acknowledged, it need not wait for TCP's timer
     writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
     return Connection(reader, writer, address, writer.get_extra_info("peercert") or None)
+
+
+async def _read_head(reader: asyncio.StreamReader) -> bytes:
+    """Raises LimitOverrunError."""
+    try:
+        return await reader.readuntil(HEAD_END)
+    except asyncio.LimitOverrunError:
+        if not isinstance(reader, Guest) or not reader.may_say_more():
+            raise
+        return await reader.readuntil(HEAD_END)
 
 
 async def _with_body(connection: Connection, head: Head, wait_s: float) -> Request:
@@ -219,7 +248,9 @@ async def _write(writer: asyncio.StreamWriter, request: Request, response: Respo
         await writer.drain()
 
 
-async def _write_stream(connection: Connection, request: Request, stream: Stream, *, keep: bool) -> tuple[bool, bytes]:
+async def _write_stream(
+    connection: Connection, request: Request, stream: Stream, idle_s: float, *, keep: bool
+) -> tuple[bool, bytes]:
     """Chunk by chunk, at the other side's pace, until the other side leaves. Whether it got all, and the head of the request
     that it made meanwhile, if it did.
     """
@@ -228,12 +259,12 @@ async def _write_stream(connection: Connection, request: Request, stream: Stream
         headers["Transfer-Encoding"] = "chunked"
     try:
         connection.writer.write(render_head(stream.status, headers))
-        return (True, b"") if request.method == "HEAD" else await _send_stream(connection, stream)
+        return (True, b"") if request.method == "HEAD" else await _send_stream(connection, stream, idle_s)
     finally:
         await _closed(stream.chunks)
 
 
-async def _send_stream(connection: Connection, stream: Stream) -> tuple[bool, bytes]:
+async def _send_stream(connection: Connection, stream: Stream, idle_s: float) -> tuple[bool, bytes]:
     reader, heard = connection.reader, b""
 
     async def hear_out() -> None:
@@ -244,7 +275,7 @@ async def _send_stream(connection: Connection, stream: Stream) -> tuple[bool, by
         await asyncio.get_running_loop().create_future()
 
     async with Supervisor("answer") as supervisor:
-        sending = supervisor.start_child("answer-send", _send_chunks(connection.writer, stream.chunks))
+        sending = supervisor.start_child("answer-send", _send_chunks(connection.writer, stream.chunks, idle_s))
         leaving = supervisor.start_child("answer-left", hear_out())
         await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
         if is_sent := sending.done():
@@ -266,10 +297,13 @@ async def _cancelled(task: asyncio.Task[Any]) -> None:
         await task
 
 
-async def _send_chunks(writer: asyncio.StreamWriter, chunks: AsyncIterator[bytes]) -> None:
-    async for chunk in chunks:
-        if chunk:
-            writer.writelines((b"%x\r\n" % len(chunk), chunk, b"\r\n"))
-            await writer.drain()
-    writer.write(b"0\r\n\r\n")
-    await writer.drain()
+async def _send_chunks(writer: asyncio.StreamWriter, chunks: AsyncIterator[bytes], idle_s: float) -> None:
+    now = asyncio.get_running_loop().time
+    async with asyncio.timeout(idle_s or None) as limit:
+        async for chunk in chunks:
+            if chunk:
+                writer.writelines((b"%x\r\n" % len(chunk), chunk, b"\r\n"))
+                await writer.drain()
+                limit.reschedule(now() + idle_s if idle_s else None)
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()

@@ -1,0 +1,118 @@
+"""The door of the authenticated port: strangers in crowds, and what they cannot take from those who were let in."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.edges.identity.keys import make_self_signed
+from pykubelet.report.server.http.doors import LobbyLimits, keep_open
+from pykubelet.report.server.http.listen import open_port
+from pykubelet.report.server.http.server import Answer, Connection, HttpServer, Limits, Request, text
+
+Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+ASK, KNOWN = b"GET / HTTP/1.1\r\n\r\n", b"GET /known HTTP/1.1\r\n\r\n"
+
+
+async def answer(request: Request, connection: Connection) -> Answer:
+    """Whoever asks for /known is."""
+    if request.path == "/known":
+        connection.let_in()
+    return text(200, f"{len(request.target)} letters\n")
+
+
+@pytest.fixture
+async def server_tls(tmp_path: Path) -> ssl.SSLContext:
+    made = await make_self_signed("node", ("node",), ("127.0.0.1",))
+    files = tmp_path / "crt", tmp_path / "key"
+    files[0].write_text(made.certificate)
+    files[1].write_text(made.key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*files)
+    return context
+
+
+@asynccontextmanager
+async def door(tls: ssl.SSLContext, limits: LobbyLimits) -> AsyncIterator[int]:
+    server = HttpServer(answer, limits=Limits(connections=100))
+    with open_port("127.0.0.1", 0) as listening:
+        async with Supervisor("test") as supervisor, asyncio.timeout(20):
+            supervisor.start_root("door", keep_open(listening, tls, server, limits))
+            yield listening.getsockname()[1]
+
+
+async def connect(port: int) -> Ends:
+    return await asyncio.open_connection("127.0.0.1", port, ssl=ssl._create_unverified_context())
+
+
+async def say(ends: Ends, words: bytes) -> bytes:
+    """The first line of the answer, all of it read; empty at the end of the connection."""
+    reader, writer = ends
+    try:
+        writer.write(words)
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = next(int(line[15:]) for line in head.split(b"\r\n") if line.startswith(b"Content-Length:"))
+        await reader.readexactly(length)
+    except (OSError, asyncio.IncompleteReadError):
+        return b""
+    return head.partition(b"\r\n")[0]
+
+
+def leave(*all_ends: Ends) -> None:
+    for _, writer in all_ends:
+        writer.transport.abort()
+
+
+async def test_a_crowd_of_strangers_keeps_nobody_out_and_turns_out_nobody_who_is_known(
+    server_tls: ssl.SSLContext,
+) -> None:
+    async with door(server_tls, LobbyLimits(places=3, grace_s=0.1)) as port:
+        known = await connect(port)
+        assert await say(known, KNOWN) == b"HTTP/1.1 200 OK"
+        crowd = [await connect(port) for _ in range(6)]
+        late = await connect(port)
+        assert await say(late, ASK) == b"HTTP/1.1 200 OK"
+        assert await say(known, ASK) == b"HTTP/1.1 200 OK"
+        assert [await say(ends, ASK) for ends in crowd[:4]] == [b""] * 4
+        leave(known, late, *crowd)
+
+
+async def test_who_connects_and_does_not_even_shake_hands_is_a_stranger_too(server_tls: ssl.SSLContext) -> None:
+    async with door(server_tls, LobbyLimits(places=2, grace_s=0.05)) as port:
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(5)]
+        late = await connect(port)
+        assert await say(late, ASK) == b"HTTP/1.1 200 OK"
+        leave(late)
+        for end in silent:
+            end.close()
+
+
+async def test_of_large_heads_strangers_have_few_and_who_is_known_has_his(server_tls: ssl.SSLContext) -> None:
+    limits = LobbyLimits(head=2000, large_head=50_000, large_heads=1)
+    large = b"GET /" + b"x" * 40_000 + b" HTTP/1.1\r\n\r\n"
+    async with door(server_tls, limits) as port:
+        first, second, known = [await connect(port) for _ in range(3)]
+        assert await say(known, KNOWN) == b"HTTP/1.1 200 OK"
+        first[1].write(large[:30_000])
+        while await say(again := await connect(port), large) != (
+            refused := b"HTTP/1.1 431 Request Header Fields Too Large"
+        ):
+            leave(again)  # the first one's has not come yet
+        assert await say(second, large) == refused
+        assert await say(known, large) == b"HTTP/1.1 200 OK"
+        assert await say(first, large[30_000:]) == b"HTTP/1.1 200 OK"
+        leave(first, second, known, again)
+
+
+async def test_connections_are_looked_after(server_tls: ssl.SSLContext) -> None:
+    with open_port("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+        end, _ = listening.accept()
+        with end:
+            assert end.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
