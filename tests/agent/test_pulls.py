@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.agent import Agent, Json, make_container, make_pod, waiting_reason
+from support.world import a_world
 from testbed import containerd, images, registry
 from testbed.containerd import Testbed
 from testbed.registry import Registry
@@ -131,3 +132,29 @@ async def test_five_pods_wait_in_line_at_a_slow_registry(make_agent: MakeAgent, 
         assert lines[-1] == ["", *(f"number {place} in the queue" for place in range(1, len(NAMES)))]
         await agent.wait_running(*NAMES, within=60)
     await agent.remove_all()
+
+
+async def test_a_pod_is_deleted_while_its_image_is_pulled(
+    make_agent: MakeAgent, registries: Registries, tmp_path: Path
+) -> None:
+    async with a_world(make_agent, tmp_path, serializeImagePulls=True) as world:
+        agent = world.agent
+        with registry.slowed(registries.plain, 600) as stuck:
+            containerd.trust_registry(agent.testbed, stuck, f"http://{stuck}")
+            world.run(pulling("stuck", f"{stuck}/team/app0:1"))
+            world.run(pulling("beside", f"{stuck}/team/app1:1"))
+
+            def waits() -> dict[str, str]:
+                found = agent.ask_json("pods")["pods"]
+                return {pod["name"]: w["detail"] for pod in found for w in pod["waits"] if w["what"] == "image pull"}
+
+            await agent.wait_for("one is pulled, the other in line", lambda: len(waits()) == 2)
+            for name in ("stuck", "beside"):
+                world.delete(name)
+            await world.wait_gone("stuck", "beside")
+            await world.wait_nothing_left()
+            # the line goes on
+            world.run(pulling("next", f"{registries.plain.address}/team/app2:1"))
+            await world.wait_ready("next")
+        world.delete("next")
+        await world.wait_gone("next")
