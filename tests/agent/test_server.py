@@ -9,6 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from support import metrics_server
 from support.agent import Agent, make_container, make_pod
 from support.api import NodeApi
 
@@ -188,6 +189,28 @@ def test_the_brief_summary_and_the_resource_metrics(api: NodeApi) -> None:
     }
     assert f'pod_memory_working_set_bytes{{namespace="default",pod="{POD}"}}' in metrics
     assert "resource_scrape_error 0" in metrics
+
+
+def test_top_as_metrics_server_reads_it(api: NodeApi) -> None:
+    def scrape() -> metrics_server.Batch:
+        code, text = api.ask("/metrics/resource")
+        assert code == 200
+        return metrics_server.decode(text)
+
+    def points(batch: metrics_server.Batch) -> dict[str, metrics_server.Point]:
+        return batch.pods.get(("default", POD), {})
+
+    first = scrape()
+    assert first.node is not None and points(first).keys() == {"cat", "talk"}
+    assert all(0 < point.started_at < point.at for point in points(first).values())
+    shown: dict[str, tuple[float, float]] = {}
+    while not shown:  # the answer to a second question within a second is the same
+        shown = metrics_server.top(first, scrape())
+    cores, memory = shown["node"]
+    assert cores > 0 and memory > 1 << 20
+    cores, memory = shown[POD]
+    assert cores >= 0 and memory > 0
+    assert shown.keys() <= {"node", POD}, "what has ended uses nothing"
 
 
 def parsed(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
