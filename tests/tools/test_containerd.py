@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.traces import traces
 from testbed import containerd, cri, host, images, node
 from testbed.containerd import Testbed
 
@@ -58,21 +58,6 @@ async def run_pod(
     return sandbox, container
 
 
-def traces(testbed: Testbed) -> list[str]:
-    """Everything on the machine that still names the testbed."""
-    found = [f"mount {point}" for point in host.mounts_below(Path(testbed.folder))]
-    found += [f"process {p.pid} {p.argv}" for p in host.processes() if any(testbed.folder in a for a in p.argv)]
-    for root in host.hierarchies():
-        found += [f"cgroup {path}" for path in root.glob(f"**/{testbed.name}*")]
-    found += [f"link {link.name}" for link in Path("/sys/class/net").glob(f"{testbed.name}*")]
-    rules = subprocess.run(["iptables-save"], capture_output=True, text=True, check=True).stdout
-    found += [f"rule {rule}" for rule in rules.splitlines() if testbed.name in rule]
-    found += [f"cached result {path}" for path in Path("/var/lib/cni/results").glob(f"{testbed.name}*")]
-    if Path(testbed.folder).exists():
-        found.append(f"folder {testbed.folder}")
-    return found
-
-
 async def test_pods_run_and_down_leaves_nothing(folder: Path) -> None:
     before = dead_shim_sockets()
     testbed = containerd.up(folder)
@@ -90,6 +75,9 @@ async def test_pods_run_and_down_leaves_nothing(folder: Path) -> None:
     sleeping = [p for p in host.processes() if p.argv == NAP]
     await client.close()
 
+    link = host.CONTAINER_LOG_LINKS / f"one_default_main-{container}.log"
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(f"{testbed.folder}/logs/one/main.log")  # as an agent makes it
     containerd.down(folder, [f"/{testbed.name}-pods"])
     assert traces(testbed) == []
     assert not [p for p in sleeping if host.read_process(p.pid) == p]

@@ -321,6 +321,8 @@ def down(folder: Path, cgroup_roots: Iterable[str] = ()) -> None:
         if testbed is not None:
             remove_network(testbed.network, not testbed.shared_chains_were_there and not _another_runs(folder))
             host.remove_cgroup(testbed.cgroup)
+        for link in host.links_into(folder):
+            link.unlink(missing_ok=True)
         shutil.rmtree(folder)
 
 

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+#: Where every agent of the machine links the logs of its containers.
+CONTAINER_LOG_LINKS = Path("/var/log/containers")
 CGROUP_MOUNT = Path("/sys/fs/cgroup")
 #: Below those that Linux gives to outgoing connections, and below node ports.
 PORTS = range(20000, 30000)
@@ -172,6 +174,16 @@ def unmount_below(folder: Path) -> None:
 
 
 # cgroups
+
+
+def links_into(folder: Path, links: Path = CONTAINER_LOG_LINKS) -> list[Path]:
+    """The links of `links` that point below `folder`, whether what they point at is there or not."""
+    found = []
+    for link in links.iterdir() if links.is_dir() else ():
+        with contextlib.suppress(OSError):  # no link, or gone meanwhile: other agents' are here too
+            if os.readlink(link).startswith(f"{folder}/"):
+                found.append(link)
+    return found
 
 
 def hierarchies() -> list[Path]:
