@@ -7,13 +7,23 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.agent import PROGRAM, Json
+from support.traces import traces
 from testbed import containerd, host, node
 
 TOOLS = Path(node.__file__).parents[1]
+#: The examples that stay up, with their containers that do.
+SERVICES = {
+    "web": {"httpd"},
+    "guaranteed": {"reader"},
+    "host-network": {"interfaces"},
+    "sidecar": {"shipper", "app"},
+}
 AGENT = """#!{python}
 import json, pathlib, signal, sys
 if sys.argv[1] == "pods":
@@ -101,6 +111,60 @@ def test_run_ctrl_c_run_again_down(agent: Path, folder: Path) -> None:
     assert testbed.pid() is None
     assert not folder.exists()
     node.down(folder)
+
+
+def pods_of(folder: Path) -> dict[str, Json]:
+    """The statuses that the agent tells, by pod; nothing while it does not answer."""
+    port = json.loads((folder / "kubelet.yaml").read_text())["readOnlyPort"]
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/pods", timeout=5) as answer:
+            items = json.load(answer)["items"]
+    except OSError:
+        return {}
+    return {pod["metadata"]["name"].removesuffix(f"-{node.NODE_NAME}"): pod["status"] for pod in items}
+
+
+def up_containers(status: Json) -> dict[str, str]:
+    """The running containers of a pod, by name: their ids."""
+    all_of_it = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
+    return {c["name"]: c["containerID"] for c in all_of_it if "running" in c["state"]}
+
+
+def are_up(pods: dict[str, Json]) -> bool:
+    """Whether the examples do what their first lines say."""
+    if not pods.keys() >= {*SERVICES, "job", "crash-loop"}:
+        return False
+    services = all(up_containers(pods[name]).keys() == names for name, names in SERVICES.items())
+    crashes = sum(c["restartCount"] for c in pods["crash-loop"].get("containerStatuses", ()))
+    return services and pods["job"]["phase"] == "Succeeded" and crashes > 0
+
+
+@pytest.mark.integration
+def test_the_examples_run_outlive_the_agent_and_leave_nothing(folder: Path) -> None:
+    """The program that `make run` starts, on what `make run` shows."""
+    run = start_run(PROGRAM, folder)
+    try:
+        read_until(run, "healthz")
+        testbed = containerd.load(folder)
+        assert testbed is not None
+        assert host.wait_until(lambda: are_up(pods_of(folder)), 60, 0.2), pods_of(folder)
+        before = {name: up_containers(pods_of(folder)[name]) for name in SERVICES}
+        assert len(host.links_into(folder)) >= sum(map(len, before.values()))
+    finally:
+        code = finish(run)
+    assert code == 0 and node.agent_pid(folder) is None
+    assert host.cgroup_pids(node.pods_cgroup(testbed)), "Ctrl-C leaves the containers alone"
+
+    run = start_run(PROGRAM, folder)
+    try:
+        read_until(run, "healthz")
+        assert host.wait_until(lambda: are_up(pods_of(folder)), 60, 0.2), pods_of(folder)
+        assert {name: up_containers(pods_of(folder)[name]) for name in SERVICES} == before
+    finally:
+        code = finish(run)
+    assert code == 0
+    node.down(folder)
+    assert traces(testbed) == []
 
 
 @pytest.mark.integration
