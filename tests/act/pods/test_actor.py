@@ -67,7 +67,7 @@ class Work:
         self.log.append("synced")
         return SyncEnded(command.plan.starts)
 
-    async def stop(self, command: StopPod, waits: WaitBook) -> str:
+    async def stop(self, command: StopPod, waits: WaitBook, *, for_good: bool) -> str:
         self.log.append(f"stop {command.grace_s}")
         await self.stop_gate.wait()
         self.log.append("stopped")

@@ -178,6 +178,21 @@ async def test_what_is_being_stopped_is_looked_at_once_when_the_runtime_has_answ
         assert len(stand.fake.calls) == before + 1
 
 
+async def test_nobody_asks_how_it_ended_when_it_is_removed_next(tmp_path: Path) -> None:
+    feed = FedHints()
+    async with lookout(tmp_path, hints=feed, before=lambda stand: pods(stand, "web")) as stand:
+        await stand.listed()
+        container = stand.fake.container("app")
+        calls = len(stand.fake.called("ContainerStatus"))
+        stand.mailbox.post(BeingStopped(ref("web"), container.id))
+        stand.fake.state.end(container, 0)
+        stand.mailbox.post(BeingStopped(ref("web"), container.id, is_over=True, for_good=True))
+        await asyncio.sleep(0.1)
+        assert len(stand.fake.called("ContainerStatus")) == calls
+        stand.mailbox.post(PodTouched(ref("web"), "removed", answer=Removed(time.monotonic())))
+        await stand.wait(lambda now: now.pods[ref("web").uid].is_gone)
+
+
 async def test_the_end_of_what_is_being_stopped_is_seen_also_when_that_call_hangs(tmp_path: Path) -> None:
     hints = FedHints()
     periods = RelistPeriods(30.0, 30.0, stopper_s=0.3)

@@ -174,17 +174,20 @@ class PodActor:
         changed = frozenset(ended.resized.containers) if ended.resized is not None else frozenset()
         self._touched.post(PodTouched(self.ref, ended.cause, changed, ended.made))
 
+    @property
+    def _is_removed_at_once(self) -> bool:
+        return self.state.kill is not None and self.state.kill.reason in REMOVED_AT_ONCE
+
     async def _stop(self, command: StopPod) -> None:
         try:
-            error = await self._execution.stop(command, self._waits)
+            error = await self._execution.stop(command, self._waits, for_good=self._is_removed_at_once)
         except Exception as bug:  # noqa: BLE001 - as above
             error = self._report_bug("stop", bug).message
-        kill = self.state.kill
-        if error or kill is None or kill.reason not in REMOVED_AT_ONCE:
+        if error or not self._is_removed_at_once:
             is_sure = not (error or self._abandoned)
             answer = Stopped(self._clock.monotonic()) if is_sure else None
             self._touched.post(PodTouched(self.ref, "stopped", answer=answer))
-        if not error and (kill is None or kill.reason not in REMOVED_AT_ONCE):
+        if not error and not self._is_removed_at_once:
             await self._execution.wait_ends_told(self._waits)
         self.mailbox.post(StopEnded(error=error))
 

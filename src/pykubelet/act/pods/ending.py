@@ -59,8 +59,8 @@ class PodEnding:
             with waits.waiting(runtime_wait(cell.get())):
                 await cell.wait_for(lambda now: now.ok)
 
-    async def stop(self, command: StopPod, waits: WaitBook) -> str:
-        """Stop all containers, then the sandboxes; what is still wrong, or an empty string."""
+    async def stop(self, command: StopPod, waits: WaitBook, *, for_good: bool = False) -> str:
+        """Stop all containers, then the sandboxes; what is still wrong, or an empty string. `for_good`: see `stop_pod`."""
         await self._runtime_back(waits)
         stopper = self._tools.stopper
         next_at = self._tools.clock.wall() + command.grace_s
@@ -68,7 +68,13 @@ class PodEnding:
         try:
             with waits.waiting(wait):
                 self._remains = await stopper.stop_pod(
-                    command.pod, self._ref, command.grace_s, pod_ip(self._view()), self._fresh_view(), waits
+                    command.pod,
+                    self._ref,
+                    command.grace_s,
+                    pod_ip(self._view()),
+                    self._fresh_view(),
+                    waits,
+                    for_good=for_good,
                 )
         except CriError as error:
             self._tools.happenings.post(warning(EVENT_FAILED_KILL_POD, f"error killing pod: {error}", self._ref))

@@ -89,10 +89,10 @@ class PodExecution:
         """End the running sync at its next pause."""
         self._attention.set()
 
-    async def stop(self, command: StopPod, waits: WaitBook) -> str:
+    async def stop(self, command: StopPod, waits: WaitBook, *, for_good: bool) -> str:
         """Stop all containers, then the sandboxes; what is still wrong, or an empty string."""
         self._images.drop()
-        return await self._ending.stop(command, waits)
+        return await self._ending.stop(command, waits, for_good=for_good)
 
     async def wait_ends_told(self, waits: WaitBook) -> None:
         """Until the pod's status tells how its containers ended."""

@@ -44,13 +44,14 @@ _SANDBOX_WAIT = Wait(
 
 
 class StopTarget(Value):
-    """One container to stop. `pod_ip`: for HTTP hooks, empty when it is not known."""
+    """One container to stop. `pod_ip`: for HTTP hooks, empty when it is not known. `for_good`: as in `BeingStopped`."""
 
     pod: Pod
     ref: PodRef
     name: str
     container: ContainerID
     pod_ip: str = ""
+    for_good: bool = False
 
 
 class ContainerEnd(Value):
@@ -153,7 +154,7 @@ class ContainerStopper:
         left = max(MIN_STOP_S, left)
         detail = "StopContainer: the runtime sends the signal, and answers when the container has ended"
         wait = self._wait(target, "container to end", detail, "SIGKILL", left, "container runtime")
-        with waits.waiting(wait), self._stopping(target.ref, target.container):
+        with waits.waiting(wait), self._stopping(target.ref, target.container, target.for_good):
             await self._cri.stop_container(target.container, left)
         order.ended(target.name)
 
@@ -192,11 +193,13 @@ class ContainerStopper:
         pod_ip: str,
         known: PodView | None = None,
         waits: Waits = UNTOLD,
+        *,
+        for_good: bool = False,
     ) -> PodRemains:
         """Stop all that runs of the pod within `grace_s`, then its sandboxes; what there is left to remove.
 
         A container that cannot be stopped does not save the sandboxes. `known`: a look at the pod after which nothing was
-        done to it; without one the runtime is asked.
+        done to it; without one the runtime is asked. `for_good`: it is removed next, and nobody asks how it ended.
         """
         containers: Sequence[pb.Container]
         sandboxes: Sequence[pb.PodSandbox]
@@ -208,7 +211,8 @@ class ContainerStopper:
             )
         alive = [c for c in containers if c.state in (pb.CONTAINER_RUNNING, pb.CONTAINER_UNKNOWN)]
         order = TerminationOrder(pod, [_name(c) for c in alive])
-        targets = [StopTarget(pod, ref, _name(c), ContainerID(c.id), pod_ip) for c in alive]
+        is_last = for_good and len(alive) == 1  # of several, people see which are left
+        targets = [StopTarget(pod, ref, _name(c), ContainerID(c.id), pod_ip, is_last) for c in alive]
         failed = await _each(self._end(ContainerEnd(target, grace_s), order, waits) for target in targets)
         with waits.waiting(_SANDBOX_WAIT):
             failed += await _each(self._stop_sandbox(ref, s.id) for s in sandboxes)
@@ -237,7 +241,7 @@ class ContainerStopper:
             await self._cri.stop_pod_sandbox(sandbox)
 
     @contextmanager
-    def _stopping(self, ref: PodRef, runtime_id: str) -> Iterator[None]:
+    def _stopping(self, ref: PodRef, runtime_id: str, for_good: bool = False) -> Iterator[None]:
         """Around the call that stops it: its end is looked at when the call returns. What is gone already is fine."""
         self._stopped.post(BeingStopped(ref, runtime_id))
         try:
@@ -246,7 +250,7 @@ class ContainerStopper:
             if not error.is_not_found:
                 raise
         finally:
-            self._stopped.post(BeingStopped(ref, runtime_id, is_over=True))
+            self._stopped.post(BeingStopped(ref, runtime_id, is_over=True, for_good=for_good))
 
 
 def restart_grace(pod: Pod, probe: Probe | None = None) -> int:

@@ -212,8 +212,10 @@ class BeingStopped(Value):
     """Posted to observe/pleg by whoever stops a container or a sandbox, before and after (`is_over`).
 
     In between nobody needs to follow hints of its end: the runtime's answer comes at the moment when it is to be seen.
+    `for_good`: what is left of it is removed next, and nobody asks how it ended.
     """
 
     ref: PodRef
     id: str
     is_over: bool = False
+    for_good: bool = False

@@ -168,7 +168,7 @@ class PodLookout:
         if timer is not None:
             timer.cancel()
         view = self._pods.get(stop.ref.uid)
-        if view is not None and any(c.id == stop.id for c in view.containers):
+        if view is not None and not stop.for_good and any(c.id == stop.id for c in view.containers):
             self._await_exit(stop.ref.uid, stop.id, EventSource.CRI)  # of sandboxes the pod's next touch tells
 
     async def _follow_hints(self) -> None:
