@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import ssl
+import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -70,7 +71,12 @@ async def meet(port: int, certificate: tuple[str, str] | None = None, at_most: s
     context.verify_mode = ssl.CERT_NONE
     if certificate is not None:
         context.load_cert_chain(*certificate)
-    if at_most:
+    if at_most in ("TLSv1", "TLSv1_1"):
+        context.set_ciphers("ALL:@SECLEVEL=0")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            context.minimum_version = context.maximum_version = ssl.TLSVersion[at_most]
+    elif at_most:
         context.maximum_version = ssl.TLSVersion[at_most]
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
     pem = ssl.DER_cert_to_PEM_cert(writer.get_extra_info("ssl_object").getpeercert(True))
@@ -138,6 +144,27 @@ async def test_old_versions_are_refused(tmp_path: Path) -> None:
     certificate, key = await write_pair(tmp_path, "server")
     tls = ServerTls(TlsFiles(certificate, key), TlsRules(min_version="VersionTLS13"), ManualClock())
     async with serving(tls) as port:
+        with pytest.raises((ssl.SSLError, OSError)):
+            await meet(port, at_most="TLSv1_2")
+        assert (await meet(port))[0] == "hello nobody"
+
+
+@pytest.mark.parametrize("version", ["TLSv1", "TLSv1_1"])
+@pytest.mark.parametrize("suites", [(), ("TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA")])
+async def test_old_clients_come_in_where_the_configuration_lets_them(
+    tmp_path: Path, version: str, suites: tuple[str, ...]
+) -> None:
+    certificate, key = await write_pair(tmp_path, "server")
+    old = TlsRules("VersionTLS10" if version == "TLSv1" else "VersionTLS11", suites)
+    async with serving(ServerTls(TlsFiles(certificate, key), old, ManualClock())) as port:
+        assert (await meet(port, at_most=version))[0] == "hello nobody"
+        assert (await meet(port))[0] == "hello nobody"
+
+
+async def test_who_names_suites_of_tls_1_3_only_gets_nothing_older(tmp_path: Path) -> None:
+    certificate, key = await write_pair(tmp_path, "server")
+    rules = TlsRules("VersionTLS12", ("TLS_AES_128_GCM_SHA256", "TLS_CHACHA20_POLY1305_SHA256"))
+    async with serving(ServerTls(TlsFiles(certificate, key), rules, ManualClock())) as port:
         with pytest.raises((ssl.SSLError, OSError)):
             await meet(port, at_most="TLSv1_2")
         assert (await meet(port))[0] == "hello nobody"

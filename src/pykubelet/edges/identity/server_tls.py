@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import ssl
+import warnings
 
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
@@ -33,6 +34,9 @@ _CIPHERS = {
     "AES_256_CBC_SHA": "AES256-SHA",
     "AES_128_CBC_SHA256": "AES128-SHA256",
 }
+#: OpenSSL has TLS 1.0 and 1.1 only at its lowest level, where their hashes are still good enough.
+_OLD_LEVEL = "@SECLEVEL=0"
+_OLD_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20:ECDHE+AES:RSA+AES:!AESCCM:!aNULL"
 
 
 class TlsFiles(Value):
@@ -104,10 +108,7 @@ class ServerTls:
 
     def _fresh(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = _VERSIONS[self._rules.min_version]
-        ciphers = openssl_ciphers(self._rules.cipher_suites)
-        if ciphers:
-            context.set_ciphers(ciphers)
+        _set_versions(context, self._rules)
         context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
         # a ticket costs a third of a handshake, and Kubernetes' clients keep connections, not sessions
         context.num_tickets = 0
@@ -117,6 +118,20 @@ class ServerTls:
             if os.path.exists(self._files.client_ca):
                 context.load_verify_locations(self._files.client_ca)
         return context
+
+
+def _set_versions(context: ssl.SSLContext, rules: TlsRules) -> None:
+    """The oldest version and the suites. Those of TLS 1.3 are not for choosing: where no other is named, there is no older TLS."""
+    ciphers, oldest = openssl_ciphers(rules.cipher_suites), _VERSIONS[rules.min_version]
+    if rules.cipher_suites and not ciphers:
+        oldest = ssl.TLSVersion.TLSv1_3
+    if oldest < ssl.TLSVersion.TLSv1_2:
+        ciphers = f"{ciphers or _OLD_CIPHERS}:{_OLD_LEVEL}"
+    if ciphers:
+        context.set_ciphers(ciphers)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # who asks for old TLS knows
+        context.minimum_version = oldest
 
 
 def openssl_ciphers(names: tuple[str, ...]) -> str:
