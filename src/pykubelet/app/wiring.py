@@ -83,7 +83,7 @@ from pykubelet.report.events.loop import EventsLoop
 from pykubelet.report.node.decide import NodeFacts, node_capacity, node_labels
 from pykubelet.report.node.loop import NodeLoop, first_node_view
 from pykubelet.report.node.runtime import RuntimeLoop
-from pykubelet.report.server.gate import Reviewer
+from pykubelet.report.server.gate import Reviewers
 from pykubelet.report.status.loop import StatusInputs, StatusLoop
 from pykubelet.report.status.memory import StatusMemory
 
@@ -233,7 +233,7 @@ def wire_act(m: Machinery, cells: Cells, puller: ImagePuller, pod_cgroups: PodCg
     ]
 
 
-def wire_report(m: Machinery, cells: Cells, facts: NodeFacts, reviewer: Reviewer | None) -> Loops:
+def wire_report(m: Machinery, cells: Cells, facts: NodeFacts, reviewers: Reviewers | None) -> Loops:
     """report: statuses, node, events, and the ports that tell them."""
     roster, lifecycles, observed = cells.roster.cell, cells.lifecycles.cell, cells.observed.cell
     node, runtime, probes = cells.node.cell, cells.runtime.cell, cells.probes.cell
@@ -247,7 +247,7 @@ def wire_report(m: Machinery, cells: Cells, facts: NodeFacts, reviewer: Reviewer
     outbox = None if m.settings.standalone else m.outbox
     events = EventsLoop(m.happenings, cells.recent.writer, m.clock, outbox)
     return [
-        *wire_ports(m, cells, reviewer),
+        *wire_ports(m, cells, reviewers),
         ("status", status.run()),
         ("events", events.run()),
         ("node", address.run()),
@@ -288,8 +288,8 @@ class Agent:
         """Begin: what tells first, so that the health port answers at once. Raises StartError."""
         m, cells = self._m, self.cells
         observers = wire_observe(m, cells)
-        reviewer = self._cluster.client if self._cluster is not None else None
-        self._begin(wire_report(m, cells, self._facts, reviewer))
+        reviewers = self._cluster.reviewers if self._cluster is not None else None
+        self._begin(wire_report(m, cells, self._facts, reviewers))
         for told in advice(look_around(m.settings.config, m.machine, cgroup_v2=m.cgroups.version is CgroupVersion.V2)):
             m.happenings.post(told)
         if self._cluster is not None:

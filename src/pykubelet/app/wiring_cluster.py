@@ -37,6 +37,7 @@ from pykubelet.report.mirrors.loop import MirrorInputs, MirrorsLoop
 from pykubelet.report.node.lease import LeaseLoop
 from pykubelet.report.node.model import NodePeriods, Registration
 from pykubelet.report.node.reporter import NodeReporter, ReporterCells, ReporterClients
+from pykubelet.report.server.gate import Reviewers
 from pykubelet.report.status.publish import PublishInputs, StatusPublisher
 
 #: Device plugins' resources of an earlier life are known as long as this file is there.
@@ -53,7 +54,7 @@ DECLARED = (
 
 class Cluster(Value):
     """How the API server is reached. `heartbeat` is for signs of life: nothing else can be in their way. `events` has the
-    limits of Events, `bootstrap` is for a node without a certificate.
+    limits of Events, the two of reviews are for the gate of the authenticated port, `bootstrap` is for a node without a certificate.
 
     `close` ends the connections; the loops must have ended before.
     """
@@ -62,12 +63,20 @@ class Cluster(Value):
     client: ApiClient
     heartbeat: ApiClient
     events: ApiClient
+    token_reviews: ApiClient
+    access_reviews: ApiClient
     bootstrap: Newcomer | None = None
 
     async def close(self) -> None:
-        for client in (self.client, self.heartbeat, self.events, self.bootstrap):
+        reviews = self.token_reviews, self.access_reviews
+        for client in (self.client, self.heartbeat, self.events, *reviews, self.bootstrap):
             if client is not None:
                 await client.close()
+
+    @property
+    def reviewers(self) -> Reviewers:
+        """Strangers can make tokens be reviewed as fast as they like: nothing else waits for that."""
+        return Reviewers(self.token_reviews, self.access_reviews)
 
 
 def join_cluster(settings: Settings, clock: Clock) -> Cluster:
@@ -81,12 +90,17 @@ def join_cluster(settings: Settings, clock: Clock) -> Cluster:
     rotated = Pem(current) if keeps_client_certificate(settings, entrance) else None
     agent = user_agent()
     answer_s = min(config.nodeStatusUpdateFrequency.s, float(config.nodeLeaseDurationSeconds))
+    usual = ClientLimits(config.kubeAPIQPS or 0, config.kubeAPIBurst)
     every = (
-        ClientLimits(config.kubeAPIQPS or 0, config.kubeAPIBurst),
+        usual,
         ClientLimits(qps=0, deadline_s=answer_s),
         ClientLimits(config.eventRecordQPS or 0, config.eventBurst),
+        usual,
+        usual,
     )
-    client, heartbeat, events = (ApiClient(entrance.access, clock, limits, agent, rotated) for limits in every)
+    client, heartbeat, events, tokens, rights = (
+        ApiClient(entrance.access, clock, limits, agent, rotated) for limits in every
+    )
     newcomer = None
     if entrance.bootstrap is not None:
         newcomer = Newcomer(
@@ -94,7 +108,7 @@ def join_cluster(settings: Settings, clock: Clock) -> Cluster:
             entrance.bootstrap,
             lambda access: ApiClient(access, clock, ClientLimits(), agent),
         )
-    return Cluster(entrance, client, heartbeat, events, newcomer)
+    return Cluster(entrance, client, heartbeat, events, tokens, rights, newcomer)
 
 
 def client_store(settings: Settings) -> CertificateStore:
@@ -143,7 +157,10 @@ def wire_node(m: Machinery, cells: Cells, cluster: Cluster) -> Loops:
     reported = ReporterCells(cells.node.writer, cells.runtime.cell, cells.pressure.cell, m.node_wanted)
     about = registration(m.settings, m.machine, cells.node.cell.get().labels)
     reporter = NodeReporter(about, clients, reported, m.cri, m.happenings, m.clock, periods)
-    seconds, others = config.nodeLeaseDurationSeconds, (cluster.client, cluster.events)
+    seconds, others = (
+        config.nodeLeaseDurationSeconds,
+        (cluster.client, cluster.events, cluster.token_reviews, cluster.access_reviews),
+    )
     lease = LeaseLoop(cluster.heartbeat, cells.node.cell, cells.api_state.writer, m.clock, seconds, others)
     m.happenings.post(normal(EVENT_STARTING, "Starting kubelet."))
     return [("node-report", reporter.run()), ("lease", lease.run())]

@@ -23,7 +23,7 @@ from pykubelet.report.server.api_routes import ApiRoutes, configz_answer, pods_a
 from pykubelet.report.server.container_logs import ContainerLogs
 from pykubelet.report.server.debug import Checkpoints, Debugging, DebugSettings
 from pykubelet.report.server.explain.documents import AskInputs, ask_routes
-from pykubelet.report.server.gate import Gate, Reviewer, gate_rules
+from pykubelet.report.server.gate import Gate, Reviewers, gate_rules
 from pykubelet.report.server.health import Check, default_checks
 from pykubelet.report.server.http.listen import serve_health, serve_port, serve_rpc_socket, serve_socket, serve_tls
 from pykubelet.report.server.http.server import JSON, Request, Response, Route, plain
@@ -61,10 +61,10 @@ def serving_choice(settings: Settings) -> ServingChoice:
     )
 
 
-def wire_ports(m: Machinery, cells: Cells, reviewer: Reviewer | None) -> Loops:
+def wire_ports(m: Machinery, cells: Cells, reviewers: Reviewers | None) -> Loops:
     """The health port, the read-only port, the authenticated port, and the socket for people on the machine.
 
-    `reviewer`: the API server's client, None without one.
+    `reviewers`: the API server's clients, None without one.
     """
     config, checks = m.settings.config, default_checks()
     asked = asked_cells(cells)
@@ -91,7 +91,7 @@ def wire_ports(m: Machinery, cells: Cells, reviewer: Reviewer | None) -> Loops:
         handler = open_handler(OpenRoutes(checks, shown))
         loops.append(("read-only", serve_port(handler, config.address, config.readOnlyPort, "the read-only port")))
     if config.enableServer:
-        gate = Gate(gate_rules(node.name, config.authentication, config.authorization), reviewer, m.clock)
+        gate = Gate(gate_rules(node.name, config.authentication, config.authorization), reviewers, m.clock)
         loops += wire_server(m, node, api_routes(m, pods, gate, shown, page if door is not None else None))
     return loops
 

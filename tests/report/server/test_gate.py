@@ -20,7 +20,7 @@ from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.values import replace
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.report.server.access import attributes_of, bearer_token
-from pykubelet.report.server.gate import Gate, GateRules
+from pykubelet.report.server.gate import Gate, GateRules, Reviewers
 from pykubelet.report.server.http.server import Connection, Request
 
 T = TypeVar("T")
@@ -34,6 +34,10 @@ RULES = GateRules(
     denied_ttl_s=30.0,
 )
 ADMIN = {"subject": ((("organizationName", "system:masters"),), (("commonName", "admin"),))}
+
+
+def both(cluster: Cluster) -> Reviewers:
+    return Reviewers(cluster, cluster)
 
 
 @dataclass
@@ -81,7 +85,7 @@ async def answer(gate: Gate, asked: Request, certificate: Mapping[str, Any] | No
 
 
 async def test_nobody_passes_without_saying_who_they_are() -> None:
-    gate = Gate(RULES, Cluster(), ManualClock())
+    gate = Gate(RULES, both(Cluster()), ManualClock())
     assert await answer(gate, request("/pods")) == (401, "Unauthorized")
     assert await answer(gate, request("/pods", "wrong")) == (401, "Unauthorized")
     assert await answer(Gate(RULES, None, ManualClock()), request("/pods", "any")) == (401, "Unauthorized")
@@ -89,7 +93,7 @@ async def test_nobody_passes_without_saying_who_they_are() -> None:
 
 async def test_the_anonymous_pass_where_they_may_and_a_wrong_token_does_not_make_anonymous() -> None:
     cluster = Cluster(allowed=frozenset({("system:anonymous", "get", "healthz")}))
-    gate = Gate(replace(RULES, anonymous=True), cluster, ManualClock())
+    gate = Gate(replace(RULES, anonymous=True), both(cluster), ManualClock())
     assert await answer(gate, request("/healthz")) == (200, "")
     assert await answer(gate, request("/metrics")) == (
         403,
@@ -100,7 +104,7 @@ async def test_the_anonymous_pass_where_they_may_and_a_wrong_token_does_not_make
 
 async def test_a_certificate_names_user_and_groups() -> None:
     cluster = Cluster(allowed=frozenset({("admin", "create", "proxy")}))
-    gate = Gate(RULES, cluster, ManualClock())
+    gate = Gate(RULES, both(cluster), ManualClock())
     assert await answer(gate, request("/exec/a/b/c", method="POST"), ADMIN) == (200, "")
     [review] = cluster.asked
     assert isinstance(review, SubjectAccessReview)
@@ -111,7 +115,7 @@ async def test_a_token_is_reviewed_once_and_its_rights_are_remembered_for_their_
     user = UserInfo(username="bob", uid="7", groups=("dev",), extra={"scopes": ("a", "b")})
     cluster = Cluster({"t": user}, frozenset({("bob", "get", "proxy")}))
     clock = ManualClock()
-    gate = Gate(RULES, cluster, clock)
+    gate = Gate(RULES, both(cluster), clock)
     for _ in range(3):
         assert await answer(gate, request("/pods", "t")) == (200, "")
     kinds = [type(asked).__name__ for asked in cluster.asked]
@@ -126,9 +130,64 @@ async def test_a_token_is_reviewed_once_and_its_rights_are_remembered_for_their_
     assert await answer(gate, request("/pods", "t")) == (401, "Unauthorized")
 
 
+class Slow(Cluster):
+    """Answers when it is told to."""
+
+    go: asyncio.Event
+
+    async def create(self, path: str, body: object, kind: type[T], query: Mapping[str, str] | None = None) -> T:
+        self.asked.append(body)
+        await self.go.wait()
+        self.asked.pop()
+        return await super().create(path, body, kind, query)
+
+
+async def settled() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_the_same_token_is_asked_for_once_however_many_bring_it_and_though_the_first_leaves() -> None:
+    cluster = Slow()
+    cluster.go = asyncio.Event()
+    gate = Gate(RULES, both(cluster), ManualClock())
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(answer(gate, request("/pods", "bogus")))
+        others = [group.create_task(answer(gate, request("/pods", "bogus"))) for _ in range(20)]
+        await settled()
+        assert len(cluster.asked) == 1
+        first.cancel()
+        await settled()
+        cluster.go.set()
+        assert [await one for one in others] == [(401, "Unauthorized")] * 20
+    assert [type(one).__name__ for one in cluster.asked] == ["TokenReview"] * 2  # the first one's, and the others'
+
+
+async def test_a_flood_of_unknown_tokens_holds_up_nobody_and_nobody_is_forgotten_for_it() -> None:
+    stuck, cluster = Slow(), Cluster({"t": UserInfo(username="bob")}, frozenset({("bob", "get", "proxy")}))
+    stuck.go = asyncio.Event()
+    gate = Gate(RULES, Reviewers(cluster, cluster), ManualClock())
+    assert await answer(gate, request("/x", "t")) == (200, "")
+    for number in range(5000):
+        await answer(gate, request("/x", f"bogus-{number}"))
+    cluster.asked.clear()
+    assert await answer(gate, request("/x", "t")) == (200, "")
+    assert cluster.asked == []
+    flooded = Gate(
+        RULES, Reviewers(stuck, replaced := Cluster(allowed=frozenset({("admin", "get", "proxy")}))), ManualClock()
+    )
+    async with asyncio.TaskGroup() as group:
+        waiting = [group.create_task(answer(flooded, request("/x", f"bogus-{number}"))) for number in range(20)]
+        await settled()
+        assert await answer(flooded, request("/x"), ADMIN) == (200, "")
+        assert len(replaced.asked) == 1
+        for one in waiting:
+            one.cancel()
+
+
 async def test_an_api_server_in_trouble_is_asked_again_and_then_said() -> None:
     cluster = Cluster(allowed=frozenset({("admin", "get", "stats")}), errors=[ApiError(503, "", "busy", 0.01)])
-    gate = Gate(RULES, cluster, ManualClock())
+    gate = Gate(RULES, both(cluster), ManualClock())
     assert await answer(gate, request("/stats/summary"), ADMIN) == (200, "")
     cluster.errors = [ApiError(403, "Forbidden", "no")]
     assert await answer(gate, request("/logs/"), ADMIN) == (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 from pykubelet.base.api.auth import SubjectAccessReview, TokenReview, TokenReviewSpec
@@ -41,6 +41,14 @@ class Reviewer(Protocol):
     """The part of the API client that the gate asks. Raises ApiError."""
 
     async def create(self, path: str, body: object, kind: type[T], query: Mapping[str, str] | None = None) -> T: ...
+
+
+class Reviewers(Value):
+    """Who is asked about tokens, and about rights. They are two, so that a flood of tokens that nobody knows holds up nobody
+    who is known."""
+
+    tokens: Reviewer
+    access: Reviewer
 
 
 class GateRules(Value):
@@ -75,14 +83,44 @@ class _Remembered(Generic[T]):
             self._kept.popitem(last=False)
 
 
-class Gate:
-    """`refuse` answers None for a request that may pass. `reviewer` None: there is no API server to ask."""
+class _Together(Generic[T]):
+    """Who asks what is just being asked waits for that answer."""
 
-    def __init__(self, rules: GateRules, reviewer: Reviewer | None, clock: Clock) -> None:
+    def __init__(self) -> None:
+        self._asking: dict[object, asyncio.Future[T]] = {}
+
+    async def ask(self, key: object, ask: Callable[[], Awaitable[T]]) -> T:
+        """The answer, or the ApiError that the others get as well."""
+        while (asking := self._asking.get(key)) is not None:
+            await asyncio.wait((asking,))
+            if not asking.cancelled():
+                return asking.result()
+            # whoever asked has left
+        asking = self._asking[key] = asyncio.get_running_loop().create_future()
+        try:
+            answer = await ask()
+            asking.set_result(answer)
+            return answer
+        except ApiError as error:
+            asking.set_exception(error)
+            asking.exception()  # it is told here, whether others wait or not
+            raise
+        finally:
+            del self._asking[key]
+            asking.cancel()
+
+
+class Gate:
+    """`refuse` answers None for a request that may pass. `reviewers` None: there is no API server to ask."""
+
+    def __init__(self, rules: GateRules, reviewers: Reviewers | None, clock: Clock) -> None:
         self._rules = rules
-        self._reviewer = reviewer
-        self._tokens: _Remembered[User | bool] = _Remembered(clock)
+        self._reviewers = reviewers
+        self._users: _Remembered[User] = _Remembered(clock)
+        self._unknown: _Remembered[bool] = _Remembered(clock)
         self._allowed: _Remembered[bool] = _Remembered(clock)
+        self._reviews: _Together[User | None] = _Together()
+        self._questions: _Together[bool] = _Together()
 
     async def refuse(self, request: Request, connection: Connection) -> Response | None:
         try:
@@ -109,16 +147,21 @@ class Gate:
 
     async def _review_token(self, token: str) -> User | None:
         key = hashlib.sha256(token.encode("latin-1", "replace")).digest()
-        kept = self._tokens.get(key)
-        if kept is not None:
-            return kept if isinstance(kept, User) else None
+        if self._unknown.get(key):
+            return None
+        return self._users.get(key) or await self._reviews.ask(key, lambda: self._user_of_token(key, token))
+
+    async def _user_of_token(self, key: bytes, token: str) -> User | None:
+        if self._reviewers is None:
+            raise ApiError(0, "", "there is no API server to ask")
         spec = TokenReviewSpec(token=token)
         review = TokenReview(apiVersion="authentication.k8s.io/v1", kind="TokenReview", spec=spec)
-        status = (await self._ask(TOKEN_REVIEWS, review, TokenReview)).status
-        user = None
-        if status is not None and status.authenticated and status.user is not None:
-            user = user_of_review(status.user)
-        self._tokens.put(key, user or False, self._rules.token_ttl_s)
+        status = (await _ask(self._reviewers.tokens, TOKEN_REVIEWS, review, TokenReview)).status
+        if status is None or not status.authenticated or status.user is None:
+            self._unknown.put(key, True, self._rules.token_ttl_s)
+            return None
+        user = user_of_review(status.user)
+        self._users.put(key, user, self._rules.token_ttl_s)
         return user
 
     async def _forbid(self, user: User, wanted: Attributes) -> Response | None:
@@ -140,27 +183,30 @@ class Gate:
         kept = self._allowed.get(key)
         if kept is not None:
             return kept
-        review = review_of(user, verb, subresource, self._rules.node)
-        status = (await self._ask(ACCESS_REVIEWS, review, SubjectAccessReview)).status
+        return await self._questions.ask(key, lambda: self._review_access(user, verb, subresource))
+
+    async def _review_access(self, user: User, verb: str, subresource: str) -> bool:
+        if self._reviewers is None:
+            raise ApiError(0, "", "there is no API server to ask")
+        review, rules = review_of(user, verb, subresource, self._rules.node), self._rules
+        status = (await _ask(self._reviewers.access, ACCESS_REVIEWS, review, SubjectAccessReview)).status
         allowed = status is not None and status.allowed
-        rules = self._rules
-        self._allowed.put(key, allowed, rules.allowed_ttl_s if allowed else rules.denied_ttl_s)
+        self._allowed.put((user, verb, subresource), allowed, rules.allowed_ttl_s if allowed else rules.denied_ttl_s)
         return allowed
 
-    async def _ask(self, path: str, review: object, kind: type[T]) -> T:
-        """The API server's answer; asked again while it is in trouble, a few times."""
-        if self._reviewer is None:
-            raise ApiError(0, "", "there is no API server to ask")
-        pause = FIRST_PAUSE_S
-        for _ in range(TRIES - 1):
-            try:
-                return await self._reviewer.create(path, review, kind)
-            except ApiError as error:
-                if not error.is_transient:
-                    raise
-                await asyncio.sleep(error.retry_after_s or pause)
-                pause *= FACTOR
-        return await self._reviewer.create(path, review, kind)
+
+async def _ask(reviewer: Reviewer, path: str, review: object, kind: type[T]) -> T:
+    """The API server's answer; asked again while it is in trouble, a few times."""
+    pause = FIRST_PAUSE_S
+    for _ in range(TRIES - 1):
+        try:
+            return await reviewer.create(path, review, kind)
+        except ApiError as error:
+            if not error.is_transient:
+                raise
+            await asyncio.sleep(error.retry_after_s or pause)
+            pause *= FACTOR
+    return await reviewer.create(path, review, kind)
 
 
 def gate_rules(node: str, authentication: Any, authorization: Any) -> GateRules:
