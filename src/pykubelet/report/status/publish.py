@@ -21,7 +21,6 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -29,6 +28,7 @@ from msgspec import Struct
 
 from pykubelet.base.api.core import ObjectMeta, Pod, PodStatus
 from pykubelet.base.kit.cells import Cell, CellWriter, ringing
+from pykubelet.base.kit.changes import missing_keys
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.retries import Retries
@@ -182,13 +182,15 @@ class StatusPublisher:
         is_old = pods is before.pods and roster is before.roster
         sources = before.sources if is_old else sources_of(pods, roster)
         now = self._seen = Seen(pods, roster, cells.statuses.get(), cells.lifecycles.get().pods, sources)
-        if self._books.keys() - pods.keys():
-            self._forget(pods)
+        if gone := missing_keys(self._books, pods):
+            self._forget(gone)
         for uid in now.changed_since(before):
             self._look_at(uid, now)
 
-    def _forget(self, pods: Mapping[PodUID, Pod]) -> None:
-        for uid in [uid for uid, book in self._books.items() if uid not in pods and not book.is_busy]:
+    def _forget(self, gone: list[PodUID]) -> None:
+        for uid in gone:
+            if self._books[uid].is_busy:
+                continue
             del self._books[uid]
             self._open(uid, None)
             self._over.discard(uid)
