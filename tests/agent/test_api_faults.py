@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import ssl
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 from support.agent import Agent, container_status, make_container, make_pod
-from support.pki import Authority
+from support.secured import Secured
 from support.world import World, a_world, kubeconfig
 
 from pykubelet.edges.kubeapi.fake import FakeApiServer, Fault
@@ -100,44 +99,9 @@ async def test_a_server_that_hangs_is_left_and_found_again(make_agent: MakeAgent
 # Another authority, another token
 
 
-class Secured:
-    """An API server with TLS and a token; `trusted` and `token` are the files that the agent's kubeconfig names."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        self.trusted, self.token = folder / "ca.pem", folder / "token"
-        self.server = FakeApiServer(tls=self.tls)
-
-    def authority(self, name: str) -> Authority:
-        return Authority(self._folder / name, name)
-
-    def prove(self, authority: Authority) -> None:
-        """With another certificate, for connections that are made from now on."""
-        signed = authority.sign("server", "/CN=server")
-        self.tls.load_cert_chain(signed.cert, signed.key)
-
-    def trust(self, authority: Authority) -> None:
-        self._replace(self.trusted, authority.cert.read_text())
-
-    def give_token(self, token: str) -> None:
-        self._replace(self.token, token)
-
-    def _replace(self, path: Path, text: str) -> None:
-        part = path.with_suffix(".part")
-        part.write_text(text)
-        part.replace(path)
-
-
 @pytest.fixture
 def secured(tmp_path: Path) -> Secured:
-    made = Secured(tmp_path)
-    first = made.authority("first")
-    made.prove(first)
-    made.trust(first)
-    made.give_token("one")
-    made.server.token = "one"
-    return made
+    return Secured(tmp_path)
 
 
 @pytest.fixture

@@ -24,10 +24,9 @@ class World:
     server: FakeApiServer
     agent: Agent
 
-    def run(self, pod: Json, **metadata: Any) -> Json:
+    def run(self, pod: Json) -> Json:
         """Create a pod bound to the node, with the defaults that an API server gives it."""
         bound = pod | {"spec": pod["spec"] | {"nodeName": NODE_NAME}}
-        bound["metadata"] = bound["metadata"] | metadata
         return self.server.create(PODS, to_object(default_pod(from_object(Pod, bound))))
 
     def delete(self, name: str, grace_s: int = 1) -> None:
