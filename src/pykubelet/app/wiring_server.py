@@ -21,10 +21,11 @@ from pykubelet.edges.identity.serving import ServingChoice, ensure_self_signed, 
 from pykubelet.edges.rpc.server import RpcServer
 from pykubelet.report.server.api_routes import ApiRoutes, configz_answer, pods_answer, running_pods_answer
 from pykubelet.report.server.container_logs import ContainerLogs
+from pykubelet.report.server.counted import READ_ONLY, READ_WRITE, counted
 from pykubelet.report.server.debug import Checkpoints, Debugging, DebugSettings
 from pykubelet.report.server.explain.documents import AskInputs, ask_routes
 from pykubelet.report.server.gate import Gate, Reviewers, gate_rules
-from pykubelet.report.server.health import Check, default_checks
+from pykubelet.report.server.health import Check, default_checks, ping_check
 from pykubelet.report.server.http.listen import serve_health, serve_port, serve_rpc_socket, serve_socket, serve_tls
 from pykubelet.report.server.http.server import JSON, Request, Response, Route, plain
 from pykubelet.report.server.known_pods import KnownPods
@@ -78,7 +79,9 @@ def wire_ports(m: Machinery, cells: Cells, reviewers: Reviewers | None) -> Loops
         loops.append(("history", history.run()))
         loops.append(("page", serve_port(door.handle, "127.0.0.1", page_port, "the node's page")))
     if config.healthzPort:
-        loops.append(("healthz", serve_health(health_routes(checks), config.healthzBindAddress, config.healthzPort)))
+        loops.append(
+            ("healthz", serve_health(health_routes(ping_check()), config.healthzBindAddress, config.healthzPort))
+        )
     pods = KnownPods(cells.roster.cell, cells.lifecycles.cell, cells.observed.cell, cells.statuses.cell)
     resources = RpcServer(PodResources(pods, m.clock).methods())
     path = f"{m.settings.root_dir}/pod-resources/kubelet.sock"
@@ -88,7 +91,7 @@ def wire_ports(m: Machinery, cells: Cells, reviewers: Reviewers | None) -> Loops
     stats = StatsRoutes(cells.usage.cell, m.usage_wanted, m.clock, node.name, m.clock.wall(), machine_facts(m.machine))
     shown = shown_paths(pods, stats) | metrics_paths(m, cells, checks)
     if config.readOnlyPort:
-        handler = open_handler(OpenRoutes(checks, shown))
+        handler = counted(open_handler(OpenRoutes(checks, shown)), READ_ONLY)
         loops.append(("read-only", serve_port(handler, config.address, config.readOnlyPort, "the read-only port")))
     if config.enableServer:
         gate = Gate(gate_rules(node.name, config.authentication, config.authorization), reviewers, m.clock)
@@ -251,5 +254,5 @@ def wire_server(m: Machinery, node: NodeView, routes: ApiRoutes) -> Loops:
     rules = TlsRules(config.tlsMinVersion, config.tlsCipherSuites)
     tls = ServerTls(files, rules, m.clock)
     made = ensure_self_signed(files, node.name, node.ips, m.flight) if needs_self_signed(choice) else None
-    idle_s = config.streamingConnectionIdleTimeout.s
-    return [("server", serve_tls(routes.handle, config.address, config.port, tls.context, made, idle_s))]
+    handler, idle_s = counted(routes.handle, READ_WRITE), config.streamingConnectionIdleTimeout.s
+    return [("server", serve_tls(handler, config.address, config.port, tls.context, made, idle_s))]

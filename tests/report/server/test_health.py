@@ -22,10 +22,11 @@ from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.roster import Roster
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.report.server.api_routes import pods_answer
-from pykubelet.report.server.health import default_checks
+from pykubelet.report.server.health import HEALTH_CHECKS, default_checks, ping_check
 from pykubelet.report.server.http.listen import serve_health, serve_port, serve_socket
 from pykubelet.report.server.http.server import Answer, Connection, Handler, Request, Response
 from pykubelet.report.server.known_pods import KnownPods
+from pykubelet.report.server.metrics.routes import health_metrics
 from pykubelet.report.server.routes import GET, OpenRoutes, Path, answering, health_routes, open_handler
 
 FAILING = {**default_checks(), "syncloop": lambda: "sync Loop took longer than expected"}
@@ -83,6 +84,28 @@ def test_all_is_well(path: str, query: dict[str, list[str]], expected: tuple[int
 )
 def test_a_check_fails(path: str, query: dict[str, list[str]], expected: tuple[int, str]) -> None:
     assert ask(health_routes(FAILING), path, **query) == expected
+
+
+def test_the_health_port_knows_one_check() -> None:
+    port = health_routes(ping_check())
+    assert ask(port, "/healthz", verbose=[""]) == (200, "[+]ping ok\nhealthz check passed\n")
+    assert ask(port, "/healthz/ping") == (200, "ok")
+    assert ask(port, "/healthz/log") == ask(port, "/healthz/syncloop") == (404, "404: Page Not Found")
+
+
+def test_checks_are_counted_when_they_are_made_and_not_when_they_are_read() -> None:
+    def counts() -> tuple[float, float]:
+        return tuple(HEALTH_CHECKS.value("syncloop", status, "healthz") for status in ("success", "error"))  # type: ignore[return-value]
+
+    well, ill = counts()
+    metrics = open_handler(OpenRoutes({}, {"/metrics/slis": Path(health_metrics(FAILING), GET)}))
+    for _ in range(3):
+        assert 'kubernetes_healthcheck{name="syncloop",type="healthz"} 0\n' in ask(metrics, "/metrics/slis")[1]
+    assert counts() == (well, ill)
+    ask(health_routes(FAILING), "/healthz")
+    ask(health_routes(FAILING), "/healthz", exclude=["syncloop"])
+    ask(health_routes(default_checks()), "/healthz")
+    assert counts() == (well + 1, ill + 1)
 
 
 def read_only(*pods: core.Pod, statuses: dict[PodUID, core.PodStatus] | None = None) -> Handler:

@@ -1,6 +1,6 @@
-"""Counters and histograms of the process, and metrics as values.
+"""Counters, gauges and histograms of the process, and metrics as values.
 
-Owns: `REGISTRY`, to which every `Counter` and `Histogram` adds itself when it is made, once, as a constant of its module. Like a
+Owns: `REGISTRY`, to which every `Counter`, `Gauge` and `Histogram` adds itself when it is made, once, as a constant of its module. Like a
 log line, a count is told where something happens and read elsewhere; no decision reads it. What can be read off a cell
 when somebody asks is not counted here. Source: the Prometheus documentation "Data model".
 """
@@ -85,6 +85,25 @@ class Counter(_Metric):
     def family(self) -> Family:
         samples = [Sample(value, self._labelled(key)) for key, value in self._values.items()]
         return Family(self.name, "counter", self.help, samples)
+
+
+class Gauge(_Metric):
+    """How many there are now of what comes and goes."""
+
+    def __init__(self, name: str, help: str, labels: tuple[str, ...], *, registry: Registry | None = None) -> None:
+        super().__init__(name, help, labels, registry)
+        self._values: dict[tuple[str, ...], float] = {}
+
+    def add(self, by: float, *labels: str) -> None:
+        key = self._key(labels, self._values)
+        self._values[key] = self._values.get(key, 0.0) + by
+
+    def value(self, *labels: str) -> float:
+        return self._values.get(labels, 0.0)
+
+    def family(self) -> Family:
+        samples = [Sample(value, self._labelled(key)) for key, value in self._values.items()]
+        return Family(self.name, "gauge", self.help, samples)
 
 
 class _Buckets(Struct):

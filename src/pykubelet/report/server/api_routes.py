@@ -5,7 +5,6 @@ Owns: the table of paths and what is said where nobody answers. Reads: the confi
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -13,26 +12,12 @@ from typing import Any
 from pykubelet.base.api import core
 from pykubelet.base.api.codec import encode
 from pykubelet.base.kit.cells import Cell
-from pykubelet.base.kit.metrics import Counter, Histogram
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.observed import Observed
 from pykubelet.report.server.gate import Gate
 from pykubelet.report.server.http.server import JSON, Answer, Connection, Request, Response
 from pykubelet.report.server.known_pods import KnownPods
 from pykubelet.report.server.routes import OpenRoutes, answer_path, pod_list
-
-METHODS = frozenset({"OPTIONS", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "CONNECT"})
-PATHS = frozenset(
-    ("pods", "runningpods", "healthz", "configz", "flagz", "statusz", "stats", "logs", "checkpoint", "debug")
-    + ("metrics", "metrics/resource", "metrics/cadvisor", "metrics/probes", "metrics/slis")
-    + ("run", "exec", "attach", "portForward", "containerLogs")
-)
-LONG = frozenset({"exec", "attach", "portForward", "debug"})
-_LABELS = ("method", "path", "server_type", "long_running")
-REQUESTS = Counter(
-    "kubelet_http_requests_total", "Number of the http requests received since the server started", _LABELS
-)
-DURATIONS = Histogram("kubelet_http_requests_duration_seconds", "Duration in seconds to serve http requests", _LABELS)
 
 
 class ApiRoutes(Value):
@@ -46,20 +31,7 @@ class ApiRoutes(Value):
         if refused is not None:
             return refused
         connection.let_in()
-        began = asyncio.get_running_loop().time()
-        labels = request_labels(request)
-        REQUESTS.inc(*labels)
-        answer = await answer_path(self.open, request)
-        DURATIONS.observe(asyncio.get_running_loop().time() - began, *labels)
-        return answer
-
-
-def request_labels(request: Request) -> tuple[str, str, str, str]:
-    """Method, path, kind of server, and whether such requests last: with few values, whatever is asked."""
-    parts = request.path.strip("/").split("/")
-    path = "/".join(parts[:2]) if parts[0] == "metrics" else parts[0]
-    method = request.method if request.method in METHODS else "other"
-    return method, path if path in PATHS else "other", "readwrite", str(parts[0] in LONG).lower()
+        return await answer_path(self.open, request)
 
 
 def pods_answer(pods: KnownPods) -> Response:

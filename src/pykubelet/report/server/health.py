@@ -1,4 +1,4 @@
-"""The health endpoints: `/healthz`, `/healthz/<check>`. Pure but for the checks that are handed in.
+"""The health endpoints: `/healthz`, `/healthz/<check>`. Pure but for the checks that are handed in, and for counting them.
 
 Answers as the reference: `ok`, a line for each check with `?verbose`, `?exclude=<check>`, 500 with all checks on failure.
 `ping` is always there; `log` and `syncloop` are answered from the agent's one event loop, so that an answer is itself
@@ -9,14 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from pykubelet.base.kit.metrics import Counter, Registry
 from pykubelet.report.server.http.server import Request, Response, text
 
 Check = Callable[[], str]
 PATH = "/healthz"
+HEALTH_CHECKS = Counter(
+    "kubernetes_healthchecks_total",
+    "This metric records the results of all healthcheck.",
+    ("name", "status", "type"),
+    registry=Registry(),
+)
 
 
 def always_ok() -> str:
     return ""
+
+
+def ping_check() -> dict[str, Check]:
+    """All that the health port knows, as the reference's."""
+    return {"ping": always_ok}
 
 
 def default_checks() -> dict[str, Check]:
@@ -43,11 +55,11 @@ def _all(request: Request, checks: Mapping[str, Check]) -> Response:
         if name in excluded:
             excluded.discard(name)
             lines.append(f"[+]{name} excluded: ok\n")
-        elif check():
-            failed = True
-            lines.append(f"[-]{name} failed: reason withheld\n")
-        else:
-            lines.append(f"[+]{name} ok\n")
+            continue
+        problem = check()
+        HEALTH_CHECKS.inc(name, "error" if problem else "success", "healthz")
+        failed = failed or bool(problem)
+        lines.append(f"[-]{name} failed: reason withheld\n" if problem else f"[+]{name} ok\n")
     if excluded:
         named = ",".join(f'"{name}"' for name in sorted(excluded))
         lines.append(f"warn: some health checks cannot be excluded: no matches for {named}\n")

@@ -12,7 +12,7 @@ import pytest
 from report.server.world import NOW, make_world
 
 import pykubelet
-from pykubelet.base.kit.metrics import PROBES, REGISTRY, Counter, Family, Histogram, Registry
+from pykubelet.base.kit.metrics import PROBES, REGISTRY, Counter, Family, Gauge, Histogram, Registry
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.usage import (
     ContainerUse,
@@ -34,6 +34,7 @@ from pykubelet.base.model.usage import (
     Usage,
 )
 from pykubelet.edges.host.self_stats import read_self
+from pykubelet.report.server.health import HEALTH_CHECKS
 from pykubelet.report.server.http.server import Request, Response
 from pykubelet.report.server.metrics.cadvisor import MachineFacts, cadvisor_families
 from pykubelet.report.server.metrics.exposition import render_metrics
@@ -92,7 +93,7 @@ def parse(text: str) -> dict[str, Shape]:
 
 def declared(registry: Registry) -> dict[str, Shape]:
     """What is counted, also where nothing has been counted yet."""
-    kinds = {Counter: "counter", Histogram: "histogram"}
+    kinds = {Counter: "counter", Gauge: "gauge", Histogram: "histogram"}
     return {m.name: (kinds[type(m)], frozenset(m.labels)) for m in registry}
 
 
@@ -164,6 +165,7 @@ async def offered(page: str) -> Mapping[str, Shape]:
         case "/metrics/probes":
             return parse(body(await probe_metrics(Request("GET", page)))) | declared(PROBES)
         case _:
+            HEALTH_CHECKS.inc("ping", "success", "healthz")
             return parse(body(await health_metrics({"ping": lambda: ""})(Request("GET", page))))
 
 

@@ -1,0 +1,110 @@
+"""How requests are counted: by what they asked for, however they end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from pykubelet.report.server.counted import DURATIONS, IN_FLIGHT, READ_ONLY, REQUESTS, counted, request_labels
+from pykubelet.report.server.http.server import (
+    HEAD_BYTES,
+    Answer,
+    Connection,
+    HttpServer,
+    Request,
+    Stream,
+    Takeover,
+    text,
+)
+
+
+class Asked:
+    """A server whose streams end when they are told to, and what was counted since it began."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+        self.port = 0
+        self._before: dict[str, tuple[float, float]] = {}
+
+    async def handle(self, request: Request, _: Connection) -> Answer:
+        match request.path:
+            case "/containerLogs/a/b/c":
+                return Stream(200, self._chunks())
+            case "/exec/a/b/c":
+                return Takeover(self._talk)
+            case "/stats/summary":
+                raise RuntimeError("a bug")
+        return text(401, "Unauthorized")
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        yield b"one"
+        await self.go.wait()
+
+    async def _talk(self, connection: Connection) -> None:
+        connection.writer.write(b"hello")
+        await self.go.wait()
+
+    async def asking(self, path: str, words: bytes = b"") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        labels = request_labels(Request("GET", path), READ_ONLY)
+        self._before[path] = REQUESTS.value(*labels), DURATIONS.count(*labels)
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(b"GET " + path.encode() + b" HTTP/1.1\r\n" + words + b"\r\n")
+        await reader.readuntil(b"hello" if b"Upgrade" in words else b"\r\n\r\n")
+        return reader, writer
+
+    def counts(self, path: str) -> tuple[float, float, float]:
+        """Came, are there, have ended."""
+        labels = request_labels(Request("GET", path), READ_ONLY)
+        came, ended = self._before[path]
+        return REQUESTS.value(*labels) - came, IN_FLIGHT.value(*labels), DURATIONS.count(*labels) - ended
+
+
+@asynccontextmanager
+async def asked() -> AsyncIterator[Asked]:
+    world = Asked()
+    server = HttpServer(counted(world.handle, READ_ONLY))
+    async with await asyncio.start_server(server.serve, "127.0.0.1", 0, limit=HEAD_BYTES) as listener:
+        world.port = listener.sockets[0].getsockname()[1]
+        async with asyncio.timeout(10):
+            yield world
+        server.close()
+
+
+@pytest.mark.parametrize("path", ["/pods", "/stats/summary"])
+async def test_who_is_turned_away_is_counted_and_so_is_a_failure(path: str) -> None:
+    async with asked() as world:
+        _, writer = await world.asking(path)
+        assert world.counts(path) == (1, 0, 1)
+        writer.close()
+        await writer.wait_closed()
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [("/containerLogs/a/b/c", b"Connection: close\r\n"), ("/exec/a/b/c", b"Connection: Upgrade\r\nUpgrade: x\r\n")],
+)
+async def test_a_stream_is_under_way_until_its_end(path: str, words: bytes) -> None:
+    async with asked() as world:
+        reader, writer = await world.asking(path, words)
+        assert world.counts(path) == (1, 1, 0)
+        world.go.set()
+        await reader.read()
+        assert world.counts(path) == (1, 0, 1)
+        writer.close()
+        await writer.wait_closed()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "labels"),
+    [
+        ("GET", "/metrics/cadvisor", ("GET", "metrics/cadvisor", "readonly", "false")),
+        ("GET", "/pods/", ("GET", "pods", "readonly", "false")),
+        ("BREW", "/exec/a/b/c", ("other", "exec", "readonly", "true")),
+        ("GET", "/made/up", ("GET", "other", "readonly", "false")),
+    ],
+)
+def test_the_labels_have_few_values(method: str, path: str, labels: tuple[str, ...]) -> None:
+    assert request_labels(Request(method, path), READ_ONLY) == labels
