@@ -15,6 +15,7 @@ from testbed.containerd import Testbed
 
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
+from pykubelet.edges.cri.fake import FakeFeatures, FakeRuntime
 
 pytestmark = pytest.mark.integration
 
@@ -37,6 +38,28 @@ async def test_the_runtime_is_missing_at_start(make_agent: MakeAgent, testbed: T
     await agent.wait_running("patient")
     await agent.remove_all()
     assert agent.stop() == 0
+
+
+async def test_a_runtime_that_comes_late_still_chooses_the_cgroup_driver(make_agent: MakeAgent, tmp_path: Path) -> None:
+    """Configured for systemd, which is not even there; the runtime, once it answers, wants cgroupfs."""
+    fake = FakeRuntime(str(tmp_path / "cri.sock"), features=FakeFeatures(cgroup_driver=pb.CGROUPFS))
+    fake.add_image("localhost/busybox:1")
+    agent = make_agent(cgroupDriver="systemd", containerRuntimeEndpoint=fake.endpoint).start()
+    agent.put(make_pod("patient"))
+
+    def told() -> bool:
+        return any(wait["what"] == "container runtime" for wait in agent.explain("patient")["waits"])
+
+    await agent.wait_for("explain tells of the runtime", told)
+    await fake.start()
+    try:
+        await agent.wait_for("the sandbox is made", lambda: [c for c in fake.calls if c.method == "RunPodSandbox"])
+        [made] = [call.request for call in fake.calls if call.method == "RunPodSandbox"]
+        parent = made.config.linux.cgroup_parent
+        assert parent.startswith(f"{agent.cgroup}/kubepods/besteffort/pod"), parent
+        assert agent.stop() == 0
+    finally:
+        await fake.stop()
 
 
 async def test_the_runtime_is_killed_while_pods_start(make_agent: MakeAgent, testbed: Testbed) -> None:

@@ -244,3 +244,20 @@ def test_run_once_by_flag_and_by_file(tmp_path: Path) -> None:
     assert load(parse_command_line(["--runonce"]), host).run_once
     (tmp_path / "k.yaml").write_text(HEADER + "runOnce: true\n")
     assert load(parse_command_line([f"--config={tmp_path}/k.yaml"]), host).run_once
+
+
+@pytest.mark.parametrize("wrong", ["providers", "kubeconfig"])
+def test_what_can_be_known_to_be_wrong_is_told_before_anything_is_touched(tmp_path: Path, wrong: str) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("kind: Nonsense\n")
+    flags = {
+        "providers": [f"--image-credential-provider-config={bad}", f"--image-credential-provider-bin-dir={tmp_path}"],
+        "kubeconfig": [f"--kubeconfig={bad}"],
+    }
+    root = tmp_path / "root"
+    done = _run(
+        "--fail-swap-on=false", "--fail-cgroupv1=false", f"--root-dir={root}", f"--cert-dir={root}/pki", *flags[wrong]
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("Error: ") and str(bad) in done.stderr
+    assert not root.exists()

@@ -68,7 +68,7 @@ class Cells:
 
 
 class Machinery(Value):
-    """What is shared by rooms and is no room."""
+    """What is shared by rooms and is no room. `driver_is_known`: False while the runtime, which decides, is away."""
 
     settings: Settings
     clock: Clock
@@ -77,6 +77,7 @@ class Machinery(Value):
     cri: CriClient
     flight: Flight
     driver: CgroupDriver
+    driver_is_known: bool
     providers: Providers | None
     happenings: Mailbox[Happening]
     touched: Mailbox[PodTouched | BeingStopped]

@@ -58,14 +58,17 @@ async def _serve(settings: Settings) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with await build_agent(settings, SystemClock()) as agent:
-        await agent.start()
-        _settle()
-        once = None
-        if settings.run_once:
-            cells = agent.cells
-            once = run_once(OnceCells(cells.roster.cell, cells.lifecycles.cell, cells.statuses.cell))
-        return await _until_done(agent, stop, once)
+    while True:
+        async with await build_agent(settings, SystemClock()) as agent:
+            await agent.start()
+            _settle()
+            once = None
+            if settings.run_once:
+                cells = agent.cells
+                once = run_once(OnceCells(cells.roster.cell, cells.lifecycles.cell, cells.statuses.cell))
+            code = await _until_done(agent, stop, once)
+        if code is not None:
+            return code
 
 
 def _settle() -> None:
@@ -80,17 +83,21 @@ def _settle() -> None:
     gc.set_threshold(*GC_THRESHOLDS)
 
 
-async def _until_done(agent: Agent, stop: asyncio.Event, once: Coroutine[Any, Any, int] | None) -> int:
-    """The exit code. Whatever comes first: a crash of any part, the end of `once`, a signal."""
+async def _until_done(agent: Agent, stop: asyncio.Event, once: Coroutine[Any, Any, int] | None) -> int | None:
+    """The exit code. Whatever comes first: a crash of any part, the end of `once`, a signal. None: begin anew."""
     supervisor = agent.supervisor
     stopping = supervisor.start_child("signal", stop.wait())
     failing = supervisor.start_child("failure", supervisor.wait_failed())
+    changing = supervisor.start_child("outdated", agent.outdated.wait())
     working = supervisor.start_child("once", once) if once is not None else None
-    awaited = [task for task in (stopping, failing, working) if task is not None]
+    awaited = [task for task in (stopping, failing, changing, working) if task is not None]
     await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
     if failing.done():
         log.error("ending because a part of the agent crashed", error=repr(failing.result()))
         return 1
+    if changing.done() and not stopping.done():
+        log.info("beginning anew with the runtime's cgroup driver; containers go on")
+        return None
     if working is not None:
         return working.result() if working.done() else 1
     log.info("stopping; containers go on")

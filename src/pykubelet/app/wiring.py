@@ -34,6 +34,7 @@ from pykubelet.act.runtime.userns import UserNamespaces
 from pykubelet.act.volumes.loop import VolumeInputs, Volumes
 from pykubelet.act.volumes.subpath import Subpaths
 from pykubelet.app.advice import advice, look_around
+from pykubelet.app.driver import ask_driver, insist_on_driver
 from pykubelet.app.parts import Cells, Loops, Machinery
 from pykubelet.app.prepare import StartError, app_armor_enabled, kernel_version, prepare_machine
 from pykubelet.app.room_settings import (
@@ -60,15 +61,13 @@ from pykubelet.desired.roster.size_memory import SizeMemory
 from pykubelet.desired.sources.file import FileSource
 from pykubelet.desired.sources.url import UrlSource
 from pykubelet.edges.content.pull_credentials import read_docker_configs
-from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
-from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.cgroup_detect import detect_cgroups
 from pykubelet.edges.host.cgroup_stats import detect_reader, own_group, read_boot_time
 from pykubelet.edges.host.cgroup_values import CgroupVersion
 from pykubelet.edges.host.cgroups import Cgroups
 from pykubelet.edges.host.machine import Machine
-from pykubelet.edges.host.procfs import read_default_routes
+from pykubelet.edges.host.procfs import read_default_routes, read_hostname
 from pykubelet.edges.host.systemd import Systemd, SystemdCgroups
 from pykubelet.edges.plugins.credential_config import load_providers
 from pykubelet.edges.plugins.credential_provider import run_provider
@@ -91,8 +90,6 @@ if TYPE_CHECKING:
     from pykubelet.app.wiring_cluster import Cluster
 
 log = Log("app")
-CRI_DRIVERS = {pb.SYSTEMD: CgroupDriver.SYSTEMD, pb.CGROUPFS: CgroupDriver.CGROUPFS}
-DRIVER_DEADLINE_S = 2.0
 EXEC_PROBES_PER_CPU = 2
 
 
@@ -137,9 +134,13 @@ def status_memory(m: Machinery) -> StatusMemory:
     return StatusMemory(f"{m.settings.root_dir}/pod_statuses", Flight("statuses", workers=1))
 
 
+def wire_lookout(m: Machinery, cells: Cells) -> PodLookout:
+    """observe/pleg: writes Observed. Nothing is done with pods before it has listed them."""
+    return PodLookout(m.cri, m.clock, cells.observed.writer, m.touched, RelistPeriods())
+
+
 def wire_observe(m: Machinery, cells: Cells) -> Loops:
-    """observe: the look-out writes Observed, the probes write ProbeResults and ProbeWaits."""
-    pleg = PodLookout(m.cri, m.clock, cells.observed.writer, m.touched, RelistPeriods())
+    """The rest of observe: the probes write ProbeResults and ProbeWaits."""
     forgets = m.settings.enabled("ChangeContainerStatusOnKubeletRestart")
     had = {} if forgets else kept_of(status_memory(m).load().values())
     inputs = ProbeInputs(cells.lifecycles.cell, cells.observed.cell, cells.node.cell, had, not forgets)
@@ -148,7 +149,6 @@ def wire_observe(m: Machinery, cells: Cells) -> Loops:
     limits = ProbeLimits(exec_at_once=EXEC_PROBES_PER_CPU * cpus, exec_few=max(1, cpus // 2))
     probes = ProbesLoop(inputs, ends, ContainerProber(m.cri), m.clock, m.happenings, limits)
     return [
-        ("pleg", pleg.run()),
         ("probes", probes.run()),
         ("stats", wire_stats(m, cells).run()),
         ("lag", watch_lag()),
@@ -256,11 +256,15 @@ def wire_report(m: Machinery, cells: Cells, facts: NodeFacts, reviewers: Reviewe
 
 
 class Agent:
-    """The wired agent. `start` begins all loops; leaving the context ends them, and touches no container."""
+    """The wired agent. `start` begins all loops; leaving the context ends them, and touches no container.
+
+    `outdated`: set when what it was made with no longer holds, and another one is to be made.
+    """
 
     def __init__(self, m: Machinery, facts: NodeFacts, cluster: Cluster | None = None) -> None:
         self.cells = Cells(first_node_view(facts))
         self.supervisor = Supervisor("agent")
+        self.outdated = asyncio.Event()
         self._m = m
         tokens = None
         if cluster is not None and m.providers is not None:
@@ -287,7 +291,7 @@ class Agent:
     async def start(self) -> None:
         """Begin: what tells first, so that the health port answers at once. Raises StartError."""
         m, cells = self._m, self.cells
-        observers = wire_observe(m, cells)
+        observers = [("pleg", self._look_out(wire_lookout(m, cells))), *wire_observe(m, cells)]
         reviewers = self._cluster.reviewers if self._cluster is not None else None
         self._begin(wire_report(m, cells, self._facts, reviewers))
         for told in advice(look_around(m.settings.config, m.machine, cgroup_v2=m.cgroups.version is CgroupVersion.V2)):
@@ -298,7 +302,8 @@ class Agent:
             self._begin(wire_identity(m, cells, self._cluster))
             self._begin(wire_node(m, cells, self._cluster))
         try:
-            await self._cgroups.ensure_root()
+            if m.driver_is_known:
+                await self._cgroups.ensure_root()
         except ResourcesError as error:
             raise StartError(str(error)) from error
         sources, names = wire_sources(m, cells.node.cell.get().name)
@@ -316,6 +321,17 @@ class Agent:
         self._begin(observers)
         self._begin(self._image_loops)
         self._begin(wire_act(m, cells, self._puller, self._cgroups))
+
+    async def _look_out(self, pleg: PodLookout) -> None:
+        """Follow the runtime. One that was away at the start tells its cgroup driver first (`driver.py`)."""
+        m = self._m
+        if not m.driver_is_known:
+            await self.cells.runtime.cell.wait_for(lambda runtime: runtime.checked)
+            if await insist_on_driver(m.cri, m.driver) is not m.driver:
+                self.outdated.set()
+                return
+            await self._cgroups.ensure_root()
+        await pleg.run()
 
     def _begin(self, loops: Loops) -> None:
         for name, loop in loops:
@@ -338,30 +354,26 @@ def node_facts(settings: Settings, machine: Machine, driver: CgroupDriver) -> No
     )
 
 
-async def choose_driver(cri: CriClient, configured: CgroupDriver) -> CgroupDriver:
-    """The runtime's cgroup driver where it is up and tells one (KEP-4033), else the configured one."""
-    try:
-        async with asyncio.timeout(DRIVER_DEADLINE_S):
-            told = CRI_DRIVERS[(await cri.runtime_config()).linux.cgroup_driver]
-    except (CriError, TimeoutError):
-        return configured
-    if told is not configured:
-        log.info("the runtime's cgroup driver is used, not the configured one", runtime=told, configured=configured)
-    return told
-
-
 async def build_agent(settings: Settings, clock: Clock) -> Agent:
-    """Everything made, nothing started. Raises StartError and ConfigError."""
+    """Everything made, nothing started. Raises StartError and ConfigError, before anything is touched where it can."""
+    flags = settings.flags
+    settings.node_name(read_hostname())
+    providers = None
+    if flags.image_credential_provider_config:
+        providers = load_providers(flags.image_credential_provider_config, flags.image_credential_provider_bin_dir)
+    cluster = None
+    if not settings.standalone:
+        from pykubelet.app.wiring_cluster import join_cluster  # a node that stands alone does not pay for it
+
+        cluster = join_cluster(settings, clock)
     machine = prepare_machine(settings, paths_of(settings))
     cri = CriClient(settings.runtime_endpoint, settings.image_endpoint, settings.runtime_request_timeout_s)
-    driver = await choose_driver(cri, CgroupDriver(settings.config.cgroupDriver))
+    configured = CgroupDriver(settings.config.cgroupDriver)
+    told = await ask_driver(cri, configured)
+    driver = told or configured
     cgroups: Cgroups = detect_cgroups()
     if driver is CgroupDriver.SYSTEMD:
         cgroups = SystemdCgroups(cgroups, Systemd())
-    providers = None
-    flags = settings.flags
-    if flags.image_credential_provider_config:
-        providers = load_providers(flags.image_credential_provider_config, flags.image_credential_provider_bin_dir)
     machinery = Machinery(
         settings=settings,
         clock=clock,
@@ -370,6 +382,7 @@ async def build_agent(settings: Settings, clock: Clock) -> Agent:
         cri=cri,
         flight=Flight("work"),
         driver=driver,
+        driver_is_known=told is not None,
         providers=providers,
         happenings=Mailbox("happenings"),
         touched=Mailbox("touched"),
@@ -378,9 +391,4 @@ async def build_agent(settings: Settings, clock: Clock) -> Agent:
         usage_wanted=Mailbox("usage-wanted"),
         node_wanted=Mailbox("node-wanted"),
     )
-    cluster = None
-    if not settings.standalone:
-        from pykubelet.app.wiring_cluster import join_cluster  # a node that stands alone does not pay for it
-
-        cluster = join_cluster(settings, clock)
     return Agent(machinery, node_facts(settings, machine, driver), cluster)

@@ -95,7 +95,8 @@ class ResourcesLoop:
         self._seen = pods
 
     async def _complete(self) -> None:
-        await self._cgroups.retry_node_limits()
+        if self._inputs.observed.get().listed_at is not None:  # before it, the groups may not be there yet
+            await self._cgroups.retry_node_limits()
         if self._inputs.may_sweep():
             self._seen = self._active()
             await self._cgroups.update_qos(self._seen.values(), force=True)
