@@ -53,7 +53,7 @@ def test_certificates_are_renewed_without_a_restart_or_a_lost_watch(
     cluster.wait_ready("before")
 
     pid, links, had = joining.process, {path: os.readlink(path) for path in (serving, client)}, expiry(joining)
-    watches = connections(joining, cluster.plane.ports.api)
+    watches = joining.connections(cluster.plane.ports.api)
     signer.approve(open_request(cluster, RENEWED_S))
     for path, before in links.items():
         cluster.wait(f"another {path.name}", lambda p=path, b=before: os.readlink(p) != b, RENEWED_S)
@@ -62,7 +62,7 @@ def test_certificates_are_renewed_without_a_restart_or_a_lost_watch(
     cluster.run(make_pod("after"))
     cluster.wait_ready("before", "after")
     assert joining.process is pid and joining.alive
-    assert watches & connections(joining, cluster.plane.ports.api), "a connection from before goes on"
+    assert watches & joining.connections(cluster.plane.ports.api), "a connection from before goes on"
     assert "a watch is silent" not in joining.log_text()
 
 
@@ -132,19 +132,6 @@ def served(agent: Agent) -> str:
 def first_of(path: Path) -> str:
     end = "-----END CERTIFICATE-----\n"
     return path.read_text().partition(end)[0] + end if path.exists() else "none"
-
-
-def connections(agent: Agent, port: int) -> set[int]:
-    """The agent's own ports of its connections to a port of this machine."""
-    assert agent.process is not None
-    folder = Path(f"/proc/{agent.process.pid}")
-    sockets = {os.readlink(link) for link in (folder / "fd").iterdir() if link.is_symlink()}
-    found = set()
-    for line in (folder / "net" / "tcp").read_text().splitlines()[1:]:
-        _, ours, theirs, *rest = line.split()
-        if int(theirs.partition(":")[2], 16) == port and f"socket:[{rest[6]}]" in sockets:
-            found.add(int(ours.partition(":")[2], 16))
-    return found
 
 
 def bootstrap_secret(token: str) -> Json:

@@ -55,7 +55,7 @@ def test_pods_go_on_and_what_happened_is_told_afterwards(
     cluster.wait_ready("after", within=20)
 
 
-def test_an_api_server_that_hangs_is_left_and_found_again(
+def test_an_api_server_that_hangs_for_moments_is_waited_for(
     cluster: Cluster, cluster_agent: Agent, api_server: str
 ) -> None:
     cluster.run(make_pod("before"))
@@ -67,3 +67,26 @@ def test_an_api_server_that_hangs_is_left_and_found_again(
         assert cluster_agent.get("/healthz", cluster_agent.health_port)[0] == 200
     cluster.run(make_pod("after"))
     cluster.wait_ready("after", within=20)
+
+
+def test_an_api_server_that_hangs_longer_than_it_is_waited_for_is_left_and_found_again(
+    cluster: Cluster, make_cluster_agent: MakeAgent, api_server: str
+) -> None:
+    agent = make_cluster_agent(nodeStatusUpdateFrequency="2s", nodeLeaseDurationSeconds=4).start()
+    cluster.wait_node_ready()
+    cluster.run(make_pod("steady"), make_pod("ending", make_container(script="sleep 5"), restartPolicy="Never"))
+    cluster.wait_ready("steady", "ending")
+    kept, pid = look(agent).of("steady").running_ids(), cluster.plane.pid(api_server)
+    assert pid is not None
+    before = agent.connections(cluster.plane.ports.api)
+    with host.paused(pid):
+        cluster.wait("its connections are left", lambda: not before & agent.connections(cluster.plane.ports.api), 60)
+        cluster.wait("a pod ends", lambda: not look(agent).of("ending").running)
+        assert agent.get("/healthz", agent.health_port)[0] == 200
+        assert look(agent).of("steady").running_ids() == kept
+    cluster.wait_pod("ending", "its end", lambda pod: pod["status"]["phase"] == "Succeeded", 60)
+    cluster.wait_node_ready()
+    cluster.run(make_pod("after"))
+    cluster.wait_ready("after", within=20)
+    cluster.delete_pod("steady", 1)
+    cluster.wait_gone("steady")

@@ -170,6 +170,18 @@ class Agent:
             finally:
                 self.kill9()
 
+    def connections(self, port: int) -> set[int]:
+        """The process's own ports of its connections to a port of this machine."""
+        assert self.process is not None
+        folder = Path(f"/proc/{self.process.pid}")
+        sockets = {_target(link) for link in (folder / "fd").iterdir()}
+        found = set()
+        for line in (folder / "net" / "tcp").read_text().splitlines()[1:]:
+            _, ours, theirs, *rest = line.split()
+            if int(theirs.partition(":")[2], 16) == port and f"socket:[{rest[6]}]" in sockets:
+                found.add(int(ours.partition(":")[2], 16))
+        return found
+
     def log_text(self) -> str:
         return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
 
