@@ -12,6 +12,7 @@ from typing import Protocol
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.metrics import Counter
 from pykubelet.base.kit.values import Value
+from pykubelet.base.model.observed import ContainerView
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriCode, CriError
 from pykubelet.report.server.http.proxy import proxy_upgrade
@@ -31,6 +32,7 @@ WEBSOCKETS = Counter(
     ("subresource",),
 )
 NO_POD = text(404, "pod does not exist")
+NO_SUCH_UID = text(404, "pod not found")
 NO_STREAM = text(400, "you must specify at least 1 of stdin, stdout, stderr")
 
 
@@ -107,7 +109,7 @@ class Streams:
         streams = wanted_streams(request)
         if streams is None:
             return NO_STREAM
-        container = self._pods.running(pod, target.container)
+        container = self._running(target)
         if container is None:
             return text(500, f'container not found ("{target.container}")')
         asked = pb.ExecRequest(
@@ -128,8 +130,8 @@ class Streams:
         streams = wanted_streams(request)
         if streams is None:
             return NO_STREAM
-        container = self._pods.running(pod, target.container)
-        spec = container_spec(pod, target.container)
+        meant, container = self._meant(target), self._running(target)
+        spec = container_spec(meant, target.container) if meant is not None else None
         if container is None or spec is None:
             return text(500, f"container {target.container} not found in pod {full_name(pod)}")
         tty = bool(spec.tty)
@@ -147,6 +149,9 @@ class Streams:
         pod = self._find(target)
         if target is None or pod is None:
             return NO_POD
+        pod = self._meant(target)
+        if pod is None:
+            return NO_SUCH_UID
         tunnel = tunnel_for(offered(request)) if self._websockets else None
         ports = forwarded_ports(request) if tunnel is None else []
         if isinstance(ports, Response):
@@ -162,7 +167,7 @@ class Streams:
         pod = self._find(target)
         if target is None or pod is None:
             return NO_POD
-        container = self._pods.running(pod, target.container)
+        container = self._running(target)
         if container is None:
             return text(500, f'container not found ("{target.container}")')
         try:
@@ -191,7 +196,15 @@ class Streams:
         return await serve_websocket(request, url, bridge, self._idle_s)
 
     def _find(self, target: Target | None) -> Pod | None:
-        return self._pods.find(target.namespace, target.pod, target.uid) if target is not None else None
+        return self._pods.find(target.namespace, target.pod) if target is not None else None
+
+    def _meant(self, target: Target) -> Pod | None:
+        """The pod with the UID that is named, where one is."""
+        return self._pods.find(target.namespace, target.pod, target.uid)
+
+    def _running(self, target: Target) -> ContainerView | None:
+        pod = self._meant(target)
+        return self._pods.running(pod, target.container) if pod is not None else None
 
 
 def forwarded_ports(request: Request) -> list[int] | Response:
