@@ -293,3 +293,6 @@ async def test_pod_resources_by_grpc(agent: Agent, api: NodeApi) -> None:
         asked = pb.GetPodResourcesRequest(pod_name="nobody", pod_namespace="default").SerializeToString()
         with pytest.raises(grpc.aio.AioRpcError, match="pod nobody in namespace default not found"):
             await channel.unary_unary("/v1.PodResourcesLister/Get")(asked)
+    told = parsed(api.ask("/metrics")[1])
+    counted = {name.removeprefix("kubelet_pod_resources_endpoint_"): value for name, [(_, value), *_] in told.items()}
+    assert (counted["requests_list"], counted["requests_get"], counted["errors_get"]) == (1, 2, 1)

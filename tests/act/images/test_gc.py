@@ -14,6 +14,7 @@ from pykubelet.act.images.gc import ImageCollector, ImageGcError
 from pykubelet.act.images.model import ImageSettings
 from pykubelet.act.images.record_store import RecordStore
 from pykubelet.act.images.records import ImageAccess
+from pykubelet.act.images.tally import COLLECTED
 from pykubelet.base.api import core
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.clock import Clock, ManualClock
@@ -143,9 +144,11 @@ async def test_unused_for_too_long(tmp_path: Path) -> None:
     await node.collector.run_round()
     node.clock.advance(3600)
     assert await node.collector.collect() == 0, "the agent has not run that long"
+    counted = COLLECTED.value("age")
     node.clock.advance(1)
     assert await node.collector.collect() == 1000
     assert node.left() == {"b:1"}
+    assert COLLECTED.value("age") == counted + 1
     node.runtime.containers = []
     node.clock.advance(3601)
     await node.collector.collect()
@@ -155,7 +158,9 @@ async def test_unused_for_too_long(tmp_path: Path) -> None:
 async def test_eviction_may_remove_all_that_is_unused(tmp_path: Path) -> None:
     node = Node(tmp_path, image("a:1"), image("b:1"), image("c:1"))
     node.use("b:1")
+    counted = COLLECTED.value("space")
     assert await node.collector.delete_unused() == 2000
+    assert COLLECTED.value("space") == counted + 2
     assert node.left() == {"b:1"}
 
 

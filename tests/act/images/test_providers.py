@@ -8,6 +8,7 @@ from act.images.stand import pod
 from pykubelet.act.images.keyring import ServiceAccountSource
 from pykubelet.act.images.model import PullAccount
 from pykubelet.act.images.providers import CredentialProviders
+from pykubelet.act.images.tally import PLUGIN_DURATIONS, PLUGIN_ERRORS
 from pykubelet.base.api.core import ObjectMeta
 from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.model.ids import PodRef
@@ -73,9 +74,11 @@ async def test_a_failing_plugin_gives_nothing_and_is_asked_again() -> None:
     plugins = Plugins()
     plugins.error = "boom"
     under_test = CredentialProviders((config(default_cache_s=60),), plugins, ManualClock())
+    errors, calls = PLUGIN_ERRORS.value("one"), PLUGIN_DURATIONS.count("one")
     assert await users(under_test, A1) == []
     plugins.error = ""
     assert await users(under_test, A1) == ["one"]
+    assert (PLUGIN_ERRORS.value("one"), PLUGIN_DURATIONS.count("one")) == (errors + 1, calls + 2)
 
 
 async def asked_for(kind: CacheKeyType, *images: str) -> int:

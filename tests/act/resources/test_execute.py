@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pykubelet.act.resources.execute import DEFAULT_PATIENCE, Patience, PodCgroups, ResourcesError
+from pykubelet.act.resources.execute import DEFAULT_PATIENCE, DURATIONS, Patience, PodCgroups, ResourcesError
 from pykubelet.act.resources.loop import ResourceInputs, ResourcesLoop
 from pykubelet.act.resources.model import CgroupDriver, Enforce, NodeResources, ResourceSettings
 from pykubelet.base.api.core import Pod
@@ -187,9 +187,11 @@ async def test_reserved_groups_are_enforced_or_fatal(make: Make, fake: FakeCgrou
 
 async def test_a_pods_group_is_widened_for_a_resize_and_tells_what_it_uses(make: Make, fake: FakeCgroups) -> None:
     cgroups = make()
+    counted = DURATIONS.count("create"), DURATIONS.count("update")
     assert await cgroups.ensure_pod(pod("u1", "1")) is None
     (path,) = [path for path in fake.groups if "u1" in path]
     assert await cgroups.widen_pod(pod("u1", "1"), pod("u1", "500m")) is None
+    assert (DURATIONS.count("create"), DURATIONS.count("update")) == (counted[0] + 1, counted[1] + 1)
     assert fake.groups[path].cpu_shares == 1024
     fake.used[path] = 77
     assert await cgroups.memory_used(pod("u1", "1")) == 77

@@ -14,6 +14,7 @@ from act.pods.scenes import REF, container, pod
 from act.runtime.hands import Hands, hands
 
 from pykubelet.act.runtime.stop import StopTarget
+from pykubelet.act.runtime.tally import HTTP_FALLBACKS, SLEEPS_CUT_SHORT
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.lifecycle import StartError
 from pykubelet.edges.cri import cri_pb2 as pb
@@ -115,9 +116,11 @@ async def test_a_port_that_nobody_has_named(tmp_path: Path) -> None:
 async def test_https_falls_back_to_http_and_says_so(tmp_path: Path) -> None:
     async with hands(tmp_path) as h, serving() as server:
         headers = [{"name": "Authorization", "value": "secret"}, {"name": "X-Who", "value": "me"}]
+        counted = HTTP_FALLBACKS.value()
         assert await after_start(h, **http(server, scheme="HTTPS", httpHeaders=headers)) == ""
         [request] = server.requests
         assert server.handshakes == 1
+        assert HTTP_FALLBACKS.value() == counted + 1
         assert "X-Who: me" in request
         assert not any(line.startswith("Authorization") for line in request), "not sent in the open"
         where = f"127.0.0.1:{server.port}"
@@ -190,7 +193,9 @@ async def test_a_sleep_that_is_longer_than_the_grace_period_has_not_failed(tmp_p
         app = container("app", lifecycle={"preStop": {"sleep": {"seconds": 60}}}, **LONG)
         of = pod(app)
         made = await h.started(of, app, await h.sandbox(of))
+        counted = SLEEPS_CUT_SHORT.value()
         await h.stopper.stop_container(StopTarget(of, REF, "app", ContainerID(made)), 1)
+        assert SLEEPS_CUT_SHORT.value() == counted + 1
         assert h.reasons() == ["Created", "Started", "Killing"]
         [stop] = h.fake.called("StopContainer")
         assert stop.request.timeout == 2

@@ -13,6 +13,7 @@ from act.runtime.rendering import SETTINGS, make_pod
 from pykubelet.act.runtime.context import ConfigError, UserNamespace
 from pykubelet.act.runtime.decide_userns import MappingError, namespace_at
 from pykubelet.act.runtime.sandbox import Sandbox, SandboxCells, Sandboxes
+from pykubelet.act.runtime.tally import STARTED_USERNS, STARTED_USERNS_ERRORS
 from pykubelet.act.runtime.userns import UserNamespaces, told_namespace
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import make_cell
@@ -226,7 +227,9 @@ async def test_while_the_runtime_cannot_be_asked_nothing_is_given_out(node: Node
 )
 async def test_runtimes_without_user_namespaces(node: Node, handlers: Any, tail: str) -> None:
     sandboxes = node.sandboxes(replace(ABLE, handlers=handlers))
+    counted = STARTED_USERNS.value(), STARTED_USERNS_ERRORS.value()
     refused = await sandboxes.create(pod_of(A), 0, "/pods")
+    assert (STARTED_USERNS.value(), STARTED_USERNS_ERRORS.value()) == (counted[0] + 1, counted[1] + 1)
     message = "can't set `spec.hostUsers: false`, runtime does not support user namespaces" + tail
     assert refused == StartError("CreatePodSandboxError", message)
     assert [h.message for h in node.happenings.events] == [f"Failed to create pod sandbox: {message}"]

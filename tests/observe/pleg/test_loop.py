@@ -24,7 +24,7 @@ from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriCode
 from pykubelet.edges.cri.events import HintKind
 from pykubelet.edges.cri.fake import FakeFeatures, Fault
-from pykubelet.observe.pleg.loop import RelistPeriods
+from pykubelet.observe.pleg.loop import LAST_SEEN, READ_DURATIONS, SUBSCRIPTIONS, RelistPeriods
 
 RUNNING, EXITED = ContainerState.RUNNING, ContainerState.EXITED
 STREAMS = [
@@ -55,6 +55,17 @@ async def test_the_first_look_shows_what_is_there(tmp_path: Path) -> None:
         assert work is not None
         assert (work.state, work.exit_code, work.reason) == (EXITED, 3, "Error")
         assert not observed.unread
+
+
+async def test_metrics_tell_that_it_looks(tmp_path: Path) -> None:
+    def with_web(stand: Stand) -> None:
+        stand.make_pod("web", "app")
+
+    subscribed, read = SUBSCRIPTIONS.value(), READ_DURATIONS.count()
+    async with lookout(tmp_path, before=with_web) as stand:
+        await stand.wait(lambda observed: ref("web").uid in observed.pods and SUBSCRIPTIONS.value() > subscribed)
+        assert LAST_SEEN.value() > 0
+        assert READ_DURATIONS.count() > read
 
 
 async def test_an_empty_runtime_is_an_answer_too(tmp_path: Path) -> None:

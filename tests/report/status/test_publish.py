@@ -17,7 +17,7 @@ from pykubelet.base.model.labels import CONFIG_MIRROR
 from pykubelet.base.model.lifecycle import KillReason, Stage
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.edges.kubeapi.fake import Fault
-from pykubelet.report.status.publish import PublishInputs, StatusPublisher
+from pykubelet.report.status.publish import SYNC_DURATIONS, PublishInputs, StatusPublisher
 
 QUIET_S = 0.3
 
@@ -54,6 +54,7 @@ async def seen(cluster: Cluster, *names: str) -> None:
 
 
 async def test_a_start_is_one_patch(cluster: Cluster) -> None:
+    counted = SYNC_DURATIONS.count()
     pod = cluster.make()
     await seen(cluster, "web")
     cluster.tell(pod.metadata.uid, creating())
@@ -62,6 +63,7 @@ async def test_a_start_is_one_patch(cluster: Cluster) -> None:
     await cluster.until(lambda: cluster.there().status.phase == "Running")
     await asyncio.sleep(QUIET_S + 0.1)
     (sent,) = cluster.sent("PATCH")
+    assert SYNC_DURATIONS.count() == counted + 1
     assert sent.path == f"{PODS}/web/status"
     assert sent.content_type.startswith("application/strategic-merge-patch")
     assert sent.body["metadata"] == {"uid": pod.metadata.uid}

@@ -99,6 +99,14 @@ def judge_access(settings: ImageSettings, spec_image: str, record: PulledRecord 
     return Access.ASK_CREDENTIALS if access.secrets or access.accounts else Access.MUST_PULL
 
 
+def check_result(settings: ImageSettings, spec_image: str, access: Access, pulled_by_us: bool) -> str:
+    """What metrics call such a judgement."""
+    if access is not Access.GRANTED:
+        return "mustAuthenticate"
+    is_checked = requires_verification(settings, parse_image(spec_image).repository, pulled_by_us)
+    return "credentialRecordFound" if is_checked else "credentialPolicyAllowed"
+
+
 class Granted(Value):
     """The pod's credentials open the image; `learn` is to be added to the record."""
 

@@ -30,6 +30,7 @@ from pykubelet.act.images.model import (
 from pykubelet.act.images.names import InvalidImage, parse_image, with_default_tag
 from pykubelet.act.images.pulls import ImageService, PullDone, PullFailed, PullOrder, PullRunner
 from pykubelet.act.images.record_store import RecordStore
+from pykubelet.act.images.tally import ACCESS_CHECKS, count_ensured
 from pykubelet.base.kit.backoff import Backoff, BackoffPolicy
 from pykubelet.base.kit.cells import CellWriter
 from pykubelet.base.kit.clock import Clock
@@ -120,6 +121,7 @@ class ImagePuller:
             try:
                 status = await self._images.image_status(spec)
             except CriError as error:
+                count_ensured(policy, is_present=None, must_pull=None)
                 told = decide.tell_inspect_error(request, spec_image, str(error))
                 return self._told(*told, self._in(decide.INSPECT_RETRY_S))
         return await self._use_or_pull(request, asked, policy, spec, status)
@@ -131,6 +133,7 @@ class ImagePuller:
         if status is not None:
             access = self._judge(spec.image, status.id)
             if access is Access.GRANTED:
+                count_ensured(policy, is_present=True, must_pull=False)
                 return self._present(request, spec.image, status)
         elif policy is PullPolicy.NEVER:
             return self._told(*decide.tell_never_pull(request), self._in(decide.NEVER_PULL_RETRY_S))
@@ -142,16 +145,23 @@ class ImagePuller:
             return self._failed(request, spec.image, str(error), self._policy)
         if status is not None:
             if access is Access.ASK_CREDENTIALS and await self._opens(spec.image, status.id, credentials):
+                count_ensured(policy, is_present=True, must_pull=False)
                 return self._present(request, spec.image, status)
             if policy is PullPolicy.NEVER:
                 return self._told(*decide.tell_never_pull(request), self._in(decide.NEVER_PULL_RETRY_S))
             if (held := self._held_back(request, spec.image)) is not None:
                 return held
+        is_present = None if policy is PullPolicy.ALWAYS else status is not None
+        count_ensured(policy, is_present=is_present, must_pull=True)
         return await self._pull(request, asked, spec, credentials)
 
     def _judge(self, spec_image: str, image_ref: str) -> Access:
         begun = self._records.is_pulling(spec_image) or self._records.is_unreadable(image_ref)
-        return decide.judge_access(self._settings, spec_image, self._records.record(image_ref), begun)
+        record = self._records.record(image_ref)
+        access = decide.judge_access(self._settings, spec_image, record, begun)
+        if self._settings.ensure_secret_pulled and access is not Access.ASK_CREDENTIALS:
+            ACCESS_CHECKS.inc(decide.check_result(self._settings, spec_image, access, record is not None or begun))
+        return access
 
     async def _opens(self, spec_image: str, image_ref: str, credentials: tuple[Credential, ...]) -> bool:
         """Whether the pod's credentials are some that the image was pulled with."""
@@ -160,6 +170,7 @@ class ImagePuller:
         granted = decide.match_credentials(known, credentials) if known is not None else None
         if granted is not None and granted.learn is not None:
             await self._records.learn(spec_image, image_ref, granted.learn)
+        ACCESS_CHECKS.inc("credentialRecordFound" if granted is not None else "mustAuthenticate")
         return granted is not None
 
     async def _pull(

@@ -18,6 +18,7 @@ from pykubelet.act.images.decide import joined_errors
 from pykubelet.act.images.decide_gc import Candidate, Sightings, StoredImage
 from pykubelet.act.images.model import ImageSettings
 from pykubelet.act.images.record_store import RecordStore
+from pykubelet.act.images.tally import COLLECTED
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Failed, Flight
@@ -211,6 +212,7 @@ class ImageCollector:
                 errors.append(str(error))
                 continue
             log.info("image removed", image=image.id, names=",".join(image.names), bytes=image.size_bytes, cause=why)
+            COLLECTED.inc(why)
             removed.add(image.id)
             freed += image.size_bytes
         left = {key: value for key, value in self._sightings.images.items() if key not in removed}

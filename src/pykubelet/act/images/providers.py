@@ -17,6 +17,7 @@ from typing import ClassVar, Protocol
 from pykubelet.act.images.keyring import Auth, Credential, ServiceAccountSource
 from pykubelet.act.images.model import PullAccount
 from pykubelet.act.images.names import matches_key, registry_of
+from pykubelet.act.images.tally import PLUGIN_DURATIONS, PLUGIN_ERRORS
 from pykubelet.base.api.core import ObjectMeta
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
@@ -132,12 +133,16 @@ class CredentialProviders:
         return _Identity(token, annotations, source, tuple(cache_key))
 
     async def _fetch(self, config: ProviderConfig, repository: str, identity: _Identity) -> Entries:
+        begun = self._clock.monotonic()
         try:
             answer = await self._run(config, repository, identity.token, dict(identity.annotations))
             _refuse_token_as_password(config, identity, answer)
         except ProviderError as error:
             log.error("a credential provider gave no credentials", plugin=config.name, image=repository, error=error)
+            PLUGIN_ERRORS.inc(config.name)
             return ()
+        finally:
+            PLUGIN_DURATIONS.observe(self._clock.monotonic() - begun, config.name)
         entries = tuple(
             (location, Credential(Auth(username, password), identity.source))
             for location, (username, password) in answer.auth.items()

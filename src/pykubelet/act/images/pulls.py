@@ -18,6 +18,7 @@ from pykubelet.act.images.keyring import Auth, Credential
 from pykubelet.act.images.line import Line, TokenBucket
 from pykubelet.act.images.model import ActivePull, ImageSettings, Pulls, PullStage, WaitingPod
 from pykubelet.act.images.record_store import RecordStore
+from pykubelet.act.images.tally import PULL_DURATIONS, size_words
 from pykubelet.base.kit.cells import CellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
@@ -204,7 +205,9 @@ class PullRunner:
                 away = away and error.is_unavailable
                 continue
             pull_s = self._clock.monotonic() - begun
-            return PullDone(image_ref, pull_s, await self._status(order.spec)), number
+            status = await self._status(order.spec)
+            PULL_DURATIONS.observe(pull_s, size_words(status.size if status is not None else 0))
+            return PullDone(image_ref, pull_s, status), number
         return PullFailed(joined_errors(errors), away), None
 
     async def _status(self, spec: pb.ImageSpec) -> pb.Image | None:

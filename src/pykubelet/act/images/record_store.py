@@ -29,6 +29,7 @@ from pykubelet.act.images.records import (
     render_intent,
     render_pulled,
 )
+from pykubelet.act.images.tally import INTENTS, RECORDS
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Failed, Flight
 from pykubelet.base.kit.log import Log
@@ -73,6 +74,11 @@ class RecordStore:
         records, self._unreadable = self._read_all(self._pulled, parse_pulled)
         self._records = {record.image_ref: record for record in records}
         self._unsure = set(self._intents)
+        self._tell_sizes()
+
+    def _tell_sizes(self) -> None:
+        INTENTS.set(len(self._intents))
+        RECORDS.set(len(self._records))
 
     def record(self, image_ref: str) -> PulledRecord | None:
         return self._records.get(image_ref)
@@ -102,6 +108,7 @@ class RecordStore:
                 if error is not None:
                     return f'Failed to record image pull intent for container image "{image}": {error}'
                 self._intents.add(image)
+                self._tell_sizes()
             self._running[image] += 1
             return None
 
@@ -163,6 +170,7 @@ class RecordStore:
                     del self._records[record.image_ref]
                 else:
                     log.warning("an image pull record cannot be removed", image=record.image_ref, error=error)
+            self._tell_sizes()
             for name in self._unreadable - {file_name(image_ref) for image_ref in present}:
                 await self._drop_unreadable(name)
 
@@ -190,6 +198,7 @@ class RecordStore:
             log.warning("an image pull record cannot be written", image=image, error=error)
             return False
         self._records[image_ref] = new
+        self._tell_sizes()
         await self._drop_unreadable(file_name(image_ref))
         return True
 
@@ -200,6 +209,7 @@ class RecordStore:
         error = await self._write(lambda: files.remove_file(path))
         if error is None:
             self._intents.discard(image)
+            self._tell_sizes()
             del self._running[image]
         else:
             log.warning("an image pull intent cannot be removed", image=image, error=error)

@@ -26,6 +26,7 @@ from pykubelet.act.runtime.plan_resize import Applied
 from pykubelet.act.runtime.render_mounts import relative_sub_paths
 from pykubelet.act.runtime.sandbox import Sandbox
 from pykubelet.act.runtime.stop import ContainerEnd, StopTarget, restart_grace
+from pykubelet.act.runtime.tally import IMAGE_VOLUMES_ERRORS, IMAGE_VOLUMES_MOUNTED
 from pykubelet.act.volumes.subpath import SubPathError
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.clock import Clock
@@ -344,6 +345,9 @@ class PodExecution:
         detail = "CreateContainer and StartContainer"
         with waits.waiting(Wait("container start", "container runtime", 0.0, name, detail=detail, next_step="run it")):
             outcome = await starter.start(pod, container, sandbox, settings, ctx)
+        if ctx.image_volumes:
+            counter = IMAGE_VOLUMES_ERRORS if isinstance(outcome, StartError) else IMAGE_VOLUMES_MOUNTED
+            counter.inc(by=len(ctx.image_volumes))
         if isinstance(outcome, StartError):
             return StartFailed(outcome)
         if hook is not None:

@@ -17,6 +17,7 @@ from pykubelet.act.pods.api_content import PodContent
 from pykubelet.act.pods.model import StartFailed
 from pykubelet.act.pods.waitbook import OWNER, WaitBook
 from pykubelet.act.runtime.context import AnyContainer, ImageVolume
+from pykubelet.act.runtime.tally import IMAGE_VOLUMES, IMAGE_VOLUMES_ERRORS
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.fieldpath import container_field_path
@@ -79,11 +80,13 @@ class PodImages:
             source = sources.get(mount.name)
             if source is None or mount.name in volumes:
                 continue
+            IMAGE_VOLUMES.inc()
             image = self._ensure(pod, container, source.reference, source.pullPolicy, waits)
             task = self._supervisor.start_child(f"image-volume-{self._ref.uid}-{mount.name}", image)
             wait = Wait("image volume", "act/images", 0.0, mount.name, detail=source.reference, next_step=START_IT)
             outcome = await self._wait(task, wait, waits)
             if isinstance(outcome, ImageError):
+                IMAGE_VOLUMES_ERRORS.inc()
                 return _failed(outcome)
             volumes[mount.name] = ImageVolume(outcome.image_ref, outcome.spec_image)
         return volumes

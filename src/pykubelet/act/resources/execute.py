@@ -18,6 +18,7 @@ from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.flight import Done, Failed, Flight, Outcome, Uncertain
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.metrics import Histogram
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.happenings import Happening, normal, warning
 from pykubelet.base.model.ids import PodUID
@@ -36,6 +37,12 @@ NEEDED = {CgroupVersion.V1: ("cpu", "cpuacct", "cpuset", "memory"), CgroupVersio
 _RESERVED_GROUPS = (
     (Enforce.SYSTEM_RESERVED, Enforce.SYSTEM_RESERVED_COMPRESSIBLE, "System", "system"),
     (Enforce.KUBE_RESERVED, Enforce.KUBE_RESERVED_COMPRESSIBLE, "Kube", "kube"),
+)
+
+DURATIONS = Histogram(
+    "kubelet_cgroup_manager_duration_seconds",
+    "Duration in seconds for cgroup manager operations. Broken down by method.",
+    ("operation_type",),
 )
 
 
@@ -200,7 +207,7 @@ class PodCgroups:
         uid = PodUID(pod.metadata.uid)
         path = self._path(names.pod_group(self._settings, qos_class(pod), uid))
         limits = decide.pod_cgroup_limits(pod, self._settings, self._node.page_sizes, exclusive_cpus=exclusive_cpus)
-        problem = await self._try(f"cgroup:{uid}", lambda: self._cgroups.create(path, limits))
+        problem = await self._try(f"cgroup:{uid}", lambda: self._cgroups.create(path, limits), "create")
         if problem is None:
             self._paths[uid] = path
             return None
@@ -241,7 +248,7 @@ class PodCgroups:
         paths = (known,) if known else self._possible_paths(uid)
         pause_s = FIRST_PAUSE_S
         for _ in range(self._patience.removals):
-            outcome = await self._run(f"cgroup:{uid}", lambda: self._remove_or_kill(paths))
+            outcome = await self._run(f"cgroup:{uid}", lambda: self._remove_or_kill(paths), "destroy")
             if outcome == Done(True):
                 self._paths.pop(uid, None)
                 return True
@@ -304,9 +311,17 @@ class PodCgroups:
     def _possible_paths(self, uid: PodUID) -> tuple[str, ...]:
         return tuple(self._path(names.pod_group(self._settings, qos, uid)) for qos in QOSClass)
 
-    async def _run(self, key: str, work: Callable[[], T]) -> Outcome[T]:
+    async def _run(self, key: str, work: Callable[[], T], operation: str = "") -> Outcome[T]:
         """The kernel's cgroup files answer in microseconds: going through a thread costs a pod more than the work
-        itself. systemd is asked over D-Bus, which may take its time."""
+        itself. systemd is asked over D-Bus, which may take its time. `operation`: what it is counted as."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        outcome = await self._ask(key, work)
+        if operation:
+            DURATIONS.observe(loop.time() - began, operation)
+        return outcome
+
+    async def _ask(self, key: str, work: Callable[[], T]) -> Outcome[T]:
         if self._settings.driver is CgroupDriver.SYSTEMD:
             return await self._flight.run(key, work, self._patience.deadline_s)
         try:
@@ -314,11 +329,11 @@ class PodCgroups:
         except HostError as error:
             return Failed(error)
 
-    async def _try(self, key: str, work: Callable[[], None]) -> HostError | None:
+    async def _try(self, key: str, work: Callable[[], None], operation: str = "update") -> HostError | None:
         """Run one step; what went wrong with the host is a value."""
         loop = asyncio.get_running_loop()
         while True:
-            outcome = await self._run(key, work)
+            outcome = await self._run(key, work, operation)
             match outcome:
                 case Done():
                     return None

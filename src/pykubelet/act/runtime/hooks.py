@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 
 from pykubelet.act.runtime.context import AnyContainer
+from pykubelet.act.runtime.tally import HTTP_FALLBACKS, SLEEPS_CUT_SHORT
 from pykubelet.base.api.core import ExecAction, HTTPGetAction, LifecycleHandler
 from pykubelet.base.api.intorstring import go_quotable, port_problem, resolve_port
 from pykubelet.base.kit.mailbox import Post
@@ -56,7 +57,11 @@ class HookRunner:
             problem = await self._http_get(handler.httpGet, target)
             return f"HTTP lifecycle hook ({handler.httpGet.path}) {target} failed - error: {problem}" if problem else ""
         if handler.sleep is not None:
-            await asyncio.sleep(handler.sleep.seconds)
+            try:
+                await asyncio.sleep(handler.sleep.seconds)
+            except asyncio.CancelledError:
+                SLEEPS_CUT_SHORT.inc()
+                raise
             return ""
         return f"Cannot run handler: invalid handler: {_in_go(handler)}"
 
@@ -95,6 +100,7 @@ class HookRunner:
             return problem
         where = join_host_port(wanted.host, port)
         message = f"request to HTTPS lifecycle hook {where} got HTTP response, retry with HTTP succeeded"
+        HTTP_FALLBACKS.inc()
         self._happenings.post(warning(EVENT_LIFECYCLE_HTTP_FALLBACK, message, target.ref))
         return ""
 

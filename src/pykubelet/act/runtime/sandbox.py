@@ -11,7 +11,7 @@ from pykubelet.act.runtime.decide_userns import user_namespace_refusal
 from pykubelet.act.runtime.dns import dns_config
 from pykubelet.act.runtime.render_sandbox import render_sandbox
 from pykubelet.act.runtime.security import needs_user_namespace
-from pykubelet.act.runtime.tally import STARTED_PODS, STARTED_PODS_ERRORS
+from pykubelet.act.runtime.tally import STARTED_PODS, STARTED_PODS_ERRORS, STARTED_USERNS, STARTED_USERNS_ERRORS
 from pykubelet.act.runtime.userns import UserNamespaces
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import Cell
@@ -104,6 +104,8 @@ class Sandboxes:
     async def create(self, pod: Pod, attempt: int, cgroup_parent: str) -> Sandbox | StartError:
         """Run a new sandbox; a name that the runtime still holds is left to it and the next attempt number taken."""
         STARTED_PODS.inc()
+        if needs_user_namespace(pod):
+            STARTED_USERNS.inc()
         ref = pod_ref(pod)
         settings = self.settings()
         handler = runtime_handler(pod, self._cells.content.get())
@@ -171,6 +173,8 @@ class Sandboxes:
 
     def _failed(self, pod: Pod, message: str) -> StartError:
         STARTED_PODS_ERRORS.inc()
+        if needs_user_namespace(pod):
+            STARTED_USERNS_ERRORS.inc()
         text = f"Failed to create pod sandbox: {message}"
         self._happenings.post(warning(EVENT_FAILED_CREATE_POD_SANDBOX, text, pod_ref(pod)))
         return StartError(CREATE_POD_SANDBOX_ERROR, message)

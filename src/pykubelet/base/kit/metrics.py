@@ -88,15 +88,18 @@ class Counter(_Metric):
 
 
 class Gauge(_Metric):
-    """How many there are now of what comes and goes."""
+    """How many there are now of what comes and goes, or what was last said; not for what a cell tells. Nothing until then."""
 
-    def __init__(self, name: str, help: str, labels: tuple[str, ...], *, registry: Registry | None = None) -> None:
+    def __init__(self, name: str, help: str, labels: tuple[str, ...] = (), *, registry: Registry | None = None) -> None:
         super().__init__(name, help, labels, registry)
         self._values: dict[tuple[str, ...], float] = {}
 
     def add(self, by: float, *labels: str) -> None:
         key = self._key(labels, self._values)
         self._values[key] = self._values.get(key, 0.0) + by
+
+    def set(self, value: float, *labels: str) -> None:
+        self._values[self._key(labels, self._values)] = value
 
     def value(self, *labels: str) -> float:
         return self._values.get(labels, 0.0)

@@ -17,6 +17,7 @@ import msgspec
 from pykubelet.base.config.durations import SECOND, parse_duration
 from pykubelet.base.config.errors import ConfigError
 from pykubelet.base.config.text import parse_document
+from pykubelet.base.kit.metrics import Gauge
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host import files
 from pykubelet.edges.host.errors import HostError
@@ -203,6 +204,13 @@ def _token_problems(path: str, provider: _Provider, token: _Token, allowed: bool
         )
 
 
+CONFIG_INFO = Gauge(
+    "kubelet_credential_provider_config_info",
+    "Information about the last applied credential provider configuration with hash as label",
+    ("hash",),
+)
+
+
 def load_providers(config_path: str, bin_dir: str) -> Providers:
     """Read the configuration and check that the programs are there. Blocks. Raises ConfigError."""
     contents = [(path, _read(path)) for path in _config_files(config_path)]
@@ -221,6 +229,7 @@ def load_providers(config_path: str, bin_dir: str) -> Providers:
     digest = hashlib.sha256()
     for _, data in contents:
         digest.update(len(data).to_bytes(8, "big") + data)
+    CONFIG_INFO.set(1, f"sha256:{digest.hexdigest()}")
     return Providers(tuple(configs), f"sha256:{digest.hexdigest()}")
 
 

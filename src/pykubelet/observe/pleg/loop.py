@@ -19,7 +19,7 @@ from pykubelet.base.kit.cells import CellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox
-from pykubelet.base.kit.metrics import Histogram
+from pykubelet.base.kit.metrics import Counter, Gauge, Histogram
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID
@@ -88,6 +88,18 @@ class _Listed(Value):
 
 RELIST_DURATIONS = Histogram("kubelet_pleg_relist_duration_seconds", "Duration in seconds for relisting pods in PLEG.")
 RELIST_INTERVALS = Histogram("kubelet_pleg_relist_interval_seconds", "Interval in seconds between relisting in PLEG.")
+READ_DURATIONS = Histogram(
+    "kubelet_pleg_pod_relist_duration_seconds", "Duration in seconds for relisting a single pod in PLEG."
+)
+LAST_SEEN = Gauge("kubelet_pleg_last_seen_seconds", "Timestamp in seconds when PLEG was last seen active.")
+SUBSCRIPTIONS = Counter(
+    "kubelet_evented_pleg_connection_success_count",
+    "The number of times a streaming client was obtained to receive CRI Events.",
+)
+SUBSCRIPTIONS_LOST = Counter(
+    "kubelet_evented_pleg_connection_error_count",
+    "The number of errors encountered during the establishment of streaming connection with the CRI runtime.",
+)
 
 
 class PodLookout:
@@ -182,6 +194,7 @@ class PodLookout:
                 log.warning("no events from the runtime, relisting instead", error=error)
                 return
             except StreamLost as error:
+                SUBSCRIPTIONS_LOST.inc()
                 if self._has_events:
                     log.info("event stream lost, subscribing again", error=error)
             self._has_events = False
@@ -192,6 +205,7 @@ class PodLookout:
     def _take_hint(self, hint: RuntimeHint) -> None:
         if hint.kind is HintKind.SUBSCRIBED:
             log.info("following runtime events", source=hint.source)
+            SUBSCRIPTIONS.inc()
             self._has_events = True
             self._relist_due.set()
             return
@@ -286,8 +300,10 @@ class PodLookout:
         while True:
             if begin is None:  # whoever touched the pod meanwhile wants a look that begins now
                 self._again.discard(uid)
+            began = self._clock.monotonic()
             try:
                 self._take(await self._look(uid, begin))
+                READ_DURATIONS.observe(self._clock.monotonic() - began)
                 self._failing.discard(uid)
             except Exception as error:  # a pod that cannot be understood must not blind us for the others
                 if uid not in self._failing:
@@ -349,6 +365,7 @@ class PodLookout:
             if last is not None:
                 RELIST_INTERVALS.observe(began - last)
             last = began
+            LAST_SEEN.set(self._clock.wall())
             await self._relist()
             RELIST_DURATIONS.observe(self._clock.monotonic() - began)
             period = self._periods.with_events_s if self._has_events else self._periods.without_events_s

@@ -19,11 +19,30 @@ from pykubelet.report.server.known_pods import KnownPods
 SERVICE = "/v1.PodResourcesLister/"
 QPS, BURST = 100.0, 10.0
 _OVER = ("Succeeded", "Failed")
+_METHODS = (("list", "List"), ("get", "Get"), ("get_allocatable", "GetAllocatableResources"))
 REQUESTS = Counter(
     "kubelet_pod_resources_endpoint_requests_total",
     "Cumulative number of requests to the PodResource endpoint. Broken down by server api version.",
     ("server_api_version",),
 )
+
+
+_CALLED = {
+    method: Counter(
+        f"kubelet_pod_resources_endpoint_requests_{method}",
+        f"Number of requests to the PodResource {title} endpoint. Broken down by server api version.",
+        ("server_api_version",),
+    )
+    for method, title in _METHODS
+}
+_FAILED = {
+    method: Counter(
+        f"kubelet_pod_resources_endpoint_errors_{method}",
+        f"Number of requests to the PodResource {title} endpoint which returned error. Broken down by server api version.",
+        ("server_api_version",),
+    )
+    for method, title in _METHODS
+}
 
 
 class PodResources:
@@ -38,9 +57,9 @@ class PodResources:
     def methods(self) -> dict[str, Method]:
         """By path."""
         return {
-            SERVICE + "List": self.list_pods,
-            SERVICE + "Get": self.get_pod,
-            SERVICE + "GetAllocatableResources": self.allocatable,
+            SERVICE + "List": _counted("list", self.list_pods),
+            SERVICE + "Get": _counted("get", self.get_pod),
+            SERVICE + "GetAllocatableResources": _counted("get_allocatable", self.allocatable),
         }
 
     async def list_pods(self, _: bytes) -> bytes:
@@ -73,6 +92,18 @@ class PodResources:
         if self._tokens < 1:
             raise RpcError(Code.RESOURCE_EXHAUSTED, "rejected by rate limit")
         self._tokens -= 1
+
+
+def _counted(name: str, method: Method) -> Method:
+    async def answer(request: bytes) -> bytes:
+        _CALLED[name].inc("v1")
+        try:
+            return await method(request)
+        except RpcError:
+            _FAILED[name].inc("v1")
+            raise
+
+    return answer
 
 
 def _resources(pod: Pod) -> pb.PodResources:

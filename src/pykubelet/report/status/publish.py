@@ -31,6 +31,7 @@ from pykubelet.base.kit.cells import Cell, CellWriter, ringing
 from pykubelet.base.kit.changes import missing_keys
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.metrics import Histogram
 from pykubelet.base.kit.retries import Retries
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, replace
@@ -69,6 +70,13 @@ RETRY_S = 0.2
 RETRY_MAX_S = 20.0
 AWAY_MAX_S = 5.0
 _ALL = "all"
+SYNC_DURATIONS = Histogram(
+    "kubelet_pod_status_sync_duration_seconds",
+    "Duration in seconds to sync a pod status update. Measures time from detection of a change to pod status until the"
+    " API is successfully updated for that pod, even if multiple intevening changes to pod status occur.",
+    (),
+    (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0),
+)
 
 
 class PublishInputs(Value):
@@ -312,6 +320,7 @@ class StatusPublisher:
             self._failed(uid, book, error, "status")
             return
         self._went_well(uid, book)
+        SYNC_DURATIONS.observe(self._clock.monotonic() - book.since)
         fields = ",".join(sorted(body["status"]))
         log.debug("status told", pod=pod_ref(book.known), uid=uid, urgency=order.urgency.name, fields=fields)
         told = replace(book.known, metadata=answer.metadata, status=answer.status)
