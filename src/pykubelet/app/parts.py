@@ -12,6 +12,7 @@ from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Flight
 from pykubelet.base.kit.mailbox import Mailbox
+from pykubelet.base.kit.turns import Turn
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.content import Content
@@ -64,6 +65,8 @@ class Cells:
         self.api_state = Slot("api-state", ApiState())  # report/node
         self.credentials = Slot("credentials", Credentials())  # edges/identity
         self.pressure = Slot("pressure", Pressure())  # observe/eviction
+        self.roster_turn = Slot("roster-turn", Turn())  # desired/roster
+        self.pods_turn = Slot("pods-turn", Turn())  # act/pods
         self.usage = Slot("usage", Usage())  # observe/stats
 
 

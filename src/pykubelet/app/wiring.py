@@ -123,6 +123,7 @@ def wire_roster(m: Machinery, cells: Cells, expected: frozenset[str]) -> Loops:
         cells.lifecycles.cell,
         sizes.load() if in_cluster else {},
         m.node_wanted,
+        cells.roster_turn.writer,
     )
     roster = RosterLoop(m.sources, expected, inputs, rules, cells.roster.writer, m.happenings, m.clock)
     memory: Loops = [("pod-sizes", sizes.follow(cells.roster.cell))] if in_cluster else []
@@ -218,9 +219,8 @@ def wire_act(m: Machinery, cells: Cells, puller: ImagePuller, pod_cgroups: PodCg
     )
     crash = BackoffPolicy(settings.crash_backoff_initial_s, settings.crash_backoff_max_s, CRASH_BACKOFF_RESET_S)
     rules = Rules(container_hash, crash, settings.sync_frequency_s, cells.probes.cell.get())
-    pods = PodsLoop(
-        PodInputs(roster, observed, cells.probes.cell, content), cells.lifecycles.writer, tools, rules, m.touched
-    )
+    pod_inputs, turn = PodInputs(roster, observed, cells.probes.cell, content), cells.pods_turn.writer
+    pods = PodsLoop(pod_inputs, cells.lifecycles.writer, tools, rules, m.touched, turn)
     resources = ResourcesLoop(pod_cgroups, ResourceInputs(lifecycles, roster, observed, mounts))
     gc_inputs = GcInputs(observed, lifecycles, roster)
     garbage = ContainerCollector(m.cri, m.clock, m.flight, gc_inputs, gc_settings(settings), m.touched, m.happenings)
@@ -243,7 +243,7 @@ def wire_report(m: Machinery, cells: Cells, facts: NodeFacts, reviewers: Reviewe
     )
     status = StatusLoop(inputs, cells.statuses.writer, m.clock, m.flight, status_memory(m))
     address = NodeLoop(facts, cells.node.writer, m.flight)
-    ready = RuntimeLoop(m.cri, m.clock, cells.runtime.writer)
+    ready = RuntimeLoop(m.cri, m.clock, cells.runtime.writer, observed)
     outbox = None if m.settings.standalone else m.outbox
     events = EventsLoop(m.happenings, cells.recent.writer, m.clock, outbox)
     return [

@@ -48,6 +48,7 @@ from pykubelet.report.server.routes import (
     open_handler,
 )
 from pykubelet.report.server.streams import Streams
+from pykubelet.report.server.turning import TurningInputs, syncloop_check
 from pykubelet.report.server.watchdog import tell_service_manager
 
 
@@ -67,7 +68,7 @@ def wire_ports(m: Machinery, cells: Cells, reviewers: Reviewers | None) -> Loops
 
     `reviewers`: the API server's clients, None without one.
     """
-    config, checks = m.settings.config, default_checks()
+    config, checks = m.settings.config, health_checks(m, cells)
     asked = asked_cells(cells)
     history = History(cells.usage.cell, m.usage_wanted, m.clock)
     page = NodePage(asked, cells.usage.cell, history, m.cri, m.clock, FULL)
@@ -95,8 +96,14 @@ def wire_ports(m: Machinery, cells: Cells, reviewers: Reviewers | None) -> Loops
         loops.append(("read-only", serve_port(handler, config.address, config.readOnlyPort, "the read-only port")))
     if config.enableServer:
         gate = Gate(gate_rules(node.name, config.authentication, config.authorization), reviewers, m.clock)
-        loops += wire_server(m, node, api_routes(m, pods, gate, shown, page if door is not None else None))
+        loops += wire_server(m, node, api_routes(m, pods, gate, (shown, checks), page if door is not None else None))
     return loops
+
+
+def health_checks(m: Machinery, cells: Cells) -> dict[str, Check]:
+    turns = (cells.roster_turn.cell, cells.pods_turn.cell)
+    inputs = TurningInputs(turns, cells.observed.cell, m.settings.sync_frequency_s)
+    return {**default_checks(), "syncloop": syncloop_check(inputs, m.clock)}
 
 
 def watchdog_interval(settings: Settings) -> float:
@@ -196,9 +203,14 @@ def machine_facts(machine: Machine) -> MachineFacts:
 
 
 def api_routes(
-    m: Machinery, pods: KnownPods, gate: Gate, shown: Mapping[str, Path], page: NodePage | None
+    m: Machinery,
+    pods: KnownPods,
+    gate: Gate,
+    open_to_all: tuple[Mapping[str, Path], Mapping[str, Check]],
+    page: NodePage | None,
 ) -> ApiRoutes:
-    """Every path of the authenticated port and who answers it."""
+    """Every path of the authenticated port and who answers it. `open_to_all`: the read-only port's paths, and checks."""
+    shown, checks = open_to_all
     settings, config = m.settings, m.settings.config
     websockets = settings.enabled("ExtendWebSocketsToKubelet")
     streams = Streams(pods, m.cri, config.streamingConnectionIdleTimeout.s, websockets=websockets)
@@ -231,7 +243,7 @@ def api_routes(
             exact["/flagz"] = Path(debug.flagz, GET)
         if settings.enabled("ComponentStatusz"):
             exact["/statusz"] = Path(debug.statusz, GET)
-    return ApiRoutes(gate, OpenRoutes(default_checks(), exact, below, debugging=debugging))
+    return ApiRoutes(gate, OpenRoutes(checks, exact, below, debugging=debugging))
 
 
 def debug_settings(m: Machinery, paths: tuple[str, ...]) -> DebugSettings:

@@ -14,6 +14,7 @@ from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.mailbox import Mailbox, Sink
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.turns import Turn
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import PodUID
@@ -35,6 +36,7 @@ class Room:
     mailbox: Mailbox[SourceChanged] = field(default_factory=lambda: Mailbox("sources"))
     happenings: Sink[Happening] = field(default_factory=Sink)
     node_wanted: Mailbox[NodeWanted] = field(default_factory=lambda: Mailbox("node-wanted"))
+    turn: Cell[Turn] = field(default_factory=lambda: make_cell("turn", Turn())[0])
 
     def tell(self, *pods: Pod, source: str = "file") -> None:
         self.mailbox.post(SourceChanged(source, pods))
@@ -56,9 +58,9 @@ async def room() -> AsyncIterator[Room]:
         make_cell("lifecycles", Lifecycles()),
     ]
     room = Room(roster, *(end for _, end in cells))  # type: ignore[arg-type]
-    inputs = RosterInputs(
-        room.node.cell, room.runtime.cell, room.observed.cell, room.lifecycles.cell, node_wanted=room.node_wanted
-    )
+    room.turn, turn = make_cell("turn", Turn())
+    cells_read = (room.node.cell, room.runtime.cell, room.observed.cell, room.lifecycles.cell)
+    inputs = RosterInputs(*cells_read, node_wanted=room.node_wanted, turn=turn)
     loop = RosterLoop(
         room.mailbox, frozenset({"file"}), inputs, AdmissionRules(), writer, room.happenings, SystemClock()
     )
@@ -150,3 +152,7 @@ async def test_a_settled_roster_sleeps(room: Room) -> None:
         room.observed.publish(Observed(listed_at=2.0))
         await asyncio.sleep(0)
     assert room.roster.version == version
+
+
+async def test_a_roster_that_sleeps_still_comes_round(room: Room) -> None:
+    await asyncio.wait_for(room.turn.wait_for(lambda turn: turn.at is not None), 2)

@@ -73,6 +73,7 @@ def test_a_node_that_is_well() -> None:
         (RuntimeReady(), "container runtime status check may not have completed yet"),
         (replace(READY, network_error="cni away"), "cni away"),
         (replace(READY, runtime_error="down", network_error="cni away"), "[down, cni away]"),
+        (replace(READY, pleg_error="PLEG is not healthy: lost"), "PLEG is not healthy: lost"),
     ],
 )
 def test_a_node_that_is_not_ready_says_all_reasons(runtime: RuntimeReady, message: str) -> None:

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from pykubelet.base.kit.cells import Cell, make_cell
+from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
 from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.node import HandlerFeatures, RuntimeReady
+from pykubelet.base.model.observed import Observed
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode
@@ -67,6 +68,7 @@ def test_features_are_told_by_handler() -> None:
 class Stand:
     fake: FakeRuntime
     runtime: Cell[RuntimeReady]
+    observed: CellWriter[Observed]
     clock: ManualClock = field(default_factory=ManualClock)
 
     async def wait(self, condition: Callable[[RuntimeReady], bool]) -> RuntimeReady:
@@ -78,10 +80,11 @@ class Stand:
 async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
     fake = FakeRuntime(str(tmp_path / "cri.sock"))
     cell, writer = make_cell("runtime", RuntimeReady())
-    found = Stand(fake, cell)
+    looks, look = make_cell("observed", Observed(listed_at=1000.0))
+    found = Stand(fake, cell, look)
     client = CriClient(fake.endpoint)
     async with Supervisor("test") as supervisor:
-        supervisor.start_root("runtime", RuntimeLoop(client, found.clock, writer, FAST).run())
+        supervisor.start_root("runtime", RuntimeLoop(client, found.clock, writer, looks, FAST).run())
         yield found
     await client.close()
     await fake.stop()
@@ -146,9 +149,10 @@ async def test_a_lost_connection_is_noticed_at_once(tmp_path: Path) -> None:
     fake = FakeRuntime(str(tmp_path / "cri.sock"))
     await fake.start()
     cell, writer = make_cell("runtime", RuntimeReady())
+    looks, _ = make_cell("observed", Observed(listed_at=1000.0))
     client = CriClient(fake.endpoint)
     async with Supervisor("test") as supervisor, asyncio.timeout(5):
-        loop = RuntimeLoop(client, ManualClock(), writer, replace(FAST, when_well_s=3600.0))
+        loop = RuntimeLoop(client, ManualClock(), writer, looks, replace(FAST, when_well_s=3600.0))
         supervisor.start_root("runtime", loop.run())
         for _ in range(2):
             await cell.wait_for(lambda now: now.ok and not now.answer_error)
@@ -175,3 +179,22 @@ async def test_an_error_of_the_runtime_is_no_restart(stand: Stand) -> None:
     stand.fake.inject(Fault("Status", code=CriCode.INTERNAL, message="boom", times=1))
     await stand.wait(lambda now: "boom" in now.answer_error)
     assert (await stand.wait(lambda now: not now.answer_error)).epoch == 0
+
+
+async def test_a_runtime_whose_pods_cannot_be_listed_is_not_well_until_they_can(stand: Stand) -> None:
+    stand.observed.publish(Observed())
+    await stand.fake.start()
+    first = await stand.wait(lambda now: now.ok)
+    assert first.pleg_error == "PLEG is not healthy: pleg has yet to be successful"
+    stand.observed.publish(Observed(listed_at=stand.clock.monotonic()))
+    await stand.wait(lambda now: not now.pleg_error)
+    last = stand.clock.wall()
+    stand.clock.advance(31)
+    late = await stand.wait(lambda now: now.unseen_since is not None)
+    assert late.ok and not late.pleg_error and late.unseen_since == last
+    stand.clock.advance(150)
+    lost = await stand.wait(lambda now: bool(now.pleg_error))
+    assert lost.pleg_error == "PLEG is not healthy: pleg was last seen active 3m0s ago; threshold is 3m0s"
+    assert lost.unseen_since == last
+    stand.observed.publish(Observed(listed_at=stand.clock.monotonic()))
+    await stand.wait(lambda now: not now.pleg_error and now.unseen_since is None)

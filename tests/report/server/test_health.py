@@ -14,7 +14,9 @@ from testbed.host import free_port
 from pykubelet.base.api import core
 from pykubelet.base.api.codec import decode
 from pykubelet.base.kit.cells import make_cell
+from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.turns import Turn
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_MIRROR
 from pykubelet.base.model.lifecycle import Lifecycles
@@ -28,6 +30,7 @@ from pykubelet.report.server.http.server import Answer, Connection, Handler, Req
 from pykubelet.report.server.known_pods import KnownPods
 from pykubelet.report.server.metrics.routes import health_metrics
 from pykubelet.report.server.routes import GET, OpenRoutes, Path, answering, health_routes, open_handler
+from pykubelet.report.server.turning import TurningInputs, syncloop_check
 
 FAILING = {**default_checks(), "syncloop": lambda: "sync Loop took longer than expected"}
 
@@ -106,6 +109,31 @@ def test_checks_are_counted_when_they_are_made_and_not_when_they_are_read() -> N
     ask(health_routes(FAILING), "/healthz", exclude=["syncloop"])
     ask(health_routes(default_checks()), "/healthz")
     assert counts() == (well + 1, ill + 1)
+
+
+def test_the_sync_loop_is_well_while_roster_pods_and_look_out_come_round() -> None:
+    clock = ManualClock()
+    (roster, turn_roster), (pods, turn_pods) = make_cell("roster-turn", Turn()), make_cell("pods-turn", Turn())
+    observed, look = make_cell("observed", Observed())
+    check = syncloop_check(TurningInputs((roster, pods), observed, 60.0), clock)
+    clock.advance(3600)
+    assert check() == ""  # nothing has begun yet
+    turn_roster.publish(Turn(clock.monotonic()))
+    turn_pods.publish(Turn(clock.monotonic()))
+    look.publish(Observed(listed_at=clock.monotonic()))
+    clock.advance(300)
+    assert check() == ""
+    turn_roster.publish(Turn(clock.monotonic()))
+    clock.advance(1)
+    assert check() == "sync Loop took longer than expected"  # the pods' loop is late
+    turn_pods.publish(Turn(clock.monotonic()))
+    assert check() == ""
+    clock.advance(180)
+    turn_roster.publish(Turn(clock.monotonic()))
+    turn_pods.publish(Turn(clock.monotonic()))
+    assert check() == "sync Loop took longer than expected"  # nobody has looked at the runtime for 8 minutes
+    look.publish(Observed(listed_at=clock.monotonic()))
+    assert check() == ""
 
 
 def read_only(*pods: core.Pod, statuses: dict[PodUID, core.PodStatus] | None = None) -> Handler:

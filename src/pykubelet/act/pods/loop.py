@@ -1,6 +1,6 @@
 """The pods room's loop: which pods have an actor.
 
-Owns: the cell `Lifecycles`, and the actors. Reads: `Roster`, `Observed`, `ProbeResults`.
+Owns: the cells `Lifecycles` and `PodsTurn`, and the actors. Reads: `Roster`, `Observed`, `ProbeResults`.
 
 Rules:
 - A desired pod gets an actor once the runtime has been listed and what is there of the pod was read; a static pod only
@@ -40,6 +40,7 @@ from pykubelet.base.kit.changes import changed_keys, missing_keys
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.turns import Turn, come_round
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.content import Content, ObjectKey, changed_content
 from pykubelet.base.model.happenings import warning
@@ -85,7 +86,9 @@ class PodsLoop:
         tools: PodTools,
         rules: Rules,
         touched: Post[PodTouched],
+        turn: CellWriter[Turn] | None = None,
     ) -> None:
+        self._turn = turn
         self._inputs = inputs
         self._lifecycles = lifecycles
         self._tools = tools
@@ -110,6 +113,8 @@ class PodsLoop:
             supervisor.start_root("pods-lifecycles", self._follow_lifecycles())
             supervisor.start_root("pods-probes", self._follow_probes())
             supervisor.start_root("pods-content", self._follow_content())
+            if self._turn is not None:
+                supervisor.start_root("pods-turn", come_round(self._reconcile, self._turn, self._tools.clock))
             raise await supervisor.wait_failed()
 
     async def _follow_cells(self) -> None:

@@ -45,6 +45,8 @@ class RuntimeReady(Value):
 
     `epoch` grows with every restart of the runtime that was noticed. `answer_error`: why its last answer is missing,
     which counts as a `runtime_error` only after a while. `since`: the wall second from which on all this holds.
+    `pleg_error`: why the look at all its pods counts as lost. `unseen_since`: the wall second of the last such look, or of
+    the agent's start, once the next one is late. `next_at`: when the runtime is asked again; nobody is woken for that.
     """
 
     checked: bool = False
@@ -57,6 +59,9 @@ class RuntimeReady(Value):
     epoch: int = 0
     answer_error: str = ""
     since: float = 0.0
+    pleg_error: str = ""
+    unseen_since: float | None = None
+    next_at: float | None = None
 
     @property
     def ok(self) -> bool:

@@ -1,6 +1,6 @@
 """The roster's loop: takes what the sources tell, decides, publishes.
 
-Owns: the cell `Roster`. Reads: `NodeView`, `RuntimeReady`, `Observed`, `Lifecycles`, and these only to decide about pods
+Owns: the cells `Roster` and `RosterTurn`. Reads: `NodeView`, `RuntimeReady`, `Observed`, `Lifecycles`, and these only to decide about pods
 that are not decided yet: while there are such, every change of them is looked at.
 """
 
@@ -17,6 +17,7 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post, Sink
 from pykubelet.base.kit.metrics import Counter
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.turns import Turn, come_round
 from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import PodUID
@@ -38,7 +39,7 @@ REJECTIONS = Counter(
 
 class RosterInputs(Value):
     """The cells this room reads. `kept`: the sizes that pods were given before the agent's start. `node_wanted`: where
-    to ask for the Node anew."""
+    to ask for the Node anew. `turn`: where to tell that the loop comes round."""
 
     node: Cell[NodeView]
     runtime: Cell[RuntimeReady]
@@ -46,6 +47,7 @@ class RosterInputs(Value):
     lifecycles: Cell[Lifecycles]
     kept: Mapping[PodUID, KeptSize] = field(default_factory=dict)
     node_wanted: Post[NodeWanted] = field(default_factory=Sink)
+    turn: CellWriter[Turn] | None = None
 
 
 class RosterLoop:
@@ -76,6 +78,8 @@ class RosterLoop:
         async with Supervisor("roster") as supervisor:
             supervisor.start_root("roster-sources", self._follow_sources())
             supervisor.start_root("roster-unsettled", self._follow_unsettled(supervisor))
+            if (turn := self._inputs.turn) is not None:
+                supervisor.start_root("roster-turn", come_round(lambda: self._update([]), turn, self._clock))
             raise await supervisor.wait_failed()
 
     async def _follow_sources(self) -> None:

@@ -151,7 +151,9 @@ def told_image(names: Iterable[str], size: int) -> ContainerImage:
 
 def ready_message(inputs: NodeInputs, missing: str = "") -> str:
     """Why the node is not ready; empty when it is."""
-    errors = [text for text in (inputs.runtime.runtime_error, inputs.runtime.network_error, missing) if text]
+    runtime = inputs.runtime
+    all_errors = (runtime.runtime_error, runtime.pleg_error, runtime.network_error, missing)
+    errors = [text for text in all_errors if text]
     return errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]" if errors else ""
 
 

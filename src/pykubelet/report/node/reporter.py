@@ -250,7 +250,7 @@ class NodeReporter:
     async def _wait_first_answer(self) -> None:
         try:
             async with asyncio.timeout(self._periods.first_answer):
-                await self._cells.runtime.wait_for(lambda runtime: runtime.ok)
+                await self._cells.runtime.wait_for(lambda runtime: runtime.ok and not runtime.pleg_error)
                 await self._read_images()
         except TimeoutError:
             return

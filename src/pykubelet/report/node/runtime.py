@@ -1,7 +1,8 @@
 """Whether the container runtime is well, by its own account and by its answering at all.
 
-Owns: the cell `RuntimeReady`. Reads: the runtime's Status and Version, and its socket file, which is another one after a
-restart. Asks every 5 s, at once when the connection is lost, and again after 0.1 to 1 s while something is wrong.
+Owns: the cell `RuntimeReady`. Reads: the runtime's Status and Version, its socket file, which is another one after a
+restart, and in `Observed` when all its pods were last looked at: one that answers Status while its lists hang is not
+well. Asks every 5 s, at once when the connection is lost, and again after 0.1 to 1 s while something is wrong.
 
 A runtime that does not answer counts as down only 30 s after its last good answer: a restarting runtime is no reason to
 call the node not ready. Source: the Kubernetes documentation "Container Runtime Interface", RuntimeReady and
@@ -13,12 +14,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from pykubelet.base.kit.cells import CellWriter
+from pykubelet.base.kit.cells import Cell, CellWriter
 from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.durations import format_duration
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.node import HandlerFeatures, RuntimeReady
+from pykubelet.base.model.observed import Observed
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode, CriError
@@ -34,12 +37,15 @@ RUNTIME_CONDITION, NETWORK_CONDITION = "RuntimeReady", "NetworkReady"
 
 class RuntimePeriods(Value):
     """Seconds: between two questions when all is well; before asking again, by number of failures; for one answer; and
-    since the last good answer until the runtime counts as down."""
+    since the last good answer until the runtime counts as down; since the last full look at its pods until that is late,
+    and until it counts as lost."""
 
     when_well_s: float = 5.0
     retries_s: tuple[float, ...] = (0.1, 0.2, 0.4, 1.0)
     answer_s: float = 5.0
     down_after_s: float = 30.0
+    look_late_s: float = 30.0
+    look_lost_s: float = 180.0
 
 
 def condition_error(status: pb.StatusResponse, kind: str, what: str) -> str:
@@ -68,12 +74,30 @@ def ready_of(status: pb.StatusResponse, known: RuntimeReady) -> RuntimeReady:
     )
 
 
+def pleg_error(age_s: float | None, lost_s: float) -> str:
+    """`age_s`: since the last full look at the runtime's pods began, None before the first. In full minutes, so that what
+    is told of a look that is lost does not change with every look at the clock. Pure."""
+    if age_s is None:
+        return "PLEG is not healthy: pleg has yet to be successful"
+    if age_s < lost_s:
+        return ""
+    ago, threshold = format_duration(age_s // 60 * 60), format_duration(lost_s)
+    return f"PLEG is not healthy: pleg was last seen active {ago} ago; threshold is {threshold}"
+
+
 class RuntimeLoop:
     """`run` never returns."""
 
     def __init__(
-        self, cri: CriClient, clock: Clock, runtime: CellWriter[RuntimeReady], periods: RuntimePeriods | None = None
+        self,
+        cri: CriClient,
+        clock: Clock,
+        runtime: CellWriter[RuntimeReady],
+        observed: Cell[Observed],
+        periods: RuntimePeriods | None = None,
     ) -> None:
+        self._observed = observed
+        self._began_at = clock.monotonic()
         self._cri = cri
         self._clock = clock
         self._runtime = runtime
@@ -82,18 +106,32 @@ class RuntimeLoop:
         self._socket: tuple[int, int] | None = None
         self._ok_at: float | None = None
         self._is_away = False
+        self._late_at: float | None = None
         self._lost = asyncio.Event()
 
     async def run(self) -> None:
         async with Supervisor("runtime") as supervisor:
             supervisor.start_root("runtime-asked", self._ask_for_ever())
             supervisor.start_root("runtime-link", self._watch_link())
+            supervisor.start_root("runtime-looks", self._follow_looks())
             raise await supervisor.wait_failed()
 
     async def _watch_link(self) -> None:
         while True:
             await self._cri.wait_disconnected()
             self._lost.set()
+
+    async def _follow_looks(self) -> None:
+        """The first look, and the first one after they were lost, is told at once."""
+        while True:
+            listed_at = self._observed.get().listed_at
+            if listed_at is not None:
+                await self._runtime.cell.wait_for(lambda now: bool(now.pleg_error))
+            await self._wait_for_look_after(listed_at)
+            self._take(self._runtime.get())
+
+    async def _wait_for_look_after(self, listed_at: float | None) -> None:
+        await self._observed.wait_for(lambda now: now.listed_at != listed_at)
 
     async def _ask_for_ever(self) -> None:
         failures = 0
@@ -103,11 +141,13 @@ class RuntimeLoop:
             well = now.ok and not now.network_error and not now.answer_error
             failures = 0 if well else failures + 1
             retries = self._periods.retries_s
+            pause = self._periods.when_well_s if well else retries[min(failures, len(retries)) - 1]
+            self._runtime.publish(replace(now, next_at=self._clock.wall() + pause), is_news=False)
             if not well:
-                await asyncio.sleep(retries[min(failures, len(retries)) - 1])
+                await asyncio.sleep(pause)
                 continue
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._periods.when_well_s):
+                async with asyncio.timeout(pause):
                     await self._lost.wait()
             self._lost.clear()
 
@@ -151,9 +191,20 @@ class RuntimeLoop:
             return replace(known, runtime_error=IS_DOWN)
         return known
 
+    def _with_looks(self, found: RuntimeReady) -> RuntimeReady:
+        listed_at, now = self._observed.get().listed_at, self._clock.monotonic()
+        age_s = None if listed_at is None else now - listed_at
+        unseen_s = now - self._began_at if age_s is None else age_s
+        is_late = unseen_s >= self._periods.look_late_s
+        known = found.unseen_since if listed_at == self._late_at else None
+        self._late_at = listed_at
+        since = (known or self._clock.wall() - unseen_s) if is_late else None
+        return replace(found, pleg_error=pleg_error(age_s, self._periods.look_lost_s), unseen_since=since)
+
     def _take(self, found: RuntimeReady) -> None:
         known = self._runtime.get()
-        if replace(found, since=known.since) == known:
+        found = self._with_looks(replace(found, since=known.since, next_at=known.next_at))
+        if found == known:
             return
         found = replace(found, since=self._clock.wall())
         self._runtime.publish(found)
@@ -161,6 +212,8 @@ class RuntimeLoop:
             log.warning("the container runtime does not answer", error=found.answer_error)
         if known.answer_error and not found.answer_error:
             log.info("the container runtime answers again")
+        if found.pleg_error and not known.pleg_error and self._observed.get().listed_at is not None:
+            log.warning("the container runtime does not list its pods", error=found.pleg_error)
         if found.epoch != known.epoch:
             log.info("the container runtime was restarted", runtime=found.name, version=found.version)
         for error, before, what in (

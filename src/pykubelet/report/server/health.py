@@ -1,8 +1,8 @@
 """The health endpoints: `/healthz`, `/healthz/<check>`. Pure but for the checks that are handed in, and for counting them.
 
 Answers as the reference: `ok`, a line for each check with `?verbose`, `?exclude=<check>`, 500 with all checks on failure.
-`ping` is always there; `log` and `syncloop` are answered from the agent's one event loop, so that an answer is itself
-the proof that it turns. Source: the Kubernetes documentation "Kubernetes API health endpoints".
+`ping` is always there; `log` is answered from the agent's one event loop, so that an answer is itself the proof that it
+turns; of `syncloop` see `turning.py`. Source: the Kubernetes documentation "Kubernetes API health endpoints".
 """
 
 from __future__ import annotations

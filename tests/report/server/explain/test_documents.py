@@ -161,6 +161,9 @@ def test_a_pod_that_is_ended_does_not_wait_for_probes() -> None:
     assert pod_waits(life, None, (PULL,), status) == (PULL,)
 
 
+LATE = "the runtime has not answered the question for all its pods since then"
+
+
 @pytest.mark.parametrize(
     ("runtime", "expected"),
     [
@@ -169,11 +172,21 @@ def test_a_pod_that_is_ended_does_not_wait_for_probes() -> None:
         (replace(WELL, answer_error="gone"), [("container runtime", "gone")]),
         (replace(WELL, network_error="no cni"), [("pod network", "no cni")]),
         (replace(WELL, runtime_error="down"), [("container runtime", "")]),
+        (replace(WELL, unseen_since=WALL), [("look at all pods", LATE)]),
     ],
 )
 def test_what_the_whole_node_waits_for(runtime: RuntimeReady, expected: list[tuple[str, str]]) -> None:
     waits = node_waits(runtime, Roster(sources_ready=True), WALL)
     assert [(w.what, w.detail) for w in waits] == expected
+
+
+def test_it_is_told_when_the_runtime_is_asked_again_and_when_a_late_look_makes_the_node_not_ready() -> None:
+    runtime = replace(WELL, runtime_error="down", next_at=NOW + 1, unseen_since=WALL)
+    asked, late = node_waits(runtime, Roster(sources_ready=True), WALL)
+    assert (asked.next_step, asked.next_at) == ("ask again", NOW + 1)
+    assert (late.next_step, late.next_at) == ("ask again, and call the node not ready", WALL + 180)
+    (lost,) = node_waits(replace(WELL, pleg_error="PLEG", unseen_since=WALL), Roster(sources_ready=True), WALL)
+    assert (lost.reason, lost.next_at) == ("PLEG", None)
 
 
 def test_sources_that_have_not_delivered_are_waited_for() -> None:

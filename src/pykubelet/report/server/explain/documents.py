@@ -113,6 +113,7 @@ def node_document(inputs: AskInputs, now: float, started_at: float) -> Document:
             "error": runtime.runtime_error,
             "network_error": runtime.network_error,
             "answer_error": runtime.answer_error,
+            "pleg_error": runtime.pleg_error,
             "since": runtime.since,
             "restarts_seen": runtime.epoch,
         },

@@ -20,6 +20,8 @@ from pykubelet.base.model.roster import Roster
 from pykubelet.base.model.waits import Wait
 
 PROBES = "observe/probes"
+#: So long after the last full look at the runtime's pods the node is no longer ready.
+LOOK_LOST_S = 180.0
 
 
 def pod_waits(
@@ -64,13 +66,15 @@ def node_waits(runtime: RuntimeReady, roster: Roster, started_at: float) -> tupl
     waits = []
     if runtime.answer_error or not runtime.ok:
         reason = runtime.runtime_error or "the last good answer still counts"
+        step = "ask again"
         waits.append(
-            Wait("container runtime", "report/node", since, "", reason, runtime.answer_error, next_step="ask again")
+            Wait("container runtime", "report/node", since, "", reason, runtime.answer_error, step, runtime.next_at)
         )
+    if runtime.unseen_since is not None:
+        waits.append(_late_look(runtime.unseen_since, runtime.pleg_error))
     if runtime.ok and runtime.network_error:
-        waits.append(
-            Wait("pod network", "report/node", since, detail=runtime.network_error, next_step="ask the runtime again")
-        )
+        step, error = "ask the runtime again", runtime.network_error
+        waits.append(Wait("pod network", "report/node", since, "", "", error, step, runtime.next_at))
     if not roster.sources_ready:
         detail = f"not all have delivered their pods yet{_named(roster)}"
         waits.append(Wait("pod sources", "desired/sources", started_at, detail=detail, next_step="ask them again"))
@@ -80,3 +84,11 @@ def node_waits(runtime: RuntimeReady, roster: Roster, started_at: float) -> tupl
 def _named(roster: Roster) -> str:
     """Which sources are meant; why is among the problems, where they told."""
     return f": {', '.join(roster.missing)}" if roster.missing else ""
+
+
+def _late_look(since: float, error: str) -> Wait:
+    what, owner = "look at all pods", "observe/pleg"
+    detail = "the runtime has not answered the question for all its pods since then"
+    if error:
+        return Wait(what, owner, since, "", error, detail, "ask again; the node is ready once it answers")
+    return Wait(what, owner, since, "", "", detail, "ask again, and call the node not ready", since + LOOK_LOST_S)
