@@ -214,6 +214,7 @@ async def test_nothing_is_listed_for_a_pod_that_starts_and_ends_as_it_should(tmp
         methods = [call.method for call in n.fake.calls[before:]]
         assert methods[-1] == "RemovePodSandbox"
         assert "ListContainers" not in methods
+        assert methods.count("PodSandboxStatus") == 1
         n.want(WEB)
         await n.wait_running("web")
 

@@ -282,7 +282,7 @@ class PodExecution:
                 started[name] = outcome
         self._images.drop()
         cleared = plan.kills or plan.remove or plan.resize_pod or (plan.stop_pod and not command.view.is_gone)
-        made = None if failed or cleared else Started(sandbox.id, tuple(started.values()))
+        made = None if failed or cleared else Started(sandbox.id, tuple(started.values()), sandbox.seen)
         return SyncEnded(tuple(started), failed, made=made)
 
     async def _start_one(

@@ -42,12 +42,14 @@ NAME_ATTEMPTS = 5
 
 
 class Sandbox(Value):
-    """A sandbox to start containers in. `config` and `context` are what it was, or would be, made from."""
+    """A sandbox to start containers in. `config` and `context` are what it was, or would be, made from. `seen`: one that was
+    just made, as the runtime shows it."""
 
     id: SandboxID
     ips: tuple[str, ...]
     config: pb.PodSandboxConfig
     context: SandboxContext
+    seen: SandboxView | None = None
 
 
 class SandboxCells(Value):
@@ -159,8 +161,10 @@ class Sandboxes:
             message = f"Unable to get pod sandbox status: {error}"
             self._happenings.post(warning(EVENT_FAILED_POD_SANDBOX_STATUS, message, pod_ref(pod)))
             return StartError(CREATE_POD_SANDBOX_ERROR, message)
-        ips = (status.network.ip, *(more.ip for more in status.network.additional_ips))
-        return replace(sandbox, ips=tuple(ip for ip in ips if ip))
+        ips = tuple(ip for ip in (status.network.ip, *(more.ip for more in status.network.additional_ips)) if ip)
+        ready, handler = status.state == pb.SANDBOX_READY, status.runtime_handler
+        seen = SandboxView(sandbox.id, status.metadata.attempt, ready, status.created_at, ips, runtime_handler=handler)
+        return replace(sandbox, ips=ips, seen=seen)
 
     def _tell_dns(self, pod: Pod, settings: RenderSettings) -> None:
         try:

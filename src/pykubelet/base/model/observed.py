@@ -177,10 +177,14 @@ class Observed(Value):
 
 
 class Started(Value):
-    """These containers of one sandbox were started; nothing else of the pod is another than it was."""
+    """These containers of one sandbox were started; nothing else of the pod is another than it was.
+
+    `seen`: the sandbox, where it was made for them and looked at before they were.
+    """
 
     sandbox: SandboxID
     containers: tuple[ContainerID, ...]
+    seen: SandboxView | None = None
 
 
 class Stopped(Value):

@@ -41,10 +41,10 @@ async def read_started(cri: CriClient, clock: Clock, ref: PodRef, started: Start
     """A pod of which nothing is new but these containers, and perhaps their sandbox. Raises CriError."""
     read_at = clock.monotonic()
     before = known if known is not None else PodView(ref)
-    others = tuple(s for s in before.sandboxes if s.id != started.sandbox or (s.ready and s.ips))
-    is_known = any(s.id == started.sandbox for s in others)
+    home = next((s for s in before.sandboxes if s.id == started.sandbox), started.seen)
+    is_known = home is not None and home.ready and bool(home.ips)
     try:
-        sandboxes, containers = await asyncio.gather(
+        asked, containers = await asyncio.gather(
             asyncio.gather(*(() if is_known else (cri.pod_sandbox_status(started.sandbox),))),
             asyncio.gather(*(cri.container_status(container) for container in started.containers)),
         )
@@ -52,10 +52,11 @@ async def read_started(cri: CriClient, clock: Clock, ref: PodRef, started: Start
         if error.is_not_found:
             return await read_pod(cri, clock, ref, known)
         raise
-    new = [started_view(c.status, started.sandbox) for c in containers]
+    homes = [sandbox_view(s.status, s.status) for s in asked] if home is None or asked else [home]
+    sandboxes = (*(s for s in before.sandboxes if s.id != started.sandbox), *homes)
     old = (c for c in before.containers if c.id not in started.containers)
-    made = (sandbox_view(s.status, s.status) for s in sandboxes)
-    return pod_view(ref, (*others, *made), (*old, *new), read_at)
+    new = [started_view(c.status, started.sandbox) for c in containers]
+    return pod_view(ref, sandboxes, (*old, *new), read_at)
 
 
 async def list_pods(cri: CriClient, clock: Clock) -> tuple[float, dict[PodRef, ListedPod]]:
