@@ -21,8 +21,9 @@ from bench.runtime import BenchError
 
 T = TypeVar("T")
 PODS = "/api/v1/namespaces/default/pods"
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+MERGE = "application/merge-patch+json"
 _LONGEST_LINE = 4 << 20
-_MERGE = "application/merge-patch+json"
 
 
 class Api:
@@ -64,7 +65,7 @@ class Api:
     async def patch_status(self, name: str, status: Mapping[str, Any]) -> int:
         """When the call began."""
         began = time.time_ns()
-        await self.request("PATCH", f"{PODS}/{name}/status", {"status": status}, _MERGE)
+        await self.request("PATCH", f"{PODS}/{name}/status", {"status": status}, MERGE)
         return began
 
     def stream(self, path: str) -> Any:

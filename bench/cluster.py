@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bench.agent import NODE_NAME, manifest
-from bench.api import Api, Audit, PodWatch
+from bench.api import CONFIG_MAPS, MERGE, Api, Audit, PodWatch
 from bench.cluster_figures import (
     RoundTrips,
     Singles,
     burst_figures,
+    content_figures,
     crowd_figures,
     idle_figures,
     round_trip_figures,
@@ -30,6 +31,7 @@ from bench.scenarios import Bench, all_ready, same_again
 
 _SETTLE_S = 0.35
 _NOWHERE = "nowhere"
+_CONTENT_S = 120.0
 
 
 def cluster_pod(name: str, token: bool = False, node: str = NODE_NAME) -> dict[str, Any]:
@@ -239,4 +241,31 @@ async def idle(cluster: ClusterBench) -> None:
     bench.figures += idle_figures(count, requests, synced, told)
 
 
-SCENARIOS = {"single": single, "burst": burst, "crowd": crowd, "idle": idle}
+async def content(cluster: ClusterBench) -> None:
+    """A ConfigMap that changes once a second, in the volume of a running pod."""
+    bench, name, count = cluster.bench, "content", 10 if cluster.bench.quick else 40
+    await cluster.api.request("POST", CONFIG_MAPS, {"metadata": {"name": name}, "data": {"text": "first"}})
+    pod = cluster_pod(name)
+    pod["spec"]["volumes"] = [{"name": "v", "configMap": {"name": name}}]
+    pod["spec"]["containers"][0]["volumeMounts"] = [{"name": "v", "mountPath": "/v"}]
+    await cluster.api.create_pod(pod)
+    await cluster.watch.ready_at(name)
+    (text,) = (bench.agent.folder / "kubelet").glob("pods/*/volumes/kubernetes.io~configmap/v/text")
+    took = []
+    for turn in range(count):
+        await asyncio.sleep(1)
+        wanted, began = f"number {turn}", time.monotonic()
+        await cluster.api.request("PATCH", f"{CONFIG_MAPS}/{name}", {"data": {"text": wanted}}, MERGE)
+        while text.read_text() != wanted:
+            if time.monotonic() - began > _CONTENT_S:
+                raise BenchError(f"a changed ConfigMap is not in the volume within {_CONTENT_S:.0f} s")
+            await asyncio.sleep(0.001)
+        took.append((time.monotonic() - began) * 1000)
+    bench.figures += content_figures(took)
+    await cluster.api.delete_pod(name, 1)
+    await cluster.watch.gone_at(name)
+    await cluster.api.request("DELETE", f"{CONFIG_MAPS}/{name}")
+    await bench.rest()
+
+
+SCENARIOS = {"single": single, "burst": burst, "crowd": crowd, "idle": idle, "content": content}
