@@ -22,6 +22,15 @@ from pykubelet.edges.host.machine import Machine
 #: Which hard eviction threshold keeps which resource from pods.
 _EVICTION_RESOURCES = {"memory.available": "memory", "nodefs.available": "ephemeral-storage"}
 
+#: Gates whose features a node declares, in the order of their names.
+DECLARED = (
+    "ExtendWebSocketsToKubelet",
+    "InPlacePodLevelResourcesVerticalScaling",
+    "InPlacePodVerticalScalingInitContainers",
+    "RestartAllContainersOnContainerExits",
+    "UserNamespacesHostNetworkSupport",
+)
+
 
 def paths_of(settings: Settings) -> Paths:
     return Paths(settings.root_dir, settings.config.podLogsDir)
@@ -41,7 +50,16 @@ def admission_rules(settings: Settings, kernel: tuple[int, int], *, app_armor: b
         static_cpus=config.cpuManagerPolicy == "static",
         static_memory=config.memoryManagerPolicy == "Static",
         limited_swap=config.memorySwap.swapBehavior == "LimitedSwap",
+        pod_level_resources=settings.enabled("PodLevelResources"),
+        features=frozenset(declared_features(settings)) if settings.enabled("NodeDeclaredFeatures") else None,
     )
+
+
+def declared_features(settings: Settings) -> tuple[str, ...]:
+    """What of the optional features that the scheduler must know of this node has (KEP-5328)."""
+    if not settings.enabled("NodeDeclaredFeatures"):
+        return ()
+    return tuple(gate for gate in DECLARED if settings.enabled(gate))
 
 
 def image_settings(settings: Settings) -> ImageSettings:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from pykubelet.app.parts import Cells, Loops, Machinery
 from pykubelet.app.prepare import StartError
+from pykubelet.app.room_settings import declared_features
 from pykubelet.app.version import FULL, user_agent
 from pykubelet.app.wiring_server import serving_choice
 from pykubelet.base.api.core import NodeSwapStatus, NodeSystemInfo, Pod, Taint
@@ -42,14 +43,6 @@ from pykubelet.report.status.publish import PublishInputs, StatusPublisher
 
 #: Device plugins' resources of an earlier life are known as long as this file is there.
 DEVICE_CHECKPOINT = "device-plugins/kubelet_internal_checkpoint"
-#: Gates whose features a node declares, in the order of their names.
-DECLARED = (
-    "ExtendWebSocketsToKubelet",
-    "InPlacePodLevelResourcesVerticalScaling",
-    "InPlacePodVerticalScalingInitContainers",
-    "RestartAllContainersOnContainerExits",
-    "UserNamespacesHostNetworkSupport",
-)
 
 
 class Cluster(Value):
@@ -198,13 +191,6 @@ def registration(settings: Settings, machine: Machine, labels: Mapping[str, str]
         max_images=50 if config.nodeStatusMaxImages is None else config.nodeStatusMaxImages,
         reset_extended=stat_file(f"{settings.root_dir}/{DEVICE_CHECKPOINT}") is None,
     )
-
-
-def declared_features(settings: Settings) -> tuple[str, ...]:
-    """What of the optional features that the scheduler must know of this node has (KEP-5328)."""
-    if not settings.enabled("NodeDeclaredFeatures"):
-        return ()
-    return tuple(gate for gate in DECLARED if settings.enabled(gate))
 
 
 def wire_content(m: Machinery, cells: Cells, cluster: Cluster) -> Loops:

@@ -50,6 +50,7 @@ POD_OS_SELECTOR_MISMATCH = "PodOSSelectorNodeLabelDoesNotMatch"
 APP_ARMOR = "AppArmor"
 NODE_SHUTDOWN = "NodeShutdown"
 POD_FEATURE_UNSUPPORTED = "PodFeatureUnsupported"
+POD_LEVEL_RESOURCES_NOT_SUPPORTED = "PodLevelResourcesNotSupported"
 SUPPLEMENTAL_GROUPS_POLICY_NOT_SUPPORTED = "SupplementalGroupsPolicyNotSupported"
 
 # Condition types and reasons

@@ -2,8 +2,9 @@
 
 The reference's checks, in its order: kernel parameters; operating system by label and by field; the policy for
 supplemental groups; resources, node affinity, node name and host ports, of which all failures are collected and the
-first counts; AppArmor. A critical pod (every static one is) that only lacks resources is not refused: `preemption`
-looks for pods that make room. Extended resources that the node does not have are left out, as in the reference.
+first counts; AppArmor; features that the node does not have. A critical pod (every static one is) that only lacks
+resources is not refused: `preemption` looks for pods that make room. Extended resources that the node does not have are
+left out, as in the reference.
 Source: the Kubernetes documentation "Pod Lifecycle" and "Assigning Pods to Nodes", KEP-3619.
 """
 
@@ -13,11 +14,13 @@ from collections.abc import Iterable, Mapping
 
 from pykubelet.base.api.core import NodeSelectorRequirement, NodeSelectorTerm, Pod, Taint, Toleration
 from pykubelet.base.api.huge_pages import HUGE_PAGES
-from pykubelet.base.api.resources import in_units
+from pykubelet.base.api.resources import in_units, is_pod_level
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.reasons import (
     APP_ARMOR,
+    POD_FEATURE_UNSUPPORTED,
+    POD_LEVEL_RESOURCES_NOT_SUPPORTED,
     POD_OS_NOT_SUPPORTED,
     POD_OS_SELECTOR_MISMATCH,
     SUPPLEMENTAL_GROUPS_POLICY_NOT_SUPPORTED,
@@ -34,6 +37,7 @@ OS = "linux"
 ALL_ADDRESSES = "0.0.0.0"
 APP_ARMOR_ANNOTATION = "container.apparmor.security.beta.kubernetes.io/"
 UNCONFINED = "Unconfined"
+RESTART_ALL = "RestartAllContainers"
 NO_EXECUTE = "NoExecute"
 NODE_AFFINITY, TAINT_TOLERATION = "NodeAffinity", "TaintToleration"
 #: Refusals that rest on what others write on the Node.
@@ -135,6 +139,28 @@ def refuse_app_armor(pod: Pod, rules: AdmissionRules) -> Rejection | None:
     if rules.app_armor or not _needs_app_armor(pod):
         return None
     return Rejection(APP_ARMOR, "Cannot enforce AppArmor: AppArmor is not enabled on the host")
+
+
+def refuse_features(pod: Pod, rules: AdmissionRules) -> Rejection | None:
+    """Resources of the pod itself (KEP-2837), and what a node declares that it has (KEP-5328)."""
+    stated = pod.spec.resources
+    names = (*stated.requests, *stated.limits) if stated is not None else ()
+    if not rules.pod_level_resources and any(is_pod_level(name) for name in names):
+        return Rejection(POD_LEVEL_RESOURCES_NOT_SUPPORTED, "PodLevelResources feature gate is disabled")
+    if rules.features is None or not (lacking := sorted(_needed_features(pod) - rules.features)):
+        return None
+    text = f"Pod requires node features that are not available: {', '.join(lacking)}"
+    return Rejection(POD_FEATURE_UNSUPPORTED, text)
+
+
+def _needed_features(pod: Pod) -> set[str]:
+    needed = set()
+    containers = (*pod.spec.initContainers, *pod.spec.containers)
+    if any(rule.action == RESTART_ALL for container in containers for rule in container.restartPolicyRules):
+        needed.add("RestartAllContainersOnContainerExits")
+    if pod.spec.hostNetwork and pod.spec.hostUsers is False:
+        needed.add("UserNamespacesHostNetworkSupport")
+    return needed
 
 
 def _needs_app_armor(pod: Pod) -> bool:

@@ -243,7 +243,7 @@ def _judge(entry: Entry, trace: Trace, load: Load, facts: Facts) -> _Judgement:
     refusal = admission.refuse_placement(pod, entry.demand, load, facts.node)
     if refusal is not None and refusal.reason in admission.OF_THE_NODE and facts.node.registered:
         return _judge_by_newest(entry, refusal, facts.node)
-    refusal = refusal or admission.refuse_app_armor(pod, rules)
+    refusal = refusal or admission.refuse_app_armor(pod, rules) or admission.refuse_features(pod, rules)
     if refusal is not None:
         return _Refuse(refusal)
     return _Lacks(shortages) if shortages else _Admit()

@@ -23,7 +23,8 @@ class AdmissionRules(Value):
     kernel has it switched on. `resize_containers`, `resize_pods`, `resize_init_containers`: gates
     InPlacePodVerticalScaling, InPlacePodLevelResourcesVerticalScaling and InPlacePodVerticalScalingInitContainers.
     `static_cpus`, `static_memory`: CPUs and memory are given away exclusively. `limited_swap`: containers have a share of
-    the swap.
+    the swap. `pod_level_resources`: gate PodLevelResources. `features`: what the node declares that pods may need
+    (KEP-5328); None: it declares nothing, and nobody is refused for that.
     """
 
     allowed_unsafe_sysctls: tuple[str, ...] = ()
@@ -36,6 +37,8 @@ class AdmissionRules(Value):
     static_cpus: bool = False
     static_memory: bool = False
     limited_swap: bool = False
+    pod_level_resources: bool = True
+    features: frozenset[str] | None = None
 
 
 class HostPort(Value):
