@@ -198,6 +198,22 @@ async def test_a_certificate_is_renewed_before_it_expires(stand: Stand) -> None:
     assert Path(os.readlink(newer.file)) != first and first.exists()
 
 
+async def test_a_certificate_that_has_expired_by_our_clock_is_used_and_asked_for_again_with_pauses(
+    stand: Stand,
+) -> None:
+    stand.clock.jump_wall(20 * 86400)
+    stand.start()
+    issued = stand.answer(await stand.request(), days=10)
+    told = await stand.until(lambda c: "clock" in c.problem)
+    assert told.next_at is not None and told.next_at > stand.clock.wall()
+    assert Path(told.file).read_bytes().startswith(issued.rstrip())
+    await asyncio.sleep(0.5)
+    assert len(stand.requests()) == 1
+    stand.answer(await stand.request(2), days=30)
+    told = await stand.until(lambda c: not c.problem and not c.request)
+    assert told.expires_at is not None and told.expires_at > stand.clock.wall()
+
+
 async def test_a_denied_request_is_followed_by_another_with_another_key(stand: Stand) -> None:
     stand.start()
     request = await stand.request()

@@ -114,6 +114,8 @@ class CertificateLoop:
                 await self._look()
                 await self._wait_due()
                 await self._renew()
+                await self._look()
+                self._check_lasts()
                 self._failures = 0
             except (ApiError, KeysError, HostError, IdentityError) as error:
                 await self._pause(error)
@@ -169,6 +171,13 @@ class CertificateLoop:
     @property
     def _holds(self) -> bool:
         return self._found is not None and self._clock.wall() < self._found.not_after
+
+    def _check_lasts(self) -> None:
+        """Raises IdentityError where what was issued just now would be asked for anew at once, and that for ever."""
+        if self._clock.wall() >= renewal_at(self._found, self._target(), self._share):
+            raise IdentityError(
+                "the new certificate is due again at once: the node's clock is off, or it says other than was asked for"
+            )
 
     # -- a new one
 
