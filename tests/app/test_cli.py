@@ -261,3 +261,20 @@ def test_what_can_be_known_to_be_wrong_is_told_before_anything_is_touched(tmp_pa
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("Error: ") and str(bad) in done.stderr
     assert not root.exists()
+
+
+def test_what_has_no_effect_is_named_once_at_start(tmp_path: Path) -> None:
+    (tmp_path / "k.yaml").write_text(
+        HEADER + "failSwapOn: false\nfailCgroupV1: false\nhairpinMode: none\nsyncFrequency: 2m\ncgroupRoot: /x\n"
+        "systemCgroups: /x/system\nevictionHard: {memory.available: 1Mi}\n"
+        "featureGates: {EventedPLEG: true, HostnameOverride: false}\n"
+    )
+    # the lock cannot be had: the program ends after it has said what there is to say, and before it touches anything
+    done = _run(f"--config={tmp_path}/k.yaml", f"--lock-file={tmp_path}/nowhere/lock", f"--root-dir={tmp_path}/root")
+    assert done.returncode == 1 and "nowhere/lock" in done.stderr
+    [named] = [line for line in done.stderr.splitlines() if "have no effect yet" in line]
+    assert named.endswith('fields="hairpinMode, featureGates.EventedPLEG"')
+    warned = [line for line in done.stderr.splitlines() if " yet" in line and line != named]
+    assert any("evictionHard lowers what pods may request" in line for line in warned)
+    assert any("systemCgroups names the group of which usage is told" in line for line in warned)
+    assert len(warned) == 2

@@ -11,7 +11,7 @@ from pykubelet.base.config.settings import Settings
 from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Flight
-from pykubelet.base.kit.mailbox import Mailbox
+from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.turns import Turn
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.apistate import ApiState
@@ -71,7 +71,10 @@ class Cells:
 
 
 class Machinery(Value):
-    """What is shared by rooms and is no room. `driver_is_known`: False while the runtime, which decides, is away."""
+    """What is shared by rooms and is no room. `driver_is_known`: False while the runtime, which decides, is away.
+
+    `pods_told`: where sources post, `sources`: where the roster reads it; gates switch fields of pods off in between.
+    """
 
     settings: Settings
     clock: Clock
@@ -85,6 +88,7 @@ class Machinery(Value):
     happenings: Mailbox[Happening]
     touched: Mailbox[PodTouched | BeingStopped]
     sources: Mailbox[SourceChanged]
+    pods_told: Post[SourceChanged]
     outbox: Mailbox[Occurrence]
     usage_wanted: Mailbox[UsageWanted]
     node_wanted: Mailbox[NodeWanted]

@@ -17,6 +17,7 @@ from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.waits import Wait
 from pykubelet.desired.roster.model import AdmissionRules
+from pykubelet.desired.sources.gated import FieldGates
 from pykubelet.edges.host.machine import Machine
 
 #: Which hard eviction threshold keeps which resource from pods.
@@ -52,6 +53,16 @@ def admission_rules(settings: Settings, kernel: tuple[int, int], *, app_armor: b
         limited_swap=config.memorySwap.swapBehavior == "LimitedSwap",
         pod_level_resources=settings.enabled("PodLevelResources"),
         features=frozenset(declared_features(settings)) if settings.enabled("NodeDeclaredFeatures") else None,
+    )
+
+
+def field_gates(settings: Settings) -> FieldGates:
+    return FieldGates(
+        hostname_override=settings.enabled("HostnameOverride"),
+        env_files=settings.enabled("EnvFiles"),
+        restart_rules=settings.enabled("ContainerRestartRules"),
+        restart_all=settings.enabled("RestartAllContainersOnContainerExits")
+        or settings.enabled("NodeDeclaredFeatures"),
     )
 
 

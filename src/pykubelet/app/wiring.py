@@ -39,6 +39,7 @@ from pykubelet.app.parts import Cells, Loops, Machinery
 from pykubelet.app.prepare import StartError, app_armor_enabled, kernel_version, prepare_machine
 from pykubelet.app.room_settings import (
     admission_rules,
+    field_gates,
     gc_settings,
     image_settings,
     paths_of,
@@ -56,9 +57,11 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.labels import SOURCE_API, SOURCE_FILE, SOURCE_HTTP
+from pykubelet.base.model.roster import SourceChanged
 from pykubelet.desired.roster.loop import RosterInputs, RosterLoop
 from pykubelet.desired.roster.size_memory import SizeMemory
 from pykubelet.desired.sources.file import FileSource
+from pykubelet.desired.sources.gated import ALL_ON, GatedPods
 from pykubelet.desired.sources.url import UrlSource
 from pykubelet.edges.content.pull_credentials import read_docker_configs
 from pykubelet.edges.cri.client import CriClient
@@ -100,12 +103,12 @@ def wire_sources(m: Machinery, node_name: str) -> tuple[Loops, frozenset[str]]:
     names = set()
     if config.staticPodPath:
         period = settings.file_check_frequency_s
-        source = FileSource(config.staticPodPath, node_name, period, m.sources, m.clock, m.flight)
+        source = FileSource(config.staticPodPath, node_name, period, m.pods_told, m.clock, m.flight)
         loops.append(("manifests", source.run()))
         names.add(SOURCE_FILE)
     if config.staticPodURL:
         headers, period = config.staticPodURLHeader, settings.http_check_frequency_s
-        url = UrlSource(config.staticPodURL, headers, node_name, period, m.sources, m.clock)
+        url = UrlSource(config.staticPodURL, headers, node_name, period, m.pods_told, m.clock)
         loops.append(("manifest-url", url.run()))
         names.add(SOURCE_HTTP)
     return loops, frozenset(names)
@@ -238,9 +241,8 @@ def wire_report(m: Machinery, cells: Cells, facts: NodeFacts, reviewers: Reviewe
     roster, lifecycles, observed = cells.roster.cell, cells.lifecycles.cell, cells.observed.cell
     node, runtime, probes = cells.node.cell, cells.runtime.cell, cells.probes.cell
     tells_signals = m.settings.enabled("ContainerStopSignals")
-    inputs = StatusInputs(
-        roster, lifecycles, observed, probes, node, runtime, tells_signals, bool(m.settings.flags.kubeconfig)
-    )
+    cluster, sandbox = bool(m.settings.flags.kubeconfig), m.settings.enabled("PodReadyToStartContainersCondition")
+    inputs = StatusInputs(roster, lifecycles, observed, probes, node, runtime, tells_signals, cluster, sandbox)
     status = StatusLoop(inputs, cells.statuses.writer, m.clock, m.flight, status_memory(m))
     address = NodeLoop(facts, cells.node.writer, m.flight)
     ready = RuntimeLoop(m.cri, m.clock, cells.runtime.writer, observed)
@@ -374,6 +376,8 @@ async def build_agent(settings: Settings, clock: Clock) -> Agent:
     cgroups: Cgroups = detect_cgroups()
     if driver is CgroupDriver.SYSTEMD:
         cgroups = SystemdCgroups(cgroups, Systemd())
+    sources: Mailbox[SourceChanged] = Mailbox("sources")
+    gates = field_gates(settings)
     machinery = Machinery(
         settings=settings,
         clock=clock,
@@ -386,7 +390,8 @@ async def build_agent(settings: Settings, clock: Clock) -> Agent:
         providers=providers,
         happenings=Mailbox("happenings"),
         touched=Mailbox("touched"),
-        sources=Mailbox("sources"),
+        sources=sources,
+        pods_told=sources if gates == ALL_ON else GatedPods(sources, gates),
         outbox=Mailbox("outbox"),
         usage_wanted=Mailbox("usage-wanted"),
         node_wanted=Mailbox("node-wanted"),

@@ -211,7 +211,7 @@ def wire_api_source(m: Machinery, cells: Cells, cluster: Cluster) -> Loops:
     """desired/sources: the pods bound to this node; writes ApiPods and posts to the roster."""
     node = cells.node.cell
     listed = follow(cluster.client, PODS_PATH, Pod, m.clock, field_selector=pods_of_node(node.get().name))
-    source = ApiSource(listed, node, m.sources, cells.api_pods.writer, m.clock)
+    source = ApiSource(listed, node, m.pods_told, cells.api_pods.writer, m.clock)
     return [("api-pods", source.run())]
 
 

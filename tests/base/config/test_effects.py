@@ -1,10 +1,19 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from pykubelet.app.flags_table import ALL, OWN
+from pykubelet.base.config import effects
 from pykubelet.base.config.combine import File, FlagInput, combine
-from pykubelet.base.config.effects import EFFECTIVE, EFFECTIVE_FLAGS, without_effect
+from pykubelet.base.config.effects import (
+    EFFECTIVE,
+    EFFECTIVE_FLAGS,
+    EFFECTIVE_GATES,
+    gates_without_effect,
+    without_effect,
+)
+from pykubelet.base.config.gates import settable_gates
 from pykubelet.base.config.schema import field_paths, to_plain
 
 DOCUMENT = Path(__file__).parents[3] / "docs/configuration.md"
@@ -23,6 +32,25 @@ def test_the_documentation_names_every_field_and_flag_with_an_effect() -> None:
     flags = {flag.name for flag in OWN} & EFFECTIVE_FLAGS
     missing = [name for name in sorted(flags) if f"`--{name}`" not in listed]
     assert [name for name in missing if not name.startswith("image-credential-provider-")] == []
+
+
+def test_gates_that_nobody_asks_are_named() -> None:
+    given = ["EventedPLEG", "HostnameOverride", "PLEGOnDemandRelist", "StorageVersionHash", "AllBeta", "NodeSwap"]
+    assert gates_without_effect(given) == ("featureGates.EventedPLEG", "featureGates.PLEGOnDemandRelist")
+
+
+def test_the_list_of_gates_names_those_that_are_asked() -> None:
+    source = Path(effects.__file__).parents[2]
+    text = "".join(path.read_text() for path in source.rglob("*.py") if path.name not in ("gates.py", "effects.py"))
+    assert settable_gates() >= EFFECTIVE_GATES
+    assert [gate for gate in sorted(EFFECTIVE_GATES) if f'"{gate}"' not in text] == []
+    asked = set(re.findall(r'enabled\("([A-Za-z]+)"\)', text)) & settable_gates()
+    # asked only by the rules of the configuration
+    assert asked - EFFECTIVE_GATES <= {
+        "GracefulNodeShutdown",
+        "GracefulNodeShutdownBasedOnPodPriority",
+        "LoggingAlphaOptions",
+    }
 
 
 def test_a_path_covers_what_is_below_it() -> None:

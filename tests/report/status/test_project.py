@@ -132,6 +132,10 @@ def test_ready_to_start_containers_means_a_sandbox_that_can_stay(name: str) -> N
     assert found["PodReadyToStartContainers"] == (str(expected),)
 
 
+def test_without_its_gate_nothing_is_told_of_the_sandbox() -> None:
+    assert "PodReadyToStartContainers" not in conditions(shown(make_pod(), tells_sandbox=False))
+
+
 def test_the_transition_time_changes_only_with_the_status() -> None:
     pod = make_pod()
     first = shown(pod, view(running()))

@@ -13,7 +13,7 @@ from typing import Any
 
 from pykubelet.base.config.defaults import for_file, merge_patch, with_defaults, without_file
 from pykubelet.base.config.durations import parse_duration
-from pykubelet.base.config.effects import without_effect
+from pykubelet.base.config.effects import gates_without_effect, in_part, without_effect
 from pykubelet.base.config.errors import ConfigError, Problem
 from pykubelet.base.config.flag_values import validate_flags
 from pykubelet.base.config.gates import FeatureGates
@@ -76,8 +76,8 @@ def combine(file: File | None, drop_ins: tuple[File, ...], given: FlagInput, hos
         config=config,
         flags=given.flags,
         gates=gates,
-        no_effect=without_effect(fields, flags),
-        warnings=given.warnings + bad_dns,
+        no_effect=(*without_effect(fields, flags), *gates_without_effect(config.featureGates)),
+        warnings=given.warnings + bad_dns + in_part(fields),
         files=tuple(path for path, _ in documents),
     )
 

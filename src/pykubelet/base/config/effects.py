@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pykubelet.base.config.gates import settable_gates
+
 # Dotted paths of KubeletConfiguration; a path covers all below it.
 EFFECTIVE = frozenset(
     {
@@ -56,7 +58,6 @@ EFFECTIVE = frozenset(
         "kubeAPIQPS",
         "kubeReserved",
         "kubeReservedCgroup",
-        "kubeletCgroups",
         "logging.format",
         "logging.verbosity",
         "makeIPTablesUtilChains",
@@ -98,7 +99,6 @@ EFFECTIVE = frozenset(
         "staticPodURLHeader",
         "streamingConnectionIdleTimeout",
         "syncFrequency",
-        "systemCgroups",
         "systemReserved",
         "systemReservedCgroup",
         "tlsCertFile",
@@ -140,11 +140,62 @@ EFFECTIVE_FLAGS = frozenset(
 )
 
 
+# Fields that do a part of what they are for: what each does, and what it does not yet.
+IN_PART = {
+    "evictionHard": "evictionHard lowers what pods may request (allocatable); no pod is evicted because of it yet",
+    "kubeletCgroups": "kubeletCgroups names the group of which usage is told; the agent is not moved there yet",
+    "systemCgroups": "systemCgroups names the group of which usage is told; no process is moved there yet",
+}
+
+# Feature gates of the kubelet that may be set and do something.
+EFFECTIVE_GATES = frozenset(
+    {
+        "ChangeContainerStatusOnKubeletRestart",
+        "ComponentFlagz",
+        "ComponentStatusz",
+        "ContainerCheckpoint",
+        "ContainerRestartRules",
+        "ContainerStopSignals",
+        "CustomCPUCFSQuotaPeriod",
+        "EnvFiles",
+        "ExtendWebSocketsToKubelet",
+        "HostnameOverride",
+        "InPlacePodLevelResourcesVerticalScaling",
+        "InPlacePodVerticalScalingInitContainers",
+        "KubeletCrashLoopBackOffMax",
+        "KubeletEnsureSecretPulledImages",
+        "MemoryQoS",
+        "NodeDeclaredFeatures",
+        "PodLevelResources",
+        "PodLogsQuerySplitStreams",
+        "PodReadyToStartContainersCondition",
+        "QOSReserved",
+        "ReduceDefaultCrashLoopBackOffDecay",
+        "RestartAllContainersOnContainerExits",
+        "RotateKubeletServerCertificate",
+    }
+)
+
+
+def gates_without_effect(given: Iterable[str]) -> tuple[str, ...]:
+    """Of the given gates those that the kubelet knows, that are not locked, and that are never asked here, by path.
+
+    Gates of other components are not told: one value often serves them all.
+    """
+    kubelets = settable_gates()
+    return tuple(sorted(f"featureGates.{name}" for name in given if name in kubelets and name not in EFFECTIVE_GATES))
+
+
 def without_effect(fields: Iterable[str], flags: Iterable[str]) -> tuple[str, ...]:
     """Of the given field paths and flag names those that do nothing yet, sorted; flags with their dashes."""
-    idle = [path for path in fields if not _covered(path)]
+    idle = [path for path in fields if not _covered(path) and path not in IN_PART]
     idle += [f"--{name}" for name in flags if name not in EFFECTIVE_FLAGS]
     return tuple(sorted(set(idle)))
+
+
+def in_part(fields: Iterable[str]) -> tuple[str, ...]:
+    """What is to be said of the given fields that do only a part, in their order by name."""
+    return tuple(IN_PART[path] for path in sorted(set(fields) & IN_PART.keys()))
 
 
 def _covered(path: str) -> bool:

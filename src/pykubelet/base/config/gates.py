@@ -166,6 +166,20 @@ def known_gates() -> Mapping[str, Gate]:
     return {name: gate for names, gate in rows for name in names.split()}
 
 
+@cache
+def settable_gates() -> frozenset[str]:
+    """The gates that the kubelet reads and that are not locked."""
+    rows = (
+        _KUBELET_GA,
+        _KUBELET_BETA_ON,
+        _KUBELET_BETA_OFF,
+        _KUBELET_ALPHA,
+        _KUBELET_DEPRECATED_ON,
+        _KUBELET_DEPRECATED_OFF,
+    )
+    return frozenset(name for names in rows for name in names.split())
+
+
 class FeatureGates(Value):
     """The gates in force: `given` over the defaults. Build it with `feature_gates`."""
 

@@ -55,12 +55,13 @@ def pod_conditions(
     kept = [*_resize(facts, old), *_disruption(facts, old)]
     containers = _containers_ready(pod, init, regular, phase)
     own = [
-        _condition(POD_READY_TO_START_CONTAINERS, is_sandbox_fit(pod, facts.view)),
         _initialized(pod, init, regular, phase),
         _ready(pod, (*foreign, *kept), containers),
         containers,
         _condition(POD_SCHEDULED, True),
     ]
+    if facts.tells_sandbox:
+        own.insert(0, _condition(POD_READY_TO_START_CONTAINERS, is_sandbox_fit(pod, facts.view)))
     if has_restart_all_rule(pod):
         if facts.lifecycle.restarting_all:
             own.append(_condition(ALL_CONTAINERS_RESTARTING, True, RESTART_ALL_STARTED, RESTART_ALL_MESSAGE))

@@ -51,7 +51,7 @@ SETTLE_S = 0.015
 
 
 class StatusInputs(Value):
-    """The cells this room reads. `tells_stop_signals`: gate ContainerStopSignals.
+    """The cells this room reads. `tells_stop_signals`: gate ContainerStopSignals. `tells_sandbox`: gate PodReadyToStartContainersCondition.
 
     `in_cluster`: there is an API server, which knows the pods' start times. Without one a pod's start is the time when
     this agent, since its own start, has taken it up: so it is with the reference, and people see from it that the agent
@@ -66,6 +66,7 @@ class StatusInputs(Value):
     runtime: Cell[RuntimeReady]
     tells_stop_signals: bool = False
     in_cluster: bool = True
+    tells_sandbox: bool = True
 
 
 class _Shared(Value):
@@ -350,6 +351,7 @@ class StatusLoop:
             now_wall=self._clock.wall(),
             pending=pending,
             tells_stop_signals=self._inputs.tells_stop_signals,
+            tells_sandbox=self._inputs.tells_sandbox,
         )
 
     def _read_messages(self, view: PodView) -> None:

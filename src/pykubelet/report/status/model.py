@@ -47,6 +47,7 @@ class StatusFacts(Value):
     `host_ips`: the node's, primary family first. `runtime`: its name, as in `containerd://<id>`. `handlers`: features
     by runtime handler. `messages`: termination messages by container. `old`: the status told before, None at first.
     `now_wall`: seconds. `pending`: a size that the node has not given the pod. `tells_stop_signals`: gate ContainerStopSignals.
+    `tells_sandbox`: gate PodReadyToStartContainersCondition.
     """
 
     pod: Pod
@@ -61,6 +62,7 @@ class StatusFacts(Value):
     now_wall: float = 0.0
     pending: PendingResize | None = None
     tells_stop_signals: bool = False
+    tells_sandbox: bool = True
 
     @property
     def has_ended(self) -> bool:

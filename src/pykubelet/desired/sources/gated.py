@@ -1,0 +1,73 @@
+"""Fields of pods that a feature gate switches off: they count as not given, as where the API server drops them.
+
+Between the sources and the roster, and only where such a gate is off. Pods that did not change stay the same objects.
+"""
+
+from __future__ import annotations
+
+from pykubelet.base.api.core import Container, EnvVar, Pod
+from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.model.restart import ACTION_RESTART_ALL, ALWAYS
+from pykubelet.base.model.roster import SourceChanged
+
+
+class FieldGates(Value):
+    """The gates HostnameOverride, EnvFiles, ContainerRestartRules and RestartAllContainersOnContainerExits.
+
+    `restart_all` is also True where the node refuses pods with such rules (KEP-5328): it must see them.
+    """
+
+    hostname_override: bool = True
+    env_files: bool = True
+    restart_rules: bool = True
+    restart_all: bool = True
+
+
+ALL_ON = FieldGates()
+
+
+def without_disabled(pod: Pod, gates: FieldGates) -> Pod:
+    """The pod without the fields that are switched off; itself where it has none of them. Pure."""
+    spec = pod.spec
+    containers = tuple(_container(c, gates, is_init=False) for c in spec.containers)
+    inits = tuple(_container(c, gates, is_init=True) for c in spec.initContainers)
+    hostname = spec.hostnameOverride if gates.hostname_override else ""
+    if (containers, inits, hostname) == (spec.containers, spec.initContainers, spec.hostnameOverride):
+        return pod
+    return replace(pod, spec=replace(spec, containers=containers, initContainers=inits, hostnameOverride=hostname))
+
+
+def _container(container: Container, gates: FieldGates, *, is_init: bool) -> Container:
+    rules, policy = container.restartPolicyRules, container.restartPolicy
+    if not gates.restart_all:
+        rules = tuple(rule for rule in rules if rule.action != ACTION_RESTART_ALL)
+    if not gates.restart_rules:
+        # an init container's Always makes it a sidecar, which is another feature
+        rules, policy = (
+            tuple(r for r in rules if r.action == ACTION_RESTART_ALL),
+            policy if is_init and policy == ALWAYS else "",
+        )
+    env = container.env if gates.env_files else tuple(map(_variable, container.env))
+    return replace(container, env=env, restartPolicyRules=rules, restartPolicy=policy)
+
+
+def _variable(variable: EnvVar) -> EnvVar:
+    source = variable.valueFrom
+    return replace(variable, valueFrom=None) if source is not None and source.fileKeyRef is not None else variable
+
+
+class GatedPods:
+    """A posting end of the roster's mailbox for sources, with a gate before it."""
+
+    def __init__(self, out: Post[SourceChanged], gates: FieldGates) -> None:
+        self._out = out
+        self._gates = gates
+        self._known: dict[str, dict[int, tuple[Pod, Pod]]] = {}
+
+    def post(self, event: SourceChanged) -> None:
+        before, now = self._known.get(event.source, {}), {}
+        for pod in event.pods:
+            now[id(pod)] = before.get(id(pod)) or (pod, without_disabled(pod, self._gates))
+        self._known[event.source] = now
+        self._out.post(replace(event, pods=tuple(gated for _, gated in now.values())))

@@ -1,0 +1,59 @@
+"""Fields of pods whose feature gate is off count as not given."""
+
+from __future__ import annotations
+
+from desired.roster.wants import make_pod
+
+from pykubelet.base.kit.mailbox import Sink
+from pykubelet.base.model.roster import SourceChanged
+from pykubelet.desired.sources.gated import ALL_ON, FieldGates, GatedPods, without_disabled
+
+RULE = {"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}
+ALL_RULE = {**RULE, "action": "RestartAllContainers"}
+FULL = make_pod(
+    hostnameOverride="other",
+    initContainers=[{"name": "side", "image": "x", "restartPolicy": "Always"}],
+    containers=[
+        {
+            "name": "app",
+            "image": "x",
+            "restartPolicy": "Never",
+            "restartPolicyRules": [RULE, ALL_RULE],
+            "env": [
+                {"name": "A", "value": "1"},
+                {"name": "B", "valueFrom": {"fileKeyRef": {"volumeName": "v", "path": "p", "key": "B"}}},
+            ],
+        }
+    ],
+)
+
+
+def test_with_all_gates_on_a_pod_stays_itself() -> None:
+    assert without_disabled(FULL, ALL_ON) is FULL
+    assert without_disabled(make_pod(), FieldGates(False, False, False, False)).metadata.name == "web"
+
+
+def test_each_gate_takes_its_own_field_away() -> None:
+    assert without_disabled(FULL, FieldGates(hostname_override=False)).spec.hostnameOverride == ""
+    env = without_disabled(FULL, FieldGates(env_files=False)).spec.containers[0].env
+    assert [(variable.name, variable.value, variable.valueFrom) for variable in env] == [
+        ("A", "1", None),
+        ("B", "", None),
+    ]
+    rules = without_disabled(FULL, FieldGates(restart_all=False)).spec.containers[0].restartPolicyRules
+    assert [rule.action for rule in rules] == ["Restart"]
+    refused = without_disabled(FULL, FieldGates(restart_rules=False)).spec.containers[0].restartPolicyRules
+    assert [rule.action for rule in refused] == ["RestartAllContainers"], "the node sees what it has to refuse"
+    bare = without_disabled(FULL, FieldGates(restart_rules=False, restart_all=False)).spec
+    assert (bare.containers[0].restartPolicy, bare.containers[0].restartPolicyRules) == ("", ())
+    assert bare.initContainers[0].restartPolicy == "Always", "a sidecar is one all the same"
+
+
+def test_a_pod_that_did_not_change_stays_the_same_object() -> None:
+    out: Sink[SourceChanged] = Sink()
+    door = GatedPods(out, FieldGates(hostname_override=False))
+    door.post(SourceChanged("api", (FULL,)))
+    door.post(SourceChanged("api", (FULL, make_pod("b"))))
+    first, second = out.events
+    assert second.pods[0] is first.pods[0] and first.pods[0].spec.hostnameOverride == ""
+    assert [pod.metadata.name for pod in second.pods] == ["web", "b"]
