@@ -199,6 +199,17 @@ async def test_a_conflict_loses_nothing(cluster: Cluster) -> None:
     assert len(cluster.sent("PATCH")) == 3
 
 
+async def test_a_last_deletion_that_ends_in_a_conflict_is_sent_again(cluster: Cluster) -> None:
+    cluster.server.faults.append(Fault("DELETE", status=409, reason="Conflict"))
+    pod = cluster.make()
+    await seen(cluster, "web")
+    cluster.server.delete(f"{PODS}/web", {"gracePeriodSeconds": 30})
+    cluster.stage(pod, Stage.FINISHED, KillReason.DELETED)
+    cluster.tell(pod.metadata.uid, ended())
+    await seen(cluster)
+    assert len(cluster.sent("DELETE")) == 2
+
+
 async def test_what_came_up_during_a_patch_that_ends_in_a_conflict_is_told(cluster: Cluster) -> None:
     held = asyncio.Event()
     cluster.server.faults.append(Fault("PATCH", status=409, reason="Conflict", held=held))
