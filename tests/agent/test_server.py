@@ -267,6 +267,8 @@ def test_the_agent_about_itself(api: NodeApi) -> None:
     assert code == 200 and all(line.rsplit(" ", 1)[1].isdigit() for line in profile.splitlines())
     assert api.ask("/debug/pprof/profile?seconds=9999")[0] == 400
     assert "kubelet statusz" in api.ask("/statusz")[1]
+    assert {pod["name"] for pod in json.loads(api.ask("/debug/pods")[1])["pods"]} >= {POD}
+    assert json.loads(api.ask(f"/debug/pods/default/{POD}")[1])["story"]
     assert "root-dir=" in api.ask("/flagz")[1]
     assert api.ask("/debug/flags/v", "PUT", b"5") == (200, "successfully set klog.logging.verbosity to 5")
     assert api.ask("/debug/flags/v", "PUT", b"loud")[0] == 400

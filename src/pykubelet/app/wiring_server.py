@@ -22,7 +22,7 @@ from pykubelet.edges.rpc.server import RpcServer
 from pykubelet.report.server.api_routes import ApiRoutes, configz_answer, pods_answer, running_pods_answer
 from pykubelet.report.server.container_logs import ContainerLogs
 from pykubelet.report.server.counted import READ_ONLY, READ_WRITE, counted
-from pykubelet.report.server.debug import Checkpoints, Debugging, DebugSettings
+from pykubelet.report.server.debug import Checkpoints, Debugging, DebugSettings, stories
 from pykubelet.report.server.explain.documents import AskInputs, ask_routes
 from pykubelet.report.server.gate import Gate, Reviewers, gate_rules
 from pykubelet.report.server.health import Check, default_checks, ping_check
@@ -41,6 +41,7 @@ from pykubelet.report.server.routes import (
     POST,
     PUT,
     STREAM,
+    Ask,
     OpenRoutes,
     Path,
     answering,
@@ -50,6 +51,7 @@ from pykubelet.report.server.routes import (
 from pykubelet.report.server.streams import Streams
 from pykubelet.report.server.turning import TurningInputs, syncloop_check
 from pykubelet.report.server.watchdog import tell_service_manager
+from pykubelet.report.server.zpages import Facts, ZPages
 
 
 def serving_choice(settings: Settings) -> ServingChoice:
@@ -74,8 +76,8 @@ def wire_ports(m: Machinery, cells: Cells, reviewers: Reviewers | None) -> Loops
     page = NodePage(asked, cells.usage.cell, history, m.cri, m.clock, FULL)
     page_port = m.settings.flags.cadvisor_port
     door = PageDoor(page, m.clock, page_port) if page_port else None
-    answers = plain(with_link(ask_routes(asked, m.clock), door))
-    loops: Loops = [("socket", serve_socket(answers, paths_of(m.settings).socket))]
+    explained = ask_routes(asked, m.clock)
+    loops: Loops = [("socket", serve_socket(plain(with_link(explained, door)), paths_of(m.settings).socket))]
     if door is not None:
         loops.append(("history", history.run()))
         loops.append(("page", serve_port(door.handle, "127.0.0.1", page_port, "the node's page")))
@@ -96,7 +98,9 @@ def wire_ports(m: Machinery, cells: Cells, reviewers: Reviewers | None) -> Loops
         loops.append(("read-only", serve_port(handler, config.address, config.readOnlyPort, "the read-only port")))
     if config.enableServer:
         gate = Gate(gate_rules(node.name, config.authentication, config.authorization), reviewers, m.clock)
-        loops += wire_server(m, node, api_routes(m, pods, gate, (shown, checks), page if door is not None else None))
+        told = stories(explained, pods)
+        routes = api_routes(m, pods, gate, (shown, checks), told, page if door is not None else None)
+        loops += wire_server(m, node, routes)
     return loops
 
 
@@ -207,6 +211,7 @@ def api_routes(
     pods: KnownPods,
     gate: Gate,
     open_to_all: tuple[Mapping[str, Path], Mapping[str, Check]],
+    told: Ask,
     page: NodePage | None,
 ) -> ApiRoutes:
     """Every path of the authenticated port and who answers it. `open_to_all`: the read-only port's paths, and checks."""
@@ -229,9 +234,16 @@ def api_routes(
     debugging = bool(config.enableDebuggingHandlers)
     if debugging:
         exact["/configz"] = Path(answering(lambda: configz), GET)
-        debug = Debugging(debug_settings(m, tuple(sorted(exact))), m.flight, m.clock)
+        debug = Debugging(
+            DebugSettings(
+                profiling=bool(config.enableProfilingHandler), flags_handler=bool(config.enableDebugFlagsHandler)
+            )
+        )
+        zpages = ZPages(page_facts(m, tuple(sorted(exact))), m.clock)
         exact["/debug/flags/v"] = Path(debug.verbosity, PUT)
         below["/debug/pprof/"] = Path(debug.pprof, GET)
+        below["/debug/pods/"] = Path(told, GET)
+        exact["/debug/node"] = Path(told, GET)
         queries = bool(config.enableSystemLogQuery) and settings.enabled("NodeLogQuery")
         node_logs = NodeLogs(m.flight, enabled=bool(config.enableSystemLogHandler), queries=queries)
         below["/logs/"] = Path(node_logs.answer, GET)
@@ -240,17 +252,15 @@ def api_routes(
         if settings.enabled("ContainerCheckpoint"):
             below["/checkpoint/"] = Path(Checkpoints(pods, m.cri, settings.root_dir, m.flight, m.clock).answer, POST)
         if settings.enabled("ComponentFlagz"):
-            exact["/flagz"] = Path(debug.flagz, GET)
+            exact["/flagz"] = Path(zpages.flagz, GET)
         if settings.enabled("ComponentStatusz"):
-            exact["/statusz"] = Path(debug.statusz, GET)
+            exact["/statusz"] = Path(zpages.statusz, GET)
     return ApiRoutes(gate, OpenRoutes(checks, exact, below, debugging=debugging))
 
 
-def debug_settings(m: Machinery, paths: tuple[str, ...]) -> DebugSettings:
-    config, flags = m.settings.config, m.settings.flags
-    return DebugSettings(
-        profiling=bool(config.enableProfilingHandler),
-        flags_handler=bool(config.enableDebugFlagsHandler),
+def page_facts(m: Machinery, paths: tuple[str, ...]) -> Facts:
+    flags = m.settings.flags
+    return Facts(
         flags={name.replace("_", "-"): str(getattr(flags, name)) for name in flags.__struct_fields__},
         version=KUBERNETES,
         started_at=m.clock.wall(),

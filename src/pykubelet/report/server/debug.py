@@ -1,7 +1,8 @@
-"""`/debug/...`, `/flagz`, `/statusz`, `/checkpoint/...`: the agent about itself, and a container frozen into a file.
+"""`/debug/...`, `/checkpoint/...`: the agent about itself, and a container frozen into a file.
 
-Owns: their texts. `/debug/pprof/profile?seconds=N` samples the stacks of all threads and answers in folded lines, which
-flame graph programs read; `/debug/pprof/goroutine` lists tasks, `/debug/pprof/heap` what the heap is made of.
+Owns: their texts. `/debug/pprof/profile?seconds=N` tells where CPU is spent, in folded lines, which flame graph programs read;
+`/debug/pprof/trace?seconds=N` the same by time, as the Trace Event Format; `/debug/pprof/goroutine` lists tasks,
+`/debug/pprof/heap` what the heap is made of.
 """
 
 from __future__ import annotations
@@ -10,11 +11,8 @@ import asyncio
 import gc
 import logging
 import sys
-import time
-import traceback
 from collections import Counter
-from collections.abc import Mapping
-from types import FrameType
+from collections.abc import Callable
 from typing import Protocol
 
 from pykubelet.base.api.codec import encode
@@ -22,31 +20,28 @@ from pykubelet.base.api.times import format_time
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Flight
 from pykubelet.base.kit.lag import LAG
-from pykubelet.base.kit.values import Value
+from pykubelet.base.kit.values import Value, replace
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.files import make_dirs
-from pykubelet.report.server.http.server import JSON, Answer, Request, Response, text
+from pykubelet.report.server.http.server import JSON, Answer, Request, Response, Route, text
 from pykubelet.report.server.known_pods import KnownPods, container_spec
 from pykubelet.report.server.metrics.exposition import render_metrics
+from pykubelet.report.server.profile import CpuSamples, Samples, TraceSamples, sampling
+from pykubelet.report.server.routes import Ask
 from pykubelet.report.server.streams import container_target
 
 NO_PROFILING = text(405, "profiling endpoint is disabled.\n")
 NO_FLAGS = text(405, "flags endpoint is disabled.\n")
 MAX_PROFILE_S = 120
-SAMPLE_S = 0.01
 HEAP_LINES = 60
 
 
 class DebugSettings(Value):
-    """`enableProfilingHandler`, `enableDebugFlagsHandler`; flags by name as given; versions; paths this port has."""
+    """`enableProfilingHandler`, `enableDebugFlagsHandler`."""
 
     profiling: bool
     flags_handler: bool
-    flags: Mapping[str, str]
-    version: str
-    started_at: float
-    paths: tuple[str, ...]
 
 
 class CheckpointRuntime(Protocol):
@@ -58,17 +53,20 @@ class CheckpointRuntime(Protocol):
 class Debugging:
     """The handlers."""
 
-    def __init__(self, settings: DebugSettings, flight: Flight, clock: Clock) -> None:
+    def __init__(self, settings: DebugSettings) -> None:
         self._settings = settings
-        self._flight = flight
-        self._clock = clock
+        self._is_profiling = False
 
     async def pprof(self, request: Request) -> Answer:
         if not self._settings.profiling:
             return NO_PROFILING
         match request.path.removeprefix("/debug/pprof").strip("/"):
             case "profile":
-                return await self._profile(request)
+                return await self._sampled(request, CpuSamples)
+            case "trace":
+                return await self._sampled(request, TraceSamples)
+            case "symbol":
+                return text(200, "num_symbols: 0\n")  # what is answered here has names in it
             case "goroutine" | "tasks":
                 return text(200, tasks_text())
             case "heap":
@@ -78,19 +76,23 @@ class Debugging:
             case "lag":
                 return Response(200, render_metrics([LAG.family()]))
             case "":
-                return text(200, "profile?seconds=N\ngoroutine\nheap\nlag\ncmdline\n")
+                return text(200, "profile?seconds=N\ntrace?seconds=N\ngoroutine\nheap\nlag\ncmdline\n")
             case _:
                 return text(404, "Unknown profile\n")
 
-    async def _profile(self, request: Request) -> Answer:
-        given = request.first("seconds") or "30"
+    async def _sampled(self, request: Request, kind: Callable[[], Samples]) -> Answer:
+        given = request.first("seconds") or ("30" if kind is CpuSamples else "1")
         if not given.isdigit() or not 1 <= int(given) <= MAX_PROFILE_S:
             return text(400, f"seconds: must be from 1 to {MAX_PROFILE_S}\n")
-        seconds = int(given)
-        outcome = await self._flight.run("profile", lambda: sample_stacks(seconds), seconds + 10.0)
-        if not isinstance(outcome, Done):
+        if self._is_profiling:
             return text(500, "Could not enable CPU profiling: cpu profiling already in use\n")
-        return text(200, outcome.value)
+        self._is_profiling = True
+        try:
+            with sampling(kind()) as samples:
+                await asyncio.sleep(int(given))
+        finally:
+            self._is_profiling = False
+        return samples.answer()
 
     async def verbosity(self, request: Request) -> Answer:
         """PUT /debug/flags/v."""
@@ -102,34 +104,22 @@ class Debugging:
         logging.getLogger("pykubelet").setLevel(logging.DEBUG if int(given) >= 4 else logging.INFO)
         return text(200, f"successfully set klog.logging.verbosity to {int(given)}")
 
-    async def flagz(self, _: Request) -> Answer:
-        lines = [f"{name}={value}" for name, value in sorted(self._settings.flags.items())]
-        warning = (
-            "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees"
-        )
-        return text(
-            200, f"\nkubelet flagz\n{warning} and is for debugging purposes only.\n\n" + "\n".join(lines) + "\n"
-        )
 
-    async def statusz(self, _: Request) -> Answer:
-        settings, now = self._settings, self._clock.wall()
-        up = int(now - settings.started_at)
-        warning = (
-            "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees"
-        )
-        lines = (
-            "",
-            "kubelet statusz",
-            f"{warning} and is for debugging purposes only.",
-            "",
-            f"Started: {format_time(settings.started_at)}",
-            f"Up: {up // 3600} hr {up // 60 % 60:02d} min {up % 60:02d} sec",
-            f"Go version: python{sys.version.split()[0]}",
-            f"Binary version: {settings.version.removeprefix('v')}",
-            f"Emulation version: {'.'.join(settings.version.removeprefix('v').split('.')[:2])}",
-            f"Paths: {' '.join(settings.paths)}",
-        )
-        return text(200, "\n".join(lines) + "\n")
+def stories(route: Route, pods: KnownPods) -> Ask:
+    """`/debug/pods`, `/debug/pods/<namespace>/<name>` or `/debug/pods/<uid>`, `/debug/node`: what `route` tells of them to
+    `pykubelet pods` and `pykubelet explain`."""
+
+    async def ask(request: Request) -> Answer:
+        path = request.path.removeprefix("/debug").rstrip("/")
+        parts = path.split("/")
+        if len(parts) == 4:
+            pod = pods.find(parts[2], parts[3])
+            if pod is None:
+                return text(404, "pod does not exist\n")
+            path = f"/pods/{pod.metadata.uid}"
+        return route(replace(request, path=path))
+
+    return ask
 
 
 def tasks_text() -> str:
@@ -147,28 +137,6 @@ def heap_text() -> str:
     counts = Counter(type(one).__qualname__ for one in gc.get_objects())
     lines = [f"{number:9d} {name}" for name, number in counts.most_common(HEAP_LINES)]
     return f"{sum(counts.values())} objects, collections {gc.get_count()}\n" + "\n".join(lines) + "\n"
-
-
-def sample_stacks(seconds: int) -> str:
-    """Folded stacks of all other threads, sampled a hundred times a second. Blocks."""
-    counts: Counter[str] = Counter()
-    end = time.monotonic() + seconds
-    own = sys._getframe()
-    while time.monotonic() < end:
-        for frame in sys._current_frames().values():
-            if frame is not own and not _is_own(frame):
-                counts[_folded(frame)] += 1
-        time.sleep(SAMPLE_S)  # noqa: TID251 - in a thread of its own
-    return "".join(f"{stack} {number}\n" for stack, number in counts.most_common())
-
-
-def _is_own(frame: FrameType) -> bool:
-    return frame.f_code is sample_stacks.__code__
-
-
-def _folded(frame: FrameType) -> str:
-    found = traceback.extract_stack(frame, limit=40)
-    return ";".join(f"{one.name} ({one.filename.rpartition('/')[2]}:{one.lineno})" for one in found)
 
 
 class Checkpoints:

@@ -1,0 +1,122 @@
+"""The agent about itself: where its CPU goes, and the stories of its pods."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+import uvloop
+from report.server.world import make_world
+
+from pykubelet.report.server.debug import Debugging, DebugSettings, stories
+from pykubelet.report.server.explain.documents import ask_routes
+from pykubelet.report.server.http.server import Request, Response
+from pykubelet.report.server.known_pods import KnownPods
+
+ON = DebugSettings(profiling=True, flags_handler=True)
+
+
+async def ask(debugging: Debugging, profile: str, **query: list[str]) -> Response:
+    answer = await debugging.pprof(Request("GET", f"/debug/pprof/{profile}", query))
+    assert isinstance(answer, Response)
+    return answer
+
+
+def work_hard(seconds: float) -> None:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        sum(range(1000))
+
+
+@pytest.mark.parametrize("where", ["the loop", "a thread"])
+@pytest.mark.parametrize("factory", [uvloop.new_event_loop, asyncio.new_event_loop])
+def test_a_profile_is_of_those_who_work_and_not_of_those_who_wait(
+    where: str, factory: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(profile_of_work(where))
+
+
+async def profile_of_work(where: str) -> None:
+    idle = threading.Event()
+    waiting = threading.Thread(target=idle.wait, name="idle", daemon=True)
+    waiting.start()
+    loop = asyncio.get_running_loop()
+    async with asyncio.TaskGroup() as group:
+        profile = group.create_task(ask(Debugging(ON), "profile", seconds=["1"]))
+        await asyncio.sleep(0)
+        if where == "a thread":
+            await loop.run_in_executor(None, work_hard, 0.5)
+        else:
+            work_hard(0.5)
+    idle.set()
+    waiting.join()
+    lines = profile.result().body.decode().splitlines()
+    counts = {line.rpartition(" ")[0]: int(line.rpartition(" ")[2]) for line in lines}
+    hard = sum(number for stack, number in counts.items() if "work_hard (test_debug.py" in stack)
+    assert hard >= sum(counts.values()) / 2 > 5
+    assert not [stack for stack in counts if stack.startswith("idle;")]
+
+
+async def test_a_trace_is_for_programs_that_show_such() -> None:
+    async with asyncio.TaskGroup() as group:
+        trace = group.create_task(ask(Debugging(ON), "trace"))
+        await asyncio.sleep(0)
+        work_hard(0.2)
+    events = json.loads(trace.result().body)["traceEvents"]
+    assert {(one["ph"], one["dur"]) for one in events} == {("X", 10_000)}
+    assert any("work_hard" in frame for one in events for frame in one["args"]["stack"])
+
+
+async def test_one_profile_at_a_time() -> None:
+    debugging = Debugging(ON)
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(ask(debugging, "profile", seconds=["1"]))
+        await asyncio.sleep(0)
+        assert (await ask(debugging, "trace")).status == 500
+    assert first.result().status == 200
+
+
+async def test_symbols_are_in_the_profiles_already() -> None:
+    assert (await ask(Debugging(ON), "symbol")).body == b"num_symbols: 0\n"
+
+
+@pytest.mark.parametrize("profile", ["", "profile", "trace", "symbol", "heap", "cmdline"])
+async def test_profiling_is_switched_off(profile: str) -> None:
+    off = await ask(Debugging(DebugSettings(profiling=False, flags_handler=True)), profile)
+    assert (off.status, off.body) == (405, b"profiling endpoint is disabled.\n")
+
+
+async def test_flags_are_switched_off() -> None:
+    off = Debugging(DebugSettings(profiling=True, flags_handler=False))
+    answer = await off.verbosity(Request("PUT", "/debug/flags/v", body=b"5"))
+    assert isinstance(answer, Response)
+    assert (answer.status, answer.body) == (405, b"flags endpoint is disabled.\n")
+
+
+async def test_stories_are_those_that_explain_tells() -> None:
+    world = make_world()
+    inputs = world.inputs
+    explained = ask_routes(inputs, world.clock)
+    told = stories(explained, KnownPods(inputs.roster, inputs.lifecycles, inputs.observed, inputs.statuses))
+
+    async def body(path: str) -> tuple[int, bytes]:
+        answer = await told(Request("GET", path))
+        assert isinstance(answer, Response)
+        return answer.status, answer.body
+
+    for path, same in {
+        "/debug/pods": "/pods",
+        "/debug/pods/": "/pods",
+        "/debug/pods/uid-1": "/pods/uid-1",
+        "/debug/pods/default/web": "/pods/uid-1",
+        "/debug/pods/default/db": "/pods/db-new",
+        "/debug/node": "/node",
+    }.items():
+        assert await body(path) == (200, explained(Request("GET", same)).body)
+    assert "start app" in [line["what"] for line in json.loads((await body("/debug/pods/default/web"))[1])["story"]]
+    assert (await body("/debug/pods/default/nobody"))[0] == (await body("/debug/pods/nobody"))[0] == 404
