@@ -23,6 +23,8 @@ from bench.runtime import BenchError
 from bench.scenarios import Bench
 from bench.stats import Spread, percentile
 from bench.table import Figure
+from pykubelet.base.model.labels import POD_NAME
+from pykubelet.edges.cri import cri_pb2 as pb
 
 _DEAF = 'trap "" TERM; while :; do sleep 3600 & wait $!; done'
 _SLEEP = 'trap "exit 0" TERM; while :; do sleep 3600 & wait $!; done'
@@ -134,6 +136,12 @@ async def log_floods(stage: Stage) -> AsyncIterator[None]:
     yield
 
 
+async def _running(stage: Stage, prefix: str) -> set[str]:
+    """Ids of the running containers of pods whose names begin so."""
+    found = await stage.bench.cri.list_containers(state=pb.CONTAINER_RUNNING)
+    return {one.id for one in found if one.labels.get(POD_NAME, "").startswith(prefix)}
+
+
 @contextlib.asynccontextmanager
 async def commands_crowd(stage: Stage) -> AsyncIterator[None]:
     """500 exec probes of period 1 s: more than two cores can carry out, so others find a busy machine."""
@@ -152,7 +160,10 @@ async def commands_crowd(stage: Stage) -> AsyncIterator[None]:
         await asyncio.sleep(5)
         if time.monotonic() > deadline:
             raise BenchError("250 containers do not start within 240 s")
+    running = await _running(stage, "crowd-")
     yield
+    if await _running(stage, "crowd-") != running:
+        raise BenchError("containers of the crowd were killed because the node was slow")
 
 
 Fault = Callable[[Stage], AbstractAsyncContextManager[None]]

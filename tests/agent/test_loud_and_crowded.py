@@ -39,7 +39,8 @@ async def test_a_line_of_100_mb_without_an_end(make_agent: Any) -> None:
 
 
 async def test_more_exec_probes_than_the_machine_can_do_kill_nobody(make_agent: Any) -> None:
-    """Probes come late, but a container that is well is never taken for sick. The benchmark does the same with 500."""
+    """Probes come late, but a container that is well is never taken for sick. The benchmark does the same with 500,
+    and has no figures where one was killed."""
     probe = {"exec": {"command": ["true"]}, "periodSeconds": 1, "timeoutSeconds": 1, "failureThreshold": 3}
     agent = make_agent().start()
     names = [f"crowd-{n}" for n in range(8)]

@@ -140,7 +140,7 @@ def status_memory(m: Machinery) -> StatusMemory:
 
 def wire_lookout(m: Machinery, cells: Cells) -> PodLookout:
     """observe/pleg: writes Observed. Nothing is done with pods before it has listed them."""
-    return PodLookout(m.cri, m.clock, cells.observed.writer, m.touched, RelistPeriods())
+    return PodLookout(m.cri, m.clock, cells.observed.writer, m.touched, RelistPeriods(), m.happenings)
 
 
 def wire_observe(m: Machinery, cells: Cells) -> Loops:

@@ -304,7 +304,7 @@ async def node(
     )
     rules = Rules(container_hash, crash, 60.0, probes.get())
     pods = PodsLoop(PodInputs(roster, observed, probes, content), lifecycles_writer, tools, rules, touched)
-    lookout = PodLookout(client, clock, observed_writer, touched, periods or RelistPeriods())
+    lookout = PodLookout(client, clock, observed_writer, touched, periods or RelistPeriods(), happenings)
     writers = (roster_writer, runtime_writer, content_writer)
     made = Node(fake, paths, images, groups, volumes, *writers, lifecycles, observed, happenings)
     made.sources_ready = sources_ready

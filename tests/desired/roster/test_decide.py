@@ -185,8 +185,11 @@ def test_a_victim_that_does_not_end_is_not_waited_for_for_ever() -> None:
     desk.tell(low, high, at=stuck, now=100.0)
     desk.look(stuck, now=129.9)
     assert desk.is_held("high-1")
+    told = len(desk.said)
     desk.look(stuck, now=130.0)
     assert not desk.is_held("high-1")
+    words = "Container runtime did not kill the pod within specified grace period."
+    assert desk.said[told:] == [("low", "ExceededGracePeriod", words)]
 
 
 def test_a_victim_that_leaves_makes_room() -> None:

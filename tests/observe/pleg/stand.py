@@ -10,9 +10,10 @@ from pathlib import Path
 
 from pykubelet.base.kit.cells import Cell, make_cell
 from pykubelet.base.kit.clock import SystemClock
-from pykubelet.base.kit.mailbox import Mailbox
+from pykubelet.base.kit.mailbox import Mailbox, Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model import labels
+from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID
 from pykubelet.base.model.observed import BeingStopped, ContainerEnd, ContainerState, Observed, PodTouched, PodView
 from pykubelet.edges.cri import cri_pb2 as pb
@@ -38,6 +39,7 @@ class Stand:
     cell: Cell[Observed]
     mailbox: Mailbox[PodTouched | BeingStopped]
     published: list[Observed] = field(default_factory=list)
+    happenings: Sink[Happening] = field(default_factory=Sink)
 
     # In the runtime
 
@@ -102,7 +104,7 @@ async def lookout(
     stand = Stand(fake, client, cell, Mailbox("pleg"))
     if before is not None:
         before(stand)
-    room = PodLookout(client, SystemClock(), writer, stand.mailbox, periods, hints)
+    room = PodLookout(client, SystemClock(), writer, stand.mailbox, periods, stand.happenings, hints)
     async with Supervisor("test") as supervisor:
         supervisor.start_root("keep", _keep(stand))
         running = supervisor.start_child("pleg", room.run())

@@ -548,6 +548,9 @@ async def test_a_failed_look_is_made_again_and_keeps_what_is_known(tmp_path: Pat
         stand.fake.state.end(stand.fake.container("app"), 1)
         await stand.wait_state("web", "app", EXITED)
         assert fault.met == 2
+        [told] = stand.happenings.events
+        assert (told.reason, told.pod) == ("FailedSync", ref("web")), "once, however often it is tried"
+        assert told.message.startswith("error determining status: ")
 
 
 async def test_containers_that_go_while_they_are_read_are_left_out(tmp_path: Path) -> None:

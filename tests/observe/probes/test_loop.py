@@ -404,6 +404,29 @@ async def test_a_probe_that_does_not_end_is_named() -> None:
         assert detail.startswith("the probe due 4s ago has not ended: the runtime or the command does not answer")
 
 
+async def test_a_command_that_waits_long_for_its_turn_is_told() -> None:
+    async def takes_six_seconds(_ask: Ask) -> Outcome:
+        await asyncio.sleep(6)
+        return passed()
+
+    node, prober = Node(), ScriptedProber({"first": takes_six_seconds})
+    async with node.probing(prober, limits=ProbeLimits(exec_at_once=1, hold_s=10.0)):
+        made = {}
+        for name in ("first", "second"):
+            container = probed(name, "liveness", timeoutSeconds=2)
+            container["livenessProbe"]["exec"] = {"command": ["true"]}
+            made[name] = node.pod(name, container)
+            node.run(made[name], name)
+        await asyncio.sleep(5.5)
+        [(what, detail, step)] = waits(node, made["second"])
+        assert (what, step) == ("liveness probe", "probe")
+        assert detail.startswith(
+            "the probe due 5s ago waits for its turn: there are more commands to be run than the node"
+        )
+        await asyncio.sleep(2)
+        assert waits(node, made["second"]) == []
+
+
 async def test_probes_are_counted() -> None:
     node, prober = Node(), ScriptedProber()
     async with node.probing(prober):

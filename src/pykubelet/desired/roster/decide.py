@@ -29,7 +29,13 @@ from pykubelet.base.model.lifecycle import KillReason, Stage
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.phase import pod_phase
-from pykubelet.base.model.reasons import EVENT_PREEMPTING, INVALID_NODE_INFO, PREEMPTING, UNEXPECTED_ADMISSION_ERROR
+from pykubelet.base.model.reasons import (
+    EVENT_EXCEEDED_GRACE_PERIOD,
+    EVENT_PREEMPTING,
+    INVALID_NODE_INFO,
+    PREEMPTING,
+    UNEXPECTED_ADMISSION_ERROR,
+)
 from pykubelet.base.model.roster import Rejection, has_ended_in_api
 from pykubelet.base.model.waits import Wait
 from pykubelet.desired.roster import admission
@@ -40,6 +46,7 @@ from pykubelet.desired.roster.preemption import PREEMPTED, Candidate, NoVictims,
 _UNSURE = (Verdict.OPEN, Verdict.PREEMPTING)
 MIN_PREEMPTION_WAIT_S = 10.0
 DEFAULT_GRACE_S = 30
+_NOT_ENDED = "Container runtime did not kill the pod within specified grace period."
 _NO_RECOVERY = "Unexpected error while attempting to recover from admission failure: "
 _NO_VICTIMS = "preemption: error finding a set of pods to preempt: "
 ADMIT = "admit the pod"
@@ -104,15 +111,14 @@ def settle(state: RosterState, facts: Facts, now: float, wall: float) -> tuple[R
     unsure = [entry for entry in state.entries.values() if entry.verdict in _UNSURE]
     if not unsure:
         return state, ()
-    entries = _end_preemptions(state.entries, facts, now)
+    entries, happenings = _end_preemptions(state.entries, facts, now)
     undecided = [entry for entry in unsure if entry.verdict is Verdict.OPEN]
     if not undecided:
-        return replace(state, entries=entries), ()
+        return replace(state, entries=entries), tuple(happenings)
     if not facts.node.allocatable:
-        return replace(state, entries=_hold_all(entries, undecided, NODE_UNKNOWN, wall)), ()
+        return replace(state, entries=_hold_all(entries, undecided, NODE_UNKNOWN, wall)), tuple(happenings)
     if facts.observed.listed_at is None and not _all_fit(entries, undecided, facts):
-        return replace(state, entries=_hold_all(entries, undecided, UNLISTED, wall)), ()
-    happenings: list[Happening] = []
+        return replace(state, entries=_hold_all(entries, undecided, UNLISTED, wall)), tuple(happenings)
     load = _load(entries, facts)
     for entry in sorted(undecided, key=lambda entry: _rank(entry, facts.observed)):
         trace = trace_of(entry.item.pod, entry.ref.uid, facts.observed)
@@ -129,12 +135,21 @@ def settle(state: RosterState, facts: Facts, now: float, wall: float) -> tuple[R
     return replace(state, entries=entries), tuple(happenings)
 
 
-def _end_preemptions(before: Mapping[PodUID, Entry], facts: Facts, now: float) -> Entries:
-    entries = dict(before)
+def _end_preemptions(before: Mapping[PodUID, Entry], facts: Facts, now: float) -> tuple[Entries, list[Happening]]:
+    """Who had to wait for others to end and need not any more; what to tell of those that have not ended in time."""
+    entries, told = dict(before), list[Happening]()
     for uid, entry in before.items():
-        if entry.verdict is Verdict.PREEMPTING and (now >= entry.until or _have_ended(entry.victims, before, facts)):
+        if entry.verdict is not Verdict.PREEMPTING:
+            continue
+        late = [one for one in entry.victims if not _have_ended(frozenset({one}), before, facts)]
+        if not late:
             entries[uid] = _admitted(entry)
-    return entries
+        elif now >= entry.until:
+            entries[uid] = _admitted(entry)
+            told.extend(
+                warning(EVENT_EXCEEDED_GRACE_PERIOD, _NOT_ENDED, before[one].ref) for one in late if one in before
+            )
+    return entries, told
 
 
 def _have_ended(victims: frozenset[PodUID], entries: Mapping[PodUID, Entry], facts: Facts) -> bool:

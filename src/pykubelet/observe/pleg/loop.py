@@ -18,10 +18,11 @@ from collections.abc import AsyncIterator, Callable
 from pykubelet.base.kit.cells import CellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Mailbox
+from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.metrics import Counter, Gauge, Histogram
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.model.happenings import Happening, warning
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID
 from pykubelet.base.model.observed import (
     BeingStopped,
@@ -33,6 +34,7 @@ from pykubelet.base.model.observed import (
     Started,
     Stopped,
 )
+from pykubelet.base.model.reasons import EVENT_FAILED_SYNC
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.cri.events import EventSource, HintKind, NoEvents, RuntimeHint, StreamLost, watch_runtime
@@ -112,6 +114,7 @@ class PodLookout:
         observed: CellWriter[Observed],
         mailbox: Mailbox[PodTouched | BeingStopped],
         periods: RelistPeriods,
+        happenings: Post[Happening],
         hints: Hints = watch_runtime,
     ) -> None:
         self._cri = cri
@@ -119,6 +122,7 @@ class PodLookout:
         self._observed = observed
         self._mailbox = mailbox
         self._periods = periods
+        self._happenings = happenings
         self._hints = hints
         self._pods: dict[PodUID, PodView] = {}
         self._refs: dict[PodUID, PodRef] = {}
@@ -310,6 +314,7 @@ class PodLookout:
                     bug = None if isinstance(error, CriError) else error
                     ref = self._refs[uid]
                     log.error("cannot read a pod from the runtime", pod=ref, uid=uid, error=error, exc_info=bug)
+                    self._happenings.post(warning(EVENT_FAILED_SYNC, f"error determining status: {error}", ref))
                     self._failing.add(uid)
                 self._again.add(uid)
                 await asyncio.sleep(RETRY_S)
