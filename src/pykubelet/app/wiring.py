@@ -353,6 +353,7 @@ def node_facts(settings: Settings, machine: Machine, driver: CgroupDriver) -> No
         allocatable=node_allocatable(capacity, resource_settings(settings, capacity, driver)),
         labels=node_labels(name, machine.architecture, flags.node_labels),
         page_sizes=machine.page_sizes,
+        external_cloud=flags.cloud_provider == "external" and not settings.standalone,
     )
 
 

@@ -198,7 +198,7 @@ def wire_content(m: Machinery, cells: Cells, cluster: Cluster) -> Loops:
     config, writer = m.settings.config, cells.content.writer
     strategy = Strategy(config.configMapAndSecretChangeDetectionStrategy)
     settings = ContentSettings(strategy, reread_s=m.settings.sync_frequency_s)
-    content = ContentLoop(cells.roster.cell, writer, cluster.client, m.clock, settings)
+    content = ContentLoop(cells.roster.cell, writer, cluster.client, m.clock, settings, cells.node.cell)
     return [("content", content.run())]
 
 

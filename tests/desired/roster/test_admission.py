@@ -48,6 +48,32 @@ def test_operating_system() -> None:
     assert refusal(make_pod(os={"name": "linux"}, metadata={"labels": {"kubernetes.io/os": "linux"}}))[0] is None
 
 
+def test_resources_of_the_pod_itself_where_they_are_switched_off() -> None:
+    pod = make_pod(resources={"requests": {"cpu": "100m"}})
+    assert refusal(pod)[0] is None
+    assert refusal(pod, pod_level_resources=False) == (
+        "PodLevelResourcesNotSupported",
+        "PodLevelResources feature gate is disabled",
+    )
+    assert refusal(make_pod(cpu="100m"), pod_level_resources=False)[0] is None
+
+
+def test_features_that_the_node_does_not_declare() -> None:
+    rules = [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [1]}}]
+    pod = make_pod(
+        hostNetwork=True,
+        hostUsers=False,
+        initContainers=[{"name": "init", "image": "busybox", "restartPolicyRules": rules}],
+    )
+    text = "Pod requires node features that are not available: "
+    restart, users = "RestartAllContainersOnContainerExits", "UserNamespacesHostNetworkSupport"
+    assert refusal(pod, features=frozenset()) == ("PodFeatureUnsupported", f"{text}{restart}, {users}")
+    assert refusal(pod, features=frozenset({restart})) == ("PodFeatureUnsupported", f"{text}{users}")
+    assert refusal(pod, features=frozenset({restart, users}))[0] is None
+    assert refusal(pod)[0] is None
+    assert refusal(make_pod(hostUsers=False), features=frozenset())[0] is None
+
+
 def test_strict_supplemental_groups() -> None:
     pod = make_pod(securityContext={"supplementalGroupsPolicy": "Strict"})
     assert refusal(pod) == (

@@ -29,6 +29,7 @@ from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.content import Content, ContentKey, ContentKind, Found, ObjectKey, Present
 from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.roster import Roster, RosterPod
 from pykubelet.edges.content.loop import ContentLoop
 from pykubelet.edges.content.model import ContentSettings
@@ -137,15 +138,19 @@ class Stand:
 
 @asynccontextmanager
 async def stand(
-    settings: ContentSettings | None = None, server: FakeApiServer | None = None, start: bool = True
+    settings: ContentSettings | None = None,
+    server: FakeApiServer | None = None,
+    start: bool = True,
+    object_ttl_s: float = 0.0,
 ) -> AsyncIterator[Stand]:
     server = server or FakeApiServer()
     if start:
         await server.start()
     client = ApiClient(server.access(), SystemClock(), ClientLimits(deadline_s=0.3))
     roster, roster_writer = make_cell("roster", Roster())
+    node, _ = make_cell("node", NodeView("n", "n", object_ttl_s=object_ttl_s))
     content, writer = make_cell("content", Content())
-    loop = ContentLoop(roster, writer, client, SystemClock(), settings or ContentSettings())
+    loop = ContentLoop(roster, writer, client, SystemClock(), settings or ContentSettings(), node)
     made = Stand(server, client, content, roster_writer)
 
     async def record() -> None:

@@ -120,6 +120,20 @@ async def test_without_watches_an_object_is_read_again_after_a_while_and_for_eve
         assert s.server.watching in ([], ["services"])
 
 
+async def test_with_a_cache_what_was_read_counts_as_long_as_the_node_says() -> None:
+    async with stand(ContentSettings(Strategy.CACHE, reread_s=0.02), object_ttl_s=3600.0) as s:
+        s.server.create(MAPS, {"metadata": {"name": "m"}})
+        s.want(pod_with(of_map("m"), uid="u1"))
+        await s.value(config_map("m"))
+        await asyncio.sleep(0.1)
+        assert s.server.count("GET", f"{MAPS}/m") == 1
+        s.want(pod_with(of_map("m"), uid="u1"), pod_with(of_map("m"), uid="u2"))  # a new pod gets nothing old
+        await s.until_server(lambda: s.server.count("GET", f"{MAPS}/m") == 2)
+    async with stand(ContentSettings(Strategy.CACHE, reread_s=0.02), object_ttl_s=0.0) as s:
+        s.want(pod_with(of_map("m")))
+        await s.until_server(lambda: s.server.count("GET", f"{MAPS}/m") >= 4)
+
+
 async def test_who_gets_no_answer_is_told_why_and_gets_it_when_the_server_is_back() -> None:
     async with stand(ContentSettings(patience_s=0.1)) as s:
         s.server.create(MAPS, {"metadata": {"name": "m"}})

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from support.pki import Authority
 
+from pykubelet.base.api.core import NodeAddress
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.clock import ManualClock, SystemClock
 from pykubelet.base.kit.flight import Flight
@@ -300,6 +301,26 @@ async def test_a_serving_certificate_names_the_addresses_and_follows_them(stand:
     stand.set_node.publish(NodeView("n", "n", ("10.0.0.1", "10.0.0.2")))
     stand.answer(await stand.request(2))
     await eventually(lambda: "10.0.0.2" in openssl(state.file, "-ext", "subjectAltName"))
+
+
+async def test_a_serving_certificate_names_what_the_cloud_provider_tells(stand: Stand) -> None:
+    told = [
+        ("Hostname", "n"),
+        ("InternalIP", "10.0.0.1"),
+        ("ExternalIP", "192.0.2.7"),
+        ("ExternalDNS", "n.example.com"),
+    ]
+    addresses = tuple(NodeAddress(type=kind, address=address) for kind, address in told)
+    before = NodeView("n", "n", ("10.0.0.9",), addresses=addresses[:1])
+    stand.set_node.publish(before)
+    stand.start(SERVING)
+    state = await stand.until(lambda state: state.problem, "serving")
+    assert state.problem == "the node has no address yet" and not stand.requests()
+    stand.set_node.publish(replace(before, addresses=addresses))
+    stand.answer(await stand.request())
+    state = await stand.until(lambda state: state.expires_at, "serving")
+    names = openssl(state.file, "-ext", "subjectAltName")
+    assert "DNS:n, DNS:n.example.com, IP Address:10.0.0.1, IP Address:192.0.2.7" in names
 
 
 async def test_the_kubeconfigs_own_certificate_counts_until_it_is_due(stand: Stand, authority: Authority) -> None:

@@ -36,6 +36,7 @@ def test_nothing_before_the_api_server_was_heard_or_without_a_node() -> None:
     static = static_pod()
     assert plan_mirrors(roster(static, mirrors=None), Lifecycles(), NODE) == {}
     assert plan_mirrors(roster(static), Lifecycles(), NodeView("n1", "n1")) == {}
+    assert plan_mirrors(roster(static), Lifecycles(), replace(NODE, deleting=True)) == {}
 
 
 def test_a_mirror_that_fits_is_left_alone() -> None:

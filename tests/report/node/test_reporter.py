@@ -332,6 +332,22 @@ async def test_the_node_is_read_anew_for_whoever_needs_it_as_it_is(make_stand: M
     assert refused.read_error and refused.registered
 
 
+async def test_what_others_write_on_the_node_is_known_here(make_stand: MakeStand) -> None:
+    stand = make_stand(replace(ABOUT, external_cloud=True))
+    stand.set_runtime.publish(WELL)
+    stand.start()
+    await stand.until_ready()
+
+    kinds = [("Hostname", "host"), ("ExternalIP", "192.0.2.7"), ("InternalIP", "10.9.9.9"), ("InternalIP", "fd00::1")]
+    addresses = [{"type": kind, "address": address} for kind, address in kinds]
+    ttl = {"node.alpha.kubernetes.io/ttl": "300"}
+    stand.server.update(f"{NODE}/status", lambda node: node["status"].update(addresses=addresses))
+    stand.server.update(NODE, lambda node: node["metadata"].setdefault("annotations", {}).update(ttl))
+    async with asyncio.timeout(5):
+        view = await stand.node.wait_for(lambda view: view.object_ttl_s == 300.0)
+    assert view.host_ips == ("10.9.9.9", "fd00::1") and view.ips == ("10.0.0.1",)
+
+
 async def test_cordoning_and_pod_cidrs_are_noticed(make_stand: MakeStand) -> None:
     stand = make_stand()
     stand.set_runtime.publish(WELL)

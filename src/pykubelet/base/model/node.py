@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pykubelet.base.api.core import Taint
+from pykubelet.base.api.core import NodeAddress, Taint
 from pykubelet.base.kit.values import Value, field
+
+DEFAULT_OBJECT_TTL_S = 60.0
 
 
 class NodeView(Value):
@@ -15,6 +17,9 @@ class NodeView(Value):
     server has a Node of this name; never True without an API server. `uid`, `taints`: of the API's Node, empty
     while there is none. `read_at`: the monotonic second at which somebody's wish (`NodeWanted`) began to be read at the
     API server, None before the first; `read_error`: why it refused that.
+    `addresses`: those a cloud provider has written into the Node; None: there is no provider, the node tells `ips`.
+    `object_ttl_s`: for how long ConfigMaps and Secrets may be taken as they were read, where they are not watched.
+    `deleting`: the Node is going.
     """
 
     name: str
@@ -29,6 +34,19 @@ class NodeView(Value):
     taints: tuple[Taint, ...] = ()
     read_at: float | None = None
     read_error: str = ""
+    addresses: tuple[NodeAddress, ...] | None = None
+    object_ttl_s: float = DEFAULT_OBJECT_TTL_S
+    deleting: bool = False
+
+    @property
+    def host_ips(self) -> tuple[str, ...]:
+        """The node's own addresses as its pods are told them: one of each family, the primary one first."""
+        told = [[a.address for a in self.addresses or () if a.type == kind] for kind in ("InternalIP", "ExternalIP")]
+        ips = (*told[0], *told[1])
+        if not ips:
+            return self.ips
+        others = (ip for ip in ips if (":" in ip) != (":" in ips[0]))
+        return (ips[0], *((other,) if (other := next(others, None)) is not None else ()))
 
 
 class NodeWanted(Value):

@@ -1,9 +1,9 @@
 """The room's loop: what the desired pods refer to at the API server is fetched and kept. Owns the cell `Content`.
 
-Reads `Roster`. Owns the reference counts: a key is asked for when the first pod that needs it is in the roster, long
-before anybody looks for the answer, and given up when the last one has gone. ConfigMaps linger for a while, because the
-next pod of the namespace usually needs the same; Secrets and tokens do not. All answers that came together are published
-together.
+Reads `Roster`, and `NodeView` for how long what was read may count. Owns the reference counts: a key is asked for when the
+first pod that needs it is in the roster, long before anybody looks for the answer, and given up when the last one has gone.
+ConfigMaps linger for a while, because the next pod of the namespace usually needs the same; Secrets and tokens do not. All
+answers that came together are published together.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.content import Content, ContentKey, ContentKind, Found, ObjectKey, TokenKey, spoken_key
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.needs import Needs, pod_needs
+from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.phase import Phase
 from pykubelet.base.model.roster import Roster, RosterPod
 from pykubelet.edges.content.bundles import TrustBundles
@@ -49,7 +50,9 @@ class ContentLoop:
         client: ApiClient,
         clock: Clock,
         settings: ContentSettings,
+        node: Cell[NodeView],
     ) -> None:
+        self._node = node
         self._roster = roster
         self._content = content
         self._client = client
@@ -167,7 +170,7 @@ class ContentLoop:
         if key in self._objects:
             self._objects[key][0].read_again()
             return
-        keeper = ObjectKeeper(key, self._client, self._clock, self._settings, self._mailbox)
+        keeper = ObjectKeeper(key, self._client, self._clock, self._settings, self._mailbox, self._node)
         self._objects[key] = keeper, self._start(key, keeper.run())
 
     def _release(self, key: ContentKey, draft: _Draft) -> None:

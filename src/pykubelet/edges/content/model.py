@@ -19,7 +19,8 @@ class Strategy(StrEnum):
 
 
 class ContentSettings(Value):
-    """Seconds. `reread`: between two reads of one object where it is not watched. `patience`: after so long without an
+    """Seconds. `reread`: between two reads of one object where it is not watched; with Cache at least as long as the Node's
+    annotation `node.alpha.kubernetes.io/ttl` says. `patience`: after so long without an
     answer pods are told that there is none. `linger`: how long an object nobody refers to any more is still watched.
     `refresh_retry`: before the next try to replace a token, doubling."""
 

@@ -13,9 +13,11 @@ import random
 from contextlib import aclosing
 
 from pykubelet.base.api.core import RuntimeClass
+from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.model.content import Absent, Found, ObjectKey, Present, Unreadable
+from pykubelet.base.model.node import NodeView
 from pykubelet.edges.content.decide import retry_delay_s
 from pykubelet.edges.content.model import (
     RESOURCES,
@@ -40,8 +42,15 @@ class ObjectKeeper:
     """`run` posts an answer whenever there is another one; it ends when nothing can change any more."""
 
     def __init__(
-        self, key: ObjectKey, client: ApiClient, clock: Clock, settings: ContentSettings, answers: Post[Answered]
+        self,
+        key: ObjectKey,
+        client: ApiClient,
+        clock: Clock,
+        settings: ContentSettings,
+        answers: Post[Answered],
+        node: Cell[NodeView],
     ) -> None:
+        self._node = node
         self._key = key
         self._client = client
         self._clock = clock
@@ -119,6 +128,8 @@ class ObjectKeeper:
         while True:
             self._again.clear()
             pause = self._settings.reread_s * random.uniform(1.0, 1.5)
+            if self._settings.strategy is Strategy.CACHE:
+                pause = max(pause, self._node.get().object_ttl_s)
             try:
                 value = await self._client.get(f"{collection_path(self._key)}/{self._key.name}", self._resource.kind)
             except ApiError as error:

@@ -3,6 +3,8 @@
 Rules:
 - A certificate is renewed after 70 % to 90 % of its life, at once when it is missing, expired, or says something else
   than it should.
+- A serving certificate says the node's name and its addresses. Where a cloud provider tells them, what it has told counts,
+  because whoever approves the request compares it with the Node.
 - A first certificate is asked for under a name made of key, subject and usages, so that after a restart the same request
   is found again.
 
@@ -13,16 +15,20 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import ipaddress
 from collections.abc import Iterable
 
 from pykubelet.base.api.certificates import CertificateSigningRequest
 from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.model.node import NodeView
 from pykubelet.edges.identity.keys import Description
 
 CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client-kubelet"
 SERVING_SIGNER = "kubernetes.io/kubelet-serving"
 ORGANIZATION = "system:nodes"
 EARLIEST, LATEST = 0.7, 0.9
+_NAMES = ("Hostname", "InternalDNS", "ExternalDNS")
+_IPS = ("InternalIP", "ExternalIP")
 RETRY_S, RETRY_MAX_S = 2.0, 32.0
 
 
@@ -60,6 +66,27 @@ def client_certificate(node: str) -> Wanted:
 
 def serving_certificate(node: str) -> Wanted:
     return Wanted(node, "serving", SERVING_SIGNER, "server auth")
+
+
+def names_of(node: NodeView) -> tuple[list[str], list[str]]:
+    """The DNS names and the addresses under which the node is to be reached."""
+    if node.addresses is None:
+        return [node.name], list(node.ips)
+    dns, ips = [], []
+    for told in node.addresses:
+        if told.type in _IPS or (told.type in _NAMES and _is_ip(told.address)):
+            ips.append(told.address)
+        elif told.type in _NAMES:
+            dns.append(told.address)
+    return dns, ips
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def renewal_at(found: Description | None, wanted: Wanted, share: float) -> float:

@@ -31,6 +31,7 @@ from pykubelet.edges.identity.decide import (
     LATEST,
     ORGANIZATION,
     Wanted,
+    names_of,
     refusal,
     renewal_at,
     request_name,
@@ -165,8 +166,7 @@ class CertificateLoop:
     def _target(self) -> Wanted:
         if self._node is None:
             return self._wanted
-        view = self._node.get()
-        return self._wanted.at((view.name,), view.ips)
+        return self._wanted.at(*names_of(self._node.get()))
 
     @property
     def _holds(self) -> bool:

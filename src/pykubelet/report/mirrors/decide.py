@@ -58,7 +58,7 @@ def plan_mirrors(roster: Roster, lifecycles: Lifecycles, node: NodeView) -> Mapp
             static, lifecycles
         ):
             errands[name] = RemoveMirror(mirror, "its static pod has changed")
-    if node.registered and node.uid:
+    if node.registered and node.uid and not node.deleting:
         for name, static in statics.items():
             if name not in roster.mirrors:
                 errands[name] = MakeMirror(static)

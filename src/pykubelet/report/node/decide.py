@@ -25,6 +25,7 @@ class NodeFacts(Value):
     """What of the node does not change while the agent runs.
 
     `node_ips`: of `--node-ip`. `capacity`, `allocatable`: as in `NodeView`. `labels`: all of the node's.
+    `external_cloud`: a cloud provider writes the addresses into the Node.
     """
 
     name: str
@@ -34,6 +35,7 @@ class NodeFacts(Value):
     allocatable: Mapping[str, int] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     page_sizes: tuple[int, ...] = ()
+    external_cloud: bool = False
 
 
 class Addresses(Value):

@@ -1,8 +1,8 @@
 """The node room's loop: keeps `NodeView` true while addresses come and go.
 
 Owns: the cell `NodeView`. Reads: the machine's interfaces and routes, and the resolver for the node's name. What cannot
-change while the agent runs (name, resources) is handed in. What comes of the API's Node (`registered`, `uid`, `labels`,
-`taints`) is put into the same cell by `reporter.py`.
+change while the agent runs (name, resources) is handed in. What comes of the API's Node (`registered` and what stands
+below it) is put into the same cell by `reporter.py`.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ def node_view(facts: NodeFacts, addresses: Addresses) -> NodeView:
         allocatable=facts.allocatable,
         labels=facts.labels,
         page_sizes=facts.page_sizes,
+        addresses=() if facts.external_cloud else None,
     )
 
 

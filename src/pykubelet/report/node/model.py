@@ -11,6 +11,7 @@ from pykubelet.base.model.pressure import Pressure
 
 #: Annotation and taint keys of a Node.
 CONTROLLER_ATTACH = "volumes.kubernetes.io/controller-managed-attach-detach"
+OBJECT_TTL = "node.alpha.kubernetes.io/ttl"
 PROVIDED_NODE_IP = "alpha.kubernetes.io/provided-node-ip"
 UNINITIALIZED = Taint(key="node.cloudprovider.kubernetes.io/uninitialized", value="true", effect="NoSchedule")
 

@@ -30,8 +30,8 @@ from pykubelet.base.api.core import (
 from pykubelet.base.api.quantity import Amount, Format
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.happenings import Happening, normal, warning
-from pykubelet.base.model.node import RuntimeReady
-from pykubelet.report.node.model import CONTROLLER_ATTACH, PROVIDED_NODE_IP, NodeInputs, Registration
+from pykubelet.base.model.node import DEFAULT_OBJECT_TTL_S, NodeView, RuntimeReady
+from pykubelet.report.node.model import CONTROLLER_ATTACH, OBJECT_TTL, PROVIDED_NODE_IP, NodeInputs, Registration
 
 MAX_NAMES_PER_IMAGE = 5
 READY, MEMORY, DISK, PID = "Ready", "MemoryPressure", "DiskPressure", "PIDPressure"
@@ -93,6 +93,22 @@ def render_annotations(about: Registration, before: Mapping[str, str]) -> dict[s
     if about.external_cloud and about.node_ips:
         found[PROVIDED_NODE_IP] = ",".join(about.node_ips)
     return found
+
+
+def seen_from_api(view: NodeView, node: Node, *, external_cloud: bool) -> NodeView:
+    """`view` with all that comes from the API server's Node."""
+    meta = node.metadata
+    ttl = meta.annotations.get(OBJECT_TTL, "")
+    return replace(
+        view,
+        registered=True,
+        uid=meta.uid,
+        labels=meta.labels,
+        taints=node.spec.taints,
+        addresses=node.status.addresses if external_cloud else None,
+        object_ttl_s=float(ttl) if ttl.isdecimal() else DEFAULT_OBJECT_TTL_S,
+        deleting=bool(meta.deletionTimestamp),
+    )
 
 
 def same_but_heartbeats(one: NodeStatus, other: NodeStatus) -> bool:

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Protocol
 
-from pykubelet.base.api.core import ContainerImage, Node, NodeStatus
+from pykubelet.base.api.core import ContainerImage, Node, NodeStatus, ObjectMeta
 from pykubelet.base.api.times import format_time
 from pykubelet.base.kit.cells import Cell, CellWriter, ringing
 from pykubelet.base.kit.clock import Clock
@@ -48,6 +48,7 @@ from pykubelet.report.node.render_status import (
     render_annotations,
     render_status,
     same_but_heartbeats,
+    seen_from_api,
     status_patch,
     told_image,
 )
@@ -156,8 +157,7 @@ class NodeReporter:
             return
         self._node = found
         view = self._cells.node.get()
-        meta = found.metadata
-        newer = replace(view, registered=True, uid=meta.uid, labels=meta.labels, taints=found.spec.taints)
+        newer = seen_from_api(view, found, external_cloud=self._about.external_cloud)
         if newer != view:
             self._cells.node.publish(newer)
         if bool(found.spec.unschedulable) != self._unschedulable:
@@ -170,7 +170,9 @@ class NodeReporter:
         self._reconciled = ""
         self._watch_until = float("-inf")
         view = self._cells.node.get()
-        self._cells.node.publish(replace(view, registered=False, uid="", labels=self._own_labels, taints=()))
+        nothing = Node(metadata=ObjectMeta(labels=dict(self._own_labels)))
+        newer = seen_from_api(view, nothing, external_cloud=self._about.external_cloud)
+        self._cells.node.publish(replace(newer, registered=False))
 
     async def _read_when_wanted(self) -> None:
         failures = 0

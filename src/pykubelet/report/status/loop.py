@@ -212,7 +212,7 @@ class StatusLoop:
     def _inputs_now(self) -> _Inputs:
         """`shared` is the same object as before when nothing in it has changed."""
         inputs, runtime = self._inputs, self._inputs.runtime.get()
-        shared = _Shared(inputs.probes.get(), inputs.node.get().ips, runtime.name, runtime.handlers)
+        shared = _Shared(inputs.probes.get(), inputs.node.get().host_ips, runtime.name, runtime.handlers)
         return _Inputs(
             inputs.roster.get().pods,
             inputs.lifecycles.get().pods,
