@@ -14,6 +14,7 @@ import pytest
 from support.agent import (
     Agent,
     Json,
+    RuntimeView,
     condition,
     container_status,
     is_ready,
@@ -221,6 +222,26 @@ async def test_a_killed_container_restarts_in_its_sandbox(agent: Agent) -> None:
     view = (await agent.look()).of("shot-node")
     assert [s.id for s in view.ready] == [before.pod_sandbox_id]
     agent.remove("shot")
+
+
+async def test_of_containers_that_ended_only_the_newest_is_kept_with_its_log(agent: Agent) -> None:
+    agent.put(make_pod("kept"))
+    await agent.wait_running("kept")
+    for count in (1, 2):
+        [container] = (await agent.look()).of("kept-node").running
+        agent.testbed.ctr("task", "kill", "--signal", "SIGKILL", container.id)
+        await agent.wait_pod(
+            "kept", "again", lambda p, n=count: is_ready(p) and container_status(p)["restartCount"] == n, within=30
+        )
+    [logs] = agent.logs.glob("*_kept-node_*/main")
+
+    def is_so(view: RuntimeView) -> bool:
+        attempts = sorted(c.metadata.attempt for c in view.of("kept-node").containers)
+        return attempts == [1, 2] and sorted(path.name for path in logs.iterdir()) == ["1.log", "2.log"]
+
+    await agent.wait_runtime("only the newest dead container and its log are kept", is_so)
+    agent.remove("kept")
+    await agent.wait_gone("kept")
 
 
 async def test_termination_messages(agent: Agent) -> None:
