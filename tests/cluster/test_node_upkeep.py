@@ -29,6 +29,17 @@ def renewed_at(lease: Json | None) -> datetime:
     return datetime.fromisoformat(lease["spec"]["renewTime"])
 
 
+def test_the_node_has_a_csi_node_of_its_own(cluster: Cluster, cluster_agent: Agent) -> None:
+    node = cluster.node()
+    assert node is not None
+    path = f"/apis/storage.k8s.io/v1/csinodes/{NODE_NAME}"
+    owned = [{"apiVersion": "v1", "kind": "Node", "name": NODE_NAME, "uid": node["metadata"]["uid"]}]
+    found = cluster.wait(
+        "its CSINode", lambda: (c := cluster.get(path)) and c["metadata"]["ownerReferences"] == owned and c
+    )
+    assert "storage.alpha.kubernetes.io/migrated-plugins" in found["metadata"]["annotations"]
+
+
 def test_labels_and_taints_of_others_stay(cluster: Cluster, make_cluster_agent: MakeAgent) -> None:
     taint = {"key": "own", "value": "yes", "effect": "NoSchedule"}
     agent = make_cluster_agent(("--node-labels", "own.example.com/at=start"), registerWithTaints=[taint]).start()

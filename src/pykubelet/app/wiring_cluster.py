@@ -35,6 +35,7 @@ from pykubelet.edges.kubeapi.kubeconfig import KubeconfigError, Pem
 from pykubelet.edges.kubeapi.listwatch import follow
 from pykubelet.report.events.send import EventSender
 from pykubelet.report.mirrors.loop import MirrorInputs, MirrorsLoop
+from pykubelet.report.node.csi_node import keep_csi_node
 from pykubelet.report.node.lease import LeaseLoop
 from pykubelet.report.node.model import NodePeriods, Registration
 from pykubelet.report.node.reporter import NodeReporter, ReporterCells, ReporterClients
@@ -156,7 +157,8 @@ def wire_node(m: Machinery, cells: Cells, cluster: Cluster) -> Loops:
     )
     lease = LeaseLoop(cluster.heartbeat, cells.node.cell, cells.api_state.writer, m.clock, seconds, others)
     m.happenings.post(normal(EVENT_STARTING, "Starting kubelet."))
-    return [("node-report", reporter.run()), ("lease", lease.run())]
+    csi_node = keep_csi_node(cluster.client, cells.node.cell)
+    return [("node-report", reporter.run()), ("lease", lease.run()), ("csi-node", csi_node)]
 
 
 def registration(settings: Settings, machine: Machine, labels: Mapping[str, str]) -> Registration:

@@ -22,6 +22,7 @@ from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
 from pykubelet.edges.kubeapi.fake import FakeApiServer, Fault
 from pykubelet.edges.kubeapi.fake_patch import Json
+from pykubelet.report.node.csi_node import keep_csi_node
 from pykubelet.report.node.lease import LeaseLoop
 from pykubelet.report.node.model import NodePeriods, Registration
 from pykubelet.report.node.reporter import NodeReporter, ReporterCells, ReporterClients
@@ -387,6 +388,26 @@ async def test_a_registration_that_fails_is_repeated(make_stand: MakeStand, faul
     stand.start()
     await stand.until_ready()
     assert stand.server.count("POST", NODES) == 4
+
+
+CSI_NODE = "/apis/storage.k8s.io/v1/csinodes/n"
+
+
+async def test_the_csi_node_is_made_and_belongs_to_the_node_of_the_day(make_stand: MakeStand) -> None:
+    stand = make_stand()
+    stand.set_runtime.publish(WELL)
+    stand.start()
+    stand.server.faults.append(Fault("POST", "/csinodes", status=503))
+    stand.supervisor.start_root("csi-node", keep_csi_node(stand.clients[0], stand.node))
+    made = await stand.until(lambda found: True, CSI_NODE)
+    uid = (await stand.until_ready())["metadata"]["uid"]
+    assert [(o["kind"], o["uid"]) for o in made["metadata"]["ownerReferences"]] == [("Node", uid)]
+    assert "kubernetes.io/aws-ebs" in made["metadata"]["annotations"]["storage.alpha.kubernetes.io/migrated-plugins"]
+    stand.server.update(CSI_NODE, lambda found: found["spec"].update(drivers=[{"name": "d", "nodeID": "n"}]))
+    stand.server.delete(NODE)
+    await stand.until(lambda found: found["metadata"]["ownerReferences"][0]["uid"] != uid, CSI_NODE)
+    found = stand.get(CSI_NODE)
+    assert found is not None and found["spec"]["drivers"][0]["name"] == "d"
 
 
 async def test_a_lease_is_made_owned_and_renewed(make_stand: MakeStand) -> None:

@@ -1,7 +1,8 @@
 """Renews the node's Lease: the sign of life by which the cluster knows that the node is there.
 
 Owns: the object `kube-node-lease/<node>`, and the cell `ApiState`, since nothing else asks the API server as regularly.
-Reads: the Node's UID, which owns the lease. It has a client of its own, so that no other request can be in its way. Once
+Reads: the Node's UID, which owns the lease. It shares a client with the node's status alone, as in the reference, so that
+nothing else can be in its way. Once
 the server did not answer twice in a row, all connections to it are made anew: half-dead ones would go unnoticed for longer.
 
 Source: the Kubernetes documentation "Leases", section "Node heartbeats"; KEP-589.
