@@ -25,6 +25,7 @@ from pykubelet.act.pods.model import (
     Sync,
     SyncEnded,
 )
+from pykubelet.act.pods.tally import PullTime
 from pykubelet.act.pods.waitbook import WaitBook, WaitsChanged
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.clock import Clock, ManualClock, SystemClock
@@ -48,6 +49,7 @@ class Work:
     clock: Clock = field(default_factory=SystemClock)
     happenings: Sink[Happening] = field(default_factory=Sink)
     post_starting: frozenset[str] = frozenset()
+    pulled: PullTime = field(default_factory=PullTime)
 
     def book(self, mailbox: Post[WaitsChanged]) -> WaitBook:
         return WaitBook(self.clock, mailbox)

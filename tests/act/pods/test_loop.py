@@ -9,6 +9,7 @@ import pytest
 from act.pods.node import WEB, named, node, static
 from act.pods.scenes import container, pod, running_script, sidecar
 
+from pykubelet.act.pods.tally import RESTARTED, START_DURATIONS, WORK_DURATIONS
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.model.labels import CONTAINER_RESTART_COUNT
@@ -20,9 +21,11 @@ from pykubelet.edges.cri.fake import Fault
 
 
 async def test_a_pod_comes_up_and_goes_without_a_trace(tmp_path: Path) -> None:
+    started, worked = START_DURATIONS.count(), WORK_DURATIONS.count("create")
     async with node(tmp_path) as n:
         n.want(WEB)
         await n.wait_running("web")
+        await n.wait_for(lambda: START_DURATIONS.count() > started and WORK_DURATIONS.count("create") > worked)
         assert n.groups.pods == {"uid-web"}
         assert n.logs(WEB)
         await n.wait_for(lambda: n.log_links() == ["web_shop_app"])
@@ -69,8 +72,10 @@ async def test_a_pod_that_was_away_before_anybody_looked_is_restarted(tmp_path: 
         await n.wait_running("web")
         first = n.running("web")[0].id
         n.wanted.clear()
+        restarted = RESTARTED.value("true")
         n.want(static(pod(), "web", "web-1"))  # the roster is published once, with both behind it
         await n.wait_for(lambda: [c.id for c in n.running("web")] not in ([], [first]))
+        assert RESTARTED.value("true") == restarted + 1
         assert n.running("web")[0].config.annotations[CONTAINER_RESTART_COUNT] == "1"
         n.unwant("web")
         await n.wait_gone("web")

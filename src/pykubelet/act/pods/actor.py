@@ -31,6 +31,7 @@ from pykubelet.act.pods.model import (
     WakeAt,
     Woke,
 )
+from pykubelet.act.pods.tally import WORK_DURATIONS, StartCount
 from pykubelet.act.pods.waitbook import WaitsChanged
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
@@ -89,6 +90,9 @@ class PodActor:
         self._deadline: asyncio.TimerHandle | None = None
         self._waits = execution.book(self.mailbox)
         self._told: PodLifecycle | None = None
+        view, told = state.view, state.pod.status
+        is_new = (view is None or view.is_gone) and not (told is not None and told.startTime)
+        self._counts = StartCount(state.started_wall, is_new=is_new)
 
     @property
     def ref(self) -> PodRef:
@@ -116,6 +120,8 @@ class PodActor:
             log.info(f"pod is {self.state.stage}", pod=self.ref, uid=self.ref.uid, cause=event.cause)
         if isinstance(event, SpecChanged):
             self._watch_deadline()
+        elif isinstance(event, RuntimeChanged):
+            self._counts.saw(self.state.pod, event.view, self._clock.wall(), self._execution.pulled)
         for command in commands:
             self._carry_out(command)
 
@@ -158,8 +164,11 @@ class PodActor:
         return self._work
 
     async def _sync(self, command: Sync) -> None:
+        began = self._clock.monotonic()
+        operation = self._counts.begins(command.pod, command.cause, self._clock.wall())
         try:
             ended = await self._execution.sync(command, self._waits)
+            WORK_DURATIONS.observe(self._clock.monotonic() - began, operation)
         except Exception as error:  # noqa: BLE001 - a bug in one pod's work must not end the others
             ended = SyncEnded(pod_error=self._report_bug("sync", error))
         self._sync_ended(ended)

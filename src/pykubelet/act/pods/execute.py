@@ -17,6 +17,7 @@ from pykubelet.act.pods.ending import PodEnding
 from pykubelet.act.pods.images import BEHIND_SANDBOX_S, PodImages
 from pykubelet.act.pods.model import CleanEnded, CleanUp, StartFailed, StopPod, Sync, SyncEnded
 from pykubelet.act.pods.resize import pod_before, resize_pod
+from pykubelet.act.pods.tally import RESIZE_DURATIONS, PullTime
 from pykubelet.act.pods.tools import ASK_AGAIN, PodTools, pod_ip, runtime_wait
 from pykubelet.act.pods.waitbook import ENDING, OWNER, WaitBook, WaitsChanged
 from pykubelet.act.runtime.api_objects import environment_objects, service_environment
@@ -70,6 +71,11 @@ class PodExecution:
         self.post_starting: frozenset[str] = frozenset()
         self._content = PodContent(tools.cells.content, ref, tools.happenings)
         self._images = PodImages(ref, tools.images, self._content, tools.supervisor, self._wait)
+
+    @property
+    def pulled(self) -> PullTime:
+        """The time that the pod's images took."""
+        return self._images.pulled
 
     @property
     def clock(self) -> Clock:
@@ -261,7 +267,10 @@ class PodExecution:
         detail = "cgroups and UpdateContainerResources"
         wait = Wait("resize", "container runtime", 0.0, detail=detail, next_step="start what is missing")
         with waits.waiting(wait):
-            return await resize_pod(command, sandbox, tools.cgroups, tools.resizer, tools.sandboxes.settings())
+            began = tools.clock.monotonic()
+            done, problem = await resize_pod(command, sandbox, tools.cgroups, tools.resizer, tools.sandboxes.settings())
+            RESIZE_DURATIONS.observe((tools.clock.monotonic() - began) * 1000, str(not problem).lower())
+            return done, problem
 
     # Containers
 

@@ -15,6 +15,7 @@ from pykubelet.act.images.execute import ImagePuller
 from pykubelet.act.images.model import ImageError, ImageReady, ImageRequest, PullAccount
 from pykubelet.act.pods.api_content import PodContent
 from pykubelet.act.pods.model import StartFailed
+from pykubelet.act.pods.tally import PullTime
 from pykubelet.act.pods.waitbook import OWNER, WaitBook
 from pykubelet.act.runtime.context import AnyContainer, ImageVolume
 from pykubelet.act.runtime.tally import IMAGE_VOLUMES, IMAGE_VOLUMES_ERRORS
@@ -50,6 +51,7 @@ class PodImages:
         self._supervisor = supervisor
         self._wait = wait
         self._pulls: dict[tuple[str, str], Pull] = {}
+        self.pulled = PullTime()
 
     def start(self, pod: Pod, containers: Iterable[AnyContainer], waits: WaitBook, pause_s: float = 0.0) -> None:
         """Begin to get the images of all containers that are to be started, beside everything else."""
@@ -113,7 +115,11 @@ class PodImages:
             secrets=await self._content.pull_secrets(pod, waits),
             account=PullAccount(pod.metadata.namespace, account) if account else None,
         )
-        return await self._images.ensure(request)
+        time = asyncio.get_running_loop().time
+        began = time()
+        outcome = await self._images.ensure(request)
+        self.pulled.add(began, time())
+        return outcome
 
 
 def _failed(error: ImageError) -> StartFailed:

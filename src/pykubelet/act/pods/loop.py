@@ -32,6 +32,7 @@ from pykubelet.act.pods.model import (
     Work,
 )
 from pykubelet.act.pods.orphans import orphan_pod
+from pykubelet.act.pods.tally import ORPHANED, RESTARTED
 from pykubelet.act.pods.tools import PodTools
 from pykubelet.base.api.times import parse_time
 from pykubelet.base.kit.backoff import Backoff, BackoffPolicy
@@ -165,6 +166,8 @@ class PodsLoop:
                 self._published[uid] = lifecycle
                 is_news = is_news or before is None or not before.means_the_same(lifecycle)
                 if lifecycle.stage is Stage.FINISHED and self._is_done(lifecycle, actor.state.removed):
+                    if lifecycle.kill_reason is KillReason.RENEWED:
+                        RESTARTED.inc("true" if is_static(lifecycle.pod) else "")
                     self._drop(uid)
                     dropped = True
             if dropped:
@@ -325,6 +328,7 @@ class PodsLoop:
             view = observed.pods[uid]
             if uid in roster.pods or uid in self._removed_at or uid in self._paused or view.is_gone:
                 continue
+            ORPHANED.inc()
             state = PodState(
                 ref=view.ref,
                 pod=orphan_pod(view),

@@ -31,6 +31,7 @@ from pykubelet.act.volumes.model import (
     TreeRemoved,
     VolumesError,
 )
+from pykubelet.act.volumes.tally import count_found, count_operation
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Failed, Flight, Outcome, Uncertain
 from pykubelet.base.kit.log import Log
@@ -70,14 +71,18 @@ class Executor:
         paths = self._paths
         match command:
             case SetUp(uid, key):
+                began = self._clock.monotonic()
                 result, error, _ = await self._fly(f"volume/{uid}/{key}", lambda: self._set_up(command), SET_UP_S)
+                count_operation(command, result, self._clock.monotonic() - began)
                 self._ended.post(SetUpEnded(uid, key, result, error))
             case TearDown(uid, key, plugin, name):
 
                 def tear_down() -> None:
                     disk.tear_down(paths, uid, plugin, name)
 
+                began = self._clock.monotonic()
                 result, error, _ = await self._fly(f"volume/{uid}/{key}", tear_down, TEAR_DOWN_S)
+                count_operation(command, result, self._clock.monotonic() - began)
                 self._ended.post(TearDownEnded(uid, key, result, error))
             case MakeTree(uid):
                 result, error, _ = await self._fly(f"pod/{uid}", lambda: disk.make_tree(paths, uid), SET_UP_S)
@@ -87,6 +92,7 @@ class Executor:
                 self._ended.post(TreeRemoved(uid, result, error, left or ()))
             case Scan():
                 result, error, found = await self._fly("pods", lambda: disk.scan(paths), SET_UP_S)
+                count_found(found)
                 self._ended.post(ScanFailed(error) if found is None else Scanned(found))
             case _:
                 assert_never(command)

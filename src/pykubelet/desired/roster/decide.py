@@ -317,5 +317,8 @@ def _preempt(
     wait = Wait("room", "desired/roster", 0.0, detail=f"these pods end to make room: {names}", next_step=ADMIT)
     until = now + max(1.5 * grace, MIN_PREEMPTION_WAIT_S)
     held = _held(entry, wait, wall)
-    entries[entry.ref.uid] = replace(held, verdict=Verdict.PREEMPTING, victims=frozenset(victims), until=until)
+    short_of = shortages[0].resource if shortages else ""
+    entries[entry.ref.uid] = replace(
+        held, verdict=Verdict.PREEMPTING, victims=frozenset(victims), until=until, short_of=short_of
+    )
     return happenings

@@ -15,7 +15,6 @@ from pykubelet.base.kit.changes import changed_keys
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post, Sink
-from pykubelet.base.kit.metrics import Counter
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.turns import Turn, come_round
 from pykubelet.base.kit.values import Value, field, replace
@@ -24,17 +23,16 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.node import NodeView, NodeWanted, RuntimeReady
 from pykubelet.base.model.observed import Observed
+from pykubelet.base.model.reasons import EVENT_PREEMPTING
 from pykubelet.base.model.roster import Roster, RosterPod, SourceChanged
 from pykubelet.desired.roster.decide import settle
 from pykubelet.desired.roster.kept_size import KeptSize
 from pykubelet.desired.roster.merge import roster_of, take
 from pykubelet.desired.roster.model import AdmissionRules, Facts, RosterState, Verdict
 from pykubelet.desired.roster.resize import settle_sizes
+from pykubelet.desired.roster.tally import REJECTIONS, count_preemptions, count_resizes
 
 log = Log("roster")
-REJECTIONS = Counter(
-    "kubelet_admission_rejections_total", "Cumulative number pod admission rejections by the Kubelet.", ("reason",)
-)
 
 
 class RosterInputs(Value):
@@ -120,9 +118,13 @@ class RosterLoop:
         facts = self._facts()
         state, happenings = settle(state, facts, self._clock.monotonic(), wall)
         told.extend(happenings)
+        if any(happening.reason == EVENT_PREEMPTING for happening in happenings):
+            count_preemptions(self._state.entries, state.entries)
         if facts.node.allocatable:
             entries, happenings = settle_sizes(state.entries, facts, wall)
             told.extend(happenings)
+            if happenings:
+                count_resizes(state.entries, entries)
             state = state if entries is state.entries else replace(state, entries=entries)
         self._state = state
         if state.is_settled:

@@ -76,7 +76,8 @@ class Verdict(StrEnum):
 class Entry(Value):
     """One desired pod and what was decided. `order`: how many came before it.
 
-    `victims`: the pods that end to make room. `until`: the monotonic second when that is no longer waited for.
+    `victims`: the pods that end to make room; `short_of`: the resource that lacked first. `until`: the monotonic second
+    when that is no longer waited for.
     `asked_at`: the monotonic second from which on the Node is read anew, because the one known does not suit the pod.
     `was_over`: at first sight its containers had already ended for good. `wanted`: the pod as its source tells it, which
     may ask for another size than `item.pod` was given.
@@ -92,6 +93,7 @@ class Entry(Value):
     asked_at: float | None = None
     was_over: bool = False
     wanted: Pod | None = None
+    short_of: str = ""
 
     @property
     def is_resizing(self) -> bool:

@@ -19,7 +19,7 @@ from pykubelet.base.kit.cells import Cell, CellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Failed, Flight
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.metrics import Counter
+from pykubelet.base.kit.metrics import Counter, Histogram
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.credentials import CertificateState, Credentials
 from pykubelet.base.model.node import NodeView
@@ -51,6 +51,12 @@ RENEW_ERRORS = {
     ),
     "serving": Counter("kubelet_server_expiration_renew_errors", "Counter of certificate renewal errors."),
 }
+SERVED = Histogram(
+    "kubelet_certificate_manager_server_rotation_seconds",
+    "Histogram of the number of seconds the previous certificate lived before being rotated.",
+    (),
+    (60, 3600, 14400, 86400, 604800, 2592000, 7776000, 15552000, 31104000, 124416000),
+)
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 DISK_DEADLINE_S = 10.0
 #: Clocks may be set, and certificates put in place by others: look at least so often.
@@ -196,10 +202,13 @@ class CertificateLoop:
             await self._on_disk(self._store.forget_key)  # the same request would be refused again
             raise
         key = made.key.encode()
+        before = self._found
         self._found = await describe_pair(issued.rstrip() + b"\n" + key)
         now = self._clock.wall()
         path = await self._on_disk(lambda: self._store.write(issued, key, now))
         await self._on_disk(self._store.forget_key)
+        if before is not None and self._use == "serving":
+            SERVED.observe(max(0.0, now - before.not_before))
         log.info("a new certificate is in use", use=self._use, file=path, days=round(self._days(), 1))
 
     def _patience(self, first: bool) -> float:

@@ -38,6 +38,8 @@ from pykubelet.base.model.node import NodeView, NodeWanted, RuntimeReady
 from pykubelet.base.model.pressure import Pressure
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriError
+from pykubelet.edges.host.cgroup_stats import read_boot_time
+from pykubelet.edges.host.self_stats import read_self
 from pykubelet.edges.kubeapi.client import ApiClient, PatchKind
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.listwatch import Listed, follow
@@ -52,6 +54,7 @@ from pykubelet.report.node.render_status import (
     status_patch,
     told_image,
 )
+from pykubelet.report.node.tally import NodeStart, tell_node_start
 
 log = Log("node")
 NODES = "/api/v1/nodes"
@@ -117,6 +120,8 @@ class NodeReporter:
         self._watch_until = float("-inf")
         self._pod_cidr = ""
         self._unschedulable = False
+        self._tried_at = 0.0
+        self._start: NodeStart | None = None
         self._own_labels = cells.node.get().labels
 
     async def run(self) -> None:
@@ -278,6 +283,7 @@ class NodeReporter:
 
     async def _register(self) -> None:
         before = NodeStatus()
+        self._tried_at = self._tried_at or self._clock.wall()
         status = self._render(before)
         body = first_node(self._about, status)
         try:
@@ -290,6 +296,7 @@ class NodeReporter:
             return
         self._watch_until = self._clock.monotonic() + WATCH_S
         log.info("the node is registered", name=self._about.name, uid=made.metadata.uid)
+        self._start = NodeStart(read_boot_time(), read_self().started_at, self._tried_at, self._clock.wall())
         self._reconciled = made.metadata.uid
         self._report_at = self._clock.monotonic() + self._periods.report
         await self._take_answer(made)
@@ -342,6 +349,9 @@ class NodeReporter:
     def _announce(self, before: NodeStatus, after: NodeStatus) -> None:
         for happening in condition_events(self._about.name, before, after):
             self._happenings.post(happening)
+            if happening.reason == "NodeReady" and self._start is not None:
+                tell_node_start(self._start, self._clock.wall())
+                self._start = None
 
     def _tell_people(self, reason: str) -> None:
         self._happenings.post(normal(reason, f"Node {self._about.name} status is now: {reason}"))

@@ -1,0 +1,60 @@
+"""Counts of work on volumes, for `/metrics`."""
+
+from __future__ import annotations
+
+from pykubelet.act.volumes.model import (
+    EMPTY_DIR,
+    EmptyDirPlan,
+    FoundPod,
+    HostPathPlan,
+    PayloadPlan,
+    Result,
+    SetUp,
+    TearDown,
+)
+from pykubelet.act.volumes.plan import plugin_of as directory_of
+from pykubelet.base.kit.metrics import Counter, Histogram
+
+OPERATIONS = Histogram(
+    "storage_operation_duration_seconds",
+    "Storage operation duration",
+    ("volume_plugin", "operation_name", "status", "migrated"),
+    (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600),
+)
+FOUND = Counter(
+    "reconstruct_volume_operations_total",
+    "The number of volumes that were attempted to be reconstructed from the operating system during kubelet startup. This"
+    " includes both successful and failed reconstruction.",
+)
+NOT_FOUND = Counter(
+    "reconstruct_volume_operations_errors_total",
+    "The number of volumes that failed reconstruction from the operating system during kubelet startup.",
+)
+
+
+def count_found(found: tuple[FoundPod, ...] | None) -> None:
+    """The first look at the disk, which tells what an earlier run has left."""
+    if FOUND.value() or NOT_FOUND.value():
+        return
+    if found is None:
+        NOT_FOUND.inc()
+    FOUND.inc(by=sum(len(pod.volumes) for pod in found or ()))
+
+
+def count_operation(command: SetUp | TearDown, result: Result, took_s: float) -> None:
+    operation = "volume_mount" if isinstance(command, SetUp) else "volume_unmount"
+    status = "success" if result is Result.DONE else "fail-unknown"
+    OPERATIONS.observe(took_s, plugin_of(command), operation, status, "false")
+
+
+def plugin_of(command: SetUp | TearDown) -> str:
+    """By its name at Kubernetes: `kubernetes.io/empty-dir`. Pure."""
+    if isinstance(command, TearDown):
+        return command.plugin.replace("~", "/")
+    match command.plan:
+        case EmptyDirPlan():
+            return EMPTY_DIR.replace("~", "/")
+        case HostPathPlan():
+            return "kubernetes.io/host-path"
+        case PayloadPlan():
+            return directory_of(command.plan.kind).replace("~", "/")

@@ -1,0 +1,89 @@
+"""Counts of what was decided about pods, for `/metrics`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.metrics import Counter
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.reasons import RESIZE_INFEASIBLE
+from pykubelet.base.model.sizing import Amounts, size_of
+from pykubelet.desired.roster.model import Entry, Verdict
+
+REJECTIONS = Counter(
+    "kubelet_admission_rejections_total", "Cumulative number pod admission rejections by the Kubelet.", ("reason",)
+)
+PREEMPTIONS = Counter(
+    "kubelet_preemptions",
+    "Cumulative number of pod preemptions by preemption resource",
+    ("preemption_signal",),
+)
+RESIZES = Counter(
+    "kubelet_container_requested_resizes_total",
+    "Number of requested resizes, counted at the container level.",
+    ("resource", "requirement", "operation"),
+)
+INFEASIBLE = Counter(
+    "kubelet_pod_infeasible_resizes_total",
+    "Number of infeasible resizes for pods.",
+    ("reason_detail",),
+)
+_DETAILS = (
+    ("is disabled", "feature_gate_off"),
+    ("swap", "swap_limitation"),
+    ("CPU Manager", "guaranteed_pod_cpu_manager_static_policy"),
+    ("Memory Manager", "guaranteed_pod_memory_manager_static_policy"),
+)
+_FIELDS = tuple(
+    (resource, requirement, f"{resource}_{requirement[:-1]}")
+    for resource in ("cpu", "memory")
+    for requirement in ("limits", "requests")
+)
+
+
+def count_preemptions(before: Mapping[PodUID, Entry], now: Mapping[PodUID, Entry]) -> None:
+    """Of each pod that has come to wait for the room of others: how many, and what was short first."""
+    for uid, entry in now.items():
+        old = before.get(uid)
+        if entry.verdict is Verdict.PREEMPTING and (old is None or old.verdict is not Verdict.PREEMPTING):
+            PREEMPTIONS.inc(entry.short_of, by=len(entry.victims))
+
+
+def count_resizes(before: Mapping[PodUID, Entry], now: Mapping[PodUID, Entry]) -> None:
+    """Each new size once, when it is first given or refused, whatever comes of it later."""
+    for uid, entry in now.items():
+        old = before.get(uid)
+        if old is None or old is entry:
+            continue
+        wanted = entry.wanted if entry.item.pending is not None else entry.item.pod
+        told = old.item.pending
+        generation = wanted.metadata.generation if wanted is not None else None
+        is_known = told is not None and told.generation == generation
+        if wanted is not None and not is_known:
+            for labels in resized_fields(old.item.pod, wanted):
+                RESIZES.inc(*labels)
+        pending = entry.item.pending
+        if pending is not None and pending != told and pending.reason == RESIZE_INFEASIBLE:
+            INFEASIBLE.inc(detail_of(pending.message))
+
+
+def detail_of(message: str) -> str:
+    """What metrics call the reason why a size can never be given. Pure."""
+    return next((detail for words, detail in _DETAILS if words in message), "insufficient_node_allocatable")
+
+
+def resized_fields(before: Pod, wanted: Pod) -> Iterable[tuple[str, str, str]]:
+    """Resource, requirement and operation (`add`, `remove`, `increase`, `decrease`) of each container's change. Pure."""
+    old, new = size_of(before), size_of(wanted)
+    for name in new.containers:
+        if name in old.containers and old.containers[name] != new.containers[name]:
+            yield from _changes(old.amounts(name), new.amounts(name))
+
+
+def _changes(old: Amounts, new: Amounts) -> Iterable[tuple[str, str, str]]:
+    for resource, requirement, field in _FIELDS:
+        was, now = getattr(old, field), getattr(new, field)
+        if was != now:
+            operation = "add" if not was else "remove" if not now else "increase" if now > was else "decrease"
+            yield resource, requirement, operation

@@ -1,0 +1,95 @@
+"""What `/metrics` tells about preemptions and sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from desired.roster.wants import make_pod
+
+from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.values import replace
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.roster import RosterPod, pod_ref
+from pykubelet.base.model.sizing import PendingResize
+from pykubelet.desired.roster.admission import demand_of
+from pykubelet.desired.roster.model import Entry, Verdict
+from pykubelet.desired.roster.tally import (
+    INFEASIBLE,
+    PREEMPTIONS,
+    RESIZES,
+    count_preemptions,
+    count_resizes,
+    detail_of,
+    resized_fields,
+)
+
+UID = PodUID("a-1")
+
+
+def pod(generation: int = 1, **resources: Any) -> Pod:
+    container = {"name": "app", "image": "busybox", "resources": resources}
+    return make_pod("a", metadata={"generation": generation}, containers=[container])
+
+
+def entry(item: Pod, wanted: Pod | None = None, pending: PendingResize | None = None) -> Entry:
+    made = RosterPod(item, "api", 0.0, pending=pending)
+    return Entry(made, pod_ref(item), demand_of(item), 0, wanted=wanted)
+
+
+def test_what_changes_of_a_size() -> None:
+    before = pod(requests={"cpu": "1", "memory": "1Gi"}, limits={"memory": "2Gi"})
+    after = pod(requests={"cpu": "2", "memory": "512Mi"}, limits={"cpu": "3"})
+    assert set(resized_fields(before, after)) == {
+        ("cpu", "requests", "increase"),
+        ("cpu", "limits", "add"),
+        ("memory", "requests", "decrease"),
+        ("memory", "limits", "remove"),
+    }
+    assert list(resized_fields(before, before)) == []
+
+
+@pytest.mark.parametrize(
+    ("message", "detail"),
+    [
+        ("InPlacePodVerticalScaling is disabled", "feature_gate_off"),
+        (
+            'Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"',
+            "guaranteed_pod_cpu_manager_static_policy",
+        ),
+        ("Node didn't have enough capacity: cpu", "insufficient_node_allocatable"),
+    ],
+)
+def test_why_a_size_can_never_be(message: str, detail: str) -> None:
+    assert detail_of(message) == detail
+
+
+def test_a_new_size_is_counted_once_however_often_it_is_put_off() -> None:
+    labels = "cpu", "requests", "increase"
+    counted = RESIZES.value(*labels)
+    old, new = pod(requests={"cpu": "1"}), pod(2, requests={"cpu": "2"})
+    waiting = entry(old, new, PendingResize("Deferred", "no room", 2, 0.0))
+    count_resizes({UID: entry(old, new)}, {UID: waiting})
+    assert RESIZES.value(*labels) == counted + 1
+    count_resizes({UID: waiting}, {UID: entry(old, new, PendingResize("Deferred", "less room", 2, 0.0))})
+    count_resizes({UID: waiting}, {UID: entry(new, new)})
+    assert RESIZES.value(*labels) == counted + 1
+
+
+def test_a_size_that_can_never_be_is_counted_with_its_reason() -> None:
+    counted = INFEASIBLE.value("feature_gate_off")
+    old, new = pod(requests={"cpu": "1"}), pod(2, requests={"cpu": "2"})
+    refused = entry(old, new, PendingResize("Infeasible", "InPlacePodVerticalScaling is disabled", 2, 0.0))
+    count_resizes({UID: entry(old, new)}, {UID: refused})
+    count_resizes({UID: refused}, {UID: refused})
+    assert INFEASIBLE.value("feature_gate_off") == counted + 1
+
+
+def test_preempted_pods_are_counted_by_what_was_short() -> None:
+    counted = PREEMPTIONS.value("cpu")
+    before = entry(pod())
+    victims = frozenset({PodUID("x"), PodUID("y")})
+    after = replace(before, verdict=Verdict.PREEMPTING, victims=victims, short_of="cpu")
+    count_preemptions({UID: before}, {UID: after})
+    count_preemptions({UID: after}, {UID: after})
+    assert PREEMPTIONS.value("cpu") == counted + 2
