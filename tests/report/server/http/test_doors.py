@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.edges.identity.keys import make_self_signed
+from pykubelet.edges.identity.server_tls import ServerTls, TlsFiles, TlsRules
 from pykubelet.report.server.http.doors import LobbyLimits, keep_open
 from pykubelet.report.server.http.listen import open_port
 from pykubelet.report.server.http.server import Answer, Connection, HttpServer, Limits, Request, text
@@ -109,6 +111,29 @@ async def test_of_large_heads_strangers_have_few_and_who_is_known_has_his(server
         assert await say(known, large) == b"HTTP/1.1 200 OK"
         assert await say(first, large[30_000:]) == b"HTTP/1.1 200 OK"
         leave(first, second, known, again)
+
+
+async def test_a_connection_outlives_the_certificate_that_it_began_with(tmp_path: Path) -> None:
+    files, clock = TlsFiles(str(tmp_path / "crt"), str(tmp_path / "key")), ManualClock()
+
+    async def issue(name: str) -> str:
+        made = await make_self_signed(name, (name,), ("127.0.0.1",))
+        Path(files.key).write_text(made.key)
+        Path(files.certificate).write_text(made.certificate)
+        return made.certificate
+
+    first = await issue("first")
+    tls = ServerTls(files, TlsRules(), clock)
+    async with door(tls.context, LobbyLimits()) as port:
+        old = await connect(port)
+        assert await say(old, ASK) == b"HTTP/1.1 200 OK"
+        second = await issue("second")
+        clock.advance(2)
+        new = await connect(port)
+        assert await say(old, ASK) == await say(new, ASK) == b"HTTP/1.1 200 OK"
+        shown = [ssl.DER_cert_to_PEM_cert(w.get_extra_info("ssl_object").getpeercert(True)) for _, w in (old, new)]
+        assert shown == [first, second]
+        leave(old, new)
 
 
 async def test_connections_are_looked_after(server_tls: ssl.SSLContext) -> None:

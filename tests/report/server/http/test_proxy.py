@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import uvloop
 
-from pykubelet.report.server.http.proxy import MUCH, Backend, open_backend
-from pykubelet.report.server.http.server import Response
+from pykubelet.report.server.http.proxy import MUCH, Backend, open_backend, proxy_upgrade
+from pykubelet.report.server.http.server import HEAD_BYTES, Answer, Connection, HttpServer, Request, Response
 
 
 async def test_what_was_said_before_a_reset_is_heard() -> None:
@@ -104,3 +106,83 @@ async def _backend(server: asyncio.Server) -> Backend:
     opened = await open_backend("POST", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/exec", {})
     assert not isinstance(opened, Response)
     return opened[0]
+
+
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Any]
+
+
+@asynccontextmanager
+async def streaming(talk: Talk, idle_s: float) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A client whose stream ends at a runtime that talks like this."""
+    gone = asyncio.Event()
+
+    async def runtime(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 101 Switching Protocols\r\n\r\n")
+        try:
+            await talk(reader, writer)
+        finally:
+            writer.close()
+            gone.set()
+
+    async with await asyncio.start_server(runtime, "127.0.0.1", 0) as behind:
+        url = f"http://127.0.0.1:{behind.sockets[0].getsockname()[1]}/exec"
+
+        async def handle(request: Request, _: Connection) -> Answer:
+            return await proxy_upgrade(request, url, idle_s)
+
+        server = HttpServer(handle)
+        async with await asyncio.start_server(server.serve, "127.0.0.1", 0, limit=HEAD_BYTES) as front:
+            reader, writer = await asyncio.open_connection(*front.sockets[0].getsockname())
+            async with asyncio.timeout(10):
+                writer.write(b"POST /exec HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
+                assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
+                yield reader, writer
+                writer.transport.abort()
+                await gone.wait()
+
+
+async def test_a_stream_on_which_nothing_moves_is_ended_for_both_sides() -> None:
+    left = asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"hello")
+        with contextlib.suppress(OSError):
+            assert await reader.read() == b""
+        left.set()
+
+    async with streaming(silent, 0.2) as (reader, _):
+        assert await reader.read() == b"hello"  # to its end
+        await left.wait()
+
+
+async def test_a_stream_on_which_something_moves_lasts() -> None:
+    async def patient(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(8):
+            await asyncio.sleep(0.1)
+            writer.write(b".")
+
+    async with streaming(patient, 0.4) as (reader, _):
+        assert await reader.read() == b"." * 8
+
+
+async def test_who_does_not_read_holds_up_the_runtime_and_gets_all_when_he_does() -> None:
+    total, sent = 64 << 20, 0
+
+    async def loud(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        while sent < total:
+            writer.write(bytes(1 << 20))
+            await writer.drain()
+            sent += 1 << 20
+
+    async with streaming(loud, 60.0) as (reader, _):
+        before = -1
+        while sent != before:
+            before = sent
+            await asyncio.sleep(0.3)
+        assert 0 < sent < total / 2
+        heard = 0
+        while data := await reader.read(1 << 20):
+            heard += len(data)
+        assert heard == total
