@@ -124,6 +124,38 @@ async def test_path_tricks_lead_nowhere(agent: Agent, pki: Path) -> None:
         assert "root:" not in text
 
 
+def said_to(agent: Agent, context: ssl.SSLContext, words: bytes) -> bytes:
+    """All that is answered, until the port ends the connection."""
+    with socket.create_connection(("127.0.0.1", agent.port), timeout=10) as plain, context.wrap_socket(plain) as end:
+        heard = b""
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
+            end.sendall(words)
+            while data := end.recv(65536):
+                heard += data
+        return heard
+
+
+async def test_heads_that_can_be_read_in_two_ways_and_heads_without_end(agent: Agent, pki: Path) -> None:
+    """Whoever sends them: what was smuggled behind is not answered, and the connection ends."""
+    hidden = b"GET /healthz HTTP/1.1\r\n\r\n"
+    length = b"Content-Length: %d\r\n" % len(hidden)
+    smuggled = [
+        b"POST /pods HTTP/1.1\r\n" + length + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + hidden,
+        b"POST /pods HTTP/1.1\r\n" + length + b"Content-Length: 0\r\n\r\n" + hidden,
+        b"POST /pods HTTP/1.1\r\nTransfer-Encoding: xchunked\r\n\r\n" + hidden,
+        b"POST /pods HTTP/1.1\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n" + hidden,
+        b"GET /pods HTTP/1.1\r\nX: a\n\nGET /healthz HTTP/1.1\r\n\r\n" + hidden,
+    ]
+    for context in (tls_context(), tls_context(*pair(pki / "trusted" / "admin"))):
+        for words in smuggled:
+            answer = said_to(agent, context, words)
+            assert answer.startswith(b"HTTP/1.1 400 ") and answer.count(b"HTTP/1.1 ") == 1, words
+        answer = said_to(agent, context, b"GET / HTTP/1.1\r\nX: " + b"a" * (2 * MIB) + b"\r\n\r\n")
+        assert answer[:13] in (b"HTTP/1.1 431 ", b"")  # still sending, one may miss it
+    admin = NodeApi(agent.port, certificate=pair(pki / "trusted" / "admin"))
+    assert admin.ask("/" + "a" * 900_000)[0] == 404
+
+
 async def test_many_connections_that_say_nothing(agent: Agent, pki: Path) -> None:
     """2,000 that only connect, and 100 that begin a request and never end it, do not keep others out."""
     admin = NodeApi(agent.port, certificate=pair(pki / "trusted" / "admin"))

@@ -148,6 +148,27 @@ def test_port_forward_through_a_tunnel(api: NodeApi) -> None:
     assert len(got) == 20 and all(size > 300_000 for size in got.values())
 
 
+def test_a_forward_that_fails_does_not_end_the_others(api: NodeApi) -> None:
+    """The first to a port on which nobody listens, the next, on the same connection, to one that is served."""
+    with api.stream(f"/portForward/default/{POD}", TUNNEL) as stream:
+        opener, reader = spdy.StreamOpener(), spdy.FrameReader()
+        said = {1: b"", 3: b"", 5: b"", 7: b""}
+        for request, port in enumerate(("9", "8080")):
+            for kind, number in (("error", 4 * request + 1), ("data", 4 * request + 3)):
+                headers = {"streamtype": kind, "port": port, "requestid": str(request)}
+                stream.send_frame(2, opener.open(number, headers))
+            asked = b"GET /file HTTP/1.0\r\n\r\n"
+            stream.send_frame(2, spdy.data_head(4 * request + 3, len(asked)) + asked)
+            end = 4 * request + (1 if port == "9" else 3)
+            for frame in spdy_frames(stream, reader):
+                if isinstance(frame, spdy.Data):
+                    said[frame.stream] += frame.data
+                if isinstance(frame, spdy.Finished) and frame.stream == end:
+                    break
+    assert b"refused" in said[1] and said[3] == b""
+    assert len(said[7]) > 300_000 and said[5] == b""
+
+
 def spdy_frames(stream: WebSocket, reader: spdy.FrameReader) -> Iterator[spdy.Frame]:
     for opcode, payload in stream.raw_frames():
         if opcode == 2:
