@@ -10,10 +10,12 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.agent import NODE_NAME, Agent, make_container, make_pod
+from support.agent import NODE_NAME, Agent, Json, make_container, make_pod
+from support.api import NodeApi
 from support.cluster import Cluster
 
 TALK = "echo out; echo err >&2; trap 'exit 0' TERM; while :; do sleep 0.1; done"
@@ -152,7 +154,52 @@ def test_who_is_let_in(cluster: Cluster, cluster_agent: Agent, web: str) -> None
     assert '"kind": "KubeletConfiguration"' in through or '"kind":"KubeletConfiguration"' in through
     metrics = cluster.kubectl("get", "--raw", f"/api/v1/nodes/{NODE_NAME}/proxy/metrics/resource")
     assert f'pod="{web}"' in metrics
-    from support.api import NodeApi
-
     assert NodeApi(cluster_agent.port).ask("/pods") == (401, "Unauthorized")
     assert NodeApi(cluster_agent.port, token="nonsense").ask("/pods") == (401, "Unauthorized")
+
+
+@pytest.fixture
+def reader(cluster: Cluster) -> Iterator[str]:
+    """The token of a service account that may get the metrics of nodes, and no more."""
+    name = f"reader-{cluster.namespace}"
+    cluster.kubectl("create", "serviceaccount", "reader")
+    cluster.kubectl("create", "clusterrole", name, "--verb=get", "--resource=nodes/metrics,nodes/stats")
+    who = f"--serviceaccount={cluster.namespace}:reader"
+    cluster.kubectl("create", "clusterrolebinding", name, f"--clusterrole={name}", who)
+    try:
+        yield cluster.kubectl("create", "token", "reader").strip()
+    finally:
+        cluster.kubectl("delete", "clusterrolebinding", name)
+        cluster.kubectl("delete", "clusterrole", name)
+
+
+def test_a_token_opens_what_its_owner_may_and_with_the_verb_that_he_may(
+    cluster: Cluster, cluster_agent: Agent, reader: str
+) -> None:
+    api = NodeApi(cluster_agent.port, token=reader).wait_listening()
+    assert api.ask("/metrics")[0] == api.ask("/metrics/resource")[0] == api.ask("/stats/summary")[0] == 200
+    who = f"user=system:serviceaccount:{cluster.namespace}:reader"
+    assert api.ask("/stats/summary", "POST") == (
+        403,
+        f"Forbidden ({who}, verb=create, resource=nodes, subresource(s)=[stats])\n",
+    )
+    assert api.ask("/pods") == (403, f"Forbidden ({who}, verb=get, resource=nodes, subresource(s)=[pods proxy])\n")
+    assert api.ask("/run/default/web/c?cmd=id", "POST")[0] == 403
+    assert NodeApi(cluster_agent.port, token=reader[:-4]).ask("/metrics") == (401, "Unauthorized")
+
+
+def test_logs_of_the_life_before_and_of_a_part(cluster: Cluster, cluster_agent: Agent) -> None:
+    script = "[ -e /keep/been ] && { echo again; exec sleep 1000; }; touch /keep/been; echo first; exit 1"
+    again = make_container("main", script=script, volumeMounts=[{"name": "keep", "mountPath": "/keep"}])
+    cluster.run(make_pod("twice", again, volumes=[{"name": "keep", "emptyDir": {}}]))
+    cluster.wait_pod("twice", "restarted", lambda pod: [s for s in statuses(pod) if s["restartCount"] and s["ready"]])
+    assert cluster.kubectl("logs", "twice", "--previous") == "first\n"
+    assert cluster.kubectl("logs", "twice", "--since=1h") == "again\n"
+    assert cluster.kubectl("logs", "twice", "--since-time=2100-01-01T00:00:00Z") == ""
+    assert cluster.kubectl("logs", "twice", "--limit-bytes=3") == "aga"
+    stamp, _, text = cluster.kubectl("logs", "twice", "--timestamps").partition(" ")
+    assert (text, stamp[:2], stamp[-1]) == ("again\n", "20", "Z")
+
+
+def statuses(pod: Json) -> list[Json]:
+    return list(pod["status"].get("containerStatuses", ()))
