@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from support.agent import Agent, Json, condition, container_status, make_container, make_pod
 from support.world import PODS, World, a_world
-from testbed import host
 
 pytestmark = pytest.mark.integration
 
@@ -48,13 +47,14 @@ def told(pod: Json, kind: str) -> Json:
 
 
 def kernel_limits(agent: Agent, pod: Json, instance: str = "") -> tuple[float, int]:
-    """What the kernel holds the pod to, or one of its containers: CPUs and bytes of memory."""
-    values = {}
-    files = ("cpu.cfs_quota_us", "cpu.cfs_period_us", "memory.limit_in_bytes")
+    """What the kernel holds the pod to, or one of its containers: CPUs and bytes of memory. Of cgroup v1 or v2."""
+    said = {}
+    files = ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us", "memory.max", "memory.limit_in_bytes")
     for folder in agent.pod_cgroups():
         if pod["metadata"]["uid"] in folder.name:
-            values |= {f: int((folder / instance / f).read_text()) for f in files if (folder / instance / f).exists()}
-    return values["cpu.cfs_quota_us"] / values["cpu.cfs_period_us"], values["memory.limit_in_bytes"]
+            said |= {f: (folder / instance / f).read_text() for f in files if (folder / instance / f).exists()}
+    quota, period = said.get("cpu.max", "").split() or (said["cpu.cfs_quota_us"], said["cpu.cfs_period_us"])
+    return int(quota) / int(period), int(said.get("memory.max") or said["memory.limit_in_bytes"])
 
 
 def instance_of(pod: Json) -> str:
@@ -70,12 +70,6 @@ async def limits_become(world: World, name: str, cpus: float, memory_mib: int) -
             f"limits of {what or name}",
             lambda what=what: kernel_limits(world.agent, pod, what) == (cpus, memory_mib * MIB),
         )
-
-
-@pytest.fixture(autouse=True)
-def cgroup_v1() -> None:
-    if not any(Path(root, "cpu.cfs_quota_us").exists() or root.name.startswith("cpu") for root in host.hierarchies()):
-        pytest.skip("reads the files of cgroup v1")
 
 
 async def test_a_running_container_gets_another_size(world: World) -> None:
