@@ -150,7 +150,8 @@ def wire_observe(m: Machinery, cells: Cells) -> Loops:
     inputs = ProbeInputs(cells.lifecycles.cell, cells.observed.cell, cells.node.cell, had, not forgets)
     ends = (cells.probes.writer, cells.probe_waits.writer)
     cpus = max(1, m.machine.cpu_milli // 1000)
-    limits = ProbeLimits(exec_at_once=EXEC_PROBES_PER_CPU * cpus, exec_few=max(1, cpus // 2))
+    answer_s = m.settings.runtime_request_timeout_s
+    limits = ProbeLimits(EXEC_PROBES_PER_CPU * cpus, exec_few=max(1, cpus // 2), answer_s=answer_s)
     probes = ProbesLoop(inputs, ends, ContainerProber(m.cri), m.clock, m.happenings, limits)
     return [
         ("probes", probes.run()),

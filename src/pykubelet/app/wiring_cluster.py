@@ -148,14 +148,15 @@ def wire_node(m: Machinery, cells: Cells, cluster: Cluster) -> Loops:
     cells.api_state.writer.publish(ApiState(cluster.client.access.server))
     periods = NodePeriods(update=config.nodeStatusUpdateFrequency.s, report=config.nodeStatusReportFrequency.s)
     clients = ReporterClients(watching=cluster.client, telling=cluster.heartbeat)
-    reported = ReporterCells(cells.node.writer, cells.runtime.cell, cells.pressure.cell, m.node_wanted)
+    state = cells.api_state.writer
+    reported = ReporterCells(cells.node.writer, cells.runtime.cell, cells.pressure.cell, m.node_wanted, state)
     about = registration(m.settings, m.machine, cells.node.cell.get().labels)
     reporter = NodeReporter(about, clients, reported, m.cri, m.happenings, m.clock, periods)
     seconds, others = (
         config.nodeLeaseDurationSeconds,
         (cluster.client, cluster.events, cluster.token_reviews, cluster.access_reviews),
     )
-    lease = LeaseLoop(cluster.heartbeat, cells.node.cell, cells.api_state.writer, m.clock, seconds, others)
+    lease = LeaseLoop(cluster.heartbeat, cells.node.cell, state, m.clock, seconds, others)
     m.happenings.post(normal(EVENT_STARTING, "Starting kubelet."))
     csi_node = keep_csi_node(cluster.client, cells.node.cell)
     return [("node-report", reporter.run()), ("lease", lease.run()), ("csi-node", csi_node)]

@@ -402,6 +402,10 @@ async def test_a_probe_that_does_not_end_is_named() -> None:
         [(what, detail, step)] = waits(node, uid)
         assert (what, step) == ("liveness probe", "give the try up")
         assert detail.startswith("the probe due 4s ago has not ended: the runtime or the command does not answer")
+        [wait] = node.waits.get().pods[uid]
+        assert (
+            wait.next_at is not None and wait.next_at > wait.since + 100
+        )  # the runtime has two minutes for its answer
 
 
 async def test_a_command_that_waits_long_for_its_turn_is_told() -> None:
@@ -423,6 +427,8 @@ async def test_a_command_that_waits_long_for_its_turn_is_told() -> None:
         assert detail.startswith(
             "the probe due 5s ago waits for its turn: there are more commands to be run than the node"
         )
+        [wait] = node.waits.get().pods[made["second"]]
+        assert wait.next_at is not None and wait.next_at > wait.since
         await asyncio.sleep(2)
         assert waits(node, made["second"]) == []
 

@@ -67,7 +67,7 @@ class Stand:
         clock = SystemClock()
         self.clients = [ApiClient(server.access(), clock, ClientLimits(deadline_s=0.3)) for _ in range(2)]
         self.wanted: Mailbox[NodeWanted] = Mailbox("wanted")
-        cells = ReporterCells(self.writer, self.runtime, self.pressure, self.wanted)
+        cells = ReporterCells(self.writer, self.runtime, self.pressure, self.wanted, state)
         clients = ReporterClients(*self.clients)
         self.reporter = NodeReporter(about, clients, cells, self.images, self.events, clock, periods)
         self.lease = LeaseLoop(self.clients[1], self.node, state, clock, 4, (self.clients[0],))
@@ -408,6 +408,19 @@ async def test_the_csi_node_is_made_and_belongs_to_the_node_of_the_day(make_stan
     await stand.until(lambda found: found["metadata"]["ownerReferences"][0]["uid"] != uid, CSI_NODE)
     found = stand.get(CSI_NODE)
     assert found is not None and found["spec"]["drivers"][0]["name"] == "d"
+
+
+async def test_why_a_node_cannot_be_registered_is_told_until_it_is(make_stand: MakeStand) -> None:
+    stand = make_stand()
+    stand.set_runtime.publish(WELL)
+    fault = Fault("POST", NODES, status=500, message="no room", times=-1)
+    stand.server.faults.append(fault)
+    stand.start()
+    async with asyncio.timeout(5):
+        state = await stand.state.wait_for(lambda state: bool(state.node_error))
+        assert state.node_error == "no room" and state.node_next_at is not None
+        stand.server.faults.remove(fault)
+        await stand.state.wait_for(lambda state: not state.node_error and state.node_next_at is None)
 
 
 async def test_a_lease_is_made_owned_and_renewed(make_stand: MakeStand) -> None:

@@ -48,6 +48,12 @@ class Bulkhead:
             self.leave(place)  # its turn may have come together with the cancellation
             raise
 
+    def turn_within_s(self, place: Place) -> float:
+        """How long it takes at most until the turn of work that waits, as long as no urgent work comes."""
+        queue = [waiting for waiting, turn in (*self._urgent, *self._queue) if not turn.done()]
+        before = queue.index(place) if place in queue else 0
+        return (before // max(1, self.places) + 1) * self.hold_s
+
     def leave(self, place: Place) -> None:
         """Harmless when the place was taken away already."""
         if self._inside.pop(place, None) is not None and (self._queue or self._urgent):
@@ -89,6 +95,9 @@ class Place:
     def __init__(self, bulkhead: Bulkhead, urgent: bool) -> None:
         self._bulkhead = bulkhead
         self.urgent = urgent
+
+    def turn_within_s(self) -> float:
+        return self._bulkhead.turn_within_s(self)
 
     async def __aenter__(self) -> None:
         await self._bulkhead.enter(self)

@@ -36,12 +36,14 @@ class ProbeLimits(Value):
     """How many probes may run at once; `hold_s`: after this long a running one does not count any more.
 
     `exec_few`: how many commands beside pods that come and go, and of those that ran out of time the last time.
+    `answer_s`: so long beyond its time-out the runtime has for its answer to a command.
     """
 
     exec_at_once: int = 4
     exec_few: int = 1
     network_at_once: int = 64
     hold_s: float = 0.25
+    answer_s: float = 120.0
 
 
 class Gates:

@@ -73,6 +73,7 @@ class _Running(Struct):
 
     container: ContainerID
     task: asyncio.Task[None]
+    place: Place
     overdue_at: float
     has_begun: bool = False
 
@@ -96,7 +97,8 @@ class ProbesLoop:
         self._clock = clock
         self._happenings = happenings
         self._fraction = fraction
-        self._gates = Gates(limits or ProbeLimits())
+        self._limits = limits or ProbeLimits()
+        self._gates = Gates(self._limits)
         self._started = clock.monotonic()
         self._workers: dict[Key, Worker] = {}
         self._asked: dict[Key, tuple[Container, Probe]] = {}
@@ -285,7 +287,7 @@ class ProbesLoop:
             f"probe-{key.kind}", self._probe(key, ask, place), lambda error: self._crashed(key, ask, error)
         )
         overdue_at = now + worker.terms.timeout_s + OVERDUE_S
-        self._running[key] = _Running(worker.container, task, overdue_at)
+        self._running[key] = _Running(worker.container, task, place, overdue_at)
         if probe.exec is not None:
             self._push(overdue_at, key)  # the others keep their time themselves
 
@@ -388,11 +390,14 @@ class ProbesLoop:
         self._unsaid.clear()
         self._waits.publish(ProbeWaits(waits))
 
-    def _late(self, key: Key, now: float) -> Late | None:
+    def _late(self, key: Key, now: float) -> tuple[Late, float] | None:
+        """How a probe is late, and the monotonic second at which that ends by itself, at the latest."""
         running = self._running.get(key)
         if running is None or running.overdue_at > now + decide.EARLY_S:
             return None
-        return Late.HANGS if running.has_begun else Late.QUEUED
+        if running.has_begun:
+            return Late.HANGS, running.overdue_at - OVERDUE_S + self._limits.answer_s
+        return Late.QUEUED, now + running.place.turn_within_s()
 
     def _wake(self, now: float) -> None:
         """Have a turn at once if there is something to tell; else only see to it that the timer is early enough."""

@@ -57,8 +57,8 @@ class Late(StrEnum):
     HANGS = "hangs"
 
 
-def wait_of(worker: Worker, name: str, now: float, wall: float, late: Late | None) -> Wait:
-    """What container `name` waits for at this probe."""
+def wait_of(worker: Worker, name: str, now: float, wall: float, late: tuple[Late, float] | None) -> Wait:
+    """What container `name` waits for at this probe. `late`: how it is late, and the monotonic second that ends it."""
     since = wall - max(0.0, now - worker.started_at)
     next_at = None if worker.due is None else wall + (worker.due - now)
     detail, step = _detail(worker)
@@ -66,11 +66,12 @@ def wait_of(worker: Worker, name: str, now: float, wall: float, late: Late | Non
         step, next_at = "the probe that runs ends", next_at + worker.terms.timeout_s
     if late is not None and worker.due is not None:
         ago = format_duration(round(now - worker.due))
-        if late is Late.HANGS:
+        how, until = late
+        if how is Late.HANGS:
             why, step = "has not ended: the runtime or the command does not answer", "give the try up"
         else:
             why, step = "waits for its turn: there are more commands to be run than the node can run in time", "probe"
-        detail, next_at = f"the probe due {ago} ago {why}; {detail}", None
+        detail, next_at = f"the probe due {ago} ago {why}; {detail}", wall + max(0.0, until - now)
     reason = EVENT_UNHEALTHY if worker.last is ProbeResult.FAILURE else ""
     return Wait(f"{worker.kind} probe", OWNER, since, name, reason, detail.rstrip("; "), step, next_at)
 

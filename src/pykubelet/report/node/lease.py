@@ -59,8 +59,8 @@ class LeaseLoop:
     async def run(self) -> None:
         while True:
             error = await self._renew()
-            self._tell(error)
             pause = self._pause(error)
+            self._tell(error, self._clock.wall() + pause)
             if error is not None and error.status == 0 and self._failures == RECONNECT_AFTER:
                 for client in (self._client, *self._others):
                     await client.close()
@@ -123,7 +123,7 @@ class LeaseLoop:
     def _path(self) -> str:
         return f"{LEASES}/{self._node.get().name}"
 
-    def _tell(self, error: ApiError | None) -> None:
+    def _tell(self, error: ApiError | None, next_at: float) -> None:
         known, now = self._state.get(), self._clock.wall()
         text = str(error) if error is not None and not error.is_conflict and not error.is_not_found else ""
         if text and not known.error:
@@ -132,4 +132,5 @@ class LeaseLoop:
             log.info("the API server is back", server=known.server, away_s=round(now - (known.since or now), 1))
         since = known.since if known.since is not None and bool(text) == bool(known.error) else now
         answered = error is None or error.status > 0
-        self._state.publish(replace(known, error=text, ok_at=now if answered else known.ok_at, since=since))
+        ok_at = now if answered else known.ok_at
+        self._state.publish(replace(known, error=text, ok_at=ok_at, since=since, next_at=next_at))

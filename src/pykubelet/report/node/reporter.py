@@ -27,12 +27,13 @@ from typing import Protocol
 
 from pykubelet.base.api.core import ContainerImage, Node, NodeStatus, ObjectMeta
 from pykubelet.base.api.times import format_time
-from pykubelet.base.kit.cells import Cell, CellWriter, ringing
+from pykubelet.base.kit.cells import Cell, CellWriter, make_cell, ringing
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, field, replace
+from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.happenings import Happening, normal
 from pykubelet.base.model.node import NodeView, NodeWanted, RuntimeReady
 from pykubelet.base.model.pressure import Pressure
@@ -80,12 +81,14 @@ class ReporterClients(Value):
 
 
 class ReporterCells(Value):
-    """`node` is written here as far as it comes from the API server. `wanted`: wishes for the Node as it is now."""
+    """`node` is written here as far as it comes from the API server. `wanted`: wishes for the Node as it is now.
+    `state`: where to tell why the Node's status is not."""
 
     node: CellWriter[NodeView]
     runtime: Cell[RuntimeReady]
     pressure: Cell[Pressure]
     wanted: Mailbox[NodeWanted] = field(default_factory=lambda: Mailbox("node-wanted"))
+    state: CellWriter[ApiState] = field(default_factory=lambda: make_cell("api-state", ApiState())[1])
 
 
 class NodeReporter:
@@ -244,8 +247,10 @@ class NodeReporter:
             try:
                 pause = await self._look()
                 self._failures = 0
+                self._say("", pause)
             except ApiError as error:
                 pause = self._delay_after(error)
+                self._say(str(error), pause)
             try:
                 async with asyncio.timeout(pause):
                     await self._bell.wait()
@@ -261,6 +266,13 @@ class NodeReporter:
                 await self._read_images()
         except TimeoutError:
             return
+
+    def _say(self, error: str, pause: float) -> None:
+        known = self._cells.state.get()
+        open_at = self._clock.wall() + pause if error or self._node is None else None
+        if (error, open_at) != (known.node_error, known.node_next_at):
+            since = (known.node_since if known.node_error else self._clock.wall()) if error else None
+            self._cells.state.publish(replace(known, node_error=error, node_since=since, node_next_at=open_at))
 
     def _delay_after(self, error: ApiError) -> float:
         if not self._failures:

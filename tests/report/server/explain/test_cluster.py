@@ -48,6 +48,18 @@ def test_a_node_that_is_not_registered() -> None:
     assert waits(HERE, NodeView("n", "n")) == [("registration", "", 'there is no Node "n" yet')]
 
 
+def test_it_is_told_what_holds_up_the_registration_and_when_it_is_tried_again() -> None:
+    refused = replace(HERE, node_error="nodes is forbidden", node_since=NOW - 1, node_next_at=NOW + 2)
+    (wait,) = cluster_waits(refused, Credentials(), NodeView("n", "n"), NOW, WALL)
+    assert (wait.detail, wait.next_at) == ('there is no Node "n" yet: nodes is forbidden', NOW + 2)
+    (wait,) = cluster_waits(refused, Credentials(), NODE, NOW, WALL)
+    assert (wait.what, wait.detail, wait.next_at) == ("node status", "nodes is forbidden", NOW + 2)
+    assert wait.since == NOW - 1
+    away = replace(HERE, error="no answer", next_at=NOW + 3)
+    (wait,) = cluster_waits(away, Credentials(), NODE, NOW, WALL)
+    assert (wait.what, wait.next_at) == ("API server", NOW + 3)
+
+
 def test_certificates_that_are_missing_expired_or_waited_for() -> None:
     assert waits(HERE, client=CertificateState(FILE, None, "csr-1")) == [
         ("client certificate", "there is none yet", "signing request csr-1 is to be approved")

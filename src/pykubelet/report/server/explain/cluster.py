@@ -19,7 +19,7 @@ _API, _IDENTITY = "report/node", "edges/identity"
 
 
 def api_document(api: ApiState, node: NodeView) -> dict[str, Any] | None:
-    """`{"server", "error", "ok_at", "since", "registered", "uid"}`."""
+    """The fields of ApiState, `registered` and `uid`."""
     return {**asdict(api), "registered": node.registered, "uid": node.uid} if api.server else None
 
 
@@ -37,10 +37,13 @@ def cluster_waits(
     waits = []
     since = api.since if api.since is not None else started_at
     if api.error:
-        waits.append(Wait("API server", _API, since, detail=api.error, next_step="ask again"))
+        waits.append(Wait("API server", _API, since, "", "", api.error, "ask again", api.next_at))
     elif not node.registered:
-        detail = f'there is no Node "{node.name}" yet'
-        waits.append(Wait("registration", _API, started_at, detail=detail, next_step="look again"))
+        detail = f'there is no Node "{node.name}" yet' + (f": {api.node_error}" if api.node_error else "")
+        waits.append(Wait("registration", _API, started_at, "", "", detail, "look again", api.node_next_at))
+    elif api.node_error:
+        since = api.node_since or started_at
+        waits.append(Wait("node status", _API, since, "", "", api.node_error, "tell it again", api.node_next_at))
     waits += [wait for use, state in sorted(credentials.certificates.items()) for wait in _certificate(use, state, now)]
     return tuple(waits)
 
