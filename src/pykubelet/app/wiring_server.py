@@ -181,6 +181,8 @@ def metrics_paths(m: Machinery, cells: Cells, checks: Mapping[str, Check]) -> di
             cgroup_version=int(m.cgroups.version),
             credentials=cells.credentials.cell.get(),
             now=m.clock.wall(),
+            mounts=cells.mounts.cell.get(),
+            usage=cells.usage.cell.get(),
         )
 
     return {

@@ -23,7 +23,7 @@ from pykubelet.base.model.credentials import CertificateState, Credentials
 from pykubelet.base.model.node import NodeView
 from pykubelet.edges.identity.bootstrap import Newcomer, find_entrance, first_pair, write_when_issued
 from pykubelet.edges.identity.decide import Wanted, client_certificate, serving_certificate
-from pykubelet.edges.identity.rotation import REQUESTS, Askers, CertificateLoop, IssuePeriods
+from pykubelet.edges.identity.rotation import REQUESTS, SERVED, Askers, CertificateLoop, IssuePeriods
 from pykubelet.edges.identity.store import CertificateStore
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
 from pykubelet.edges.kubeapi.errors import ApiError
@@ -299,8 +299,10 @@ async def test_a_serving_certificate_names_the_addresses_and_follows_them(stand:
     state = await stand.until(lambda state: state.expires_at, "serving")
     assert "DNS:n, IP Address:10.0.0.1" in openssl(state.file, "-ext", "subjectAltName")
     stand.set_node.publish(NodeView("n", "n", ("10.0.0.1", "10.0.0.2")))
+    rotated = SERVED.count()
     stand.answer(await stand.request(2))
     await eventually(lambda: "10.0.0.2" in openssl(state.file, "-ext", "subjectAltName"))
+    await eventually(lambda: SERVED.count() == rotated + 1)
 
 
 async def test_a_serving_certificate_names_what_the_cloud_provider_tells(stand: Stand) -> None:

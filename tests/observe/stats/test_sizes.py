@@ -45,6 +45,7 @@ def test_volumes_are_walked_or_asked_of_their_own_file_system(tmp_path: Path) ->
     assert told["scratch"].is_local and (told["scratch"].fs.used or 0) >= 10_000
     assert told["scratch"].fs.inodes_used == 3
     assert not told["shm"].is_local
+    assert [source for source, _ in sizes.took] == ["du", "statfs", "du"]
     assert told["gone"].fs.used is None, "what vanishes meanwhile counts as nothing"
 
 

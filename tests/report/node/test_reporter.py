@@ -26,6 +26,7 @@ from pykubelet.report.node.csi_node import keep_csi_node
 from pykubelet.report.node.lease import LeaseLoop
 from pykubelet.report.node.model import NodePeriods, Registration
 from pykubelet.report.node.reporter import NodeReporter, ReporterCells, ReporterClients
+from pykubelet.report.node.tally import PRE_KUBELET, WHOLE
 
 NODES, NODE = "/api/v1/nodes", "/api/v1/nodes/n"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n"
@@ -158,6 +159,7 @@ async def test_a_runtime_that_takes_long_registers_a_node_that_is_not_ready(make
     stand.set_runtime.publish(WELL)
     await stand.until_ready()
     await stand.until_told("NodeReady")
+    assert WHOLE.value() >= PRE_KUBELET.value() > 0
 
 
 async def test_an_unchanged_status_is_not_told_again(make_stand: MakeStand) -> None:

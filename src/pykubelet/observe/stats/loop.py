@@ -18,6 +18,7 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Failed, Flight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox
+from pykubelet.base.kit.metrics import Histogram
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.ids import PodUID
@@ -44,6 +45,11 @@ SIZES_DEADLINE_S = 5.0
 FILES_OLD_S = 60.0
 FILES_WAIT_S = 2.0
 NOT_WALKED = PodSizes(0.0)
+COLLECTIONS = Histogram(
+    "kubelet_volume_metric_collection_duration_seconds",
+    "Duration in seconds to calculate volume stats",
+    ("metric_source",),
+)
 NO_VOLUMES: Mapping[str, MountedVolume] = {}
 
 
@@ -291,5 +297,7 @@ class StatsLoop:
         )
         if isinstance(outcome, Done):
             self._sizes[uid] = outcome.value
+            for source, seconds in outcome.value.took:
+                COLLECTIONS.observe(seconds, source)
         elif isinstance(outcome, Failed) and not isinstance(outcome.error, HostError):
             raise outcome.error

@@ -6,6 +6,7 @@ one pod at a time, in a thread, and seldom.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 from pykubelet.base.kit.values import Value, field
@@ -24,12 +25,14 @@ _NOT_COUNTED = frozenset({"hostPath", "image"})
 
 
 class PodSizes(Value):
-    """`logs`: by container name. `host_files`: bytes of the files the agent made for the pod."""
+    """`logs`: by container name. `host_files`: bytes of the files the agent made for the pod. `took`: how each volume was
+    asked (`du`, `statfs`), and the seconds that it took."""
 
     at: float
     volumes: tuple[VolumeUse, ...] = ()
     logs: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     host_files: int = 0
+    took: tuple[tuple[str, float], ...] = ()
 
 
 def read_file_system(path: str, at: float, used: tuple[int, int] | None = None) -> FileSystemUse:
@@ -51,11 +54,20 @@ def read_pod_sizes(
     paths: Paths, ref: PodRef, view: PodView | None, mounted: Mapping[str, MountedVolume], at: float
 ) -> PodSizes:
     """What vanishes meanwhile counts as nothing. HostError when a disk fails."""
-    volumes = tuple(_volume(volume, at) for volume in mounted.values() if volume.kind not in _NOT_COUNTED)
+    began = [time.perf_counter()]
+    volumes = []
+    for volume in mounted.values():
+        if volume.kind not in _NOT_COUNTED:
+            volumes.append(_volume(volume, at))
+            began.append(time.perf_counter())
+    took = [
+        ("du" if one.is_local else "statfs", end - begin)
+        for one, begin, end in zip(volumes, began, began[1:], strict=False)
+    ]
     names = {container.name for container in view.containers} if view is not None else set()
     logs = {name: _size_of_files(paths.container_logs(ref, name)) for name in names}
     hosts = stat_file(paths.etc_hosts(ref.uid))
-    return PodSizes(at, volumes, logs, hosts.size if hosts is not None else 0)
+    return PodSizes(at, tuple(volumes), logs, hosts.size if hosts is not None else 0, tuple(took))
 
 
 def _volume(volume: MountedVolume, at: float) -> VolumeUse:

@@ -13,7 +13,10 @@ from report.server.world import NOW, make_world
 
 import pykubelet
 from pykubelet.base.kit.metrics import PROBES, REGISTRY, Counter, Family, Gauge, Histogram, Registry
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodRef, PodUID
+from pykubelet.base.model.mounts import MountedVolume, Mounts, PodMounts
+from pykubelet.base.model.sizing import PendingResize
 from pykubelet.base.model.usage import (
     ContainerUse,
     CpuUse,
@@ -122,8 +125,13 @@ def everything_used() -> Usage:
 
 def told() -> Told:
     cells = make_world().inputs
+    (uid, entry), *others = cells.roster.get().pods.items()
+    resized = replace(entry, pending=PendingResize("Deferred", "no room", 2, NOW))
+    scratch = MountedVolume("scratch", "emptyDir", "/scratch")
     return Told(
-        roster=cells.roster.get(),
+        roster=replace(cells.roster.get(), pods={uid: resized, **dict(others)}),
+        mounts=Mounts({uid: PodMounts({"scratch": scratch})}),
+        usage=everything_used(),
         lifecycles=cells.lifecycles.get(),
         observed=cells.observed.get(),
         statuses=cells.statuses.get(),

@@ -12,10 +12,12 @@ from pykubelet.base.kit.metrics import Family, Sample
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.credentials import Credentials
 from pykubelet.base.model.lifecycle import Lifecycles, Stage
+from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.observed import ContainerState, Observed
 from pykubelet.base.model.roster import Roster, is_static
 from pykubelet.base.model.statuses import Statuses
+from pykubelet.base.model.usage import Usage
 from pykubelet.edges.host.self_stats import SelfStats
 
 _STATES = {
@@ -26,6 +28,14 @@ _STATES = {
 }
 _LIFECYCLES = {Stage.SYNCING: "sync", Stage.TERMINATING: "terminating", Stage.TERMINATED: "terminated"}
 _OVER = ("Succeeded", "Failed")
+_PLUGINS = {
+    "configMap": "kubernetes.io/configmap",
+    "downwardAPI": "kubernetes.io/downward-api",
+    "emptyDir": "kubernetes.io/empty-dir",
+    "hostPath": "kubernetes.io/host-path",
+    "projected": "kubernetes.io/projected",
+    "secret": "kubernetes.io/secret",
+}
 
 
 class Told(Value):
@@ -41,6 +51,8 @@ class Told(Value):
     cgroup_version: int
     credentials: Credentials = field(default_factory=Credentials)
     now: float = 0.0
+    mounts: Mounts = Mounts()
+    usage: Usage = Usage()
 
 
 def kubelet_families(told: Told) -> Iterator[Family]:
@@ -50,6 +62,9 @@ def kubelet_families(told: Told) -> Iterator[Family]:
     )
     yield from _certificates(told)
     yield from _pods(told)
+    yield from _resizes(told)
+    yield from _volumes(told)
+    yield _logs(told.usage)
     yield from _runtime(told.observed)
     yield _gauge("kubelet_cgroup_version", "cgroup version on the hosts.", [Sample(told.cgroup_version)])
     provider = (("provider", "cadvisor"),)
@@ -140,6 +155,50 @@ def _pods(told: Told) -> Iterator[Family]:
             for (config, stage, static), number in sorted(working.items())
         ],
     )
+
+
+def _resizes(told: Told) -> Iterator[Family]:
+    waiting = Tally(e.pending.reason.lower() for e in told.roster.pods.values() if e.pending is not None)
+    yield _gauge(
+        "kubelet_pod_pending_resizes",
+        "Number of pending resizes for pods.",
+        [Sample(number, (("reason", reason),)) for reason, number in sorted(waiting.items())],
+    )
+    under_way = sum(1 for life in told.lifecycles.pods.values() if life.resize is not None)
+    yield _gauge("kubelet_pod_in_progress_resizes", "Number of in-progress resizes for pods.", [Sample(under_way)])
+
+
+def _volumes(told: Told) -> Iterator[Family]:
+    """Those that pods need, and those that are in place, by their plugins."""
+    wanted = Tally(
+        plugin
+        for life in told.lifecycles.pods.values()
+        if life.stage is Stage.SYNCING
+        for volume in life.pod.spec.volumes
+        for kind, plugin in _PLUGINS.items()
+        if getattr(volume, kind) is not None
+    )
+    mounted = (volume.kind for mounts in told.mounts.pods.values() for volume in mounts.volumes.values())
+    actual = Tally(_PLUGINS[kind] for kind in mounted if kind in _PLUGINS)
+    samples = [
+        Sample(number, (("plugin_name", plugin), ("state", state)))
+        for state, tally in (("actual_state_of_world", actual), ("desired_state_of_world", wanted))
+        for plugin, number in sorted(tally.items())
+    ]
+    yield _gauge("volume_manager_total_volumes", "Number of volumes in Volume Manager", samples)
+
+
+def _logs(usage: Usage) -> Family:
+    """As far as it is known: a scrape of these metrics has no log looked at; those of `/stats/summary` and cAdvisor do."""
+    samples = []
+    for pod in usage.pods.values():
+        for one in pod.containers:
+            if one.logs is not None and one.logs.used is not None:
+                ref = pod.ref
+                names = ("container", one.name), ("namespace", ref.namespace), ("pod", ref.name), ("uid", ref.uid)
+                samples.append(Sample(one.logs.used, names))
+    text = "Bytes used by the container's logs on the filesystem."
+    return _gauge("kubelet_container_log_filesystem_used_bytes", text, samples)
 
 
 def _certificates(told: Told) -> Iterator[Family]:
