@@ -161,11 +161,35 @@ async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
     writer.close()
 
 
+@dataclass
+class SocksProxy:
+    """A SOCKS5 proxy that wants a login; `refusal` instead of a connection."""
+
+    refusal: int = 0
+    said: list[bytes] = field(default_factory=list)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        greeting = await reader.readexactly(4)
+        writer.write(b"\x05\x02")
+        login = await reader.readexactly(2 + 2 + 1 + 4)
+        writer.write(b"\x01\x00")
+        asked = await reader.readexactly(4 + 4 + 2)
+        self.said += [greeting, login, asked]
+        writer.write(bytes((5, self.refusal, 0, 1)) + bytes(6))
+        if self.refusal:
+            writer.close()
+            return
+        there = await asyncio.open_connection("127.0.0.1", int.from_bytes(asked[-2:], "big"))
+        await asyncio.gather(pump(reader, there[1]), pump(there[0], writer))
+
+
 @asynccontextmanager
-async def proxied(access: Access, proxy: Proxy) -> AsyncIterator[ApiClient]:
-    server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
+async def proxied(
+    access: Access, proxy: Proxy | SocksProxy, scheme: str = "http", tls: ssl.SSLContext | None = None
+) -> AsyncIterator[ApiClient]:
+    server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0, ssl=tls)
     port = server.sockets[0].getsockname()[1]
-    client = ApiClient(replace(access, proxy=f"http://us:p%40ss@127.0.0.1:{port}"), SystemClock())
+    client = ApiClient(replace(access, proxy=f"{scheme}://us:p%40ss@127.0.0.1:{port}"), SystemClock())
     try:
         yield client
     finally:
@@ -197,6 +221,40 @@ async def test_tls_goes_through_a_proxys_tunnel(secured: FakeApiServer) -> None:
     (head,) = proxy.heads
     assert head.startswith(f"CONNECT 127.0.0.1:{secured.port} HTTP/1.1\r\n".encode())
     assert b"Proxy-Authorization: Basic dXM6cEBzcw==\r\n" in head
+
+
+async def test_tls_goes_through_the_tunnel_of_a_proxy_that_speaks_tls_itself(
+    secured: FakeApiServer, authority: Authority
+) -> None:
+    own = authority.sign("proxy", "/CN=proxy")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(own.cert, own.key)
+    proxy = Proxy()
+    async with proxied(secured.access(), proxy, "https", context) as client:
+        assert await get(client) == "n"
+    assert proxy.heads[0].startswith(b"CONNECT 127.0.0.1:")
+
+
+async def test_a_socks_proxy_leads_to_the_server_and_is_given_the_login(secured: FakeApiServer) -> None:
+    proxy = SocksProxy()
+    async with proxied(secured.access(), proxy, "socks5") as client:
+        assert await get(client) == "n"
+        assert await get(client) == "n"
+    assert proxy.said[1] == b"\x01\x02us\x04p@ss"
+    assert proxy.said[2] == b"\x05\x01\x00\x01\x7f\x00\x00\x01" + secured.port.to_bytes(2, "big")
+
+
+async def test_a_socks_proxy_that_refuses(secured: FakeApiServer) -> None:
+    async with proxied(secured.access(), SocksProxy(refusal=2), "socks5") as client:
+        with pytest.raises(ApiError) as caught:
+            await get(client)
+    assert "the proxy refuses to connect: its rules do not allow it" in caught.value.message
+
+
+async def test_plain_requests_go_through_a_socks_proxy_as_they_are(server: FakeApiServer) -> None:
+    server.create(NODES, {"metadata": {"name": "n"}})
+    async with proxied(server.access(), SocksProxy(), "socks5") as client:
+        assert await get(client) == "n"
 
 
 async def test_a_proxy_that_refuses(secured: FakeApiServer) -> None:

@@ -85,7 +85,7 @@ def test_a_plugin_and_what_it_is_told(tmp_path: Path) -> None:
         ({"server": ""}, {}, {}, "clusters[k].server: is missing"),
         ({"server": "ftp://x"}, {}, {}, 'clusters[k].server: "ftp://x" is no http or https URL'),
         ({"certificate-authority-data": "%"}, {}, {}, "clusters[k].certificate-authority-data: is not base64"),
-        ({"proxy-url": "socks5://p"}, {}, {}, "clusters[k].proxy-url: only http proxies can be used"),
+        ({"proxy-url": "ftp://p"}, {}, {}, "clusters[k].proxy-url: only http, https and socks5 proxies can be used"),
         ({}, {"client-key": "k"}, {}, "users[u].client-certificate: a client certificate and its key belong together"),
         ({}, {"auth-provider": {"name": "gcp"}}, {}, "users[u].auth-provider: is no longer supported; use exec"),
         ({}, {"username": "u", "token": "t"}, {}, "users[u]: more than one authentication method: token and username"),

@@ -133,7 +133,7 @@ class Connection:
         route = self._route
         target = route.prefix + path
         login = ""
-        if route.proxy is not None and not route.tls:
+        if route.is_passed_on:
             target = f"http://{route.netloc}{target}"
             login = f"Proxy-Authorization: {route.proxy_login}\r\n" if route.proxy_login else ""
         head = f"{method} {target} HTTP/1.1\r\n{login}{self._headers}"

@@ -20,6 +20,7 @@ from urllib.request import getproxies, proxy_bypass
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.kubeapi.answer import Answer, BadAnswer
 from pykubelet.edges.kubeapi.kubeconfig import Access
+from pykubelet.edges.kubeapi.socks import connect_through
 
 #: A peer that is gone is noticed within about half a minute: what was sent stays unacknowledged, or probes do.
 _KEEP_ALIVE = (
@@ -34,10 +35,13 @@ CONNECT_S = 10.0
 #: A reader that is behind by so much lets the peer wait.
 _BEHIND = 1 << 20
 _ASYNCIO_TLS_READ = 32768
+SOCKS = "socks5"
+_PROXY_PORTS = {"http": 80, "https": 443, SOCKS: 1080}
 
 
 class Route(Value):
-    """Where a connection leads. `prefix`: the path of the server's URL. `proxy`: host and port, and its credentials."""
+    """Where a connection leads. `prefix`: the path of the server's URL. `proxy`: host and port, its credentials, and how it is spoken
+    to: `http`, `https` or `socks5`."""
 
     host: str
     port: int
@@ -45,7 +49,8 @@ class Route(Value):
     server_name: str
     prefix: str = ""
     proxy: tuple[str, int] | None = None
-    proxy_login: str = ""
+    proxy_user: tuple[str, str] = ("", "")
+    proxy_scheme: str = "http"
 
     @property
     def netloc(self) -> str:
@@ -54,7 +59,17 @@ class Route(Value):
 
     @property
     def through_tunnel(self) -> bool:
-        return self.proxy is not None and self.tls
+        return self.proxy is not None and self.tls and self.proxy_scheme != SOCKS
+
+    @property
+    def is_passed_on(self) -> bool:
+        """The proxy is asked for whole URLs."""
+        return self.proxy is not None and not self.tls and self.proxy_scheme != SOCKS
+
+    @property
+    def proxy_login(self) -> str:
+        user, password = self.proxy_user
+        return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode() if user else ""
 
 
 def route_to(access: Access) -> Route:
@@ -63,18 +78,16 @@ def route_to(access: Access) -> Route:
     tls = parts.scheme == "https"
     host = parts.hostname or ""
     proxy = urlsplit(access.proxy or _proxy_of_environment(host, parts.scheme))
-    login = ""
-    if proxy.username:
-        pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
-        login = "Basic " + base64.b64encode(pair.encode()).decode()
+    scheme = proxy.scheme if proxy.scheme in _PROXY_PORTS else "http"
     return Route(
         host=host,
         port=parts.port or (443 if tls else 80),
         tls=tls,
         server_name=access.server_name or host,
         prefix=parts.path,
-        proxy=(proxy.hostname, proxy.port or 80) if proxy.hostname else None,
-        proxy_login=login,
+        proxy=(proxy.hostname, proxy.port or _PROXY_PORTS[scheme]) if proxy.hostname else None,
+        proxy_user=(unquote(proxy.username or ""), unquote(proxy.password or "")),
+        proxy_scheme=scheme,
     )
 
 
@@ -183,15 +196,18 @@ async def dial(route: Route, tls: ssl.SSLContext | None) -> Wire:
     """A connection ready for its first exchange."""
     _spare_memory()
     loop = asyncio.get_running_loop()
-    plain = tls if not route.through_tunnel else None
+    first, name = _first_hop(route, tls)
     connected = await _connected(*(route.proxy or (route.host, route.port)))
     try:
+        if route.proxy is not None and route.proxy_scheme == SOCKS:
+            async with asyncio.timeout(CONNECT_S):
+                await connect_through(connected, route.host, route.port, *route.proxy_user)
         _, wire = await loop.create_connection(
             Wire,
             sock=connected,
-            ssl=plain,
-            server_hostname=route.server_name if plain is not None else None,
-            ssl_handshake_timeout=CONNECT_S if plain is not None else None,
+            ssl=first,
+            server_hostname=name if first is not None else None,
+            ssl_handshake_timeout=CONNECT_S if first is not None else None,
         )
     except BaseException:
         connected.close()
@@ -204,6 +220,13 @@ async def dial(route: Route, tls: ssl.SSLContext | None) -> Wire:
             wire.abort()
             raise
     return wire
+
+
+def _first_hop(route: Route, tls: ssl.SSLContext | None) -> tuple[ssl.SSLContext | None, str]:
+    """The TLS of whoever is connected to, and its name: of a proxy by the same authority as the server's, as in the reference."""
+    if route.proxy is not None and route.proxy_scheme == "https":
+        return tls or ssl.create_default_context(), route.proxy[0]
+    return (None if route.through_tunnel else tls), route.server_name
 
 
 async def _tunnel(route: Route, wire: Wire, tls: ssl.SSLContext) -> None:

@@ -26,7 +26,7 @@ from pykubelet.edges.host.files import read_bytes
 _LIMIT = 10 << 20
 EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _SERVER_SCHEMES = ("http", "https")
-_PROXY_SCHEMES = ("http",)
+_PROXY_SCHEMES = ("http", "https", "socks5")
 
 
 class KubeconfigError(Exception):
@@ -242,7 +242,7 @@ class _Reader:
 
     def _proxy(self, text: str, at: str) -> str:
         if text and urlsplit(text).scheme not in _PROXY_SCHEMES:
-            raise self._error(at, "only http proxies can be used")
+            raise self._error(at, "only http, https and socks5 proxies can be used")
         return text
 
     def _pem(self, file: str, data: str, at: str) -> Pem:
