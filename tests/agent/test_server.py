@@ -297,4 +297,4 @@ async def test_pod_resources_by_grpc(agent: Agent, api: NodeApi) -> None:
             await channel.unary_unary("/v1.PodResourcesLister/Get")(asked)
     told = parsed(api.ask("/metrics")[1])
     counted = {name.removeprefix("kubelet_pod_resources_endpoint_"): value for name, [(_, value), *_] in told.items()}
-    assert (counted["requests_list"], counted["requests_get"], counted["errors_get"]) == (1, 2, 1)
+    assert (counted["requests_list_total"], counted["requests_get_total"], counted["errors_get_total"]) == (1, 2, 1)
