@@ -106,6 +106,14 @@ def test_interfaces() -> None:
     assert read_network_use(1.0) is not None
 
 
+def test_swap_of_the_root_group_of_version_1_is_the_machines(tmp_path: Path) -> None:
+    write(tmp_path / "cpuacct", {"cpuacct.usage": "777\n"})
+    write(tmp_path / "proc", {"meminfo": "SwapTotal:      100 kB\nSwapFree:      70 kB\n"})
+    root = GroupsV1({"cpuacct": str(tmp_path / "cpuacct")}, str(tmp_path / "proc")).read("/", 5.0, brief=True)
+    assert root is not None
+    assert (root.memory.swap, root.memory.swap_limit) == (30 * 1024, 100 * 1024)
+
+
 def test_swap_of_the_root_group_of_version_2_is_the_machines(tmp_path: Path) -> None:
     write(tmp_path / "cgroup", {"cpu.stat": V2["cpu.stat"], "memory.stat": V2["memory.stat"]})
     write(tmp_path / "proc", {"meminfo": "MemTotal: 8 kB\nSwapTotal:      100 kB\nSwapFree:      70 kB\n"})

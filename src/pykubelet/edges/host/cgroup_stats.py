@@ -60,10 +60,11 @@ def _made_at(directory: str) -> float:
 
 
 class GroupsV1:
-    """`roots`: the mount directory of each controller."""
+    """`roots`: the mount directory of each controller. Swap of the root group is the machine's, of which `proc` tells."""
 
-    def __init__(self, roots: Mapping[str, str]) -> None:
+    def __init__(self, roots: Mapping[str, str], proc: str = "/proc") -> None:
         self._roots = roots
+        self._proc = proc
 
     def _directory(self, controller: str, path: str) -> str:
         return join(self._roots.get(controller, "/nowhere"), path)
@@ -121,6 +122,9 @@ class GroupsV1:
             swap=stat.get("total_swap"),
             swap_limit=max(0, with_swap - limit) if with_swap is not None and limit is not None else None,
         )
+        if not path.strip("/"):
+            swap, swap_limit = _machine_swap(self._proc)
+            use = replace(use, swap=swap, swap_limit=swap_limit)
         if brief:
             return use
         return replace(
@@ -208,7 +212,7 @@ class GroupsV2:
             swap=read_number(f"{directory}/memory.swap.current"),
             swap_limit=read_number(f"{directory}/memory.swap.max"),
         )
-        if not directory.removeprefix(self._root).strip("/"):
+        if directory == self._root:
             swap, swap_limit = _machine_swap(self._proc)
             use = replace(use, swap=swap, swap_limit=swap_limit)
         if brief:
@@ -285,7 +289,7 @@ def detect_reader(root: str = "/sys/fs/cgroup", proc: str = "/proc") -> GroupRea
             return GroupsV2(root, proc)
         if mount.fs_type == "cgroup" and mount.target.startswith(root + "/"):
             roots |= dict.fromkeys(mount.super_options, mount.target)
-    return GroupsV1(roots)
+    return GroupsV1(roots, proc)
 
 
 def own_group(proc: str = "/proc") -> str:
