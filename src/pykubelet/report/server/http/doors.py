@@ -31,8 +31,8 @@ class LobbyLimits(Value):
     """`places` for strangers, each of whom keeps his for `grace_s` at least. `head`, `large_head`: bytes of a request's head;
     of the large ones there may be `large_heads` at a time."""
 
-    places: int = 256
-    grace_s: float = 2.0
+    places: int = 128
+    grace_s: float = 1.0
     head: int = 16 << 10
     large_head: int = 1 << 20
     large_heads: int = 8
@@ -157,4 +157,10 @@ async def _receive(end: socket.socket, stranger: Stranger, tls: ssl.SSLContext, 
         return  # no handshake: that is between the client and its settings
     if transport.get_extra_info("peercert"):
         stranger.let_in()
-    await server.serve(stranger, asyncio.StreamWriter(transport, protocol, stranger, loop))
+    writer = asyncio.StreamWriter(transport, protocol, stranger, loop)
+    try:
+        await server.serve(stranger, writer)
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()  # until then it has its memory
+    finally:
+        writer.transport.abort()
