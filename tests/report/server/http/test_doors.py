@@ -86,9 +86,14 @@ async def test_a_crowd_of_strangers_keeps_nobody_out_and_turns_out_nobody_who_is
         leave(known, late, *crowd)
 
 
-async def test_who_connects_and_does_not_even_shake_hands_is_a_stranger_too(server_tls: ssl.SSLContext) -> None:
+@pytest.mark.parametrize("word", [b"", b"\x16"])
+async def test_who_connects_and_does_not_even_shake_hands_is_a_stranger_too(
+    server_tls: ssl.SSLContext, word: bytes
+) -> None:
     async with door(server_tls, LobbyLimits(places=2, grace_s=0.05)) as port:
         silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(5)]
+        for end in silent:
+            end.sendall(word)
         late = await connect(port)
         assert await say(late, ASK) == b"HTTP/1.1 200 OK"
         leave(late)
@@ -137,7 +142,8 @@ async def test_a_connection_outlives_the_certificate_that_it_began_with(tmp_path
 
 
 async def test_connections_are_looked_after(server_tls: ssl.SSLContext) -> None:
-    with open_port("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+    with open_port("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()) as client:
+        client.sendall(b"\x16")
         end, _ = listening.accept()
         with end:
             assert end.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1

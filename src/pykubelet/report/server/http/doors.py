@@ -32,7 +32,7 @@ class LobbyLimits(Value):
     of the large ones there may be `large_heads` at a time."""
 
     places: int = 128
-    grace_s: float = 1.0
+    grace_s: float = 0.5
     head: int = 16 << 10
     large_head: int = 1 << 20
     large_heads: int = 8

@@ -17,7 +17,7 @@ from pykubelet.base.kit.log import Log
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.files import FileKind, change_mode, make_dirs, remove_file, stat_file
 from pykubelet.edges.rpc.server import RpcServer
-from pykubelet.report.server.http.doors import keep_alive, keep_open
+from pykubelet.report.server.http.doors import HANDSHAKE_S, keep_alive, keep_open
 from pykubelet.report.server.http.server import HEAD_BYTES, Handler, HttpServer, Limits
 
 log = Log("server")
@@ -73,13 +73,15 @@ async def serve_tls(
 
 
 def open_port(address: str, port: int) -> socket.socket:
-    """A listening socket; all addresses of both families where none is named. Raises OSError."""
+    """A listening socket for TLS; all addresses of both families where none is named. Raises OSError."""
     if address in ("", "0.0.0.0", "::") and socket.has_dualstack_ipv6():
         made = socket.create_server(("::", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
     else:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         made = socket.create_server((address or "0.0.0.0", port), family=family, backlog=BACKLOG)
     keep_alive(made)
+    # who connects and says nothing stays with the kernel: in TLS the client has the first word
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, int(HANDSHAKE_S))
     return made
 
 
