@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -26,7 +28,10 @@ def api(agent: Agent) -> NodeApi:
         make_pod(
             "web",
             make_container("talk", script="echo out; echo err >&2; trap 'exit 0' TERM; while :; do sleep 0.1; done"),
-            make_container("cat", stdin=True, command=["cat"]),
+            make_container(
+                "cat", stdin=True, command=["cat"], volumeMounts=[{"name": "scratch", "mountPath": "/scratch"}]
+            ),
+            volumes=[{"name": "scratch", "emptyDir": {}}],
         ),
         make_pod("done", make_container(script="echo bye; exit 3"), restartPolicy="Never"),
         make_pod("stuck", make_container(image="localhost/nobody-has-this:1")),
@@ -168,6 +173,32 @@ def test_the_summary_of_what_is_used(api: NodeApi) -> None:
     assert web["network"]["name"] == "eth0" and web["network"]["rxBytes"] >= 0
     assert web["process_stats"]["process_count"] >= 3
     assert web["ephemeral-storage"]["usedBytes"] > 0
+
+
+def test_the_summary_tells_of_volumes_once_they_were_walked(api: NodeApi) -> None:
+    told: list[dict[str, Any]] = []
+    until = time.monotonic() + 20
+    while not told and time.monotonic() < until:
+        time.sleep(0.2)
+        summary = json.loads(api.ask("/stats/summary")[1])
+        told = next(pod for pod in summary["pods"] if pod["podRef"]["name"] == POD).get("volume", [])
+    (volume,) = told
+    assert volume["name"] == "scratch" and volume["inodesUsed"] == 1
+    assert volume["capacityBytes"] > volume["availableBytes"] > 0
+
+
+def test_what_the_agent_has_counted_by_now(api: NodeApi) -> None:
+    told = {name: sum(value for _, value in samples) for name, samples in parsed(api.ask("/metrics")[1]).items()}
+    counted = (
+        "pod_worker_duration_seconds_count",
+        "cgroup_manager_duration_seconds_count",
+        "pleg_last_seen_seconds",
+        "pleg_pod_relist_duration_seconds_count",
+        "evented_pleg_connection_success_count_total",
+    )
+    assert {name for name in counted if not told.get(f"kubelet_{name}")} == set()
+    assert told["storage_operation_duration_seconds_count"] >= 1
+    assert told["volume_manager_total_volumes"] >= 2, "wanted and in place"
 
 
 def test_the_brief_summary_and_the_resource_metrics(api: NodeApi) -> None:
