@@ -143,6 +143,7 @@ def test_tokens_are_bound_to_their_pod_and_a_new_one_reaches_the_running_pod(
     assert review["user"]["username"] == f"system:serviceaccount:{cluster.namespace}:default"
     assert review["user"]["extra"]["authentication.kubernetes.io/pod-uid"] == [pod["metadata"]["uid"]]
     before = container_status(cluster.wait_ready("bearer")[0])["containerID"]
+    time.sleep(1.1)  # times in a token are seconds: another one of the same second is the same
     cluster_agent.stop()
     cluster_agent.start()
     cluster.wait("another token", lambda: len(shown(cluster_agent, cluster, "bearer")) == 2)
