@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 
@@ -78,6 +79,42 @@ async def test_few_run_beside_pods_that_come_and_go() -> None:
     gates.pods_moved(began)
     entered = await asyncio.gather(*(probe(n) for n in range(8)))
     assert [at - began for at in entered] == pytest.approx([0, 0.4, 0.8, 1.2, 1.6, 1.6, 1.6, 2.0]), "then all places"
+
+
+@pytest.mark.looptime
+async def test_more_than_can_ever_be_carried_out_hardly_run_beside_pods_that_come_and_go() -> None:
+    gates = Gates(ProbeLimits(exec_at_once=2, exec_few=1, hold_s=10.0))
+    loop = asyncio.get_running_loop()
+
+    async def probe(name: str, is_first: bool = False) -> float:
+        async with gates.place(name, is_exec=True, is_first=is_first):
+            entered = loop.time()
+            await asyncio.sleep(0.05)
+        gates.judge(name, passed(), 0.05, timeout_s=1.0, now=loop.time())
+        return entered
+
+    async def pods_come_and_go(until: float) -> None:
+        while loop.time() < until:
+            gates.pods_moved(loop.time())
+            await asyncio.sleep(0.1)
+
+    for n in range(30):
+        gates.asked(f"k{n}", period_s=1.0)
+    await asyncio.gather(*(probe(f"k{n}") for n in range(4)))
+    began = loop.time()
+    moving = asyncio.create_task(pods_come_and_go(began + 2.5))
+    await asyncio.sleep(0.1)
+    entered = [asyncio.create_task(probe(f"k{n}")) for n in range(4)]
+    await asyncio.sleep(0.4)
+    assert await probe("new", is_first=True) == pytest.approx(began + 0.5), "it does not wait for a rest"
+    times = [at - began for at in await asyncio.gather(*entered)]
+    assert [round(later - one, 1) for one, later in pairwise(times[:3])] == [1.0, 1.0], "a twentieth of the time"
+    for n in range(30):
+        gates.forget(f"k{n}")
+    gates.pods_moved(loop.time())
+    few = [at - loop.time() for at in await asyncio.gather(*(probe(f"k{n}") for n in range(3)))]
+    assert max(few) - min(few) == pytest.approx(0.1), "those that can be carried out go on"
+    await moving
 
 
 @pytest.mark.looptime

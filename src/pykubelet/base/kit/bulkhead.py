@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from math import inf
 from types import TracebackType
 
 
 class Bulkhead:
     """`async with bulkhead.place():` waits for one of `places`, first come, first served, but urgent work comes first.
 
-    `places` and `hold_s` may be changed at any time. Nobody is turned out; new places are filled as soon as somebody
-    comes or goes.
+    `rest_s`: so long after somebody has left only urgent work is let in. `places`, `hold_s` and `rest_s` may be changed at
+    any time. Nobody is turned out; new places are filled as soon as somebody comes or goes.
     """
 
     def __init__(self, places: int, hold_s: float) -> None:
         self.places = places
         self.hold_s = hold_s
+        self.rest_s = 0.0
+        self._left_at = -inf
         self._inside: dict[Place, float] = {}
         self._queue: deque[Waiting] = deque()
         self._urgent: deque[Waiting] = deque()
@@ -36,8 +39,10 @@ class Bulkhead:
 
     async def enter(self, place: Place) -> None:
         loop = asyncio.get_running_loop()
-        if len(self._inside) < self.places and not self._queue and not self._urgent:
-            self._inside[place] = loop.time()
+        now = loop.time()
+        is_open = place.urgent or now >= self._left_at + self.rest_s
+        if is_open and len(self._inside) < self.places and not self._queue and not self._urgent:
+            self._inside[place] = now
             return
         turn: asyncio.Future[None] = loop.create_future()
         (self._urgent if place.urgent else self._queue).append((place, turn))
@@ -56,7 +61,10 @@ class Bulkhead:
 
     def leave(self, place: Place) -> None:
         """Harmless when the place was taken away already."""
-        if self._inside.pop(place, None) is not None and (self._queue or self._urgent):
+        if self._inside.pop(place, None) is None:
+            return
+        self._left_at = asyncio.get_running_loop().time()
+        if self._queue or self._urgent:
             self._move_up()
 
     def _move_up(self) -> None:
@@ -73,14 +81,23 @@ class Bulkhead:
                     self._set_timer(left_s)
                     return
                 del self._inside[eldest]
+                self._left_at = now
                 continue
+            rest_s = self._left_at + self.rest_s - now
+            if rest_s > 0 and queue is self._queue:
+                self._set_timer(rest_s)
+                return
             place, turn = queue.popleft()
             self._inside[place] = now
             turn.set_result(None)
 
     def _set_timer(self, left_s: float) -> None:
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(left_s, self._rang)
+        loop = asyncio.get_running_loop()
+        if self._timer is not None:
+            if self._timer.when() <= loop.time() + left_s:
+                return
+            self._timer.cancel()
+        self._timer = loop.call_later(left_s, self._rang)
 
     def _rang(self) -> None:
         self._timer = None

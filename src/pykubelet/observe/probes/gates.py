@@ -7,7 +7,8 @@ Rules:
    asked yet comes first: a crowd of probes must not keep a new pod from getting ready. Those whose command ran out of
    time the last time have few places of their own: started one after the other they are in nobody's way.
 3. While pods come and go - something of a pod has changed within the last second - few commands run at once, so that
-   the runtime has time for the pods. But they do go on, however long that lasts.
+   the runtime has time for the pods. But they do go on, however long that lasts. Where they are more than the few could
+   ever carry out, none of them is in time anyway: then there is a rest after each, so that the pods do not notice them.
 4. The pace is how long commands take that end in time. Where that is a good part of a time-out, a command that ran out
    of time tells nothing about its container: the node was slow. When nothing ends in time, there is no pace, and
    time-outs count.
@@ -30,6 +31,8 @@ PACE_SHARE = 4.0
 LONGEST_HOLD_S = 2.0
 MOVE_S = 1.0
 """So long after something of a pod has changed the runtime may be at work on it."""
+REST_SHARE, LONGEST_REST_S = 19.0, 2.0
+"""A rest is so many times the pace: a twentieth of the time is for commands."""
 
 
 class ProbeLimits(Value):
@@ -57,6 +60,11 @@ class Gates:
         self._moved_at = -inf
         self._lagging: set[Hashable] = set()
         self._pace: deque[tuple[float, float]] = deque(maxlen=PACE_SAMPLES)
+        self._rates: dict[Hashable, float] = {}
+
+    def asked(self, key: Hashable, period_s: float) -> None:
+        """There is a command to be run so often."""
+        self._rates[key] = 1.0 / period_s
 
     def place(self, key: Hashable, *, is_exec: bool, is_first: bool) -> Place:
         if not is_exec:
@@ -67,15 +75,22 @@ class Gates:
     def pods_moved(self, now: float) -> None:
         """Something of a pod has changed."""
         self._moved_at = now
-        self._exec.places = self._limits.exec_few
+        pace = self.pace_s(now) or 0.0
+        are_too_many = sum(self._rates.values()) * pace > self._limits.exec_few
+        self._set_places(self._limits.exec_few, min(REST_SHARE * pace, LONGEST_REST_S) if are_too_many else 0.0)
+
+    def _set_places(self, places: int, rest_s: float) -> None:
+        self._exec.places = places
+        self._exec.rest_s = self._laggards.rest_s = rest_s
 
     def forget(self, key: Hashable) -> None:
         self._lagging.discard(key)
+        self._rates.pop(key, None)
 
     def judge(self, key: Hashable, outcome: Outcome, took_s: float, timeout_s: float, now: float) -> Outcome:
         """What a try of a command came to, in the light of how the node is."""
         if now > self._moved_at + MOVE_S:
-            self._exec.places = self._limits.exec_at_once
+            self._set_places(self._limits.exec_at_once, 0.0)
         if not outcome.timed_out:
             self._lagging.discard(key)
             if not outcome.error:

@@ -189,6 +189,8 @@ class ProbesLoop:
                     terms, age = decide.terms_of(probe), now - self._started
                     self._workers[key] = decide.make_worker(kind, terms, now, age, self._fraction())
                     self._tallies[key] = ProbeTally(lifecycle.ref, container.name, kind)
+                    if probe.exec is not None:
+                        self._gates.asked(key, terms.period_s)
         for key in [key for key in self._keys.get(uid, ()) if key not in keys]:
             self._drop(key)
         self._keys[uid] = keys
