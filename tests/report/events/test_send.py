@@ -16,8 +16,10 @@ from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.happenings import Happening, normal, warning
 from pykubelet.base.model.ids import PodRef, PodUID
+from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.recent import Occurrence, Recent
 from pykubelet.base.model.roster import Roster, RosterPod
+from pykubelet.base.model.waits import Wait
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
 from pykubelet.edges.kubeapi.fake import FakeApiServer, Fault
 from pykubelet.edges.kubeapi.fake_patch import Json
@@ -44,7 +46,8 @@ class Stand:
         roster, _ = make_cell("roster", Roster({UID: RosterPod(pod, "api", 0.0)}))
         self.client = ApiClient(server.access(), SystemClock(), ClientLimits(deadline_s=0.3))
         self.loop = EventsLoop(self.happenings, recent, self.clock, outbox)
-        self.sender = EventSender(self.client, outbox, roster, "node-1", sender_clock, settle_s)
+        lifecycles, self.lifecycles = make_cell("lifecycles", Lifecycles())
+        self.sender = EventSender(self.client, outbox, roster, lifecycles, "node-1", sender_clock, settle_s)
 
     def happen(self, *happenings: Happening) -> None:
         for happening in happenings:
@@ -197,6 +200,25 @@ async def test_events_wait_while_others_happen_but_not_for_long() -> None:
         assert len(stand.events()) == 1, "only the first has waited for the longest time"
         clock.advance(0.3)
         await stand.until(25)
+
+
+async def test_events_wait_while_the_runtime_makes_a_pod_but_not_for_one_that_is_stuck() -> None:
+    clock = ManualClock()
+    pod = Pod(metadata=ObjectMeta(name="web", namespace="shop", uid=UID))
+
+    def life(*waits: Wait) -> Lifecycles:
+        return Lifecycles({UID: PodLifecycle(WEB, pod, Stage.SYNCING, clock.wall(), clock.wall(), waits=waits)})
+
+    async with running(clock, settle_s=0.3) as stand:
+        stuck = Wait("sandbox", "container runtime", clock.wall() - 6)
+        stand.lifecycles.publish(life(stuck, Wait("container start", "container runtime", clock.wall())))
+        stand.happen(normal("Pulled", "x", WEB))
+        await asyncio.sleep(0.05)
+        clock.advance(1)
+        await asyncio.sleep(0.4)
+        assert stand.events() == []
+        stand.lifecycles.publish(life(stuck))
+        await stand.until(1)
 
 
 async def test_the_queue_is_bounded_and_nobody_waits(stand: Stand) -> None:

@@ -50,7 +50,7 @@ from pykubelet.base.model.reasons import (
     EVENT_SANDBOX_CHANGED,
     KILL_CONTAINER_ERROR,
 )
-from pykubelet.base.model.waits import Wait
+from pykubelet.base.model.waits import CONTAINER_START, SANDBOX, Wait
 from pykubelet.edges.cri.errors import CriError
 
 T = TypeVar("T")
@@ -226,7 +226,7 @@ class PodExecution:
         runtime_class = runtime_class_key(pod)
         await self._answers(() if runtime_class is None else (runtime_class,), waits)
         detail = "RunPodSandbox: network and pause container"
-        wait = Wait("sandbox", "container runtime", 0.0, detail=detail, next_step="start the containers")
+        wait = Wait(SANDBOX, "container runtime", 0.0, detail=detail, next_step="start the containers")
         with waits.waiting(wait):
             return await tools.sandboxes.create(pod, plan.attempt, parent)
 
@@ -352,7 +352,7 @@ class PodExecution:
             self.post_starting |= {name}
             waits.tell()
         detail = "CreateContainer and StartContainer"
-        with waits.waiting(Wait("container start", "container runtime", 0.0, name, detail=detail, next_step="run it")):
+        with waits.waiting(Wait(CONTAINER_START, "container runtime", 0.0, name, detail=detail, next_step="run it")):
             outcome = await starter.start(pod, container, sandbox, settings, ctx)
         if ctx.image_volumes:
             counter = IMAGE_VOLUMES_ERRORS if isinstance(outcome, StartError) else IMAGE_VOLUMES_MOUNTED

@@ -29,6 +29,10 @@ class Wait(Value):
     next_at: float | None = None
 
 
+SANDBOX, CONTAINER_START = "sandbox", "container start"
+"""What a pod waits for while the runtime makes it."""
+
+
 class Waits(Protocol):
     """Where work says what it waits for."""
 

@@ -4,7 +4,8 @@ Owns: what is waiting to be sent. Nobody ever waits for it: the queue is bounded
 waiting are sent as one, and while the API server is away Events wait until it is back.
 
 Rules:
-- While much happens, the runtime, the API server and the agent are for what happens: Events wait for a lull, but not for long.
+- While much happens, the runtime, the API server and the agent are for what happens: Events wait for a lull, and while the
+  runtime makes pods, but not for long.
 - An Event is created once; repetitions are patches of its count. Where the patch finds nothing, it is created again.
 - An answer that refuses an Event ends it. What did not arrive is tried again.
 
@@ -25,8 +26,10 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
+from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.recent import Occurrence
 from pykubelet.base.model.roster import Roster
+from pykubelet.base.model.waits import CONTAINER_START, SANDBOX
 from pykubelet.edges.kubeapi.client import ApiClient, PatchKind
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.report.events.render_event import event_namespace, render_event, render_repetition
@@ -40,6 +43,7 @@ SETTLE_S = 0.2
 HOLD_S = 5.0
 RETRY_S, RETRY_MAX_S = 0.5, 10.0
 TRIES = 12
+_MAKING = (CONTAINER_START, SANDBOX)
 
 
 class _Taken(msgspec.Struct, frozen=True):
@@ -61,6 +65,7 @@ class EventSender:
         client: ApiClient,
         waiting: Mailbox[Occurrence],
         roster: Cell[Roster],
+        lifecycles: Cell[Lifecycles],
         node: str,
         clock: Clock,
         settle_s: float = SETTLE_S,
@@ -69,6 +74,7 @@ class EventSender:
         self._client = client
         self._mailbox = waiting
         self._roster = roster
+        self._lifecycles = lifecycles
         self._node = node
         self._clock = clock
         self._settle_s = settle_s
@@ -112,13 +118,16 @@ class EventSender:
                 await self._send(first.found)
 
     async def _lull(self) -> None:
-        """Until nothing has happened for a while, or the oldest Event has waited long enough."""
+        """Until nothing has happened for a while and no pod is being made, or the oldest Event has waited long enough."""
         while self._queue:
-            oldest = next(iter(self._queue.values()))
-            delay = min(self._newest_at + self._settle_s, oldest.since + self._hold_s) - self._clock.monotonic()
-            if delay <= 0:
+            now = self._clock.monotonic()
+            held_s = next(iter(self._queue.values())).since + self._hold_s - now
+            calm_s = self._newest_at + self._settle_s - now
+            if calm_s <= 0 and _makes_pods(self._lifecycles.get(), self._clock.wall() - self._hold_s):
+                calm_s = self._settle_s
+            if min(held_s, calm_s) <= 0:
                 return
-            await asyncio.sleep(delay)
+            await asyncio.sleep(min(held_s, calm_s))
 
     async def _send(self, found: Occurrence) -> None:
         """Until it has arrived, was refused, or has been tried often enough."""
@@ -163,3 +172,8 @@ class EventSender:
         pod = found.happening.pod
         entry = self._roster.get().pods.get(pod.uid) if pod is not None else None
         return entry.pod.metadata.resourceVersion if entry is not None else ""
+
+
+def _makes_pods(lifecycles: Lifecycles, since: float) -> bool:
+    """Whether the runtime has begun to make something after `since` (wall seconds): what takes longer holds up nobody."""
+    return any(wait.what in _MAKING and wait.since > since for life in lifecycles.pods.values() for wait in life.waits)
