@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import yaml
@@ -143,26 +141,3 @@ async def test_a_directory_that_vanishes_and_returns_is_followed(agent: Agent, m
     aside.rename(agent.manifests)
     await agent.wait_running("good", "twin")
     (agent.manifests / "folder.yaml").rmdir()
-
-
-async def test_one_bad_file_instead_of_a_directory_is_told_and_stops_nothing(
-    make_agent: Callable[..., Agent], tmp_path: Path
-) -> None:
-    """The pod of an earlier run, when the file was good, runs on."""
-    file = tmp_path / "pod.yaml"
-    file.write_text(as_text(make_pod("only")))
-    agent = make_agent(staticPodPath=str(file)).start()
-    await agent.wait_running("only")
-    before = (await agent.look()).running_ids()
-    agent.stop()
-    file.write_text("apiVersion: v1\nkind: Job\n")
-    agent.start()
-
-    def told() -> list[Json]:
-        return [p for p in agent.ask_json("pods")["problems"] if p["origin"] == str(file)]
-
-    await agent.wait_for("the bad file is told", lambda: bool(told()))
-    assert told()[0]["field_path"] == "kind" and "Job" in told()[0]["reason"]
-    for shown in (agent.ask("pods").stdout, agent.ask("explain", "node").stdout):
-        assert str(file) in shown and "Job" in shown
-    assert (await agent.look()).running_ids() == before

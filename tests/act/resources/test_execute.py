@@ -18,6 +18,7 @@ from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.flight import Flight
 from pykubelet.base.kit.mailbox import Sink
+from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
@@ -360,6 +361,21 @@ async def test_loop_repairs_everything_each_period(room: Room, fake: FakeCgroups
     await until(lambda: fake.groups["/kubepods/besteffort"].cpu_shares == 2)
     await until(lambda: "/kubepods/podlate" not in fake.groups)
     assert fake.killed == [], "nothing ran in it"
+
+
+async def test_a_group_made_once_more_for_a_pod_that_is_gone_goes_soon(make: Make, fake: FakeCgroups) -> None:
+    room = Room(make(), quiet_s=0.01, period_s=3600)
+    async with Supervisor("test") as supervisor:
+        supervisor.start_root("resources", room.loop.run())
+        gone = pod("a", "1")
+        room.roster.publish(Roster(sources_ready=True))
+        room.observed.publish(Observed(listed_at=1.0))
+        room.lives.publish(lifecycles(gone))
+        await until(lambda: fake.groups.get("/kubepods/burstable", CgroupLimits()).cpu_shares == 1024)
+        room.lives.publish(lifecycles())
+        await until(lambda: fake.groups["/kubepods/burstable"].cpu_shares == 2)
+        fake.groups["/kubepods/burstable/poda"] = CgroupLimits()  # by a call to the runtime that was given up
+        await until(lambda: "/kubepods/burstable/poda" not in fake.groups)
 
 
 # For real

@@ -2,17 +2,20 @@
 
 Reads: `Lifecycles` (which pods are active), and for sweeping `Roster`, `Observed` and `Mounts` (which pods anybody still
 knows). The QoS groups follow the pods at most once a second; every minute everything is set again, refused node limits
-are tried again, and groups of pods that are gone are removed. Until all pods are known nothing is lowered or removed.
+are tried again, and groups of pods that are gone are removed. That is looked at soon after a pod has gone too: a call for it
+that was given up may have made the group once more. Until all pods are known nothing is lowered or removed.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from math import inf
 
 from pykubelet.act.resources.execute import PodCgroups
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.changes import missing_keys
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Lifecycles, Stage
@@ -22,6 +25,7 @@ from pykubelet.base.model.roster import Roster
 
 QUIET_S = 1.0
 PERIOD_S = 60.0
+SWEEP_S = 2.0
 
 
 class ResourceInputs(Value):
@@ -69,23 +73,24 @@ class ResourcesLoop:
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
-        complete_at = loop.time() + self._period_s
-        swept = False
+        complete_at, sweep_at = loop.time() + self._period_s, -inf
         while True:
             seen = self._inputs.lifecycles.get()
             if self._inputs.may_sweep():
                 await self._follow()
-                if not swept:
+                if loop.time() >= sweep_at:
                     await self._cgroups.sweep(self._inputs.known)
-                    swept = True
+                    sweep_at = inf
             await asyncio.sleep(self._quiet_s)
             try:
-                async with asyncio.timeout_at(complete_at if swept else loop.time()):
+                async with asyncio.timeout_at(min(complete_at, max(sweep_at, loop.time()))):
                     await self._inputs.lifecycles.wait_for(_other_than(seen))
             except TimeoutError:
                 if loop.time() >= complete_at:
                     complete_at = loop.time() + self._period_s
                     await self._complete()
+            if missing_keys(seen.pods, self._inputs.lifecycles.get().pods):
+                sweep_at = min(sweep_at, loop.time() + SWEEP_S)
 
     async def _follow(self) -> None:
         pods = self._active()
