@@ -87,6 +87,11 @@ class Stand:
         self.mailbox.post(PodTouched(ref(pod), "test", frozenset(ContainerID(name) for name in changed)))
 
 
+def pods(stand: Stand, *names: str) -> None:
+    for name in names:
+        stand.make_pod(name, "app")
+
+
 @asynccontextmanager
 async def lookout(
     folder: Path,

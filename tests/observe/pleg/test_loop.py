@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from observe.pleg.stand import FedHints, Stand, lookout, ref
+from observe.pleg.stand import FedHints, Stand, lookout, pods, ref
 
 from pykubelet.base.model.ids import ContainerID, SandboxID
 from pykubelet.base.model.observed import (
@@ -21,7 +21,6 @@ from pykubelet.base.model.observed import (
     Stopped,
 )
 from pykubelet.edges.cri import cri_pb2 as pb
-from pykubelet.edges.cri.errors import CriCode
 from pykubelet.edges.cri.events import HintKind
 from pykubelet.edges.cri.fake import FakeFeatures, Fault
 from pykubelet.observe.pleg.loop import LAST_SEEN, READ_DURATIONS, SUBSCRIPTIONS, RelistPeriods
@@ -116,11 +115,6 @@ async def test_a_sandbox_that_dies_is_seen(features: FakeFeatures, tmp_path: Pat
         stand.fake.state.stop_sandbox(next(iter(stand.fake.state.sandboxes.values())))
         observed = await stand.wait(lambda now: not now.pods[ref("web").uid].is_alive)
         assert observed.pods[ref("web").uid].sandboxes[0].ips == address, "the last address is kept"
-
-
-def pods(stand: Stand, *names: str) -> None:
-    for name in names:
-        stand.make_pod(name, "app")
 
 
 @pytest.mark.parametrize("lag_s", [0.04, 0.7])
@@ -496,81 +490,7 @@ async def test_a_pod_told_to_be_removed_is_gone_without_a_look_and_an_older_look
         assert len(stand.fake.calls) == calls, "the runtime was not asked for what it has said already"
 
 
-# Pods that cannot be read
-
-
-async def test_a_pod_whose_status_hangs_at_the_start_delays_no_other(tmp_path: Path) -> None:
-    def before(stand: Stand) -> None:
-        pods(stand, "stuck", "web")
-        stand.fake.inject(Fault("ContainerStatus", pod="stuck", hang=True))
-
-    async with lookout(tmp_path, before=before) as stand:
-        observed = await stand.listed()
-        assert ref("web").uid in observed.pods
-        assert observed.unread == {ref("stuck")}, "it is there, but nothing can be said of it"
-        assert ref("stuck").uid not in observed.pods
-        stand.fake.state.end(stand.fake.container("app", "web"), 1)
-        await stand.wait_state("web", "app", EXITED)
-        assert stand.cell.get().unread == {ref("stuck")}
-
-
-async def test_a_pod_whose_status_fails_is_read_again_until_it_works(tmp_path: Path) -> None:
-    faults: list[Fault] = []
-
-    def before(stand: Stand) -> None:
-        pods(stand, "broken", "web")
-        faults.append(stand.fake.inject(Fault("ContainerStatus", pod="broken", code=CriCode.UNKNOWN, message="boom")))
-
-    async with lookout(tmp_path, before=before) as stand:
-        assert (await stand.listed()).unread == {ref("broken")}
-        stand.fake.withdraw(faults[0])
-        view = await stand.wait_state("broken", "app", RUNNING)
-        assert view.is_alive
-        assert not stand.cell.get().unread
-
-
-async def test_a_look_that_hangs_later_delays_no_other(tmp_path: Path) -> None:
-    async with lookout(tmp_path, before=lambda stand: pods(stand, "stuck", "web")) as stand:
-        await stand.listed()
-        await asyncio.sleep(0.15)
-        stand.fake.inject(Fault("ContainerStatus", pod="stuck", hang=True))
-        for name in ("stuck", "web"):
-            stand.fake.state.end(stand.fake.container("app", name), 1)
-        await stand.wait_state("web", "app", EXITED, within_s=1.0)
-        assert stand.view("stuck").newest("app").state is RUNNING  # type: ignore[union-attr]
-
-
-async def test_a_failed_look_is_made_again_and_keeps_what_is_known(tmp_path: Path) -> None:
-    async with lookout(tmp_path, before=lambda stand: pods(stand, "web")) as stand:
-        await stand.listed()
-        await asyncio.sleep(0.15)
-        fault = stand.fake.inject(Fault("ContainerStatus", pod="web", code=CriCode.INTERNAL, times=2))
-        stand.fake.state.end(stand.fake.container("app"), 1)
-        await stand.wait_state("web", "app", EXITED)
-        assert fault.met == 2
-        [told] = stand.happenings.events
-        assert (told.reason, told.pod) == ("FailedSync", ref("web")), "once, however often it is tried"
-        assert told.message.startswith("error determining status: ")
-
-
-async def test_containers_that_go_while_they_are_read_are_left_out(tmp_path: Path) -> None:
-    def before(stand: Stand) -> None:
-        sandbox = stand.make_pod("web", "app")
-        stand.start(sandbox, "going")
-        stand.fake.inject(Fault("ContainerStatus", pod="web", code=CriCode.NOT_FOUND, times=1))
-
-    async with lookout(tmp_path, before=before) as stand:
-        view = (await stand.listed()).pods[ref("web").uid]
-        assert len(view.containers) == 1
-
-
-async def test_a_list_that_fails_is_tried_again(tmp_path: Path) -> None:
-    def before(stand: Stand) -> None:
-        pods(stand, "web")
-        stand.fake.inject(Fault("ListPodSandbox", code=CriCode.INTERNAL, times=2))
-
-    async with lookout(tmp_path, RelistPeriods(0.05, 0.05), before=before) as stand:
-        assert ref("web").uid in (await stand.listed()).pods
+# Old looks and new ones
 
 
 async def test_an_older_look_never_replaces_a_newer_one(tmp_path: Path) -> None:

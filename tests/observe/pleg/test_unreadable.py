@@ -1,0 +1,97 @@
+"""The look-out beside a runtime that hangs or fails for one pod, or for a list."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from observe.pleg.stand import Stand, lookout, pods, ref
+
+from pykubelet.base.model.observed import (
+    ContainerState,
+)
+from pykubelet.edges.cri.errors import CriCode
+from pykubelet.edges.cri.fake import FakeFeatures, Fault
+from pykubelet.observe.pleg.loop import RelistPeriods
+
+RUNNING, EXITED = ContainerState.RUNNING, ContainerState.EXITED
+STREAMS = [
+    pytest.param(FakeFeatures(cri_events=False), id="containerd events"),
+    pytest.param(FakeFeatures(cri_events=True), id="CRI events"),
+]
+NO_EVENTS = FakeFeatures(cri_events=False, containerd_events=False)
+
+
+async def test_a_pod_whose_status_hangs_at_the_start_delays_no_other(tmp_path: Path) -> None:
+    def before(stand: Stand) -> None:
+        pods(stand, "stuck", "web")
+        stand.fake.inject(Fault("ContainerStatus", pod="stuck", hang=True))
+
+    async with lookout(tmp_path, before=before) as stand:
+        observed = await stand.listed()
+        assert ref("web").uid in observed.pods
+        assert observed.unread == {ref("stuck")}, "it is there, but nothing can be said of it"
+        assert ref("stuck").uid not in observed.pods
+        stand.fake.state.end(stand.fake.container("app", "web"), 1)
+        await stand.wait_state("web", "app", EXITED)
+        assert stand.cell.get().unread == {ref("stuck")}
+
+
+async def test_a_pod_whose_status_fails_is_read_again_until_it_works(tmp_path: Path) -> None:
+    faults: list[Fault] = []
+
+    def before(stand: Stand) -> None:
+        pods(stand, "broken", "web")
+        faults.append(stand.fake.inject(Fault("ContainerStatus", pod="broken", code=CriCode.UNKNOWN, message="boom")))
+
+    async with lookout(tmp_path, before=before) as stand:
+        assert (await stand.listed()).unread == {ref("broken")}
+        stand.fake.withdraw(faults[0])
+        view = await stand.wait_state("broken", "app", RUNNING)
+        assert view.is_alive
+        assert not stand.cell.get().unread
+
+
+async def test_a_look_that_hangs_later_delays_no_other(tmp_path: Path) -> None:
+    async with lookout(tmp_path, before=lambda stand: pods(stand, "stuck", "web")) as stand:
+        await stand.listed()
+        await asyncio.sleep(0.15)
+        stand.fake.inject(Fault("ContainerStatus", pod="stuck", hang=True))
+        for name in ("stuck", "web"):
+            stand.fake.state.end(stand.fake.container("app", name), 1)
+        await stand.wait_state("web", "app", EXITED, within_s=1.0)
+        assert stand.view("stuck").newest("app").state is RUNNING  # type: ignore[union-attr]
+
+
+async def test_a_failed_look_is_made_again_and_keeps_what_is_known(tmp_path: Path) -> None:
+    async with lookout(tmp_path, before=lambda stand: pods(stand, "web")) as stand:
+        await stand.listed()
+        await asyncio.sleep(0.15)
+        fault = stand.fake.inject(Fault("ContainerStatus", pod="web", code=CriCode.INTERNAL, times=2))
+        stand.fake.state.end(stand.fake.container("app"), 1)
+        await stand.wait_state("web", "app", EXITED)
+        assert fault.met == 2
+        [told] = stand.happenings.events
+        assert (told.reason, told.pod) == ("FailedSync", ref("web")), "once, however often it is tried"
+        assert told.message.startswith("error determining status: ")
+
+
+async def test_containers_that_go_while_they_are_read_are_left_out(tmp_path: Path) -> None:
+    def before(stand: Stand) -> None:
+        sandbox = stand.make_pod("web", "app")
+        stand.start(sandbox, "going")
+        stand.fake.inject(Fault("ContainerStatus", pod="web", code=CriCode.NOT_FOUND, times=1))
+
+    async with lookout(tmp_path, before=before) as stand:
+        view = (await stand.listed()).pods[ref("web").uid]
+        assert len(view.containers) == 1
+
+
+async def test_a_list_that_fails_is_tried_again(tmp_path: Path) -> None:
+    def before(stand: Stand) -> None:
+        pods(stand, "web")
+        stand.fake.inject(Fault("ListPodSandbox", code=CriCode.INTERNAL, times=2))
+
+    async with lookout(tmp_path, RelistPeriods(0.05, 0.05), before=before) as stand:
+        assert ref("web").uid in (await stand.listed()).pods
