@@ -109,13 +109,25 @@ def test_following_a_log_over_its_rotation(make_cluster_agent: object, cluster: 
     assert numbers == list(range(numbers[0], 4001))
 
 
-def test_copying_both_ways(cluster: Cluster, web: str, tmp_path: Path) -> None:
-    data = os.urandom(MIB) * 40
+def test_copying_500_mb_both_ways(cluster: Cluster, web: str, tmp_path: Path) -> None:
     there, back = tmp_path / "there", tmp_path / "back"
-    there.write_bytes(data)
-    cluster.kubectl("cp", str(there), f"{web}:/tmp/file", "-c", "talk", timeout_s=120)
-    cluster.kubectl("cp", f"{web}:/tmp/file", str(back), "-c", "talk", timeout_s=120)
-    assert hashlib.sha256(back.read_bytes()).digest() == hashlib.sha256(data).digest()
+    try:
+        with there.open("wb") as file:
+            for _ in range(500):
+                file.write(os.urandom(1_000_000))
+        cluster.kubectl("cp", str(there), f"{web}:/tmp/file", "-c", "talk", timeout_s=180)
+        cluster.kubectl("cp", f"{web}:/tmp/file", str(back), "-c", "talk", timeout_s=180)
+        inside = cluster.kubectl("exec", web, "-c", "talk", "--", "sha256sum", "/tmp/file", timeout_s=60).split()[0]
+        assert inside == sha256_of(there) == sha256_of(back)
+        assert back.stat().st_size == 500_000_000
+    finally:
+        there.unlink(missing_ok=True)
+        back.unlink(missing_ok=True)
+
+
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def test_port_forward_under_many_connections(cluster: Cluster, cluster_agent: Agent) -> None:
