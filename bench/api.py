@@ -24,6 +24,8 @@ PODS = "/api/v1/namespaces/default/pods"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 MERGE = "application/merge-patch+json"
 _LONGEST_LINE = 4 << 20
+# few, so that pods created at once do not begin with a crowd of handshakes; one is the watch's
+_CONNECTIONS = 6
 
 
 class Api:
@@ -32,7 +34,7 @@ class Api:
     def __init__(self, plane: ControlPlane) -> None:
         context = ssl.create_default_context(cafile=str(plane.authority))
         context.load_cert_chain(plane.pki / "admin.crt", plane.pki / "admin.key")
-        connector = aiohttp.TCPConnector(ssl=context, limit=0)
+        connector = aiohttp.TCPConnector(ssl=context, limit=_CONNECTIONS)
         self._session = aiohttp.ClientSession(plane.server, connector=connector, read_bufsize=_LONGEST_LINE)
 
     async def close(self) -> None:
@@ -134,6 +136,9 @@ class PodWatch:
                 return result
         except TimeoutError as error:
             raise BenchError(f"{what}: not within {timeout_s:.0f} s") from error
+
+    async def seen_at(self, name: str) -> int:
+        return await self.wait(f"{name} seen", lambda: self.seen.get(name))
 
     async def ready_at(self, name: str) -> int:
         return await self.wait(f"{name} Ready", lambda: self.ready.get(name))

@@ -16,6 +16,7 @@ from typing import Any
 from bench.agent import NODE_NAME, manifest
 from bench.api import CONFIG_MAPS, MERGE, Api, Audit, PodWatch
 from bench.cluster_figures import (
+    FloorBurst,
     RoundTrips,
     Singles,
     burst_figures,
@@ -25,13 +26,14 @@ from bench.cluster_figures import (
     round_trip_figures,
     single_figures,
 )
-from bench.floor import NS_PER_MS, Template, find_pod, read_template
+from bench.floor import NS_PER_MS, Made, Prepared, Template, find_pod, read_template
 from bench.runtime import BenchError
-from bench.scenarios import Bench, all_ready, same_again
+from bench.scenarios import CALM_S, Bench, all_ready, same_again
 
 _SETTLE_S = 0.35
 _NOWHERE = "nowhere"
 _CONTENT_S = 120.0
+_READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 
 
 def cluster_pod(name: str, token: bool = False, node: str = NODE_NAME) -> dict[str, Any]:
@@ -88,13 +90,34 @@ class ClusterBench:
             self.trips += 1
             name = f"trip-{self.trips}"
             began = await self.api.create_pod(cluster_pod(name, node=_NOWHERE))
-            seen = await self.watch.wait(name, lambda name=name: self.watch.seen.get(name))  # type: ignore[misc]
-            trips.created.append((seen - began) / NS_PER_MS)
-            ready = [{"type": "Ready", "status": "True"}]
-            began = await self.api.patch_status(name, {"phase": "Running", "conditions": ready})
+            trips.created.append((await self.watch.seen_at(name) - began) / NS_PER_MS)
+            began = await self.api.patch_status(name, _READY)
             trips.patched.append((await self.watch.ready_at(name) - began) / NS_PER_MS)
             await self.api.delete_pod(name, 0)
             await self.watch.gone_at(name)
+
+    async def floor_burst(self, count: int) -> FloorBurst:
+        """`count` pods at once, each with what cannot be left out: it is created and seen, made by the runtime calls,
+        told Ready and seen so. The API server knows them on a node that does not exist."""
+        floor, template, self.trips = self.bench.floor, self.templates[True], self.trips + 1
+        names = [f"floor-{self.trips}-{i}" for i in range(count)]
+        prepared = [floor.prepare(template) for _ in names]
+
+        async def one(name: str, pod: Prepared) -> Made:
+            await self.api.create_pod(cluster_pod(name, token=True, node=_NOWHERE))
+            await self.watch.seen_at(name)
+            made = await floor.make(pod)
+            await self.api.patch_status(name, _READY)
+            return made
+
+        began = time.time_ns()
+        made = await asyncio.gather(*(one(*pair) for pair in zip(names, prepared, strict=True)))
+        ready = (await self.all_ready_at(names) - began) / NS_PER_MS
+        gone = await floor.remove_all(made)
+        for name in names:
+            await self.api.delete_pod(name, 0)
+        await self.all_gone_at(names)
+        return FloorBurst(ready, gone)
 
     async def create_all(self, pods: Sequence[Mapping[str, Any]]) -> int:
         """All at once; when the first call began."""
@@ -132,13 +155,14 @@ async def single(cluster: ClusterBench) -> None:
     kinds = {False: "plain", True: "with a token"}
     for block in range(blocks):
         for token, singles in seen.items():
-            with bench.agent.frozen():
-                await cluster.round_trips(trips, 3)
-                singles.cycles += [await bench.floor.cycle(cluster.templates[token]) for _ in range(size)]
-            await bench.rest()
             names = [f"single-{token}-{block}-{i}".lower() for i in range(size)]
             mark = cluster.audit.mark()
             for name in names:
+                with bench.agent.frozen():
+                    await cluster.round_trips(trips, 1)
+                    await asyncio.sleep(CALM_S)
+                    singles.cycles.append(await bench.floor.cycle(cluster.templates[token]))
+                await bench.rest()
                 await _start_one(cluster, singles, name, token)
             singles.start_requests.append(_requests(cluster, f"started, {kinds[token]}", mark, size))
             await asyncio.sleep(1)
@@ -172,13 +196,13 @@ def _requests(cluster: ClusterBench, what: str, mark: int, pods: int) -> float:
 
 async def burst(cluster: ClusterBench) -> None:
     """30 pods created at once, then deleted at once, and as many of the floor."""
-    bench, trips = cluster.bench, RoundTrips()
+    bench = cluster.bench
     count, rounds = 30, 1 if bench.quick else 3
-    floor, ready, gone = [], [], []
+    floor, runtime, ready, gone = [], [], [], []
     for turn in range(rounds):
         with bench.agent.frozen():
-            await cluster.round_trips(trips)
-            floor.append(await bench.floor.burst(cluster.templates[True], count))
+            floor.append(await cluster.floor_burst(count))
+            runtime.append((await bench.floor.burst(cluster.templates[True], count))[0])
         await bench.rest()
         names = [f"burst-{turn}-{i}" for i in range(count)]
         began = await cluster.create_all([cluster_pod(name, token=True) for name in names])
@@ -187,7 +211,7 @@ async def burst(cluster: ClusterBench) -> None:
         began = await cluster.delete_all(names)
         gone.append((await cluster.all_gone_at(names) - began) / NS_PER_MS)
         await bench.rest()
-    bench.figures += burst_figures(count, ready, gone, floor, trips)
+    bench.figures += burst_figures(count, ready, gone, floor, runtime)
 
 
 async def crowd(cluster: ClusterBench) -> None:

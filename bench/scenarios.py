@@ -1,7 +1,8 @@
 """The scenarios: each drives the agent and the floor in turn, and gives rows of the table.
 
-Floor and agent alternate in small blocks, so that a drift of the machine meets both. While the floor works the agent is
-frozen; afterwards it is let come to rest, so that looking at the floor's traces counts for neither.
+Floor and agent alternate, one by one where a few per cent decide, else in small blocks, so that a drift of the machine
+meets both. While the floor works the agent is frozen; afterwards it is let come to rest, so that looking at the floor's
+traces counts for neither.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from pykubelet.edges.cri.client import CriClient
 from pykubelet.observe.pleg.loop import RelistPeriods
 
 _START_S, _SETTLE_S = 20.0, 0.35
+#: Before a pod of the floor nothing has happened for so long, as before one of the agent.
+CALM_S = 0.5
 # then the agent has looked what became of the floor's pods, which it does not know
 _FORGET_S = RelistPeriods().unknown_s + 0.2
 _IDLE_S = 4.0
@@ -65,6 +68,7 @@ class Bench:
         if self.template is None:
             raise BenchError("the agent's requests are not known yet")
         with self.agent.frozen():
+            await asyncio.sleep(CALM_S)
             cycles = [await self.floor.cycle(self.template) for _ in range(count)]
         await self.rest()
         return cycles
@@ -114,9 +118,9 @@ async def one_by_one(bench: Bench) -> None:
     blocks, size = (2, 4) if bench.quick else (4, 5)
     seen = _Singles()
     names = [[f"single-{block}-{i}" for i in range(size)] for block in range(blocks)]
-    for block in names:
-        seen.cycles += await bench.floor_cycles(size)
-        seen.started += [await _start_one(bench, name) for name in block]
+    for name in itertools.chain(*names):
+        seen.cycles += await bench.floor_cycles(1)
+        seen.started.append(await _start_one(bench, name))
     for block in names:
         seen.cycles += await bench.floor_cycles(size)
         for name in block:
