@@ -262,6 +262,18 @@ def test_a_container_that_probes_kill_again_and_again_is_held_back_too() -> None
     assert float(wake.split()[2]) == pytest.approx(10, abs=0.1)
 
 
+def test_a_container_that_a_probe_kills_restarts_alone_whatever_rule_its_exit_code_meets() -> None:
+    play = Playbook(pod(container("app", restartPolicyRules=[rule("RestartAllContainers", 137)]), container("b")))
+    play.runs(box(), running(), running("b"))
+    answer = play.probes_changed(probes(liveness_app_0=ProbeResult.FAILURE))
+    assert answer == ["sync: kill app-0 (liveness); start app"]
+    play.passes(0.1)
+    look = (box(), exited(code=137, ended=play.wall), running("b"))
+    assert play.sees(*look) == ["abandon at the next pause"]
+    play.sync_abandoned()
+    assert play.sees(*look) == ["sync: start app"]
+
+
 @pytest.mark.parametrize("policy", ["Never", "OnFailure"])
 def test_a_restart_that_was_begun_is_finished_whatever_the_policy_says(policy: str) -> None:
     play = Playbook(pod(container("app", image="busybox:2"), restart=policy))

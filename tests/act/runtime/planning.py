@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from pykubelet.act.runtime.container_hash import container_hash
 from pykubelet.act.runtime.plan import KillCause, PodPlan, plan_pod
 from pykubelet.base.api.core import Pod
+from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.observed import PodView
 from pykubelet.base.model.probes import ProbeResults
 
 
-def plan(of: Pod, look: PodView, results: ProbeResults | None = None) -> PodPlan:
-    return plan_pod(of, look, results or ProbeResults(), container_hash)
+def plan(of: Pod, look: PodView, results: ProbeResults | None = None, owed: Collection[ContainerID] = ()) -> PodPlan:
+    return plan_pod(of, look, results or ProbeResults(), container_hash, owed=owed)
 
 
 def kills(made: PodPlan) -> list[tuple[str, KillCause]]:

@@ -253,6 +253,15 @@ def test_the_last_container_failing_its_probe_for_good_ends_the_pod() -> None:
     assert is_ended(plan(of, view(box(), running()), probes(liveness_app_0=ProbeResult.FAILURE)))
 
 
+def test_a_container_with_rules_that_fails_its_probe_is_killed_and_its_exit_code_decides() -> None:
+    ruled = container("app", restartPolicy="Never", restartPolicyRules=[rule("Restart", 137)])
+    made = plan(pod(ruled), view(box(), running()), probes(liveness_app_0=ProbeResult.FAILURE))
+    assert made.kills == (ContainerKill(running(), KillCause.LIVENESS, "Container app failed liveness probe"),)
+    assert (made.starts, made.stop_pod) == ((), False)
+    assert plan(pod(ruled), view(box(), exited(code=137))).starts == ("app",)
+    assert is_ended(plan(pod(ruled), view(box(), exited(code=143))))
+
+
 def test_with_the_last_regular_container_the_sidecars_end_too() -> None:
     of = pod(init=(sidecar(),), restart="Never")
     assert is_ended(plan(of, view(box(), running("mesh"), exited(code=0))))
@@ -289,6 +298,13 @@ def test_a_rule_may_restart_all_containers_of_the_pod() -> None:
     assert list(made.remove) == ["app-0", "b-0", "i1-0", "mesh-0", "app-1"], "the one that asked for it last"
     assert not made.starts
     assert not made.stop_pod
+
+
+def test_a_container_that_was_killed_to_be_started_again_does_not_restart_all() -> None:
+    of = pod(container("app", restartPolicyRules=[rule("RestartAllContainers", 137)]), container("b"))
+    killed = exited("app", code=137)
+    made = plan(of, view(box(), killed, running("b")), owed=(killed.id,))
+    assert (made.restart_all, made.starts) == ("", ("app",))
 
 
 def test_after_everything_is_removed_the_pod_starts_from_its_init_containers() -> None:

@@ -64,7 +64,8 @@ def test_whether_a_failed_probe_restarts_or_ends_a_container() -> None:
     assert not may_ever_restart(pod(restart="Never"), container("app"))
     assert may_ever_restart(pod(restart="Never"), container("app", restartPolicy="Always"))
     assert not may_ever_restart(pod(restart="Always"), container("app", restartPolicy="Never"))
-    assert may_ever_restart(pod(restart="Never"), container("app", restartPolicyRules=[rule("Restart", 137)]))
+    ruled = container("app", restartPolicy="Never", restartPolicyRules=[rule("Restart", 137)])
+    assert not may_ever_restart(pod(), ruled), "rules ask for an exit code, and there is none yet"
 
 
 def test_sidecars() -> None:

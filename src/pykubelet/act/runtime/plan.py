@@ -134,7 +134,7 @@ def plan_pod(
     if needs:
         return _plan_new_sandbox(pod, view)
     assert sandbox is not None
-    if trigger := _restart_all_trigger(pod, view, sandbox.id):
+    if trigger := _restart_all_trigger(pod, view, sandbox.id, owed):
         return _plan_restart_all(pod, view, trigger)
     changes = changes_of(pod, view, applied) if applied is not None else ()
     draft = _Draft(owed=owed, changes={change.instance: change for change in changes})
@@ -211,11 +211,13 @@ def _asks_for_all(pod: Pod, container: Container, instance: ContainerView) -> bo
     return after_exit(pod, container, instance.exit_code) is AfterExit.RESTART_ALL
 
 
-def _restart_all_trigger(pod: Pod, view: PodView, sandbox: SandboxID) -> str:
-    """The container whose end asks for a restart of all; empty when there is none."""
+def _restart_all_trigger(pod: Pod, view: PodView, sandbox: SandboxID, owed: Collection[ContainerID]) -> str:
+    """The container whose end asks for a restart of all; empty when there is none. One that was killed has not asked."""
     for container in (*pod.spec.initContainers, *pod.spec.containers):
         newest = view.newest(container.name)
-        if newest is not None and newest.sandbox_id == sandbox and _asks_for_all(pod, container, newest):
+        if newest is None or newest.sandbox_id != sandbox or newest.id in owed:
+            continue
+        if _asks_for_all(pod, container, newest):
             return container.name
     return ""
 
@@ -391,6 +393,8 @@ def _plan_regular(pod: Pod, view: PodView, probes: ProbeResults, hash_of: HashOf
             draft.kills.append(given_up[0])
             if given_up[1]:
                 draft.start.append(container.name)
+            elif container.restartPolicyRules:
+                draft.kept += 1  # its exit code will tell whether it starts again
         else:
             draft.kept += 1
     if not draft.kept and not draft.start:

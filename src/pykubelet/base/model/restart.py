@@ -61,9 +61,8 @@ def should_restart(pod: Pod, container: Container, newest: ContainerView | None)
 
 
 def may_ever_restart(pod: Pod, container: Container) -> bool:
-    """Whether a failed probe restarts the container rather than ending it."""
-    policy = container.restartPolicy or pod.spec.restartPolicy or ALWAYS
-    return policy != NEVER or bool(container.restartPolicyRules)
+    """Whether a failed probe restarts the container rather than ending it. Rules are asked once there is an exit code."""
+    return (container.restartPolicy or pod.spec.restartPolicy or ALWAYS) != NEVER
 
 
 def has_restart_all_rule(pod: Pod) -> bool:
