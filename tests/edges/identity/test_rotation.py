@@ -182,6 +182,15 @@ async def test_a_restart_finds_its_signing_request_again(stand: Stand) -> None:
     assert len(stand.requests()) == 1
 
 
+@pytest.mark.parametrize("garbage", [b"", b"no key", b"\xff\xfe\x00"], ids=["empty", "text", "bytes"])
+async def test_a_garbage_key_of_the_last_signing_request_is_replaced(stand: Stand, garbage: bytes) -> None:
+    stand.store().keep_key(garbage)
+    stand.start()
+    stand.answer(await stand.request())
+    await stand.until(lambda now: now.expires_at is not None)
+    assert len(stand.requests()) == 1
+
+
 async def test_a_certificate_is_renewed_before_it_expires(stand: Stand) -> None:
     stand.start()
     stand.answer(await stand.request(), days=10)

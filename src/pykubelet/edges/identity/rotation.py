@@ -191,10 +191,7 @@ class CertificateLoop:
         wanted, first = self._target(), not self._holds
         named = first and wanted.signer == CLIENT_SIGNER
         client = await self._asker(first)
-        kept = await self._on_disk(self._store.read_key) if named else None
-        made = await make_request(wanted.name, (ORGANIZATION,), wanted.dns, wanted.ips, (kept or b"").decode())
-        if named and kept is None:
-            await self._on_disk(lambda: self._store.keep_key(made.key.encode()))
+        made = await self._made(wanted, named)
         try:
             sent = await self._sent(client, wanted, made, named)
             issued = await self._issued(client, sent, self._patience(first))
@@ -210,6 +207,20 @@ class CertificateLoop:
         if before is not None and self._use == "serving":
             SERVED.observe(max(0.0, now - before.not_before))
         log.info("a new certificate is in use", use=self._use, file=path, days=round(self._days(), 1))
+
+    async def _made(self, wanted: Wanted, named: bool) -> SigningRequest:
+        """With the key of the request that is waited for already; one that cannot be used is replaced."""
+        kept = await self._on_disk(self._store.read_key) if named else None
+        subject = (wanted.name, (ORGANIZATION,), wanted.dns, wanted.ips)
+        if kept is not None:
+            try:
+                return await make_request(*subject, kept.decode("ascii", "replace"))
+            except KeysError as error:
+                log.warning("the key of the last signing request cannot be used", use=self._use, error=error)
+        made = await make_request(*subject)
+        if named:
+            await self._on_disk(lambda: self._store.keep_key(made.key.encode()))
+        return made
 
     def _patience(self, first: bool) -> float:
         """Who can ask as a newcomer, asks so as soon as the certificate has expired."""
