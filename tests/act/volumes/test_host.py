@@ -205,6 +205,23 @@ def test_host_paths_that_are_made(tmp_path: Path) -> None:
         host_path.set_up(HostPathPlan("/", "Wrong"))
 
 
+def test_a_host_path_made_where_containers_write_changes_nothing_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "private").mkdir(mode=0o700)
+    make = os.mkdir
+
+    def make_and_swap(path: str, mode: int) -> None:
+        make(path, mode)
+        os.rmdir(path)
+        os.symlink(tmp_path / "private", path)
+
+    monkeypatch.setattr(os, "mkdir", make_and_swap)
+    host_path.set_up(HostPathPlan(str(tmp_path / "shared" / "made"), "DirectoryOrCreate"))
+    assert mode(tmp_path / "private") == 0o700
+
+
 def listing(path: Path) -> dict[str, str]:
     return {
         str(p.relative_to(path)): os.readlink(p) if p.is_symlink() else "dir" if p.is_dir() else p.read_text()

@@ -32,7 +32,7 @@ def set_up(plan: HostPathPlan) -> None:
     except HostError as error:
         raise VolumesError(f"{failed}: {error}") from error
     if found is None and plan.type == "DirectoryOrCreate":
-        files.make_dirs(plan.path, 0o755)
+        files.make_dirs(plan.path, 0o755, exact=False)
     elif found is None and plan.type == "FileOrCreate":
         files.create_file(plan.path, 0o644)
     elif found is None or found.kind is not kind:

@@ -250,8 +250,11 @@ def write_value(path: str, value: str) -> None:
             os.close(descriptor)
 
 
-def make_dirs(path: str, mode: int = 0o750) -> bool:
-    """`mkdir -p`. Directories that are made get exactly `mode`; one that was there keeps its own. True if made."""
+def make_dirs(path: str, mode: int = 0o750, *, exact: bool = True) -> bool:
+    """`mkdir -p`. Directories that are made get exactly `mode`; one that was there keeps its own. True if made.
+
+    `exact=False` leaves the mode to the umask, for places where others may put a link in the way: nothing is changed by name.
+    """
     with translating("mkdir", path):
         try:
             os.mkdir(path, mode)
@@ -259,13 +262,14 @@ def make_dirs(path: str, mode: int = 0o750) -> bool:
             parent = os.path.dirname(path.rstrip("/"))
             if not parent or parent == path:
                 raise
-            make_dirs(parent, mode)
-            return make_dirs(path, mode)
+            make_dirs(parent, mode, exact=exact)
+            return make_dirs(path, mode, exact=exact)
         except FileExistsError:
             if not os.path.isdir(path):
                 raise NotADirectoryError(errno.ENOTDIR, "", path) from None
             return False
-        os.chmod(path, mode)
+        if exact:
+            os.chmod(path, mode)
         return True
 
 
