@@ -32,6 +32,14 @@ def test_parse_mountinfo() -> None:
     assert deep.super_options == ("rw", "size=64k")
 
 
+@pytest.mark.parametrize("end", ["\r", "\x0c", "\x85", "\u2028"])
+def test_a_name_with_another_end_of_line_hides_no_mount(tmp_path: Path, end: str) -> None:
+    line = f"40 20 0:33 /pods/a{end}1 /target rw shared:1 master:2 propagate_from:3 - tmpfs tmpfs rw\n"
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "mountinfo").write_text(line, encoding="utf-8", newline="\n")
+    assert [(m.root, m.target) for m in mounts.read_mounts(str(tmp_path))] == [(f"/pods/a{end}1", "/target")]
+
+
 def test_below_is_deepest_first_and_stops_at_names() -> None:
     table = mounts.parse_mountinfo(TABLE)
     assert [m.id for m in mounts.mounts_below("/var/lib/kubelet/pods/u1", table)] == [98, 97]

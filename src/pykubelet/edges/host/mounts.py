@@ -75,10 +75,10 @@ def _unescaped(text: str) -> str:
 def parse_mountinfo(text: str) -> tuple[Mount, ...]:
     """The table as proc_pid_mountinfo(5) writes it, oldest mount first. Lines that are not of that form are skipped."""
     mounts: list[Mount] = []
-    for line in text.splitlines():
+    for line in text.split("\n"):  # the kernel escapes no other ends of lines, and names may hold them
         head, separator, tail = line.partition(" - ")
         fields, after = head.split(" "), tail.split(" ")
-        if not separator or len(fields) < 6 or len(after) < 2:
+        if not separator or len(fields) < 6 or len(after) < 2 or not (fields[0] + fields[1]).isdigit():
             continue
         tags = dict(tag.partition(":")[::2] for tag in fields[6:])
         mounts.append(
@@ -106,7 +106,7 @@ def read_mounts(proc: str = "/proc") -> tuple[Mount, ...]:
 
 def _read_table(proc: str = "/proc") -> str:
     path = f"{proc}/self/mountinfo"
-    with translating("read", path), open(path, encoding="utf-8", errors="surrogateescape") as table:
+    with translating("read", path), open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as table:
         return table.read()
 
 
