@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,21 @@ def test_remove_of_a_tree_deeper_than_any_path_may_be_long(tmp_path: Path) -> No
         here = deeper
     os.close(here)
     assert trees.remove_tree(str(tree))
+    assert not tree.exists()
+
+
+def test_a_directory_of_very_many_files_takes_little_memory(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    for number in range(12_000):
+        os.mknod(tree / f"file-{number}")
+    tracemalloc.start()
+    try:
+        assert trees.read_disk_usage(str(tree))[1] == 12_001
+        assert trees.remove_tree(str(tree))
+        assert tracemalloc.get_traced_memory()[1] < 600_000
+    finally:
+        tracemalloc.stop()
     assert not tree.exists()
 
 

@@ -10,13 +10,15 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 
 from pykubelet.edges.host import libc
 from pykubelet.edges.host.errors import HostError, translated, translating
 from pykubelet.edges.host.mounts import mounts_below
 
 _MAX_DEPTH = 100
+_BATCH = 1000
 _WITHIN = libc.RESOLVE_NO_XDEV | libc.RESOLVE_NO_SYMLINKS | libc.RESOLVE_BENEATH
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
@@ -89,27 +91,36 @@ def _remove_dir(parent_fd: int, name: str) -> None:
 
 def _empty(top: int, here: int, depth: int) -> bool:
     """Remove what is in `here`; True when a part was moved up to `top` and another round is needed."""
-    again = False
-    with os.scandir(here) as entries:
-        listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-    for name, is_dir in listed:
-        try:
-            if not is_dir:
-                os.unlink(name, dir_fd=here)
-                continue
-            if depth >= _MAX_DEPTH:
-                os.rename(name, f".removed-{secrets.token_hex(8)}", src_dir_fd=here, dst_dir_fd=top)
-                again = True
-                continue
-            inner = _enter(here, name)
+    again, seen = False, _BATCH
+    while seen == _BATCH:  # some file systems skip entries while others are being removed
+        seen = 0
+        for name, is_dir in _entries(here):
+            seen = min(seen + 1, _BATCH)
             try:
-                again = _empty(top, inner, depth + 1) or again
-            finally:
-                os.close(inner)
-            os.rmdir(name, dir_fd=here)
-        except FileNotFoundError:
-            continue  # somebody else removed it, which is what we want
+                if not is_dir:
+                    os.unlink(name, dir_fd=here)
+                    continue
+                if depth >= _MAX_DEPTH:
+                    os.rename(name, f".removed-{secrets.token_hex(8)}", src_dir_fd=here, dst_dir_fd=top)
+                    again = True
+                    continue
+                inner = _enter(here, name)
+                try:
+                    again = _empty(top, inner, depth + 1) or again
+                finally:
+                    os.close(inner)
+                os.rmdir(name, dir_fd=here)
+            except FileNotFoundError:
+                continue  # somebody else removed it, which is what we want
     return again
+
+
+def _entries(directory: int) -> Iterator[tuple[str, bool]]:
+    """Each name, and whether it is a directory. There may be millions: only a part of them is held at a time."""
+    with os.scandir(directory) as entries:
+        while len(batch := [(e.name, e.is_dir(follow_symlinks=False)) for e in islice(entries, _BATCH)]) == _BATCH:
+            yield from batch
+    yield from batch
 
 
 def walk_tree(path: str, visit: Callable[[int, str, os.stat_result], None]) -> None:
@@ -134,9 +145,7 @@ def walk_tree(path: str, visit: Callable[[int, str, os.stat_result], None]) -> N
 def _walk(here: int, depth: int, visit: Callable[[int, str, os.stat_result], None]) -> None:
     if depth > 4 * _MAX_DEPTH:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-    with os.scandir(here) as entries:
-        listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-    for name, is_dir in listed:
+    for name, is_dir in _entries(here):
         try:
             result = os.stat(name, dir_fd=here, follow_symlinks=False)
             if is_dir:
