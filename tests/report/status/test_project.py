@@ -85,6 +85,15 @@ def test_a_pod_that_has_begun_stays_initialized_while_a_sidecar_restarts() -> No
     assert found["Ready"] == ("False", "ContainersNotReady", "containers with unready status: [s]")
 
 
+def test_a_pod_that_was_initialized_stays_so_while_all_its_containers_start_again() -> None:
+    pod = make_pod(init=(container("i1"),))
+    before = shown(pod, view(exited("i1"), running()))
+    for seen in (view(), view(running("i1")), view(exited("i1", 1))):
+        again = shown(pod, seen, old=before, restarting_all=True)
+        assert conditions(again)["Initialized"] == ("True",)
+        assert conditions(again)["Ready"][0] == "False"
+
+
 @pytest.mark.parametrize(("code", "reason"), [(0, "PodCompleted"), (1, "PodFailed")])
 def test_a_pod_that_ended(code: int, reason: str) -> None:
     found = conditions(
@@ -155,6 +164,14 @@ def test_restarting_all_containers_is_a_condition_of_pods_with_such_a_rule_only(
         "RestartAllContainersStarted",
         "container exited with restart policy rule",
     )
+
+
+@pytest.mark.parametrize(("code", "reason"), [(0, "PodCompleted"), (1, "PodFailed")])
+def test_after_the_end_the_condition_of_restarts_says_how_it_ended(code: int, reason: str) -> None:
+    rules = (core.ContainerRestartRule(action="RestartAllContainers"),)
+    pod = make_pod(container(restartPolicyRules=rules), restartPolicy="Never")
+    found = conditions(shown(pod, view(exited("app", code))))
+    assert found["AllContainersRestarting"] == ("False", reason)
 
 
 def test_the_generation_is_told_where_the_pod_has_one() -> None:

@@ -55,7 +55,7 @@ def pod_conditions(
     kept = [*_resize(facts, old), *_disruption(facts, old)]
     containers = _containers_ready(pod, init, regular, phase)
     own = [
-        _initialized(pod, init, regular, phase),
+        _initialized(pod, init, regular, phase, old.get(POD_INITIALIZED)),
         _ready(pod, (*foreign, *kept), containers),
         containers,
         _condition(POD_SCHEDULED, True),
@@ -63,10 +63,7 @@ def pod_conditions(
     if facts.tells_sandbox:
         own.insert(0, _condition(POD_READY_TO_START_CONTAINERS, is_sandbox_fit(pod, facts.view)))
     if has_restart_all_rule(pod):
-        if facts.lifecycle.restarting_all:
-            own.append(_condition(ALL_CONTAINERS_RESTARTING, True, RESTART_ALL_STARTED, RESTART_ALL_MESSAGE))
-        else:
-            own.append(_condition(ALL_CONTAINERS_RESTARTING, False))
+        own.append(_all_restarting(facts, phase))
     now = format_time(facts.now_wall)
     return (*foreign, *kept, *(_stamped(c, old.get(c.type), pod, now) for c in own))
 
@@ -132,7 +129,18 @@ def is_sandbox_fit(pod: core.Pod, view: PodView | None) -> bool:
     return (newest.network is NetworkMode.NODE) == host_network and (host_network or bool(newest.ips))
 
 
-def _initialized(pod: core.Pod, init: Statuses, regular: Statuses, phase: Phase) -> core.PodCondition:
+def _all_restarting(facts: StatusFacts, phase: Phase) -> core.PodCondition:
+    if phase.is_terminal:
+        return _condition(ALL_CONTAINERS_RESTARTING, False, POD_COMPLETED if phase is Phase.SUCCEEDED else POD_FAILED)
+    if facts.lifecycle.restarting_all:
+        return _condition(ALL_CONTAINERS_RESTARTING, True, RESTART_ALL_STARTED, RESTART_ALL_MESSAGE)
+    return _condition(ALL_CONTAINERS_RESTARTING, False)
+
+
+def _initialized(
+    pod: core.Pod, init: Statuses, regular: Statuses, phase: Phase, old: core.PodCondition | None
+) -> core.PodCondition:
+    """Once a pod is initialized it stays so, also while its init containers run again."""
     statuses = by_name(init)
     unknown: list[str] = []
     incomplete: list[str] = []
@@ -149,7 +157,7 @@ def _initialized(pod: core.Pod, init: Statuses, regular: Statuses, phase: Phase)
     message = _named_lists(
         ("containers with unknown status", unknown), ("containers with incomplete status", incomplete)
     )
-    if message:
+    if message and not (old is not None and old.status == TRUE):
         return _condition(POD_INITIALIZED, False, CONTAINERS_NOT_INITIALIZED, message)
     return _condition(POD_INITIALIZED, True)
 
