@@ -126,13 +126,14 @@ def test_a_sidecar_whose_probe_gave_up_is_started_again(kind: str) -> None:
     of = pod(init=(sidecar("s1", **STARTUP), container("i2")), restart="Never")
     made = plan(of, view(box(), running("s1")), probes(**{f"{kind}_s1_0": ProbeResult.FAILURE}))
     assert kills(made) == [("s1-0", KillCause(kind))]
-    assert made.kills[0].message == f"Container s1 failed {kind} probe, will be restarted"
+    assert made.kills[0].message == f"Init container s1 failed {kind} probe"
     assert (made.starts, made.holding) == (("s1",), "s1")
 
 
 def test_a_sidecar_whose_definition_changed_is_replaced() -> None:
     made = plan(pod(init=(sidecar("s1"),)), view(box(), running("s1", hash_of="other"), running()))
     assert (kills(made), made.starts) == ([("s1-0", KillCause.CHANGED)], ("s1",))
+    assert made.kills[0].message == "Init container s1 definition changed"
 
 
 @pytest.mark.parametrize("code", [0, 1])
@@ -151,6 +152,7 @@ def test_a_sidecar_that_ended_is_started_again_beside_running_containers(seen: A
 def test_a_sidecar_in_unknown_state_is_killed_and_started() -> None:
     made = plan(pod(init=(sidecar("s1"),), restart="Never"), view(box(), unknown("s1"), running()))
     assert (kills(made), made.starts) == ([("s1-0", KillCause.UNKNOWN)], ("s1",))
+    assert made.kills[0].message == 'Init container is in "unknown" state, try killing it before restart'
 
 
 def test_a_sidecar_that_vanished_is_started_beside_running_containers() -> None:

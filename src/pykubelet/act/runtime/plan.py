@@ -254,19 +254,20 @@ def _given_up(
     pod: Pod, container: Container, newest: ContainerView, probes: ProbeResults, hash_of: HashOf, draft: _Draft
 ) -> tuple[ContainerKill, bool] | None:
     """Why a running container must be killed, and whether it is started again; None to keep it."""
-    name = container.name
     recorded = newest.annotations.get(CONTAINER_HASH)
+    again = may_ever_restart(pod, container)
     if recorded is not None and recorded != hash_of(container):
-        message = f"Container {name} definition changed"
-        return ContainerKill(newest, KillCause.CHANGED, f"{message}, will be restarted"), True
-    if _probe(probes, newest, ProbeKind.LIVENESS) is ProbeResult.FAILURE:
-        cause, message = KillCause.LIVENESS, f"Container {name} failed liveness probe"
+        cause, why, again = KillCause.CHANGED, "definition changed", True
+    elif _probe(probes, newest, ProbeKind.LIVENESS) is ProbeResult.FAILURE:
+        cause, why = KillCause.LIVENESS, "failed liveness probe"
     elif _probe(probes, newest, ProbeKind.STARTUP) is ProbeResult.FAILURE:
-        cause, message = KillCause.STARTUP, f"Container {name} failed startup probe"
+        cause, why = KillCause.STARTUP, "failed startup probe"
     else:
         kill = _resize_kill(container, newest, draft)
         return (kill, True) if kill is not None else None
-    again = may_ever_restart(pod, container)
+    if any(init.name == container.name for init in pod.spec.initContainers):
+        return ContainerKill(newest, cause, f"Init container {container.name} {why}"), True
+    message = f"Container {container.name} {why}"
     return ContainerKill(newest, cause, f"{message}, will be restarted" if again else message), again
 
 
@@ -278,8 +279,8 @@ def _resize_kill(container: Container, newest: ContainerView, draft: _Draft) -> 
     return ContainerKill(newest, KillCause.RESIZE, f"Container {container.name} resize requires restart")
 
 
-def _unknown_kill(newest: ContainerView) -> ContainerKill:
-    message = 'Container is in "unknown" state, try killing it before restart'
+def _unknown_kill(newest: ContainerView, what: str = "Container") -> ContainerKill:
+    message = f'{what} is in "unknown" state, try killing it before restart'
     return ContainerKill(newest, KillCause.UNKNOWN, message)
 
 
@@ -354,7 +355,7 @@ def _plan_init_at(
             draft.start_init.append(name)
             draft.holding = name
         case ContainerState.UNKNOWN:
-            draft.kills.append(_unknown_kill(newest))
+            draft.kills.append(_unknown_kill(newest, "Init container"))
             draft.holding = name
             if not is_sidecar(container) and after_exit(pod, container, UNKNOWN_EXIT_CODE) is AfterExit.STAY:
                 draft.stop_pod = True
@@ -373,7 +374,7 @@ def _keep_sidecars(
         if newest is None or newest.state in (ContainerState.EXITED, ContainerState.CREATED):
             draft.start_init.append(container.name)
         elif newest.state is ContainerState.UNKNOWN:
-            draft.kills.append(_unknown_kill(newest))
+            draft.kills.append(_unknown_kill(newest, "Init container"))
             draft.start_init.append(container.name)
         elif given_up := _given_up(pod, container, newest, probes, hash_of, draft):
             draft.kills.append(given_up[0])
