@@ -74,7 +74,7 @@ from pykubelet.edges.host.procfs import read_default_routes, read_hostname
 from pykubelet.edges.host.systemd import Systemd, SystemdCgroups
 from pykubelet.edges.plugins.credential_config import load_providers
 from pykubelet.edges.plugins.credential_provider import run_provider
-from pykubelet.observe.pleg.loop import PodLookout, RelistPeriods
+from pykubelet.observe.pleg.loop import LookoutCells, PodLookout, RelistPeriods
 from pykubelet.observe.probes.decide import kept_of
 from pykubelet.observe.probes.execute import ContainerProber
 from pykubelet.observe.probes.gates import ProbeLimits
@@ -140,7 +140,8 @@ def status_memory(m: Machinery) -> StatusMemory:
 
 def wire_lookout(m: Machinery, cells: Cells) -> PodLookout:
     """observe/pleg: writes Observed. Nothing is done with pods before it has listed them."""
-    return PodLookout(m.cri, m.clock, cells.observed.writer, m.touched, RelistPeriods(), m.happenings)
+    ends = LookoutCells(cells.observed.writer, cells.runtime.cell)
+    return PodLookout(m.cri, m.clock, ends, m.touched, RelistPeriods(), m.happenings)
 
 
 def wire_observe(m: Machinery, cells: Cells) -> Loops:

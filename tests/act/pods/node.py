@@ -57,7 +57,7 @@ from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.fake import FakeRuntime
 from pykubelet.edges.cri.fake_state import FakeContainer
 from pykubelet.edges.host.files import make_dirs
-from pykubelet.observe.pleg.loop import PodLookout, RelistPeriods
+from pykubelet.observe.pleg.loop import LookoutCells, PodLookout, RelistPeriods
 
 QUICK = BackoffPolicy(initial_s=0.2, cap_s=1.0)
 
@@ -304,7 +304,9 @@ async def node(
     )
     rules = Rules(container_hash, crash, 60.0, probes.get())
     pods = PodsLoop(PodInputs(roster, observed, probes, content), lifecycles_writer, tools, rules, touched)
-    lookout = PodLookout(client, clock, observed_writer, touched, periods or RelistPeriods(), happenings)
+    lookout = PodLookout(
+        client, clock, LookoutCells(observed_writer, runtime), touched, periods or RelistPeriods(), happenings
+    )
     writers = (roster_writer, runtime_writer, content_writer)
     made = Node(fake, paths, images, groups, volumes, *writers, lifecycles, observed, happenings)
     made.sources_ready = sources_ready

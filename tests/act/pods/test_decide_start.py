@@ -6,7 +6,7 @@ import pytest
 from act.pods.playbook import Playbook
 from act.pods.scenes import box, container, created, exited, pod, probes, running, sidecar
 
-from pykubelet.act.pods.model import CleanEnded, Event, StopEnded, SyncEnded, Work
+from pykubelet.act.pods.model import CleanEnded, Event, RuntimeRestarted, StopEnded, SyncEnded, Work
 from pykubelet.base.model.lifecycle import Stage
 from pykubelet.base.model.probes import ProbeResult
 
@@ -238,6 +238,15 @@ def test_a_changed_manifest_ends_all_pauses() -> None:
     play.passes(0.1)
     play.sees()
     assert play.spec_changed(pod(container("app", image="busybox:2"))) == ["sync: sandbox 0; start app"]
+
+
+def test_a_restarted_runtime_ends_all_pauses() -> None:
+    play = Playbook(pod())
+    play.sees()
+    play.sync_ended(app="CreateContainerError")
+    assert play.sees(box()) == ["wake in 10 s"]
+    assert play.hears(RuntimeRestarted()) == ["sync: start app"]
+    assert play.hears(RuntimeRestarted()) == [], "what is under way goes on"
 
 
 def test_changed_labels_do_not_disturb_a_sync() -> None:

@@ -12,6 +12,7 @@ from msgspec.structs import force_setattr
 from pykubelet.act.images.model import ImageError, ImageRequest
 from pykubelet.act.resources.model import CgroupError
 from pykubelet.base.kit.mailbox import Mailbox
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import PodLifecycle
 from pykubelet.base.model.node import RuntimeReady
@@ -280,6 +281,34 @@ async def test_nothing_is_started_while_the_runtime_or_its_network_is_not_ready(
         assert n.said("NetworkNotReady", "web") == ["network is not ready: cni plugin not initialized"]
         n.runtime.publish(well)
         await n.wait_running("web")
+
+
+async def test_nothing_is_asked_of_a_runtime_that_is_away_and_all_is_done_at_its_return(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        n.want(named(WEB, "old"))
+        await n.wait_running("old")
+        well = n.runtime.get()
+        await n.fake.stop()
+        n.runtime.publish(replace(well, away=True, answer_error="connection refused"))
+        n.want(WEB)
+        n.unwant("old")
+        for name in ("web", "old"):
+            life = await n.wait_life(name, lambda life: bool(life.waits))
+            assert [(w.what, w.detail) for w in life.waits] == [("container runtime", "connection refused")]
+        assert not (n.fake.called("StopContainer") or n.said("FailedKillPod") or n.said("FailedCreatePodSandBox"))
+        await n.fake.start()
+        n.runtime.publish(replace(well, epoch=1))
+        await n.wait_running("web", within_s=3.0)
+        await n.wait_gone("old", within_s=3.0)
+
+
+async def test_what_failed_as_the_runtime_went_is_tried_at_its_return(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        n.fake.inject(Fault("CreateContainer", pod="web", code=CriCode.UNAVAILABLE, times=1))
+        n.want(WEB)
+        await n.wait_life("web", lambda life: bool(life.start_errors))
+        n.runtime.publish(replace(n.runtime.get(), epoch=1))
+        await n.wait_running("web", within_s=5.0)
 
 
 async def test_a_runtime_that_restarts_loses_no_pod_and_starts_nothing_twice(tmp_path: Path) -> None:

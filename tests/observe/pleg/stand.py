@@ -8,13 +8,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pykubelet.base.kit.cells import Cell, make_cell
+from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.mailbox import Mailbox, Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model import labels
 from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID
+from pykubelet.base.model.node import RuntimeReady
 from pykubelet.base.model.observed import BeingStopped, ContainerEnd, ContainerState, Observed, PodTouched, PodView
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
@@ -22,7 +23,7 @@ from pykubelet.edges.cri.errors import CriCode, CriError
 from pykubelet.edges.cri.events import EventSource, HintKind, RuntimeHint, StreamLost, watch_runtime
 from pykubelet.edges.cri.fake import FakeFeatures, FakeRuntime
 from pykubelet.edges.cri.fake_state import FakeContainer, FakeSandbox
-from pykubelet.observe.pleg.loop import Hints, PodLookout, RelistPeriods
+from pykubelet.observe.pleg.loop import Hints, LookoutCells, PodLookout, RelistPeriods
 
 IMAGE = "busybox:1"
 SLOW = RelistPeriods(with_events_s=30.0, without_events_s=30.0)
@@ -40,6 +41,7 @@ class Stand:
     mailbox: Mailbox[PodTouched | BeingStopped]
     published: list[Observed] = field(default_factory=list)
     happenings: Sink[Happening] = field(default_factory=Sink)
+    runtime: CellWriter[RuntimeReady] = field(default_factory=lambda: make_cell("runtime", RuntimeReady())[1])
 
     # In the runtime
 
@@ -109,7 +111,8 @@ async def lookout(
     stand = Stand(fake, client, cell, Mailbox("pleg"))
     if before is not None:
         before(stand)
-    room = PodLookout(client, SystemClock(), writer, stand.mailbox, periods, stand.happenings, hints)
+    cells = LookoutCells(writer, stand.runtime.cell)
+    room = PodLookout(client, SystemClock(), cells, stand.mailbox, periods, stand.happenings, hints)
     async with Supervisor("test") as supervisor:
         supervisor.start_root("keep", _keep(stand))
         running = supervisor.start_child("pleg", room.run())

@@ -164,6 +164,32 @@ async def test_a_lost_connection_is_noticed_at_once(tmp_path: Path) -> None:
     await fake.stop()
 
 
+async def test_a_runtime_that_is_away_is_asked_when_it_has_made_its_socket(tmp_path: Path) -> None:
+    fake = FakeRuntime(str(tmp_path / "cri.sock"))
+    cell, writer = make_cell("runtime", RuntimeReady())
+    looks, _ = make_cell("observed", Observed(listed_at=1000.0))
+    client = CriClient(fake.endpoint)
+    async with Supervisor("test") as supervisor, asyncio.timeout(5):
+        loop = RuntimeLoop(client, ManualClock(), writer, looks, replace(FAST, retries_s=(0.1, 3600.0)))
+        supervisor.start_root("runtime", loop.run())
+        for epoch in range(2):
+            await cell.wait_for(lambda now: now.away and not now.takes_calls)
+            await asyncio.sleep(0.3)  # the next question comes in an hour
+            await fake.start()
+            found = await cell.wait_for(lambda now: now.takes_calls)
+            assert (found.away, found.epoch) == (False, epoch)
+            await fake.stop()
+    await client.close()
+
+
+async def test_a_runtime_that_is_there_and_does_not_answer_is_not_away(stand: Stand) -> None:
+    await stand.fake.start()
+    await stand.wait(lambda now: now.takes_calls)
+    stand.fake.inject(Fault("Status", hang=True))
+    found = await stand.wait(lambda now: bool(now.answer_error))
+    assert found.takes_calls, "its last good answer counts for a while"
+
+
 async def test_a_runtime_that_hangs_is_given_up_and_asked_again(stand: Stand) -> None:
     hang = stand.fake.inject(Fault("Status", hang=True))
     await stand.fake.start()

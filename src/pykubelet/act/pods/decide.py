@@ -44,6 +44,7 @@ from pykubelet.act.pods.model import (
     ProbesChanged,
     ResetHold,
     RuntimeChanged,
+    RuntimeRestarted,
     SayHeld,
     SpecChanged,
     StopEnded,
@@ -117,6 +118,8 @@ def _step(state: PodState, event: Event, now: float, rules: Rules) -> Result:
             return _content_changed(state, event, now, rules)
         case KillRequested():
             return _kill_requested(state, event, now, rules)
+        case RuntimeRestarted():
+            return _advance(replace(state, retry_at={}, pod_failures=0), now, rules, event.cause)
         case Woke():
             return _advance(state, now, rules, event.cause)
         case SyncEnded():

@@ -55,9 +55,9 @@ class PodEnding:
     async def _runtime_back(self, waits: WaitBook) -> None:
         """Nothing can be stopped or removed while the runtime is away."""
         cell = self._tools.cells.runtime
-        if not cell.get().ok:
+        if not cell.get().takes_calls:
             with waits.waiting(runtime_wait(cell.get())):
-                await cell.wait_for(lambda now: now.ok)
+                await cell.wait_for(lambda now: now.takes_calls)
 
     async def stop(self, command: StopPod, waits: WaitBook, *, for_good: bool = False) -> str:
         """Stop all containers, then the sandboxes; what is still wrong, or an empty string. `for_good`: see `stop_pod`."""

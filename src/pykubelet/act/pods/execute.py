@@ -165,12 +165,12 @@ class PodExecution:
         with_network = needs_network and not pod.spec.hostNetwork
 
         def is_ready(now: RuntimeReady) -> bool:
-            return now.ok and not (with_network and now.network_error)
+            return now.takes_calls and not (with_network and now.network_error)
 
         now = cell.get()
         if is_ready(now):
             return
-        if now.ok:
+        if now.takes_calls:
             message = f"network is not ready: {now.network_error}"
             self.happenings.post(warning(EVENT_NETWORK_NOT_READY, message, self._ref))
             wait = Wait("network", "report/node", 0.0, "", EVENT_NETWORK_NOT_READY, now.network_error, ASK_AGAIN)

@@ -28,6 +28,7 @@ from pykubelet.act.pods.model import (
     PodState,
     ProbesChanged,
     RuntimeChanged,
+    RuntimeRestarted,
     SpecChanged,
     Work,
 )
@@ -114,6 +115,7 @@ class PodsLoop:
             supervisor.start_root("pods-lifecycles", self._follow_lifecycles())
             supervisor.start_root("pods-probes", self._follow_probes())
             supervisor.start_root("pods-content", self._follow_content())
+            supervisor.start_root("pods-runtime", self._follow_runtime())
             if self._turn is not None:
                 supervisor.start_root("pods-turn", come_round(self._reconcile, self._turn, self._tools.clock))
             raise await supervisor.wait_failed()
@@ -148,6 +150,15 @@ class PodsLoop:
             for actor in self._actors.values() if news else ():
                 if actor.state.needs_content and not news.isdisjoint(start_keys(actor.state.pod)):
                     actor.mailbox.post(ContentChanged())
+
+    async def _follow_runtime(self) -> None:
+        """A restarted runtime ends the pauses that its absence has caused."""
+        cell = self._tools.cells.runtime
+        epoch = cell.get().epoch
+        async for now in cell.changes():
+            for actor in self._actors.values() if now.epoch != epoch else ():
+                actor.mailbox.post(RuntimeRestarted())
+            epoch = now.epoch
 
     async def _follow_lifecycles(self) -> None:
         """Publish what the actors tell, and drop the actors that are done."""

@@ -139,6 +139,12 @@ class ContentChanged(Value):
     cause: str = "content changed"
 
 
+class RuntimeRestarted(Value):
+    """The container runtime was away and is back: what failed before may be tried at once."""
+
+    cause: str = "runtime restarted"
+
+
 class KillRequested(Value):
     """`grace_s` None: the pod's own."""
 
@@ -197,6 +203,7 @@ Event = (
     | RuntimeChanged
     | ProbesChanged
     | ContentChanged
+    | RuntimeRestarted
     | KillRequested
     | Woke
     | SyncEnded

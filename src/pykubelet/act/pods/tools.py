@@ -56,7 +56,8 @@ class PodTools(Value):
 
 def runtime_wait(now: RuntimeReady) -> Wait:
     """For a runtime that is away."""
-    return Wait("container runtime", "report/node", 0.0, "", "RuntimeNotReady", now.runtime_error, ASK_AGAIN)
+    problem = now.runtime_error or now.answer_error
+    return Wait("container runtime", "report/node", 0.0, "", "RuntimeNotReady", problem, ASK_AGAIN)
 
 
 def pod_ip(view: PodView | None) -> str:

@@ -62,7 +62,8 @@ class RuntimeReady(Value):
     """The runtime's own account of itself. Errors are empty when all is well; `None` fields: not asked yet.
 
     `epoch` grows with every restart of the runtime that was noticed. `answer_error`: why its last answer is missing,
-    which counts as a `runtime_error` only after a while. `since`: the wall second from which on all this holds.
+    which counts as a `runtime_error` only after a while; `away`: there was nobody to answer, nor has it answered since.
+    `since`: the wall second from which on all this holds.
     `pleg_error`: why the look at all its pods counts as lost. `unseen_since`: the wall second of the last such look, or of
     the agent's start, once the next one is late. `next_at`: when the runtime is asked again; nobody is woken for that.
     """
@@ -76,6 +77,7 @@ class RuntimeReady(Value):
     supplemental_groups_policy: bool = False
     epoch: int = 0
     answer_error: str = ""
+    away: bool = False
     since: float = 0.0
     pleg_error: str = ""
     unseen_since: float | None = None
@@ -84,3 +86,8 @@ class RuntimeReady(Value):
     @property
     def ok(self) -> bool:
         return self.checked and not self.runtime_error
+
+    @property
+    def takes_calls(self) -> bool:
+        """It is well, and there: what needs the runtime need not wait."""
+        return self.ok and not self.away

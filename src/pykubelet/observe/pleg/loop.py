@@ -1,21 +1,22 @@
 """The look-out: keeps `Observed` true by events first, by relisting as the safety net.
 
-Owns: the cell `Observed`. Reads: the runtime, and its event stream. Wakes on `PodTouched` and `BeingStopped`.
+Owns: the cell `Observed`. Reads: the runtime, and its event stream; `RuntimeReady`. Wakes on `PodTouched` and `BeingStopped`.
 
 How: a hint from the runtime, or a touch by somebody who just did something to a pod, marks that pod; marked pods are
 read, several at once, each on its own, so a runtime that hangs for one pod delays no other. A view that began to be
 read earlier never replaces one that began later. A full relist comes when the event stream is (re)opened, for ids
 nobody knows, and every `relist_s`; without an event stream every `relist_without_events_s`. What the agent itself is
 stopping is looked at when the runtime has answered that, not at the hints of its end. What it has started is asked for by
-id; what it has stopped or removed is so when the runtime has answered that.
+id; what it has stopped or removed is so when the runtime has answered that. While the runtime is away, it is hardly asked.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 
-from pykubelet.base.kit.cells import CellWriter
+from pykubelet.base.kit.cells import Cell, CellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
@@ -24,6 +25,7 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.happenings import Happening, warning
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID
+from pykubelet.base.model.node import RuntimeReady
 from pykubelet.base.model.observed import (
     BeingStopped,
     ContainerState,
@@ -62,6 +64,8 @@ EXIT_LAG_S: tuple[float, ...] = (0.012, 0.004, 0.004, 0.004, 0.006, 0.012, 0.02,
 EXIT_LAG_OF_CRI_S: tuple[float, ...] = (0.0, *EXIT_LAG_S)
 SANDBOX_LAG_S = (0.25, 0.25, 0.5, 1.0, 2.0, 3.0)
 RETRY_S = 0.5
+#: A runtime that is away is asked when it is back, which report/node sees, and so often in case that one is wrong.
+AWAY_S = 15.0
 #: How long a full look waits for single pods whose statuses do not come; after that it counts without them.
 PATIENCE_S = 1.0
 
@@ -88,6 +92,13 @@ class _Listed(Value):
     read_at: float
 
 
+class LookoutCells(Value):
+    """The cell it writes, and the one it reads."""
+
+    observed: CellWriter[Observed]
+    runtime: Cell[RuntimeReady]
+
+
 RELIST_DURATIONS = Histogram("kubelet_pleg_relist_duration_seconds", "Duration in seconds for relisting pods in PLEG.")
 RELIST_INTERVALS = Histogram("kubelet_pleg_relist_interval_seconds", "Interval in seconds between relisting in PLEG.")
 READ_DURATIONS = Histogram(
@@ -111,7 +122,7 @@ class PodLookout:
         self,
         cri: CriClient,
         clock: Clock,
-        observed: CellWriter[Observed],
+        cells: LookoutCells,
         mailbox: Mailbox[PodTouched | BeingStopped],
         periods: RelistPeriods,
         happenings: Post[Happening],
@@ -119,7 +130,8 @@ class PodLookout:
     ) -> None:
         self._cri = cri
         self._clock = clock
-        self._observed = observed
+        self._observed = cells.observed
+        self._runtime = cells.runtime
         self._mailbox = mailbox
         self._periods = periods
         self._happenings = happenings
@@ -205,6 +217,13 @@ class PodLookout:
             self._relist_due.set()
             await asyncio.sleep(RESUBSCRIBE_S[min(failures, len(RESUBSCRIBE_S) - 1)])
             failures += 1
+            await self._runtime_there()
+
+    async def _runtime_there(self) -> None:
+        """Before asking again what could not be asked."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(AWAY_S):
+                await self._runtime.wait_for(lambda now: not now.away)
 
     def _take_hint(self, hint: RuntimeHint) -> None:
         if hint.kind is HintKind.SUBSCRIBED:
@@ -318,6 +337,7 @@ class PodLookout:
                     self._failing.add(uid)
                 self._again.add(uid)
                 await asyncio.sleep(RETRY_S)
+                await self._runtime_there()
             if uid not in self._again:
                 self._reading.discard(uid)
                 return
@@ -373,6 +393,9 @@ class PodLookout:
             LAST_SEEN.set(self._clock.wall())
             await self._relist()
             RELIST_DURATIONS.observe(self._clock.monotonic() - began)
+            if self._list_failed and self._runtime.get().away:
+                await self._runtime_there()
+                continue
             period = self._periods.with_events_s if self._has_events else self._periods.without_events_s
             try:
                 async with asyncio.timeout(period):

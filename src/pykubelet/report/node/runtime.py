@@ -2,7 +2,8 @@
 
 Owns: the cell `RuntimeReady`. Reads: the runtime's Status and Version, its socket file, which is another one after a
 restart, and in `Observed` when all its pods were last looked at: one that answers Status while its lists hang is not
-well. Asks every 5 s, at once when the connection is lost, and again after 0.1 to 1 s while something is wrong.
+well. Asks every 5 s, at once when the connection is lost, and again after 0.1 to 1 s while something is wrong; one that
+is away is asked as soon as it has made its socket anew.
 
 A runtime that does not answer counts as down only 30 s after its last good answer: a restarting runtime is no reason to
 call the node not ready. Source: the Kubernetes documentation "Container Runtime Interface", RuntimeReady and
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 
 from pykubelet.base.kit.cells import Cell, CellWriter
 from pykubelet.base.kit.clock import Clock
@@ -28,6 +30,7 @@ from pykubelet.edges.cri.errors import CriCode, CriError
 from pykubelet.edges.cri.wire import socket_path
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.files import stat_file
+from pykubelet.edges.host.inotify import EventKind, Watcher
 
 log = Log("node")
 NOT_CHECKED = "container runtime status check may not have completed yet"
@@ -71,6 +74,7 @@ def ready_of(status: pb.StatusResponse, known: RuntimeReady) -> RuntimeReady:
         },
         supplemental_groups_policy=status.features.supplemental_groups_policy,
         answer_error="",
+        away=False,
     )
 
 
@@ -105,7 +109,6 @@ class RuntimeLoop:
         self._path = socket_path(cri.endpoint)
         self._socket: tuple[int, int] | None = None
         self._ok_at: float | None = None
-        self._is_away = False
         self._late_at: float | None = None
         self._lost = asyncio.Event()
 
@@ -144,12 +147,27 @@ class RuntimeLoop:
             pause = self._periods.when_well_s if well else retries[min(failures, len(retries)) - 1]
             self._runtime.publish(replace(now, next_at=self._clock.wall() + pause), is_news=False)
             if not well:
-                await asyncio.sleep(pause)
+                failures = 0 if await self._socket_made(pause) else failures
                 continue
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._lost.wait()
             self._lost.clear()
+
+    async def _socket_made(self, within_s: float) -> bool:
+        """Whether the runtime makes its socket within this time, as it does when it begins; until then, or all of it."""
+        folder, name = os.path.split(self._path)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                try:
+                    with Watcher() as watcher:
+                        watcher.add(folder, EventKind.CREATE | EventKind.MOVED_TO)
+                        async for event in watcher:
+                            if event.name == name:
+                                return True
+                except HostError:  # no such directory, or no watch to be had
+                    await asyncio.sleep(within_s)
+        return False
 
     async def _ask(self) -> RuntimeReady:
         known = self._runtime.get()
@@ -158,7 +176,7 @@ class RuntimeLoop:
                 status = await self._cri.status()
                 # after the answer: a look before it may still be at the old socket, and count one restart twice
                 socket = self._socket_file()
-                restarted = self._is_away or (self._socket is not None and socket != self._socket)
+                restarted = (known.away and known.checked) or (self._socket is not None and socket != self._socket)
                 if not known.name or restarted:
                     version = await self._cri.version(self._periods.answer_s)
                     known = replace(known, name=version.runtime_name, version=version.runtime_version)
@@ -167,7 +185,6 @@ class RuntimeLoop:
         except TimeoutError:
             problem = CriError(CriCode.DEADLINE_EXCEEDED, f"no answer within {self._periods.answer_s:g} s", "Status")
             return self._without_answer(known, problem)
-        self._is_away = False
         self._socket = socket
         found = ready_of(status, replace(known, epoch=known.epoch + 1) if restarted else known)
         if not found.runtime_error:
@@ -183,8 +200,7 @@ class RuntimeLoop:
 
     def _without_answer(self, known: RuntimeReady, error: CriError) -> RuntimeReady:
         """An error that is not a plain silence (`Unavailable`) does not mean that the runtime was restarted."""
-        self._is_away = self._is_away or (error.is_unavailable and known.checked)
-        known = replace(known, answer_error=str(error))
+        known = replace(known, answer_error=str(error), away=known.away or error.is_unavailable)
         if self._ok_at is None:
             return known if known.checked else replace(known, runtime_error=NOT_CHECKED)
         if self._clock.monotonic() - self._ok_at >= self._periods.down_after_s:
