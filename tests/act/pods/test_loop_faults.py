@@ -196,6 +196,15 @@ async def test_a_sandbox_that_fails_is_told_and_tried_again(tmp_path: Path) -> N
         assert not n.life("web").start_errors  # type: ignore[union-attr]
 
 
+async def test_old_init_containers_that_cannot_be_removed_are_in_nobodys_way(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        n.fake.inject(Fault("RemoveContainer", pod="web", code=CriCode.UNKNOWN, message="busy"))
+        n.want(pod(init=(container("i1", command=["sh", "-c", "exit 1"]),)))
+        await n.wait_for(lambda: len(n.containers("web")) == 4)
+        assert not n.said("FailedKillPod")
+        assert len(n.fake.called("RemoveContainer")) < 10, "it is tried with each start, not all the time"
+
+
 async def test_a_name_that_the_runtime_still_holds_is_passed_over(tmp_path: Path) -> None:
     async with node(tmp_path) as n:
         n.fake.inject(Fault("RunPodSandbox", code=CriCode.DEADLINE_EXCEEDED, after=True, times=1))

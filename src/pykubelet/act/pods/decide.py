@@ -375,6 +375,8 @@ def _advance_syncing(state: PodState, now: float, rules: Rules, cause: str) -> R
     wanted = plan.starts  # also those that must wait now
     state, plan, wakes, said = _hold_back(state, plan, now, rules)
     plan = without_held_resize(state, plan, now, wakes)
+    if not (plan.starts or plan.restart_all):
+        plan = replace(plan, remove=())  # old instances go when the next one comes
     if plan.is_empty:
         return state, (*said, WakeAt(min(wakes, default=now + rules.resync_s)))
     if plan.restart_all:

@@ -31,6 +31,7 @@ from pykubelet.act.runtime.tally import IMAGE_VOLUMES_ERRORS, IMAGE_VOLUMES_MOUN
 from pykubelet.act.volumes.subpath import SubPathError
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import ObjectKey
@@ -54,6 +55,7 @@ from pykubelet.base.model.waits import CONTAINER_START, SANDBOX, Wait
 from pykubelet.edges.cri.errors import CriError
 
 T = TypeVar("T")
+log = Log("pods")
 
 
 class Interrupted(Exception):
@@ -201,11 +203,20 @@ class PodExecution:
                 with waits.waiting(wait):
                     await stopper.stop_containers(ends, waits)
             for container in plan.remove:
-                await stopper.remove_container(container, waits)
+                await self._remove(container, waits, is_needed=bool(plan.restart_all))
         except CriError as error:
             self.happenings.post(warning(EVENT_FAILED_KILL_POD, f"error killing pod: {error}", self._ref))
             return StartError(KILL_CONTAINER_ERROR, str(error))
         return None
+
+    async def _remove(self, container: ContainerID, waits: WaitBook, *, is_needed: bool) -> None:
+        """Not `is_needed`: it is in nobody's way, and tried again with the next start."""
+        try:
+            await self._tools.stopper.remove_container(container, waits)
+        except CriError as error:
+            if is_needed:
+                raise
+            log.warning("an old container cannot be removed", pod=self._ref, id=container, error=error)
 
     async def _sandbox(self, command: Sync, waits: WaitBook) -> Sandbox | StartError:
         """The pod's cgroup, then its sandbox, for which volumes may be on their way but not in trouble."""
