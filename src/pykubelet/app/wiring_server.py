@@ -33,8 +33,9 @@ from pykubelet.report.server.metrics.cadvisor import MachineFacts
 from pykubelet.report.server.metrics.kubelet import Told
 from pykubelet.report.server.metrics.routes import StatsRoutes, agent_metrics, health_metrics, probe_metrics
 from pykubelet.report.server.node_logs import NodeLogs
+from pykubelet.report.server.page.door import PageDoor, Sessions
 from pykubelet.report.server.page.history import History
-from pykubelet.report.server.page.serve import NodePage, PageDoor
+from pykubelet.report.server.page.serve import NodePage
 from pykubelet.report.server.pod_resources import PodResources
 from pykubelet.report.server.routes import (
     GET,
@@ -75,7 +76,8 @@ def wire_ports(m: Machinery, cells: Cells, reviewers: Reviewers | None) -> Loops
     history = History(cells.usage.cell, m.usage_wanted, m.clock)
     page = NodePage(asked, cells.usage.cell, history, m.cri, m.clock, FULL)
     page_port = m.settings.flags.cadvisor_port
-    door = PageDoor(page, m.clock, page_port) if page_port else None
+    sessions = Sessions(f"{m.settings.root_dir}/page_sessions", m.flight, m.clock)
+    door = PageDoor(page.ask, sessions, m.clock, page_port) if page_port else None
     explained = ask_routes(asked, m.clock)
     loops: Loops = [("socket", serve_socket(plain(with_link(explained, door)), paths_of(m.settings).socket))]
     if door is not None:

@@ -209,6 +209,14 @@ class PodUse(Value):
     host_files: int = 0
 
 
+def bytes_on_disk(pod: PodUse) -> int | None:
+    """What the pod keeps on the node's own disk: layers, logs, local volumes, its hosts file. None: nobody has looked yet."""
+    parts = [fs.used for container in pod.containers for fs in (container.rootfs, container.logs) if fs is not None]
+    parts += [volume.fs.used for volume in pod.volumes if volume.is_local]
+    known = [used for used in parts if used is not None]
+    return sum(known) + pod.host_files if known or pod.host_files else None
+
+
 class NodeUse(Value):
     """`system`: control groups of note by name (`kubelet`, `runtime`, `misc`, `pods`). `booted_at`: wall seconds."""
 

@@ -20,6 +20,7 @@ from pykubelet.base.model.usage import (
     Pressure,
     PressurePair,
     Usage,
+    bytes_on_disk,
 )
 
 Json = dict[str, Any]
@@ -183,7 +184,7 @@ def _ephemeral(use: PodUse, node: NodeUse) -> Json | None:
     parts += [volume.fs for volume in use.volumes if volume.is_local]
     document = _fs(node.fs) or {}
     return document | {
-        "usedBytes": _total(part.used for part in parts if part is not None) + use.host_files,
+        "usedBytes": bytes_on_disk(use) or 0,
         "inodesUsed": _total(part.inodes_used for part in parts if part is not None),
     }
 

@@ -1,156 +1,137 @@
-"use strict";
-// Everything shown comes as text into text nodes: names and messages of pods are foreign words.
+// The page: asks the agent every few seconds, and says so when there is no answer.
+import { amount, element, fill, moment, tellTimes, usageCharts, write } from "./charts.js";
+import { PodRow, health, part, reason } from "./pod.js";
+
 const PERIOD_MS = 2000;
-const opened = new Set();
-let newest = null;
-
+const PATIENCE_MS = 10000;
+const SHOWN_AT_FIRST = 20;
 const byId = (id) => document.getElementById(id);
+const rows = new Map();
+const longer = new Set();
+let newest = null;
+let newestAt = null;
+let trouble = "Asking";
 
-function element(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  for (const child of children) made.append(child);
-  return made;
+async function ask(path) {
+  const answer = await fetch(path, { signal: AbortSignal.timeout(PATIENCE_MS) });
+  if (answer.ok) return answer.json();
+  if (answer.status === 404) return null;
+  if (answer.status === 401) throw new Error(location.protocol === "http:"
+    ? "This session has ended. A new link from “pykubelet page”, opened in this browser, lets this page go on."
+    : "The agent does not know you any more (401).");
+  throw new Error(`The agent refuses to answer (${answer.status}).`);
 }
 
-function ago(at) {
-  const seconds = Math.max(0, Math.round(newest.now - at));
-  if (seconds < 120) return `${seconds} s`;
-  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
-  return seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} d`;
-}
-
-function amount(value, unit) {
-  if (value === null || value === undefined) return "–";
-  if (unit === "cores") return `${(value / 1e9).toFixed(2)} cores`;
-  let size = value;
-  for (const name of ["B", "KiB", "MiB", "GiB"]) {
-    if (size < 1024) return `${size.toFixed(size < 10 && name !== "B" ? 1 : 0)} ${name}${unit === "rate" ? "/s" : ""}`;
-    size /= 1024;
-  }
-  return `${size.toFixed(1)} TiB${unit === "rate" ? "/s" : ""}`;
-}
-
-function chart(title, values, unit, most) {
-  while (values.length && values[0] === null) values = values.slice(1);
-  const known = values.filter((value) => value !== null);
-  const last = known.length ? known[known.length - 1] : null;
-  const top = Math.max(most || 0, ...known, 1);
-  const namespace = "http://www.w3.org/2000/svg";
-  const picture = document.createElementNS(namespace, "svg");
-  picture.setAttribute("viewBox", "0 0 100 40");
-  picture.setAttribute("preserveAspectRatio", "none");
-  picture.setAttribute("role", "img");
-  picture.setAttribute("aria-label", `${title}: now ${amount(last, unit)}, at most ${amount(Math.max(0, ...known), unit)} in the last minutes`);
-  const line = document.createElementNS(namespace, "polyline");
-  const step = values.length > 1 ? 100 / (values.length - 1) : 100;
-  line.setAttribute("points", values.map((value, place) => `${(place * step).toFixed(2)},${(39 - 38 * (value || 0) / top).toFixed(2)}`).join(" "));
-  picture.append(line);
-  return element("figure", {}, element("figcaption", {}, element("span", {}, title), element("strong", {}, amount(last, unit))), picture);
-}
-
-function badge(pod) {
-  const kind = pod.waits.length ? "wait" : pod.status === "Running" || pod.status === "Completed" ? "good" : "bad";
-  return element("span", { class: `badge ${kind}` }, pod.status);
-}
-
-function waits(pod) {
-  const list = element("ul", { class: "waits", "aria-label": "What the pod waits for" });
-  for (const wait of pod.waits) {
-    const words = [wait.what, wait.subject, wait.reason, wait.detail].filter(Boolean).join(": ");
-    list.append(element("li", {}, `${words} (for ${ago(wait.since)}, ${wait.owner})`));
-  }
-  return list;
-}
-
-function table(head, rows) {
-  const titles = element("tr", {}, ...head.map((title) => element("th", { scope: "col" }, title)));
-  const body = element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((cell) => element("td", {}, String(cell))))));
-  return element("div", { class: "wide" }, element("table", {}, element("thead", {}, titles), body));
-}
-
-function story(lines) {
-  const list = element("ol", { class: "story", "aria-label": "Story" });
-  for (const line of lines.slice(-20).reverse()) {
-    list.append(element("li", {}, element("span", { class: "soft" }, `${ago(line.at)} ago `), `${line.event ? line.event + ": " : ""}${line.what}`));
-  }
-  return list;
-}
-
-function showPod(pod) {
-  const key = pod.uid;
-  const open = element("details", { "data-uid": key });
-  open.open = opened.has(key);
-  const used = newest.pods_usage[key] || { cpu: [], memory: [] };
-  const cpu = used.cpu.length ? amount(used.cpu[used.cpu.length - 1], "cores") : "–";
-  const memory = used.memory.length ? amount(used.memory[used.memory.length - 1]) : "–";
-  open.append(element("summary", {}, element("span", { class: "name" }, `${pod.namespace}/${pod.name}`), badge(pod),
-    element("span", {}, `${pod.ready} ready`), element("span", { class: "soft" }, `${pod.restarts} restarts`),
-    element("span", { class: "soft" }, cpu), element("span", { class: "soft" }, memory)));
-  if (pod.waits.length) {
-    const [first] = pod.waits;
-    open.firstChild.append(element("span", { class: "wait why" }, `waits for: ${[first.what, first.subject, first.detail].filter(Boolean).join(", ")}`));
-    open.append(waits(pod));
-  }
-  const inside = element("div", {});
-  open.append(inside);
-  open.addEventListener("toggle", () => {
-    if (open.open) opened.add(key); else opened.delete(key);
-    if (open.open && !inside.childNodes.length) fillPod(inside, key, used);
+// A list's first lines, and a button for the rest.
+function some(parent, name, items, make, more) {
+  const all = longer.has(name) || items.length <= SHOWN_AT_FIRST;
+  fill(parent, [items, all], () => {
+    const made = (all ? items : items.slice(0, SHOWN_AT_FIRST)).map(make);
+    if (all) return made;
+    const button = element("button", { type: "button", class: "rest" }, `Show ${items.length - SHOWN_AT_FIRST} more`);
+    button.addEventListener("click", () => {
+      longer.add(name);
+      show();
+      parent.children[SHOWN_AT_FIRST].setAttribute("tabindex", "-1");
+      parent.children[SHOWN_AT_FIRST].focus();
+    });
+    return [...made, more(button)];
   });
-  if (open.open) fillPod(inside, key, used);
-  return open;
 }
 
-async function fillPod(inside, uid, used) {
-  const answer = await fetch(`pod?uid=${encodeURIComponent(uid)}`);
-  if (!answer.ok) return;
-  const pod = await answer.json();
-  inside.replaceChildren(
-    element("div", { class: "charts" }, chart("CPU", used.cpu, "cores"), chart("Memory", used.memory)),
-    table(["Container", "State", "Restarts", "Image"], pod.containers.map((one) => [one.name, one.reason || one.state, one.restarts, one.image])),
-    table(["Condition", "Status", "Reason"], pod.conditions.map((one) => [one.type, one.status, [one.reason, one.message].filter(Boolean).join(": ")])),
-    table(["Volume", "Kind", "Where"], (newest.volumes[uid] || []).map((one) => [one.name, one.kind, one.path])),
-    story(pod.story));
+// What is below a row is as wide as the columns that this screen has room for.
+function spread() {
+  const columns = [...document.querySelectorAll(".pods > thead th")].filter((head) => head.offsetWidth).length;
+  for (const row of rows.values()) row.cell.colSpan = columns;
 }
+
+function showPods() {
+  const present = new Set(newest.pods.map((pod) => pod.uid));
+  for (const [uid, row] of rows) {
+    if (present.has(uid) || row.isOpen) continue;
+    row.body.remove();
+    rows.delete(uid);
+  }
+  const wanted = byId("filter").value.trim().toLowerCase();
+  const isChosen = (pod) => `${pod.namespace}/${pod.name}`.toLowerCase().includes(wanted) && (!byId("waiting").checked || health(pod) !== "good");
+  const none = byId("none");
+  let before = none;
+  let count = 0;
+  for (const pod of newest.pods) {
+    if (!rows.has(pod.uid)) rows.set(pod.uid, new PodRow(pod, lookInside));
+    const row = rows.get(pod.uid);
+    row.show(pod);
+    row.body.hidden = !isChosen(pod);
+    count += !row.body.hidden;
+    if (before.nextElementSibling !== row.body) before.after(row.body);
+    before = row.body;
+  }
+  none.hidden = count > 0;
+  spread();
+  const unwell = newest.pods.filter((pod) => health(pod) !== "good").length;
+  write(byId("pods-title"), `Pods: ${newest.pods.length}${unwell ? `, ${unwell} not well` : ""}`);
+  write(byId("count"), wanted || byId("waiting").checked ? `${count} of ${newest.pods.length} shown` : "");
+}
+
+const happened = (one) => element("li", {}, moment(one.at), element("span", {}, ...reason({ ...one, event: one.reason })), element("span", {}, one.object),
+  element("span", {}, part(one.part), one.message, one.count > 1 ? ` (${one.count} times)` : ""));
+
+const image = (one) => element("tr", {}, element("td", {}, one.name), element("td", { class: "number" }, amount(one.size)));
 
 function show() {
   const node = newest.node;
-  byId("node").textContent = `Node ${node.name}`;
-  document.title = `${node.name} – pykubelet`;
-  byId("facts").textContent = [node.ips.join(", "), node.runtime, node.version].filter(Boolean).join(" · ");
-  const unwell = newest.pods.filter((pod) => pod.waits.length).length;
-  byId("state").textContent = `${newest.pods.length} pods, ${unwell} waiting for something${node.trouble ? " – " + node.trouble : ""}`;
-  const usage = newest.usage;
-  byId("charts").replaceChildren(
-    chart("CPU", usage.cpu, "cores", node.cpu_cores * 1e9), chart("Memory", usage.memory, "", node.memory),
-    chart("Received", usage.received, "rate"), chart("Sent", usage.sent, "rate"), chart("Disk used", usage.disk, "", node.disk));
-  const wanted = byId("filter").value;
-  const chosen = newest.pods.filter((pod) => `${pod.namespace}/${pod.name}`.includes(wanted));
-  const focused = document.activeElement && document.activeElement.closest("details");
-  const focus = focused ? focused.dataset.uid : null;
-  byId("pods").replaceChildren(...(chosen.length ? chosen.map(showPod) : [element("p", { class: "soft" }, "No pods.")]));
-  if (focus) {
-    const again = byId("pods").querySelector(`details[data-uid="${CSS.escape(focus)}"] > summary`);
-    if (again) again.focus();
-  }
-  byId("events").replaceChildren(...newest.events.map((one) => element("li", {},
-    element("span", { class: "soft" }, `${ago(one.at)} ago `), element("strong", { class: one.type === "Warning" ? "bad" : "" }, one.reason),
-    ` ${one.object}: ${one.message}${one.count > 1 ? ` (${one.count} times)` : ""}`)));
-  byId("images").replaceChildren(...newest.images.map((one) => element("tr", {}, element("td", {}, one.name), element("td", {}, amount(one.size)))));
+  write(byId("node"), `Node ${node.name}`);
+  if (document.title !== `${node.name} – pykubelet`) document.title = `${node.name} – pykubelet`;
+  write(byId("facts"), [node.ips.join(", "), node.runtime, node.version].filter(Boolean).join(" · "));
+  fill(byId("charts"), newest.usage, (usage) => usageCharts(usage, { cpu: node.cpu_cores * 1e9, memory: node.memory, disk: node.disk }, "Disk"));
+  fill(byId("problems"), newest.problems, (problems) => problems.map((one) => element("p", { class: "bad" }, Object.values(one).filter(Boolean).join(": "))));
+  showPods();
+  some(byId("happened"), "events", newest.events, happened, (button) => element("li", {}, button));
+  some(byId("listed"), "images", newest.images, image, (button) => element("tr", {}, element("td", { colspan: 2 }, button)));
+  const size = newest.images.reduce((sum, one) => sum + one.size, 0);
+  write(byId("images-title"), `Images: ${newest.images.length}, ${amount(size)}`);
+  tellTimes(newest.now);
+}
+
+async function lookInside(row) {
+  try {
+    row.showInside(await ask(`pod?uid=${encodeURIComponent(row.uid)}`));
+    tellTimes(newest.now);
+  } catch { /* the page's own look says what is wrong */ }
+}
+
+// Said once, not at every try: a screen reader reads it out.
+function tell(words) {
+  if (words === trouble) return;
+  const back = trouble && trouble !== "Asking" && !words;
+  trouble = words;
+  byId("state").className = words ? "alarm" : "";
+  const shownIs = words && newestAt ? ` Shown is what was so at ${newestAt.toLocaleTimeString()}; trying again every ${PERIOD_MS / 1000} seconds.` : "";
+  write(byId("state"), words ? words + shownIs : back ? "The agent answers again." : "");
 }
 
 async function look() {
+  if (document.hidden) return;
   try {
-    const answer = await fetch("data");
-    if (!answer.ok) throw new Error(answer.status === 401 ? "this link has been used up; run pykubelet page again" : `the agent answers ${answer.status}`);
-    newest = await answer.json();
+    const found = await ask("data");
+    if (newest && newest.node.version !== found.node.version) location.reload();
+    newest = found;
+    newestAt = new Date();
     show();
+    await Promise.all([...rows.values()].filter((row) => row.isOpen).map(lookInside));
+    tell(newest.node.trouble ? `Trouble: ${newest.node.trouble}` : "");
   } catch (error) {
-    byId("state").textContent = `Cannot ask the agent: ${error.message}`;
+    tell(error instanceof TypeError || error.name === "TimeoutError" ? "The agent does not answer." : error.message);
   }
-  setTimeout(look, PERIOD_MS);
 }
 
-byId("filter").addEventListener("input", () => { if (newest) show(); });
-look();
+async function follow() {
+  await look();
+  setTimeout(follow, PERIOD_MS);
+}
+
+byId("choice").addEventListener("submit", (event) => event.preventDefault());
+byId("choice").addEventListener("input", () => { if (newest) showPods(); });
+document.addEventListener("visibilitychange", look);
+addEventListener("resize", spread);
+follow();

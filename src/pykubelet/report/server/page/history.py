@@ -9,42 +9,53 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from msgspec import Struct
-
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.kit.values import Value, field
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.usage import NetworkUse, NodeUse, PodUse, Usage, UsageWanted
+from pykubelet.base.model.usage import GroupUse, NetworkUse, NodeUse, PodUse, Usage, UsageWanted, bytes_on_disk
 
 PERIOD_S = 5.0
 KEPT = 120
 
 
-class NodeSample(Value):
-    """`cpu` in nanocores, `memory` and `disk` in bytes, `received` and `sent` in bytes a second. None: not known."""
+class Sample(Value):
+    """One look at the node or a pod. `at`: wall seconds; `cpu` in nanocores, `memory` and `disk` in bytes, `received` and
+    `sent` in bytes a second. None: not known."""
 
     at: float
     cpu: int | None
     memory: int
-    received: float | None
-    sent: float | None
+    received: int | None
+    sent: int | None
     disk: int | None
 
 
-class PodSamples(Struct):
-    """`cpu` in nanocores, `memory` in bytes, oldest first."""
+class Track:
+    """The samples of one of them, oldest first."""
 
-    cpu: deque[int | None] = field(default_factory=lambda: deque(maxlen=KEPT))
-    memory: deque[int] = field(default_factory=lambda: deque(maxlen=KEPT))
+    def __init__(self) -> None:
+        self.samples: deque[Sample] = deque(maxlen=KEPT)
+        self._before: tuple[float, int, int] | None = None
 
+    def add(self, taken_at: float, group: GroupUse, network: NetworkUse | None, disk: int | None) -> None:
+        received, sent = self._rates(taken_at, network)
+        self.samples.append(Sample(group.at, group.nano_cores, group.memory.working_set, received, sent, disk))
 
-def _total(network: NetworkUse | None) -> tuple[int, int] | None:
-    if network is None:
-        return None
-    return sum(one.rx_bytes for one in network.interfaces), sum(one.tx_bytes for one in network.interfaces)
+    def _rates(self, taken_at: float, network: NetworkUse | None) -> tuple[int | None, int | None]:
+        """Since the look before. Counters that went down are those of another network namespace."""
+        before, self._before = self._before, None
+        if network is None:
+            return None, None
+        received = sum(one.rx_bytes for one in network.interfaces)
+        sent = sum(one.tx_bytes for one in network.interfaces)
+        self._before = (taken_at, received, sent)
+        if before is None or taken_at <= before[0]:
+            return None, None
+        span = taken_at - before[0]
+        return max(0, int((received - before[1]) / span)), max(0, int((sent - before[2]) / span))
 
 
 class History:
@@ -54,10 +65,9 @@ class History:
         self._usage = usage
         self._wanted = wanted
         self._clock = clock
-        self._before: tuple[float, tuple[int, int]] | None = None
         self._seen: float | None = None
-        self.node: deque[NodeSample] = deque(maxlen=KEPT)
-        self.pods: dict[PodUID, PodSamples] = {}
+        self.node = Track()
+        self.pods: dict[PodUID, Track] = {}
 
     async def run(self) -> None:
         async with Supervisor("history") as supervisor:
@@ -80,20 +90,10 @@ class History:
         if self._seen is not None and taken_at - self._seen < PERIOD_S / 2:
             return
         self._seen = taken_at
-        received = sent = None
-        total = _total(node.network)
-        if total is not None and self._before is not None and taken_at > self._before[0]:
-            span, old = taken_at - self._before[0], self._before[1]
-            received, sent = max(0.0, (total[0] - old[0]) / span), max(0.0, (total[1] - old[1]) / span)
-        self._before = (taken_at, total) if total is not None else None
-        group = node.group
-        disk = node.fs.used if node.fs is not None else None
-        self.node.append(NodeSample(group.at, group.nano_cores, group.memory.working_set, received, sent, disk))
-        present = {pod.ref.uid for pod in pods}
-        for uid in self.pods.keys() - present:
+        self.node.add(taken_at, node.group, node.network, node.fs.used if node.fs is not None else None)
+        for uid in self.pods.keys() - {pod.ref.uid for pod in pods}:
             del self.pods[uid]
         for pod in pods:
             if pod.group is not None:
-                samples = self.pods.setdefault(pod.ref.uid, PodSamples())
-                samples.cpu.append(pod.group.nano_cores)
-                samples.memory.append(pod.group.memory.working_set)
+                track = self.pods.setdefault(pod.ref.uid, Track())
+                track.add(taken_at, pod.group, pod.network, bytes_on_disk(pod))

@@ -1,42 +1,42 @@
-"""The node's web page: on the authenticated port below `/page/`, and on loopback for who holds a one-time link.
+"""The node's web page: on the authenticated port below `/page/`, and on loopback behind a door (`door.py`).
 
-Owns: the page's data, the links and the sessions they open. Reads: what `pykubelet pods` and `explain` read, the history of usage,
-and the runtime's images. The files lie in `page/`; they load nothing from elsewhere.
+Owns: the page's data. Reads: what `pykubelet pods` and `explain` read, the history of usage, and the runtime's images. The
+files lie in `page/`; they load nothing from elsewhere. `data` is short, for it is asked for every few seconds; what concerns
+one pod only is in `pod`.
 """
 
 from __future__ import annotations
 
-import hmac
-import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
+
+from msgspec.structs import asdict
 
 from pykubelet.base.api.codec import encode
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.usage import Usage
+from pykubelet.base.model.usage import GroupUse, PodUse, Usage
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.report.server.explain.documents import AskInputs, node_document, pod_document, pods_document
-from pykubelet.report.server.http.server import JSON, Answer, Connection, Request, Response, text
-from pykubelet.report.server.page.history import History
+from pykubelet.report.server.http.server import JSON, Answer, Request, Response, text
+from pykubelet.report.server.page.door import PREFIX
+from pykubelet.report.server.page.history import History, Sample
 
-PREFIX = "/page"
-LINK_S = 300.0
-SESSION_S = 12 * 3600.0
-MAX_SESSIONS = 64
 IMAGES_S = 30.0
 MAX_EVENTS = 60
-COOKIE = "pykubelet-page"
 _TYPES = {
     "index.html": "text/html; charset=utf-8",
     "style.css": "text/css; charset=utf-8",
     "app.js": "text/javascript; charset=utf-8",
+    "charts.js": "text/javascript; charset=utf-8",
+    "pod.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
 }
 _HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
@@ -70,10 +70,8 @@ class NodePage:
         if name == "data":
             return Response(200, encode(await self._data()), JSON, _HEADERS)
         if name == "pod":
-            document = pod_document(self._inputs, PodUID(request.first("uid")), self._clock.wall())
-            return (
-                Response(200, encode(document), JSON, _HEADERS) if document is not None else text(404, "no such pod\n")
-            )
+            document = self._pod(PodUID(request.first("uid")))
+            return Response(200, encode(document), JSON, _HEADERS) if document else text(404, "no such pod\n")
         if name not in _TYPES:
             return text(404, "404: Page Not Found")
         from importlib.resources import files  # most nodes never show the page
@@ -86,13 +84,9 @@ class NodePage:
         return {
             "now": now,
             "node": self._node(now, pods["waits"]),
-            "pods": pods["pods"],
-            "usage": self._node_usage(),
-            "pods_usage": {
-                uid: {"cpu": list(samples.cpu), "memory": list(samples.memory)}
-                for uid, samples in self._history.pods.items()
-            },
-            "volumes": self._volumes(),
+            "pods": [{**pod, "use": self._newest(pod["uid"])} for pod in pods["pods"]],
+            "problems": pods["problems"],
+            "usage": _series(self._history.node.samples),
             "events": self._events(),
             "images": await self._image_list(),
         }
@@ -112,31 +106,50 @@ class NodePage:
             "disk": use.fs.capacity if use is not None and use.fs is not None else None,
         }
 
-    def _node_usage(self) -> Document:
-        samples = self._history.node
-        return {name: [getattr(one, name) for one in samples] for name in ("cpu", "memory", "received", "sent", "disk")}
+    def _newest(self, uid: PodUID) -> Document | None:
+        track = self._history.pods.get(uid)
+        return asdict(track.samples[-1]) if track is not None else None
 
-    def _volumes(self) -> Document:
+    def _pod(self, uid: PodUID) -> Document | None:
+        """What `explain` says, and with it usage over time, what each running container uses, and the volumes."""
+        document = pod_document(self._inputs, uid, self._clock.wall())
+        if document is None:
+            return None
+        track, use = self._history.pods.get(uid), self._usage.get().pods.get(uid)
+        by_id = {one.id: one.group for one in use.containers} if use is not None else {}
+        containers = [
+            {**one, **_container_use(by_id.get(one["id"].partition("://")[2]))} for one in document["containers"]
+        ]
         return {
-            uid: [{"name": v.name, "kind": v.kind, "path": v.host_path} for v in mounts.volumes.values()]
-            for uid, mounts in self._inputs.mounts.get().pods.items()
+            **document,
+            "containers": containers,
+            "usage": _series(track.samples if track is not None else ()),
+            "volumes": self._volumes(uid, use),
         }
+
+    def _volumes(self, uid: PodUID, use: PodUse | None) -> list[Document]:
+        mounts = self._inputs.mounts.get().pods.get(uid)
+        used = {one.name: one.fs.used for one in use.volumes} if use is not None else {}
+        return [
+            {"name": volume.name, "kind": volume.kind, "path": volume.host_path, "used": used.get(volume.name)}
+            for volume in (mounts.volumes.values() if mounts is not None else ())
+        ]
 
     def _events(self) -> list[Document]:
         recent = self._inputs.recent.get()
-        found = [(one, str(one.happening.pod) if one.happening.pod is not None else "node") for one in recent.node]
-        found += [(one, str(one.happening.pod)) for ring in recent.pods.values() for one in ring]
-        found.sort(key=lambda pair: pair[0].last_at, reverse=True)
+        found = [*recent.node, *(one for ring in recent.pods.values() for one in ring)]
+        found.sort(key=lambda one: one.last_at, reverse=True)
         return [
             {
                 "at": one.last_at,
                 "type": one.happening.type,
                 "reason": one.happening.reason,
-                "object": name.partition("(")[0],
+                "object": f"{pod.namespace}/{pod.name}" if (pod := one.happening.pod) is not None else "node",
+                "part": one.happening.field_path,
                 "message": one.message,
                 "count": one.count,
             }
-            for one, name in found[:MAX_EVENTS]
+            for one in found[:MAX_EVENTS]
         ]
 
     async def _image_list(self) -> list[Document]:
@@ -152,51 +165,13 @@ class NodePage:
         return self._listed[1]
 
 
-class PageDoor:
-    """The door on loopback: a link is good once and for five minutes, and opens a session in one browser."""
+def _series(samples: Iterable[Sample]) -> Document:
+    """A list for each figure, oldest first."""
+    kept = list(samples)
+    return {name: [getattr(one, name) for one in kept] for name in Sample.__struct_fields__}
 
-    def __init__(self, page: NodePage, clock: Clock, port: int) -> None:
-        self._page = page
-        self._clock = clock
-        self._port = port
-        self._link: tuple[str, float] | None = None
-        self._sessions: dict[str, float] = {}
 
-    def link(self) -> str:
-        """A new link; the one before is void."""
-        token = secrets.token_urlsafe(32)
-        self._link = (token, self._clock.monotonic() + LINK_S)
-        return f"http://127.0.0.1:{self._port}{PREFIX}/open?token={token}"
-
-    async def handle(self, request: Request, _: Connection) -> Answer:
-        if request.headers.get("host", "") not in (f"127.0.0.1:{self._port}", f"localhost:{self._port}"):
-            return text(403, "Forbidden\n")  # a name of somebody else's that leads here
-        if request.method not in ("GET", "HEAD"):
-            return text(405, "405: Method Not Allowed")
-        if request.path == f"{PREFIX}/open":
-            return self._open(request.first("token"))
-        if not self._is_known(request.headers.get("cookie", "")):
-            return text(401, "This page opens with a link from: pykubelet page\n")
-        if request.path == "/":
-            return Response(301, b"", headers={"Location": f"{PREFIX}/"})
-        return await self._page.ask(request)
-
-    def _open(self, token: str) -> Answer:
-        link, now = self._link, self._clock.monotonic()
-        if link is None or now > link[1] or not hmac.compare_digest(link[0].encode(), token.encode()):
-            return text(401, "This link has been used or is too old; get another with: pykubelet page\n")
-        self._link = None
-        self._sessions = {name: end for name, end in self._sessions.items() if end > now}
-        while len(self._sessions) >= MAX_SESSIONS:
-            del self._sessions[next(iter(self._sessions))]
-        session = secrets.token_urlsafe(32)
-        self._sessions[session] = now + SESSION_S
-        cookie = f"{COOKIE}={session}; HttpOnly; SameSite=Strict; Path=/; Max-Age={int(SESSION_S)}"
-        return Response(303, b"", headers={"Location": f"{PREFIX}/", "Set-Cookie": cookie})
-
-    def _is_known(self, cookies: str) -> bool:
-        for cookie in cookies.split(";"):
-            name, _, value = cookie.strip().partition("=")
-            if name == COOKIE and self._sessions.get(value, 0.0) > self._clock.monotonic():
-                return True
-        return False
+def _container_use(group: GroupUse | None) -> Document:
+    if group is None:
+        return {"cpu": None, "memory": None}
+    return {"cpu": group.nano_cores, "memory": group.memory.working_set}

@@ -1,0 +1,141 @@
+// One pod: its row in the table, and what is below the row when it is opened.
+import { amount, element, fill, moment, said, usageCharts, write } from "./charts.js";
+
+const BAD = /Err|BackOff|Fail|OOM|Evicted|Invalid|Unknown|Unexpected|NotRunning/;
+const GOOD = new Set(["Running", "Completed", "Succeeded"]);
+
+function isReady(pod) {
+  const [ready, all] = pod.ready.split("/");
+  return ready === all || pod.status !== "Running";
+}
+
+export function health(pod) {
+  if (BAD.test(pod.status)) return "bad";
+  return GOOD.has(pod.status) && isReady(pod) && !pod.waits.length ? "good" : "wait";
+}
+
+function table(title, head, rows) {
+  const titles = element("tr", {}, ...head.map(([words, kind]) => element("th", { scope: "col", class: kind || "" }, words)));
+  return element("div", {}, element("h3", {}, title),
+    element("table", { class: title.toLowerCase() }, element("thead", {}, titles), element("tbody", {}, ...rows)));
+}
+
+const numbers = (...words) => words.map((word) => element("td", { class: "number" }, word));
+const rate = (value) => (value === 0 ? "0" : amount(value, "rate"));
+const below = (words) => element("div", { class: "soft below" }, words);
+
+function words(wait) {
+  return [[wait.what, wait.subject && ` ${wait.subject}`].join(""), wait.reason, wait.detail].filter(Boolean).join(": ");
+}
+
+function next(wait) {
+  if (!wait.next_step) return [];
+  return wait.next_at ? ["; next: ", wait.next_step, " ", moment(wait.next_at)] : ["; next: ", wait.next_step];
+}
+
+const waits = (pod) => [element("h3", {}, "Waits for"), element("ul", { class: "waits" }, ...pod.waits.map((wait) =>
+  element("li", {}, words(wait), element("span", { class: "soft" }, " – for ", moment(wait.since), `, by ${wait.owner}`, ...next(wait)))))];
+
+function state(one) {
+  const told = [one.state === "waiting" && one.reason ? "" : one.state, one.reason, one.exit_code ? `exit code ${one.exit_code}` : ""];
+  const cell = element("td", {}, told.filter(Boolean).join(", "), ...(one.since ? [" ", moment(one.since)] : []));
+  if (one.last && one.last.state === "terminated") {
+    const ended = [one.last.reason, `exit code ${one.last.exit_code}`].filter(Boolean).join(", ");
+    cell.append(element("div", { class: "soft below" }, `before: ${ended}`, ...(one.last.since ? [", ", moment(one.last.since), " ago"] : [])));
+  }
+  return cell;
+}
+
+function container(one) {
+  const name = element("th", { scope: "row" }, one.name, one.kind === "regular" ? null : element("span", { class: "soft" }, ` ${one.kind}`), below(one.image));
+  const row = element("tr", {}, name, state(one), element("td", { class: "number w2" }, String(one.restarts)), ...numbers(amount(one.cpu, "cores"), amount(one.memory)));
+  const notes = [one.message, one.last && one.last.message && `before: ${one.last.message.trim()}`].filter(Boolean);
+  return notes.length ? [row, element("tr", { class: "note" }, element("td", { colspan: 4 }, notes.join("\n")))] : [row];
+}
+
+const containers = (pod) => [table("Containers", [["Container"], ["State"], ["Restarts", "number w2"], ["CPU", "number"], ["Memory", "number"]],
+  pod.containers.flatMap(container))];
+
+const volumes = (pod) => (pod.volumes.length ? [table("Volumes", [["Volume"], ["Kind"], ["Used", "number"]], pod.volumes.map((one) =>
+  element("tr", {}, element("th", { scope: "row" }, one.name, below(one.path)), element("td", {}, one.kind), ...numbers(amount(one.used)))))] : []);
+
+const conditions = (pod) => [table("Conditions", [["Condition"], ["Status"], ["Why"]], pod.conditions.map((one) =>
+  element("tr", {}, element("th", { scope: "row" }, one.type), element("td", {}, one.status),
+    element("td", {}, [one.reason, one.message].filter(Boolean).join(": ")))))];
+
+export function reason(one) {
+  return one.type === "Warning" ? [element("strong", { class: "bad" }, element("span", { "aria-hidden": "true" }, "▲\u00a0"), said("Warning: "), one.event)]
+    : [element("strong", {}, one.event)];
+}
+
+// The container in a field path such as `spec.containers{main}`.
+export function part(path) {
+  const found = /\{(.+)\}/.exec(path);
+  return found ? element("span", { class: "soft" }, `${found[1]}: `) : "";
+}
+
+const story = (pod) => [element("h3", {}, "Story, newest first"), element("ol", { class: "lines" }, ...pod.story.slice(-25).reverse().map((line) =>
+  element("li", {}, moment(line.at), element("span", {}, ...(line.event ? [...reason(line), " ", part(line.object || "")] : []), line.what, line.count > 1 ? ` (${line.count} times)` : "",
+    line.cause ? element("span", { class: "soft" }, ` – ${line.cause}`) : null))))];
+
+const facts = (pod) => [["Phase", pod.phase], ["Reason", [pod.reason, pod.message].filter(Boolean).join(": ")], ["Ends because", pod.kill_reason], ["IP", pod.ip],
+  ["QoS", pod.qos], ["Ready", pod.ready], ["Restarts", pod.restarts], ["From", pod.source], ["UID", pod.uid]].filter(([, value]) => value)
+  .map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, String(value))));
+
+// A pod's two table rows. `opened` is called when somebody opens it.
+export class PodRow {
+  constructor(pod, opened) {
+    this.uid = pod.uid;
+    const inside = `pod-${pod.uid}`;
+    this.cell = element("td", {});
+    this.button = element("button", { type: "button", "aria-expanded": "false", "aria-controls": inside },
+      element("span", { class: "soft" }, `${pod.namespace}/`), pod.name);
+    this.status = element("span", {});
+    this.cells = ["w1", "w2", "w1", "w1", "w2", "w3", "w3", "w2"].map((kind) => element("td", { class: `number ${kind}` }));
+    const row = element("tr", { class: "head" }, element("th", { scope: "row" }, this.button), element("td", {}, this.status), ...this.cells);
+    this.why = element("div", { class: "why" });
+    this.parts = ["facts", "waits", "charts", "containers", "volumes", "story", "conditions"].map((kind) => element(kind === "facts" ? "dl" : "div", { class: kind }));
+    this.gone = element("p", { class: "soft" }, "Asking the agent …");
+    this.inside = element("div", { id: inside, class: "inside", role: "group", "aria-label": `${pod.namespace}/${pod.name}`, hidden: "" }, this.gone, ...this.parts);
+    this.below = element("tr", { class: "more", hidden: "" }, this.cell);
+    this.cell.append(this.why, this.inside);
+    this.body = element("tbody", {}, row, this.below);
+    row.addEventListener("click", () => { if (this.turn(this.inside.hidden)) opened(this); });
+    this.body.addEventListener("keydown", (event) => {
+      if (event.key === "Escape" && this.isOpen) { this.turn(false); this.button.focus(); }
+    });
+  }
+
+  get isOpen() { return !this.inside.hidden; }
+
+  turn(open) {
+    this.inside.hidden = !open;
+    this.why.hidden = open;
+    this.button.setAttribute("aria-expanded", String(open));
+    this.body.classList.toggle("open", open);
+    this.below.hidden = !open && !this.why.childNodes.length;
+    return open;
+  }
+
+  show(pod) {
+    this.status.className = `status ${health(pod)}`;
+    write(this.status, pod.status);
+    const use = pod.use || {};
+    const told = [pod.ready, String(pod.restarts), amount(use.cpu, "cores"), amount(use.memory), amount(use.disk), rate(use.received), rate(use.sent)];
+    told.forEach((value, place) => write(this.cells[place], value));
+    fill(this.cells[7], pod.created, (at) => (at ? [moment(at)] : []));
+    const [first] = pod.waits;
+    const line = first ? [words(first), first.since] : pod.message ? [pod.message] : [];
+    fill(this.why, line, ([what, since]) => (what ? [`${since ? "waits for " : ""}${what}`, ...(since ? [element("span", { class: "soft" }, " – ", moment(since))] : [])] : []));
+    this.below.hidden = !this.isOpen && !line.length;
+  }
+
+  // `pod`: the agent's full answer; null: there is no such pod any more.
+  showInside(pod) {
+    this.gone.hidden = pod !== null;
+    if (pod === null) { write(this.gone, "This pod is gone."); return; }
+    const makers = [facts, (one) => (one.waits.length ? waits(one) : []), (one) => usageCharts(one.usage, {}, "Disk"), containers, volumes, story, conditions];
+    const data = [[pod.phase, pod.reason, pod.message, pod.kill_reason, pod.ip, pod.qos, pod.ready, pod.restarts], pod.waits, pod.usage, pod.containers, pod.volumes, pod.story, pod.conditions];
+    this.parts.forEach((part, place) => fill(part, data[place], () => makers[place](pod)));
+  }
+}

@@ -1,0 +1,179 @@
+"""A real browser without a window, spoken to over its DevTools protocol on two pipes: what a person does at a page.
+
+One browser for many tabs; each `Tab` is a page of its own. Calls wait for their answer; what the browser tells unasked is
+kept by the tab it concerns.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import select
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+BROWSER = shutil.which("chromium") or "chromium"
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+    "--no-first-run",
+)
+ANSWER_S = 60.0
+KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32}
+Json = dict[str, Any]
+
+
+class Browser:
+    """`profile`: an empty directory for the browser's own files."""
+
+    def __init__(self, profile: Path) -> None:
+        commands, self._commands = os.pipe()
+        self._answers, answers = os.pipe()
+        shell = f'exec "$0" "$@" 3<&{commands} 4>&{answers}'
+        argv = [BROWSER, *FLAGS, "--remote-debugging-pipe", f"--user-data-dir={profile}", "about:blank"]
+        self._process = subprocess.Popen(
+            ["bash", "-c", shell, *argv],
+            pass_fds=(commands, answers),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(commands)
+        os.close(answers)
+        self._number = 0
+        self._rest = b""
+        self.told: list[Json] = []
+
+    def close(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        os.close(self._commands)
+        os.close(self._answers)
+
+    def call(self, method: str, session: str = "", **params: Any) -> Json:
+        self._number += 1
+        message = {
+            "id": self._number,
+            "method": method,
+            "params": params,
+            **({"sessionId": session} if session else {}),
+        }
+        os.write(self._commands, json.dumps(message).encode() + b"\0")
+        for answer in self._read(time.monotonic() + ANSWER_S):
+            if answer.get("id") == self._number:
+                assert "error" not in answer, f"{method}: {answer['error']}"
+                return dict(answer["result"])
+            self.told.append(answer)
+        raise AssertionError(f"the browser does not answer {method}")
+
+    def _read(self, deadline: float) -> Iterator[Json]:
+        while (left := deadline - time.monotonic()) > 0:
+            while b"\0" in self._rest:
+                message, _, self._rest = self._rest.partition(b"\0")
+                yield json.loads(message)
+            if select.select([self._answers], [], [], left)[0]:
+                data = os.read(self._answers, 1 << 20)
+                assert data, "the browser has ended"
+                self._rest += data
+
+    @contextmanager
+    def tab(self, width: int = 1280, height: int = 900, **features: str) -> Iterator[Tab]:
+        """An empty page; `features`: media features, with `_` for `-`, such as `prefers_color_scheme="dark"`."""
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        tab = Tab(self, session)
+        for domain in ("Page", "Runtime", "Log", "Network", "Accessibility", "DOM"):
+            tab.call(f"{domain}.enable")
+        tab.resize(width, height)
+        tab.call("Emulation.setFocusEmulationEnabled", enabled=True)
+        named = [{"name": name.replace("_", "-"), "value": value} for name, value in features.items()]
+        tab.call("Emulation.setEmulatedMedia", features=named)
+        try:
+            yield tab
+        finally:
+            self.call("Target.closeTarget", targetId=target)
+
+
+class Tab:
+    def __init__(self, browser: Browser, session: str) -> None:
+        self._browser = browser
+        self._session = session
+
+    def call(self, method: str, **params: Any) -> Json:
+        return self._browser.call(method, self._session, **params)
+
+    def open(self, url: str) -> Tab:
+        self.call("Page.navigate", url=url)
+        return self
+
+    def run(self, script: str) -> Any:
+        """The value of an expression, of what it promises if it is a promise."""
+        done = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in done, done["exceptionDetails"]
+        return done["result"].get("value")
+
+    def wait(self, script: str, within_s: float = 30.0) -> Any:
+        """The first true value of an expression."""
+        deadline = time.monotonic() + within_s
+        while not (value := self.run(f"(() => {{ try {{ return {script}; }} catch {{ return null; }} }})()")):
+            assert time.monotonic() < deadline, f"does not come: {script}\n{self.text()[:3000]}"
+            time.sleep(0.05)
+        return value
+
+    def text(self) -> str:
+        """What can be read on the page."""
+        return str(self.run("document.body ? document.body.innerText : ''"))
+
+    def press(self, key: str) -> None:
+        code = KEYS[key]
+        named = {"key": key, "code": "Space" if key == " " else key, "windowsVirtualKeyCode": code}
+        typed = {"Enter": "\r", " ": " "}.get(key)
+        self.call("Input.dispatchKeyEvent", type="keyDown", **named, **({"text": typed} if typed else {}))
+        self.call("Input.dispatchKeyEvent", type="keyUp", **named)
+
+    def type(self, words: str) -> None:
+        self.call("Input.insertText", text=words)
+
+    def resize(self, width: int, height: int) -> None:
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+        )
+
+    def picture(self, path: Path) -> None:
+        """What the window shows."""
+        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
+
+    def read_out(self) -> list[tuple[str, str]]:
+        """Role and name of everything a screen reader is told of, in order."""
+        nodes = self.call("Accessibility.getFullAXTree")["nodes"]
+        return [
+            (str(node["role"]["value"]), str(node.get("name", {}).get("value", "")))
+            for node in nodes
+            if not node.get("ignored")
+        ]
+
+    def complaints(self) -> list[str]:
+        """What the browser complained of in this tab: errors of scripts, refused or failed loads."""
+        found = []
+        for message in self._browser.told:
+            if message.get("sessionId") != self._session:
+                continue
+            if message["method"] == "Log.entryAdded":
+                entry = message["params"]["entry"]
+                found.append(f"{entry['text']} {entry.get('url', '')}")
+            elif message["method"] == "Runtime.exceptionThrown":
+                found.append(json.dumps(message["params"]["exceptionDetails"])[:500])
+        return found
