@@ -57,7 +57,7 @@ class Work:
     def attend(self) -> None:
         self.attention.clear()
 
-    def interrupt(self) -> None:
+    def interrupt(self, *, is_outdated: bool = False) -> None:
         self.attention.set()
 
     async def sync(self, command: Sync, waits: WaitBook) -> SyncEnded:

@@ -98,7 +98,7 @@ def test_a_pod_that_is_ended_is_not_resized_any_more() -> None:
 def test_a_size_change_during_a_start_is_made_up_for() -> None:
     play = Playbook(sized("100m"))
     play.sees()
-    assert play.spec_changed(sized("200m", generation=2)) == ["abandon now"]
+    assert play.spec_changed(sized("200m", generation=2)) == ["abandon at the next pause"]
     play.sync_abandoned()
     assert play.sees(box(), running()) == ["sync: resize app"]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from act.pods.playbook import Playbook
 from act.pods.scenes import box, container, created, exited, pod, probes, running, sidecar
@@ -209,6 +211,20 @@ def test_a_container_that_failed_in_a_dying_sandbox_starts_in_the_new_one() -> N
 
 
 # A changed manifest
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ephemeralContainers": [{"name": "debug", "image": "busybox:1"}]},
+        {"tolerations": [{"operator": "Exists"}]},
+        {"activeDeadlineSeconds": 60},
+    ],
+)
+def test_a_change_that_leaves_the_containers_as_they_are_cuts_nothing_off(change: dict[str, Any]) -> None:
+    play = Playbook(pod())
+    play.sees()
+    assert play.spec_changed(pod(**change)) == ["abandon at the next pause"]
 
 
 def test_a_changed_image_ends_the_running_sync_at_once() -> None:

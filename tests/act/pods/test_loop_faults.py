@@ -54,6 +54,19 @@ async def test_a_post_start_hook_that_hangs_is_named_and_its_container_is_told_a
         await n.wait_gone("slow", within_s=3.0)
 
 
+async def test_a_post_start_hook_is_seen_through_when_a_container_to_debug_with_is_asked_for(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        n.fake.inject(Fault("ExecSync", pod="web", delay_s=0.5, code=CriCode.UNKNOWN, times=1))
+        hooked = container(lifecycle={"postStart": {"exec": {"command": ["wait"]}}})
+        n.want(pod(hooked, container("b")))
+        await n.wait_life("web", lambda life: bool(life.post_starting))
+        n.want(pod(hooked, container("b"), ephemeralContainers=[{"name": "debug", "image": IMAGE}]))
+        await n.wait_for(lambda: bool(n.said("FailedPostStartHook")))
+        await n.wait_running("web", "b", "debug")
+        names = [call.request.config.metadata.name for call in n.fake.called("CreateContainer")]
+        assert names[:2] == ["app", "debug"], "nothing more is started by the old manifest"
+
+
 async def test_an_image_that_cannot_be_had_is_told_before_the_sandbox_is_there(tmp_path: Path) -> None:
     async with node(tmp_path) as n:
         n.fake.inject(Fault("RunPodSandbox", pod="web", hang=True))

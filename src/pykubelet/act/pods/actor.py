@@ -137,7 +137,7 @@ class PodActor:
                     self._abandoned = True
                     self._work.cancel()
                 else:
-                    self._execution.interrupt()
+                    self._execution.interrupt(is_outdated=command.is_outdated)
             case StopPod():
                 self._tell(f"stopping within {command.grace_s} s", command.cause)
                 if self._work is not None:

@@ -56,7 +56,7 @@ from pykubelet.act.pods.model import (
     Work,
 )
 from pykubelet.act.runtime.plan import HashOf, PodPlan, plan_pod
-from pykubelet.base.api.core import Container, EphemeralContainer, Pod
+from pykubelet.base.api.core import Container, EphemeralContainer, Pod, PodSpec
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.durations import format_duration
 from pykubelet.base.kit.values import Value, replace
@@ -142,6 +142,7 @@ def _expect(state: PodState, work: Work, event: Event) -> None:
 
 def _spec_changed(state: PodState, event: SpecChanged, now: float, rules: Rules) -> Result:
     changed = state.pod.spec != event.pod.spec
+    others = changed and _lasting(state.pod.spec) != _lasting(event.pod.spec)
     if _can_renew(state):
         assert state.kill is not None
         state = replace(state, kill=replace(state.kill, reason=KillReason.RENEWED))
@@ -155,8 +156,21 @@ def _spec_changed(state: PodState, event: SpecChanged, now: float, rules: Rules)
     if changed and state.stage is Stage.SYNCING:
         state = replace(state, retry_at={}, pod_failures=0, reset=None)
         if state.work is Work.SYNC:
-            return state, (AbandonSync(hard=True, cause=event.cause),)
+            return state, (AbandonSync(hard=others, cause=event.cause, is_outdated=True),)
     return _advance(state, now, rules, event.cause)
+
+
+def _lasting(spec: PodSpec) -> PodSpec:
+    """The spec without what may change and leaves the containers as they are: for that no hook is cut off."""
+    return replace(
+        spec,
+        initContainers=tuple(replace(c, resources=None) for c in spec.initContainers),
+        containers=tuple(replace(c, resources=None) for c in spec.containers),
+        ephemeralContainers=(),
+        resources=None,
+        tolerations=(),
+        activeDeadlineSeconds=None,
+    )
 
 
 def _can_renew(state: PodState) -> bool:

@@ -69,6 +69,7 @@ class PodExecution:
         self._tools = tools
         self._ref = ref
         self._attention = asyncio.Event()
+        self._is_outdated = False
         self._ending = PodEnding(tools, ref)
         self.post_starting: frozenset[str] = frozenset()
         self._content = PodContent(tools.cells.content, ref, tools.happenings)
@@ -93,10 +94,12 @@ class PodExecution:
     def attend(self) -> None:
         """A sync is about to begin: interruptions from now on are meant for it."""
         self._attention.clear()
+        self._is_outdated = False
 
-    def interrupt(self) -> None:
-        """End the running sync at its next pause."""
+    def interrupt(self, *, is_outdated: bool = False) -> None:
+        """End the running sync at its next pause; `is_outdated`: before the next container, at any rate."""
         self._attention.set()
+        self._is_outdated = self._is_outdated or is_outdated
 
     async def stop(self, command: StopPod, waits: WaitBook, *, for_good: bool) -> str:
         """Stop all containers, then the sandboxes; what is still wrong, or an empty string."""
@@ -308,6 +311,8 @@ class PodExecution:
     async def _start_one(
         self, command: Sync, name: str, sandbox: Sandbox, waits: WaitBook
     ) -> ContainerID | StartFailed:
+        if self._is_outdated:
+            raise Interrupted
         pod, tools = command.pod, self._tools
         container = find_container(pod, name)
         image = await self._images.take(pod, container, waits)

@@ -226,10 +226,14 @@ class Sync(Value):
 
 
 class AbandonSync(Value):
-    """End the running sync: at the next pause (`hard` False), or now, cancelling the calls under way."""
+    """End the running sync: at the next pause (`hard` False), or now, cancelling the calls under way.
+
+    `is_outdated`: its pod has changed, and nothing more is started by it.
+    """
 
     hard: bool
     cause: str
+    is_outdated: bool = False
 
 
 class StopPod(Value):
