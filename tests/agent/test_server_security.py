@@ -1,7 +1,7 @@
 """What strangers and hostile clients get from the authenticated port: nothing, and the pods do not notice.
 
 The agent trusts one certificate authority and asks nobody else. Smuggled and malformed requests are in
-tests/report/server/test_http.py, tokens and permissions in test_gate.py and tests/cluster/test_kubectl.py.
+tests/report/server/http/test_server.py, tokens and permissions in test_gate.py and tests/cluster/test_kubectl.py.
 """
 
 from __future__ import annotations

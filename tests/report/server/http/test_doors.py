@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -15,7 +16,7 @@ from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.edges.identity.keys import make_self_signed
 from pykubelet.edges.identity.server_tls import ServerTls, TlsFiles, TlsRules
-from pykubelet.report.server.http.doors import LobbyLimits, keep_open
+from pykubelet.report.server.http.doors import LobbyLimits, keep_open, source_of
 from pykubelet.report.server.http.listen import open_port
 from pykubelet.report.server.http.server import Answer, Connection, HttpServer, Limits, Request, text
 
@@ -50,8 +51,9 @@ async def door(tls: ssl.SSLContext, limits: LobbyLimits) -> AsyncIterator[int]:
             yield listening.getsockname()[1]
 
 
-async def connect(port: int) -> Ends:
-    return await asyncio.open_connection("127.0.0.1", port, ssl=ssl._create_unverified_context())
+async def connect(port: int, address: str = "127.0.0.1") -> Ends:
+    tls = ssl._create_unverified_context()
+    return await asyncio.open_connection("127.0.0.1", port, ssl=tls, local_addr=(address, 0))
 
 
 async def say(ends: Ends, words: bytes) -> bytes:
@@ -75,7 +77,7 @@ def leave(*all_ends: Ends) -> None:
 async def test_a_crowd_of_strangers_keeps_nobody_out_and_turns_out_nobody_who_is_known(
     server_tls: ssl.SSLContext,
 ) -> None:
-    async with door(server_tls, LobbyLimits(places=3, grace_s=0.1)) as port:
+    async with door(server_tls, LobbyLimits(places=3, handshakes=1, grace_s=0.1)) as port:
         known = await connect(port)
         assert await say(known, KNOWN) == b"HTTP/1.1 200 OK"
         crowd = [await connect(port) for _ in range(6)]
@@ -86,11 +88,58 @@ async def test_a_crowd_of_strangers_keeps_nobody_out_and_turns_out_nobody_who_is
         leave(known, late, *crowd)
 
 
+async def test_who_comes_from_elsewhere_loses_nothing_to_a_crowd(server_tls: ssl.SSLContext) -> None:
+    """The crowd, of which many have come and gone, has all other places; half of it still stands before the door."""
+    async with door(server_tls, LobbyLimits(places=5, handshakes=1, grace_s=0.1)) as port:
+        first = await connect(port, "127.0.0.2")
+        crowd = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(40)]
+        for end in crowd:
+            end.sendall(b"\x16")
+        loop = asyncio.get_running_loop()
+        for end in crowd[-10:]:  # they came in first
+            with contextlib.suppress(ConnectionResetError):
+                assert await loop.run_in_executor(None, end.recv, 1) == b""
+        second = await connect(port, "127.0.0.2")
+        assert await say(second, KNOWN) == b"HTTP/1.1 200 OK"
+        assert await say(first, ASK) == b"HTTP/1.1 200 OK"
+        leave(first, second)
+        for end in crowd:
+            end.close()
+
+
+async def test_where_too_many_wait_the_first_is_cut_off(server_tls: ssl.SSLContext) -> None:
+    async with door(server_tls, LobbyLimits(places=2, handshakes=1, grace_s=3600, waiting=3)) as port:
+        inside = await connect(port)
+        crowd = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(4)]
+        loop = asyncio.get_running_loop()
+        for end in crowd:
+            await loop.run_in_executor(None, end.sendall, b"\x16")
+        with pytest.raises(ConnectionResetError):
+            await loop.run_in_executor(None, crowd[0].recv, 1)
+        assert await say(inside, ASK) == b"HTTP/1.1 200 OK"
+        leave(inside)
+        for end in crowd:
+            end.close()
+
+
+@pytest.mark.parametrize(
+    ("peer", "source"),
+    [
+        (("10.1.2.3", 4), "10.1.2.3"),
+        (("::ffff:10.1.2.3", 4, 0, 0), "10.1.2.3"),
+        (("fd00:1:2:3:4:5:6:7", 4, 0, 0), "fd00:1:2:3::/64"),
+        (("fe80::1%eth0", 4, 0, 2), "fe80::/64"),
+    ],
+)
+def test_whose_a_connection_is(peer: tuple[object, ...], source: str) -> None:
+    assert source_of(peer) == source
+
+
 @pytest.mark.parametrize("word", [b"", b"\x16"])
 async def test_who_connects_and_does_not_even_shake_hands_is_a_stranger_too(
     server_tls: ssl.SSLContext, word: bytes
 ) -> None:
-    async with door(server_tls, LobbyLimits(places=2, grace_s=0.05)) as port:
+    async with door(server_tls, LobbyLimits(places=4, handshakes=1, grace_s=1)) as port:
         silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(5)]
         for end in silent:
             end.sendall(word)

@@ -1,8 +1,8 @@
 """The door of the authenticated port: connections come in, through TLS, and are strangers until somebody lets them in.
 
-Owns: accepting, and what strangers may take of the agent's memory: places, of which the one who has had his longest loses it
-when others wait, and heads longer than a small one, of which there are few. Who was let in, or shows a certificate of the
-client CA, counts as none: a crowd of strangers costs him nothing.
+Owns: accepting, and what strangers may take of the agent's time and memory: how many wait before the door, how many are
+inside (`decide.py` says who comes and who goes), and heads longer than a small one, of which there are few. Who was let
+in, or shows a certificate of the client CA, counts as none: a crowd of strangers costs him nothing.
 """
 
 from __future__ import annotations
@@ -10,17 +10,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import ipaddress
 import socket
 import ssl
+from collections import Counter
+from functools import partial
+from typing import NamedTuple
 
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
+from pykubelet.report.server.http.decide import Pace, choose_leaver, choose_next
 from pykubelet.report.server.http.server import HttpServer
 
 log = Log("server")
 HANDSHAKE_S, SHUTDOWN_S = 10.0, 2.0
 PAUSE_S = 1.0
+#: So many are accepted before all else that is to be done has its turn.
+ACCEPTED_AT_ONCE = 32
 SAID_AGAIN_S = 60.0
 #: As Go's servers: a machine that is gone is noticed after two and a half minutes.
 KEEPALIVE = {socket.TCP_KEEPIDLE: 15, socket.TCP_KEEPINTVL: 15, socket.TCP_KEEPCNT: 9}
@@ -28,11 +35,14 @@ _FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class LobbyLimits(Value):
-    """`places` for strangers, each of whom keeps his for `grace_s` at least. `head`, `large_head`: bytes of a request's head;
-    of the large ones there may be `large_heads` at a time."""
+    """`places` for strangers, each of whom keeps his for `grace_s` at least, unless others from his address have most of them.
+    `handshakes`, fewer than places, may begin at once; `waiting` connections are those with which none has begun.
+    `head`, `large_head`: bytes of a request's head; of the large ones there may be `large_heads` at a time."""
 
     places: int = 128
     grace_s: float = 0.5
+    handshakes: int = 32
+    waiting: int = 2048
     head: int = 16 << 10
     large_head: int = 1 << 20
     large_heads: int = 8
@@ -51,15 +61,15 @@ def keep_alive(end: socket.socket) -> None:
 class Stranger(asyncio.StreamReader):
     """What somebody says who is not known; kept small until he is let in."""
 
-    def __init__(self, lobby: Lobby, limits: LobbyLimits) -> None:
+    def __init__(self, lobby: Lobby, limits: LobbyLimits, address: str) -> None:
         super().__init__(limits.head, asyncio.get_running_loop())
         self._lobby = lobby
         self._limits = limits
-        self.came_at = asyncio.get_running_loop().time()
+        self.address = address
         self.is_large = False
 
     def let_in(self) -> None:
-        self._lobby.leave(self)
+        self._lobby.let_in(self)
         self._limit = self._limits.large_head
 
     def may_say_more(self) -> bool:
@@ -71,78 +81,166 @@ class Stranger(asyncio.StreamReader):
         return True
 
 
+class Arrival(NamedTuple):
+    """A connection of which nothing was read yet, and where it comes from, as `source_of` says."""
+
+    end: socket.socket
+    address: str
+
+
 class Lobby:
-    """All strangers, those who came first before the others."""
+    """All strangers: those who wait, and those who are inside, both as they came."""
 
     def __init__(self, limits: LobbyLimits) -> None:
         self._limits = limits
-        self._there: dict[Stranger, asyncio.Task[None] | None] = {}
-        self._left = asyncio.Event()
+        self._waiting: list[Arrival] = []
+        self._inside: dict[Stranger, asyncio.Task[None] | None] = {}
+        self._from: Counter[str] = Counter()
+        rate = (limits.places - limits.handshakes) / limits.grace_s  # so it takes a grace to fill all places
+        self._pace = Pace(limits.handshakes, rate, limits.handshakes, _now())
+        self._changed = asyncio.Event()
         self._said_at = -SAID_AGAIN_S
 
-    async def wait_place(self) -> None:
-        """Until a place is free; made free by whoever has had his for too long."""
-        now = asyncio.get_running_loop().time
-        while len(self._there) >= self._limits.places:
-            first = next(iter(self._there))
-            wait_s = first.came_at + self._limits.grace_s - now()
-            if wait_s <= 0:
-                self._turn_out(first, now())
-                return
-            self._left.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self._left.wait()
+    def arrive(self, arrival: Arrival) -> None:
+        """Let somebody wait. Where too many do, who has waited for longest is cut off."""
+        self._waiting.append(arrival)
+        if len(self._waiting) > self._limits.waiting:
+            self._waiting.pop(0).end.close()
+            self._complain()
+        self._changed.set()
 
-    def enter(self) -> Stranger:
-        stranger = Stranger(self, self._limits)
-        self._there[stranger] = None
-        return stranger
+    async def wait_next(self) -> tuple[socket.socket, Stranger]:
+        """Whoever comes in next, as soon as he may. He has a place then, and somebody else may have lost his."""
+        while not self._waiting or (pause_s := self._pace.wait_s(_now())):
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s if self._waiting else None):
+                    await self._changed.wait()
+        self._pace = self._pace.entered(_now())
+        chosen = choose_next([arrival.address for arrival in self._waiting], self._from)
+        end, address = self._waiting.pop(chosen)
+        if len(self._inside) >= self._limits.places:
+            self._turn_one_out()
+        stranger = Stranger(self, self._limits, address)
+        self._inside[stranger] = None
+        self._from[address] += 1
+        return end, stranger
 
     def seat(self, stranger: Stranger, task: asyncio.Task[None]) -> None:
         """`task` has the connection, and is cancelled to end it."""
-        if stranger in self._there:
-            self._there[stranger] = task
-        task.add_done_callback(lambda _: self.leave(stranger))
+        if stranger in self._inside:
+            self._inside[stranger] = task
+        task.add_done_callback(lambda _: self._leave(stranger))
 
-    def leave(self, stranger: Stranger) -> None:
-        self._there.pop(stranger, None)
-        self._left.set()
+    def let_in(self, stranger: Stranger) -> None:
+        if self._leave(stranger):
+            self._pace = self._pace.given_back(_now())
+            self._changed.set()
 
     def has_room_for_large(self, stranger: Stranger) -> bool:
-        return stranger not in self._there or sum(one.is_large for one in self._there) < self._limits.large_heads
+        return stranger not in self._inside or sum(one.is_large for one in self._inside) < self._limits.large_heads
 
-    def _turn_out(self, stranger: Stranger, now: float) -> None:
-        if now - self._said_at >= SAID_AGAIN_S:
-            self._said_at = now
-            log.warning("many connections of nobody who is known; the oldest are cut off", at_once=len(self._there))
-        task = self._there[stranger]
-        self.leave(stranger)
+    def close(self) -> None:
+        """Nobody waits any longer."""
+        for arrival in self._waiting:
+            arrival.end.close()
+        self._waiting.clear()
+
+    def _leave(self, stranger: Stranger) -> bool:
+        if stranger not in self._inside:
+            return False
+        del self._inside[stranger]
+        self._from[stranger.address] -= 1
+        if not self._from[stranger.address]:
+            del self._from[stranger.address]
+        return True
+
+    def _turn_one_out(self) -> None:
+        self._complain()
+        there = list(self._inside)
+        stranger = there[choose_leaver([one.address for one in there], self._from)]
+        task = self._inside[stranger]
+        self._leave(stranger)
         if task is not None:
             task.cancel()
+
+    def _complain(self) -> None:
+        if _now() - self._said_at >= SAID_AGAIN_S:
+            self._said_at = _now()
+            [(address, count)] = self._from.most_common(1) or [("", 0)]
+            log.warning(
+                "many connections of nobody who is known; the oldest are cut off",
+                waiting=len(self._waiting),
+                inside=len(self._inside),
+                most_from=address,
+                of_these=count,
+            )
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def source_of(peer: tuple[object, ...]) -> str:
+    """Whose a connection is, as far as an address tells: of IPv6 it is the network, in which one machine may have all."""
+    address = str(peer[0]).partition("%")[0]
+    if ":" not in address:
+        return address
+    packed = ipaddress.IPv6Address(address)
+    if packed.ipv4_mapped is not None:
+        return str(packed.ipv4_mapped)
+    return f"{ipaddress.IPv6Address(int(packed) >> 64 << 64)}/64"
 
 
 async def keep_open(
     listening: socket.socket, tls: ssl.SSLContext, server: HttpServer, limits: LobbyLimits | None = None
 ) -> None:
     """Take in whoever connects. Ends only by cancellation, and all connections with it."""
-    loop = asyncio.get_running_loop()
-    limits = limits or LobbyLimits()
-    lobby = Lobby(limits)
+    lobby = Lobby(limits or LobbyLimits())
     listening.setblocking(False)
     async with Supervisor("connections") as supervisor:
-        while True:
-            await lobby.wait_place()
-            try:
-                end, _ = await loop.sock_accept(listening)
-            except OSError as error:
-                if error.errno in _FULL:
-                    log.error("cannot accept connections, trying again", error=error)
-                    await asyncio.sleep(PAUSE_S)
-                continue
-            stranger = lobby.enter()
-            work = _receive(end, stranger, tls, server)
-            lobby.seat(stranger, supervisor.start_child("connection", work, lambda _: None))
+        supervisor.start_root("accepting", _keep_accepting(listening, lobby))
+        try:
+            while True:
+                end, stranger = await lobby.wait_next()
+                work = _receive(end, stranger, tls, server)
+                task = supervisor.start_child("connection", work, lambda _: None)
+                task.add_done_callback(partial(_ended, end))
+                lobby.seat(stranger, task)
+        finally:
+            lobby.close()
+
+
+async def _keep_accepting(listening: socket.socket, lobby: Lobby) -> None:
+    """Everybody is accepted, for where he comes from shows no sooner."""
+    while True:
+        await _wait_readable(listening)  # and all else that is to be done has its turn
+        try:
+            for _ in range(ACCEPTED_AT_ONCE):
+                end, peer = listening.accept()
+                end.setblocking(False)
+                lobby.arrive(Arrival(end, source_of(peer)))
+        except BlockingIOError:
+            continue
+        except OSError as error:
+            if error.errno in _FULL:
+                log.error("cannot accept connections, trying again", error=error)
+                await asyncio.sleep(PAUSE_S)
+
+
+async def _wait_readable(listening: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    loop.add_reader(listening, readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(listening)
+
+
+def _ended(end: socket.socket, _: asyncio.Task[None]) -> None:
+    """Also of one who had to go before his handshake began, and of one with whom there was none."""
+    end.close()
 
 
 async def _receive(end: socket.socket, stranger: Stranger, tls: ssl.SSLContext, server: HttpServer) -> None:
@@ -153,7 +251,6 @@ async def _receive(end: socket.socket, stranger: Stranger, tls: ssl.SSLContext, 
             lambda: protocol, end, ssl=tls, ssl_handshake_timeout=HANDSHAKE_S, ssl_shutdown_timeout=SHUTDOWN_S
         )
     except OSError:
-        end.close()
         return  # no handshake: that is between the client and its settings
     if transport.get_extra_info("peercert"):
         stranger.let_in()

@@ -23,7 +23,7 @@ from pykubelet.report.server.http.server import HEAD_BYTES, Handler, HttpServer,
 log = Log("server")
 RETRY_S = 5.0
 API_CONNECTIONS = 4096
-BACKLOG = 1024
+BACKLOG = 4096
 SOCKET_MODE = 0o600
 _UCRED = struct.Struct("=iII")
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

@@ -1,0 +1,62 @@
+"""Which stranger comes in next, which one has to go, and how many come in a second.
+
+Rules:
+
+1. Next is one from where the fewest strangers are inside: a crowd from one address delays nobody from another.
+2. Of these it is the one who came last. Under a flood somebody is not served in either order; this way who is, is served at once
+   and not when he has given up.
+3. When there is no place, one goes from where most are inside: of these the one who has been in for longest.
+4. A handshake costs time whoever asks for it. `at_once` may begin together, then one more each `1 / rate` seconds, which leaves
+   everybody his place long enough to say who he is. Who is let in gives back what he took: people who are known come as fast as
+   they like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pykubelet.base.kit.values import Value
+
+
+def choose_next(waiting: Sequence[str], inside: Mapping[str, int]) -> int:
+    """The index in `waiting`, addresses in the order of arrival. `inside`: how many strangers of each address are."""
+    best, fewest = len(waiting) - 1, inside.get(waiting[-1], 0)
+    for index in range(best - 1, -1, -1):
+        if fewest == 0:
+            break
+        if (there := inside.get(waiting[index], 0)) < fewest:
+            best, fewest = index, there
+    return best
+
+
+def choose_leaver(order: Sequence[str], inside: Mapping[str, int]) -> int:
+    """The index in `order`, the addresses of those who are inside as they came in."""
+    most = max(inside.values())
+    return next(index for index, address in enumerate(order) if inside[address] == most)
+
+
+class Pace(Value):
+    """How many may come in: `left` at the time `at`, in seconds, and `rate` more each second, up to `at_once`."""
+
+    at_once: int
+    rate: float
+    left: float
+    at: float
+
+    def wait_s(self, now: float) -> float:
+        """Until the next one may."""
+        return max(0.0, (1.0 - self._left(now)) / self.rate)
+
+    def entered(self, now: float) -> Pace:
+        """One has."""
+        return self._with(self._left(now) - 1.0, now)
+
+    def given_back(self, now: float) -> Pace:
+        """One of them is a stranger no more."""
+        return self._with(min(self._left(now) + 1.0, self.at_once), now)
+
+    def _left(self, now: float) -> float:
+        return min(self.left + (now - self.at) * self.rate, self.at_once)
+
+    def _with(self, left: float, now: float) -> Pace:
+        return Pace(self.at_once, self.rate, left, now)
