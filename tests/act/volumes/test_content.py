@@ -115,6 +115,13 @@ def test_chosen_keys_of_a_secret_have_their_own_paths_and_modes_in_memory() -> N
     assert made.path == "/k/pods/u1/volumes/kubernetes.io~secret/v" and made.in_memory
 
 
+def test_paths_may_be_written_in_more_than_one_way() -> None:
+    items = [{"key": "a", "path": "./conf//app/"}, {"key": "b", "path": "./b"}]
+    volume = from_object(Volume, {"name": "v", "configMap": {"name": "m", "items": items}})
+    found = plan(volume, known(m=config_map(a="1", b="2")))
+    assert files(found) == {"conf/app": (b"1", 0o644), "b": (b"2", 0o644)}
+
+
 def test_keys_that_are_not_there_are_refused_in_the_references_words_unless_optional() -> None:
     for kind, name, words in (
         ("configMap", {"name": "m"}, "configmap references non-existent config key: x"),

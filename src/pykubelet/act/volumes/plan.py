@@ -33,6 +33,7 @@ from pykubelet.base.api.core import Container, EmptyDirVolumeSource, Pod, Quanti
 from pykubelet.base.api.huge_pages import page_size
 from pykubelet.base.api.quantity import QuantityError, parse
 from pykubelet.base.api.resources import in_units
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Content, spoken_key
 from pykubelet.base.model.fieldpath import every_container
 from pykubelet.base.model.ids import PodUID
@@ -141,7 +142,7 @@ def _plan_payload(pod: Pod, volume: Volume, node: NodeView, content: Content, pa
     return PayloadPlan(
         kind,
         path,
-        tuple(files),
+        tuple({plain.path: plain for plain in map(_plain, files)}.values()),
         _memory_size(pod, None, node),
         _fs_group(pod),
         in_memory=kind != "configMap",
@@ -171,6 +172,12 @@ def nested_mount_points(pod: Pod, name: str) -> tuple[str, ...]:
                     outer.append(path)
                     found[path.removeprefix(own + "/")] = None
     return tuple(found)
+
+
+def _plain(file: PayloadFile) -> PayloadFile:
+    """`./a//b/` is `a/b`: the name under which the file is found again."""
+    path = posixpath.normpath(file.path)
+    return file if path == file.path else replace(file, path=path)
 
 
 def _check_path(path: str) -> None:
