@@ -25,7 +25,9 @@ from pykubelet.act.volumes.model import (
 )
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.paths import Paths
+from pykubelet.edges.host import files as host_files
 from pykubelet.edges.host import mounts
+from pykubelet.edges.host.errors import HostError
 
 UID = PodUID("0f1e2d3c")
 WALL = 1_700_000_000.0
@@ -160,6 +162,26 @@ def test_reading_back_skips_garbage(paths: Paths) -> None:
     expected = (FoundVolume(EMPTY_DIR, "data"), FoundVolume("", "left"))
     assert disk.scan(paths) == (FoundPod(UID, expected),)
     assert disk.scan(Paths("/nowhere/at/all", "")) == ()
+
+
+def test_a_pods_directory_that_cannot_be_read_hides_no_other_and_is_not_removed(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = PodUID("bad")
+    disk.make_tree(paths, broken)
+    empty_dir.set_up(empty_plan(paths))
+    list_dir = host_files.list_dir
+
+    def failing(path: str) -> tuple[host_files.DirEntry, ...]:
+        if path == paths.pod_volumes(broken):
+            raise HostError("readdir", path, "EIO", "input/output error")
+        return list_dir(path)
+
+    monkeypatch.setattr(host_files, "list_dir", failing)
+    assert disk.scan(paths) == (FoundPod(UID, (FoundVolume(EMPTY_DIR, "data"),)), FoundPod(broken))
+    with pytest.raises(HostError):
+        disk.remove_pod(paths, broken)
+    assert Path(paths.pod(broken)).exists()
 
 
 def make_things(tmp_path: Path) -> dict[str, Path]:

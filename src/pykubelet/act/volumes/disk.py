@@ -18,12 +18,15 @@ from pykubelet.act.volumes.model import (
     FoundVolume,
     VolumesError,
 )
+from pykubelet.base.kit.log import Log
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.paths import Paths
 from pykubelet.edges.host import files, mounts, trees
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.files import DirEntry, FileKind
 from pykubelet.edges.host.subpath_bind import remove_target
+
+log = Log("act.volumes")
 
 # Kinds whose data belongs to the pod and ends with it.
 _OWN_DATA = frozenset({EMPTY_DIR, DOWNWARD_API, PROJECTED, SECRET, CONFIG_MAP, "kubernetes.io~git-repo"})
@@ -38,12 +41,20 @@ def make_tree(paths: Paths, uid: PodUID) -> None:
 
 
 def scan(paths: Paths) -> tuple[FoundPod, ...]:
-    """Every pod that has a directory, with its volumes. What is no pod's directory is left out."""
-    return tuple(
-        FoundPod(PodUID(entry.name), read_volumes(paths, PodUID(entry.name)))
-        for entry in _directories(paths.pods)
-        if _POD_UID.fullmatch(entry.name)
-    )
+    """Every pod that has a directory, with its volumes. What is no pod's directory is left out.
+
+    One that cannot be read counts as without volumes; nothing of it is removed before they can be read.
+    """
+    uids = [PodUID(entry.name) for entry in _directories(paths.pods) if _POD_UID.fullmatch(entry.name)]
+    return tuple(FoundPod(uid, _readable_volumes(paths, uid)) for uid in uids)
+
+
+def _readable_volumes(paths: Paths, uid: PodUID) -> tuple[FoundVolume, ...]:
+    try:
+        return read_volumes(paths, uid)
+    except HostError as error:
+        log.warning("the volumes in a pod's directory cannot be read", uid=uid, error=error)
+        return ()
 
 
 def read_volumes(paths: Paths, uid: PodUID) -> tuple[FoundVolume, ...]:
