@@ -271,6 +271,14 @@ def test_the_layout_of_written_volumes(tmp_path: Path) -> None:
     assert os.readlink(tmp_path / "..data") == hidden
 
 
+def test_a_file_where_another_volume_is_mounted_is_hidden_by_it(tmp_path: Path) -> None:
+    plan = PayloadPlan("configMap", str(tmp_path / "v"), files(a="1", sub__b="2"), in_memory=False, nested=("sub",))
+    for wall in (WALL, WALL + 1):
+        payload.set_up(plan, wall)
+        assert (tmp_path / "v" / "a").read_text() == "1"
+        assert os.listdir(tmp_path / "v" / "sub") == []
+
+
 def test_content_that_changes_is_swapped_and_old_names_go(tmp_path: Path) -> None:
     write_payload(str(tmp_path), files(a="1", gone="2"), WALL, None)
     old = os.readlink(tmp_path / "..data")

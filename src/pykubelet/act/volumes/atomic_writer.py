@@ -95,7 +95,7 @@ def _tidy(directory: str, payload: Sequence[PayloadFile], current: str) -> None:
         elif entry.name not in names:
             if entry.kind is FileKind.SYMLINK:
                 files.remove_file(path)
-        elif files.read_link(path) == f"{DATA}/{entry.name}":
-            names.discard(entry.name)
+        elif entry.kind is FileKind.DIRECTORY or files.read_link(path) == f"{DATA}/{entry.name}":
+            names.discard(entry.name)  # in a directory's place another volume is shown
     for name in sorted(names):
         files.replace_symlink(f"{DATA}/{name}", f"{directory}/{name}")
