@@ -120,6 +120,20 @@ async def test_without_watches_an_object_is_read_again_after_a_while_and_for_eve
         assert s.server.watching in ([], ["services"])
 
 
+@pytest.mark.parametrize("strategy", [Strategy.GET, Strategy.CACHE])
+async def test_without_watches_a_new_pod_gets_an_immutable_object_and_hears_of_a_bad_name(strategy: Strategy) -> None:
+    async with stand(ContentSettings(strategy, reread_s=0.02)) as s:
+        s.server.create(MAPS, {"metadata": {"name": "m"}, "data": {"a": "1"}, "immutable": True})
+        s.want(pod_with(of_map("m"), of_map("../m"), uid="u1"))
+        await s.value(config_map("m"))
+        await s.found(config_map("../m"))
+        await asyncio.sleep(0.1)
+        assert s.server.count("GET", f"{MAPS}/m") == 1
+        s.want(*(pod_with(of_map("m"), of_map("../m"), uid=uid) for uid in ("u1", "u2")))
+        await s.until(lambda content: s.server.count("GET", f"{MAPS}/m") == 2 and config_map("m") in content.objects)
+        assert config_map("../m") in s.content.get().objects
+
+
 async def test_with_a_cache_what_was_read_counts_as_long_as_the_node_says() -> None:
     async with stand(ContentSettings(Strategy.CACHE, reread_s=0.02), object_ttl_s=3600.0) as s:
         s.server.create(MAPS, {"metadata": {"name": "m"}})

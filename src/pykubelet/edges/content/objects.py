@@ -69,7 +69,7 @@ class ObjectKeeper:
 
     def read_again(self) -> None:
         """Another pod refers to an object that is not watched: it is to have it as it is now."""
-        if not self._is_watched:
+        if not self._is_watched and is_object_name(self._key.name):
             self._told = None
             self._answers.post(Answered(self._key, None))
             self._again.set()
@@ -143,10 +143,8 @@ class ObjectKeeper:
             else:
                 failures = 0
                 self._tell(Present(value))
-            if _is_immutable(self._told):
-                return
             try:
-                async with asyncio.timeout(pause):
+                async with asyncio.timeout(None if _is_immutable(self._told) else pause):
                     await self._again.wait()
             except TimeoutError:
                 continue
