@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -172,3 +173,20 @@ async def test_a_link_that_is_swapped_while_it_is_opened_leads_nowhere(logs: Pat
     stop.set()
     await swapping
     assert found <= {"hello\n", "404 page not found\n"}
+
+
+async def test_what_a_link_leads_to_is_not_even_opened(logs: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (logs / "link").symlink_to(pipe)
+    writer = threading.Thread(target=lambda: os.close(os.open(pipe, os.O_WRONLY)))
+    writer.start()  # waits until somebody opens the other end
+    try:
+        await asyncio.sleep(0.1)
+        assert (await ask(logs, "/logs/link"))[0] == 404
+        assert (await ask(logs, "/logs/pipe"))[0] == 404
+        writer.join(0.3)
+        assert writer.is_alive()
+    finally:
+        os.close(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))
+        writer.join()

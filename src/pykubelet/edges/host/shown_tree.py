@@ -10,7 +10,7 @@ import os
 import stat
 
 from pykubelet.base.kit.values import Value
-from pykubelet.edges.host.errors import HostError, host_error, translating
+from pykubelet.edges.host.errors import host_error, translating
 
 CHUNK = 256 * 1024
 MAX_ENTRIES = 20_000
@@ -38,25 +38,27 @@ def open_shown(root: str, path: str) -> ShownFile | ShownDirectory:
         raise host_error("open", where, 2)
     with translating("open", where):
         top = os.path.realpath(root)
-        descriptor = os.open(where, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-    try:
-        found = os.readlink(f"/proc/self/fd/{descriptor}")
-        if found != top and not found.startswith(top.rstrip("/") + "/"):
-            raise host_error("open", where, 2)
+        found = os.open(where, os.O_PATH | os.O_CLOEXEC)  # to open a device or FIFO would do something to it
+        try:
+            descriptor = _reopened(found, top, where)
+        finally:
+            os.close(found)
         status = os.fstat(descriptor)
-        if stat.S_ISDIR(status.st_mode):
-            names = _names(descriptor)
+        if stat.S_ISREG(status.st_mode):
+            return ShownFile(descriptor, status.st_size, status.st_mtime)
+        try:
+            return ShownDirectory(_names(descriptor))
+        finally:
             os.close(descriptor)
-            return ShownDirectory(names)
-        if not stat.S_ISREG(status.st_mode):
-            raise host_error("open", where, 2)
-    except OSError as error:
-        os.close(descriptor)
-        raise HostError("open", where, "EIO", str(error)) from error
-    except HostError:
-        os.close(descriptor)
-        raise
-    return ShownFile(descriptor, status.st_size, status.st_mtime)
+
+
+def _reopened(found: int, top: str, where: str) -> int:
+    """For reading, where it is a file or directory in the tree. HostError ENOENT, OSError."""
+    path, mode = os.readlink(f"/proc/self/fd/{found}"), os.fstat(found).st_mode
+    is_inside = path == top or path.startswith(top.rstrip("/") + "/")
+    if not is_inside or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise host_error("open", where, 2)
+    return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _names(descriptor: int) -> tuple[str, ...]:
