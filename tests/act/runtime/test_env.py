@@ -151,6 +151,12 @@ def test_fields_of_the_pod(path: str, expected: str) -> None:
     assert make_environment(pod, container, SETTINGS, ctx) == {"X": expected}
 
 
+@pytest.mark.parametrize(("path", "expected"), [("status.podIP", "10.1.0.7"), ("status.podIPs", "10.1.0.7,fd01::7")])
+def test_addresses_are_in_the_order_of_the_status_whatever_the_runtimes(path: str, expected: str) -> None:
+    ctx = replace(CONTEXT, pod_ips=("fd01::7", "fd01::8", "10.1.0.7"), host_ips=("10.0.0.1",))
+    assert environment(source("fieldRef", fieldPath=path), ctx) == {"X": expected}
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

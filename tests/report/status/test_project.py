@@ -249,6 +249,12 @@ def test_the_family_of_the_node_comes_first(host: tuple[str, ...], expected: tup
     assert status.hostIP == (host[0] if host else "")
 
 
+def test_of_two_addresses_of_one_family_only_the_first_is_told() -> None:
+    ips = ("10.0.0.9", "10.0.0.10", "fd00::9")  # the API server refuses a status with both
+    status = shown(make_pod(), view(running(), sandboxes=(sandbox(ips=ips),)), host_ips=("192.0.2.1",))
+    assert tuple(ip.ip for ip in status.podIPs) == DUAL
+
+
 def test_a_host_network_pod_has_the_nodes_addresses_and_keeps_them() -> None:
     pod = make_pod(hostNetwork=True)
     seen = view(running(), sandboxes=(host_sandbox(),))

@@ -18,6 +18,7 @@ from __future__ import annotations
 from pykubelet.base.api import core
 from pykubelet.base.api.times import format_time
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.addresses import is_v6, told_ips
 from pykubelet.base.model.lifecycle import KillReason, Stage
 from pykubelet.base.model.phase import Phase, pod_phase
 from pykubelet.base.model.qos import qos_class
@@ -128,10 +129,6 @@ def _start_time(facts: StatusFacts) -> str:
     return format_time(min(oldest, facts.lifecycle.started_at))
 
 
-def _is_v6(ip: str) -> bool:
-    return ":" in ip
-
-
 def pod_ips(facts: StatusFacts) -> tuple[str, ...]:
     """The pod's addresses, primary family first."""
     old = tuple(ip.ip for ip in facts.old.podIPs) if facts.old is not None else ()
@@ -141,16 +138,13 @@ def pod_ips(facts: StatusFacts) -> tuple[str, ...]:
     if newest is None or not newest.ready or not newest.ips:
         has_ended = facts.old is not None and facts.old.phase in (Phase.SUCCEEDED, Phase.FAILED)
         return old if has_ended or facts.lifecycle.stage is not Stage.SYNCING else ()
-    if not facts.host_ips:
-        return newest.ips[:2]
-    v6_first = _is_v6(facts.host_ips[0])
-    return tuple(sorted(newest.ips, key=lambda ip: _is_v6(ip) != v6_first))[:2]
+    return told_ips(newest.ips, facts.host_ips)
 
 
 def _host_network_ips(old: tuple[str, ...], host: tuple[str, ...]) -> tuple[str, ...]:
     """They stay once told; a second family may be added."""
     if not old:
         return host[:2]
-    if len(old) == 1 and len(host) > 1 and _is_v6(old[0]) != _is_v6(host[1]):
+    if len(old) == 1 and len(host) > 1 and is_v6(old[0]) != is_v6(host[1]):
         return (old[0], host[1])
     return old
