@@ -19,6 +19,7 @@ from pykubelet.act.pods.loop import PodInputs, PodsLoop
 from pykubelet.act.pods.tools import PodCells, PodTools
 from pykubelet.act.resources.decide import node_allocatable
 from pykubelet.act.resources.execute import PodCgroups, ResourcesError
+from pykubelet.act.resources.home import Home
 from pykubelet.act.resources.loop import ResourceInputs, ResourcesLoop
 from pykubelet.act.resources.model import CgroupDriver, NodeResources
 from pykubelet.act.resources.names import driver_path, node_group
@@ -238,6 +239,16 @@ def wire_act(m: Machinery, cells: Cells, puller: ImagePuller, pod_cgroups: PodCg
     ]
 
 
+def wire_home(m: Machinery) -> Loops:
+    """The group of the agent itself, when it is named: there it goes before anything else."""
+    group = m.settings.config.kubeletCgroups
+    if not group:
+        return []
+    home = Home(m.cgroups, group)
+    home.enter()
+    return [("home", home.run())]
+
+
 def wire_report(m: Machinery, cells: Cells, facts: NodeFacts, reviewers: Reviewers | None) -> Loops:
     """report: statuses, node, events, and the ports that tell them."""
     roster, lifecycles, observed = cells.roster.cell, cells.lifecycles.cell, cells.observed.cell
@@ -295,6 +306,7 @@ class Agent:
     async def start(self) -> None:
         """Begin: what tells first, so that the health port answers at once. Raises StartError."""
         m, cells = self._m, self.cells
+        self._begin(wire_home(m))
         observers = [("pleg", self._look_out(wire_lookout(m, cells))), *wire_observe(m, cells)]
         reviewers = self._cluster.reviewers if self._cluster is not None else None
         self._begin(wire_report(m, cells, self._facts, reviewers))

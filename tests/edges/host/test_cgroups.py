@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -164,6 +165,12 @@ V1_FILES = {
 }
 
 
+def test_v2_a_process_enters_a_group(tmp_path: Path) -> None:
+    group = v2_group(v2_group(tmp_path) / "agent")
+    CgroupsV2(str(tmp_path)).enter("/agent")
+    assert (group / "cgroup.procs").read_text() == str(os.getpid())
+
+
 def v1_group(root: Path, path: str) -> None:
     for controller in CONTROLLERS:
         directory = root / controller / path
@@ -303,6 +310,19 @@ def test_real_v1_limits_hold(real: Cgroups) -> None:
     assert control(real, "cpu", path, "cpu.cfs_quota_us") == "-1"
     assert control(real, "pids", path, "pids.max") == "max"
     assert real.children(f"{OURS}/kubepods/burstable") == ("pod1",)
+
+
+@pytest.mark.integration
+def test_a_process_enters_a_group_in_every_hierarchy(real: Cgroups) -> None:
+    script = f"""
+from pykubelet.edges.host.cgroup_detect import detect_cgroups
+detect_cgroups().enter("{OURS}/agent/new")
+print(open("/proc/self/cgroup").read())
+"""
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    paths = {line.split(":", 2)[1]: line.split(":", 2)[2] for line in told.split()}
+    mounted = [name for name in paths if name in real.controllers() or (not name and len(paths) == 1)]
+    assert mounted and {paths[name] for name in mounted} == {f"{OURS}/agent/new"}
 
 
 @pytest.mark.integration

@@ -58,6 +58,7 @@ EFFECTIVE = frozenset(
         "kubeAPIQPS",
         "kubeReserved",
         "kubeReservedCgroup",
+        "kubeletCgroups",
         "logging.format",
         "logging.verbosity",
         "makeIPTablesUtilChains",
@@ -143,7 +144,6 @@ EFFECTIVE_FLAGS = frozenset(
 # Fields that do a part of what they are for: what each does, and what it does not yet.
 IN_PART = {
     "evictionHard": "evictionHard lowers what pods may request (allocatable); no pod is evicted because of it yet",
-    "kubeletCgroups": "kubeletCgroups names the group of which usage is told; the agent is not moved there yet",
     "systemCgroups": "systemCgroups names the group of which usage is told; no process is moved there yet",
 }
 

@@ -292,11 +292,11 @@ def detect_reader(root: str = "/sys/fs/cgroup", proc: str = "/proc") -> GroupRea
     return GroupsV1(roots, proc)
 
 
-def own_group(proc: str = "/proc") -> str:
-    """The path of the group this process is in."""
+def own_group(proc: str = "/proc", hierarchies: tuple[str, ...] = ("cpuacct", "")) -> str:
+    """The path of the group this process is in, in the first of the hierarchies (`""`: version 2) that is there."""
     lines = [line.split(":", 2) for line in read_file(f"{proc}/self/cgroup").splitlines()]
     paths = {name: path for _, names, path in lines for name in names.split(",")}
-    return paths.get("cpuacct") or paths.get("") or "/"
+    return next((paths[name] for name in hierarchies if name in paths), "/")
 
 
 def read_boot_time(proc: str = "/proc") -> float:

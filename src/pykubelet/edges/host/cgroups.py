@@ -47,6 +47,10 @@ class Cgroups(Protocol):
         """Remove the group and those below it. False: something in it is still busy; kill it and try again."""
         ...
 
+    def enter(self, path: str) -> None:
+        """Move this process to the group, which is made where it is missing."""
+        ...
+
     def pids(self, path: str) -> frozenset[int]:
         """The processes in the group and below it."""
         ...

@@ -88,6 +88,11 @@ class CgroupsV1:
             gone = remove_groups(join(root, path)) and gone
         return gone
 
+    def enter(self, path: str) -> None:
+        self.create(path, CgroupLimits())
+        for hierarchy in self._hierarchies:
+            write_control(f"{join(hierarchy.directory, path)}/cgroup.procs", str(os.getpid()))
+
     def pids(self, path: str) -> frozenset[int]:
         found: set[int] = set()
         for root in self._roots():

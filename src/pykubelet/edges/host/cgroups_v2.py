@@ -92,6 +92,10 @@ class CgroupsV2:
         self._handing_down = {d for d in self._handing_down if d != directory and not d.startswith(directory + "/")}
         return gone
 
+    def enter(self, path: str) -> None:
+        self.prepare(path)
+        write_control(f"{self.directory(path)}/cgroup.procs", str(os.getpid()))
+
     def pids(self, path: str) -> frozenset[int]:
         return frozenset(read_pids(self.directory(path)))
 

@@ -194,6 +194,9 @@ class SystemdCgroups:
             self._systemd.stop_unit(os.path.basename(path))
         return self._files.remove(path)
 
+    def enter(self, path: str) -> None:
+        self._files.enter(path)  # also where a unit of that name is unknown to systemd
+
     def pids(self, path: str) -> frozenset[int]:
         return self._files.pids(path)
 
