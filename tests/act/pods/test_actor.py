@@ -230,6 +230,15 @@ async def test_the_story_tells_what_was_done_and_why() -> None:
         ]
 
 
+async def test_a_pod_that_is_taken_up_after_its_deadline_starts_nothing() -> None:
+    work = Work()
+    async with actor(work, pod(activeDeadlineSeconds=60), since=SystemClock().monotonic() - 61) as it:
+        it.mailbox.post(look())
+        await settle()
+        assert work.log == ["stop 30"]
+        assert [happening.reason for happening in work.happenings.events] == ["DeadlineExceeded"]
+
+
 @pytest.mark.parametrize("jump", [-3600.0, 3600.0])
 async def test_a_wall_clock_that_jumps_moves_no_deadline(jump: float) -> None:
     clock = ManualClock()

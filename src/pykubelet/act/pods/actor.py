@@ -245,9 +245,13 @@ class PodActor:
         if self._deadline is not None:
             self._deadline.cancel()
         allowed = self.state.pod.spec.activeDeadlineSeconds
-        if allowed is not None:
-            left = max(0.0, self.state.active_since + allowed - self._clock.monotonic())
+        if allowed is None:
+            return
+        left = self.state.active_since + allowed - self._clock.monotonic()
+        if left > 0:
             self._deadline = asyncio.get_running_loop().call_later(left, self._pass_deadline)
+        else:
+            self._pass_deadline()  # before anything is started
 
     def _pass_deadline(self) -> None:
         if self.state.kill is not None:
