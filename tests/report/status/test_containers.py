@@ -185,6 +185,17 @@ def test_a_vanished_container_of_a_pod_that_never_restarts_does_not_end_the_pod_
     assert status.phase == "Running"
 
 
+@pytest.mark.parametrize("policy", ["Always", "OnFailure", "Never"])
+def test_how_a_container_ended_is_told_until_its_next_instance_though_the_runtime_forgot_it(policy: str) -> None:
+    pod = make_pod(container("a"), container("b"), restartPolicy=policy)
+    ends, other = exited("a", 3), running("b")
+    first = told_after(pod, view(ends, other))
+    later = told_after(pod, view(ends, other), view(other))
+    assert (later.phase, later.containerStatuses[0]) == (first.phase, first.containerStatuses[0])
+    again = told_after(pod, view(ends, other), view(other), view(running("a", number=1), other))
+    assert again.containerStatuses[0].lastState == first.containerStatuses[0].state
+
+
 def test_a_container_of_unknown_state_that_ran_has_ended() -> None:
     (shown,) = told_after(make_pod(), view(running()), view(instance(state=ContainerState.UNKNOWN))).containerStatuses
     assert to_object(shown.state) == {"terminated": ended(message=NOT_LOCATED_AT_END)}

@@ -4,8 +4,8 @@ Rules:
 - The newest instance gives the state, the one before it the last state; where that one is gone from the runtime, what
   was told of it. The count of restarts never goes back. No instance: waiting, with what was known of
   the count and the last state.
-- A container that ran and is gone without a trace is told as ended with 137, status unknown. An init container that
-  ended keeps its state although its instance is removed.
+- A container that ran and is gone without a trace is told as ended with 137, status unknown. One that had ended keeps its
+  state although its instance is removed, until there is another.
 - A container that is to be started and could not be is waiting, with the reason and message of that error; the end of
   its instance becomes the last state.
 - When the pod has ended, every container that ever began has ended.
@@ -144,7 +144,8 @@ def _end_of_forerunner(pod: core.Pod, before: core.ContainerState) -> core.Conta
 def _without_instance(
     facts: StatusFacts, container: core.Container, old: core.ContainerStatus | None, *, is_init: bool
 ) -> core.ContainerStatus:
-    keeps = facts.has_ended or (is_init and not is_sidecar(container) and not facts.lifecycle.restarting_all)
+    is_seen = facts.view is not None or (is_init and not is_sidecar(container))
+    keeps = facts.has_ended or (is_seen and not facts.lifecycle.restarting_all)
     if old is not None and keeps and _state(old).terminated is not None:
         return old
     reason = POD_INITIALIZING if facts.pod.spec.initContainers else CONTAINER_CREATING
@@ -345,7 +346,12 @@ def _has_begun(pod: core.Pod, init: Statuses, regular: Statuses) -> bool:
 def vanished_names(facts: StatusFacts, regular: Statuses, init: Statuses) -> frozenset[str]:
     """Regular containers without an instance that have run before, and init containers that were removed to restart."""
     present = {c.name for c in facts.view.containers} if facts.view is not None else set()
-    gone = [s.name for s in regular if s.name not in present and _last(s) is not None]
+    is_seen = facts.view is not None
+    gone = [
+        s.name
+        for s in regular
+        if s.name not in present and (_last(s) or (is_seen and _state(s).terminated is not None))
+    ]
     return frozenset([*gone, *(s.name for s in init if s.name not in present and _was_removed(s))])
 
 
