@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
+import resource
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -61,6 +63,15 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
         make_authority(folder / name)
         issue(folder / name, "admin", "admin", ("system:masters",))
     return folder
+
+
+@pytest.fixture(autouse=True)
+def many_files() -> Iterator[None]:
+    """The tests have as many ends as the agent."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 8192)), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.fixture
@@ -175,6 +186,40 @@ async def test_many_connections_that_say_nothing(agent: Agent, pki: Path) -> Non
     assert all(status["ready"] and status["restartCount"] == 0 for status in pod["status"]["containerStatuses"])
 
 
+async def test_many_connections_that_shook_hands_and_say_nothing(agent: Agent, pki: Path) -> None:
+    """2,000 of one who may ask, and has asked, are kept; strangers lose their places to each other. Nobody else minds."""
+    admin = NodeApi(agent.port, certificate=pair(pki / "trusted" / "admin"))
+    assert admin.ask("/healthz") == (200, "ok")
+    before = resident(agent)
+    stranger, known = tls_context(), tls_context(*pair(pki / "trusted" / "admin"))
+    with contextlib.ExitStack() as stack:
+
+        def connect(tls: ssl.SSLContext) -> ssl.SSLSocket:
+            plain = stack.enter_context(socket.create_connection(("127.0.0.1", agent.port), timeout=30))
+            return stack.enter_context(tls.wrap_socket(plain))
+
+        kept = [connect(known) for _ in range(2000)]
+        for end in kept:
+            assert healthy(end)
+        of_known = resident(agent) - before
+        assert of_known < 150 * MIB
+        for _ in range(500):
+            with contextlib.suppress(ConnectionError, ssl.SSLError):
+                connect(stranger)
+        assert resident(agent) - before < of_known + 50 * MIB
+        assert admin.ask(f"/run/default/{POD}/talk?cmd=echo+hello", "POST") == (200, "hello\n")
+        assert agent.get("/healthz", agent.health_port) == (200, "ok")
+        assert healthy(kept[0]) and healthy(kept[-1])
+    [status] = agent.pods()["web"]["status"]["containerStatuses"]
+    assert status["ready"] and status["restartCount"] == 0
+
+
+def healthy(end: ssl.SSLSocket) -> bool:
+    """Asks on a connection that stays."""
+    end.sendall(b"GET /healthz HTTP/1.1\r\nHost: node\r\n\r\n")
+    return end.recv(4096).startswith(b"HTTP/1.1 200 OK\r\n")
+
+
 async def test_a_flood_of_upgrades(agent: Agent, pki: Path) -> None:
     """Streams begun and dropped, by one who may and by strangers; what they took is given back."""
     admin = NodeApi(agent.port, certificate=pair(pki / "trusted" / "admin"))
@@ -189,9 +234,13 @@ async def test_a_flood_of_upgrades(agent: Agent, pki: Path) -> None:
     await agent.wait_for("files given back", lambda: open_files(agent) <= files + 5, 30)
     assert resident(agent) - memory < 30 * MIB
     strangers = NodeApi(agent.port)
-    for _ in range(50):
+
+    def refused(_: int) -> None:
         with pytest.raises(ConnectionError, match="401"):
             strangers.exec(POD, "talk", "id")
+
+    with ThreadPoolExecutor(50) as pool:
+        list(pool.map(refused, range(50)))
     await agent.wait_for("files given back", lambda: open_files(agent) <= files + 5, 30)
     [status] = agent.pods()["web"]["status"]["containerStatuses"]
     assert status["ready"] and status["restartCount"] == 0
