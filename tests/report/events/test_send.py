@@ -14,7 +14,8 @@ from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.clock import Clock, ManualClock, SystemClock
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.model.happenings import Happening, normal, warning
+from pykubelet.base.kit.values import replace
+from pykubelet.base.model.happenings import EventType, Happening, normal, warning
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.recent import Occurrence, Recent
@@ -239,3 +240,4 @@ def test_an_object_has_a_burst_and_then_one_in_five_minutes() -> None:
     assert not spam.lets_pass(event, 301.0)
     assert spam.lets_pass(normal("Starting", "other object"), 301.0)
     assert sum(spam.lets_pass(event, 1e6) for _ in range(100)) == SPAM_BURST
+    assert sum(spam.lets_pass(replace(event, type=EventType.NORMAL), 1e6) for _ in range(100)) == SPAM_BURST

@@ -4,7 +4,8 @@ Rules:
 - The same Event again (object, type, reason, message) counts up.
 - From the tenth message on that differs from the others in nothing but its text, within ten minutes, one Event stands
   for all further ones, its message marked.
-- An object may have 25 Events at once and one more every five minutes; what is beyond is counted, and not sent.
+- An object may have 25 Events of a type at once and one more every five minutes; what is beyond is counted, and not
+  sent. Much that is normal takes no room from warnings.
 Nothing is dropped here: what is kept is bounded by its reader.
 Source: the Event correlator that the Kubernetes documentation describes for client-go recorders.
 """
@@ -79,17 +80,18 @@ class Correlator:
 
 
 class SpamFilter:
-    """`lets_pass` takes Events in order of time. Remembers the 4096 objects that had the newest ones."""
+    """`lets_pass` takes Events in order of time. Remembers the 4096 objects and types that had the newest ones."""
 
     def __init__(self) -> None:
-        self._free_at: OrderedDict[Object, float] = OrderedDict()
+        self._free_at: OrderedDict[tuple[Object, str], float] = OrderedDict()
 
     def lets_pass(self, happening: Happening, now: float) -> bool:
         """Whether the Event may be sent; one that may counts. `now`: monotonic seconds."""
         # a bucket as a time: full when it lies a whole burst in the past
-        free_at = max(self._free_at.get(about(happening), float("-inf")), now - (SPAM_BURST - 1) * SPAM_REFILL_S)
+        key = about(happening), happening.type
+        free_at = max(self._free_at.get(key, float("-inf")), now - (SPAM_BURST - 1) * SPAM_REFILL_S)
         passes = free_at <= now
-        _remember(self._free_at, about(happening), free_at + SPAM_REFILL_S if passes else free_at)
+        _remember(self._free_at, key, free_at + SPAM_REFILL_S if passes else free_at)
         return passes
 
 
