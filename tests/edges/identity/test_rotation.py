@@ -334,6 +334,28 @@ async def test_a_serving_certificate_names_what_the_cloud_provider_tells(stand: 
     assert "DNS:n, DNS:n.example.com, IP Address:10.0.0.1, IP Address:192.0.2.7" in names
 
 
+async def test_a_request_for_addresses_that_the_node_has_no_longer_is_not_waited_for(stand: Stand) -> None:
+    stand.set_node.publish(NodeView("n", "n", ("10.0.0.1",)))
+    stand.start(SERVING)
+    await stand.request()  # nobody ever approves it
+    stand.set_node.publish(NodeView("n", "n", ("10.0.0.2",)))
+    stand.answer(await stand.request(2))
+    state = await stand.until(lambda state: state.expires_at, "serving")
+    assert "IP Address:10.0.0.2" in openssl(state.file, "-ext", "subjectAltName")
+
+
+async def test_odd_addresses_from_the_cloud_provider_do_no_harm(stand: Stand) -> None:
+    told = [("InternalIP", "FD00::0:1"), ("InternalIP", "unknown"), ("ExternalDNS", "")]
+    addresses = tuple(NodeAddress(type=kind, address=address) for kind, address in told)
+    stand.set_node.publish(NodeView("n", "n", addresses=addresses))
+    stand.start(SERVING)
+    stand.answer(await stand.request())
+    state = await stand.until(lambda state: state.expires_at, "serving")
+    assert not state.problem
+    await asyncio.sleep(0.1)
+    assert len(stand.requests()) == 1
+
+
 async def test_the_kubeconfigs_own_certificate_counts_until_it_is_due(stand: Stand, authority: Authority) -> None:
     own = authority.sign("own", "/O=system:nodes/CN=system:node:n", days=10)
     access = replace(stand.server.access(), client_cert=Pem(str(own.cert)), client_key=Pem(str(own.key)))

@@ -74,19 +74,20 @@ def names_of(node: NodeView) -> tuple[list[str], list[str]]:
         return [node.name], list(node.ips)
     dns, ips = [], []
     for told in node.addresses:
-        if told.type in _IPS or (told.type in _NAMES and _is_ip(told.address)):
-            ips.append(told.address)
-        elif told.type in _NAMES:
+        ip = _as_ip(told.address) if told.type in _IPS or told.type in _NAMES else ""
+        if ip:
+            ips.append(ip)
+        elif told.address and told.type in _NAMES:
             dns.append(told.address)
     return dns, ips
 
 
-def _is_ip(text: str) -> bool:
+def _as_ip(text: str) -> str:
+    """In its usual spelling, which is that of certificates; "" for what is none."""
     try:
-        ipaddress.ip_address(text)
+        return str(ipaddress.ip_address(text))
     except ValueError:
-        return False
-    return True
+        return ""
 
 
 def renewal_at(found: Description | None, wanted: Wanted, share: float) -> float:

@@ -11,7 +11,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from contextlib import aclosing
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pykubelet.base.api.certificates import CertificateSigningRequest, CertificateSigningRequestSpec
 from pykubelet.base.api.core import ObjectMeta
@@ -20,6 +20,7 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Failed, Flight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.metrics import Counter, Histogram
+from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.credentials import CertificateState, Credentials
 from pykubelet.base.model.node import NodeView
@@ -194,7 +195,7 @@ class CertificateLoop:
         made = await self._made(wanted, named)
         try:
             sent = await self._sent(client, wanted, made, named)
-            issued = await self._issued(client, sent, self._patience(first))
+            issued = await self._issued(client, sent, wanted, self._patience(first))
         except IdentityError:
             await self._on_disk(self._store.forget_key)  # the same request would be refused again
             raise
@@ -258,25 +259,40 @@ class CertificateLoop:
         self._tell(request=sent.metadata.name)
         return sent
 
-    async def _issued(self, client: ApiClient, sent: CertificateSigningRequest, within_s: float) -> bytes:
+    async def _issued(
+        self, client: ApiClient, sent: CertificateSigningRequest, wanted: Wanted, within_s: float
+    ) -> bytes:
+        """The certificate, unless the node gets other addresses first: nobody may ever sign for those it had."""
         name = sent.metadata.name
+        async with Supervisor(f"signing request {name}") as waiting:
+            issued = waiting.start_child("the certificate", self._certificate(client, name))
+            ends: set[asyncio.Task[Any]] = {issued}
+            if self._node is not None:
+                other = self._node.wait_for(lambda _: self._target() != wanted)
+                ends.add(waiting.start_child("other addresses", other))
+            ended, _ = await asyncio.wait(ends, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+            if issued in ended:
+                return issued.result()
+        if ended:
+            raise IdentityError(f"the node's addresses have changed while nobody approved the signing request {name}")
+        raise IdentityError(f"nobody approved the signing request {name} within {within_s:g} s")
+
+    async def _certificate(self, client: ApiClient, name: str) -> bytes:
+        """Of a signing request, when it has been issued. IdentityError when it never will be."""
         listing = follow(
             client, REQUESTS, CertificateSigningRequest, self._clock, field_selector=f"metadata.name={name}"
         )
-        try:
-            async with asyncio.timeout(within_s), aclosing(listing):
-                async for listed in listing:
-                    found = listed.items.get(name)
-                    if found is None:
-                        if listed.synced and listed.error is None:
-                            raise IdentityError(f"the signing request {name} was deleted")
-                        continue
-                    if problem := refusal(found):
-                        raise IdentityError(f"{name}: {problem}")
-                    if found.status is not None and found.status.certificate:
-                        return found.status.certificate
-        except TimeoutError as error:
-            raise IdentityError(f"nobody approved the signing request {name} within {within_s:g} s") from error
+        async with aclosing(listing):
+            async for listed in listing:
+                found = listed.items.get(name)
+                if found is None:
+                    if listed.synced and listed.error is None:
+                        raise IdentityError(f"the signing request {name} was deleted")
+                    continue
+                if problem := refusal(found):
+                    raise IdentityError(f"{name}: {problem}")
+                if found.status is not None and found.status.certificate:
+                    return found.status.certificate
         raise AssertionError("a listing does not end")
 
     # -- telling
