@@ -102,6 +102,14 @@ async def test_an_error_of_the_runtime_is_tried_three_times_and_tells_nothing(
     assert fault.met == 3
 
 
+async def test_a_runtime_that_is_away_is_tried_once(fake: FakeRuntime, cri: CriClient) -> None:
+    made = await run_container(cri)
+    fault = fake.inject(Fault("ExecSync", code=CriCode.UNAVAILABLE, message="away"))
+    outcome = await ContainerProber(cri).probe(ask({"exec": {"command": ["check"]}}, made))
+    assert outcome.verdict is Verdict.UNKNOWN
+    assert fault.met == 1
+
+
 async def test_a_passing_error_is_forgotten(fake: FakeRuntime, cri: CriClient) -> None:
     made = await run_container(cri)
     fake.exec_handler = answering(0, b"fine")

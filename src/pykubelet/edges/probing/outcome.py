@@ -17,7 +17,8 @@ class Verdict(StrEnum):
 
 
 class Outcome(Value):
-    """`output` is for people, in the reference's words. With an `error` the try tells nothing about the container.
+    """`output` is for people, in the reference's words. With an `error` the try tells nothing about the container, and
+    where that `is_final` another one now would not either.
 
     `timed_out`: it did not end in time. `late_s`: of such a try, by how many seconds this agent noticed the end too late; an agent that was
     held up itself cannot tell a slow container from a good one.
@@ -28,6 +29,7 @@ class Outcome(Value):
     error: str = ""
     late_s: float = 0.0
     timed_out: bool = False
+    is_final: bool = False
 
 
 def passed(output: str = "") -> Outcome:
@@ -38,5 +40,5 @@ def failed(output: str, late_s: float = 0.0, *, timed_out: bool = False) -> Outc
     return Outcome(Verdict.FAILURE, output, late_s=late_s, timed_out=timed_out)
 
 
-def errored(error: str, verdict: Verdict = Verdict.UNKNOWN, late_s: float = 0.0) -> Outcome:
-    return Outcome(verdict, error=error, late_s=late_s)
+def errored(error: str, verdict: Verdict = Verdict.UNKNOWN, late_s: float = 0.0, *, is_final: bool = False) -> Outcome:
+    return Outcome(verdict, error=error, late_s=late_s, is_final=is_final)

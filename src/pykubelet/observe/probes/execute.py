@@ -60,10 +60,10 @@ class ContainerProber:
         self._http = HttpProber()
 
     async def probe(self, ask: Ask) -> Outcome:
-        """Up to three tries, as long as they tell nothing."""
+        """Up to three tries, as long as they tell nothing and the next one might."""
         for _ in range(TRIES - 1):
             outcome = await self._try(ask)
-            if not outcome.error:
+            if not outcome.error or outcome.is_final:
                 return outcome
         return await self._try(ask)
 
@@ -88,7 +88,7 @@ class ContainerProber:
                 after = format_duration(ask.timeout_s)
                 said = f'command timed out: "{go_quotable(" ".join(command))}" timed out after {after}'
                 return failed(said, timed_out=True)
-            return errored(str(error))
+            return errored(str(error), is_final=error.is_unavailable)
         output = (answer.stdout + answer.stderr)[:OUTPUT_LIMIT].decode("utf-8", "replace")
         return passed(output) if answer.exit_code == 0 else failed(output)
 
