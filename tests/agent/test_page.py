@@ -157,12 +157,13 @@ CONTRAST = """(() => {
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 800, 360])
 def test_it_can_be_read_in_both_schemes_and_at_every_width(
-    shown: tuple[Agent, int], browser: Browser, width: int, scheme: str
+    shown: tuple[Agent, int], browser: Browser, tmp_path: Path, width: int, scheme: str
 ) -> None:
     with browser.tab(width, prefers_color_scheme=scheme) as tab:
         open_page(tab, shown[0])
         open_pod(tab, "stuck")
         open_pod(tab, "rude")
+        tab.picture(tmp_path / f"{width}-{scheme}.png")  # to be looked at
         assert tab.run("document.documentElement.scrollWidth <= innerWidth"), "it has to be scrolled sideways"
         ratio, words = tab.run(CONTRAST)
         assert ratio >= 4.5, words
@@ -290,6 +291,22 @@ def test_a_hundred_pods(shown: tuple[Agent, int], browser: Browser) -> None:
         tab.run("window.asked = performance.getEntriesByType('resource').length")
         tab.wait("performance.getEntriesByType('resource').length > window.asked + 2")
         assert tab.run("document.activeElement.known") == "still the same", "rows are made anew"
+
+
+def test_a_pod_that_goes_while_one_reads_about_it(shown: tuple[Agent, int], browser: Browser) -> None:
+    agent, _ = shown
+    with browser.tab() as tab:
+        open_page(tab, agent)
+        agent.put(make_pod("brief"))
+        tab.wait(f"!!{button('brief')}")
+        open_pod(tab, "brief")
+        tab.run(f"{button('brief')}.focus()")
+        agent.remove("brief")
+        tab.wait(f"{inside('brief')}.innerText.startsWith('This pod is gone.')")
+        assert "Story" in tab.run(f"{inside('brief')}.innerText"), "what was read about it is taken away"
+        tab.press("Escape")
+        tab.wait(f"!{button('brief')}")
+        assert tab.run("document.activeElement.textContent") == "default/rude-node", "one has lost one's place"
 
 
 def test_an_agent_that_is_away_is_said_to_be_and_comes_back(shown: tuple[Agent, int], browser: Browser) -> None:

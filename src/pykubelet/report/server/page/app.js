@@ -49,6 +49,8 @@ function showPods() {
   const present = new Set(newest.pods.map((pod) => pod.uid));
   for (const [uid, row] of rows) {
     if (present.has(uid) || row.isOpen) continue;
+    const near = row.body.nextElementSibling || row.body.previousElementSibling;
+    if (row.body.contains(document.activeElement)) (near.querySelector("button") || byId("filter")).focus();
     row.body.remove();
     rows.delete(uid);
   }
@@ -63,6 +65,7 @@ function showPods() {
     row.show(pod);
     row.body.hidden = !isChosen(pod);
     count += !row.body.hidden;
+    while (before.nextElementSibling && !present.has(before.nextElementSibling.dataset.uid)) before = before.nextElementSibling;
     if (before.nextElementSibling !== row.body) before.after(row.body);
     before = row.body;
   }
@@ -108,6 +111,7 @@ function tell(words) {
   byId("state").className = words ? "alarm" : "";
   const shownIs = words && newestAt ? ` Shown is what was so at ${newestAt.toLocaleTimeString()}; trying again every ${PERIOD_MS / 1000} seconds.` : "";
   write(byId("state"), words ? words + shownIs : back ? "The agent answers again." : "");
+  if (back) setTimeout(() => { if (!trouble) write(byId("state"), ""); }, 10 * PERIOD_MS);
 }
 
 async function look() {

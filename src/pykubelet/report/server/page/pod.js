@@ -99,7 +99,7 @@ export class PodRow {
     this.inside = element("div", { id: inside, class: "inside", role: "group", "aria-label": `${pod.namespace}/${pod.name}`, hidden: "" }, this.gone, ...this.parts);
     this.below = element("tr", { class: "more", hidden: "" }, this.cell);
     this.cell.append(this.why, this.inside);
-    this.body = element("tbody", {}, row, this.below);
+    this.body = element("tbody", { "data-uid": pod.uid }, row, this.below);
     row.addEventListener("click", () => { if (this.turn(this.inside.hidden)) opened(this); });
     this.body.addEventListener("keydown", (event) => {
       if (event.key === "Escape" && this.isOpen) { this.turn(false); this.button.focus(); }
