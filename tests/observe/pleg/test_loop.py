@@ -271,6 +271,22 @@ async def test_ids_of_others_cost_one_look_and_are_forgotten(tmp_path: Path) -> 
         assert len(stand.fake.called("ListContainers")) == before + 1
 
 
+async def test_a_crowd_of_pods_that_become_known_one_after_the_other_leads_to_no_full_look(tmp_path: Path) -> None:
+    hints = FedHints()
+    async with lookout(tmp_path, hints=hints, periods=RelistPeriods(30.0, 30.0, unknown_s=0.5)) as stand:
+        await stand.listed()
+        before = len(stand.fake.called("ListPodSandbox"))
+        made = {name: stand.make_pod(name) for name in ("a", "b", "c", "d", "last")}
+        for sandbox in made.values():
+            hints.say(HintKind.STARTED, sandbox.id)
+        for name in ("a", "b", "c", "d"):
+            await asyncio.sleep(0.25)
+            stand.touch(name)
+            await stand.wait(lambda now, name=name: ref(name).uid in now.pods)  # type: ignore[misc]
+        assert len(stand.fake.called("ListPodSandbox")) == before + 4
+        await stand.wait(lambda now: ref("last").uid in now.pods, within_s=3.0)
+
+
 async def test_an_id_nobody_knows_leads_to_a_full_look(tmp_path: Path) -> None:
     hints = FedHints()
     async with lookout(tmp_path, hints=hints) as stand:

@@ -1,7 +1,8 @@
 """Hints of ids that no look has shown yet: most often of what the agent is just making, seldom of what others made.
 
 Owns: those hints, until a look shows the id (a short-lived container ends before it was ever read) or a full look that
-began after the hint does not. Asks for a full look once an id has stayed unknown for a while, one look for all.
+began after the hint does not. Asks for a full look once an id has stayed unknown for a while in which no other became
+known (a crowd of pods being made takes longer than one), one look for all.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class UnknownIds:
         self._patience_s = patience_s
         self._relist_due = relist_due
         self._noted: dict[str, _Noted] = {}
+        self._taken_at = float("-inf")
         self._timer: asyncio.TimerHandle | None = None
 
     def note(self, hint: RuntimeHint) -> None:
@@ -39,7 +41,10 @@ class UnknownIds:
     def take(self, runtime_id: str) -> RuntimeHint | None:
         """The id is known now: what was said of it."""
         noted = self._noted.pop(runtime_id, None)
-        return noted.hint if noted is not None else None
+        if noted is None:
+            return None
+        self._taken_at = self._clock.monotonic()
+        return noted.hint
 
     def keep_only(self, shown: Collection[str], listed_at: float) -> None:
         """A full look that began then has shown these: what was unknown before and is not among them is nobody's."""
@@ -52,7 +57,8 @@ class UnknownIds:
         self._timer = None
         if not self._noted:
             return
-        left = min(noted.since for noted in self._noted.values()) + self._patience_s - self._clock.monotonic()
+        since = max(self._taken_at, min(noted.since for noted in self._noted.values()))
+        left = since + self._patience_s - self._clock.monotonic()
         if left <= 0:
             self._relist_due.set()
         self._check_in(left if left > 0 else self._patience_s)
