@@ -87,6 +87,19 @@ async def test_a_start_that_something_is_in_the_way_of_is_told_at_once(cluster: 
     assert [sent.path for sent in cluster.sent("PATCH")] == [f"{PODS}/web0/status"]
 
 
+async def test_the_last_of_a_crowd_to_start_is_one_patch_too(cluster: Cluster) -> None:
+    *others, last = [cluster.make(f"web{n}") for n in range(8)]
+    for pod in (*others, last):
+        cluster.tell(pod.metadata.uid, creating())
+    await asyncio.sleep(QUIET_S)
+    for pod in others:
+        cluster.tell(pod.metadata.uid, status())
+    await asyncio.sleep(2 * QUIET_S)
+    cluster.tell(last.metadata.uid, status())
+    await cluster.until(lambda: cluster.there(last.metadata.name).status.phase == "Running")
+    assert len(cluster.sent("PATCH")) == 8
+
+
 async def test_a_condition_that_turns_during_a_slow_start_is_told(cluster: Cluster) -> None:
     pod = cluster.make()
     await seen(cluster, "web")

@@ -10,7 +10,7 @@ Rules:
 - An answer that differs from what was asked for (a server may drop what it does not know) is not asked for again.
 - When nothing is left of a deleted pod and its end was told, it is deleted for good, and nothing more is told of it.
 - Ends and last deletions go first, then changes of readiness, then other news. Statuses that tell nothing yet (the
-  container is being created) wait for `QUIET_S`, longer when there are many, and much longer after one of the same
+  container is being created) wait for `QUIET_S`, longer where there were many, and much longer after one of the same
   pod unless a condition has changed: most are overtaken by the start itself, if nothing is in its way. Of a pod that is
   being deleted hardly more than its end is told.
 - What was told before a restart of the agent is not told again before the pod was looked at: the API server may know more.
@@ -107,8 +107,8 @@ class _Book(Struct):
     """One pod. `known`: its newest state at the API server. `here`: the UID of the pod it stands for. `settled`: the status
     told, and what was answered to it.
 
-    `looked`: what `order` was made from. `since`: when there first was something to send. `quiet_at`: when something quiet
-    was sent.
+    `looked`: what `order` was made from. `since`: when there first was something to send. `crowd`: the most quiet pods there
+    were at once since then. `quiet_at`: when something quiet was sent.
     """
 
     known: Pod
@@ -117,6 +117,7 @@ class _Book(Struct):
     order: _Order | None = None
     ends: bool = False
     since: float = 0.0
+    crowd: int = 0
     quiet_at: float = float("-inf")
     settled: tuple[PodStatus, bool, PodStatus] | None = None
     is_busy: bool = False
@@ -224,7 +225,7 @@ class StatusPublisher:
         if book.ends or book.is_deleted:
             book.order = None  # nobody reads any more of it
         if had is None:
-            book.since = self._clock.monotonic()
+            book.since, book.crowd = self._clock.monotonic(), 0
         self._open(uid, book.urgency)
         self._is_stirred |= had is not None or book.urgency is not None
 
@@ -262,12 +263,14 @@ class StatusPublisher:
         waiting, pauses = self._prompt, {Urgency.NEWS: NEWS_S, Urgency.LATE: LATE_S}
         if now >= self._patient_at:
             waiting, self._patient_at = self._prompt | self._patient, now + PATIENCE_S
-            pauses[Urgency.QUIET] = self._quiet_pause()
+            self._count_quiet()
         for uid in waiting:
             book = self._books[uid]
             urgency = book.urgency
             if book.is_busy or urgency is None:
                 continue
+            if urgency is Urgency.QUIET:
+                pauses[urgency] = self._quiet_s + QUIET_EACH_S * book.crowd
             at = max(book.since + pauses.get(urgency, 0.0), self._retries.free_at(uid), self._away.free_at(_ALL))
             if urgency is Urgency.QUIET and book.order is not None and not book.order.turns:
                 at = max(at, book.quiet_at + QUIET_AGAIN_S)
@@ -281,9 +284,11 @@ class StatusPublisher:
             later.append(self._patient_at)
         self._wake_at(min(later, default=None), now)
 
-    def _quiet_pause(self) -> float:
-        """How long what says little waits: the longer, the more of it there is."""
-        return self._quiet_s + QUIET_EACH_S * sum(self._books[uid].urgency is Urgency.QUIET for uid in self._patient)
+    def _count_quiet(self) -> None:
+        """What says little waits the longer, the more of it there was: the last of a crowd are no sooner told than the first."""
+        quiet = [book for uid in self._patient if (book := self._books[uid]).urgency is Urgency.QUIET]
+        for book in quiet:
+            book.crowd = max(book.crowd, len(quiet))
 
     def _wake_at(self, at: float | None, now: float) -> None:
         if self._timer is not None:
