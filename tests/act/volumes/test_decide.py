@@ -156,10 +156,10 @@ def test_failures_are_told_and_tried_again_later_and_later() -> None:
 
 def test_a_pod_that_waits_too_long_says_so_like_the_reference() -> None:
     room = Room()
-    room.see(Looked(inputs(roster(make_pod(empty_dir())))))
+    room.see(Looked(inputs(roster(make_pod(empty_dir("logs"), empty_dir("data"))))))
     assert room.wake() == pytest.approx(123)
     assert room.told(Woke(), after=123) == [
-        "Unable to attach or mount volumes: unmounted volumes=[data], unattached volumes=[], "
+        "Unable to attach or mount volumes: unmounted volumes=[data logs], unattached volumes=[], "
         "failed to process volumes=[]: context deadline exceeded"
     ]
     assert room.wake() == pytest.approx(246)

@@ -381,7 +381,7 @@ class _Turn:
             after = self.now.mono + COMPLAIN_AFTER_S
         elif self.now.mono >= pod.complain_at:
             after = self.now.mono + COMPLAIN_AFTER_S
-            names = " ".join(missing_volumes(pod))
+            names = " ".join(sorted(missing_volumes(pod)))
             text = (
                 f"Unable to attach or mount volumes: unmounted volumes=[{names}], unattached volumes=[], "
                 "failed to process volumes=[]: context deadline exceeded"
