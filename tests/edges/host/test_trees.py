@@ -67,6 +67,38 @@ def test_a_directory_of_very_many_files_takes_little_memory(tmp_path: Path) -> N
     assert not tree.exists()
 
 
+def test_a_tree_deeper_than_any_path_may_be_long_is_measured(tmp_path: Path) -> None:
+    here = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(2500):
+        for name in ("a", "directory"):
+            os.mkdir(name, dir_fd=here)
+        os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+        deeper = os.open("directory", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = deeper
+    os.close(here)
+    try:
+        assert trees.read_disk_usage(str(tmp_path))[1] == 1 + 3 * 2500
+    finally:
+        assert trees.remove_tree(str(tmp_path))  # which is too deep for others
+
+
+def test_what_is_replaced_while_it_is_walked_is_passed_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name / "inner").mkdir(parents=True)
+    look = os.stat
+
+    def look_and_swap(path: str, **how: object) -> os.stat_result:
+        found = look(path, **how)  # type: ignore[arg-type]
+        if path == "b" and not os.path.islink(tmp_path / "b"):
+            (tmp_path / "b").rename(tmp_path / "c" / "b")
+            os.symlink("/", tmp_path / "b")
+        return found
+
+    monkeypatch.setattr(os, "stat", look_and_swap)
+    assert trees.read_disk_usage(str(tmp_path))[1] in (5, 7)
+
+
 @needs_root
 def test_remove_refuses_while_something_is_mounted_below(tmp_path: Path) -> None:
     inner = tmp_path / "tree" / "volume"

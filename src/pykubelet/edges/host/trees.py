@@ -11,6 +11,7 @@ import os
 import secrets
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 
 from pykubelet.edges.host import libc
@@ -143,23 +144,73 @@ def walk_tree(path: str, visit: Callable[[int, str, os.stat_result], None]) -> N
 
 
 def _walk(here: int, depth: int, visit: Callable[[int, str, os.stat_result], None]) -> None:
-    if depth > 4 * _MAX_DEPTH:
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     for name, is_dir in _entries(here):
-        try:
+        with _passing_by():
             result = os.stat(name, dir_fd=here, follow_symlinks=False)
             if is_dir:
                 inner = _enter(here, name)
                 try:
-                    _walk(inner, depth + 1, visit)
+                    if depth < _MAX_DEPTH:
+                        _walk(inner, depth + 1, visit)
+                    else:
+                        _walk_deep(inner, visit)
                 finally:
                     os.close(inner)
             visit(here, name, result)
-        except FileNotFoundError:
+
+
+def _walk_deep(top: int, visit: Callable[[int, str, os.stat_result], None]) -> None:
+    """The same with one descriptor, however deep it goes: the way back is `..`. Who moves a directory of the way ends it."""
+    here, way = os.dup(top), [("", os.fstat(top), _visit_files(top, visit))]
+    try:
+        while True:
+            name, own, directories = way[-1]
+            if directories:
+                deeper = directories.pop()
+                with _passing_by():
+                    here = _exchanged(here, _enter(here, deeper))
+                    way.append((deeper, os.fstat(here), []))
+                    way[-1][2].extend(_visit_files(here, visit))
+                continue
+            way.pop()
+            if not way:
+                return
+            here = _exchanged(here, os.open("..", _FLAGS, dir_fd=here))
+            if not os.path.samestat(os.fstat(here), way[-1][1]):
+                return
+            with _passing_by():
+                visit(here, name, own)
+    except FileNotFoundError:
+        return  # where we are was removed
+    finally:
+        os.close(here)
+
+
+def _exchanged(old: int, new: int) -> int:
+    os.close(old)
+    return new
+
+
+def _visit_files(here: int, visit: Callable[[int, str, os.stat_result], None]) -> list[str]:
+    """Visit all but the directories, whose names are returned."""
+    directories = []
+    for name, is_dir in _entries(here):
+        if is_dir:
+            directories.append(name)
             continue
-        except OSError as error:
-            if error.errno != errno.EXDEV:
-                raise
+        with _passing_by():
+            visit(here, name, os.stat(name, dir_fd=here, follow_symlinks=False))
+    return directories
+
+
+@contextmanager
+def _passing_by() -> Iterator[None]:
+    """What has vanished meanwhile, or become something else, and other file systems, are none of a walk's business."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV):
+            raise
 
 
 def chown_tree(path: str, uid: int, gid: int) -> None:
