@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from act.pods.node import WEB, named, node, static
-from act.pods.scenes import container, pod, running_script, sidecar
+from act.pods.scenes import IMAGE, container, pod, running_script, sidecar
 
 from pykubelet.act.pods.tally import RESTARTED, START_DURATIONS, WORK_DURATIONS
 from pykubelet.base.kit.backoff import BackoffPolicy
@@ -15,7 +15,7 @@ from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.model.labels import CONTAINER_RESTART_COUNT
 from pykubelet.base.model.lifecycle import KillReason, Stage
 from pykubelet.base.model.roster import Rejection
-from pykubelet.edges.cri.fake import Fault
+from pykubelet.edges.cri.fake import FakeRuntime, Fault
 
 # Coming and going
 
@@ -170,6 +170,26 @@ async def test_a_wall_clock_that_jumps_changes_no_back_off_deadline_or_grace(jum
         await n.wait_life("deadline", lambda life: life.kill_reason is KillReason.DEADLINE)
         await n.wait_gone("deaf")
         assert 2.5 < clock.monotonic() - began < 15
+
+
+async def test_what_is_made_after_the_wall_clock_was_set_back_is_the_newest(tmp_path: Path) -> None:
+    clock = JumpingClock()
+    fake = FakeRuntime(str(tmp_path / "cri.sock"), clock)
+    fake.add_image(IMAGE)
+    await fake.start()
+    async with node(tmp_path, fake=fake, clock=clock) as n:
+        n.want(WEB, named(WEB, "other"))
+        await n.wait_running("web")
+        await n.wait_running("other")
+        clock.jump_s = -3600.0
+        fake.state.stop_sandbox(n.running("web")[0].sandbox)
+        fake.state.end(n.running("other")[0], 1)
+        await n.wait_for(lambda: len(fake.called("CreateContainer")) == 4)
+        await n.wait_running("web")
+        await n.wait_running("other")
+        await asyncio.sleep(0.5)
+        assert [len(fake.called(method)) for method in ("RunPodSandbox", "CreateContainer")] == [3, 4]
+    await fake.stop()
 
 
 async def test_a_dead_sandbox_is_replaced(tmp_path: Path) -> None:

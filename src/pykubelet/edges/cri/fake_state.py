@@ -275,7 +275,9 @@ class FakeState:
         return hashlib.sha256(f"{self._made} {name}".encode()).hexdigest()
 
     def _now_ns(self) -> int:
-        self._last_ns = max(self._last_ns + 1, int(self._clock.wall() * 1e9))
+        """Never the same twice, but for a clock that is set back."""
+        now = int(self._clock.wall() * 1e9)
+        self._last_ns = self._last_ns + 1 if now <= self._last_ns < now + 1_000_000_000 else now
         return self._last_ns
 
 

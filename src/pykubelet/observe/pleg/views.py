@@ -111,10 +111,10 @@ def sandbox_view(sandbox: pb.PodSandbox | pb.PodSandboxStatus, status: pb.PodSan
 def pod_view(
     ref: PodRef, sandboxes: Iterable[SandboxView], containers: Iterable[ContainerView], read_at: float
 ) -> PodView:
-    """Newest first, by time of creation and then by attempt."""
+    """Newest first, by attempt, which grows whatever the clock does, and then by time of creation."""
     return PodView(
         ref=ref,
-        sandboxes=tuple(sorted(sandboxes, key=lambda s: (s.created_at, s.attempt), reverse=True)),
-        containers=tuple(sorted(containers, key=lambda c: (c.created_at, c.attempt), reverse=True)),
+        sandboxes=tuple(sorted(sandboxes, key=lambda s: (s.attempt, s.created_at), reverse=True)),
+        containers=tuple(sorted(containers, key=lambda c: (c.attempt, c.created_at), reverse=True)),
         read_at=read_at,
     )
