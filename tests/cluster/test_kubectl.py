@@ -17,6 +17,7 @@ import pytest
 from support.agent import NODE_NAME, Agent, Json, make_container, make_pod
 from support.api import NodeApi
 from support.cluster import Cluster
+from testbed import images
 
 TALK = "echo out; echo err >&2; trap 'exit 0' TERM; while :; do sleep 0.1; done"
 MIB = 1 << 20
@@ -79,21 +80,32 @@ def test_input_that_nobody_wants_does_not_hide_the_result(cluster: Cluster, web:
 
 
 def test_exec_on_a_terminal(cluster: Cluster, web: str) -> None:
+    command = ("exec", "-it", web, "-c", "talk", "--", "sh")
+    said, code = on_terminal(cluster, *command, says=b"tty; echo $((6*7)); exit 5\n")
+    assert b"/dev/pts/" in said and b"42" in said and code == 5, said
+
+
+def on_terminal(cluster: Cluster, *words: str, says: bytes) -> tuple[bytes, int]:
+    """What kubectl shows somebody who types this once, and how it ends."""
     ours, theirs = pty.openpty()
-    command = kubectl_command(cluster, "exec", "-it", web, "-c", "talk", "--", "sh")
+    command = kubectl_command(cluster, *words)
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True) as shell:
         os.close(theirs)
-        os.write(ours, b"tty; echo $((6*7)); exit 5\n")
-        said, deadline = b"", time.monotonic() + 20
+        os.write(ours, says)
+        said, deadline = b"", time.monotonic() + 30
         while shell.poll() is None and time.monotonic() < deadline:
             if select.select([ours], [], [], 0.1)[0]:
                 try:
                     said += os.read(ours, 65536)
                 except OSError:
                     break
-        assert shell.wait(10) == 5
+        try:
+            code = shell.wait(10)
+        except subprocess.TimeoutExpired:
+            shell.kill()
+            raise AssertionError(said) from None
     os.close(ours)
-    assert b"/dev/pts/" in said and b"42" in said
+    return said, code
 
 
 def test_following_a_log_over_its_rotation(make_cluster_agent: object, cluster: Cluster) -> None:
@@ -130,6 +142,29 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def test_debugging_a_container_from_beside(cluster: Cluster, web: str) -> None:
+    """On a terminal, and by one who only listens; both see the processes of the container that they look at."""
+    if cluster.plane.programs.minor < 23:
+        pytest.skip("this API server has no ephemeral containers")
+    debug = ("debug", web, f"--image={images.BUSYBOX}", "--target=talk", "--profile=general")
+    typed = b"cat /proc/1/cmdline; echo sum $((6*7)); exit 5\n"
+    said, _ = on_terminal(cluster, *debug, "--container=looker", "-it", "--", "sh", says=typed)
+    assert b"echo out; echo err" in said and b"sum 42" in said, said
+    script = "sleep 1; cat /proc/1/cmdline; exit 6"
+    heard = cluster.kubectl(*debug, "--container=listener", "--attach", "--", "sh", "-c", script)
+    assert "echo out; echo err" in heard
+    pod = cluster.wait_pod(web, "both have ended", lambda pod: len(endings(pod)) == 2)
+    assert endings(pod) == {"looker": 5, "listener": 6}
+    assert all(status["ready"] and status["restartCount"] == 0 for status in statuses(pod))
+    assert "sum 42" in cluster.kubectl("logs", web, "-c", "looker")
+
+
+def endings(pod: Json) -> dict[str, int]:
+    """The exit codes of ephemeral containers that have ended."""
+    ended = ((s["name"], s["state"].get("terminated")) for s in pod["status"].get("ephemeralContainerStatuses", ()))
+    return {name: end["exitCode"] for name, end in ended if end}
+
+
 def test_port_forward_under_many_connections(cluster: Cluster, cluster_agent: Agent) -> None:
     serve = "while :; do nc -l -p 8080 -e sh -c 'read x; echo \"got $x\"' ; done"
     server = "mkdir -p /tmp/www; head -c 300000 /dev/zero > /tmp/www/file; exec httpd -f -p 8080 -h /tmp/www"
@@ -158,6 +193,15 @@ def test_port_forward_under_many_connections(cluster: Cluster, cluster_agent: Ag
             thread.join(60)
         forward.kill()
     assert len(got) == 50 and all(size > 300_000 for size in got)
+
+
+def test_a_new_api_server_hands_websockets_on_to_the_node(cluster: Cluster, cluster_agent: Agent, web: str) -> None:
+    """The node declares that it takes them; an older API server speaks SPDY with it, which the other tests show."""
+    if cluster.plane.programs.minor < 36:
+        pytest.skip("this API server knows nothing of what nodes declare")
+    assert cluster.kubectl("exec", web, "-c", "talk", "--", "echo", "hello") == "hello\n"
+    metrics = cluster.kubectl("get", "--raw", f"/api/v1/nodes/{NODE_NAME}/proxy/metrics")
+    assert 'kubelet_websocket_streaming_requests_total{subresource="exec"} 1\n' in metrics
 
 
 def test_who_is_let_in(cluster: Cluster, cluster_agent: Agent, web: str) -> None:
