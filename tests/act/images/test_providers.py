@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 
+import pytest
 from act.images.stand import pod
 
 from pykubelet.act.images.keyring import ServiceAccountSource
@@ -159,12 +161,13 @@ async def test_cached_per_account_or_per_token() -> None:
         assert len(plugins.asked) == expected
 
 
-async def test_who_has_no_account_or_lacks_annotations() -> None:
+async def test_who_has_no_account_or_lacks_annotations(caplog: pytest.LogCaptureFixture) -> None:
     plugins = Plugins()
     under_test = CredentialProviders((token_config(),), plugins, ManualClock(), Tokens())
-    assert await users(under_test, A1, None) == []
-    assert await users(under_test, A1, PullAccount("ns", "bare")) == []
-    assert plugins.asked == []
+    with caplog.at_level(logging.INFO, "pykubelet"):
+        assert await users(under_test, A1, None) == []
+        assert await users(under_test, A1, PullAccount("ns", "bare")) == []
+    assert plugins.asked == [] and not caplog.records
     optional = CredentialProviders((token_config(require=False),), plugins, ManualClock(), Tokens())
     assert await users(optional, A1, None) == ["one"]
 

@@ -120,9 +120,10 @@ class CredentialProviders:
             raise ProviderError("service account tokens are not available on this node")
         metadata = await self._tokens.account(account.namespace, account.name)
         missing = [key for key in wanted.required_annotations if key not in metadata.annotations]
-        if missing:
+        if missing:  # by these a workload opts in: most lack them
             where = f"{account.namespace}/{account.name}"
-            raise ProviderError(f"service account {where} lacks the required annotations {', '.join(missing)}")
+            log.debug("a service account lacks the annotations that a plugin requires", account=where, missing=missing)
+            return None
         token = await self._tokens.pull_token(pod, account.name, metadata.uid, wanted.audience)
         keys = (*wanted.required_annotations, *wanted.optional_annotations)
         annotations = tuple(sorted((key, metadata.annotations[key]) for key in keys if key in metadata.annotations))
