@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import stat
@@ -55,6 +56,21 @@ def test_write_in_place_keeps_the_inode(tmp_path: Path) -> None:
     assert target.read_bytes() == b"short"
     assert target.stat().st_ino == inode
     assert mode_of(target) == 0o600
+
+
+def test_a_full_disk_does_not_empty_a_file_that_is_written_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "hosts"
+    files.write_in_place(str(target), b"127.0.0.1 localhost")
+
+    def full(_: int, __: bytes) -> int:
+        raise OSError(errno.ENOSPC, "")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(HostError, match="no space left on device"):
+        files.write_in_place(str(target), b"127.0.0.1 localhost web")
+    assert target.read_bytes() == b"127.0.0.1 localhost"
 
 
 def test_read_refuses_what_is_no_regular_file_without_waiting(tmp_path: Path) -> None:

@@ -205,13 +205,17 @@ def _forget(path: str) -> None:
 
 
 def write_in_place(path: str, data: bytes, mode: int = 0o644) -> None:
-    """Write over an existing file, keeping its inode (for files that are bind-mounted into containers), or make it."""
+    """Write over an existing file, keeping its inode (for files that are bind-mounted into containers), or make it.
+
+    It is never empty in between, not even when the disk is full: what is there is written over, and only then cut.
+    """
     with translating("write", path):
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         descriptor = os.open(path, flags, mode)
         try:
             os.fchmod(descriptor, mode)
             _write_all(descriptor, data)
+            os.ftruncate(descriptor, len(data))
         finally:
             os.close(descriptor)
 
