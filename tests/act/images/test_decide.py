@@ -12,6 +12,7 @@ from pykubelet.act.images.records import ImageAccess, PulledRecord, SecretGrant
 REPO = "docker.io/library/busybox"
 IMAGE = "busybox:latest"
 ACCOUNT = ServiceAccountSource("3", "ns", "builder")
+NODE_WIDE = ImageAccess(node_wide=True)
 
 
 def settings(policy: VerificationPolicy, *allowlist: str, on: bool = True) -> ImageSettings:
@@ -51,8 +52,11 @@ def test_who_must_prove_access(policy: VerificationPolicy, pulled_by_us: bool, a
 
 
 def test_the_allowlist_takes_repositories_and_prefixes() -> None:
-    allowed = settings(P.ALLOWLISTED, "docker.io/library/busybox", "quay.io/team/*")
-    assert decide.judge_access(allowed, "busybox:1", None, False) is Access.GRANTED
+    allowed = settings(P.ALLOWLISTED, "docker.io/library/busybox", "quay.io/team/*", "alpine")
+    assert decide.judge_access(allowed, "docker.io/library/busybox:1", None, False) is Access.GRANTED
+    assert decide.judge_access(allowed, "busybox:1", None, False) is Access.MUST_PULL
+    assert decide.judge_access(allowed, "alpine:1", None, False) is Access.GRANTED
+    assert decide.judge_access(allowed, f"alpine:1@sha256:{'0' * 64}", None, False) is Access.GRANTED
     assert decide.judge_access(allowed, "quay.io/team/a/b", None, False) is Access.GRANTED
     assert decide.judge_access(allowed, "quay.io/teams/a", None, False) is Access.MUST_PULL
     assert decide.judge_access(allowed, "docker.io/library/busybox2", None, False) is Access.MUST_PULL
@@ -75,6 +79,11 @@ def test_a_record_decides_over_an_image_pulled_here(access: ImageAccess | None, 
 def test_an_image_without_record_is_preloaded_unless_its_pull_was_begun() -> None:
     assert decide.judge_access(settings(P.PRELOADED), IMAGE, None, False) is Access.GRANTED
     assert decide.judge_access(settings(P.PRELOADED), IMAGE, None, True) is Access.MUST_PULL
+
+
+def test_access_is_recorded_under_the_name_that_pods_give_the_image() -> None:
+    assert decide.judge_access(settings(P.PRELOADED), IMAGE, record(NODE_WIDE, "busybox"), False) is Access.GRANTED
+    assert decide.judge_access(settings(P.PRELOADED), IMAGE, record(NODE_WIDE, REPO), False) is Access.GRANTED
 
 
 def test_access_under_another_repository_does_not_count() -> None:

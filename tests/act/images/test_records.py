@@ -96,7 +96,7 @@ async def test_a_pull_leaves_a_record_and_no_intent(tmp_path: Path) -> None:
     assert names(tmp_path, "pulled") == {file_name("sha256:1")}
     again = store(tmp_path).record("sha256:1")
     assert again is not None
-    assert again.access == {REPO: SECRET}
+    assert again.access == {"busybox": SECRET}
     assert stat.S_IMODE((tmp_path / "pulled").stat().st_mode) == 0o700
 
 
@@ -147,11 +147,11 @@ async def test_access_adds_up_and_node_wide_covers_all(tmp_path: Path) -> None:
     await records.learn(IMAGE, "sha256:1", other)
     record = records.record("sha256:1")
     assert record is not None
-    assert {s.uid for s in record.access[REPO].secrets} == {"u", "v"}
+    assert {s.uid for s in record.access["busybox"].secrets} == {"u", "v"}
     await records.learn(IMAGE, "sha256:1", NODE_WIDE)
     record = records.record("sha256:1")
     assert record is not None
-    assert record.access[REPO] == NODE_WIDE
+    assert record.access["busybox"] == NODE_WIDE
 
 
 async def test_a_rotated_secret_replaces_its_old_hash(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ async def test_a_rotated_secret_replaces_its_old_hash(tmp_path: Path) -> None:
     await records.learn(IMAGE, "sha256:1", ImageAccess(secrets=(SecretGrant("u", "ns", "n", "new"),)))
     record = records.record("sha256:1")
     assert record is not None
-    assert record.access[REPO].secrets == (SecretGrant("u", "ns", "n", "new"),)
+    assert record.access["busybox"].secrets == (SecretGrant("u", "ns", "n", "new"),)
 
 
 async def test_after_a_crash_intents_of_present_images_become_records_without_access(tmp_path: Path) -> None:

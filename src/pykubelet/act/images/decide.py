@@ -19,7 +19,7 @@ from enum import StrEnum
 
 from pykubelet.act.images.keyring import Credential, SecretSource, ServiceAccountSource
 from pykubelet.act.images.model import ImageRequest, ImageSettings, PullPolicy, VerificationPolicy
-from pykubelet.act.images.names import InvalidImage, parse_image
+from pykubelet.act.images.names import InvalidImage, bare_name, parse_image
 from pykubelet.act.images.records import ImageAccess, PulledRecord, SecretGrant
 from pykubelet.base.config.durations import MILLISECOND, format_duration
 from pykubelet.base.kit.backoff import BackoffPolicy
@@ -58,8 +58,8 @@ class Access(StrEnum):
     ASK_CREDENTIALS = "ask-credentials"
 
 
-def requires_verification(settings: ImageSettings, repository: str, pulled_by_us: bool) -> bool:
-    """`pulled_by_us`: there is a record, or a started pull, of this image."""
+def requires_verification(settings: ImageSettings, name: str, pulled_by_us: bool) -> bool:
+    """`name`: as the pod has it, without tag. `pulled_by_us`: there is a record, or a started pull, of this image."""
     if not settings.ensure_secret_pulled:
         return False
     match settings.verification:
@@ -68,16 +68,21 @@ def requires_verification(settings: ImageSettings, repository: str, pulled_by_us
         case VerificationPolicy.PRELOADED:
             return pulled_by_us
         case VerificationPolicy.ALLOWLISTED:
-            return not is_allowlisted(settings.allowlist, repository)
+            return not is_allowlisted(settings.allowlist, name)
         case VerificationPolicy.ALWAYS_VERIFY:
             return True
 
 
-def is_allowlisted(patterns: frozenset[str], repository: str) -> bool:
-    """Patterns are complete repositories, or prefixes ending in `/*`."""
-    return any(
-        repository.startswith(pattern[:-1]) if pattern.endswith("/*") else repository == pattern for pattern in patterns
-    )
+def is_allowlisted(patterns: frozenset[str], name: str) -> bool:
+    """Patterns are names without tag, or prefixes ending in `/*`, spelled as the pods spell them."""
+    return any(name.startswith(pattern[:-1]) if pattern.endswith("/*") else name == pattern for pattern in patterns)
+
+
+def recorded_access(record: PulledRecord | None, spec_image: str) -> ImageAccess | None:
+    """What is recorded under the name that the pod gives the image, or under its complete one."""
+    if record is None:
+        return None
+    return record.access.get(bare_name(spec_image)) or record.access.get(parse_image(spec_image).repository)
 
 
 def judge_access(settings: ImageSettings, spec_image: str, record: PulledRecord | None, pulling: bool) -> Access:
@@ -86,12 +91,12 @@ def judge_access(settings: ImageSettings, spec_image: str, record: PulledRecord 
     `pulling`: a pull of it was begun and its end is not recorded.
     """
     try:
-        repository = parse_image(spec_image).repository
+        name = bare_name(spec_image)
     except InvalidImage:
         return Access.MUST_PULL
-    if not requires_verification(settings, repository, record is not None or pulling):
+    if not requires_verification(settings, name, record is not None or pulling):
         return Access.GRANTED
-    access = record.access.get(repository) if record is not None else None
+    access = recorded_access(record, spec_image)
     if access is None:
         return Access.MUST_PULL
     if access.node_wide:
@@ -103,7 +108,7 @@ def check_result(settings: ImageSettings, spec_image: str, access: Access, pulle
     """What metrics call such a judgement."""
     if access is not Access.GRANTED:
         return "mustAuthenticate"
-    is_checked = requires_verification(settings, parse_image(spec_image).repository, pulled_by_us)
+    is_checked = requires_verification(settings, bare_name(spec_image), pulled_by_us)
     return "credentialRecordFound" if is_checked else "credentialPolicyAllowed"
 
 

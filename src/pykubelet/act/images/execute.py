@@ -166,7 +166,7 @@ class ImagePuller:
     async def _opens(self, spec_image: str, image_ref: str, credentials: tuple[Credential, ...]) -> bool:
         """Whether the pod's credentials are some that the image was pulled with."""
         record = self._records.record(image_ref)
-        known = record.access.get(parse_image(spec_image).repository) if record is not None else None
+        known = decide.recorded_access(record, spec_image)
         granted = decide.match_credentials(known, credentials) if known is not None else None
         if granted is not None and granted.learn is not None:
             await self._records.learn(spec_image, image_ref, granted.learn)

@@ -122,6 +122,13 @@ def complete_name(text: str) -> str:
     return f"{name.repository}:{name.tag or DEFAULT_TAG}"
 
 
+def bare_name(text: str) -> str:
+    """The reference without tag and digest, but else as it was given: `busybox` stays `busybox`. Raises InvalidImage."""
+    name = parse_image(text)
+    without_digest = text.removesuffix(f"@{name.digest}") if name.digest else text
+    return without_digest.removesuffix(f":{name.tag}") if name.tag else without_digest
+
+
 def credential_key(location: str) -> str | None:
     """The key under which a credential is looked up: `host[:port][/path]`; None when the location cannot be one.
 

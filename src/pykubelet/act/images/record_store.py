@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import TypeVar
 
-from pykubelet.act.images.names import InvalidImage, complete_name, parse_image
+from pykubelet.act.images.names import InvalidImage, bare_name, complete_name
 from pykubelet.act.images.records import (
     ImageAccess,
     PulledRecord,
@@ -186,7 +186,7 @@ class RecordStore:
         new = old or PulledRecord(image_ref, now)
         if access is not None:
             try:
-                new = new.with_access(parse_image(image).repository, access, now)
+                new = new.with_access(bare_name(image), access, now)
             except InvalidImage as problem:
                 log.warning("an image pull cannot be recorded", image=image, error=problem)
                 return False

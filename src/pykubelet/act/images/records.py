@@ -54,19 +54,19 @@ class ImageAccess(Value):
 
 
 class PulledRecord(Value):
-    """By repository (complete, no tag). `updated_at`: wall seconds, whole on disk."""
+    """By name (as pods give it, no tag). `updated_at`: wall seconds, whole on disk."""
 
     image_ref: str
     updated_at: float
     access: Mapping[str, ImageAccess] = field(default_factory=dict)
 
-    def with_access(self, repository: str, access: ImageAccess, now: float) -> PulledRecord:
+    def with_access(self, name: str, access: ImageAccess, now: float) -> PulledRecord:
         """The record with more access; itself when nothing is new."""
-        known = self.access.get(repository)
+        known = self.access.get(name)
         merged = access if known is None else known.merged(access)
         if merged == known:
             return self
-        return replace(self, updated_at=now, access={**self.access, repository: merged})
+        return replace(self, updated_at=now, access={**self.access, name: merged})
 
 
 def file_name(key: str) -> str:
