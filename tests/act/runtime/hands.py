@@ -40,6 +40,7 @@ class Hands:
     stopper: ContainerStopper
     happenings: Sink[Happening]
     resolv_conf: str
+    flight: Flight
 
     async def sandbox(self, of: Pod) -> Sandbox:
         made = await self.sandboxes.create(of, 0, "/kubepods/x")
@@ -47,14 +48,14 @@ class Hands:
         return made
 
     async def prepare(
-        self, of: Pod, container: AnyContainer, home: Sandbox, newest: ContainerView | None = None
+        self, of: Pod, container: AnyContainer, home: Sandbox, *instances: ContainerView
     ) -> ContainerFiles | StartError:
-        return await self.starter.prepare(of, container, newest, self.sandboxes.settings(), home.ips)
+        return await self.starter.prepare(of, container, instances, self.sandboxes.settings(), home.ips)
 
     async def start(
-        self, of: Pod, container: AnyContainer, home: Sandbox, newest: ContainerView | None = None
+        self, of: Pod, container: AnyContainer, home: Sandbox, *instances: ContainerView
     ) -> ContainerID | StartError:
-        files = await self.prepare(of, container, home, newest)
+        files = await self.prepare(of, container, home, *instances)
         if isinstance(files, StartError):
             return files
         ctx = ContainerContext(
@@ -99,7 +100,7 @@ async def hands(folder: Path) -> AsyncIterator[Hands]:
     content, _ = make_cell("content", Content())
     happenings: Sink[Happening] = Sink()
     stopped: Sink[BeingStopped] = Sink()
-    hooks = HookRunner(client, happenings)
+    hooks, flight = HookRunner(client, happenings), Flight("test")
     stopper = ContainerStopper(client, hooks, clock, happenings, stopped)
     resolv_conf = str(folder / "resolv.conf")
     write_in_place(resolv_conf, b"nameserver 192.0.2.53\n")
@@ -109,10 +110,11 @@ async def hands(folder: Path) -> AsyncIterator[Hands]:
             fake,
             paths,
             Sandboxes(client, settings, SandboxCells(node, runtime, content), resolv_conf, happenings),
-            ContainerStarter(client, hooks, stopper, Flight("test"), happenings),
+            ContainerStarter(client, hooks, stopper, flight, happenings),
             stopper,
             happenings,
             resolv_conf,
+            flight,
         )
     finally:
         await client.close()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,9 @@ from act.runtime.hands import Hands, hands
 
 from pykubelet.act.runtime.start import ContainerFiles
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import StartError
+from pykubelet.base.model.observed import MountView
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriCode
 from pykubelet.edges.cri.fake import Fault
@@ -65,6 +69,35 @@ async def test_each_instance_has_a_termination_file_of_its_own(tmp_path: Path) -
         assert isinstance(first, ContainerFiles)
         assert isinstance(second, ContainerFiles)
         assert first.termination_log != second.termination_log
+
+
+async def test_message_files_that_no_instance_has_do_not_pile_up(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        of = pod(APP)
+        home = await h.sandbox(of)
+        first = await h.prepare(of, APP, home)
+        assert isinstance(first, ContainerFiles)
+        mounts = (MountView("/dev/termination-log", first.termination_log),)
+        instances = [replace(exited("app"), mounts=mounts)]
+        for _ in range(3):
+            files = await h.prepare(of, APP, home, *instances)
+            assert isinstance(files, ContainerFiles)
+        left = sorted(os.listdir(h.paths.container(UID, "app")))
+        assert left == sorted(os.path.basename(path) for path in (first.termination_log, files.termination_log))
+        await h.prepare(of, APP, home, exited("app", attempt=1), *instances)
+        assert len(os.listdir(h.paths.container(UID, "app"))) == 3, "nobody knows what the newest instance has"
+
+
+async def test_files_wait_for_those_of_a_start_that_was_given_up(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        of = pod(APP)
+        home = await h.sandbox(of)
+        pace = threading.Event()
+        given_up = asyncio.ensure_future(h.flight.run(f"files:{UID}:app", pace.wait, 30.0))
+        await asyncio.sleep(0.05)
+        given_up.cancel()
+        asyncio.get_running_loop().call_later(0.1, pace.set)
+        assert isinstance(await h.prepare(of, APP, home), ContainerFiles)
 
 
 async def test_a_container_with_its_own_hosts_file_keeps_it(tmp_path: Path) -> None:

@@ -325,7 +325,7 @@ class PodExecution:
         if self._content.wants_services(pod):
             await self._wait(self._content.wait_services(pod), SERVICES, waits)
         settings = tools.sandboxes.settings()
-        files = await tools.starter.prepare(pod, container, command.view.newest(name), settings, sandbox.ips)
+        files = await tools.starter.prepare(pod, container, command.view.instances(name), settings, sandbox.ips)
         if isinstance(files, StartError):
             return StartFailed(files)
         node, mounts = tools.cells.node.get(), self._mounts()

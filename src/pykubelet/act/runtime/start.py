@@ -6,8 +6,9 @@ file, the pod's /etc/hosts and the log directory.
 
 from __future__ import annotations
 
+import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 from pykubelet.act.runtime.context import AnyContainer, ConfigError, ContainerContext, RenderSettings
@@ -49,7 +50,9 @@ from pykubelet.edges.host.files import (
     create_file,
     list_dir,
     make_dirs,
+    names_in,
     read_text,
+    remove_file,
     replace_symlink,
     write_in_place,
 )
@@ -61,6 +64,7 @@ START_LIMIT_S = 5.0
 FILES_DEADLINE_S = 30.0
 NODE_HOSTS = "/etc/hosts"
 ENV_FILE_LIMIT = 1 << 20
+_MESSAGE_FILE = re.compile("[0-9a-f]{8}")
 
 
 class ContainerFiles(Value):
@@ -92,15 +96,15 @@ class ContainerStarter:
         self,
         pod: Pod,
         container: AnyContainer,
-        newest: ContainerView | None,
+        instances: Sequence[ContainerView],
         settings: RenderSettings,
         pod_ips: tuple[str, ...],
     ) -> ContainerFiles | StartError:
-        """Make the instance's files, off the event loop."""
+        """Make the files of the next instance, off the event loop. `instances`: all that are there, newest first."""
         STARTED_CONTAINERS.inc(container_kind(pod, container))
         key = f"files:{pod.metadata.uid}:{container.name}"
-        outcome = await self._flight.run(
-            key, lambda: _make_files(pod, container, newest, settings, pod_ips), FILES_DEADLINE_S
+        outcome = await self._flight.run_next(
+            key, lambda: _make_files(pod, container, instances, settings, pod_ips), FILES_DEADLINE_S
         )
         match outcome:
             case Done(value):
@@ -130,7 +134,7 @@ class ContainerStarter:
         def read() -> dict[tuple[str, str], str | None]:
             return {key: _read_env_file(root, key[1]) for key, root in roots.items()}
 
-        outcome = await self._flight.run(f"env:{pod.metadata.uid}:{container.name}", read, FILES_DEADLINE_S)
+        outcome = await self._flight.run_next(f"env:{pod.metadata.uid}:{container.name}", read, FILES_DEADLINE_S)
         found = outcome.value if isinstance(outcome, Done) else {}
         return {key: found.get(key) for key in wanted}
 
@@ -228,7 +232,11 @@ def _stop_target(pod: Pod, container: AnyContainer, instance: ContainerID, ctx: 
 
 
 def _make_files(
-    pod: Pod, container: AnyContainer, newest: ContainerView | None, settings: RenderSettings, pod_ips: tuple[str, ...]
+    pod: Pod,
+    container: AnyContainer,
+    instances: Sequence[ContainerView],
+    settings: RenderSettings,
+    pod_ips: tuple[str, ...],
 ) -> ContainerFiles | ConfigError:
     paths, ref = settings.paths, pod_ref(pod)
     log_dir = paths.container_logs(ref, container.name)
@@ -237,6 +245,7 @@ def _make_files(
     if container.terminationMessagePath:
         directory = paths.container(ref.uid, container.name)
         make_dirs(directory, 0o750)
+        _remove_unused(directory, instances)
         termination = f"{directory}/{secrets.token_hex(4)}"
         create_file(termination, 0o666)
     hosts = ""
@@ -246,7 +255,19 @@ def _make_files(
             return text
         hosts = paths.etc_hosts(ref.uid)
         write_in_place(hosts, text.encode(), 0o644)
+    newest = instances[0] if instances else None
     return ContainerFiles(_restart_count(newest, log_dir, existed), termination, hosts)
+
+
+def _remove_unused(directory: str, instances: Sequence[ContainerView]) -> None:
+    """The message files of instances that are gone, and of those that were never made: a crash loop leaves many."""
+    if not all(instance.mounts for instance in instances):
+        return  # who does not tell its mounts may have any of them
+    used = {mount.host_path for instance in instances for mount in instance.mounts}
+    for name in names_in(directory):
+        path = f"{directory}/{name}"
+        if _MESSAGE_FILE.fullmatch(name) and path not in used:
+            remove_file(path)
 
 
 def _read_env_file(root: str, path: str) -> str | None:

@@ -19,6 +19,7 @@ from pykubelet.base.kit.values import Value
 
 T = TypeVar("T")
 IDLE_END_S = 30.0
+AGAIN_S = 0.02
 HOLD_S = 0.25
 """So long a piece of work may keep others waiting for its worker."""
 
@@ -97,6 +98,15 @@ class Flight:
             return await future
         finally:
             timer.cancel()
+
+    async def run_next(self, key: str, work: Callable[[], T], deadline_s: float) -> Outcome[T]:
+        """As `run`, but after work under the same key that somebody has begun and given up, which is just ending."""
+        loop = asyncio.get_running_loop()
+        while True:
+            outcome = await self.run(key, work, deadline_s)
+            if not isinstance(outcome, Uncertain) or loop.time() - outcome.since >= deadline_s:
+                return outcome
+            await asyncio.sleep(AGAIN_S)
 
     def _end(self, key: str) -> None:
         with self._lock:
