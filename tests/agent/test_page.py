@@ -287,7 +287,6 @@ def test_a_hundred_pods(shown: tuple[Agent, int], browser: Browser) -> None:
         assert tab.run("document.documentElement.scrollWidth <= innerWidth")
         tab.run("document.querySelectorAll('.head button')[60].focus()")
         tab.run("document.activeElement.known = 'still the same'")
-        tab.run("document.getElementById('happened').replaceChildren()")
         tab.run("window.asked = performance.getEntriesByType('resource').length")
         tab.wait("performance.getEntriesByType('resource').length > window.asked + 2")
         assert tab.run("document.activeElement.known") == "still the same", "rows are made anew"

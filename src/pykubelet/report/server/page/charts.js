@@ -94,8 +94,9 @@ export function chart(title, at, lines, unit, limit) {
   const told = lines.map((line) => `${line.name} ${amount(last(line), unit)}`.trim()).join(", ");
   const edge = limit ? ` of ${amount(limit, unit)}` : "";
   picture.setAttribute("aria-label", `${title}: now ${told}${edge}, ${most}${since && ` in the last ${since}`}`);
-  const values = lines.map((line, number) => element("strong", { class: `value${number}` }, line.sign ? element("span", { "aria-hidden": "true" }, line.sign) : null,
-    line.name ? said(`${line.name} `) : null, edge ? amount(last(line), unit).replace(" cores", "") : amount(last(line), unit)));
+  const values = lines.map((line, number) => element("strong", { class: `value${number}` },
+    line.sign ? element("span", { "aria-hidden": "true" }, line.sign) : null, line.name ? said(`${line.name} `) : null,
+    edge ? amount(last(line), unit).replace(" cores", "") : amount(last(line), unit)));
   return element("figure", {},
     element("figcaption", {}, element("span", {}, title), element("span", { class: "now" }, ...values, edge)),
     picture, element("p", { class: "axis", "aria-hidden": "true" }, element("span", {}, since && `${since} ago`), element("span", {}, most.replace(" cores", ""))));

@@ -2,6 +2,7 @@
 import { amount, element, fill, moment, said, usageCharts, write } from "./charts.js";
 
 const BAD = /Err|BackOff|Fail|OOM|Evicted|Invalid|Unknown|Unexpected|NotRunning/;
+const LINES_TOLD = 25;
 const GOOD = new Set(["Running", "Completed", "Succeeded"]);
 
 function isReady(pod) {
@@ -39,16 +40,19 @@ const waits = (pod) => [element("h3", {}, "Waits for"), element("ul", { class: "
 function state(one) {
   const told = [one.state === "waiting" && one.reason ? "" : one.state, one.reason, one.exit_code ? `exit code ${one.exit_code}` : ""];
   const cell = element("td", {}, told.filter(Boolean).join(", "), ...(one.since ? [" ", moment(one.since)] : []));
-  if (one.last && one.last.state === "terminated") {
-    const ended = [one.last.reason, `exit code ${one.last.exit_code}`].filter(Boolean).join(", ");
-    cell.append(element("div", { class: "soft below" }, `before: ${ended}`, ...(one.last.since ? [", ", moment(one.last.since), " ago"] : [])));
+  const { last } = one;
+  if (last && last.state === "terminated") {
+    const ended = [last.reason, `exit code ${last.exit_code}`].filter(Boolean).join(", ");
+    cell.append(element("div", { class: "soft below" }, `before: ${ended}`, ...(last.since ? [", ", moment(last.since), " ago"] : [])));
   }
   return cell;
 }
 
 function container(one) {
-  const name = element("th", { scope: "row" }, one.name, one.kind === "regular" ? null : element("span", { class: "soft" }, ` ${one.kind}`), below(one.image));
-  const row = element("tr", {}, name, state(one), element("td", { class: "number w2" }, String(one.restarts)), ...numbers(amount(one.cpu, "cores"), amount(one.memory)));
+  const kind = one.kind === "regular" ? null : element("span", { class: "soft" }, ` ${one.kind}`);
+  const name = element("th", { scope: "row" }, one.name, kind, below(one.image));
+  const restarts = element("td", { class: "number w2" }, String(one.restarts));
+  const row = element("tr", {}, name, state(one), restarts, ...numbers(amount(one.cpu, "cores"), amount(one.memory)));
   const notes = [one.message, one.last && one.last.message && `before: ${one.last.message.trim()}`].filter(Boolean);
   return notes.length ? [row, element("tr", { class: "note" }, element("td", { colspan: 4 }, notes.join("\n")))] : [row];
 }
@@ -74,13 +78,30 @@ export function part(path) {
   return found ? element("span", { class: "soft" }, `${found[1]}: `) : "";
 }
 
-const story = (pod) => [element("h3", {}, "Story, newest first"), element("ol", { class: "lines" }, ...pod.story.slice(-25).reverse().map((line) =>
-  element("li", {}, moment(line.at), element("span", {}, ...(line.event ? [...reason(line), " ", part(line.object || "")] : []), line.what, line.count > 1 ? ` (${line.count} times)` : "",
-    line.cause ? element("span", { class: "soft" }, ` – ${line.cause}`) : null))))];
+function happened(line) {
+  const event = line.event ? [...reason(line), " ", part(line.object || "")] : [];
+  const cause = line.cause ? element("span", { class: "soft" }, ` – ${line.cause}`) : null;
+  return element("li", {}, moment(line.at), element("span", {}, ...event, line.what, line.count > 1 ? ` (${line.count} times)` : "", cause));
+}
 
-const facts = (pod) => [["Phase", pod.phase], ["Reason", [pod.reason, pod.message].filter(Boolean).join(": ")], ["Ends because", pod.kill_reason], ["IP", pod.ip],
-  ["QoS", pod.qos], ["Ready", pod.ready], ["Restarts", pod.restarts], ["From", pod.source], ["UID", pod.uid]].filter(([, value]) => value)
-  .map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, String(value))));
+const story = (pod) => [element("h3", {}, "Story, newest first"),
+  element("ol", { class: "lines" }, ...pod.story.slice(-LINES_TOLD).reverse().map(happened))];
+
+const facts = (pod) => [
+  ["Phase", pod.phase], ["Reason", [pod.reason, pod.message].filter(Boolean).join(": ")], ["Ends because", pod.kill_reason],
+  ["IP", pod.ip], ["QoS", pod.qos], ["Ready", pod.ready], ["Restarts", pod.restarts], ["From", pod.source], ["UID", pod.uid],
+].filter(([, value]) => value).map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, String(value))));
+
+// What is shown of an opened pod, in order: its class, what it is made from, and who makes it.
+const PARTS = [
+  ["facts", (pod) => [pod.phase, pod.reason, pod.message, pod.kill_reason, pod.ip, pod.qos, pod.ready, pod.restarts], facts],
+  ["waits", (pod) => pod.waits, (pod) => (pod.waits.length ? waits(pod) : [])],
+  ["charts", (pod) => pod.usage, (pod) => usageCharts(pod.usage, {}, "Disk")],
+  ["containers", (pod) => pod.containers, containers],
+  ["volumes", (pod) => pod.volumes, volumes],
+  ["story", (pod) => pod.story, story],
+  ["conditions", (pod) => pod.conditions, conditions],
+];
 
 // A pod's two table rows. `opened` is called when somebody opens it.
 export class PodRow {
@@ -92,15 +113,20 @@ export class PodRow {
       element("span", { class: "soft" }, `${pod.namespace}/`), pod.name);
     this.status = element("span", {});
     this.cells = ["w1", "w2", "w1", "w1", "w2", "w3", "w3", "w2"].map((kind) => element("td", { class: `number ${kind}` }));
-    const row = element("tr", { class: "head" }, element("th", { scope: "row" }, this.button), element("td", {}, this.status), ...this.cells);
+    const name = element("th", { scope: "row" }, this.button);
+    const row = element("tr", { class: "head" }, name, element("td", {}, this.status), ...this.cells);
     this.why = element("div", { class: "why" });
-    this.parts = ["facts", "waits", "charts", "containers", "volumes", "story", "conditions"].map((kind) => element(kind === "facts" ? "dl" : "div", { class: kind }));
+    this.parts = PARTS.map(([kind]) => element(kind === "facts" ? "dl" : "div", { class: kind }));
     this.gone = element("p", { class: "soft" }, "Asking the agent …");
-    this.inside = element("div", { id: inside, class: "inside", role: "group", "aria-label": `${pod.namespace}/${pod.name}`, hidden: "" }, this.gone, ...this.parts);
+    const named = { id: inside, class: "inside", role: "group", "aria-label": `${pod.namespace}/${pod.name}`, hidden: "" };
+    this.inside = element("div", named, this.gone, ...this.parts);
     this.below = element("tr", { class: "more", hidden: "" }, this.cell);
     this.cell.append(this.why, this.inside);
     this.body = element("tbody", { "data-uid": pod.uid }, row, this.below);
-    row.addEventListener("click", () => { if (this.turn(this.inside.hidden)) opened(this); });
+    row.addEventListener("click", (event) => {
+      const selects = !this.button.contains(event.target) && String(getSelection());
+      if (!selects && this.turn(this.inside.hidden)) opened(this);
+    });
     this.body.addEventListener("keydown", (event) => {
       if (event.key === "Escape" && this.isOpen) { this.turn(false); this.button.focus(); }
     });
@@ -121,21 +147,20 @@ export class PodRow {
     this.status.className = `status ${health(pod)}`;
     write(this.status, pod.status);
     const use = pod.use || {};
-    const told = [pod.ready, String(pod.restarts), amount(use.cpu, "cores"), amount(use.memory), amount(use.disk), rate(use.received), rate(use.sent)];
+    const told = [pod.ready, String(pod.restarts), amount(use.cpu, "cores"), amount(use.memory), amount(use.disk),
+      rate(use.received), rate(use.sent)];
     told.forEach((value, place) => write(this.cells[place], value));
     fill(this.cells[7], pod.created, (at) => (at ? [moment(at)] : []));
     const [first] = pod.waits;
-    const line = first ? [words(first), first.since] : pod.message ? [pod.message] : [];
-    fill(this.why, line, ([what, since]) => (what ? [`${since ? "waits for " : ""}${what}`, ...(since ? [element("span", { class: "soft" }, " – ", moment(since))] : [])] : []));
-    this.below.hidden = !this.isOpen && !line.length;
+    fill(this.why, [pod.message, first], () => (first
+      ? [`waits for ${words(first)}`, element("span", { class: "soft" }, " – ", moment(first.since))] : [pod.message].filter(Boolean)));
+    this.below.hidden = !this.isOpen && !this.why.childNodes.length;
   }
 
   // `pod`: the agent's full answer; null: there is no such pod any more.
   showInside(pod) {
     this.gone.hidden = pod !== null;
     if (pod === null) { write(this.gone, "This pod is gone."); return; }
-    const makers = [facts, (one) => (one.waits.length ? waits(one) : []), (one) => usageCharts(one.usage, {}, "Disk"), containers, volumes, story, conditions];
-    const data = [[pod.phase, pod.reason, pod.message, pod.kill_reason, pod.ip, pod.qos, pod.ready, pod.restarts], pod.waits, pod.usage, pod.containers, pod.volumes, pod.story, pod.conditions];
-    this.parts.forEach((part, place) => fill(part, data[place], () => makers[place](pod)));
+    PARTS.forEach(([, data, make], place) => fill(this.parts[place], data(pod), () => make(pod)));
   }
 }
