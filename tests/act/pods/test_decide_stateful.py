@@ -45,12 +45,20 @@ from pykubelet.base.model.probes import ProbeKind, ProbeResult, ProbeResults
 RUNNING, EXITED, UNKNOWN = ContainerState.RUNNING, ContainerState.EXITED, ContainerState.UNKNOWN
 NAMES = ("i1", "mesh", "a", "b")
 SHAPES: dict[str, Pod] = {
+    "kept rules": pod(
+        container("a", restartPolicy="Never", restartPolicyRules=[rule("Restart", 137)]),
+        container("b", restartPolicy="OnFailure"),
+        init=(sidecar("mesh"),),
+        restart="Never",
+    ),
     "plain": pod(container("a"), container("b")),
     "once": pod(container("a"), container("b"), restart="Never"),
     "init": pod(container("a"), init=(container("i1"), sidecar("mesh")), restart="OnFailure"),
     "job": pod(container("a"), init=(sidecar("mesh"), container("i1")), restart="Never"),
     "rules": pod(
-        container("a", restartPolicyRules=[rule("RestartAllContainers", 88)]), container("b"), init=(container("i1"),)
+        container("a", restartPolicyRules=[rule("RestartAllContainers", 88, 137, 143)]),
+        container("b"),
+        init=(container("i1", restartPolicyRules=[rule("RestartAllContainers", 88)]),),
     ),
 }
 
