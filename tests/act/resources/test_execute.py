@@ -153,6 +153,17 @@ async def test_refused_node_limits_are_an_event_and_tried_again(
     assert [reason for _, reason, _ in events(told)][1:] == ["NodeAllocatableEnforced"]
 
 
+async def test_a_kernel_that_frees_memory_before_it_takes_a_limit_holds_up_nobody(
+    make: Make, fake: FakeCgroups
+) -> None:
+    others_went_on = threading.Event()
+    answers: list[bool] = []
+    fake.update = lambda path, limits: answers.append(others_went_on.wait(5))  # type: ignore[method-assign]
+    asyncio.get_running_loop().call_later(0.05, others_went_on.set)
+    await make().retry_node_limits()
+    assert answers == [True]
+
+
 async def test_node_that_cannot_hold_pods_says_why(make: Make, fake: FakeCgroups) -> None:
     fake.usable = frozenset({"cpu", "pids"})
     with pytest.raises(ResourcesError, match=r"Cgroup subsystem not mounted: \[cpuset memory\]"):

@@ -140,7 +140,9 @@ class PodCgroups:
         if self._limited or not name:
             return
         limits = decide.node_limits(self._node, self._settings)
-        problem = await self._try("cgroup:node-limits", lambda: self._cgroups.update(self._path(name), limits))
+        problem = await self._try(
+            "cgroup:node-limits", lambda: self._cgroups.update(self._path(name), limits), aside=True
+        )
         if problem is None:
             self._limited = True
             message = "Updated Node Allocatable limit across pods"
@@ -156,7 +158,7 @@ class PodCgroups:
         amounts = settings.system_reserved if is_system else settings.kube_reserved
         path = self._path(names.parse_group(group, settings.driver))
         limits = decide.group_limits(amounts, self._node.page_sizes, compressible=compressible)
-        problem = await self._try(f"cgroup:{word}-reserved", lambda: self._enforce(group, path, limits))
+        problem = await self._try(f"cgroup:{word}-reserved", lambda: self._enforce(group, path, limits), aside=True)
         if problem is not None:
             message = f'Failed to enforce {title} Reserved Cgroup Limits on "{group}": {problem}'
             self._happenings.post(warning(EVENT_FAILED_NODE_ALLOCATABLE, message))
@@ -185,7 +187,8 @@ class PodCgroups:
             if self._applied.get(qos) == limits and not force:
                 continue
             path = self._path(names.qos_group(self._settings, qos))
-            problem = await self._try(f"cgroup:{qos}", _creating(self._cgroups, path, limits))
+            work = _creating(self._cgroups, path, limits)
+            problem = await self._try(f"cgroup:{qos}", work, aside=limits.memory_bytes is not None)
             if problem is None:
                 self._applied[qos] = limits
             self._note(qos, problem)
@@ -311,29 +314,32 @@ class PodCgroups:
     def _possible_paths(self, uid: PodUID) -> tuple[str, ...]:
         return tuple(self._path(names.pod_group(self._settings, qos, uid)) for qos in QOSClass)
 
-    async def _run(self, key: str, work: Callable[[], T], operation: str = "") -> Outcome[T]:
+    async def _run(self, key: str, work: Callable[[], T], operation: str = "", *, aside: bool = False) -> Outcome[T]:
         """The kernel's cgroup files answer in microseconds: going through a thread costs a pod more than the work
-        itself. systemd is asked over D-Bus, which may take its time. `operation`: what it is counted as."""
+        itself. systemd is asked over D-Bus, which may take its time; and where a memory limit goes below what many pods
+        use (`aside`), the kernel frees memory before it answers. `operation`: what it is counted as."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        outcome = await self._ask(key, work)
+        outcome = await self._ask(key, work, aside)
         if operation:
             DURATIONS.observe(loop.time() - began, operation)
         return outcome
 
-    async def _ask(self, key: str, work: Callable[[], T]) -> Outcome[T]:
-        if self._settings.driver is CgroupDriver.SYSTEMD:
+    async def _ask(self, key: str, work: Callable[[], T], aside: bool) -> Outcome[T]:
+        if aside or self._settings.driver is CgroupDriver.SYSTEMD:
             return await self._flight.run(key, work, self._patience.deadline_s)
         try:
             return Done(work())
         except HostError as error:
             return Failed(error)
 
-    async def _try(self, key: str, work: Callable[[], None], operation: str = "update") -> HostError | None:
+    async def _try(
+        self, key: str, work: Callable[[], None], operation: str = "update", *, aside: bool = False
+    ) -> HostError | None:
         """Run one step; what went wrong with the host is a value."""
         loop = asyncio.get_running_loop()
         while True:
-            outcome = await self._run(key, work, operation)
+            outcome = await self._run(key, work, operation, aside=aside)
             match outcome:
                 case Done():
                     return None
