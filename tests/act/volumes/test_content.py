@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from act.volumes.samples import NODE, inputs, make_pod, moment, roster
 
+from pykubelet.act.volumes.api_files import user_of_files
 from pykubelet.act.volumes.decide import step
 from pykubelet.act.volumes.model import (
     Command,
@@ -178,6 +179,13 @@ def test_tokens_are_for_the_pods_user_or_group_alone() -> None:
     assert (token().mode, token().owner) == (0o644, None)
     assert (token(run_as=1000).mode, token(run_as=1000).owner) == (0o600, 1000)
     assert (token(fs_group=7).mode, token(fs_group=7).owner) == (0o600, None)
+    alone = pod_of(KUBE_API)
+    of_one = {"name": "c", "image": "x", "securityContext": {"runAsUser": 1000}}
+    spec = {**_plain(alone)["spec"], "ephemeralContainers": [{"name": "debug", "image": "x"}]}
+    debugged = from_object(Pod, {**_plain(alone), "spec": {**spec, "containers": [of_one]}})
+    assert user_of_files(debugged) is None  # who looks at it may be anybody
+    settled = from_object(Pod, {**_plain(alone), "spec": {**_plain(alone)["spec"], "containers": [of_one]}})
+    assert user_of_files(settled) == 1000
 
 
 def test_trust_bundles_may_be_empty_only_where_that_is_all_right() -> None:

@@ -19,6 +19,7 @@ from pykubelet.base.api.core import (
     ServiceAccountTokenProjection,
 )
 from pykubelet.base.model.content import Absent, Content, ContentKey, ObjectKey, Present, Token, TrustBundle
+from pykubelet.base.model.fieldpath import every_container
 from pykubelet.base.model.needs import bundle_key, config_map_key, secret_key, token_key
 
 DEFAULT_MODE = 0o644
@@ -29,7 +30,7 @@ def user_of_files(pod: Pod) -> int | None:
     """The one user that all containers say they run as; None when one says nothing or two differ."""
     of_pod = pod.spec.securityContext.runAsUser if pod.spec.securityContext is not None else None
     users = set()
-    for container in (*pod.spec.containers, *pod.spec.initContainers):
+    for container in every_container(pod):
         own = container.securityContext.runAsUser if container.securityContext is not None else None
         users.add(of_pod if own is None else own)
     return next(iter(users)) if len(users) == 1 else None
