@@ -5,6 +5,7 @@ Nothing is timed here: the others have to get on while the fault lasts. How fast
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,6 +92,29 @@ async def test_a_network_that_takes_minutes_for_one_pod(agent: Agent, hanging: F
     await agent.wait_running("wire", within=60)
     agent.remove("wire")
     await agent.wait_gone("wire")
+
+
+@pytest.mark.parametrize("verb", ["create", "start"])
+async def test_a_sandbox_that_gets_on_after_its_pod_was_removed_leaves_nothing(
+    agent: Agent, testbed: Testbed, hanging: Faults, verb: str
+) -> None:
+    """The call was given up, and what the runtime has begun goes on: it may even make the pod's cgroup once more."""
+    before = set(testbed.state.rglob("cni-*"))
+    name = f"late-{verb}"
+    hanging.hang_runtime(f"{name}-node", verb)
+    agent.put(make_pod(name))
+    await stuck_in(agent, name, "sandbox", "RunPodSandbox")
+    agent.remove(name)
+    await agent.wait_gone(name)
+    await asyncio.sleep(4)  # the cgroup was looked for once by now
+    hanging.release()
+    await asyncio.sleep(2)
+    await agent.wait_gone(name)
+
+    def left() -> list[str]:
+        return [*agent.leftovers(), *(str(path) for path in set(testbed.state.rglob("cni-*")) - before)]
+
+    await agent.wait_for("cgroup, logs, directories and network namespace are gone", lambda: not left())
 
 
 async def test_exec_probes_that_never_end(agent: Agent, hanging: Faults) -> None:

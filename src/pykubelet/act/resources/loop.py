@@ -2,8 +2,9 @@
 
 Reads: `Lifecycles` (which pods are active), and for sweeping `Roster`, `Observed` and `Mounts` (which pods anybody still
 knows). The QoS groups follow the pods at most once a second; every minute everything is set again, refused node limits
-are tried again, and groups of pods that are gone are removed. That is looked at soon after a pod has gone too: a call for it
-that was given up may have made the group once more. Until all pods are known nothing is lowered or removed.
+are tried again, and groups of pods that are gone are removed. That is looked at after a pod has gone too, soon and then ever
+more rarely: a call for it that was given up goes on in the runtime for some time, and may make the group once more. Until
+all pods are known nothing is lowered or removed.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pykubelet.base.model.roster import Roster
 
 QUIET_S = 1.0
 PERIOD_S = 60.0
+#: So long after a pod has gone its group is looked for, and again after twice as long each time.
 SWEEP_S = 2.0
 
 
@@ -73,14 +75,14 @@ class ResourcesLoop:
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
-        complete_at, sweep_at = loop.time() + self._period_s, -inf
+        complete_at, sweep_at, pause_s = loop.time() + self._period_s, -inf, SWEEP_S
         while True:
             seen = self._inputs.lifecycles.get()
             if self._inputs.may_sweep():
                 await self._follow()
                 if loop.time() >= sweep_at:
                     await self._cgroups.sweep(self._inputs.known)
-                    sweep_at = inf
+                    sweep_at, pause_s = loop.time() + pause_s, pause_s * 2
             await asyncio.sleep(self._quiet_s)
             try:
                 async with asyncio.timeout_at(min(complete_at, max(sweep_at, loop.time()))):
@@ -90,7 +92,7 @@ class ResourcesLoop:
                     complete_at = loop.time() + self._period_s
                     await self._complete()
             if missing_keys(seen.pods, self._inputs.lifecycles.get().pods):
-                sweep_at = min(sweep_at, loop.time() + SWEEP_S)
+                sweep_at, pause_s = min(sweep_at, loop.time() + SWEEP_S), SWEEP_S
 
     async def _follow(self) -> None:
         pods = self._active()
