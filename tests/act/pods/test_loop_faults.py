@@ -14,6 +14,7 @@ from pykubelet.act.resources.model import CgroupError
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.labels import CONTAINER_RESTART_COUNT
 from pykubelet.base.model.lifecycle import PodLifecycle
 from pykubelet.base.model.node import RuntimeReady
 from pykubelet.base.model.observed import BeingStopped, PodTouched
@@ -216,6 +217,17 @@ async def test_old_init_containers_that_cannot_be_removed_are_in_nobodys_way(tmp
         await n.wait_for(lambda: len(n.containers("web")) == 4)
         assert not n.said("FailedKillPod")
         assert len(n.fake.called("RemoveContainer")) < 10, "it is tried with each start, not all the time"
+
+
+async def test_old_init_containers_go_with_their_logs(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        n.want(pod(init=(container("i1", command=["sh", "-c", "echo no; exit 1"]),)))
+        await n.wait_for(lambda: len(n.fake.called("RemoveContainer")) >= 2)
+        await n.wait_for(lambda: not list(tmp_path.glob("logs/*/i1/0.log")))
+        last = max(int(c.config.annotations[CONTAINER_RESTART_COUNT]) for c in n.containers("web"))
+        assert list(tmp_path.glob(f"logs/*/i1/{last}.log"))
+        links = [link.readlink().name for link in Path(n.paths.log_links).iterdir()]
+        assert "0.log" not in links
 
 
 async def test_a_name_that_the_runtime_still_holds_is_passed_over(tmp_path: Path) -> None:

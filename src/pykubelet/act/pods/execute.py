@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import TypeVar
 
 from pykubelet.act.pods.api_content import SERVICES, PodContent
 from pykubelet.act.pods.decide import find_container
-from pykubelet.act.pods.ending import PodEnding
+from pykubelet.act.pods.ending import LOGS_DEADLINE_S, PodEnding
 from pykubelet.act.pods.images import BEHIND_SANDBOX_S, PodImages
 from pykubelet.act.pods.model import CleanEnded, CleanUp, StartFailed, StopPod, Sync, SyncEnded
 from pykubelet.act.pods.resize import pod_before, resize_pod
@@ -22,6 +23,7 @@ from pykubelet.act.pods.tools import ASK_AGAIN, PodTools, pod_ip, runtime_wait
 from pykubelet.act.pods.waitbook import ENDING, OWNER, WaitBook, WaitsChanged
 from pykubelet.act.runtime.api_objects import environment_objects, service_environment
 from pykubelet.act.runtime.context import AnyContainer, ConfigError, ContainerContext, RenderSettings
+from pykubelet.act.runtime.gc_files import remove_container_log
 from pykubelet.act.runtime.plan import ContainerKill, KillCause
 from pykubelet.act.runtime.plan_resize import Applied
 from pykubelet.act.runtime.render_mounts import relative_sub_paths
@@ -31,6 +33,7 @@ from pykubelet.act.runtime.tally import IMAGE_VOLUMES_ERRORS, IMAGE_VOLUMES_MOUN
 from pykubelet.act.volumes.subpath import SubPathError
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.flight import Done
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import replace
@@ -42,7 +45,7 @@ from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.mounts import Mounts, PodMounts
 from pykubelet.base.model.needs import environment_keys, runtime_class_key
 from pykubelet.base.model.node import RuntimeReady
-from pykubelet.base.model.observed import Started
+from pykubelet.base.model.observed import ContainerView, Started
 from pykubelet.base.model.reasons import (
     CREATE_CONTAINER_CONFIG_ERROR,
     EVENT_FAILED_CREATE_POD_CONTAINER,
@@ -205,21 +208,31 @@ class PodExecution:
                 ]
                 with waits.waiting(wait):
                     await stopper.stop_containers(ends, waits)
-            for container in plan.remove:
-                await self._remove(container, waits, is_needed=bool(plan.restart_all))
+            if plan.restart_all:
+                for container in plan.remove:
+                    await stopper.remove_container(container, waits)
+            else:
+                await self._tidy_up([c for c in command.view.containers if c.id in plan.remove], waits)
         except CriError as error:
             self.happenings.post(warning(EVENT_FAILED_KILL_POD, f"error killing pod: {error}", self._ref))
             return StartError(KILL_CONTAINER_ERROR, str(error))
         return None
 
-    async def _remove(self, container: ContainerID, waits: WaitBook, *, is_needed: bool) -> None:
-        """Not `is_needed`: it is in nobody's way, and tried again with the next start."""
-        try:
-            await self._tools.stopper.remove_container(container, waits)
-        except CriError as error:
-            if is_needed:
-                raise
-            log.warning("an old container cannot be removed", pod=self._ref, id=container, error=error)
+    async def _tidy_up(self, old: Iterable[ContainerView], waits: WaitBook) -> None:
+        """Remove instances with their logs. What cannot go is in nobody's way, and is tried again with the next start."""
+        paths = self._tools.sandboxes.paths
+        for container in old:
+            link = paths.log_link(self._ref, container.name, container.id)
+            problem: object = None
+            try:
+                await self._tools.stopper.remove_container(container.id, waits)
+                remove = partial(remove_container_log, paths, container.log_path, link)
+                outcome = await self._tools.flight.run(f"logs:{self._ref.uid}:{container.id}", remove, LOGS_DEADLINE_S)
+                problem = outcome if not isinstance(outcome, Done) else None
+            except CriError as error:
+                problem = error
+            if problem is not None:
+                log.warning("an old container cannot be removed", pod=self._ref, id=container.id, error=problem)
 
     async def _sandbox(self, command: Sync, waits: WaitBook) -> Sandbox | StartError:
         """The pod's cgroup, then its sandbox, for which volumes may be on their way but not in trouble."""
