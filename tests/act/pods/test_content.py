@@ -163,6 +163,9 @@ async def test_pull_secrets_and_the_account_go_with_the_pull_and_missing_ones_ar
         last = n.images.requests[-1]
         assert last.secrets == (PullSecret(SecretSource("s1", "shop", "pull"), "t", {".x": b"1"}),)
         assert last.account == PullAccount("shop", "clerk")
+        told = last.sandbox_config  # a runtime may have rules of its own for a namespace
+        assert told is not None and (told.metadata.namespace, told.metadata.name) == ("shop", "next")
+        assert told.linux.cgroup_parent == f"/kubepods/pod{told.metadata.uid}"
 
 
 # The machine

@@ -76,7 +76,7 @@ class PodExecution:
         self._ending = PodEnding(tools, ref)
         self.post_starting: frozenset[str] = frozenset()
         self._content = PodContent(tools.cells.content, ref, tools.happenings)
-        self._images = PodImages(ref, tools.images, self._content, tools.supervisor, self._wait)
+        self._images = PodImages(ref, tools.images, tools.cgroups, self._content, tools.supervisor, self._wait)
 
     @property
     def pulled(self) -> PullTime:

@@ -17,7 +17,9 @@ from pykubelet.act.pods.api_content import PodContent
 from pykubelet.act.pods.model import StartFailed
 from pykubelet.act.pods.tally import PullTime
 from pykubelet.act.pods.waitbook import OWNER, WaitBook
+from pykubelet.act.resources.execute import PodCgroups
 from pykubelet.act.runtime.context import AnyContainer, ImageVolume
+from pykubelet.act.runtime.render_sandbox import render_puller
 from pykubelet.act.runtime.tally import IMAGE_VOLUMES, IMAGE_VOLUMES_ERRORS
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.supervise import Supervisor
@@ -43,10 +45,17 @@ class PodImages:
     """One pod's images. Pulls that were begun go on over syncs until they are `drop`ped."""
 
     def __init__(
-        self, ref: PodRef, images: ImagePuller, content: PodContent, supervisor: Supervisor, wait: WaitFor
+        self,
+        ref: PodRef,
+        images: ImagePuller,
+        cgroups: PodCgroups,
+        content: PodContent,
+        supervisor: Supervisor,
+        wait: WaitFor,
     ) -> None:
         self._ref = ref
         self._images = images
+        self._cgroups = cgroups
         self._content = content
         self._supervisor = supervisor
         self._wait = wait
@@ -90,7 +99,7 @@ class PodImages:
             if isinstance(outcome, ImageError):
                 IMAGE_VOLUMES_ERRORS.inc()
                 return _failed(outcome)
-            volumes[mount.name] = ImageVolume(outcome.image_ref, outcome.spec_image)
+            volumes[mount.name] = ImageVolume(outcome.image_ref, source.reference)
         return volumes
 
     def drop(self) -> None:
@@ -114,6 +123,7 @@ class PodImages:
             annotations=pod.metadata.annotations,
             secrets=await self._content.pull_secrets(pod, waits),
             account=PullAccount(pod.metadata.namespace, account) if account else None,
+            sandbox_config=render_puller(pod, self._cgroups.cgroup_parent(pod)),
         )
         time = asyncio.get_running_loop().time
         began = time()

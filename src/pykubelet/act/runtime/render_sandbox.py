@@ -53,6 +53,17 @@ def _render(pod: Pod, settings: RenderSettings, ctx: SandboxContext) -> cri_pb2.
     )
 
 
+def render_puller(pod: Pod, cgroup_parent: str) -> cri_pb2.PodSandboxConfig:
+    """Who an image is pulled for: runtimes may have rules of their own for a namespace, or charge the pod's cgroup."""
+    metadata = pod.metadata
+    return cri_pb2.PodSandboxConfig(
+        metadata=cri_pb2.PodSandboxMetadata(name=metadata.name, uid=metadata.uid, namespace=metadata.namespace),
+        labels=sandbox_labels(pod),
+        annotations=metadata.annotations,
+        linux=cri_pb2.LinuxPodSandboxConfig(cgroup_parent=cgroup_parent),
+    )
+
+
 def port_mappings(container: Container) -> list[cri_pb2.PortMapping]:
     """All declared ports, also those without a host port; of equal ones the first counts."""
     mappings: dict[str, cri_pb2.PortMapping] = {}
