@@ -10,6 +10,7 @@ from pykubelet.act.volumes.model import (
     Command,
     Inputs,
     Looked,
+    MakeTree,
     PayloadFile,
     PayloadPlan,
     RefusedPlan,
@@ -23,6 +24,7 @@ from pykubelet.act.volumes.model import (
 from pykubelet.act.volumes.plan import Plan, plan_volume
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import ConfigMap, Pod, Secret, Volume
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import (
     Absent,
     Content,
@@ -275,6 +277,18 @@ def test_a_pod_waits_by_name_and_is_set_up_by_the_answer() -> None:
     assert written(room.knows(known(m=config_map(a="1")))) == [{"a": b"1"}]
     room.ended()
     assert room.mounts.ready and room.mounts.waits == ()
+
+
+def test_the_directory_of_a_pod_comes_with_the_volume_whose_content_is_awaited() -> None:
+    room = Room(KUBE_API)
+
+    def kinds(content: Content) -> list[type[Command]]:
+        _, commands = step(State(), Looked(replace(room.seen, content=content)), moment(1), PATHS)
+        return [type(command) for command in commands]
+
+    assert kinds(Content(True)) == []
+    assert kinds(known(m=config_map(**{"ca.crt": "CA"}), t=Present(Token("t", 9.0)))) == [SetUp]
+    assert kinds(known(m=Absent("no such"), t=Present(Token("t", 9.0)))) == [Tell, MakeTree]
 
 
 def test_a_missing_object_is_told_once_and_the_volume_made_as_soon_as_it_comes() -> None:

@@ -203,7 +203,8 @@ class _Turn:
 
     def set_up_ended(self, event: SetUpEnded) -> None:
         pod, volume = self._busy_volume(event.uid, event.key, (Phase.SETTING_UP, Phase.REFRESHING))
-        refreshing = volume.phase is Phase.REFRESHING
+        refreshing, is_late = volume.phase is Phase.REFRESHING, volume.is_late
+        volume = replace(volume, is_late=False)
         if event.result is Result.DONE:
             assert volume.plan is not None and not isinstance(volume.plan, (RefusedPlan, UndecidedPlan))
             mounted = mounted_volume(volume.name, volume.plan)
@@ -216,7 +217,7 @@ class _Turn:
             volume = replace(volume, phase=phase, trouble=_trouble(volume.trouble, event.error, self.now))
             self._tell_failed_mount(pod, volume.name, event.error)
         self._put(pod, event.key, volume)
-        self.advance(event.uid, "set up", afresh=True)
+        self.advance(event.uid, "set up", afresh=is_late)
 
     def tear_down_ended(self, event: TearDownEnded) -> None:
         pod, volume = self._busy_volume(event.uid, event.key, (Phase.TEARING_DOWN,))
@@ -292,8 +293,8 @@ class _Turn:
             present = volumes.get(wanted.name) or VolumeState(wanted.name, Phase.NEW, self.now.wall)
             volumes[wanted.name] = self._provide_volume(pod, wanted, present, cause, afresh)
         pod = replace(pod, volumes=volumes)
-        being_made = any(v.phase in BUSY and _makes_tree(v) for v in volumes.values())
-        if pod.tree is Tree.UNKNOWN and not being_made and _is_due(pod.tree_trouble, self.now):
+        comes_with_one = any(_brings_tree(v) for v in volumes.values())
+        if pod.tree is Tree.UNKNOWN and not comes_with_one and _is_due(pod.tree_trouble, self.now):
             self.commands.append(MakeTree(pod.uid, cause))
             pod = replace(pod, tree=Tree.MAKING)
         return pod
@@ -303,7 +304,7 @@ class _Turn:
     ) -> VolumeState:
         assert pod.pod is not None
         if state.phase in BUSY:
-            return state
+            return replace(state, is_late=True) if afresh else state
         waits_for_change = state.trouble is not None and state.trouble.retry_at is None
         refused = waits_for_change or isinstance(state.plan, (RefusedPlan, UndecidedPlan))
         if not _is_due(state.trouble, self.now) and not (refused and afresh):
@@ -438,6 +439,11 @@ def _is_due(trouble: Trouble | None, now: Moment) -> bool:
 def _makes_tree(volume: VolumeState) -> bool:
     """Setting up a volume below the pod's directory makes that directory too."""
     return isinstance(volume.plan, (EmptyDirPlan, PayloadPlan))
+
+
+def _brings_tree(volume: VolumeState) -> bool:
+    """It is under way, or will be as soon as its content is known."""
+    return isinstance(volume.plan, UndecidedPlan) or (volume.phase in BUSY and _makes_tree(volume))
 
 
 def _needs_tear_down(pod: PodState, volume: VolumeState) -> bool:

@@ -137,7 +137,10 @@ class Trouble(Value):
 
 
 class VolumeState(Value):
-    """One volume of one pod. `plugin`: its directory below `volumes`, "" when it has none. `since`: wall."""
+    """One volume of one pod. `plugin`: its directory below `volumes`, "" when it has none. `since`: wall.
+
+    `is_late`: something its content may depend on has changed since the operation under way was planned.
+    """
 
     name: str
     phase: Phase
@@ -146,6 +149,7 @@ class VolumeState(Value):
     plan: Plan | None = None
     mounted: MountedVolume | None = None
     trouble: Trouble | None = None
+    is_late: bool = False
 
 
 class Tree(StrEnum):
