@@ -160,6 +160,19 @@ async def test_who_gets_no_answer_is_told_why_and_gets_it_when_the_server_is_bac
         await s.value(config_map("m"))
 
 
+async def test_a_second_pod_is_told_too_why_there_is_no_answer() -> None:
+    async with stand(ContentSettings(Strategy.GET, patience_s=0.1)) as s:
+        s.server.create(MAPS, {"metadata": {"name": "m"}})
+        s.want(pod_with(of_map("m"), uid="u1"))
+        await s.value(config_map("m"))
+        await asyncio.sleep(0.2)
+        await s.server.stop()
+        s.want(pod_with(of_map("m"), uid="u1"), pod_with(of_map("m"), uid="u2"))
+        await s.found(config_map("m"), lambda found: isinstance(found, Unreadable))
+        await s.server.start()
+        await s.value(config_map("m"))
+
+
 async def test_a_server_that_accepts_and_never_answers_is_told_of_as_the_reference_does() -> None:
     async with stand(ContentSettings(patience_s=0.1)) as s:
         s.server.create(MAPS, {"metadata": {"name": "m"}})

@@ -61,6 +61,7 @@ class ObjectKeeper:
         self._told: Found | None = None
         self._error = TIMED_OUT
         self._again = asyncio.Event()
+        self._patience: asyncio.TimerHandle | None = None
 
     @property
     def is_current(self) -> bool:
@@ -73,16 +74,24 @@ class ObjectKeeper:
             self._told = None
             self._answers.post(Answered(self._key, None))
             self._again.set()
+            self._wait_patiently()
 
     async def run(self) -> None:
         if not is_object_name(self._key.name):
             self._tell(self._absent())
             return
-        patience = asyncio.get_running_loop().call_later(self._settings.patience_s, self._lose_patience)
+        self._wait_patiently()
         try:
             await (self._watch() if self._is_watched else self._read_for_ever())
         finally:
-            patience.cancel()
+            if self._patience is not None:
+                self._patience.cancel()
+
+    def _wait_patiently(self) -> None:
+        """From now on, for so long."""
+        if self._patience is not None:
+            self._patience.cancel()
+        self._patience = asyncio.get_running_loop().call_later(self._settings.patience_s, self._lose_patience)
 
     # Watched
 
