@@ -219,6 +219,17 @@ async def test_old_init_containers_that_cannot_be_removed_are_in_nobodys_way(tmp
         assert len(n.fake.called("RemoveContainer")) < 10, "it is tried with each start, not all the time"
 
 
+async def test_a_container_to_debug_with_is_not_made_without_the_one_it_is_to_look_into(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        debug = {"name": "debug", "image": IMAGE, "targetContainerName": "app"}
+        n.want(pod(init=(container("i1", command=["sh", "-c", "sleep 1000"]),), ephemeralContainers=[debug]))
+        life = await n.wait_life("web", lambda life: "debug" in life.start_errors)
+        error = life.start_errors["debug"]
+        assert (error.reason, error.message) == ("CreateContainerConfigError", "unable to find target container app")
+        assert n.said("Failed") == ["Error: unable to find target container app"]
+        assert not [call for call in n.fake.called("CreateContainer") if call.request.config.metadata.name == "debug"]
+
+
 async def test_old_init_containers_go_with_their_logs(tmp_path: Path) -> None:
     async with node(tmp_path) as n:
         n.want(pod(init=(container("i1", command=["sh", "-c", "echo no; exit 1"]),)))

@@ -341,6 +341,10 @@ class PodExecution:
         files = await tools.starter.prepare(pod, container, command.view.instances(name), settings, sandbox.ips)
         if isinstance(files, StartError):
             return StartFailed(files)
+        target = _target(command, container)
+        if target is None:
+            message = f"unable to find target container {getattr(container, 'targetContainerName', '')}"
+            return StartFailed(tools.starter.failed(pod, container, CREATE_CONTAINER_CONFIG_ERROR, message))
         node, mounts = tools.cells.node.get(), self._mounts()
         mounted = mounts.volumes if mounts is not None else {}
         ctx = ContainerContext(
@@ -358,7 +362,7 @@ class PodExecution:
             image_volumes=volumes,
             termination_log_host_path=files.termination_log,
             etc_hosts_host_path=files.etc_hosts,
-            target_container_id=_target(command, container),
+            target_container_id=target,
         )
         bound = await self._with_subpaths(pod, container, settings, ctx)
         if isinstance(bound, StartFailed):
@@ -441,11 +445,13 @@ def _sidecars(pod: Pod) -> list[AnyContainer]:
     return [c for c in pod.spec.initContainers if c.restartPolicy == "Always"]
 
 
-def _target(command: Sync, container: AnyContainer) -> str:
-    """The container whose processes an ephemeral container is to see."""
+def _target(command: Sync, container: AnyContainer) -> str | None:
+    """The container whose processes an ephemeral container is to see, "" for none; None when it is not there."""
     name = getattr(container, "targetContainerName", "")
-    newest = command.view.newest(name) if name else None
-    return newest.id if newest is not None else ""
+    if not name:
+        return ""
+    newest = command.view.newest(name)
+    return newest.id if newest is not None else None
 
 
 async def _awaited(work: Awaitable[T]) -> T:
