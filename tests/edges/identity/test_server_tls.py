@@ -189,6 +189,21 @@ async def test_a_certificate_of_its_own_is_made_once(tmp_path: Path) -> None:
         assert (await meet(port))[1] == first
 
 
+@pytest.mark.parametrize("certificate", [b"", b"garbage", None], ids=["empty", "garbage", "of another key"])
+async def test_a_self_signed_certificate_that_cannot_be_used_is_replaced(
+    tmp_path: Path, certificate: bytes | None
+) -> None:
+    files = serving_files(ServingChoice(str(tmp_path)))
+    await ensure_self_signed(files, "node", ("127.0.0.1",), Flight("test"))
+    other, _ = await write_pair(tmp_path, "other")
+    broken = Path(other).read_bytes() if certificate is None else certificate
+    Path(files.certificate).write_bytes(broken)
+    await ensure_self_signed(files, "node", ("127.0.0.1",), Flight("test"))
+    async with serving(ServerTls(files, TlsRules(), ManualClock())) as port:
+        assert (await meet(port))[1] == Path(files.certificate).read_text()
+    assert Path(f"{files.certificate}.unusable").read_bytes() == broken
+
+
 async def test_signing_requests() -> None:
     made = await make_request("system:node:n1", ("system:nodes",))
     again = await make_request("system:node:n1", ("system:nodes",), key=made.key)

@@ -7,19 +7,21 @@ in the kubelet's reference documentation.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
 
 from pykubelet.base.kit.flight import Done, Failed, Flight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.files import make_dirs, stat_file, write_atomic
+from pykubelet.edges.host.files import make_dirs, rename, stat_file, write_atomic
 from pykubelet.edges.identity.keys import KeysError, SelfSigned, make_self_signed
 from pykubelet.edges.identity.server_tls import TlsFiles
 
 log = Log("identity")
 RETRY_S = 10.0
 WRITE_DEADLINE_S = 10.0
+SET_ASIDE = ".unusable"
 
 
 class ServingChoice(Value):
@@ -63,15 +65,29 @@ async def ensure_self_signed(files: TlsFiles, name: str, ips: tuple[str, ...], f
 
 
 async def _write_missing(files: TlsFiles, name: str, ips: tuple[str, ...], flight: Flight) -> bool:
-    if await _in_flight(flight, files, lambda: _is_there(files)):
+    if await _in_flight(flight, files, lambda: _is_usable(files)):
         return False
     made = await make_self_signed(name, (name,), ips)
     await _in_flight(flight, files, lambda: _write(files, made))
     return True
 
 
-def _is_there(files: TlsFiles) -> bool:
-    return stat_file(files.certificate) is not None and stat_file(files.key) is not None
+def _is_usable(files: TlsFiles) -> bool:
+    """Both are there and belong together. Else what is there makes room, and is kept: it may be somebody's."""
+    present = [path for path in (files.certificate, files.key) if stat_file(path) is not None]
+    problem: Exception | None = None
+    if len(present) == 2:
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(files.certificate, files.key, password="")
+            return True
+        except (ssl.SSLError, OSError) as error:
+            problem = error
+    for path in present:
+        rename(path, f"{path}{SET_ASIDE}")
+        log.warning(
+            "a serving certificate is of no use and set aside", file=path, error=problem or "one of two is gone"
+        )
+    return False
 
 
 def _write(files: TlsFiles, made: SelfSigned) -> bool:
