@@ -18,37 +18,12 @@ from pathlib import Path
 
 import pytest
 from support.agent import Agent, make_container, make_pod
-from support.api import NodeApi, tls_context
+from support.api import NodeApi, endpoints, tls_context
 from testbed.certificates import issue, make_authority
 
 pytestmark = pytest.mark.integration
 POD = "web-node"
 MIB = 1 << 20
-PATHS = [
-    ("GET", "/"),
-    ("GET", "/pods"),
-    ("GET", "/runningpods/"),
-    ("GET", "/configz"),
-    ("GET", "/healthz"),
-    ("GET", "/stats/summary"),
-    ("GET", "/metrics"),
-    ("GET", "/metrics/cadvisor"),
-    ("GET", "/metrics/resource"),
-    ("GET", "/metrics/probes"),
-    ("GET", "/metrics/slis"),
-    ("GET", "/logs/"),
-    ("GET", "/flagz"),
-    ("GET", "/statusz"),
-    ("GET", "/debug/pprof/"),
-    ("PUT", "/debug/flags/v"),
-    ("GET", f"/containerLogs/default/{POD}/talk"),
-    ("POST", f"/run/default/{POD}/talk?cmd=id"),
-    ("POST", f"/exec/default/{POD}/talk?command=id&output=1"),
-    ("POST", f"/attach/default/{POD}/talk?output=1"),
-    ("POST", f"/portForward/default/{POD}"),
-    ("POST", f"/checkpoint/default/{POD}/talk"),
-    ("GET", "/nothing"),
-]
 
 
 def pair(path: Path) -> tuple[str, str]:
@@ -105,7 +80,7 @@ def open_files(agent: Agent) -> int:
 async def test_strangers_get_nothing(agent: Agent, pki: Path) -> None:
     nobody = NodeApi(agent.port)
     with_token = NodeApi(agent.port, token="eyJhbGciOiJub25lIn0.e30.")
-    for method, path in PATHS:
+    for method, path in endpoints(POD):
         for stranger in (nobody, with_token):
             assert stranger.ask(path, method) == (401, "Unauthorized"), (method, path)
     strange = NodeApi(agent.port, certificate=pair(pki / "strange" / "admin"))
@@ -190,7 +165,7 @@ async def test_many_connections_that_shook_hands_and_say_nothing(agent: Agent, p
     """2,000 of one who may ask, and has asked, are kept; strangers lose their places to each other. Nobody else minds."""
     admin = NodeApi(agent.port, certificate=pair(pki / "trusted" / "admin"))
     assert admin.ask("/healthz") == (200, "ok")
-    before = resident(agent)
+    before, files = resident(agent), open_files(agent)
     stranger, known = tls_context(), tls_context(*pair(pki / "trusted" / "admin"))
     with contextlib.ExitStack() as stack:
 
@@ -210,6 +185,7 @@ async def test_many_connections_that_shook_hands_and_say_nothing(agent: Agent, p
         assert admin.ask(f"/run/default/{POD}/talk?cmd=echo+hello", "POST") == (200, "hello\n")
         assert agent.get("/healthz", agent.health_port) == (200, "ok")
         assert healthy(kept[0]) and healthy(kept[-1])
+    await agent.wait_for("files given back", lambda: open_files(agent) <= files + 5, 30)
     [status] = agent.pods()["web"]["status"]["containerStatuses"]
     assert status["ready"] and status["restartCount"] == 0
 

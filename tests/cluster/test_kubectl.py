@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from support.agent import NODE_NAME, Agent, Json, make_container, make_pod
-from support.api import NodeApi
+from support.api import NodeApi, endpoints
 from support.cluster import Cluster
 from testbed import images
 
@@ -240,7 +240,20 @@ def test_a_token_opens_what_its_owner_may_and_with_the_verb_that_he_may(
         f"Forbidden ({who}, verb=create, resource=nodes, subresource(s)=[stats])\n",
     )
     assert api.ask("/pods") == (403, f"Forbidden ({who}, verb=get, resource=nodes, subresource(s)=[pods proxy])\n")
-    assert api.ask("/run/default/web/c?cmd=id", "POST")[0] == 403
+    may = "/metrics", "/stats/summary"
+    for method, path in endpoints("web"):
+        if not (method == "GET" and path.startswith(may)):
+            assert api.ask(path, method)[0] == 403, (method, path)
+    for trick in (
+        "/../pods",
+        "/%2e%2e/pods",
+        "%2f..%2fpods",
+        "/..%2fconfigz",
+        "//pods",
+        "/%00/../configz",
+        "/cadvisor/../../pods",
+    ):
+        assert api.ask(may[0] + trick)[0] in (400, 403, 404), trick
     assert NodeApi(cluster_agent.port, token=reader[:-4]).ask("/metrics") == (401, "Unauthorized")
 
 

@@ -23,6 +23,28 @@ def tls_context(certificate: str = "", key: str = "") -> ssl.SSLContext:
     return context
 
 
+def endpoints(pod: str) -> list[tuple[str, str]]:
+    """Method and path of all there is to ask; `pod` is in the namespace default."""
+    ways = {
+        "GET": (
+            "/ /pods /runningpods/ /configz /healthz /healthz/syncloop /statusz /flagz /stats/summary /metrics"
+            " /metrics/cadvisor /metrics/resource /metrics/probes /metrics/slis /logs/ /logs/syslog /logs/?query=kubelet"
+            " /debug/pprof/ /debug/pprof/heap /debug/pprof/goroutine /debug/pprof/profile?seconds=1 /debug/node /debug/pods/"
+            f" /debug/pods/default/{pod} /page/ /page/state /containerLogs/default/{pod}/talk"
+            f" /exec/default/{pod}/talk?command=id&output=1 /attach/default/{pod}/talk?output=1"
+            f" /portForward/default/{pod}?port=80 /nothing"
+        ),
+        "POST": (
+            f"/run/default/{pod}/talk?cmd=id /exec/default/{pod}/talk?command=id&output=1 /stats/summary"
+            f" /attach/default/{pod}/talk?output=1 /portForward/default/{pod} /checkpoint/default/{pod}/talk"
+        ),
+        "PUT": "/debug/flags/v",
+        "DELETE": "/pods /logs/syslog",
+        "PATCH": "/configz",
+    }
+    return [(method, path) for method, paths in ways.items() for path in paths.split(" ")]
+
+
 class NodeApi:
     """The authenticated port on loopback."""
 
