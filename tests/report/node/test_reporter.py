@@ -433,11 +433,21 @@ async def test_a_lease_is_made_owned_and_renewed(make_stand: MakeStand) -> None:
     first = await stand.until(lambda lease: True, LEASE)
     assert first["spec"]["holderIdentity"] == "n" and first["spec"]["leaseDurationSeconds"] == 4
     assert len(first["spec"]["renewTime"]) == len("2026-01-02T03:04:05.000006Z")
-    renewed = await stand.until(lambda lease: lease["metadata"].get("ownerReferences"), LEASE)
-    assert renewed["metadata"]["ownerReferences"] == [
+    assert first["metadata"]["ownerReferences"] == [
         {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": node["metadata"]["uid"]}
     ]
+    renewed = await stand.until(lambda lease: lease["spec"]["renewTime"] != first["spec"]["renewTime"], LEASE)
     assert renewed["spec"]["renewTime"] >= first["spec"]["renewTime"]
+
+
+async def test_no_lease_is_made_before_the_node_that_owns_it(make_stand: MakeStand) -> None:
+    stand = make_stand()
+    stand.supervisor.start_root("lease", stand.lease.run())
+    await stand.state.wait_for(lambda state: state.ok_at is not None)
+    assert stand.get(LEASE) is None
+    stand.start()
+    lease = await stand.until(lambda lease: True, LEASE)
+    assert [owner["name"] for owner in lease["metadata"]["ownerReferences"]] == ["n"]
 
 
 async def test_a_lease_somebody_else_wrote_or_removed_is_taken_again(make_stand: MakeStand) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from contextlib import suppress
 from typing import Any
 
 from pykubelet.base.api.core import Lease, LeaseSpec, ObjectMeta, OwnerReference
@@ -64,7 +65,15 @@ class LeaseLoop:
             if error is not None and error.status == 0 and self._failures == RECONNECT_AFTER:
                 for client in (self._client, *self._others):
                     await client.close()
-            await asyncio.sleep(pause)
+            if error is None and self._lease is None:
+                await self._node_is_there(min(pause, RETRY_MAX_S))
+            else:
+                await asyncio.sleep(pause)
+
+    async def _node_is_there(self, at_most_s: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(at_most_s):
+                await self._node.wait_for(lambda node: bool(node.uid))
 
     def _pause(self, error: ApiError | None) -> float:
         """Until the next renewal: the period, or less while there is no lease or tries are left."""
@@ -88,18 +97,20 @@ class LeaseLoop:
             return error
         return None
 
-    async def _made(self) -> Lease:
-        """The lease that is there, renewed, or a new one."""
+    async def _made(self) -> Lease | None:
+        """The lease that is there, renewed, or a new one. None: before the Node is there, a new one would have no owner."""
         try:
             known = await self._client.get(self._path(), Lease)
         except ApiError as error:
             if not error.is_not_found:
                 raise
-            name = self._node.get().name
+            node = self._node.get()
+            if not node.uid:
+                return None
             fresh = Lease(
                 apiVersion="coordination.k8s.io/v1",
                 kind="Lease",
-                metadata=ObjectMeta(name=name, namespace="kube-node-lease"),
+                metadata=ObjectMeta(name=node.name, namespace="kube-node-lease"),
             )
             return await self._client.create(LEASES, self._renewed(fresh), Lease)
         return await self._client.update(self._path(), self._renewed(known), Lease)
