@@ -247,8 +247,8 @@ async def test_a_runtime_that_is_gone(agent: Agent, around: Surroundings, testbe
         assert "The node waits for:\n  container runtime" in agent.ask("explain", f"before-{NODE_NAME}").stdout
         agent.put(make_pod("meanwhile"))
         agent.remove("before")
-        await told_soon(agent, "meanwhile", "sandbox", "connect")
-        await told_soon(agent, "before", "containers to end", "connect")
+        await told_soon(agent, "meanwhile", "container runtime", "connect")
+        await told_soon(agent, "before", "container runtime", "connect")
     finally:
         containerd.start(testbed)
     await agent.wait_running("meanwhile")
