@@ -12,6 +12,14 @@ def test_a_crowd_from_one_address_is_behind_whoever_comes_from_another() -> None
     assert choose_next(["a", "b", "a"], {"a": 9, "b": 8}) == 1
 
 
+def test_a_crowd_from_everywhere_is_behind_whoever_comes_from_where_somebody_was_let_in() -> None:
+    assert choose_next(["a", "known", "b", "c"], {}, {"known"}) == 1
+    assert choose_next(["a", "known", "b", "c"], {"known": 7}, {"known"}) == 1
+    assert choose_next(["a", "known", "b", "c"], {"known": 8}, {"known"}) == 3, (
+        "but strangers from there may be a crowd, too"
+    )
+
+
 def test_among_equals_the_last_one_comes_first() -> None:
     assert choose_next(["a", "a", "a"], {"a": 5}) == 2
     assert choose_next(["a", "b", "c"], {}) == 2

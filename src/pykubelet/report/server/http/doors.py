@@ -26,6 +26,7 @@ from pykubelet.report.server.http.server import HttpServer
 log = Log("server")
 HANDSHAKE_S, SHUTDOWN_S = 10.0, 2.0
 PAUSE_S = 1.0
+KNOWN_ADDRESSES = 64
 #: So many are accepted before all else that is to be done has its turn.
 ACCEPTED_AT_ONCE = 32
 SAID_AGAIN_S = 60.0
@@ -96,6 +97,7 @@ class Lobby:
         self._waiting: list[Arrival] = []
         self._inside: dict[Stranger, asyncio.Task[None] | None] = {}
         self._from: Counter[str] = Counter()
+        self._known: dict[str, None] = {}
         rate = (limits.places - limits.handshakes) / limits.grace_s  # so it takes a grace to fill all places
         self._pace = Pace(limits.handshakes, rate, limits.handshakes, _now())
         self._changed = asyncio.Event()
@@ -117,7 +119,9 @@ class Lobby:
                 async with asyncio.timeout(pause_s if self._waiting else None):
                     await self._changed.wait()
         self._pace = self._pace.entered(_now())
-        chosen = choose_next([arrival.address for arrival in self._waiting], self._from)
+        chosen = 0
+        if len(self._waiting) > 1:
+            chosen = choose_next([arrival.address for arrival in self._waiting], self._from, self._known)
         end, address = self._waiting.pop(chosen)
         if len(self._inside) >= self._limits.places:
             self._turn_one_out()
@@ -136,6 +140,10 @@ class Lobby:
         if self._leave(stranger):
             self._pace = self._pace.given_back(_now())
             self._changed.set()
+            self._known.pop(stranger.address, None)
+            self._known[stranger.address] = None  # the latest is last
+            if len(self._known) > KNOWN_ADDRESSES:
+                del self._known[next(iter(self._known))]
 
     def has_room_for_large(self, stranger: Stranger) -> bool:
         return stranger not in self._inside or sum(one.is_large for one in self._inside) < self._limits.large_heads
