@@ -72,6 +72,26 @@ async def test_a_container_start_that_never_returns(agent: Agent, hanging: Fault
     await agent.wait_gone("start", within=60)
 
 
+@pytest.mark.parametrize("verb", ["create", "start"])
+async def test_an_agent_killed_in_the_middle_of_a_start_has_failed_nothing(
+    agent: Agent, hanging: Faults, verb: str
+) -> None:
+    """The runtime gives up what it was asked for by a dead agent; a pod that never restarts runs all the same."""
+    name = f"cut-{verb}"
+    init = make_container("init", "sleep 2")
+    agent.put(make_pod(name, make_container(script="exit 0"), initContainers=[init], restartPolicy="Never"))
+    await agent.wait_runtime("the init container runs", lambda view: view.of(f"{name}-node").running)
+    hanging.hang_runtime(f"{name}-node", verb)
+    await stuck_in(agent, name, "container start", "main", "StartContainer")
+    agent.kill9()
+    await asyncio.sleep(0.5)
+    hanging.release()
+    agent.start()
+    await agent.wait_phase(name, "Succeeded")
+    agent.remove(name)
+    await agent.wait_gone(name)
+
+
 async def test_a_stop_that_never_returns(agent: Agent, hanging: Faults) -> None:
     agent.put(make_pod("stop"))
     await agent.wait_running("stop")

@@ -51,6 +51,24 @@ def box(attempt: int = 0, state: pb.PodSandboxState = pb.SANDBOX_READY) -> pb.Po
     return pb.PodSandbox(id=f"s{attempt}", metadata=meta, state=state, created_at=50 + attempt, labels=LABELS)
 
 
+@pytest.mark.parametrize(
+    ("started_at", "reason", "message", "state"),
+    [
+        (0, "StartError", "failed to create shim task: context canceled: unknown", ContainerState.CREATED),
+        (0, "StartError", 'exec: "nothing": executable file not found in $PATH: unknown', ContainerState.EXITED),
+        (200, "Error", "context canceled", ContainerState.EXITED),
+        (200, "StartError", "context canceled", ContainerState.EXITED),
+    ],
+)
+def test_a_container_whose_start_was_cut_short_has_run_nothing(
+    started_at: int, reason: str, message: str, state: ContainerState
+) -> None:
+    dead = item(state=pb.CONTAINER_EXITED)
+    told = status(dead)
+    told.started_at, told.reason, told.message, told.exit_code = started_at, reason, message, 128
+    assert container_view(dead, told).state is state
+
+
 def test_the_pod_is_named_by_three_labels() -> None:
     assert pod_of(LABELS) == REF
     for missing in LABELS:

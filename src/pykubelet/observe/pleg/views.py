@@ -25,6 +25,10 @@ _STATES = {
     pb.CONTAINER_UNKNOWN: ContainerState.UNKNOWN,
 }
 
+#: What containerd says of a start whose caller went away, beside the reason of every start that failed.
+START_ERROR = "StartError"
+CALLER_GONE = "context canceled"
+
 
 def state_of(container: pb.Container) -> ContainerState:
     return _STATES[container.state]
@@ -55,6 +59,13 @@ def updated_view(known: ContainerView, status: pb.ContainerStatus) -> ContainerV
     return _view(known.id, known.name, known.sandbox_id, status)
 
 
+def _state(status: pb.ContainerStatus) -> ContainerState:
+    """One whose start was cut short by the end of the agent that had asked for it has run nothing: it counts as created,
+    so that a pod that never restarts has not failed by it."""
+    is_cut = status.reason == START_ERROR and not status.started_at and CALLER_GONE in status.message
+    return ContainerState.CREATED if is_cut and status.state == pb.CONTAINER_EXITED else _STATES[status.state]
+
+
 def _view(container: ContainerID, name: str, sandbox: SandboxID, status: pb.ContainerStatus) -> ContainerView:
     linux = status.resources.linux if status.HasField("resources") and status.resources.HasField("linux") else None
     user = status.user.linux if status.HasField("user") and status.user.HasField("linux") else None
@@ -63,7 +74,7 @@ def _view(container: ContainerID, name: str, sandbox: SandboxID, status: pb.Cont
         id=container,
         name=name,
         sandbox_id=sandbox,
-        state=_STATES[status.state],
+        state=_state(status),
         attempt=status.metadata.attempt,
         created_at=status.created_at,
         started_at=status.started_at,
