@@ -118,6 +118,38 @@ async def test_more_than_can_ever_be_carried_out_hardly_run_beside_pods_that_com
 
 
 @pytest.mark.looptime
+async def test_those_whose_commands_hang_rest_beside_pods_that_come_and_go() -> None:
+    """However few they are; without such pods, and for a command that ends, there is no rest."""
+    gates = Gates(ProbeLimits(exec_at_once=4, exec_few=1, hold_s=0.25))
+    loop = asyncio.get_running_loop()
+    for n in range(2):
+        judged(gates, TIMED_OUT, 1.0, key=f"hung-{n}")
+
+    async def entries(key: str, count: int) -> list[float]:
+        times = []
+        for _ in range(count):
+            async with gates.place(key, is_exec=True, is_first=False):
+                times.append(loop.time())
+                await asyncio.sleep(0.1)
+            gates.judge(key, TIMED_OUT if key.startswith("hung") else passed(), 0.1, 1.0, loop.time())
+        return times
+
+    async def pauses(key: str) -> list[float]:
+        return [round(later - one, 2) for one, later in pairwise(await entries(key, 3))]
+
+    assert await pauses("hung-0") == [0.1, 0.1]
+    gates.pods_moved(loop.time())
+    assert await pauses("healthy") == [0.1, 0.1]
+    gates.pods_moved(loop.time())
+    hung = asyncio.gather(entries("hung-0", 1), entries("hung-1", 1))
+    for _ in range(5):
+        await asyncio.sleep(0.5)
+        gates.pods_moved(loop.time())
+    first, second = sorted(time for [time] in await hung)
+    assert second - first == pytest.approx(2.1), "two seconds after the other has ended"
+
+
+@pytest.mark.looptime
 async def test_those_whose_commands_hang_share_places_of_their_own() -> None:
     gates = Gates(ProbeLimits(exec_at_once=2, hold_s=10.0))
     loop = asyncio.get_running_loop()

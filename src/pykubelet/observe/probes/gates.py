@@ -5,10 +5,11 @@ Rules:
    that hangs gives its place up after a moment.
 2. Commands are run by the runtime, which costs the node far more than asking over the network. A container that was never
    asked yet comes first: a crowd of probes must not keep a new pod from getting ready. Those whose command ran out of
-   time the last time have few places of their own: started one after the other they are in nobody's way.
+   time the last time have few places of their own, where they hold up nobody but their like.
 3. While pods come and go - something of a pod has changed within the last second - few commands run at once, so that
    the runtime has time for the pods. But they do go on, however long that lasts. Where they are more than the few could
    ever carry out, none of them is in time anyway: then there is a rest after each, so that the pods do not notice them.
+   There always is one after each of those that ran out of time the last time: asked again they tell the least.
 4. The pace is how long commands take that end in time. Where that is a good part of a time-out, a command that ran out
    of time tells nothing about its container: the node was slow. When nothing ends in time, there is no pace, and
    time-outs count.
@@ -77,11 +78,12 @@ class Gates:
         self._moved_at = now
         pace = self.pace_s(now) or 0.0
         are_too_many = sum(self._rates.values()) * pace > self._limits.exec_few
-        self._set_places(self._limits.exec_few, min(REST_SHARE * pace, LONGEST_REST_S) if are_too_many else 0.0)
+        rest_s = min(REST_SHARE * pace, LONGEST_REST_S) if are_too_many else 0.0
+        self._set_places(self._limits.exec_few, rest_s, LONGEST_REST_S)
 
-    def _set_places(self, places: int, rest_s: float) -> None:
-        self._exec.places = places
-        self._exec.rest_s = self._laggards.rest_s = rest_s
+    def _set_places(self, places: int, rest_s: float, rest_of_laggards_s: float) -> None:
+        self._exec.places, self._exec.rest_s = places, rest_s
+        self._laggards.rest_s = rest_of_laggards_s
 
     def forget(self, key: Hashable) -> None:
         self._lagging.discard(key)
@@ -90,7 +92,7 @@ class Gates:
     def judge(self, key: Hashable, outcome: Outcome, took_s: float, timeout_s: float, now: float) -> Outcome:
         """What a try of a command came to, in the light of how the node is."""
         if now > self._moved_at + MOVE_S:
-            self._set_places(self._limits.exec_at_once, 0.0)
+            self._set_places(self._limits.exec_at_once, 0.0, 0.0)
         if not outcome.timed_out:
             self._lagging.discard(key)
             if not outcome.error:
