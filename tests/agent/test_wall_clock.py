@@ -16,6 +16,7 @@ from support.wall_clock import WallClock
 from pykubelet.base.api.times import parse_time
 from pykubelet.base.model.reasons import CRASH_LOOP_BACK_OFF
 from pykubelet.edges.cri.client import CriClient
+from pykubelet.edges.cri.errors import CriError
 
 pytestmark = pytest.mark.integration
 
@@ -32,10 +33,14 @@ DEAF = "trap '' TERM; while :; do sleep 1; done"
 async def instances(agent: Agent, pod: str) -> list[tuple[float, float]]:
     """When each instance of the pod's container was started and ended (0: runs), oldest first, as the runtime has it."""
     client = CriClient(agent.testbed.endpoint, timeout_s=10)
+    found = []
     try:
-        found = [
-            (await client.container_status(c.id)).status for c in (await agent.look()).of(f"{pod}-node").containers
-        ]
+        for container in (await agent.look()).of(f"{pod}-node").containers:
+            try:
+                found.append((await client.container_status(container.id)).status)
+            except CriError as error:
+                if not error.is_not_found:  # an old instance that the agent has removed meanwhile
+                    raise
     finally:
         await client.close()
     return sorted((one.started_at / 1e9, one.finished_at / 1e9) for one in found)
