@@ -162,9 +162,9 @@ async def _remove_one(bench: Bench, name: str) -> tuple[float, float]:
 
 
 def _single_figures(seen: _Singles, count: int) -> list[Figure]:
-    start, exit_, gone = (
-        spread([getattr(cycle, name) for cycle in seen.cycles]) for name in ("start_ms", "exit_ms", "gone_ms")
-    )
+    # each start is held against the pod of the floor just before it, ends against all of them
+    start = spread([cycle.start_ms for cycle in seen.cycles[:count]])
+    exit_, gone = (spread([getattr(cycle, name) for cycle in seen.cycles]) for name in ("exit_ms", "gone_ms"))
     return [
         Figure(
             f"manifest appears to container started, {count} pods one by one",
