@@ -26,6 +26,8 @@ from pykubelet.edges.cri.fake_state import FakeContainer, FakeSandbox
 from pykubelet.observe.pleg.loop import Hints, LookoutCells, PodLookout, RelistPeriods
 
 IMAGE = "busybox:1"
+RUNNING, EXITED = ContainerState.RUNNING, ContainerState.EXITED
+NO_EVENTS = FakeFeatures(cri_events=False, containerd_events=False)
 SLOW = RelistPeriods(with_events_s=30.0, without_events_s=30.0)
 
 

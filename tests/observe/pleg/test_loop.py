@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from observe.pleg.stand import FedHints, Stand, lookout, pods, ref
+from observe.pleg.stand import EXITED, NO_EVENTS, RUNNING, FedHints, Stand, lookout, pods, ref
 
 from pykubelet.base.model.ids import ContainerID, SandboxID
 from pykubelet.base.model.observed import (
@@ -25,12 +25,10 @@ from pykubelet.edges.cri.events import HintKind
 from pykubelet.edges.cri.fake import FakeFeatures, Fault
 from pykubelet.observe.pleg.loop import LAST_SEEN, READ_DURATIONS, SUBSCRIPTIONS, RelistPeriods
 
-RUNNING, EXITED = ContainerState.RUNNING, ContainerState.EXITED
 STREAMS = [
     pytest.param(FakeFeatures(cri_events=False), id="containerd events"),
     pytest.param(FakeFeatures(cri_events=True), id="CRI events"),
 ]
-NO_EVENTS = FakeFeatures(cri_events=False, containerd_events=False)
 
 
 # The first look

@@ -5,22 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import pytest
-from observe.pleg.stand import Stand, lookout, pods, ref
+from observe.pleg.stand import EXITED, RUNNING, Stand, lookout, pods, ref
 
-from pykubelet.base.model.observed import (
-    ContainerState,
-)
 from pykubelet.edges.cri.errors import CriCode
-from pykubelet.edges.cri.fake import FakeFeatures, Fault
+from pykubelet.edges.cri.fake import Fault
 from pykubelet.observe.pleg.loop import RelistPeriods
-
-RUNNING, EXITED = ContainerState.RUNNING, ContainerState.EXITED
-STREAMS = [
-    pytest.param(FakeFeatures(cri_events=False), id="containerd events"),
-    pytest.param(FakeFeatures(cri_events=True), id="CRI events"),
-]
-NO_EVENTS = FakeFeatures(cri_events=False, containerd_events=False)
 
 
 async def test_a_pod_whose_status_hangs_at_the_start_delays_no_other(tmp_path: Path) -> None:
