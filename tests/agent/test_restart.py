@@ -56,7 +56,7 @@ async def test_running_pods_do_not_notice(make_agent: MakeAgent) -> None:
     await agent.wait_running("plain", "rich")
     await agent.wait_pod("restarted", "back", lambda pod: is_ready(pod) and container_status(pod)["restartCount"] == 1)
     for name in ("done", "failed"):
-        await agent.wait_pod(name, "put away", lambda pod: condition(pod, "PodReadyToStartContainers") == "False")
+        await agent.wait_pod(name, "put away", put_away)
     await agent.wait_pod("crashing", "held back", lambda pod: waiting_reason(pod) == "CrashLoopBackOff")
     before, ids = statuses(agent), (await agent.look()).running_ids()
     assert before["restarted"]["containerStatuses"][0]["restartCount"] == 1
@@ -85,6 +85,11 @@ async def test_running_pods_do_not_notice(make_agent: MakeAgent) -> None:
         now = (await agent.look()).running_ids()
         assert {name: now.get(name) for name in ids} == ids
     await agent.remove_all()
+
+
+def put_away(pod: Json) -> bool:
+    """Over and its sandbox gone; a pod that has not come to its sandbox yet says the same of the sandbox."""
+    return pod["status"]["phase"] in ("Succeeded", "Failed") and condition(pod, "PodReadyToStartContainers") == "False"
 
 
 def assert_not_backwards(name: str, before: Json, status: Json) -> None:
