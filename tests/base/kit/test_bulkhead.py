@@ -84,3 +84,55 @@ async def test_a_turn_that_comes_with_the_cancellation_goes_to_the_next() -> Non
     tasks[1].cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert [number for number, _ in crowd.entered] == [0, 2]
+
+
+async def test_a_closed_one_lets_in_who_is_urgent_and_who_has_waited_too_long() -> None:
+    bulkhead = Bulkhead(1, hold_s=10.0)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    entered: dict[str, float] = {}
+
+    async def visit(name: str, *, urgent: bool = False) -> None:
+        async with bulkhead.place(urgent=urgent):
+            entered[name] = loop.time() - began
+
+    await visit("before")
+    bulkhead.close(began + 30, longest_s=4.0)
+    visits = [asyncio.create_task(visit(name)) for name in ("one", "two")]
+    await asyncio.sleep(1)
+    await visit("urgent", urgent=True)
+    await asyncio.gather(*visits)
+    assert entered == pytest.approx({"before": 0, "urgent": 1, "one": 5, "two": 9})
+    bulkhead.close(loop.time() + 30, longest_s=40.0)
+    opened = asyncio.create_task(visit("opened"))
+    await asyncio.sleep(1)
+    assert "opened" not in entered
+    bulkhead.close(loop.time(), longest_s=40.0)
+    await opened
+    assert entered["opened"] == pytest.approx(10)
+
+
+async def test_how_long_a_turn_takes_at_most() -> None:
+    bulkhead = Bulkhead(2, hold_s=1.0)
+    places = [bulkhead.place() for _ in range(7)]
+    assert places[0].turn_within_s() == 0.0, "nobody is there"
+    at: dict[int, float] = {}
+    began = asyncio.get_running_loop().time()
+
+    async def visit(number: int) -> None:
+        async with places[number]:
+            at[number] = asyncio.get_running_loop().time() - began
+            await asyncio.sleep(5)
+
+    visits = [asyncio.create_task(visit(number)) for number in range(6)]
+    await asyncio.sleep(0)
+    within = {number: places[number].turn_within_s() for number in range(7)}
+    await asyncio.gather(*visits)
+    assert within == {0: 0.0, 1: 0.0, 2: 1.0, 3: 1.0, 4: 2.0, 5: 2.0, 6: 3.0}
+    assert {number: within[number] for number in at} == pytest.approx(at)
+    bulkhead.rest_s = 3.0
+    await asyncio.sleep(5)
+    assert places[6].turn_within_s() == 0.0, "the last has left long ago"
+    async with places[0]:
+        pass
+    assert places[6].turn_within_s() == pytest.approx(3.0)

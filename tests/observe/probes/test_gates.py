@@ -76,7 +76,7 @@ async def test_few_run_beside_pods_that_come_and_go() -> None:
         return entered
 
     began = loop.time()
-    gates.pods_moved(began)
+    gates.pods_moved(began, at_work=False)
     entered = await asyncio.gather(*(probe(n) for n in range(8)))
     assert [at - began for at in entered] == pytest.approx([0, 0.4, 0.8, 1.2, 1.6, 1.6, 1.6, 2.0]), "then all places"
 
@@ -95,7 +95,7 @@ async def test_more_than_can_ever_be_carried_out_hardly_run_beside_pods_that_com
 
     async def pods_come_and_go(until: float) -> None:
         while loop.time() < until:
-            gates.pods_moved(loop.time())
+            gates.pods_moved(loop.time(), at_work=False)
             await asyncio.sleep(0.1)
 
     for n in range(30):
@@ -111,10 +111,64 @@ async def test_more_than_can_ever_be_carried_out_hardly_run_beside_pods_that_com
     assert [round(later - one, 1) for one, later in pairwise(times[:3])] == [1.0, 1.0], "a twentieth of the time"
     for n in range(30):
         gates.forget(f"k{n}")
-    gates.pods_moved(loop.time())
+    gates.pods_moved(loop.time(), at_work=False)
     few = [at - loop.time() for at in await asyncio.gather(*(probe(f"k{n}") for n in range(3)))]
     assert max(few) - min(few) == pytest.approx(0.1), "those that can be carried out go on"
     await moving
+
+
+@pytest.mark.looptime
+async def test_more_than_can_ever_be_carried_out_wait_for_a_moment_in_which_no_pod_is_made() -> None:
+    gates = Gates(ProbeLimits(exec_at_once=2, exec_few=1, hold_s=10.0))
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+
+    async def entry(name: str) -> float:
+        async with gates.place(name, is_exec=True, is_first=False):
+            entered = loop.time() - began
+        gates.judge(name, passed(), 0.01, timeout_s=1.0, now=loop.time())
+        return round(entered, 2)
+
+    for n in range(300):
+        gates.asked(f"k{n}", period_s=1.0)
+    gates.judge("k0", passed(), 0.01, timeout_s=1.0, now=loop.time())
+    await entry("k0")
+    await asyncio.sleep(2)
+    gates.pods_moved(loop.time(), at_work=True)
+    waiting = asyncio.create_task(entry("k1"))
+    await asyncio.sleep(0.5)
+    assert not waiting.done()
+    gates.pods_moved(loop.time(), at_work=False)
+    assert await waiting == 2.6, "a moment after the last has moved"
+    several = [asyncio.create_task(entry(f"k{n}")) for n in range(2, 6)]
+    for _ in range(100):
+        gates.pods_moved(loop.time(), at_work=True)
+        await asyncio.sleep(0.1)
+    entered = [await task for task in several]
+    assert entered[:2] == pytest.approx([6.8, 11.0], abs=0.1), "but some go on however long pods are made"
+    assert max(entered) < 14.5, "and all when it is over"
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(("asked", "at_once"), [(10, 3), (100, 1)])
+async def test_more_than_all_places_can_carry_out_leave_processors_free(asked: int, at_once: int) -> None:
+    gates = Gates(ProbeLimits(exec_at_once=3, exec_few=1, hold_s=10.0))
+    inside, most = 0, 0
+
+    async def probe(name: str) -> None:
+        nonlocal inside, most
+        async with gates.place(name, is_exec=True, is_first=False):
+            inside += 1
+            most = max(most, inside)
+            await asyncio.sleep(0.1)
+            inside -= 1
+        gates.judge(name, passed(), 0.1, timeout_s=1.0, now=asyncio.get_running_loop().time())
+
+    for n in range(asked):
+        gates.asked(f"k{n}", period_s=1.0)
+    await probe("k0")
+    await asyncio.gather(*(probe(f"k{n}") for n in range(9)))
+    assert most == at_once
 
 
 @pytest.mark.looptime
@@ -138,13 +192,13 @@ async def test_those_whose_commands_hang_rest_beside_pods_that_come_and_go() -> 
         return [round(later - one, 2) for one, later in pairwise(await entries(key, 3))]
 
     assert await pauses("hung-0") == [0.1, 0.1]
-    gates.pods_moved(loop.time())
+    gates.pods_moved(loop.time(), at_work=False)
     assert await pauses("healthy") == [0.1, 0.1]
-    gates.pods_moved(loop.time())
+    gates.pods_moved(loop.time(), at_work=False)
     hung = asyncio.gather(entries("hung-0", 1), entries("hung-1", 1))
     for _ in range(5):
         await asyncio.sleep(0.5)
-        gates.pods_moved(loop.time())
+        gates.pods_moved(loop.time(), at_work=False)
     first, second = sorted(time for [time] in await hung)
     assert second - first == pytest.approx(2.1), "two seconds after the other has ended"
 

@@ -421,16 +421,40 @@ async def test_a_command_that_waits_long_for_its_turn_is_told() -> None:
             container["livenessProbe"]["exec"] = {"command": ["true"]}
             made[name] = node.pod(name, container)
             node.run(made[name], name)
-        await asyncio.sleep(5.5)
+        await asyncio.sleep(3)
         [(what, detail, step)] = waits(node, made["second"])
         assert (what, step) == ("liveness probe", "probe")
         assert detail.startswith(
-            "the probe due 5s ago waits for its turn: there are more commands to be run than the node"
+            "the probe due 2s ago waits for its turn: there are more commands to be run than the node"
         )
         [wait] = node.waits.get().pods[made["second"]]
         assert wait.next_at is not None and wait.next_at > wait.since
-        await asyncio.sleep(2)
+        await asyncio.sleep(4)
         assert waits(node, made["second"]) == []
+
+
+async def test_when_a_command_goes_on_is_never_told_as_past() -> None:
+    """Whether it runs, waits for its turn, waits on because the turn comes late, or does not come back."""
+
+    async def slow(_ask: Ask) -> Outcome:
+        await asyncio.sleep(7)
+        return failed("no")
+
+    names = ("a", "b", "c")
+    node, prober = Node(), ScriptedProber(dict.fromkeys(names, slow))
+    async with node.probing(prober, limits=ProbeLimits(exec_at_once=1, hold_s=2.0)):
+        for name in names:
+            container = probed(name, "readiness", timeoutSeconds=1, periodSeconds=3)
+            container["readinessProbe"]["exec"] = {"command": ["true"]}
+            node.run(node.pod(name, container), name)
+        await asyncio.sleep(0.5)
+        looks = 0
+        for _ in range(400):
+            await asyncio.sleep(0.1)
+            for pod, (wait,) in node.waits.get().pods.items():
+                assert wait.next_at is not None and wait.next_at >= node.clock.wall() - 0.3, (pod, wait)
+                looks += 1
+        assert looks == 3 * 400
 
 
 async def test_probes_are_counted() -> None:

@@ -16,7 +16,8 @@ class Bulkhead:
     """`async with bulkhead.place():` waits for one of `places`, first come, first served, but urgent work comes first.
 
     `rest_s`: so long after somebody has left only urgent work is let in. `places`, `hold_s` and `rest_s` may be changed at
-    any time. Nobody is turned out; new places are filled as soon as somebody comes or goes.
+    any time. Nobody is turned out; new places are filled as soon as somebody comes or goes. `close` shuts the door to all but
+    urgent work for a moment.
     """
 
     def __init__(self, places: int, hold_s: float) -> None:
@@ -24,6 +25,7 @@ class Bulkhead:
         self.hold_s = hold_s
         self.rest_s = 0.0
         self._left_at = -inf
+        self._closed_until = self._closed_longest_s = 0.0
         self._inside: dict[Place, float] = {}
         self._queue: deque[Waiting] = deque()
         self._urgent: deque[Waiting] = deque()
@@ -34,13 +36,20 @@ class Bulkhead:
         """How many wait for their turn."""
         return sum(1 for _, turn in (*self._urgent, *self._queue) if not turn.done())
 
+    def close(self, until: float, longest_s: float) -> None:
+        """Until then only urgent work is let in, but others too when their rest has been over for `longest_s`. A later call
+        replaces this one: one with a time that is past opens."""
+        self._closed_until, self._closed_longest_s = until, longest_s
+        if self._queue:
+            self._move_up()
+
     def place(self, *, urgent: bool = False) -> Place:
         return Place(self, urgent)
 
     async def enter(self, place: Place) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
-        is_open = place.urgent or now >= self._left_at + self.rest_s
+        is_open = place.urgent or now >= self._opens_at()
         if is_open and len(self._inside) < self.places and not self._queue and not self._urgent:
             self._inside[place] = now
             return
@@ -54,10 +63,15 @@ class Bulkhead:
             raise
 
     def turn_within_s(self, place: Place) -> float:
-        """How long it takes at most until the turn of work that waits, as long as no urgent work comes."""
+        """How long it takes at most until the turn of work that waits or is about to, as long as no urgent work comes."""
+        if place in self._inside:
+            return 0.0
         queue = [waiting for waiting, turn in (*self._urgent, *self._queue) if not turn.done()]
-        before = queue.index(place) if place in queue else 0
-        return (before // max(1, self.places) + 1) * self.hold_s
+        before = queue.index(place) if place in queue else len(queue)
+        opens_s = 0.0 if place.urgent else max(0.0, self._opens_at() - asyncio.get_running_loop().time())
+        if not before and len(self._inside) < self.places:
+            return opens_s
+        return opens_s + (before // max(1, self.places) + 1) * (self.hold_s + (0.0 if place.urgent else self.rest_s))
 
     def leave(self, place: Place) -> None:
         """Harmless when the place was taken away already."""
@@ -66,6 +80,11 @@ class Bulkhead:
         self._left_at = asyncio.get_running_loop().time()
         if self._queue or self._urgent:
             self._move_up()
+
+    def _opens_at(self) -> float:
+        """To work that is not urgent."""
+        rested_at = self._left_at + self.rest_s
+        return max(rested_at, min(self._closed_until, rested_at + self._closed_longest_s))
 
     def _move_up(self) -> None:
         """Let in who may come in; while somebody waits, a timer looks after those that stay too long."""
@@ -83,9 +102,8 @@ class Bulkhead:
                 del self._inside[eldest]
                 self._left_at = now
                 continue
-            rest_s = self._left_at + self.rest_s - now
-            if rest_s > 0 and queue is self._queue:
-                self._set_timer(rest_s)
+            if queue is self._queue and (closed_s := self._opens_at() - now) > 0:
+                self._set_timer(closed_s)
                 return
             place, turn = queue.popleft()
             self._inside[place] = now

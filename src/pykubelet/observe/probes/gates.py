@@ -8,8 +8,10 @@ Rules:
    time the last time have few places of their own, where they hold up nobody but their like.
 3. While pods come and go - something of a pod has changed within the last second - few commands run at once, so that
    the runtime has time for the pods. But they do go on, however long that lasts. Where they are more than the few could
-   ever carry out, none of them is in time anyway: then there is a rest after each, so that the pods do not notice them.
-   There always is one after each of those that ran out of time the last time: asked again they tell the least.
+   ever carry out, none of them is in time anyway: then there is a rest after each, and they wait for a moment in which no
+   pod is made or ended, so that the pods do not notice them. So it is always for those that ran out of time the last time:
+   asked again they tell the least. Where they are more than all places could carry out, few run even while nothing moves:
+   the next pod must not find every processor taken.
 4. The pace is how long commands take that end in time. Where that is a good part of a time-out, a command that ran out
    of time tells nothing about its container: the node was slow. When nothing ends in time, there is no pace, and
    time-outs count.
@@ -32,6 +34,8 @@ PACE_SHARE = 4.0
 LONGEST_HOLD_S = 2.0
 MOVE_S = 1.0
 """So long after something of a pod has changed the runtime may be at work on it."""
+CALM_S, LONGEST_BUSY_S = 0.1, 4.0
+"""A moment in which no pod moves is this long; who has waited so long for one waits no more."""
 REST_SHARE, LONGEST_REST_S = 19.0, 2.0
 """A rest is so many times the pace: a twentieth of the time is for commands."""
 
@@ -73,17 +77,27 @@ class Gates:
         gate = self._laggards if key in self._lagging else self._exec
         return gate.place(urgent=is_first)
 
-    def pods_moved(self, now: float) -> None:
-        """Something of a pod has changed."""
+    def pods_moved(self, now: float, *, at_work: bool) -> None:
+        """Something of a pod has changed; `at_work`: the runtime makes or ends one now."""
         self._moved_at = now
-        pace = self.pace_s(now) or 0.0
-        are_too_many = sum(self._rates.values()) * pace > self._limits.exec_few
-        rest_s = min(REST_SHARE * pace, LONGEST_REST_S) if are_too_many else 0.0
-        self._set_places(self._limits.exec_few, rest_s, LONGEST_REST_S)
+        pace, demand = self.pace_s(now) or 0.0, self._demand(now)
+        few = self._limits.exec_few
+        are_too_many = demand > few
+        calm_at = now + (MOVE_S if at_work else CALM_S)
+        self._exec.places = few
+        self._exec.rest_s = min(REST_SHARE * pace, LONGEST_REST_S) if are_too_many else 0.0
+        self._exec.close(calm_at if are_too_many else now, LONGEST_BUSY_S)
+        self._laggards.rest_s = LONGEST_REST_S
+        self._laggards.close(calm_at, LONGEST_BUSY_S)
 
-    def _set_places(self, places: int, rest_s: float, rest_of_laggards_s: float) -> None:
-        self._exec.places, self._exec.rest_s = places, rest_s
-        self._laggards.rest_s = rest_of_laggards_s
+    def _pods_are_still(self, now: float) -> None:
+        limits = self._limits
+        self._exec.places = limits.exec_few if self._demand(now) > limits.exec_at_once else limits.exec_at_once
+        self._exec.rest_s = self._laggards.rest_s = 0.0
+
+    def _demand(self, now: float) -> float:
+        """How many commands would run at once if each began in time; 0 while there is no pace."""
+        return sum(self._rates.values()) * (self.pace_s(now) or 0.0)
 
     def forget(self, key: Hashable) -> None:
         self._lagging.discard(key)
@@ -91,12 +105,12 @@ class Gates:
 
     def judge(self, key: Hashable, outcome: Outcome, took_s: float, timeout_s: float, now: float) -> Outcome:
         """What a try of a command came to, in the light of how the node is."""
+        if not outcome.timed_out and not outcome.error:
+            self._note(took_s, now)
         if now > self._moved_at + MOVE_S:
-            self._set_places(self._limits.exec_at_once, 0.0, 0.0)
+            self._pods_are_still(now)
         if not outcome.timed_out:
             self._lagging.discard(key)
-            if not outcome.error:
-                self._note(took_s, now)
             return outcome
         self._lagging.add(key)
         pace = self.pace_s(now)

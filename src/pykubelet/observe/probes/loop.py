@@ -14,6 +14,7 @@ import asyncio
 import heapq
 import random
 from collections.abc import Callable, Mapping
+from math import inf
 
 from msgspec import Struct
 
@@ -42,6 +43,7 @@ from pykubelet.observe.probes.sights import (
     Scene,
     Starts,
     address_of,
+    is_at_work,
     is_probed,
     probed_containers,
     probes_of,
@@ -52,6 +54,10 @@ from pykubelet.observe.probes.words import Late, happening, needs_word, wait_of
 
 OVERDUE_S = 3.0
 """So long beyond its time-out a probe may take before it is shown as hanging."""
+AT_WORK_S = 2.0
+"""So long after its last change a pod that is being made or ended keeps commands waiting: one that is stuck does not."""
+SOON_S = 0.25
+"""What is told of a probe may be so much behind."""
 log = Log("probes")
 
 
@@ -69,13 +75,14 @@ class ProbeInputs(Value):
 
 
 class _Running(Struct):
-    """A probe that is being carried out, or waits for its turn."""
+    """A probe that is being carried out, or waits for its turn. `told_until`: what is said of it may be wrong after that."""
 
     container: ContainerID
     task: asyncio.Task[None]
     place: Place
-    overdue_at: float
-    has_begun: bool = False
+    timeout_s: float
+    began_at: float | None = None
+    told_until: float = inf
 
 
 class ProbesLoop:
@@ -106,6 +113,7 @@ class ProbesLoop:
         self._running: dict[Key, _Running] = {}
         self._pods: dict[PodUID, tuple[PodLifecycle, PodView | None]] = {}
         self._keys: dict[PodUID, list[Key]] = {}
+        self._at_work: dict[PodUID, float] = {}
         self._starts = Starts()
         self._kept: dict[ContainerID, Kept] | None = None
         self._followed: tuple[Mapping[PodUID, PodLifecycle], Observed] = {}, Observed()
@@ -149,8 +157,6 @@ class ProbesLoop:
         if self._kept is None:
             self._take_over(observed, now)
         changed = dict.fromkeys([*changed_keys(had, lifecycles), *changed_keys(before.pods, observed.pods)])
-        if changed:
-            self._gates.pods_moved(now)
         for uid in changed:
             lifecycle, view = lifecycles.get(uid), observed.pods.get(uid)
             if lifecycle is not None:
@@ -159,6 +165,11 @@ class ProbesLoop:
                 self._claim(view)
             elif uid in self._pods:
                 self._drop_pod(uid)
+            self._at_work.pop(uid, None)
+            if lifecycle is not None and is_at_work(lifecycle):
+                self._at_work[uid] = now
+        if changed:
+            self._gates.pods_moved(now, at_work=any(since > now - AT_WORK_S for since in self._at_work.values()))
         self._starts.looked(observed)
 
     def _take_over(self, observed: Observed, now: float) -> None:
@@ -272,8 +283,20 @@ class ProbesLoop:
                 continue
             if decide.is_due(worker, now):
                 self._start(key, worker, now)
-            elif (running := self._running.get(key)) is not None and running.overdue_at <= now + decide.EARLY_S:
+            elif (running := self._running.get(key)) is not None and running.told_until <= now + decide.EARLY_S:
                 self._unsaid.add(key.uid)
+                self._tell_anew(key, running, now)
+
+    def _tell_anew(self, key: Key, running: _Running, now: float) -> None:
+        """Set the time after which what is told of a command now will be wrong; others keep their time themselves."""
+        if running.began_at is None:
+            after_s = running.place.turn_within_s() if running.told_until < inf else running.timeout_s
+            running.told_until = now + max(after_s, SOON_S)
+        else:
+            late_at = running.began_at + running.timeout_s
+            running.told_until = next((at for at in (late_at, late_at + OVERDUE_S) if at > now + decide.EARLY_S), inf)
+        if running.told_until < inf:
+            self._push(running.told_until, key)
 
     def _start(self, key: Key, worker: Worker, now: float) -> None:
         lifecycle, view = self._pods[key.uid]
@@ -288,30 +311,29 @@ class ProbesLoop:
         task = self._supervisor.start_child(
             f"probe-{key.kind}", self._probe(key, ask, place), lambda error: self._crashed(key, ask, error)
         )
-        overdue_at = now + worker.terms.timeout_s + OVERDUE_S
-        self._running[key] = _Running(worker.container, task, place, overdue_at)
+        self._running[key] = running = _Running(worker.container, task, place, worker.terms.timeout_s)
         if probe.exec is not None:
-            self._push(overdue_at, key)  # the others keep their time themselves
+            self._tell_anew(key, running, now)
 
     async def _probe(self, key: Key, ask: Ask, place: Place) -> None:
         async with place:
             began = self._clock.monotonic()
             if ask.probe.exec is not None:
-                self._begun(key, began + ask.timeout_s + OVERDUE_S)
+                self._begun(key, began)
             outcome = await self._prober.probe(ask)
         now = self._clock.monotonic()
         if ask.probe.exec is not None:
             outcome = self._gates.judge(key, outcome, now - began, ask.timeout_s, now)
         self._ended(key, ask, outcome, now - began)
 
-    def _begun(self, key: Key, overdue_at: float) -> None:
-        """Its turn has come; only from now on it can be late."""
-        running = self._running[key]
-        running.has_begun = True
-        if overdue_at > running.overdue_at + OVERDUE_S / 2:
-            running.overdue_at = overdue_at
-            self._push(overdue_at, key)
+    def _begun(self, key: Key, now: float) -> None:
+        """Its turn has come; only from now on it can hang."""
+        running, due = self._running[key], self._workers[key].due
+        running.began_at = now
+        self._tell_anew(key, running, now)
+        if due is not None and now > due + SOON_S:
             self._unsaid.add(key.uid)
+            self._wake(now)
 
     def _crashed(self, key: Key, ask: Ask, error: BaseException) -> None:
         """A bug in a prober is one probe without an outcome."""
@@ -381,7 +403,7 @@ class ProbesLoop:
         waits = dict(self._waits.get().pods)
         for uid in self._unsaid:
             told = tuple(
-                wait_of(worker, key.container, now, wall, self._late(key, now))
+                wait_of(worker, key.container, (now, wall), self._ends_at(key, now), self._late(key, now))
                 for key in self._keys.get(uid, ())
                 if needs_word(worker := self._workers[key]) or self._late(key, now)
             )
@@ -392,14 +414,24 @@ class ProbesLoop:
         self._unsaid.clear()
         self._waits.publish(ProbeWaits(waits))
 
+    def _ends_at(self, key: Key, now: float) -> float:
+        """The monotonic second at which a probe that is being carried out ends, as far as one can tell."""
+        worker, running = self._workers[key], self._running.get(key)
+        began = (running.began_at if running is not None else None, worker.due, now)
+        ends_at = next(at for at in began if at is not None) + worker.terms.timeout_s
+        return ends_at if now < ends_at - decide.EARLY_S else ends_at + OVERDUE_S
+
     def _late(self, key: Key, now: float) -> tuple[Late, float] | None:
-        """How a probe is late, and the monotonic second at which that ends by itself, at the latest."""
-        running = self._running.get(key)
-        if running is None or running.overdue_at > now + decide.EARLY_S:
+        """How a command is late, and the monotonic second at which that ends by itself, at the latest."""
+        running, worker = self._running.get(key), self._workers[key]
+        if running is None or worker.due is None or self._asked[key][1].exec is None:
             return None
-        if running.has_begun:
-            return Late.HANGS, running.overdue_at - OVERDUE_S + self._limits.answer_s
-        return Late.QUEUED, now + running.place.turn_within_s()
+        now += decide.EARLY_S
+        if running.began_at is None:
+            waits_on = now >= worker.due + running.timeout_s
+            return (Late.QUEUED, now + running.place.turn_within_s()) if waits_on else None
+        late_at = running.began_at + running.timeout_s
+        return (Late.HANGS, late_at + self._limits.answer_s) if now >= late_at + OVERDUE_S else None
 
     def _wake(self, now: float) -> None:
         """Have a turn at once if there is something to tell; else only see to it that the timer is early enough."""

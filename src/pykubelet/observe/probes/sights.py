@@ -14,6 +14,7 @@ from pykubelet.base.model.moments import moment_of
 from pykubelet.base.model.observed import Observed, PodView
 from pykubelet.base.model.probes import ProbeKind
 from pykubelet.base.model.restart import is_sidecar
+from pykubelet.base.model.waits import CONTAINER_START, SANDBOX
 from pykubelet.observe.probes.decide import Kept, Sight, Started
 
 
@@ -28,6 +29,13 @@ class Key(Value):
 def is_probed(lifecycle: PodLifecycle) -> bool:
     """Whether a pod is at a stage where its containers are asked anything."""
     return lifecycle.stage in (Stage.SYNCING, Stage.TERMINATING)
+
+
+def is_at_work(lifecycle: PodLifecycle) -> bool:
+    """Whether the runtime makes or ends something of a pod now."""
+    if lifecycle.stage is Stage.SYNCING:
+        return any(wait.what in (SANDBOX, CONTAINER_START) for wait in lifecycle.waits)
+    return lifecycle.stage is not Stage.FINISHED
 
 
 def probed_containers(lifecycle: PodLifecycle) -> Iterator[Container]:

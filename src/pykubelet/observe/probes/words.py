@@ -57,13 +57,17 @@ class Late(StrEnum):
     HANGS = "hangs"
 
 
-def wait_of(worker: Worker, name: str, now: float, wall: float, late: tuple[Late, float] | None) -> Wait:
-    """What container `name` waits for at this probe. `late`: how it is late, and the monotonic second that ends it."""
+def wait_of(
+    worker: Worker, name: str, clocks: tuple[float, float], ends_at: float, late: tuple[Late, float] | None
+) -> Wait:
+    """What container `name` waits for at this probe. `clocks`: monotonic and wall seconds now. `ends_at`: when the one that is
+    being carried out ends (monotonic). `late`: how it is late, and the monotonic second that ends it."""
+    now, wall = clocks
     since = wall - max(0.0, now - worker.started_at)
     next_at = None if worker.due is None else wall + (worker.due - now)
     detail, step = _detail(worker)
-    if worker.phase is Phase.PROBING and next_at is not None:
-        step, next_at = "the probe that runs ends", next_at + worker.terms.timeout_s
+    if worker.phase is Phase.PROBING and worker.due is not None:
+        step, next_at = "the probe that runs ends", wall + ends_at - now
     if late is not None and worker.due is not None:
         ago = format_duration(round(now - worker.due))
         how, until = late
