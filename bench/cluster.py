@@ -16,6 +16,7 @@ from typing import Any
 from bench.agent import NODE_NAME, manifest
 from bench.api import CONFIG_MAPS, MERGE, Api, Audit, PodWatch
 from bench.cluster_figures import (
+    KINDS,
     FloorBurst,
     RoundTrips,
     Singles,
@@ -96,15 +97,15 @@ class ClusterBench:
             await self.api.delete_pod(name, 0)
             await self.watch.gone_at(name)
 
-    async def floor_burst(self, count: int) -> FloorBurst:
+    async def floor_burst(self, count: int, token: bool) -> FloorBurst:
         """`count` pods at once, each with what cannot be left out: it is created and seen, made by the runtime calls,
         told Ready and seen so. The API server knows them on a node that does not exist."""
-        floor, template, self.trips = self.bench.floor, self.templates[True], self.trips + 1
+        floor, template, self.trips = self.bench.floor, self.templates[token], self.trips + 1
         names = [f"floor-{self.trips}-{i}" for i in range(count)]
         prepared = [floor.prepare(template) for _ in names]
 
         async def one(name: str, pod: Prepared) -> Made:
-            await self.api.create_pod(cluster_pod(name, token=True, node=_NOWHERE))
+            await self.api.create_pod(cluster_pod(name, token, _NOWHERE))
             await self.watch.seen_at(name)
             made = await floor.make(pod)
             await self.api.patch_status(name, _READY)
@@ -152,7 +153,6 @@ async def single(cluster: ClusterBench) -> None:
     bench, trips = cluster.bench, RoundTrips()
     blocks, size = (2, 4) if bench.quick else (4, 5)
     seen = {False: Singles(), True: Singles()}
-    kinds = {False: "plain", True: "with a token"}
     for block in range(blocks):
         for token, singles in seen.items():
             names = [f"single-{token}-{block}-{i}".lower() for i in range(size)]
@@ -164,16 +164,16 @@ async def single(cluster: ClusterBench) -> None:
                     singles.cycles.append(await bench.floor.cycle(cluster.templates[token]))
                 await bench.rest()
                 await _start_one(cluster, singles, name, token)
-            singles.start_requests.append(_requests(cluster, f"started, {kinds[token]}", mark, size))
+            singles.start_requests.append(_requests(cluster, f"started, {KINDS[token]}", mark, size))
             await asyncio.sleep(1)
             mark = cluster.audit.mark()
             for name in names:
                 deleted = await cluster.api.delete_pod(name, 1)
                 singles.gone.append((await cluster.watch.gone_at(name) - deleted) / NS_PER_MS)
                 await asyncio.sleep(_SETTLE_S)
-            singles.delete_requests.append(_requests(cluster, f"deleted, {kinds[token]}", mark, size))
-    bench.figures += single_figures(kinds[False], seen[False], trips, 1.05, "1.05 x")
-    bench.figures += single_figures(kinds[True], seen[True], trips, 1.10, "3.0 x")
+            singles.delete_requests.append(_requests(cluster, f"deleted, {KINDS[token]}", mark, size))
+    bench.figures += single_figures(KINDS[False], seen[False], trips, 1.05, "1.05 x")
+    bench.figures += single_figures(KINDS[True], seen[True], trips, 1.10, "3.0 x")
     bench.figures += round_trip_figures(trips)
 
 
@@ -195,23 +195,28 @@ def _requests(cluster: ClusterBench, what: str, mark: int, pods: int) -> float:
 
 
 async def burst(cluster: ClusterBench) -> None:
-    """30 pods created at once, then deleted at once, and as many of the floor."""
+    """30 pods created at once, then deleted at once, and as many of the floor; without and with a token."""
+    for token in (False, True):
+        await _burst(cluster, token)
+
+
+async def _burst(cluster: ClusterBench, token: bool) -> None:
     bench = cluster.bench
     count, rounds = 30, 1 if bench.quick else 3
     floor, runtime, ready, gone = [], [], [], []
     for turn in range(rounds):
         with bench.agent.frozen():
-            floor.append(await cluster.floor_burst(count))
-            runtime.append((await bench.floor.burst(cluster.templates[True], count))[0])
+            floor.append(await cluster.floor_burst(count, token))
+            runtime.append((await bench.floor.burst(cluster.templates[token], count))[0])
         await bench.rest()
-        names = [f"burst-{turn}-{i}" for i in range(count)]
-        began = await cluster.create_all([cluster_pod(name, token=True) for name in names])
+        names = [f"burst-{token}-{turn}-{i}".lower() for i in range(count)]
+        began = await cluster.create_all([cluster_pod(name, token) for name in names])
         ready.append((await cluster.all_ready_at(names) - began) / NS_PER_MS)
         await bench.agent.wait_quiet()
         began = await cluster.delete_all(names)
         gone.append((await cluster.all_gone_at(names) - began) / NS_PER_MS)
         await bench.rest()
-    bench.figures += burst_figures(count, ready, gone, floor, runtime)
+    bench.figures += burst_figures(KINDS[token], count, ready, gone, floor, runtime)
 
 
 async def crowd(cluster: ClusterBench) -> None:
