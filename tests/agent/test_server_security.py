@@ -90,6 +90,15 @@ async def test_strangers_get_nothing(agent: Agent, pki: Path) -> None:
     assert admin.ask(f"/run/default/{POD}/talk?cmd=echo+hello", "POST") == (200, "hello\n")
 
 
+async def test_no_path_is_left_out_of_what_strangers_try(agent: Agent, pki: Path) -> None:
+    """The agent's own list of its paths, those with more below them included."""
+    told = NodeApi(agent.port, certificate=pair(pki / "trusted" / "admin")).ask("/statusz")[1]
+    paths = told.split("Paths: ")[1].split("\n")[0].split()
+    tried = [path.split("?")[0] + "/" for _, path in endpoints(POD)]
+    assert {"/pods", "/exec/", "/healthz", "/debug/pods/", "/statusz"} <= set(paths)
+    assert [path for path in paths if not any(one.startswith(path) for one in tried)] == []
+
+
 async def test_path_tricks_lead_nowhere(agent: Agent, pki: Path) -> None:
     admin = NodeApi(agent.port, certificate=pair(pki / "trusted" / "admin"))
     tricks = {

@@ -25,6 +25,7 @@ from pykubelet.report.server.counted import READ_ONLY, READ_WRITE, counted
 from pykubelet.report.server.debug import Checkpoints, Debugging, DebugSettings, stories
 from pykubelet.report.server.explain.documents import AskInputs, ask_routes
 from pykubelet.report.server.gate import Gate, Reviewers, gate_rules
+from pykubelet.report.server.health import PATH as HEALTH_PATH
 from pykubelet.report.server.health import Check, default_checks, ping_check
 from pykubelet.report.server.http.listen import serve_health, serve_port, serve_rpc_socket, serve_socket, serve_tls
 from pykubelet.report.server.http.server import JSON, Request, Response, Route, plain
@@ -243,7 +244,6 @@ def api_routes(
                 profiling=bool(config.enableProfilingHandler), flags_handler=bool(config.enableDebugFlagsHandler)
             )
         )
-        zpages = ZPages(page_facts(m, tuple(sorted(exact))), m.clock)
         exact["/debug/flags/v"] = Path(debug.verbosity, PUT)
         below["/debug/pprof/"] = Path(debug.pprof, GET)
         below["/debug/pods/"] = Path(told, GET)
@@ -255,11 +255,18 @@ def api_routes(
             below["/page/"] = Path(page.ask, GET)
         if settings.enabled("ContainerCheckpoint"):
             below["/checkpoint/"] = Path(Checkpoints(pods, m.cri, settings.root_dir, m.flight, m.clock).answer, POST)
-        if settings.enabled("ComponentFlagz"):
-            exact["/flagz"] = Path(zpages.flagz, GET)
-        if settings.enabled("ComponentStatusz"):
-            exact["/statusz"] = Path(zpages.statusz, GET)
+        exact |= about_itself(m, (HEALTH_PATH, *exact, *below))
     return ApiRoutes(gate, OpenRoutes(checks, exact, below, debugging=debugging))
+
+
+def about_itself(m: Machinery, paths: tuple[str, ...]) -> dict[str, Path]:
+    """What the agent says of its flags, and of itself and all its paths; `paths`: those that there are beside."""
+    enabled = m.settings.enabled
+    there = {"/flagz": enabled("ComponentFlagz"), "/statusz": enabled("ComponentStatusz")}
+    names = [name for name, is_there in there.items() if is_there]
+    zpages = ZPages(page_facts(m, (*paths, *names)), m.clock)
+    asks = {"/flagz": zpages.flagz, "/statusz": zpages.statusz}
+    return {name: Path(asks[name], GET) for name in names}
 
 
 def page_facts(m: Machinery, paths: tuple[str, ...]) -> Facts:
@@ -268,7 +275,7 @@ def page_facts(m: Machinery, paths: tuple[str, ...]) -> Facts:
         flags={name.replace("_", "-"): str(getattr(flags, name)) for name in flags.__struct_fields__},
         version=KUBERNETES,
         started_at=m.clock.wall(),
-        paths=paths,
+        paths=tuple(sorted(paths)),
     )
 
 
