@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from support.agent import NODE_NAME, Agent, container_status, make_container, make_pod
+from support.agent import NODE_NAME, Agent, Json, container_status, make_container, make_pod
 from support.cluster import Cluster, look
 from testbed import controlplane, host
 from testbed.controlplane import APISERVER
@@ -21,13 +21,17 @@ def api_server(cluster: Cluster) -> Iterator[str]:
     controlplane.start(cluster.plane, APISERVER)
 
 
+def own(cluster: Cluster, pod: Json) -> Json:
+    """In the test's namespace."""
+    return pod | {"metadata": pod["metadata"] | {"namespace": cluster.namespace}}
+
+
 def test_static_pods_run_and_the_node_joins_later(
     cluster: Cluster, make_cluster_agent: MakeAgent, api_server: str
 ) -> None:
     controlplane.kill(cluster.plane, api_server)
     agent = make_cluster_agent()
-    pod = make_pod("early")
-    agent.put(pod | {"metadata": pod["metadata"] | {"namespace": cluster.namespace}})
+    agent.put(own(cluster, make_pod("early")))
     agent.start()
     running = [f"early-{NODE_NAME}/main"]
     host.wait_until(lambda: look(agent).running_names() == running, 20)
@@ -44,12 +48,14 @@ def test_pods_go_on_and_what_happened_is_told_afterwards(
     cluster.wait_ready("steady", "restarting")
     kept = look(cluster_agent).of("steady").running_ids()
     controlplane.kill(cluster.plane, api_server)
+    cluster_agent.put(own(cluster, make_pod("meanwhile")))
     time.sleep(6)
     view = look(cluster_agent)
     assert view.of("steady").running_ids() == kept
     assert len(view.of("restarting").containers) > 1
     controlplane.start(cluster.plane, api_server)
     cluster.wait_pod("restarting", "its restart", lambda pod: container_status(pod)["restartCount"] >= 1, 15)
+    cluster.wait_ready(f"meanwhile-{NODE_NAME}", within=15)
     cluster.wait_node_ready()
     cluster.run(make_pod("after"))
     cluster.wait_ready("after", within=20)

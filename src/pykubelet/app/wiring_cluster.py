@@ -224,5 +224,7 @@ def wire_cluster_report(m: Machinery, cells: Cells, cluster: Cluster) -> Loops:
     inputs = PublishInputs(cells.api_pods.cell, roster, cells.statuses.cell, lifecycles)
     publisher = StatusPublisher(cluster.client, inputs, cells.report_waits.writer, m.clock)
     events = EventSender(cluster.events, m.outbox, roster, lifecycles, cells.node.cell.get().name, m.clock)
-    mirrors = MirrorsLoop(cluster.client, MirrorInputs(roster, lifecycles, cells.node.cell), m.clock)
+    mirrors = MirrorsLoop(
+        cluster.client, MirrorInputs(roster, lifecycles, cells.node.cell, cells.api_state.cell), m.clock
+    )
     return [("publisher", publisher.run()), ("mirrors", mirrors.run()), ("event-sender", events.run())]

@@ -8,17 +8,29 @@ from collections.abc import AsyncIterator
 import pytest
 from report.apiserver import PODS, Cluster, a_cluster, static_pod
 
+from pykubelet.base.kit.cells import CellWriter, make_cell
 from pykubelet.base.kit.clock import SystemClock
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.labels import CONFIG_MIRROR
 from pykubelet.edges.kubeapi.fake import Fault
-from pykubelet.report.mirrors.loop import MirrorInputs, MirrorsLoop
+from pykubelet.report.mirrors.loop import MirrorInputs, MirrorPeriods, MirrorsLoop
+
+#: Nothing is tried again by itself.
+PATIENT = MirrorPeriods(retry_s=600.0, retry_max_s=600.0, away_max_s=600.0)
+
+
+def start_mirrors(supervisor: Supervisor, found: Cluster, periods: MirrorPeriods) -> CellWriter[ApiState]:
+    state, writer = make_cell("api-state", ApiState())
+    inputs = MirrorInputs(found.roster.cell, found.lifecycles.cell, found.node.cell, state)
+    supervisor.start_root("mirrors", MirrorsLoop(found.client, inputs, SystemClock(), periods).run())
+    return writer
 
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
     async with a_cluster() as (found, supervisor):
-        inputs = MirrorInputs(found.roster.cell, found.lifecycles.cell, found.node.cell)
-        supervisor.start_root("mirrors", MirrorsLoop(found.client, inputs, SystemClock(), echo_s=0.5).run())
+        start_mirrors(supervisor, found, MirrorPeriods(echo_s=0.5))
         yield found
 
 
@@ -69,3 +81,54 @@ async def test_many_at_once(cluster: Cluster) -> None:
     for n in range(20):
         await mirrored(cluster, f"s{n}", f"p{n}-n1")
     assert len(cluster.sent("POST")) == 20
+
+
+@pytest.mark.parametrize(
+    ("away", "back"),
+    [
+        (ApiState(error="connection refused"), ApiState()),
+        (ApiState(error="connection refused", node_error="refused"), ApiState(error="connection refused")),
+    ],
+)
+async def test_made_as_soon_as_the_server_is_known_to_be_back(away: ApiState, back: ApiState) -> None:
+    async with a_cluster() as (cluster, supervisor):
+        state = start_mirrors(supervisor, cluster, PATIENT)
+        cluster.server.faults.append(Fault("POST"))
+        cluster.want(static_pod())
+        await cluster.until(lambda: bool(cluster.sent("POST")))
+        await asyncio.sleep(0.1)
+        state.publish(away)
+        await asyncio.sleep(0.1)
+        assert cluster.names() == []
+        state.publish(back)
+        await mirrored(cluster, "s1")
+
+
+async def test_what_the_server_refused_rests_whatever_others_are_answered() -> None:
+    async with a_cluster() as (cluster, supervisor):
+        state = start_mirrors(supervisor, cluster, PATIENT)
+        cluster.server.faults.append(Fault("POST", status=429, reason="TooManyRequests"))
+        cluster.want(static_pod())
+        await cluster.until(lambda: bool(cluster.sent("POST")))
+        state.publish(ApiState(error="too many requests"))
+        await asyncio.sleep(0.1)
+        state.publish(ApiState())
+        await asyncio.sleep(0.1)
+        assert len(cluster.sent("POST")) == 1
+
+
+async def test_while_the_server_is_away_one_try_stands_for_all() -> None:
+    async with a_cluster() as (cluster, supervisor):
+        state = start_mirrors(supervisor, cluster, PATIENT)
+        cluster.server.faults.append(Fault("POST"))
+        cluster.want(static_pod("p0-n1", "s0"))
+        await cluster.until(lambda: bool(cluster.sent("POST")))
+        await asyncio.sleep(0.1)
+        cluster.want(*(static_pod(f"p{n}-n1", f"s{n}") for n in range(6)))
+        await asyncio.sleep(0.1)
+        assert len(cluster.sent("POST")) == 1
+        state.publish(ApiState(error="away"))
+        await asyncio.sleep(0.01)
+        state.publish(ApiState())
+        for n in range(6):
+            await mirrored(cluster, f"s{n}", f"p{n}-n1")

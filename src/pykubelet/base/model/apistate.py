@@ -1,4 +1,4 @@
-"""How it stands with the API server, for people who ask. `ApiState` is written by report/node alone."""
+"""How it stands with the API server, for people who ask and for rooms that wait for it. Written by report/node alone."""
 
 from __future__ import annotations
 
@@ -21,3 +21,7 @@ class ApiState(Value):
     node_error: str = ""
     node_since: float | None = None
     node_next_at: float | None = None
+
+    def is_back_since(self, before: ApiState) -> bool:
+        """Whether the lease or the Node's status got a good answer again."""
+        return bool(before.error and not self.error) or bool(before.node_error and not self.node_error)

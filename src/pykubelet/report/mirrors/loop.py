@@ -1,8 +1,12 @@
 """The mirrors' loop: makes and removes mirror pods, in the background; no static pod ever waits for it.
 
-Owns: what is under way and when what failed is tried again. Reads: `Roster`, `Lifecycles`, `NodeView`. One request at a time
-for a full name; after it has succeeded nothing more is done for that name until the API server's set of mirror pods has
-changed, or `ECHO_S` have passed.
+Owns: what is under way and when what failed is tried again. Reads: `Roster`, `Lifecycles`, `NodeView`, `ApiState`. One
+request at a time for a full name; after it has succeeded nothing more is done for that name until the API server's set of
+mirror pods has changed, or `echo_s` have passed.
+
+While the server cannot be reached at all, everything rests together, until `ApiState` tells that it is back or for
+`away_max_s` at most. What the server refuses (too many requests, no answer to be had from its store) rests by name, ever
+longer, whatever others are answered.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.retries import Retries
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
+from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.roster import Roster, pod_ref
@@ -25,9 +30,17 @@ from pykubelet.report.mirrors.decide import Errand, MakeMirror, RemoveMirror, ha
 
 log = Log("mirrors")
 AT_ONCE = 4
-RETRY_S = 0.2
-RETRY_MAX_S = 20.0
-ECHO_S = 5.0
+_ALL = "all"
+
+
+class MirrorPeriods(Value):
+    """Seconds. `echo_s`: how long the API server's set is waited for after a success. `retry_s`: the first pause after a
+    failure, doubling to `retry_max_s`, and to `away_max_s` while the server cannot be reached."""
+
+    echo_s: float = 5.0
+    retry_s: float = 0.2
+    retry_max_s: float = 20.0
+    away_max_s: float = 5.0
 
 
 class MirrorInputs(Value):
@@ -36,6 +49,7 @@ class MirrorInputs(Value):
     roster: Cell[Roster]
     lifecycles: Cell[Lifecycles]
     node: Cell[NodeView]
+    api: Cell[ApiState]
 
 
 class _Done(Value):
@@ -48,23 +62,28 @@ class _Done(Value):
 class MirrorsLoop:
     """`run` never returns."""
 
-    def __init__(self, client: ApiClient, inputs: MirrorInputs, clock: Clock, echo_s: float = ECHO_S) -> None:
+    def __init__(
+        self, client: ApiClient, inputs: MirrorInputs, clock: Clock, periods: MirrorPeriods | None = None
+    ) -> None:
         self._client = client
         self._inputs = inputs
         self._clock = clock
-        self._echo_s = echo_s
+        self._periods = periods or MirrorPeriods()
+        self._api = inputs.api.get()
         self._roster: Roster | None = None
         self._is_concerned = False
         self._busy: set[str] = set()
         self._done: dict[str, _Done] = {}
-        self._retries = Retries[str](RETRY_S, RETRY_MAX_S)
+        self._retries = Retries[str](self._periods.retry_s, self._periods.retry_max_s)
+        self._away = Retries[str](self._periods.retry_s, self._periods.away_max_s)
         self._bell = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._supervisor = Supervisor("mirrors")
 
     async def run(self) -> None:
         async with self._supervisor as supervisor:
-            with ringing(self._bell, self._inputs.roster, self._inputs.lifecycles, self._inputs.node):
+            cells = self._inputs
+            with ringing(self._bell, cells.roster, cells.lifecycles, cells.node, cells.api):
                 supervisor.start_root("mirrors-send", self._follow())
                 raise await supervisor.wait_failed()
 
@@ -72,7 +91,13 @@ class MirrorsLoop:
         while True:
             await self._bell.wait()
             self._bell.clear()
+            self._hear_of_server()
             self._look()
+
+    def _hear_of_server(self) -> None:
+        before, self._api = self._api, self._inputs.api.get()
+        if self._api.is_back_since(before):
+            self._away.succeeded(_ALL)
 
     def _look(self) -> None:
         roster, now = self._inputs.roster.get(), self._clock.monotonic()
@@ -88,7 +113,8 @@ class MirrorsLoop:
         self._retries.keep_only(errands)
         waits: list[float] = []
         for name, errand in errands.items():
-            free_at = max(self._retries.free_at(name), self._done[name].until if name in self._done else 0.0)
+            echo_at = self._done[name].until if name in self._done else 0.0
+            free_at = max(self._retries.free_at(name), self._away.free_at(_ALL), echo_at)
             if name in self._busy or len(self._busy) >= AT_ONCE:
                 continue
             if free_at > now:
@@ -106,15 +132,26 @@ class MirrorsLoop:
         try:
             await self._carry_out(errand)
         except ApiError as error:
-            now = self._clock.monotonic()
-            if self._retries.failed(name, now, error.retry_after_s or 0.0) == 1:
+            if self._failed(name, error) == 1:
                 log.warning("a static pod cannot be mirrored", pod=name, error=error.message)
         else:
+            self._away.succeeded(_ALL)
             self._retries.succeeded(name)
-            self._done[name] = _Done(there, self._clock.monotonic() + self._echo_s)
+            self._done[name] = _Done(there, self._clock.monotonic() + self._periods.echo_s)
         finally:
             self._busy.discard(name)
             self._bell.set()
+
+    def _failed(self, name: str, error: ApiError) -> int:
+        """How often in a row: this one, or, when there is no answer at all, any."""
+        now = self._clock.monotonic()
+        if error.status > 0:
+            if not error.is_transient:
+                self._away.succeeded(_ALL)
+            return self._retries.failed(name, now, error.retry_after_s or 0.0)
+        if now < self._away.free_at(_ALL):
+            return 0  # another one has told
+        return self._away.failed(_ALL, now)
 
     async def _carry_out(self, errand: Errand) -> None:
         match errand:
