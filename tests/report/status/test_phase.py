@@ -7,8 +7,8 @@ from report.samples import container, exited, instance, make_pod, running, sandb
 
 from pykubelet.base.api.core import Container, ContainerRestartRule, ContainerRestartRuleOnExitCodes, Pod
 from pykubelet.base.model.lifecycle import StartError
-from pykubelet.base.model.observed import ContainerState, PodView
-from pykubelet.base.model.phase import Phase, pod_phase
+from pykubelet.base.model.observed import ContainerState, ContainerView, PodView
+from pykubelet.base.model.phase import Phase, Told, pod_phase
 
 TWO = (container("a"), container("b"))
 INIT = (container("i1"), container("i2"))
@@ -92,6 +92,125 @@ def test_phase(name: str) -> None:
     assert pod_phase(pod, seen, {}, ended=False) is expected
 
 
+OLD, NEW = sandbox("s0", ready=False), sandbox("s1")
+SIDE = make_pod(init=(sidecar(),))
+CREATED = ContainerState.CREATED
+
+
+def again(*containers: ContainerView, ready: bool = True) -> PodView:
+    """The pod's second sandbox, after its only regular container failed in the first."""
+    return view(exited("app", 1), *containers, sandboxes=(sandbox("s1", ready=ready), OLD))
+
+
+#: pod, what the runtime shows, what is told beyond it, phase
+AGAIN: dict[str, tuple[Pod, PodView, Told, Phase]] = {
+    "the sidecar ended with the sandbox": (SIDE, again(exited("side", 137)), Told(), Phase.RUNNING),
+    "the sidecar is removed, its end is told": (SIDE, again(), Told({"side": 137}), Phase.RUNNING),
+    "nothing is known of the sidecar": (SIDE, again(), Told(), Phase.PENDING),
+    "the sidecar is made for the first time": (SIDE, again(instance("side", CREATED)), Told(), Phase.PENDING),
+    "the sidecar is made again": (
+        SIDE,
+        again(exited("side", 1), instance("side", CREATED, number=1, sandbox="s1")),
+        Told(),
+        Phase.RUNNING,
+    ),
+    "the sidecar is made again, its end is told": (
+        SIDE,
+        again(instance("side", CREATED, number=1, sandbox="s1")),
+        Told({"side": 1}),
+        Phase.RUNNING,
+    ),
+    "the sidecar runs and has not started": (
+        SIDE,
+        again(running("side", 1, sandbox="s1")),
+        Told(starting=frozenset({"side"})),
+        Phase.PENDING,
+    ),
+    "the sidecar has started": (SIDE, again(running("side", 1, sandbox="s1")), Told(), Phase.RUNNING),
+    "the sidecar starts beside a regular container that is made": (
+        SIDE,
+        again(running("side", 1, sandbox="s1"), instance("app", CREATED, number=1, sandbox="s1")),
+        Told(starting=frozenset({"side"})),
+        Phase.RUNNING,
+    ),
+    "the sidecar starts beside a regular container in a sandbox that is gone": (
+        SIDE,
+        again(running("side", 1, sandbox="s1"), running("app", 1, sandbox="s1"), ready=False),
+        Told(starting=frozenset({"side"})),
+        Phase.PENDING,
+    ),
+    "init containers ended with the sandbox": (
+        make_pod(init=INIT),
+        again(exited("i1"), exited("i2")),
+        Told(),
+        Phase.RUNNING,
+    ),
+    "init containers are removed": (make_pod(init=INIT), again(), Told(), Phase.RUNNING),
+    "an init container is made for the first time": (
+        make_pod(init=INIT),
+        again(instance("i1", CREATED, sandbox="s1")),
+        Told(),
+        Phase.PENDING,
+    ),
+    "an init container is made again": (
+        make_pod(init=INIT),
+        again(instance("i1", CREATED, sandbox="s1")),
+        Told({"i1": 0}),
+        Phase.RUNNING,
+    ),
+    "an init container runs again": (make_pod(init=INIT), again(running("i1", 1, sandbox="s1")), Told(), Phase.PENDING),
+    "an init container fails again": (
+        make_pod(init=INIT),
+        again(exited("i1", 1, 1, sandbox="s1")),
+        Told(),
+        Phase.RUNNING,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", AGAIN)
+def test_phase_in_a_new_sandbox(name: str) -> None:
+    pod, seen, told, expected = AGAIN[name]
+    assert pod_phase(pod, seen, {}, ended=False, told=told) is expected
+
+
+@pytest.mark.parametrize(
+    ("policy", "seen", "expected"),
+    [
+        ("Always", view(running()), Phase.PENDING),
+        ("Always", view(exited()), Phase.PENDING),
+        ("OnFailure", view(exited("app", 1)), Phase.PENDING),
+        ("OnFailure", view(exited()), Phase.SUCCEEDED),
+        ("Never", view(exited("app", 1)), Phase.FAILED),
+    ],
+)
+def test_a_sidecar_that_nobody_knows_is_waited_for_unless_the_pod_is_over(
+    policy: str, seen: PodView, expected: Phase
+) -> None:
+    assert pod_phase(make_pod(init=(sidecar(),), restartPolicy=policy), seen, {}, ended=False) is expected
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "expected"),
+    [
+        ("Always", 0, Phase.RUNNING),
+        ("OnFailure", 0, Phase.SUCCEEDED),
+        ("OnFailure", 1, Phase.RUNNING),
+        ("Never", 0, Phase.SUCCEEDED),
+        ("Never", 1, Phase.FAILED),
+    ],
+)
+def test_a_container_that_is_gone_counts_as_it_was_told(policy: str, code: int, expected: Phase) -> None:
+    pod = make_pod(restartPolicy=policy)
+    assert pod_phase(pod, view(), {}, ended=False, told=Told({"app": code})) is expected
+
+
+def test_a_container_made_after_an_end_that_is_only_told_is_made_again() -> None:
+    made = view(instance("app", CREATED, number=1))
+    assert pod_phase(make_pod(), made, {}, ended=False) is Phase.PENDING
+    assert pod_phase(make_pod(), made, {}, ended=False, told=Told({"app": 1})) is Phase.RUNNING
+
+
 def rule(code: int, action: str) -> Container:
     codes = ContainerRestartRuleOnExitCodes(operator="In", values=(code,))
     return container(restartPolicyRules=(ContainerRestartRule(action=action, exitCodes=codes),))
@@ -131,4 +250,4 @@ def test_success_that_is_held_back_from_a_restart_is_no_success() -> None:
 @pytest.mark.parametrize(("policy", "expected"), [("Always", Phase.RUNNING), ("Never", Phase.FAILED)])
 def test_a_vanished_container_counts_as_failed(policy: str, expected: Phase) -> None:
     pod = make_pod(restartPolicy=policy)
-    assert pod_phase(pod, view(), {}, ended=False, vanished={"app"}) is expected
+    assert pod_phase(pod, view(), {}, ended=False, told=Told({"app": 137})) is expected

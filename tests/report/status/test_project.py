@@ -11,6 +11,7 @@ from report.samples import (
     exited,
     facts,
     host_sandbox,
+    instance,
     make_pod,
     running,
     sandbox,
@@ -21,12 +22,13 @@ from report.samples import (
 from pykubelet.base.api import core
 from pykubelet.base.api.codec import to_object
 from pykubelet.base.model.lifecycle import KillReason, Stage, StatusOverride
-from pykubelet.base.model.observed import PodView
+from pykubelet.base.model.observed import ContainerState, PodView
 from pykubelet.base.model.probes import ProbeKind, ProbeResults
 from pykubelet.report.status.project import project_status
 
 NOW = "2026-01-02T03:04:10Z"
 LATER = "2026-01-02T03:05:05Z"
+CREATED = ContainerState.CREATED
 
 
 def conditions(status: core.PodStatus) -> dict[str, tuple[str, ...]]:
@@ -289,6 +291,48 @@ def test_pod_level_resources_are_told() -> None:
     whole = core.ResourceRequirements(requests={"cpu": "1"}, limits={"cpu": "2"})
     status = shown(make_pod(resources=whole), view(running()))
     assert (status.resources, status.allocatedResources) == (whole, {"cpu": "1"})
+
+
+# A new sandbox
+
+
+NEW_BOX = (sandbox("s1", attempt=1), sandbox("s0", ready=False))
+SIDECAR_UP = view(exited("side", 137), exited("app", 137), running("side", 1, sandbox="s1"), sandboxes=NEW_BOX)
+
+
+def phases(*looks: PodView, **fields: Any) -> list[str]:
+    """Of a pod with a sidecar that ran, look after look, each told after the one before."""
+    pod, told = make_pod(init=(sidecar(startupProbe=fields.pop("probe", None)),)), []
+    old = shown(pod, view(running("side"), running()))
+    for seen in looks:
+        old = shown(pod, seen, old=old, **fields)
+        told.append(old.phase)
+    return told
+
+
+def test_a_pod_is_pending_from_the_start_of_its_sidecar_until_its_containers_are_made() -> None:
+    ended = view(exited("side", 137), exited("app", 137), sandboxes=(sandbox("s0", ready=False),))
+    empty = view(exited("side", 137), exited("app", 137), sandboxes=NEW_BOX)
+    made = view(*SIDECAR_UP.containers, instance("app", CREATED, number=1, sandbox="s1"), sandboxes=NEW_BOX)
+    again = view(*SIDECAR_UP.containers, running("app", 1, sandbox="s1"), sandboxes=NEW_BOX)
+    expected = ["Running", "Running", "Pending", "Running", "Running"]
+    assert phases(ended, empty, SIDECAR_UP, made, again) == expected
+
+
+def test_a_pod_is_pending_as_long_as_its_sidecar_has_not_started_in_the_new_sandbox() -> None:
+    empty, results = view(exited("app", 137), sandboxes=NEW_BOX), ProbeResults({}, frozenset(ProbeKind))
+    looks = [empty, SIDECAR_UP, SIDECAR_UP, SIDECAR_UP]
+    assert phases(*looks, probe=core.Probe(), probes=results) == ["Running", "Pending", "Pending", "Pending"]
+
+
+def test_a_pod_whose_containers_are_held_up_runs_once_its_sidecar_has_started() -> None:
+    errors = {"app": ("CrashLoopBackOff", "back-off")}
+    assert phases(view(exited("app", 137), sandboxes=NEW_BOX), SIDECAR_UP, errors=errors) == ["Running", "Running"]
+
+
+def test_a_sidecar_that_nobody_remembers_makes_the_pod_pending_until_it_runs() -> None:
+    pod, seen = make_pod(init=(sidecar(),)), view(exited("app", 137), sandboxes=NEW_BOX)
+    assert shown(pod, seen).phase == "Pending"
 
 
 def test_equal_facts_give_an_equal_status() -> None:

@@ -11,6 +11,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from pykubelet.base.api.core import Container, Pod
+from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.observed import ContainerState, ContainerView, PodView
@@ -29,6 +30,20 @@ class Phase(StrEnum):
     @property
     def is_terminal(self) -> bool:
         return self in (Phase.SUCCEEDED, Phase.FAILED)
+
+
+class Told(Value):
+    """What is told of a pod's containers beyond what the runtime shows.
+
+    `ends`: exit codes told, as state or last state, of containers of which no instance is there that was ever started.
+    `starting`: sidecars that run and were not told as started yet.
+    """
+
+    ends: Mapping[str, int] = field(default_factory=dict)
+    starting: frozenset[str] = frozenset()
+
+
+NOTHING_TOLD = Told()
 
 
 class _Count(Struct):
@@ -53,26 +68,43 @@ def has_initialized(pod: Pod, view: PodView | None) -> bool:
     )
 
 
+def has_created_regular(pod: Pod, view: PodView | None) -> bool:
+    """Whether init containers were behind this pod once, in whatever sandbox: then one that is gone had succeeded."""
+    names = {c.name for c in pod.spec.containers}
+    return view is not None and any(c.name in names for c in view.containers)
+
+
+def _has_begun(pod: Pod, view: PodView | None) -> bool:
+    """Whether the sandbox is there and has got a regular container: then sidecars start beside those, not before."""
+    sandbox = view.sandboxes[0] if view is not None and view.sandboxes else None
+    if view is None or sandbox is None or not sandbox.ready:
+        return False
+    names = {c.name for c in pod.spec.containers}
+    return any(c.name in names and c.sandbox_id == sandbox.id for c in view.containers)
+
+
 def _regular(
     pod: Pod,
     container: Container,
     view: PodView | None,
     held: bool,
-    is_vanished: bool,
+    told: Told,
     owed: Collection[ContainerID],
     count: _Count,
 ) -> None:
     instances = view.instances(container.name) if view is not None else ()
     newest = instances[0] if instances else None
-    if newest is None and is_vanished:
+    if newest is None and container.name in told.ends:
+        code = told.ends[container.name]
         count.stopped += 1
-        count.restartable += after_exit(pod, container, UNKNOWN_EXIT_CODE) is not AfterExit.STAY
+        count.restartable += after_exit(pod, container, code) is not AfterExit.STAY
+        count.succeeded += code == 0
     elif newest is None:
         count.waiting += 1
     elif newest.state is ContainerState.RUNNING:
         count.running += 1
     elif newest.state is ContainerState.CREATED:
-        if len(instances) > 1:
+        if len(instances) > 1 or container.name in told.ends:
             count.stopped += 1
             count.restartable += 1
         else:
@@ -95,17 +127,22 @@ def _init_failed(pod: Pod, container: Container, newest: ContainerView | None) -
     return after_exit(pod, container, newest.exit_code) is AfterExit.STAY
 
 
-def _init_pending(container: Container, view: PodView | None, any_started: bool, initialized: bool) -> bool:
-    """Whether an init container has yet to begin or to end. One that failed is not pending: the others wait for it."""
+def _never_started(container: Container, view: PodView | None, told: Told) -> bool:
+    """Whether the container waits for its first start. One that ended before has a last state, and is not waited for."""
     instances = view.instances(container.name) if view is not None else ()
-    newest = instances[0] if instances else None
-    if is_sidecar(container):
-        return not any_started and (newest is None or newest.state is ContainerState.CREATED)
+    if container.name in told.ends:
+        return False
+    return not instances or (len(instances) == 1 and instances[0].state is ContainerState.CREATED)
+
+
+def _init_pending(pod: Pod, container: Container, view: PodView | None, told: Told) -> bool:
+    """Whether an init container has yet to begin or to end. One that failed is not pending: the others wait for it."""
+    newest = view.newest(container.name) if view is not None else None
     if newest is None:
-        return not initialized
+        return not has_created_regular(pod, view) and container.name not in told.ends
     if newest.state is ContainerState.RUNNING:
         return True
-    return newest.state is not ContainerState.EXITED and len(instances) == 1
+    return _never_started(container, view, told)
 
 
 def _sidecar_runs(container: Container, view: PodView | None) -> bool:
@@ -113,40 +150,48 @@ def _sidecar_runs(container: Container, view: PodView | None) -> bool:
     return newest is not None and newest.state is ContainerState.RUNNING
 
 
+def _inits_pending(pod: Pod, view: PodView | None, told: Told, is_over: bool) -> bool:
+    """Whether the regular containers are yet to come, or to come again. `is_over`: they have ended for good."""
+    regular = [c for c in pod.spec.initContainers if not is_sidecar(c)]
+    sidecars = [c for c in pod.spec.initContainers if is_sidecar(c)]
+    if any(_init_pending(pod, c, view, told) for c in regular):
+        return True
+    if not is_over and any(_never_started(c, view, told) for c in sidecars):
+        return True
+    return bool(told.starting) and not _has_begun(pod, view)
+
+
 def pod_phase(
     pod: Pod,
     view: PodView | None,
     start_errors: Mapping[str, StartError],
     ended: bool,
-    vanished: Collection[str] = (),
+    told: Told = NOTHING_TOLD,
     owed: Collection[ContainerID] = (),
 ) -> Phase:
     """`ended`: the agent has stopped the pod for good and nothing of it runs.
 
-    `vanished`: names of containers that have run and of which the runtime knows nothing any more; regular ones count as
-    failed, init ones as not pending: they were removed to start again. `owed`: instances that were killed to be started
-    again, whatever the restart policy says. A pod whose sidecars still run has not ended.
+    `owed`: instances that were killed to be started again, whatever the restart policy says.
+
+    In a new sandbox, how containers ended in the one before counts until they run again: init containers that have
+    succeeded there are not waited for before they run again, and then they are; so are sidecars that run and have not
+    started, as long as the sandbox has no regular container. A pod whose sidecars still run has not ended.
     """
-    initialized = has_initialized(pod, view)
     for container in pod.spec.initContainers:
         newest = view.newest(container.name) if view is not None else None
         if not is_sidecar(container) and _init_failed(pod, container, newest):
             return Phase.FAILED
     count = _Count()
     for container in pod.spec.containers:
-        _regular(pod, container, view, container.name in start_errors, container.name in vanished, owed, count)
-    any_started = initialized or count.running > 0 or count.stopped > 0
-    inits = [c for c in pod.spec.initContainers if c.name not in vanished]
-    pending_init = any(_init_pending(c, view, any_started, initialized) for c in inits)
+        _regular(pod, container, view, container.name in start_errors, told, owed, count)
     if ended and not is_static(pod):
         done = count.succeeded == len(pod.spec.containers)
         return Phase.SUCCEEDED if done else Phase.FAILED
-    if pending_init or count.waiting:
+    is_over = count.stopped == len(pod.spec.containers) and not count.restartable
+    if count.waiting or _inits_pending(pod, view, told, is_over):
         return Phase.PENDING
     if count.running or any(_sidecar_runs(c, view) for c in pod.spec.initContainers):
         return Phase.RUNNING
-    if count.stopped:
-        if count.restartable:
-            return Phase.RUNNING
-        return Phase.SUCCEEDED if count.succeeded == count.stopped else Phase.FAILED
-    return Phase.PENDING
+    if count.restartable:
+        return Phase.RUNNING
+    return Phase.SUCCEEDED if count.succeeded == count.stopped else Phase.FAILED

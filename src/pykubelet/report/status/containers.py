@@ -22,7 +22,7 @@ from pykubelet.base.api.times import format_time
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.labels import CONTAINER_RESTART_COUNT
 from pykubelet.base.model.observed import ContainerState, ContainerView
-from pykubelet.base.model.phase import UNKNOWN_EXIT_CODE, has_initialized
+from pykubelet.base.model.phase import UNKNOWN_EXIT_CODE, has_created_regular
 from pykubelet.base.model.reasons import (
     COMPLETED,
     CONTAINER_CREATING,
@@ -156,7 +156,7 @@ def _without_instance(
         restartCount=old.restartCount if old is not None else 0,
         lastState=old.lastState if old is not None else None,
     )
-    if is_init and not is_sidecar(container) and has_initialized(facts.pod, facts.view):
+    if is_init and not is_sidecar(container) and has_created_regular(facts.pod, facts.view):
         ended = core.ContainerStateTerminated(exitCode=0, reason=COMPLETED, message=INIT_NOT_LOCATED)
         return replace(status, state=core.ContainerState(terminated=ended))
     if facts.view is None:
@@ -343,16 +343,25 @@ def _has_begun(pod: core.Pod, init: Statuses, regular: Statuses) -> bool:
     return any(end is not None and end.exitCode == 0 for end in (_state(status).terminated, _last(status)))
 
 
-def vanished_names(facts: StatusFacts, regular: Statuses, init: Statuses) -> frozenset[str]:
-    """Regular containers without an instance that have run before, and init containers that were removed to restart."""
+def told_ends(facts: StatusFacts, statuses: Statuses) -> dict[str, int]:
+    """Exit codes told of containers of which no instance is there that was ever started."""
+    instances = facts.view.containers if facts.view is not None else ()
+    started = {c.name for c in instances if c.state is not ContainerState.CREATED}
+    ends = {s.name: _told_end(facts, s) for s in statuses if s.name not in started}
+    return {name: end.exitCode for name, end in ends.items() if end is not None}
+
+
+def _told_end(facts: StatusFacts, status: core.ContainerStatus) -> core.ContainerStateTerminated | None:
+    """Its end, or the one before; what is told as ended now counts once the runtime was looked at."""
+    ended = _state(status).terminated if facts.view is not None else None
+    return ended or _last(status)
+
+
+def is_end_inferred(facts: StatusFacts, regular: Statuses, init: Statuses) -> bool:
+    """Whether a regular container has ended and is gone, or an init container was removed to start again."""
     present = {c.name for c in facts.view.containers} if facts.view is not None else set()
-    is_seen = facts.view is not None
-    gone = [
-        s.name
-        for s in regular
-        if s.name not in present and (_last(s) or (is_seen and _state(s).terminated is not None))
-    ]
-    return frozenset([*gone, *(s.name for s in init if s.name not in present and _was_removed(s))])
+    ended = any(s.name not in present and _told_end(facts, s) is not None for s in regular)
+    return ended or any(s.name not in present and _was_removed(s) for s in init)
 
 
 def _was_removed(status: core.ContainerStatus) -> bool:

@@ -20,7 +20,7 @@ from pykubelet.base.api.times import format_time
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.addresses import is_v6, told_ips
 from pykubelet.base.model.lifecycle import KillReason, Stage
-from pykubelet.base.model.phase import Phase, pod_phase
+from pykubelet.base.model.phase import Phase, Told, pod_phase
 from pykubelet.base.model.qos import qos_class
 from pykubelet.base.model.roster import is_static
 from pykubelet.report.status.conditions import pod_conditions
@@ -29,12 +29,13 @@ from pykubelet.report.status.containers import (
     all_ended,
     ephemeral_statuses,
     init_statuses,
+    is_end_inferred,
     limited_messages,
     regular_statuses,
-    vanished_names,
+    told_ends,
 )
 from pykubelet.report.status.model import StatusFacts, told_view
-from pykubelet.report.status.readiness import with_init_readiness, with_readiness
+from pykubelet.report.status.readiness import starting_sidecars, with_init_readiness, with_readiness
 from pykubelet.report.status.resources import pod_allocated, pod_resources
 
 MESSAGES_BYTES = 12 * 1024
@@ -51,10 +52,11 @@ def project_status(facts: StatusFacts) -> core.PodStatus:
     regular = with_readiness(regular_statuses(facts), spec.containers, facts.probes)
     init = with_init_readiness(init_statuses(facts), spec.initContainers, facts.probes)
     ephemeral = ephemeral_statuses(facts)
-    vanished = vanished_names(facts, regular, init)
+    told = Told(told_ends(facts, (*init, *regular)), _starting(facts, init))
+    is_inferred = is_end_inferred(facts, regular, init)
     if facts.has_ended:
         init, regular = all_ended(facts.pod, init, regular)
-    phase, reason, message = _phase(facts, regular, vanished)
+    phase, reason, message = _phase(facts, regular, told, is_inferred)
     limit = MESSAGES_BYTES // max(1, len(regular) + len(init) + len(ephemeral))
     ips, allocated = pod_ips(facts), pod_allocated(facts.pod)
     return core.PodStatus(
@@ -89,14 +91,14 @@ def _rejected(facts: StatusFacts) -> core.PodStatus:
     )
 
 
-def _phase(facts: StatusFacts, regular: Statuses, vanished: frozenset[str]) -> tuple[Phase, str, str]:
+def _phase(facts: StatusFacts, regular: Statuses, told: Told, is_inferred: bool) -> tuple[Phase, str, str]:
     """Phase, reason and message."""
     lifecycle, old = facts.lifecycle, facts.old
     if facts.has_ended and not is_static(facts.pod):
         phase = _end_phase(regular)
     else:
-        phase = pod_phase(facts.pod, facts.view, lifecycle.start_errors, facts.has_ended, vanished, lifecycle.owed)
-    if phase.is_terminal and vanished and lifecycle.stage is Stage.SYNCING:
+        phase = pod_phase(facts.pod, facts.view, lifecycle.start_errors, facts.has_ended, told, lifecycle.owed)
+    if phase.is_terminal and is_inferred and lifecycle.stage is Stage.SYNCING:
         phase = Phase.RUNNING
     before = Phase(old.phase) if old is not None and old.phase else None
     if before is not None and before.is_terminal and not (phase.is_terminal and is_static(facts.pod)):
@@ -107,6 +109,16 @@ def _phase(facts: StatusFacts, regular: Statuses, vanished: frozenset[str]) -> t
     if old is not None and phase == before:
         return phase, old.reason, old.message
     return phase, "", ""
+
+
+def _starting(facts: StatusFacts, init: Statuses) -> frozenset[str]:
+    """Sidecars that run and count as not started: that they have is told first, as regular containers come next.
+
+    Where these are held up, nothing may be told for long: then only what the startup probes say counts.
+    """
+    spec, before = facts.pod.spec, facts.old.initContainerStatuses if facts.old is not None else ()
+    is_held = any(container.name in facts.lifecycle.start_errors for container in spec.containers)
+    return starting_sidecars(init, init if is_held else before, spec.initContainers)
 
 
 def _end_phase(regular: Statuses) -> Phase:

@@ -35,6 +35,15 @@ def with_init_readiness(statuses: Statuses, containers: Sequence[core.Container]
     return tuple(told)
 
 
+def starting_sidecars(statuses: Statuses, before: Statuses, containers: Sequence[core.Container]) -> frozenset[str]:
+    """Those that run, and were not told as started in the statuses `before`."""
+    started = {status.name for status in before if status.started}
+    sidecars = {container.name for container in containers if is_sidecar(container)} - started
+    return frozenset(
+        s.name for s in statuses if s.name in sidecars and s.state is not None and s.state.running is not None
+    )
+
+
 def _with_readiness(
     status: core.ContainerStatus, container: core.Container, probes: ProbeResults
 ) -> core.ContainerStatus:
