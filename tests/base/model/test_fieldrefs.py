@@ -10,10 +10,11 @@ import pytest
 from pykubelet.base.api.core import Pod, ResourceFieldSelector
 from pykubelet.base.model.fieldrefs import (
     FieldRefError,
+    file_resource_text,
     metadata_text,
     needs_allocatable,
-    resource_text,
     split_subscript,
+    variable_resource_text,
 )
 
 ALLOCATABLE = {"cpu": 4000, "memory": 1 << 30, "ephemeral-storage": 10 << 30}
@@ -84,21 +85,67 @@ def test_subscripts() -> None:
 )
 def test_resources_are_rounded_up_and_fall_back_to_the_node(resource: str, divisor: str | None, text: str) -> None:
     asked = pod({"cpu": "1500m", "memory": "100M"}, {"cpu": "250m", "hugepages-2Mi": "4Mi"})
-    assert resource_text(asked, select(resource, divisor=divisor), ALLOCATABLE) == text
+    selector = select(resource, divisor=divisor)
+    assert file_resource_text(asked, selector, ALLOCATABLE) == text
+    assert variable_resource_text(asked, asked.spec.containers[1], selector, ALLOCATABLE) == text
 
 
-def test_the_pods_own_limit_stands_in_before_the_node() -> None:
-    asked = pod(resources={"limits": {"memory": "64Mi"}})
-    assert resource_text(asked, select("limits.memory", divisor="1Mi"), ALLOCATABLE) == "64"
-    assert resource_text(asked, select("limits.cpu"), ALLOCATABLE) == "4"
-    assert resource_text(asked, select("limits.cpu"), {}) == "0"
+OF_POD = {"limits": {"cpu": "3", "memory": "64Mi", "hugepages-2Mi": "8Mi", "ephemeral-storage": "1Gi"}}
+
+
+@pytest.mark.parametrize(
+    ("resource", "in_file", "in_variable"),
+    [
+        ("limits.cpu", "4", "3"),
+        ("limits.memory", str(1 << 30), str(64 << 20)),
+        ("limits.ephemeral-storage", str(10 << 30), str(10 << 30)),
+        ("limits.hugepages-2Mi", "0", "0"),
+        ("requests.cpu", "0", "0"),
+    ],
+)
+def test_the_limit_of_the_whole_pod_stands_in_for_variables_and_not_in_files(
+    resource: str, in_file: str, in_variable: str
+) -> None:
+    asked = pod(resources=OF_POD)
+    own, other = asked.spec.containers
+    assert file_resource_text(asked, select(resource), ALLOCATABLE) == in_file
+    assert variable_resource_text(asked, own, select(resource, ""), ALLOCATABLE) == in_variable
+    assert variable_resource_text(asked, other, select(resource), ALLOCATABLE) == in_variable
+
+
+def test_huge_pages_of_a_container_are_its_own() -> None:
+    asked = pod({"hugepages-2Mi": "4Mi"}, resources=OF_POD)
+    assert file_resource_text(asked, select("limits.hugepages-2Mi"), ALLOCATABLE) == str(4 << 20)
+
+
+def test_a_limit_of_zero_is_none() -> None:
+    asked = pod({"cpu": "0", "memory": "0"}, resources={"limits": {"cpu": "0", "memory": "1Mi"}})
+    own = asked.spec.containers[0]
+    assert file_resource_text(asked, select("limits.cpu"), ALLOCATABLE) == "4"
+    assert variable_resource_text(asked, own, select("limits.cpu"), ALLOCATABLE) == "4"
+    assert variable_resource_text(asked, own, select("limits.memory", divisor="1Mi"), ALLOCATABLE) == "1"
+
+
+def test_nothing_stands_in_for_what_the_node_does_not_have() -> None:
+    asked = pod(resources=OF_POD)
+    assert file_resource_text(asked, select("limits.cpu"), {}) == "0"
+    assert variable_resource_text(asked, asked.spec.containers[0], select("limits.cpu"), {}) == "0"
+
+
+@pytest.mark.parametrize("of_pod", [{}, OF_POD])
+def test_nothing_stands_in_for_an_init_container_that_a_variable_names(of_pod: Any) -> None:
+    asked = pod(resources=of_pod, initContainers=[{"name": "first"}])
+    own, first = asked.spec.containers[0], asked.spec.initContainers[0]
+    assert variable_resource_text(asked, own, select("limits.cpu", "first"), ALLOCATABLE) == "0"
+    assert variable_resource_text(asked, first, select("limits.cpu", ""), ALLOCATABLE) == ("3" if of_pod else "4")
+    assert file_resource_text(asked, select("limits.cpu", "first"), ALLOCATABLE) == "4"
 
 
 def test_the_container_itself_is_meant_when_none_is_named() -> None:
     asked = pod({"cpu": "3"})
     own = asked.spec.containers[0]
-    assert resource_text(asked, select("limits.cpu", ""), ALLOCATABLE, own) == "3"
-    assert resource_text(asked, select("limits.cpu", "plain"), ALLOCATABLE, own) == "4"
+    assert variable_resource_text(asked, own, select("limits.cpu", ""), ALLOCATABLE) == "3"
+    assert variable_resource_text(asked, own, select("limits.cpu", "plain"), ALLOCATABLE) == "4"
 
 
 @pytest.mark.parametrize(
@@ -112,7 +159,9 @@ def test_the_container_itself_is_meant_when_none_is_named() -> None:
 )
 def test_references_that_lead_nowhere(selector: ResourceFieldSelector, message: str) -> None:
     with pytest.raises(FieldRefError, match=message):
-        resource_text(pod(), selector, {})
+        file_resource_text(pod(), selector, {})
+    with pytest.raises(FieldRefError, match=message):
+        variable_resource_text(pod(), pod().spec.containers[0], selector, {})
 
 
 def test_what_depends_on_the_node() -> None:

@@ -46,6 +46,6 @@ def resource_text(
 ) -> str:
     """The value of a `resourceFieldRef`; `container` is meant when it names none. RenderError where it leads nowhere."""
     try:
-        return fieldrefs.resource_text(pod, selector, allocatable, container)
+        return fieldrefs.variable_resource_text(pod, container, selector, allocatable)
     except FieldRefError as error:
         raise RenderError(str(error)) from error

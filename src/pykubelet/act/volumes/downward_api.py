@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pykubelet.act.volumes.fields import field_value
 from pykubelet.act.volumes.model import PayloadFile, VolumesError
 from pykubelet.base.api.core import DownwardAPIVolumeFile, Pod
-from pykubelet.base.model.fieldrefs import FieldRefError, needs_allocatable, resource_text
+from pykubelet.base.model.fieldrefs import FieldRefError, file_resource_text, needs_allocatable
 
 DEFAULT_MODE = 0o644
 
@@ -40,7 +40,7 @@ def plan_files(
             if item.fieldRef is not None:
                 text = field_value(pod, item.fieldRef.fieldPath)
             elif item.resourceFieldRef is not None:
-                text = resource_text(pod, item.resourceFieldRef, allocatable)
+                text = file_resource_text(pod, item.resourceFieldRef, allocatable)
             else:
                 text = ""
         except FieldRefError as error:

@@ -57,25 +57,39 @@ def needs_allocatable(pod: Pod, selector: ResourceFieldSelector) -> bool:
     return which == "limits" and _amount(_listed(_find(pod, selector.containerName), which), resource) == 0
 
 
-def resource_text(
-    pod: Pod,
-    selector: ResourceFieldSelector,
-    allocatable: Mapping[str, int],
-    own: Container | EphemeralContainer | None = None,
-) -> str:
-    """The value of a `resourceFieldRef` in whole divisors, rounded up.
+def file_resource_text(pod: Pod, selector: ResourceFieldSelector, allocatable: Mapping[str, int]) -> str:
+    """The value of a volume's `resourceFieldRef` in whole divisors, rounded up.
 
-    `own`: meant when the selector names no container. `allocatable`: the node's, cpu in milli and the others in bytes;
-    it (or the pod's own limit) stands in for a limit of the container that is not set.
+    `allocatable`: the node's, cpu in milli and the others in bytes; it stands in for a limit of the container that is
+    not set, whatever the pod as a whole may use.
     """
-    container = own if own is not None and not selector.containerName else _find(pod, selector.containerName)
+    return _resource_text(_find(pod, selector.containerName), selector, allocatable)
+
+
+def variable_resource_text(
+    pod: Pod, own: Container | EphemeralContainer, selector: ResourceFieldSelector, allocatable: Mapping[str, int]
+) -> str:
+    """The value of a variable's `resourceFieldRef`; `own`: meant when the selector names no container.
+
+    Here the pod's own limit stands in before the node's `allocatable`, and nothing for an init container that is named.
+    """
+    if not selector.containerName:
+        return _resource_text(own, selector, _with_limits_of_pod(pod, allocatable))
+    container = _find(pod, selector.containerName)
+    is_regular = any(one is container for one in pod.spec.containers)
+    return _resource_text(container, selector, _with_limits_of_pod(pod, allocatable) if is_regular else {})
+
+
+def _resource_text(
+    container: Container | EphemeralContainer, selector: ResourceFieldSelector, stand_ins: Mapping[str, int]
+) -> str:
     which, _, resource = selector.resource.partition(".")
     is_huge = resource.startswith(HUGE_PAGES)
     if which not in ("limits", "requests") or not (resource in _RESOURCES or is_huge):
         raise FieldRefError(f"unsupported container resource : {selector.resource}")
     amount = _amount(_listed(container, which), resource)
     if amount == 0 and which == "limits" and not is_huge:
-        amount = _stand_in(pod, resource, allocatable)
+        amount = stand_ins.get(resource, 0)
     divisor = _amount({resource: selector.divisor} if selector.divisor is not None else {}, resource)
     return str(-(-amount // (divisor or (1000 if resource == "cpu" else 1))))
 
@@ -104,9 +118,7 @@ def _amount(listed: Mapping[str, Quantity], resource: str) -> int:
         raise FieldRefError(str(error)) from error
 
 
-def _stand_in(pod: Pod, resource: str, allocatable: Mapping[str, int]) -> int:
-    of_node = allocatable.get(resource, 0)
-    # Pods cannot limit ephemeral storage as a whole.
-    if of_node and resource in POD_LEVEL and pod.spec.resources is not None:
-        return _amount(pod.spec.resources.limits, resource) or of_node
-    return of_node
+def _with_limits_of_pod(pod: Pod, allocatable: Mapping[str, int]) -> dict[str, int]:
+    """What the node can allocate, or less where the pod as a whole is limited; ephemeral storage never is."""
+    limits = pod.spec.resources.limits if pod.spec.resources is not None else {}
+    return {name: (name in POD_LEVEL and _amount(limits, name)) or amount for name, amount in allocatable.items()}
