@@ -65,8 +65,10 @@ async def test_failed_hooks_are_told_in_the_references_words(agent: Agent) -> No
         assert "PostStartHook failed" in await told(agent, name, "FailedPostStartHook")
         assert "FailedPostStartHook" in await told(agent, name, "Killing")
         assert not any("secret" in line for line in story(agent, name) if "Warning " in line or "Normal " in line)
-        ended = container_status(agent.pods()[name])
-        assert ended["restartCount"] >= 0
+        held = await agent.wait_pod(name, "started again", lambda pod: waiting_reason(pod) == "CrashLoopBackOff")
+        assert container_status(held)["restartCount"] == 1, "the first time there is no pause"
+        [wait] = [w for w in agent.explain(name)["waits"] if w["reason"] == "CrashLoopBackOff"]
+        assert "killed: " in wait["detail"], "what the hook said"
     agent.remove("hook-exec", "hook-tcp")
     await agent.wait_gone("hook-exec", "hook-tcp")
 

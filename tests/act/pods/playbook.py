@@ -40,6 +40,7 @@ from pykubelet.act.runtime.plan_resize import Applied
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.lifecycle import KillReason, Stage, StartError, StatusOverride
 from pykubelet.base.model.observed import ContainerEnd, ContainerView, SandboxView
 from pykubelet.base.model.probes import ProbeResults
@@ -117,6 +118,12 @@ class Playbook:
             failures[name] = StartFailed(StartError(reason, "no"), retry_at)
         error = StartError(pod_error, "no") if pod_error else None
         return self.hears(SyncEnded(started, failures, error))
+
+    def hook_failed(self, attempt: int = 0) -> list[str]:
+        """The sync started container `app`, whose postStart hook failed, and stopped it again."""
+        self.passes(0.001)
+        error = StartError("PostStartHookError", "the hook said no")
+        return self.hears(SyncEnded(failed={"app": StartFailed(error, instance=ContainerID(f"app-{attempt}"))}))
 
     def resized(self, of: Pod | None = None, *, error: str = "") -> list[str]:
         """The sync gave all that runs the size of `of` (the pod), or the runtime refused it."""

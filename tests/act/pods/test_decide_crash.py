@@ -365,7 +365,7 @@ def test_a_sync_that_was_interrupted_before_the_start_does_not_count_as_a_restar
 
 @pytest.mark.parametrize(
     ("reason", "again_in"),
-    [("CreateContainerError", 10), ("ErrImagePull", 10), ("RunContainerError", 10), ("PostStartHookError", 10)],
+    [("CreateContainerError", 10), ("ErrImagePull", 10), ("RunContainerError", 10)],
 )
 def test_a_failed_start_is_tried_again_after_the_ordinary_pause(reason: str, again_in: float) -> None:
     play = Playbook(pod())
@@ -376,6 +376,37 @@ def test_a_failed_start_is_tried_again_after_the_ordinary_pause(reason: str, aga
     assert play.sees(box(), exited(code=1, ended=ended)) == [f"wake in {again_in} s"]
     play.passes(again_in)
     assert play.wakes() == ["sync: start app"]
+
+
+def test_a_container_whose_hook_failed_starts_again_at_once_and_then_ever_later() -> None:
+    play = Playbook(pod())
+    play.sees()
+    assert play.hook_failed() == []
+    assert play.sees(box(), exited(code=137, ended=play.wall)) == ["sync: start app"], (
+        "the first time there is no pause"
+    )
+    for attempt, pause in enumerate((10, 20, 40), start=1):
+        play.hook_failed(attempt)
+        held = play.sees(box(), exited(code=137, attempt=attempt, ended=play.wall))
+        assert play.errors() == {"app": "CrashLoopBackOff"}
+        assert float(held[-1].split()[2]) == pytest.approx(pause, abs=0.01)
+        play.passes(pause + 0.01)
+        assert play.wakes() == ["sync: start app"]
+
+
+def test_a_container_whose_hook_failed_and_that_could_not_be_stopped_runs_on() -> None:
+    play = Playbook(pod())
+    play.sees()
+    play.hook_failed()
+    assert play.sees(box(), running()) == ["wake in 60 s"]
+    assert play.errors() == {}
+
+
+def test_a_container_whose_hook_failed_obeys_its_restart_policy() -> None:
+    play = Playbook(pod(restartPolicy="Never"))
+    play.sees()
+    play.hook_failed()
+    assert play.sees(box(), exited(code=137, ended=play.wall)) == ["stop within 30 s"]
 
 
 def test_a_container_whose_start_fails_after_it_ran_backs_off_ever_longer() -> None:

@@ -177,7 +177,7 @@ def test_a_container_that_runs_after_all_has_no_error_any_more() -> None:
 def test_a_kill_does_not_wait_until_the_container_may_be_started_again() -> None:
     play = Playbook(pod())
     play.sees()
-    play.sync_ended(app="PostStartHookError")
+    play.sync_ended(app="RunContainerError")
     assert play.sees(box(), running(hash_of="other")) == ["sync: kill app-0 (changed)"]
     play.sync_ended()
     play.passes(1)

@@ -58,7 +58,7 @@ async def test_a_post_start_hook_that_hangs_is_named_and_its_container_is_told_a
 async def test_a_post_start_hook_is_seen_through_when_a_container_to_debug_with_is_asked_for(tmp_path: Path) -> None:
     async with node(tmp_path) as n:
         n.fake.inject(Fault("ExecSync", pod="web", delay_s=0.5, code=CriCode.UNKNOWN, times=1))
-        hooked = container(lifecycle={"postStart": {"exec": {"command": ["wait"]}}})
+        hooked = container(lifecycle={"postStart": {"exec": {"command": ["true"]}}})
         n.want(pod(hooked, container("b")))
         await n.wait_life("web", lambda life: bool(life.post_starting))
         n.want(pod(hooked, container("b"), ephemeralContainers=[{"name": "debug", "image": IMAGE}]))

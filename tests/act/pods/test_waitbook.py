@@ -67,6 +67,17 @@ def test_a_container_that_a_probe_gave_up_says_so_while_it_is_held_back() -> Non
     assert play.state.killed == {}, "forgotten with the instance"
 
 
+def test_a_container_whose_hook_failed_says_so_while_it_is_held_back() -> None:
+    play = Playbook(pod())
+    play.sees()
+    for attempt in (0, 1):
+        play.hook_failed(attempt)
+        play.sees(box(), exited(code=137, attempt=attempt, ended=play.wall))
+    (wait,) = told(play)
+    assert wait.reason == "CrashLoopBackOff"
+    assert wait.detail.endswith("; it ended with 137 (Error), killed: the hook said no")
+
+
 def test_a_sandbox_that_cannot_be_made_is_told_during_the_next_try_too() -> None:
     play = Playbook(pod())
     play.sees()

@@ -9,6 +9,7 @@ Rules:
 - What an event tells of a container's end is enough to start what comes next, not to end the pod.
 - A kill shortens the grace period, never lengthens it.
 - A container that ended again waits: 10 s doubling to the cap, measured from its end, forgotten after twice the cap.
+  One that was stopped because its postStart hook failed has ended, too; one that could not be started waits 10 s besides.
   One whose end restarts all others has them removed at once, and all wait (KEP-5532).
 - A pod that has ended in the API is ended here too.
 - A pod that is desired again while it is being ended keeps its containers and logs, and starts again when it has ended.
@@ -265,9 +266,14 @@ def _sync_ended(state: PodState, event: SyncEnded, now: float, rules: Rules) -> 
     state, told = resize_ended(state, event)
     errors = {name: error for name, error in state.start_errors.items() if name not in event.started}
     retry = {name: at for name, at in state.retry_at.items() if name and name not in event.started}
+    killed = dict(state.killed)
     for name, failure in event.failed.items():
         errors[name] = failure.error
-        retry[name] = failure.retry_at if failure.retry_at is not None else now + START_RETRY_S
+        if failure.instance is not None:
+            retry.pop(name, None)
+            killed[failure.instance] = failure.error.message
+        else:
+            retry[name] = failure.retry_at if failure.retry_at is not None else now + START_RETRY_S
     if event.resize_error:
         retry[RESIZE] = now + START_RETRY_S
     else:
@@ -280,6 +286,7 @@ def _sync_ended(state: PodState, event: SyncEnded, now: float, rules: Rules) -> 
         state,
         work=Work.NONE,
         start_errors=errors,
+        killed=killed,
         retry_at=retry,
         holds={**state.holds, **{name: hold for name, hold in state.raising.items() if _counts(state, name, event)}},
         raising={},

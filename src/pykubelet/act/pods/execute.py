@@ -398,7 +398,7 @@ class PodExecution:
                 step = "start again once it has ended"
                 waits.note(Wait("container start", OWNER, 0.0, name, error.reason, error.message, step), None)
                 await starter.stop_unhooked(pod, container, outcome, ctx, waits)
-                return StartFailed(error)
+                return StartFailed(error, instance=outcome)
             self.post_starting -= {name}
             waits.tell()
         return outcome

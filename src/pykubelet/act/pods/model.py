@@ -159,10 +159,14 @@ class Woke(Value):
 
 
 class StartFailed(Value):
-    """A container could not be started. `retry_at` None: after the ordinary pause."""
+    """A container could not be started. `retry_at` None: after the ordinary pause.
+
+    `instance`: the one that did start and was stopped again, because its postStart hook failed: it has ended as any other.
+    """
 
     error: StartError
     retry_at: float | None = None
+    instance: ContainerID | None = None
 
 
 class SyncEnded(Value):
