@@ -212,6 +212,33 @@ async def test_a_dead_sandbox_is_replaced_and_the_containers_with_it(agent: Agen
     agent.remove("beheaded")
 
 
+async def test_in_a_new_sandbox_init_containers_and_sidecars_come_first_again(agent: Agent) -> None:
+    up = {"exec": {"command": ["test", "-e", "/tmp/up"]}}
+    sidecar = make_container(
+        "mesh",
+        "(sleep 2; touch /tmp/up) & trap exit TERM; while :; do sleep 0.1; done",
+        restartPolicy="Always",
+        startupProbe={**up, "periodSeconds": 1, "failureThreshold": 100},
+    )
+    agent.put(make_pod("anew", initContainers=[make_container("first", "true"), sidecar]))
+    await agent.wait_running("anew")
+    os.kill(await pause_pid(agent, "anew-node"), signal.SIGKILL)
+
+    def is_held(pod: Json) -> bool:
+        mesh = container_status(pod, "mesh")
+        return mesh["restartCount"] == 1 and "running" in mesh["state"] and not mesh["started"]
+
+    held = await agent.wait_pod("anew", "the sidecar runs again", is_held)
+    assert held["status"]["phase"] == "Pending"
+    assert "terminated" in container_status(held, "main")["state"]
+    after = await agent.wait_pod("anew", "runs again", is_ready)
+    assert after["status"]["phase"] == "Running"
+    for name in ("first", "mesh", "main"):
+        again = container_status(after, name)
+        assert again["restartCount"] == 1 and "terminated" in again["lastState"]
+    agent.remove("anew")
+
+
 async def test_a_killed_container_restarts_in_its_sandbox(agent: Agent) -> None:
     agent.put(make_pod("shot"))
     await agent.wait_running("shot")

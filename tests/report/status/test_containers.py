@@ -202,6 +202,12 @@ def test_a_container_of_unknown_state_that_ran_has_ended() -> None:
     assert shown.restartCount == 1
 
 
+def test_a_container_of_unknown_state_in_a_pod_that_starts_all_again_was_ended_for_that() -> None:
+    unknown = view(instance(state=ContainerState.UNKNOWN))
+    (shown,) = told_after(make_pod(), view(running()), unknown, restarting_all=True).containerStatuses
+    assert to_object(shown.state) == {"terminated": ended(reason="RestartingAllContainers", message=NOT_LOCATED_AT_END)}
+
+
 def test_a_container_of_unknown_state_that_never_ran_waits() -> None:
     assert told(make_pod(), view(instance(state=ContainerState.UNKNOWN)))["state"] == {"waiting": {}}
 

@@ -241,7 +241,10 @@ def _instance_state(
         case ContainerState.EXITED:
             return core.ContainerState(terminated=_terminated(facts, container))
         case ContainerState.UNKNOWN if _state(old).running is not None:
-            return core.ContainerState(terminated=_unknown_end())
+            restarts = facts.lifecycle.restarting_all
+            return core.ContainerState(
+                terminated=_unknown_end(RESTARTING_ALL_CONTAINERS if restarts else CONTAINER_STATUS_UNKNOWN)
+            )
         case _:
             return core.ContainerState(waiting=core.ContainerStateWaiting())
 
@@ -259,10 +262,8 @@ def _terminated(facts: StatusFacts, container: ContainerView) -> core.ContainerS
     )
 
 
-def _unknown_end() -> core.ContainerStateTerminated:
-    return core.ContainerStateTerminated(
-        exitCode=UNKNOWN_EXIT_CODE, reason=CONTAINER_STATUS_UNKNOWN, message=NOT_LOCATED_AT_END
-    )
+def _unknown_end(reason: str = CONTAINER_STATUS_UNKNOWN) -> core.ContainerStateTerminated:
+    return core.ContainerStateTerminated(exitCode=UNKNOWN_EXIT_CODE, reason=reason, message=NOT_LOCATED_AT_END)
 
 
 def _time(nanos: int) -> str:
