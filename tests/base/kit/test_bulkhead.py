@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+import uvloop
 
 from pykubelet.base.kit.bulkhead import Bulkhead
 
@@ -136,3 +137,19 @@ async def test_how_long_a_turn_takes_at_most() -> None:
     async with places[0]:
         pass
     assert places[6].turn_within_s() == pytest.approx(3.0)
+
+
+def test_a_door_that_opens_in_less_than_a_millisecond() -> None:
+    """On the agent's own event loop, whose timers of less than one are none."""
+
+    async def course() -> None:
+        bulkhead = Bulkhead(1, hold_s=0.0003)
+        async with bulkhead.place():
+            crowd = Crowd(bulkhead)
+            visit = asyncio.create_task(crowd.visit(1, 0.0))
+            await asyncio.sleep(0)
+            bulkhead.close(asyncio.get_running_loop().time() + 0.0003, 10.0)
+            await visit
+        assert [number for number, _ in crowd.entered] == [1]
+
+    uvloop.run(course())

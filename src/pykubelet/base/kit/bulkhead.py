@@ -30,6 +30,7 @@ class Bulkhead:
         self._queue: deque[Waiting] = deque()
         self._urgent: deque[Waiting] = deque()
         self._timer: asyncio.TimerHandle | None = None
+        self._rings_at = 0.0
 
     @property
     def waiting(self) -> int:
@@ -111,11 +112,12 @@ class Bulkhead:
 
     def _set_timer(self, left_s: float) -> None:
         loop = asyncio.get_running_loop()
+        rings_at = loop.time() + left_s
         if self._timer is not None:
-            if self._timer.when() <= loop.time() + left_s:
+            if self._rings_at <= rings_at:  # not `when()`: uvloop's handle of less than a millisecond has none
                 return
             self._timer.cancel()
-        self._timer = loop.call_later(left_s, self._rang)
+        self._timer, self._rings_at = loop.call_later(left_s, self._rang), rings_at
 
     def _rang(self) -> None:
         self._timer = None
