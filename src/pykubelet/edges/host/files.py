@@ -306,7 +306,17 @@ def _kind_of(entry: os.DirEntry[str]) -> FileKind:
 
 
 def replace_symlink(target: str, link: str) -> None:
-    """Make `link` point at `target` in one step, whatever file or link was there."""
+    """Make `link` point at `target` in one step, whatever file or link was there.
+
+    Only where something was there it goes by another name, which is left behind when the process is killed meanwhile.
+    """
+    with translating("symlink", link):
+        try:
+            os.symlink(target, link)
+        except FileExistsError:
+            pass
+        else:
+            return
     directory, name = os.path.split(link)
     temporary = os.path.join(directory, f".{name[:200]}.tmp-{secrets.token_hex(4)}")
     try:
