@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from support.agent import Agent, container_status, make_container, make_pod
+from support.agent import Agent, container_status, make_container, make_pod, make_polite
 from support.secured import Secured
 from support.world import World, a_world, kubeconfig
 
@@ -173,8 +173,9 @@ async def test_a_pod_is_deleted_while_its_status_is_on_its_way(world: World, ans
     held = asyncio.Event()
     reason = {0: "", 409: "Conflict", 500: "InternalError"}[answer]
     world.server.faults.append(Fault("PATCH", "pods/web/status", status=answer, reason=reason, held=held))
-    world.run(make_pod("web"))
+    world.run(make_pod("web", make_polite()))
     await world.agent.wait_for("its patch is under way", lambda: world.told("web"))
+    await world.agent.wait_running("web")
     world.delete("web")
     await world.agent.wait_runtime("it has ended", lambda view: not view.of("web").running)
     assert len(world.told("web")) == 1, "one at a time"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.agent import Json, condition, is_ready, make_container, make_pod
+from support.agent import Json, condition, is_ready, make_container, make_pod, make_polite
 from support.world import PODS, World
 
 from pykubelet.edges.kubeapi.fake import Fault
@@ -33,15 +33,19 @@ async def test_an_ephemeral_container_runs_once_in_a_running_pod(world: World) -
     assert len([c for c in view.containers if c.labels["io.kubernetes.container.name"] == "debug"]) == 1
 
 
+def waits(world: World, pod: str) -> list[str]:
+    """What `explain` says that the pod waits for."""
+    return [wait["what"] for wait in world.agent.ask_json("explain", pod)["waits"]]
+
+
 async def test_a_pod_is_deleted_while_nobody_takes_its_status(world: World) -> None:
     world.server.faults.append(Fault("PATCH", "pods/web", status=500, reason="InternalError", times=-1))
-    world.run(make_pod("web"))
-    await world.agent.wait_runtime("web runs", lambda view: view.running_names() == ["web/main"])
+    world.run(make_pod("web", make_polite()))
+    await world.agent.wait_running("web")
     world.server.delete(f"{PODS}/web", {"gracePeriodSeconds": 1})
     await world.agent.wait_runtime("web is gone", lambda view: not view.sandboxes)
     assert world.pod("web") is not None  # nobody knows how it ended yet
-    said = world.agent.ask_json("explain", "web")
-    assert any(wait["what"] == "the API server" for wait in said["waits"]), said
+    await world.agent.wait_for("it is told", lambda: "the API server" in waits(world, "web"))
     world.server.faults.clear()
     await world.wait_gone("web")
     told = [sent.body["status"] for sent in world.server.requests if sent.path == f"{PODS}/web/status"]
@@ -57,7 +61,6 @@ async def test_a_pod_with_finalizers_says_what_it_waits_for(world: World) -> Non
     world.server.delete(f"{PODS}/kept", {"gracePeriodSeconds": 1})
     await world.wait("kept", "only its finalizers", lambda p: p["metadata"]["deletionGracePeriodSeconds"] == 0)
     await world.agent.wait_runtime("nothing of it", lambda view: not view.sandboxes)
-    said = world.agent.ask_json("explain", "kept")
-    assert any(wait["what"] == "finalizers" for wait in said["waits"]), said
+    await world.agent.wait_for("it is told", lambda: "finalizers" in waits(world, "kept"))
     world.server.update(f"{PODS}/kept", lambda p: p["metadata"].pop("finalizers"))
     await world.wait_gone("kept")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from support.agent import Agent, Json, make_container, make_pod
 from support.beside import READY, others_go_on
+from support.gate import MOUNTS, UNTIL_OPEN, Gate
 from testbed import containerd, host, images
 from testbed.containerd import Testbed
 from testbed.faults import DeafFileSystem, Faults
@@ -74,14 +75,17 @@ async def test_a_container_start_that_never_returns(agent: Agent, hanging: Fault
 
 @pytest.mark.parametrize("verb", ["create", "start"])
 async def test_an_agent_killed_in_the_middle_of_a_start_has_failed_nothing(
-    agent: Agent, hanging: Faults, verb: str
+    agent: Agent, hanging: Faults, tmp_path: Path, verb: str
 ) -> None:
     """The runtime gives up what it was asked for by a dead agent; a pod that never restarts runs all the same."""
     name = f"cut-{verb}"
-    init = make_container("init", "sleep 2")
-    agent.put(make_pod(name, make_container(script="exit 0"), initContainers=[init], restartPolicy="Never"))
+    gate = Gate(tmp_path)
+    init = make_container("init", UNTIL_OPEN, volumeMounts=MOUNTS)
+    more = {"initContainers": [init], "volumes": [gate.volume], "restartPolicy": "Never"}
+    agent.put(make_pod(name, make_container(script="exit 0"), **more))
     await agent.wait_runtime("the init container runs", lambda view: view.of(f"{name}-node").running)
     hanging.hang_runtime(f"{name}-node", verb)
+    gate.open()
     await stuck_in(agent, name, "container start", "main", "StartContainer")
     agent.kill9()
     await asyncio.sleep(0.5)

@@ -59,7 +59,7 @@ async def test_pods_wait_for_space(small_disk: Agent) -> None:
         assert all(wait["owner"] and wait["next_step"] for wait in waits)
         return bool(waits)
 
-    await agent.wait_for("the pod says what it waits for", told, 2)
+    await agent.wait_for("the pod says what it waits for", told)
     assert agent.get("/healthz", agent.health_port) == (200, "ok")
     assert is_ready(agent.pods()["early"])
 
@@ -89,7 +89,7 @@ async def test_pods_wait_for_a_disk_that_can_be_written(small_disk: Agent) -> No
         assert all(wait["owner"] and wait["next_step"] for wait in waits)
         return bool(waits)
 
-    await agent.wait_for("the pod says what it waits for", told, 2)
+    await agent.wait_for("the pod says what it waits for", told)
     assert "ead-only file system" in agent.ask("explain", "late-node").stdout
     assert agent.get("/healthz", agent.health_port) == (200, "ok")
     assert is_ready(agent.pods()["early"])

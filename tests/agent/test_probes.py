@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support.agent import NODE_NAME, Agent, Json, condition, container_status, is_ready, make_container, make_pod
+from support.gate import MOUNTS, UNTIL_OPEN, Gate
 
 pytestmark = pytest.mark.integration
 
@@ -18,7 +20,8 @@ SERVER = (
 
 
 def on_exec(script: str, **terms: Any) -> Json:
-    return {"exec": {"command": ["/bin/sh", "-c", script]}, "periodSeconds": 1, **terms}
+    command = ["/bin/sh", "-c", script]
+    return {"exec": {"command": command}, "periodSeconds": 1, "timeoutSeconds": 10, **terms}
 
 
 def events(agent: Agent, pod: str, reason: str) -> list[Json]:
@@ -43,14 +46,16 @@ async def test_an_http_probe_asks_as_the_reference_does(agent: Agent) -> None:
     ]
 
 
-async def test_a_sidecars_startup_probe_holds_back_what_comes_after_it(agent: Agent) -> None:
+async def test_a_sidecars_startup_probe_holds_back_what_comes_after_it(agent: Agent, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
     sidecar = make_container(
         "mesh",
-        f"(sleep 2; touch /tmp/up) & {DEAF}",
+        f"({UNTIL_OPEN}; touch /tmp/up) & {DEAF}",
         restartPolicy="Always",
         startupProbe=on_exec("test -e /tmp/up || { echo not up; exit 1; }", failureThreshold=100),
+        volumeMounts=MOUNTS,
     )
-    agent.put(make_pod("meshed", initContainers=[sidecar]))
+    agent.put(make_pod("meshed", initContainers=[sidecar], volumes=[gate.volume]))
     held = await agent.wait_pod(
         "meshed", "the sidecar runs", lambda p: container_status(p, "mesh")["state"].get("running")
     )
@@ -62,6 +67,7 @@ async def test_a_sidecars_startup_probe_holds_back_what_comes_after_it(agent: Ag
         return any((w["what"], w["subject"], w["detail"][:6]) == ("startup probe", "mesh", "not up") for w in waits)
 
     await agent.wait_for("explain tells of the startup probe", told)
+    gate.open()
     [pod] = await agent.wait_running("meshed")
     assert container_status(pod, "mesh")["started"] and condition(pod, "Initialized") == "True"
     assert container_status(pod, "mesh")["restartCount"] == 0

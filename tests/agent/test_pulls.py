@@ -117,7 +117,7 @@ async def test_a_plugin_knows_the_password(make_agent: MakeAgent, registries: Re
 
 async def test_five_pods_wait_in_line_at_a_slow_registry(make_agent: MakeAgent, registries: Registries) -> None:
     agent = make_agent(serializeImagePulls=True).start()
-    with registry.slowed(registries.plain, 0.4) as slow:
+    with registry.slowed(registries.plain, 1.0) as slow:
         containerd.trust_registry(agent.testbed, slow, f"http://{slow}")
         agent.put(*(pulling(name, f"{slow}/team/{name}:1") for name in NAMES))
         lines: list[list[str]] = []

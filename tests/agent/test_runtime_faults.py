@@ -68,7 +68,9 @@ async def test_the_runtime_is_killed_while_pods_start(make_agent: MakeAgent, tes
     agent.put(make_pod("before"))
     await agent.wait_running("before")
     [before] = (await agent.look()).running
-    agent.put(*(make_pod(name, make_container(), make_container("second")) for name in names))
+    first = [make_container("first", "sleep 5")]  # half of them cannot be through before the others
+    containers = make_container(), make_container("second")
+    agent.put(*(make_pod(name, *containers, initContainers=first[: n % 2]) for n, name in enumerate(names)))
     await agent.wait_runtime("some run, some do not", lambda view: 3 <= len(view.running) <= 18)
     containerd.kill(testbed)
     containerd.start(testbed)

@@ -39,6 +39,7 @@ def api(agent: Agent) -> NodeApi:
     with asyncio.Runner() as runner:
         runner.run(agent.wait_running("web"))
         runner.run(agent.wait_phase("done", "Failed"))
+        runner.run(agent.wait_for("they have spoken", lambda: len(agent.log_lines("web", "talk")) == 2))
     return NodeApi(agent.port).wait_listening()
 
 
@@ -138,7 +139,7 @@ def test_port_forward_needs_a_port(api: NodeApi) -> None:
         api.stream(f"/portForward/default/{POD}?port=70000")
 
 
-def test_the_certificate_is_kept_over_a_restart(agent: Agent, api: NodeApi) -> None:
+async def test_the_certificate_is_kept_over_a_restart(agent: Agent, api: NodeApi) -> None:
     files = sorted(Path(agent.root, "pki").iterdir())
     assert [(file.name, oct(file.stat().st_mode & 0o777)) for file in files] == [
         ("kubelet.crt", "0o644"),
@@ -150,6 +151,7 @@ def test_the_certificate_is_kept_over_a_restart(agent: Agent, api: NodeApi) -> N
     api.wait_listening()
     assert api.ask("/healthz") == (200, "ok")
     assert files[0].read_bytes() == before
+    await agent.wait_running("web")
 
 
 def test_the_summary_of_what_is_used(api: NodeApi) -> None:

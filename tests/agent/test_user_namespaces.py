@@ -77,6 +77,7 @@ async def test_users_are_mapped_or_the_pod_is_refused(make_agent: MakeAgent, tes
     agent.start()
     agent.put(user_pod("second", f"cat /proc/self/uid_map /proc/self/gid_map; {STAY}"))
     await agent.wait_running("mapped", "plain", "second")
+    await agent.wait_for("its map is printed", lambda: len(agent.output("second", "main").splitlines()) > 1)
     assert mapped(agent, "second") != before
     assert written.read_bytes() == good, "restored from the runtime"
     now = (await agent.look()).running_ids()
@@ -87,5 +88,6 @@ async def test_users_are_mapped_or_the_pod_is_refused(make_agent: MakeAgent, tes
     await agent.wait_gone("mapped")
     agent.put(user_pod("third", f"cat /proc/self/uid_map /proc/self/gid_map; {STAY}"))
     await agent.wait_running("third")
+    await agent.wait_for("its map is printed", lambda: len(agent.output("third", "main").splitlines()) > 1)
     assert mapped(agent, "third") == before, "the first free range again"
     await agent.remove_all()

@@ -38,7 +38,7 @@ def kubectl_command(cluster: Cluster, *words: str) -> list[str]:
 
 
 def test_logs_exec_and_attach(cluster: Cluster, web: str) -> None:
-    assert sorted(cluster.kubectl("logs", web, "-c", "talk").split()) == ["err", "out"]
+    cluster.wait("its words", lambda: sorted(cluster.kubectl("logs", web, "-c", "talk").split()) == ["err", "out"])
     assert cluster.kubectl("exec", web, "-c", "talk", "--", "sh", "-c", "echo a; echo b") == "a\nb\n"
     assert cluster.kubectl("exec", "-i", web, "-c", "talk", "--", "cat", stdin="hello\n") == "hello\n"
     failing = subprocess.run(
@@ -93,11 +93,11 @@ def on_terminal(cluster: Cluster, *words: str, says: bytes) -> tuple[bytes, int]
         os.close(theirs)
         os.write(ours, says)
         said, deadline = b"", time.monotonic() + 30
-        while shell.poll() is None and time.monotonic() < deadline:
+        while time.monotonic() < deadline:
             if select.select([ours], [], [], 0.1)[0]:
                 try:
                     said += os.read(ours, 65536)
-                except OSError:
+                except OSError:  # kubectl has ended, and all it said is read
                     break
         try:
             code = shell.wait(10)
@@ -150,7 +150,7 @@ def test_debugging_a_container_from_beside(cluster: Cluster, web: str) -> None:
     typed = b"cat /proc/1/cmdline; echo sum $((6*7)); exit 5\n"
     said, _ = on_terminal(cluster, *debug, "--container=looker", "-it", "--", "sh", says=typed)
     assert b"echo out; echo err" in said and b"sum 42" in said, said
-    script = "sleep 1; cat /proc/1/cmdline; exit 6"
+    script = "for n in 1 2 3 4 5 6 7 8; do sleep 0.5; cat /proc/1/cmdline; done; exit 6"  # however late one listens
     heard = cluster.kubectl(*debug, "--container=listener", "--attach", "--", "sh", "-c", script)
     assert "echo out; echo err" in heard
     pod = cluster.wait_pod(web, "both have ended", lambda pod: len(endings(pod)) == 2)
@@ -168,7 +168,8 @@ def endings(pod: Json) -> dict[str, int]:
 def test_port_forward_under_many_connections(cluster: Cluster, cluster_agent: Agent) -> None:
     serve = "while :; do nc -l -p 8080 -e sh -c 'read x; echo \"got $x\"' ; done"
     server = "mkdir -p /tmp/www; head -c 300000 /dev/zero > /tmp/www/file; exec httpd -f -p 8080 -h /tmp/www"
-    cluster.run(make_pod("server", make_container(script=f"{server} || {serve}")))
+    listens = {"tcpSocket": {"port": 8080}, "periodSeconds": 1}
+    cluster.run(make_pod("server", make_container(script=f"{server} || {serve}", readinessProbe=listens)))
     cluster.wait_ready("server")
     command = kubectl_command(cluster, "port-forward", "pod/server", ":8080")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as forward:
@@ -262,6 +263,7 @@ def test_logs_of_the_life_before_and_of_a_part(cluster: Cluster, cluster_agent: 
     again = make_container("main", script=script, volumeMounts=[{"name": "keep", "mountPath": "/keep"}])
     cluster.run(make_pod("twice", again, volumes=[{"name": "keep", "emptyDir": {}}]))
     cluster.wait_pod("twice", "restarted", lambda pod: [s for s in statuses(pod) if s["restartCount"] and s["ready"]])
+    cluster.wait("its words", lambda: cluster.kubectl("logs", "twice") == "again\n")
     assert cluster.kubectl("logs", "twice", "--previous") == "first\n"
     assert cluster.kubectl("logs", "twice", "--since=1h") == "again\n"
     assert cluster.kubectl("logs", "twice", "--since-time=2100-01-01T00:00:00Z") == ""

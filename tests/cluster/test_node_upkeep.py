@@ -20,8 +20,8 @@ def test_the_lease_is_held_and_renewed(cluster: Cluster, make_cluster_agent: Mak
     assert lease["spec"]["holderIdentity"] == NODE_NAME
     assert lease["spec"]["leaseDurationSeconds"] == 4
     first = renewed_at(lease)
-    second = cluster.wait("renewal", lambda: renewed_at(cluster.get(LEASE)) > first and cluster.get(LEASE), 5)
-    assert (renewed_at(second) - first).total_seconds() < 3
+    second = cluster.wait("renewal", lambda: renewed_at(cluster.get(LEASE)) > first and cluster.get(LEASE))
+    assert (renewed_at(second) - first).total_seconds() < 4, "while it was good"
 
 
 def renewed_at(lease: Json | None) -> datetime:

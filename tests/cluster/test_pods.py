@@ -7,10 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.agent import NODE_NAME, Agent, Json, condition, container_status, make_container, make_pod
+from support.agent import (
+    NODE_NAME,
+    Agent,
+    Json,
+    RuntimeView,
+    condition,
+    container_status,
+    make_container,
+    make_pod,
+    make_polite,
+)
 from support.cluster import Cluster, look
 from testbed import controlplane
 from testbed.controlplane import APISERVER
+
+from pykubelet.edges.cri import cri_pb2 as pb
 
 PLAIN: dict[str, Any] = {"automountServiceAccountToken": False}
 
@@ -28,8 +40,13 @@ def nothing_left(agent: Agent) -> bool:
     return not view.sandboxes and not view.containers and not agent.leftovers()
 
 
+def has_ended(view: RuntimeView) -> bool:
+    """It has begun, and runs no more."""
+    return bool(view.containers) and all(c.state == pb.CONTAINER_EXITED for c in view.containers)
+
+
 def test_a_pod_runs_and_is_deleted(cluster: Cluster, cluster_agent: Agent) -> None:
-    cluster.run(plain("web"))
+    cluster.run(plain("web", make_polite()))
     (pod,) = cluster.wait_ready("web")
     status = pod["status"]
     assert status["podIP"] and status["podIPs"][0]["ip"] == status["podIP"]
@@ -37,10 +54,9 @@ def test_a_pod_runs_and_is_deleted(cluster: Cluster, cluster_agent: Agent) -> No
     assert status.get("observedGeneration") == pod["metadata"].get("generation")  # servers before 1.33 have none
     kinds = [c["type"] for c in status["conditions"]]
     assert sorted(kinds) == ["ContainersReady", "Initialized", "PodReadyToStartContainers", "PodScheduled", "Ready"]
-    cluster.delete_pod("web")
-    seen = cluster.wait_pod("web", "its end told", lambda p: ended_with(p, 0), within=10)
-    assert seen["status"]["phase"] == "Succeeded"
-    cluster.wait_gone("web")
+    last = cluster.delete_and_watch("web")[-1]
+    assert ended_with(last, 0)
+    assert last["status"]["phase"] == "Succeeded"
     cluster.wait("nothing left", lambda: nothing_left(cluster_agent))
 
 
@@ -145,8 +161,9 @@ def test_an_agent_killed_while_a_pod_ends(cluster: Cluster, cluster_agent: Agent
 def test_an_api_server_that_comes_back_hears_all(cluster: Cluster, cluster_agent: Agent) -> None:
     cluster.run(plain("job", make_container(script="sleep 3; exit 4"), restartPolicy="Never"), plain("web"))
     cluster.wait_ready("web")
+    cluster.wait("the job has begun", lambda: look(cluster_agent).of("job").containers)
     controlplane.stop(Path(cluster.plane.folder), (APISERVER,))
-    cluster.wait("the end of the job", lambda: len(look(cluster_agent).of("job").running) == 0)
+    cluster.wait("the end of the job", lambda: has_ended(look(cluster_agent).of("job")))
     controlplane.start(cluster.plane, APISERVER)
     pod = cluster.wait_pod("job", "its end", lambda p: p["status"]["phase"] == "Failed")
     assert ended_with(pod, 4)
@@ -181,10 +198,15 @@ def test_a_static_pod_has_a_mirror(cluster: Cluster, cluster_agent: Agent, grace
     cluster.wait("no mirror", lambda: cluster.pod(name) is None)
 
 
+def is_put_away(pod: Json) -> bool:
+    """Nothing more is going to be told of it."""
+    return pod["status"]["phase"] == "Succeeded" and condition(pod, "PodReadyToStartContainers") == "False"
+
+
 @pytest.mark.parametrize("policy", ["Never", "OnFailure"])
 def test_a_pod_that_succeeded_stays_so_over_a_restart(cluster: Cluster, cluster_agent: Agent, policy: str) -> None:
     cluster.run(plain("done", make_container(script="exit 0"), restartPolicy=policy))
-    pod = cluster.wait_pod("done", "its end", lambda p: p["status"]["phase"] == "Succeeded")
+    pod = cluster.wait_pod("done", "its end and that of its sandbox", is_put_away)
     cluster_agent.kill9()
     cluster_agent.start()
     time.sleep(1.0)

@@ -50,9 +50,8 @@ def test_pods_go_on_and_what_happened_is_told_afterwards(
     controlplane.kill(cluster.plane, api_server)
     cluster_agent.put(own(cluster, make_pod("meanwhile")))
     time.sleep(6)
-    view = look(cluster_agent)
-    assert view.of("steady").running_ids() == kept
-    assert len(view.of("restarting").containers) > 1
+    cluster.wait("its restart", lambda: len(look(cluster_agent).of("restarting").containers) > 1)
+    assert look(cluster_agent).of("steady").running_ids() == kept
     controlplane.start(cluster.plane, api_server)
     cluster.wait_pod("restarting", "its restart", lambda pod: container_status(pod)["restartCount"] >= 1, 15)
     cluster.wait_ready(f"meanwhile-{NODE_NAME}", within=15)
@@ -80,14 +79,14 @@ def test_an_api_server_that_hangs_longer_than_it_is_waited_for_is_left_and_found
 ) -> None:
     agent = make_cluster_agent(nodeStatusUpdateFrequency="2s", nodeLeaseDurationSeconds=4).start()
     cluster.wait_node_ready()
-    cluster.run(make_pod("steady"), make_pod("ending", make_container(script="sleep 5"), restartPolicy="Never"))
+    cluster.run(make_pod("steady"), make_pod("ending", make_container(script="sleep 10"), restartPolicy="Never"))
     cluster.wait_ready("steady", "ending")
     kept, pid = look(agent).of("steady").running_ids(), cluster.plane.pid(api_server)
     assert pid is not None
     before = agent.connections(cluster.plane.ports.api)
     with host.paused(pid):
         cluster.wait("its connections are left", lambda: not before & agent.connections(cluster.plane.ports.api), 60)
-        cluster.wait("a pod ends", lambda: not look(agent).of("ending").running)
+        cluster.wait("a pod ends", lambda: not look(agent).of("ending").running, 60)
         assert agent.get("/healthz", agent.health_port)[0] == 200
         assert look(agent).of("steady").running_ids() == kept
     cluster.wait_pod("ending", "its end", lambda pod: pod["status"]["phase"] == "Succeeded", 60)

@@ -238,7 +238,10 @@ class Agent:
         return json.loads(answer.stdout)
 
     def explain(self, pod: str) -> Any:
-        """What `pykubelet explain` says of a pod, by the name in its manifest."""
+        """What `pykubelet explain` says of a pod, by the name in its manifest, as soon as the agent knows the pod."""
+        deadline = time.monotonic() + HEALTHY_S
+        while self.ask("explain", f"{pod}-{NODE_NAME}").returncode == 1 and time.monotonic() < deadline:
+            time.sleep(STEP_S)
         return self.ask_json("explain", f"{pod}-{NODE_NAME}")
 
     def log_lines(self, pod: str, container: str, restart: int = 0) -> list[str]:
@@ -349,7 +352,14 @@ class Agent:
             path.unlink()
         await self.wait_for("all pods gone", lambda: not self.pods(), within)
         await self.wait_runtime("no sandbox left", lambda view: not view.sandboxes and not view.containers, within)
-        await self.wait_for(f"nothing left: {self.leftovers()}", lambda: not self.leftovers(), 10)
+        await self.wait_nothing_left(within)
+
+    async def wait_nothing_left(self, within: float = 20.0) -> None:
+        """No file, mount or cgroup of a pod; what is left at the end is told."""
+        try:
+            await self.wait_for("nothing left", lambda: not self.leftovers(), within)
+        except NotYet as error:
+            raise NotYet(f"{error}\nleft: {self.leftovers()}") from None
 
     def leftovers(self) -> list[str]:
         """What a removed pod may not leave."""
@@ -416,6 +426,13 @@ def make_container(name: str = "main", script: str = "", **spec: Any) -> Json:
         "command": ["/bin/sh", "-c", script],
         **spec,
     }
+
+
+def make_polite(name: str = "main") -> Json:
+    """One that is ready only when SIGTERM ends it well, with code 0: before it listens, signals pass it by."""
+    listens = {"exec": {"command": ["test", "-e", "/tmp/listens"]}, "periodSeconds": 1, "timeoutSeconds": 10}
+    script = 'trap "exit 0" TERM; touch /tmp/listens; while :; do sleep 3600 & wait $!; done'
+    return make_container(name, script, readinessProbe=listens)
 
 
 def make_pod(name: str, *containers: Json, annotations: Mapping[str, str] | None = None, **spec: Any) -> Json:

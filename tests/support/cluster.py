@@ -121,6 +121,17 @@ class Cluster:
 
         return [self.wait_pod(name, "running and ready", ready, within) for name in names]
 
+    def delete_and_watch(self, name: str, within: float = WITHIN_S) -> list[Json]:
+        """What is told of a pod from its deletion to its end; the watch is there before, so nothing is missed."""
+        seen: list[Json] = []
+        for kind, pod in self.watch_pods(f"metadata.name={name}", within):
+            if not seen:
+                self.delete_pod(name)
+            seen.append(pod)
+            if kind == "DELETED":
+                return seen
+        raise NotYet(f"{name}: not gone within {within} s: {self.pod(name)}\n{self.account(name)}")
+
     def wait_gone(self, name: str, within: float = WITHIN_S) -> None:
         """The pod's object exists no more."""
         deadline = time.monotonic() + within

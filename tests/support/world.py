@@ -65,7 +65,7 @@ class World:
 
     async def wait_nothing_left(self) -> None:
         """For the end of a test, all of whose pods are deleted: no file, mount or cgroup of any."""
-        await self.agent.wait_for(f"nothing left: {self.agent.leftovers()}", lambda: not self.agent.leftovers(), 10)
+        await self.agent.wait_nothing_left()
 
     def told(self, name: str) -> list[Sent]:
         """The patches of its status, oldest first."""
