@@ -16,6 +16,7 @@ from support.wall_clock import WallClock
 from support.world import World, kubeconfig
 
 from pykubelet.base.api.times import parse_time
+from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.fake import FakeApiServer
 
 pytestmark = pytest.mark.integration
@@ -29,8 +30,11 @@ TOKEN = {"serviceAccountToken": {"path": "token", "expirationSeconds": 600}}
 
 
 def renewed(server: FakeApiServer) -> float:
-    """What the lease says, in seconds since the epoch."""
-    return parse_time(server.get(LEASE)["spec"]["renewTime"])
+    """What the lease says, in seconds since the epoch; 0 before there is one."""
+    try:
+        return parse_time(server.get(LEASE)["spec"]["renewTime"])
+    except ApiError:
+        return 0.0
 
 
 def with_token(name: str) -> Json:
@@ -52,7 +56,7 @@ async def test_pods_tokens_and_lease_of_a_node_with_another_time(
         world = World(server, agent.start())
         world.run(with_token("web"))
         await world.wait_ready("web")
-        first = renewed(server)
+        first = await agent.wait_for("a lease", lambda: renewed(server))
         assert abs(first - off_s - time.time()) < HOUR_S / 2, "its own time"
         await agent.wait_for("the lease is renewed again and again", lambda: renewed(server) > first + 3)
         assert server.count("POST", "/token") == 1, "a token is good for as long as it was given for"

@@ -91,11 +91,18 @@ async def first_told(agent: Agent, faults: list[Fault]) -> dict[str, float]:
     return told
 
 
-def foretold(agent: Agent, fault: Fault) -> Json | None:
-    """What explain says of a pod, as soon as it says when it goes on: an image may be told before the sandbox is there."""
+def foretold(agent: Agent, fault: Fault) -> tuple[Json, str] | None:
+    """What explain says of a pod, as JSON and to people, as soon as both say what is wrong and when it goes on.
+
+    An image may be told before the sandbox is there; what is tried again is under way for moments, and not told then.
+    """
     document: Json = agent.explain(fault.name)
     times = [wait["next_at"] for wait in document["waits"] if wait["what"] == fault.what]
-    return document if not (fault.at and fault.next_step) or any(times) else None
+    if not is_told(document, fault) or (fault.at and fault.next_step and not any(times)):
+        return None
+    text = agent.ask("explain", f"{fault.name}-{NODE_NAME}").stdout
+    is_in_text = any(reason in text for reason in fault.reasons) and fault.says in text.replace("\n        ", "\n")
+    return (document, text) if is_in_text else None
 
 
 async def began(client: CriClient, fault: Fault, document: Json, put_at: float) -> float:
@@ -125,10 +132,10 @@ async def test_what_is_wrong_is_told_soon(agent: Agent, around: Surroundings, gr
         told = await first_told(agent, faults)
         late = {}
         for fault in faults:
-            document = await agent.wait_for(
+            document, text = await agent.wait_for(
                 f"{fault.name}: when it goes on", lambda fault=fault: foretold(agent, fault)
             )
-            check(fault, document, agent.ask("explain", f"{fault.name}-{NODE_NAME}").stdout)
+            check(fault, document, text)
             took = told[fault.name] - await began(client, fault, document, put_at)
             print(f"{fault.name}: told after {took:.2f} s")
             if took > WITHIN_S:
@@ -343,10 +350,7 @@ async def reloaded(agent: Agent, word: str) -> None:
 
 def check(fault: Fault, document: Json, text: str) -> None:
     """The whole answer, as JSON and as people read it."""
-    if not is_told(document, fault):
-        pytest.fail(f"{fault} was told once, but not any more:\n{text}")
     assert document["story"]
-    assert any(reason in text for reason in fault.reasons) and fault.says in text.replace("\n        ", "\n"), text
     if not fault.what:
         assert "nothing: the pod is over" in text, text
         return
