@@ -10,14 +10,17 @@ import pytest
 from report.apiserver import PODS, Cluster, a_cluster, static_pod
 
 from pykubelet.base.api import core
+from pykubelet.base.kit.cells import CellWriter, make_cell
 from pykubelet.base.kit.clock import SystemClock
+from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_MIRROR
 from pykubelet.base.model.lifecycle import KillReason, Stage
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.edges.kubeapi.fake import Fault
-from pykubelet.report.status.publish import SYNC_DURATIONS, PublishInputs, StatusPublisher
+from pykubelet.report.status.publish import SYNC_DURATIONS, PublishInputs, PublishPeriods, StatusPublisher
 
 QUIET_S = 0.3
 
@@ -25,10 +28,16 @@ QUIET_S = 0.3
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
     async with a_cluster() as (found, supervisor):
-        inputs = PublishInputs(found.pods.cell, found.roster.cell, found.statuses.cell, found.lifecycles.cell)
-        publisher = StatusPublisher(found.client, inputs, found.waits, SystemClock(), quiet_s=QUIET_S)
-        supervisor.start_root("publisher", publisher.run())
+        start_publisher(supervisor, found, PublishPeriods(quiet_s=QUIET_S))
         yield found
+
+
+def start_publisher(supervisor: Supervisor, found: Cluster, periods: PublishPeriods) -> CellWriter[ApiState]:
+    state, writer = make_cell("api-state", ApiState())
+    inputs = PublishInputs(found.pods.cell, found.roster.cell, found.statuses.cell, found.lifecycles.cell, state)
+    publisher = StatusPublisher(found.client, inputs, found.waits, SystemClock(), periods)
+    supervisor.start_root("publisher", publisher.run())
+    return writer
 
 
 def status(phase: str = "Running", ready: bool = True, **fields: Any) -> core.PodStatus:
@@ -194,6 +203,24 @@ async def test_all_is_told_when_the_server_is_back(cluster: Cluster) -> None:
         lambda: all(cluster.there(p.metadata.name).status.conditions[0].status == "True" for p in pods), 10
     )
     await cluster.until(lambda: not cluster.waits.get().pods)
+
+
+@pytest.mark.parametrize(("answer", "patches"), [(0, 2), (429, 1)])
+async def test_what_got_no_answer_is_sent_as_soon_as_the_server_is_known_to_be_back(answer: int, patches: int) -> None:
+    """What it refused rests longer."""
+    async with a_cluster() as (cluster, supervisor):
+        state = start_publisher(supervisor, cluster, PublishPeriods(retry_s=600, retry_max_s=600, away_max_s=600))
+        pod = cluster.make()
+        await seen(cluster, "web")
+        cluster.server.faults.append(Fault("PATCH", status=answer))
+        cluster.tell(pod.metadata.uid, status())
+        await cluster.until(lambda: bool(cluster.waits.get().pods))
+        state.publish(ApiState(error="connection refused"))
+        await asyncio.sleep(0.1)
+        assert len(cluster.sent("PATCH")) == 1
+        state.publish(ApiState())
+        await asyncio.sleep(0.2)
+        assert len(cluster.sent("PATCH")) == patches
 
 
 async def test_a_refused_patch_is_sent_again(cluster: Cluster) -> None:

@@ -42,6 +42,11 @@ class Retries(Generic[K]):
         """Forget the failures; whether there were any."""
         return self._failures.pop(key, None) is not None
 
+    def hasten(self, key: K) -> None:
+        """What was in the way is gone: free at once, and the pauses begin anew. That it has failed stays known."""
+        if key in self._failures:
+            self._failures[key] = _Failures(0, 0.0)
+
     def free_at(self, key: K) -> float:
         failures = self._failures.get(key)
         return failures.until if failures is not None else 0.0

@@ -1,7 +1,7 @@
 """The publisher: makes the API server's copies of the pods' statuses what `Statuses` says, and has finished pods deleted.
 
 Owns: the cell `ReportWaits`; when what is sent; one request at a time for a pod, at most `AT_ONCE` together. Reads:
-`ApiPods`, `Roster`, `Statuses`, `Lifecycles`. What to send is decided in `merge`, from the newest that is known of the API
+`ApiPods`, `Roster`, `Statuses`, `Lifecycles`, `ApiState`. What to send is decided in `merge`, from the newest that is known of the API
 server's copy: by its watch, or by the answer to the last patch.
 
 Rules:
@@ -10,12 +10,13 @@ Rules:
 - An answer that differs from what was asked for (a server may drop what it does not know) is not asked for again.
 - When nothing is left of a deleted pod and its end was told, it is deleted for good, and nothing more is told of it.
 - Ends and last deletions go first, then changes of readiness, then other news. Statuses that tell nothing yet (the
-  container is being created) wait for `QUIET_S`, longer where there were many, and much longer after one of the same
+  container is being created) wait for `quiet_s`, longer where there were many, and much longer after one of the same
   pod unless a condition has changed: most are overtaken by the start itself, if nothing is in its way. Of a pod that is
   being deleted hardly more than its end is told.
 - What was told before a restart of the agent is not told again before the pod was looked at: the API server may know more.
 - What fails is tried again, later and later; after a conflict, too: should the pod be another, its watch tells. When the
-  server cannot be reached at all, everything rests together.
+  server cannot be reached at all, everything rests together; once `ApiState` tells that it is back, nothing does that
+  had got no answer.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from pykubelet.base.kit.metrics import Histogram
 from pykubelet.base.kit.retries import Retries
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.roster import ApiPods, Roster, pod_ref
@@ -58,7 +60,6 @@ from pykubelet.report.status.merge import (
 log = Log("status")
 AT_ONCE = 10
 NEWS_S = 0.1
-QUIET_S = 1.0
 #: Seconds that each other quiet pod adds to the wait of all.
 QUIET_EACH_S = 0.2
 QUIET_AGAIN_S = 20.0
@@ -66,9 +67,6 @@ LATE_S = 20.0
 #: How often those that may wait are gone through: they are many when much happens.
 PATIENCE_S = 0.2
 _PATIENT = (Urgency.QUIET, Urgency.LATE)
-RETRY_S = 0.2
-RETRY_MAX_S = 20.0
-AWAY_MAX_S = 5.0
 _ALL = "all"
 SYNC_DURATIONS = Histogram(
     "kubelet_pod_status_sync_duration_seconds",
@@ -79,6 +77,16 @@ SYNC_DURATIONS = Histogram(
 )
 
 
+class PublishPeriods(Value):
+    """Seconds. `quiet_s`: see the rules. `retry_s`: the first pause after a failure, doubling to `retry_max_s`, and to
+    `away_max_s` for all together while the server cannot be reached."""
+
+    quiet_s: float = 1.0
+    retry_s: float = 0.2
+    retry_max_s: float = 20.0
+    away_max_s: float = 5.0
+
+
 class PublishInputs(Value):
     """The cells this loop reads."""
 
@@ -86,6 +94,7 @@ class PublishInputs(Value):
     roster: Cell[Roster]
     statuses: Cell[Statuses]
     lifecycles: Cell[Lifecycles]
+    api: Cell[ApiState]
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -138,13 +147,14 @@ class StatusPublisher:
         inputs: PublishInputs,
         waits: CellWriter[ReportWaits],
         clock: Clock,
-        quiet_s: float = QUIET_S,
+        periods: PublishPeriods | None = None,
     ) -> None:
         self._client = client
         self._inputs = inputs
         self._waits = waits
         self._clock = clock
-        self._quiet_s = quiet_s
+        self._periods = periods or PublishPeriods()
+        self._api = inputs.api.get()
         self._books: dict[PodUID, _Book] = {}
         # where a pod waits for its turn, and those that are deleted for good and still there
         self._prompt: set[PodUID] = set()
@@ -152,8 +162,9 @@ class StatusPublisher:
         self._patient_at = 0.0
         self._over: set[PodUID] = set()
         self._busy = 0
-        self._retries = Retries[PodUID](RETRY_S, RETRY_MAX_S)
-        self._away = Retries[str](RETRY_S, AWAY_MAX_S)
+        self._retries = Retries[PodUID](self._periods.retry_s, self._periods.retry_max_s)
+        self._away = Retries[str](self._periods.retry_s, self._periods.away_max_s)
+        self._unanswered: set[PodUID] = set()
         self._failures: dict[PodUID, Wait] = {}
         self._seen = Seen()
         self._is_stirred = False
@@ -164,7 +175,7 @@ class StatusPublisher:
     async def run(self) -> None:
         async with self._supervisor as supervisor:
             cells = self._inputs
-            with ringing(self._bell, cells.pods, cells.roster, cells.statuses, cells.lifecycles):
+            with ringing(self._bell, cells.pods, cells.roster, cells.statuses, cells.lifecycles, cells.api):
                 supervisor.start_root("publisher-send", self._follow())
                 raise await supervisor.wait_failed()
 
@@ -172,6 +183,7 @@ class StatusPublisher:
         while True:
             await self._bell.wait()
             self._bell.clear()
+            self._hear_of_server()
             self._look()
             if self._is_stirred:
                 self._is_stirred = False
@@ -182,6 +194,15 @@ class StatusPublisher:
         """What is due may be something else now."""
         self._is_stirred = True
         self._bell.set()
+
+    def _hear_of_server(self) -> None:
+        before, self._api = self._api, self._inputs.api.get()
+        if self._api.is_back_since(before):
+            self._away.succeeded(_ALL)
+            for uid in self._unanswered:
+                self._retries.hasten(uid)
+            self._unanswered.clear()
+            self._is_stirred = True
 
     # What there is to send
 
@@ -204,6 +225,7 @@ class StatusPublisher:
             self._open(uid, None)
             self._over.discard(uid)
             self._retries.succeeded(uid)
+            self._unanswered.discard(uid)
             self._failures.pop(uid, None)
             self._is_stirred = True
 
@@ -270,7 +292,7 @@ class StatusPublisher:
             if book.is_busy or urgency is None:
                 continue
             if urgency is Urgency.QUIET:
-                pauses[urgency] = self._quiet_s + QUIET_EACH_S * book.crowd
+                pauses[urgency] = self._periods.quiet_s + QUIET_EACH_S * book.crowd
             at = max(book.since + pauses.get(urgency, 0.0), self._retries.free_at(uid), self._away.free_at(_ALL))
             if urgency is Urgency.QUIET and book.order is not None and not book.order.turns:
                 at = max(at, book.quiet_at + QUIET_AGAIN_S)
@@ -359,8 +381,12 @@ class StatusPublisher:
             self._open(uid, None)
             return
         count = self._retries.failed(uid, now, at_least)
-        if error.status == 0 and now >= self._away.free_at(_ALL):
-            self._away.failed(_ALL, now)
+        if error.status > 0:
+            self._unanswered.discard(uid)
+        else:
+            self._unanswered.add(uid)
+            if now >= self._away.free_at(_ALL):
+                self._away.failed(_ALL, now)
         wall, free_at = self._clock.wall(), max(self._retries.free_at(uid), self._away.free_at(_ALL))
         since = self._failures[uid].since if uid in self._failures else wall
         self._failures[uid] = Wait(
@@ -379,6 +405,7 @@ class StatusPublisher:
     def _went_well(self, uid: PodUID, book: _Book) -> None:
         if self._away.succeeded(_ALL):
             self._stir()
+        self._unanswered.discard(uid)
         self._failures.pop(uid, None)
         if self._retries.succeeded(uid):
             log.info("the pod can be reported again", pod=pod_ref(book.known), uid=uid)
