@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -72,3 +73,20 @@ def test_mounts_inside_mounts_are_all_detached(tmp_path: Path) -> None:
     assert len(host.mounts_below(tmp_path)) == 2
     host.unmount_below(tmp_path)
     assert host.mounts_below(tmp_path) == []
+
+
+def test_no_port_is_given_twice_not_even_to_two_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the choice of a port and its use there is time."""
+    assert len({host.free_port(0) for _ in range(300)}) == 300
+    script = "from testbed import host; print(host.free_port(0), flush=True); input()"
+    tools = Path(host.__file__).parents[1]
+    env = os.environ | {"PYTHONPATH": str(tools)}
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", script], env=env, stdin=pipe, stdout=pipe, text=True) as other:
+        assert other.stdout is not None and other.stdin is not None
+        port = int(other.stdout.readline())
+        monkeypatch.setattr(host, "PORTS", range(port, port + 1))
+        with pytest.raises(host.TestbedError, match="no free port"):
+            host.free_port(0)
+        other.communicate("\n", timeout=30)
+    assert host.free_port(0) == port

@@ -1,16 +1,19 @@
 """What the testbed asks of the machine: processes, ports, mounts and cgroups, each only where they are the testbed's own.
 
-Nothing here keeps state. Every function may be called again after it was cut short.
+Nothing here keeps state but of ports that it gave away. Every function may be called again after it was cut short.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
+import functools
 import os
 import random
 import signal
 import socket
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -137,15 +140,43 @@ def paused(pid: int) -> Iterator[None]:
 # ports
 
 
+_reserved: set[int] = set()
+
+
 def free_port(preferred: int) -> int:
-    """`preferred` if nobody listens there on loopback, else one that is free now, and which no outgoing connection gets."""
-    for port in (preferred or random.choice(PORTS), *random.sample(PORTS, 50)):
+    """`preferred` if nobody listens there on loopback, else one that is free and stays so until this process ends.
+
+    Nobody else is given that one by this function, and no outgoing connection gets it.
+    """
+    others = random.sample(PORTS, min(50, len(PORTS)))
+    for port in (preferred, *others) if preferred else others:
+        if port != preferred and not _reserve(port):
+            continue
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             with contextlib.suppress(OSError):
                 probe.bind(("127.0.0.1", port))
                 return int(probe.getsockname()[1])
     raise TestbedError("no free port on loopback")
+
+
+def _reserve(port: int) -> bool:
+    """For this process, by a lock on the byte of that number in a file of all processes; False where somebody has it."""
+    if port in _reserved:
+        return False
+    try:
+        fcntl.lockf(_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except (BlockingIOError, PermissionError):  # which of them, POSIX leaves open
+        return False
+    _reserved.add(port)
+    return True
+
+
+@functools.cache
+def _reservations() -> int:
+    """The file, never closed: its locks would go."""
+    path = Path(tempfile.gettempdir(), f"pykubelet-ports-{os.getuid()}")
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 # mounts
