@@ -231,12 +231,15 @@ async def test_a_container_to_debug_with_is_not_made_without_the_one_it_is_to_lo
 
 
 async def test_old_init_containers_go_with_their_logs(tmp_path: Path) -> None:
+    def newest_has_its_log() -> bool:
+        last = max(int(c.config.annotations[CONTAINER_RESTART_COUNT]) for c in n.containers("web"))
+        return bool(list(tmp_path.glob(f"logs/*/i1/{last}.log")))
+
     async with node(tmp_path) as n:
         n.want(pod(init=(container("i1", command=["sh", "-c", "echo no; exit 1"]),)))
         await n.wait_for(lambda: len(n.fake.called("RemoveContainer")) >= 2)
         await n.wait_for(lambda: not list(tmp_path.glob("logs/*/i1/0.log")))
-        last = max(int(c.config.annotations[CONTAINER_RESTART_COUNT]) for c in n.containers("web"))
-        assert list(tmp_path.glob(f"logs/*/i1/{last}.log"))
+        await n.wait_for(newest_has_its_log)  # it goes on being made anew, and has its log once it has been started
         links = [link.readlink().name for link in Path(n.paths.log_links).iterdir()]
         assert "0.log" not in links
 
