@@ -133,15 +133,11 @@ class Cluster:
         raise NotYet(f"{name}: not gone within {within} s: {self.pod(name)}\n{self.account(name)}")
 
     def wait_gone(self, name: str, within: float = WITHIN_S) -> None:
-        """The pod's object exists no more."""
-        deadline = time.monotonic() + within
-        if self.pod(name) is None:
-            return
-        for _, _ in self.watch_pods(f"metadata.name={name}", within):
-            if self.pod(name) is None:
-                return
-        if self.pod(name) is not None and time.monotonic() >= deadline:
-            raise NotYet(f"{name}: not gone within {within} s: {self.pod(name)}\n{self.account(name)}")
+        """The pod's object exists no more; asked for again and again, for a watch that comes late is told of nothing."""
+        try:
+            self.wait(f"{name} gone", lambda: self.pod(name) is None, within)
+        except NotYet as error:
+            raise NotYet(f"{error}\n{self.pod(name)}\n{self.account(name)}") from None
 
     def watch_pods(self, fields: str, within: float) -> Iterator[tuple[str, Json]]:
         """(ADDED, MODIFIED or DELETED; the pod) for what is there and what happens, until time is up."""
@@ -149,7 +145,7 @@ class Cluster:
         listing = self.core.list_namespaced_pod
         while (left := deadline - time.monotonic()) > 0:
             stream = watch.Watch()
-            options = {"field_selector": fields, "timeout_seconds": max(1, int(left)), "_request_timeout": left + 2}
+            options = {"field_selector": fields, "timeout_seconds": max(1, int(left)), "_request_timeout": left + 10}
             options["resource_version"] = "0"  # from the server's cache: with an old etcd it may lag behind for ever
             try:
                 for event in stream.stream(listing, self.namespace, **options):
