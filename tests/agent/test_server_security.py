@@ -182,7 +182,10 @@ async def test_many_connections_that_shook_hands_and_say_nothing(agent: Agent, p
             plain = stack.enter_context(socket.create_connection(("127.0.0.1", agent.port), timeout=30))
             return stack.enter_context(tls.wrap_socket(plain))
 
-        kept = [connect(known) for _ in range(2000)]
+        kept: list[ssl.SSLSocket] = []
+        for _ in range(2000):
+            kept.append(connect(known))
+            assert healthy(kept[-1])  # soon: who has said nothing for half a minute is sent away
         for end in kept:
             assert healthy(end)
         of_known = resident(agent) - before

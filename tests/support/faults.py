@@ -107,7 +107,7 @@ FAULTS = {
     "running": [
         Fault("init-runs", "init container to end", "", "", "start the next one", "start", False),
         Fault("hook-runs", "postStart hook", "", "command: /bin/sleep 1000", "take it for running", "start", False),
-        start_of("hook-fails", "PostStartHookError", "exited with 9", "FailedPostStartHook"),
+        start_of("hook-fails", f"PostStartHookError|{CRASH}", "exited with 9", "FailedPostStartHook"),
         probe_of("startup-fails", "startup probe", "booting ("),
         probe_of("readiness-fails", "readiness probe", "sick ("),
         probe_of("readiness-hangs", "readiness probe", "timed out after 1s"),
