@@ -28,8 +28,8 @@ from pykubelet.edges.cri import cri_pb2 as pb
 _DEAF = 'trap "" TERM; while :; do sleep 3600 & wait $!; done'
 _SLEEP = 'trap "exit 0" TERM; while :; do sleep 3600 & wait $!; done'
 _SHARE = 1.10
-SAMPLES = 100
-"""Of fewer the 99th percentile is their slowest, which is chance."""
+SAMPLES = 60
+"""In each block: the 99th percentile of a few is their slowest, which is chance. A run takes a quarter of an hour."""
 
 
 @dataclass
