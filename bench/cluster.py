@@ -202,7 +202,7 @@ async def burst(cluster: ClusterBench) -> None:
 
 async def _burst(cluster: ClusterBench, token: bool) -> None:
     bench = cluster.bench
-    count, rounds = 30, 1 if bench.quick else 3
+    count, rounds = 30, 1 if bench.quick else 5
     floor, runtime, ready, gone = [], [], [], []
     for turn in range(rounds):
         with bench.agent.frozen():
