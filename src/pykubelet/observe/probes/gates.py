@@ -80,9 +80,8 @@ class Gates:
     def pods_moved(self, now: float, *, at_work: bool) -> None:
         """Something of a pod has changed; `at_work`: the runtime makes or ends one now."""
         self._moved_at = now
-        pace, demand = self.pace_s(now) or 0.0, self._demand(now)
-        few = self._limits.exec_few
-        are_too_many = demand > few
+        pace, few = self.pace_s(now) or 0.0, self._limits.exec_few
+        are_too_many = self._demand(pace) > few
         calm_at = now + (MOVE_S if at_work else CALM_S)
         self._exec.places = few
         self._exec.rest_s = min(REST_SHARE * pace, LONGEST_REST_S) if are_too_many else 0.0
@@ -91,13 +90,13 @@ class Gates:
         self._laggards.close(calm_at, LONGEST_BUSY_S)
 
     def _pods_are_still(self, now: float) -> None:
-        limits = self._limits
-        self._exec.places = limits.exec_few if self._demand(now) > limits.exec_at_once else limits.exec_at_once
+        limits, demand = self._limits, self._demand(self.pace_s(now) or 0.0)
+        self._exec.places = limits.exec_few if demand > limits.exec_at_once else limits.exec_at_once
         self._exec.rest_s = self._laggards.rest_s = 0.0
 
-    def _demand(self, now: float) -> float:
-        """How many commands would run at once if each began in time; 0 while there is no pace."""
-        return sum(self._rates.values()) * (self.pace_s(now) or 0.0)
+    def _demand(self, pace_s: float) -> float:
+        """How many commands would run at once if each began in time."""
+        return sum(self._rates.values()) * pace_s
 
     def forget(self, key: Hashable) -> None:
         self._lagging.discard(key)
