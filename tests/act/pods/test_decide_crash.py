@@ -301,6 +301,7 @@ def test_a_pod_whose_rule_restarts_all_starts_over() -> None:
     assert play.sees(box()) == ["sync: start i1"]
     play.sync_ended("i1")
     assert not play.state.restarting_all
+    assert play.state.reset_instances == {"app-0", "i1-0"}, "what was removed is known afterwards"
 
 
 def test_restarting_all_again_and_again_waits_ever_longer() -> None:

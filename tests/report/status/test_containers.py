@@ -246,6 +246,18 @@ def test_containers_removed_to_restart_all_say_so() -> None:
     assert later.containerStatuses == removed.containerStatuses, "counted once"
 
 
+def test_a_container_that_was_removed_to_restart_all_says_so_though_nobody_saw_the_pod_without_it() -> None:
+    pod = make_pod(container(restartPolicyRules=(core.ContainerRestartRule(action="RestartAllContainers"),)))
+    first = exited(code=0)
+    before = told_after(pod, view(first))
+    reset = frozenset({first.id})
+    (shown,) = project_status(facts(pod, view(running(number=1)), old=before, reset=reset)).containerStatuses
+    assert shown.lastState is not None
+    assert shown.lastState.terminated is not None
+    assert (shown.lastState.terminated.exitCode, shown.lastState.terminated.reason) == (137, "RestartingAllContainers")
+    assert shown.restartCount == 1
+
+
 def test_what_was_before_the_only_instance_is_known_from_what_was_told() -> None:
     """The runtime forgets dead instances: they are collected, or removed to restart all containers."""
     first = exited(code=3)

@@ -286,6 +286,7 @@ class PodActor:
             kill_reason=state.kill.reason if state.kill else None,
             terminal=state.terminal,
             restarting_all=state.restarting_all,
+            reset=state.reset_instances,
             owed=state.owed,
             resize=state.resize,
             post_starting=self._execution.post_starting,

@@ -401,7 +401,7 @@ def _advance_syncing(state: PodState, now: float, rules: Rules, cause: str) -> R
     if plan.is_empty:
         return state, (*said, WakeAt(min(wakes, default=now + rules.resync_s)))
     if plan.restart_all:
-        state = _with_reset(state, plan.restart_all, now, rules)
+        state = _with_reset(state, plan, now, rules)
     killed = {**state.killed, **{kill.container.id: kill.cause.words for kill in plan.kills}}
     owed = {kill.container.id for kill in plan.kills if kill.container.name in wanted}
     prompt = {kill.container.id for kill in plan.kills if kill.container.name in plan.starts}
@@ -411,15 +411,22 @@ def _advance_syncing(state: PodState, now: float, rules: Rules, cause: str) -> R
     return state, (*said, Sync(state.pod, plan, view, cause, state.applied))
 
 
-def _with_reset(state: PodState, trigger: str, now: float, rules: Rules) -> PodState:
+def _with_reset(state: PodState, plan: PodPlan, now: float, rules: Rules) -> PodState:
     """All containers are removed at once; when they start again is up to the back-off of the one that asked for it."""
+    trigger = plan.restart_all
     ended = _last_ended(state, trigger)
     assert ended is not None
     container = find_container(state.pod, trigger)
     free_at, hold = _free_at(state, container, ended, rules)
     raised = rules.crash.raised(hold.entry if hold else None, state.exits[ended.id], now)
     reset = ResetHold(trigger, free_at, hold.entry.delay_s if hold else 0.0)
-    return replace(state, raising={trigger: CrashHold(back_off_key(state.pod, container), raised)}, reset=reset)
+    gone = state.reset_instances if state.restarting_all else frozenset()  # tried before, and not finished
+    return replace(
+        state,
+        raising={trigger: CrashHold(back_off_key(state.pod, container), raised)},
+        reset=reset,
+        reset_instances=gone.union(plan.remove),
+    )
 
 
 def _hold_reset(state: PodState, plan: PodPlan, reset: ResetHold) -> tuple[PodState, PodPlan, tuple[Command, ...]]:

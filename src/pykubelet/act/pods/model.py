@@ -65,7 +65,8 @@ class PodState(Value):
     each ended container ended, as first seen. `holds`: crash back-off by container; `raising`: what the running sync makes
     of it by its starts. `retry_at`: by container, "" for the pod itself, RESIZE for its resize. `said_held`: ends of
     containers whose back-off was already told. `restarting_all`: from the order to remove all containers on until the
-    first starts again; `reset`: what then holds them back. `killed`: why, in words, for the instances that were killed one by one.
+    first starts again; `reset`: what then holds them back; `reset_instances`: those that were removed for it.
+    `killed`: why, in words, for the instances that were killed one by one.
     `owed`: those of them that are to be started again, until there is a newer instance; `prompt`:
     those of these whose back-off was over when they were killed.
     `content_news`: an object that the pod's start depends on changed during the sync.
@@ -96,6 +97,7 @@ class PodState(Value):
     gone_at: float | None = None
     restarting_all: bool = False
     reset: ResetHold | None = None
+    reset_instances: frozenset[ContainerID] = frozenset()
     said_held: frozenset[ContainerID] = frozenset()
     killed: Mapping[ContainerID, str] = field(default_factory=dict)
     owed: frozenset[ContainerID] = frozenset()

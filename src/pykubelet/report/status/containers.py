@@ -102,7 +102,7 @@ def _status(
     if not instances:
         status = _without_instance(facts, container, old, is_init=is_init)
     else:
-        status = _following(facts.pod, _of_instance(facts, container, instances[0], old), old)
+        status = _following(facts, _of_instance(facts, container, instances[0], old), old)
         if len(instances) > 1:
             before = _instance_state(facts, instances[1], old)
             status = replace(status, lastState=before if before.terminated is not None else None)
@@ -111,12 +111,14 @@ def _status(
     return replace(status, volumeMounts=told_mounts(facts, container))
 
 
-def _following(pod: core.Pod, status: core.ContainerStatus, old: core.ContainerStatus | None) -> core.ContainerStatus:
+def _following(
+    facts: StatusFacts, status: core.ContainerStatus, old: core.ContainerStatus | None
+) -> core.ContainerStatus:
     """An instance whose forerunner is gone from the runtime: what was told of that one is its last state."""
     if old is None:
         return status
     last, count = _last(old), max(status.restartCount, old.restartCount)
-    if old.containerID != status.containerID and (ended := _end_of_forerunner(pod, _state(old))) is not None:
+    if old.containerID != status.containerID and (ended := _end_of_forerunner(facts, old)) is not None:
         last = ended
         if _state(status).running is not None and old.restartCount >= status.restartCount:
             count = old.restartCount + 1
@@ -125,17 +127,23 @@ def _following(pod: core.Pod, status: core.ContainerStatus, old: core.ContainerS
     )
 
 
-def _end_of_forerunner(pod: core.Pod, before: core.ContainerState) -> core.ContainerStateTerminated | None:
-    """How the instance ended that was told in the state `before`; one that ran left no trace when all were removed."""
-    if before.running is None:
-        return before.terminated
-    if has_restart_all_rule(pod):
+def _end_of_forerunner(facts: StatusFacts, told: core.ContainerStatus) -> core.ContainerStateTerminated | None:
+    """How the instance ended that `told` was about; one that ran left no trace when all were removed."""
+    before = _state(told)
+    if _was_reset(facts, told) or (before.running is not None and has_restart_all_rule(facts.pod)):
         return core.ContainerStateTerminated(
             exitCode=UNKNOWN_EXIT_CODE, reason=RESTARTING_ALL_CONTAINERS, message=REMOVED_TO_RESTART
         )
+    if before.running is None:
+        return before.terminated
     return core.ContainerStateTerminated(
         exitCode=UNKNOWN_EXIT_CODE, reason=CONTAINER_STATUS_UNKNOWN, message=NOT_LOCATED
     )
+
+
+def _was_reset(facts: StatusFacts, told: core.ContainerStatus) -> bool:
+    """Whether a rule removed that instance with all others, also when nobody saw the pod without it."""
+    return told.containerID.partition("://")[2] in facts.lifecycle.reset
 
 
 # No instance
