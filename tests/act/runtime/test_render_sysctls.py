@@ -44,17 +44,17 @@ def test_parameters_of_a_pod() -> None:
         (
             pod_with("net.ipv4.tcp_syncookies", hostNetwork=True),
             (),
-            'forbidden sysctl: "net.ipv4.tcp_syncookies" not allowed with host net enabled',
+            'forbidden sysctl: "net.ipv4.tcp_syncookies" not allowed with host Net enabled',
         ),
         (
             pod_with("kernel.shm_rmid_forced", hostIPC=True),
             (),
-            'forbidden sysctl: "kernel.shm_rmid_forced" not allowed with host ipc enabled',
+            'forbidden sysctl: "kernel.shm_rmid_forced" not allowed with host IPC enabled',
         ),
         (
             pod_with("kernel.sem", hostIPC=True),
             ("kernel.sem",),
-            'forbidden sysctl: "kernel.sem" not allowed with host ipc enabled',
+            'forbidden sysctl: "kernel.sem" not allowed with host IPC enabled',
         ),
         (pod_with("kernel.shm_rmid_forced", hostNetwork=True), (), None),
         (make_pod(), (), None),

@@ -8,10 +8,11 @@ from typing import Any
 
 from desired.roster.wants import WALL, Desk, facts, make_pod, stage
 
-from pykubelet.base.api.core import Pod
+from pykubelet.base.api.core import Pod, PodCondition, PodStatus
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.flight import Flight
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.roster import Roster, RosterPod, pod_ref
@@ -88,6 +89,29 @@ def test_without_room_a_pod_keeps_its_size_until_there_is_some() -> None:
     assert len(desk.said) == count
     desk.tell(sized("a", "500m", 2), source="api")
     assert cpu(desk, "a") == "500m" and item(desk, "a").pending is None
+
+
+def test_what_is_short_may_change_and_is_no_news() -> None:
+    desk = Desk(("api",))
+    desk.tell(sized("a", "100m"), sized("b", "600m"), source="api")
+    desk.tell(sized("a", "500m", 2), sized("b", "600m"), source="api")
+    count = len(desk.said)
+    desk.tell(sized("a", "500m", 2), sized("b", "600m"), sized("c", "10m"), source="api")
+    pending = item(desk, "a").pending
+    assert pending is not None and "used: 610" in pending.message
+    assert len(desk.said) == count
+    desk.tell(sized("a", "550m", 3), sized("b", "600m"), sized("c", "10m"), source="api")
+    assert [said[1] for said in desk.said[count:]] == ["ResizeDeferred"]
+
+
+def test_what_was_told_before_a_restart_is_not_told_again() -> None:
+    told = PodCondition(type="PodResizePending", status="True", reason="Deferred", observedGeneration=2)
+    pod = replace(sized("a", "500m", 2), status=PodStatus(conditions=(told,)))
+    kept = {PodUID("a-1"): KeptSize(size=size_of(sized("a", "100m")))}
+    desk = Desk(("api",))
+    desk.state = RosterState(kept=kept)
+    desk.tell(pod, sized("b", "600m"), source="api")
+    assert item(desk, "a").pending is not None and desk.said == []
 
 
 def test_the_pod_is_seen_in_its_old_size_with_all_else_new() -> None:

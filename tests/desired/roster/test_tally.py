@@ -17,11 +17,14 @@ from pykubelet.desired.roster.model import Entry, Verdict
 from pykubelet.desired.roster.tally import (
     INFEASIBLE,
     PREEMPTIONS,
+    REJECTIONS,
     RESIZES,
     count_preemptions,
+    count_rejection,
     count_resizes,
     detail_of,
     resized_fields,
+    told_reason,
 )
 
 UID = PodUID("a-1")
@@ -83,6 +86,29 @@ def test_a_size_that_can_never_be_is_counted_with_its_reason() -> None:
     count_resizes({UID: entry(old, new)}, {UID: refused})
     count_resizes({UID: refused}, {UID: refused})
     assert INFEASIBLE.value("feature_gate_off") == counted + 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("OutOfcpu", "OutOfcpu"),
+        ("OutOfephemeral-storage", "OutOfephemeral-storage"),
+        ("OutOfexample.com/gpu", "OutOfExtendedResources"),
+        ("OutOfhugepages-2Mi", "OutOfExtendedResources"),
+        ("SysctlForbidden", "SysctlForbidden"),
+        ("NodeAffinity", "Other"),
+        ("TaintToleration", "Other"),
+    ],
+)
+def test_rejections_are_counted_by_few_reasons(reason: str, told: str) -> None:
+    assert told_reason(reason) == told
+
+
+def test_a_pod_that_made_room_was_taken_before() -> None:
+    counted = REJECTIONS.value("Other")
+    count_rejection("Preempting")
+    count_rejection("NodePorts")
+    assert REJECTIONS.value("Other") == counted + 1
 
 
 def test_preempted_pods_are_counted_by_what_was_short() -> None:

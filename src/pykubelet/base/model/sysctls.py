@@ -56,10 +56,10 @@ def _problem(pod: Pod, name: str, allowed_unsafe: tuple[str, ...], kernel: tuple
     if not is_safe and not any(_covers(normalized(pattern), name) for pattern in allowed_unsafe):
         return "not allowlisted"
     namespace = _namespace(name)
-    if namespace == "ipc" and pod.spec.hostIPC:
-        return "not allowed with host ipc enabled"
-    if namespace == "net" and pod.spec.hostNetwork:
-        return "not allowed with host net enabled"
+    if namespace == "IPC" and pod.spec.hostIPC:
+        return "not allowed with host IPC enabled"
+    if namespace == "Net" and pod.spec.hostNetwork:
+        return "not allowed with host Net enabled"
     return ""
 
 
@@ -69,5 +69,5 @@ def _covers(pattern: str, name: str) -> bool:
 
 def _namespace(name: str) -> str:
     if name == "kernel.sem" or name.startswith(_IPC_PREFIXES):
-        return "ipc"
-    return "net" if name.startswith("net.") else ""
+        return "IPC"
+    return "Net" if name.startswith("net.") else ""

@@ -30,7 +30,7 @@ from pykubelet.desired.roster.kept_size import KeptSize
 from pykubelet.desired.roster.merge import roster_of, take
 from pykubelet.desired.roster.model import AdmissionRules, Facts, RosterState, Verdict
 from pykubelet.desired.roster.resize import settle_sizes
-from pykubelet.desired.roster.tally import REJECTIONS, count_preemptions, count_resizes
+from pykubelet.desired.roster.tally import count_preemptions, count_rejection, count_resizes
 
 log = Log("roster")
 
@@ -166,7 +166,7 @@ def _log_change(before: Roster, now: Roster) -> None:
         if old is not None and item is None:
             log.debug("pod is no longer desired", pod=_spoken(old), uid=uid)
         if item is not None and item.rejection is not None and (old is None or old.rejection is None):
-            REJECTIONS.inc(item.rejection.reason)
+            count_rejection(item.rejection.reason)
             log.warning("pod is rejected", uid=uid, reason=item.rejection.reason, why=item.rejection.message)
     if now.sources_ready and not before.sources_ready:
         log.info("all sources have reported", pods=len(now.pods))

@@ -5,7 +5,8 @@ Rules (source: KEP-1287, in-place update of pod resources, and KEP-5419 for pods
   rooms see as the pod's spec.
 - Sizes that ask for no more come first, then the more important pods, Guaranteed ones before others, then those that
   have waited longest. They are looked at again whenever something changes that decisions rest on.
-- What can never be on this node is Infeasible, everything else that does not fit now is Deferred.
+- What can never be on this node is Infeasible, everything else that does not fit now is Deferred. Each is told once for
+  a size; the message follows what the other pods take.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pykubelet.base.model.reasons import (
     EVENT_RESIZE_DEFERRED,
     EVENT_RESIZE_INFEASIBLE,
     EVENT_RESIZE_STARTED,
+    POD_RESIZE_PENDING,
     RESIZE_DEFERRED,
     RESIZE_INFEASIBLE,
 )
@@ -126,9 +128,21 @@ def _decided(entry: Entry, load: Load, facts: Facts, wall: float) -> tuple[Entry
     pending = PendingResize(reason, problem, generation, since)
     if pending == old:
         return entry, []
+    is_told = (reason, generation) == _last_told(entry, pod)
+    entry = replace(entry, item=replace(entry.item, pending=pending))
+    if is_told:
+        return entry, []
     words = size_in_words(f"Pod resize {reason}", pod, generation, problem)
     kind = EVENT_RESIZE_INFEASIBLE if infeasible else EVENT_RESIZE_DEFERRED
-    return replace(entry, item=replace(entry.item, pending=pending)), [warning(kind, words, entry.ref)]
+    return entry, [warning(kind, words, entry.ref)]
+
+
+def _last_told(entry: Entry, pod: Pod) -> tuple[str, int] | None:
+    """Reason and generation of which people have heard already, maybe before a restart of the agent."""
+    if (pending := entry.item.pending) is not None:
+        return pending.reason, pending.generation
+    told = (c for c in pod.status.conditions if c.type == POD_RESIZE_PENDING)
+    return next(((c.reason, c.observedGeneration or 0) for c in told), None)
 
 
 def _problem(pod: Pod, load: Load, facts: Facts) -> str:

@@ -7,7 +7,19 @@ from collections.abc import Iterable, Mapping
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.metrics import Counter
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.reasons import RESIZE_INFEASIBLE
+from pykubelet.base.model.reasons import (
+    APP_ARMOR,
+    INVALID_NODE_INFO,
+    POD_FEATURE_UNSUPPORTED,
+    POD_LEVEL_RESOURCES_NOT_SUPPORTED,
+    POD_OS_NOT_SUPPORTED,
+    POD_OS_SELECTOR_MISMATCH,
+    PREEMPTING,
+    RESIZE_INFEASIBLE,
+    SUPPLEMENTAL_GROUPS_POLICY_NOT_SUPPORTED,
+    SYSCTL_FORBIDDEN,
+    UNEXPECTED_ADMISSION_ERROR,
+)
 from pykubelet.base.model.sizing import Amounts, size_of
 from pykubelet.desired.roster.model import Entry, Verdict
 
@@ -29,6 +41,22 @@ INFEASIBLE = Counter(
     "Number of infeasible resizes for pods.",
     ("reason_detail",),
 )
+_OUT_OF = "OutOf"
+#: Reasons that metrics tell as they are; there may be any number of others.
+_TOLD_REASONS = frozenset(
+    {
+        APP_ARMOR,
+        INVALID_NODE_INFO,
+        POD_FEATURE_UNSUPPORTED,
+        POD_LEVEL_RESOURCES_NOT_SUPPORTED,
+        POD_OS_NOT_SUPPORTED,
+        POD_OS_SELECTOR_MISMATCH,
+        SUPPLEMENTAL_GROUPS_POLICY_NOT_SUPPORTED,
+        SYSCTL_FORBIDDEN,
+        UNEXPECTED_ADMISSION_ERROR,
+        *(f"{_OUT_OF}{name}" for name in ("cpu", "memory", "ephemeral-storage", "pods")),
+    }
+)
 _DETAILS = (
     ("is disabled", "feature_gate_off"),
     ("swap", "swap_limitation"),
@@ -40,6 +68,19 @@ _FIELDS = tuple(
     for resource in ("cpu", "memory")
     for requirement in ("limits", "requests")
 )
+
+
+def count_rejection(reason: str) -> None:
+    """Of a pod that the node did not take; one that had to make room for another was taken."""
+    if reason != PREEMPTING:
+        REJECTIONS.inc(told_reason(reason))
+
+
+def told_reason(reason: str) -> str:
+    """What metrics call the reason of a rejection. Pure."""
+    if reason in _TOLD_REASONS:
+        return reason
+    return "OutOfExtendedResources" if reason.startswith(_OUT_OF) else "Other"
 
 
 def count_preemptions(before: Mapping[PodUID, Entry], now: Mapping[PodUID, Entry]) -> None:
