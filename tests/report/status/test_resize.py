@@ -8,6 +8,7 @@ from report.status.test_project import NOW, conditions, shown
 from pykubelet.base.api import core
 from pykubelet.base.api.core import ResourceRequirements
 from pykubelet.base.model.ids import ContainerID
+from pykubelet.base.model.lifecycle import Stage
 from pykubelet.base.model.sizing import PendingResize, ResizeProgress
 from pykubelet.report.status.project import project_status
 
@@ -25,6 +26,12 @@ def test_a_size_without_room_is_pending() -> None:
     assert (told.status, told.reason, told.message) == ("True", "Deferred", "no room")
     assert (told.observedGeneration, told.lastTransitionTime, told.lastProbeTime) == (3, NOW, NOW)
     assert status.conditions[0] is told, "before the agent's usual ones"
+
+
+def test_a_pod_that_has_ended_waits_for_no_size() -> None:
+    pending = PendingResize("Infeasible", "never", 3, WALL)
+    status = shown(make_pod(), view(exited()), Stage.TERMINATED, pending=pending)
+    assert "PodResizePending" not in conditions(status)
 
 
 def test_a_size_that_does_not_hold_yet_is_in_progress() -> None:

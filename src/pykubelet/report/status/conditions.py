@@ -84,7 +84,10 @@ def _disruption(facts: StatusFacts, old: Mapping[str, core.PodCondition]) -> lis
 
 
 def _resize(facts: StatusFacts, old: Mapping[str, core.PodCondition]) -> list[core.PodCondition]:
-    """A size that the node has not given the pod, and one that does not hold for all that runs yet (KEP-1287)."""
+    """A size that the node has not given the pod, and one that does not hold for all that runs yet (KEP-1287). A pod that
+    has ended gets none any more."""
+    if facts.has_ended:
+        return []
     found = []
     if (pending := facts.pending) is not None:
         made = core.PodCondition(

@@ -2,7 +2,7 @@
 
 Rules:
 - Conditions, claims and the nominated node that others write stay as the API server has them. Of DisruptionTarget, which
-  has several writers, ours counts when there is one.
+  has several writers, ours counts when there is one; it comes with the end that it explains, not before.
 - An end is not told while containers may still run: phase, reason and message stay until the agent has stopped the pod,
   though it is told at once that the pod is not ready.
 - An end that was told stays, of a pod and of a container that its rules do not let run again: such a status is refused
@@ -57,7 +57,7 @@ def status_for_api(api: core.Pod, told: core.PodStatus, *, has_ended: bool) -> c
         told = _under_generation(told, None)
     return replace(
         told,
-        conditions=_conditions(there.conditions, told.conditions),
+        conditions=_conditions(there.conditions, told.conditions, has_ended=has_ended),
         resourceClaimStatuses=there.resourceClaimStatuses,
         extendedResourceClaimStatus=there.extendedResourceClaimStatus,
         nodeAllocatableResourceClaimStatuses=there.nodeAllocatableResourceClaimStatuses,
@@ -88,9 +88,9 @@ def revived(api: core.Pod, told: core.PodStatus) -> str:
 
 
 def _conditions(
-    there: tuple[core.PodCondition, ...], told: tuple[core.PodCondition, ...]
+    there: tuple[core.PodCondition, ...], told: tuple[core.PodCondition, ...], *, has_ended: bool
 ) -> tuple[core.PodCondition, ...]:
-    own = [c for c in told if c.type in OWN_CONDITIONS]
+    own = [c for c in told if c.type in OWN_CONDITIONS and (has_ended or c.type != DISRUPTION_TARGET)]
     has_target = any(c.type == DISRUPTION_TARGET for c in own)
     foreign = [c for c in there if c.type not in OWN_CONDITIONS or (c.type == DISRUPTION_TARGET and not has_target)]
     return (*foreign, *own)
