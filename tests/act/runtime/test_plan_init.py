@@ -99,6 +99,12 @@ def test_older_instances_of_init_containers_are_removed() -> None:
     assert not made.starts
 
 
+def test_how_a_sidecar_that_runs_again_ended_stays_with_its_log() -> None:
+    sidecars = (running("s1", attempt=2), exited("s1", code=1, attempt=1), exited("s1", code=1))
+    made = plan(pod(init=(sidecar("s1"),)), view(box(), *sidecars, exited(code=1)))
+    assert (made.starts, made.remove) == (("app",), ("s1-0",))
+
+
 # Sidecars
 
 

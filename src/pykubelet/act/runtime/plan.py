@@ -403,6 +403,7 @@ def _plan_regular(pod: Pod, view: PodView, probes: ProbeResults, hash_of: HashOf
 
 
 def _prune_init(pod: Pod, view: PodView) -> tuple[ContainerID, ...]:
-    """Exited instances of init containers but the newest of each."""
+    """Exited instances of init containers but the newest of each: of a sidecar that runs again, it tells how it ended."""
     names = [c.name for c in pod.spec.initContainers]
-    return tuple(old.id for name in names for old in view.instances(name)[1:] if old.state is ContainerState.EXITED)
+    ended = [[c for c in view.instances(name) if c.state is ContainerState.EXITED] for name in names]
+    return tuple(old.id for of_one in ended for old in of_one[1:])
