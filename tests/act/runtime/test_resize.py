@@ -15,7 +15,7 @@ from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.sizing import Amounts
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
-from pykubelet.edges.cri.errors import CriCode
+from pykubelet.edges.cri.errors import CriCode, CriError
 from pykubelet.edges.cri.fake import Fault
 
 MEBI = 1 << 20
@@ -56,8 +56,31 @@ async def test_what_the_runtime_refuses_is_told(tmp_path: Path) -> None:
         settings = h.sandboxes.settings()
         resizer = ContainerResizer(client)
         problem = await resizer.resize(sized("1m", "1Mi"), change(made, 64 * MEBI, MEBI), settings)
-        assert problem == "device or resource busy"
+        assert problem == "rpc error: code = Unknown desc = device or resource busy"
         assert await resizer.tell_sandbox(sized("1m", "1Mi"), home, settings) == "", "an older runtime has no such call"
+        await client.close()
+
+
+class Objecting(CriClient):
+    """A runtime that has the call, or says in containerd's way that it has not."""
+
+    said = "not implemented yet"
+
+    async def update_pod_sandbox_resources(self, *_: object) -> None:
+        raise CriError(CriCode.UNKNOWN, self.said, "UpdatePodSandboxResources")
+
+
+async def test_a_runtime_may_object_to_a_resize_but_not_for_want_of_the_call(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        home, _ = await up(h, sized("100m", "64Mi"))
+        client = Objecting(h.fake.endpoint)
+        resizer, settings = ContainerResizer(client), h.sandboxes.settings()
+        assert await resizer.tell_sandbox(sized("1m", "1Mi"), home, settings) == ""
+        client.said = "a plugin objects"
+        assert await resizer.tell_sandbox(sized("1m", "1Mi"), home, settings) == (
+            "failed to notify runtime for UpdatePodSandboxResources; resize rejected: "
+            "rpc error: code = Unknown desc = a plugin objects"
+        )
         await client.close()
 
 

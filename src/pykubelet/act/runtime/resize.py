@@ -53,7 +53,8 @@ class ContainerResizer:
         try:
             await self._cri.update_pod_sandbox_resources(sandbox.id, overhead, together)
         except CriError as error:
-            return "" if error.is_unimplemented else error.message
+            refused = "failed to notify runtime for UpdatePodSandboxResources; resize rejected"
+            return "" if error.is_unimplemented else f"{refused}: {error}"
         return ""
 
     async def resize(self, pod: Pod, change: ContainerResize, settings: RenderSettings) -> str:
@@ -63,5 +64,5 @@ class ContainerResizer:
         try:
             await self._cri.update_container_resources(change.instance, wanted)
         except CriError as error:
-            return error.message
+            return str(error)
         return ""

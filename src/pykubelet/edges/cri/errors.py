@@ -14,6 +14,7 @@ from pykubelet.edges.rpc.status import Code
 _RESERVED = re.compile(r'name "(?P<name>[^"]*)" is reserved for "(?P<id>[^"]*)"')
 _RUNNING_TASK = re.compile(r"cannot delete running task (?P<id>\w+)")
 _NOT_INITIALIZED = "server is not initialized yet"
+_NOT_IMPLEMENTED = "not implemented"
 
 
 class CriCode(StrEnum):
@@ -70,8 +71,9 @@ class CriError(Exception):
 
     @property
     def is_unimplemented(self) -> bool:
-        """This runtime is too old for the call."""
-        return self.code is CriCode.UNIMPLEMENTED
+        """This runtime is too old for the call. containerd 2.2 says so of some calls with code Unknown."""
+        is_unknown = self.code is CriCode.UNKNOWN and _NOT_IMPLEMENTED in self.message
+        return is_unknown or self.code is CriCode.UNIMPLEMENTED
 
     @property
     def is_already_exists(self) -> bool:
