@@ -11,13 +11,15 @@ import pytest
 from act.pods.scenes import REF, UID, container, exited, pod
 from act.runtime.hands import Hands, hands
 
-from pykubelet.act.runtime.start import ContainerFiles
+from pykubelet.act.runtime.hooks import HookRunner
+from pykubelet.act.runtime.start import ContainerFiles, ContainerStarter
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.observed import MountView
 from pykubelet.edges.cri import cri_pb2 as pb
-from pykubelet.edges.cri.errors import CriCode
+from pykubelet.edges.cri.client import CriClient
+from pykubelet.edges.cri.errors import CriCode, CriError
 from pykubelet.edges.cri.fake import Fault
 
 APP = container("app", command=["sh", "-c", "sleep 1000"])
@@ -166,6 +168,22 @@ async def test_a_container_that_cannot_be_started(tmp_path: Path) -> None:
         assert await fails(h, pod(APP)) == ("RunContainerError", "exec: not found")
         assert h.reasons() == ["Created", "Failed"]
         assert h.said()[1][1] == "Error: exec: not found"
+
+
+class NamesTheInstance(CriClient):
+    async def start_container(self, container_id: str) -> None:
+        raise CriError(CriCode.UNKNOWN, f"cannot start {container_id}", "StartContainer")
+
+
+async def test_an_event_names_the_container_not_its_instance(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        client = NamesTheInstance(h.fake.endpoint)
+        h.starter = ContainerStarter(client, HookRunner(client, h.happenings), h.stopper, h.flight, h.happenings)
+        reason, message = await fails(h, pod(APP))
+        (made,) = h.fake.state.containers
+        assert (reason, message) == ("RunContainerError", f"cannot start {made}")
+        assert h.said()[1][1] == "Error: cannot start app"
+        await client.close()
 
 
 async def test_a_container_whose_request_cannot_be_made(tmp_path: Path) -> None:

@@ -152,7 +152,9 @@ class ContainerStarter:
             # cut off in the middle it would end as a container that could not be started
             await finish(self._cri.start_container(container_id), START_LIMIT_S)
         except CriError as error:
-            return self.failed(pod, container, RUN_CONTAINER_ERROR, error.message)
+            # people hear of the container by its name: Events of many instances are to be one
+            told = error.message.replace(container_id, container.name)
+            return replace(self.failed(pod, container, RUN_CONTAINER_ERROR, told), message=error.message)
         finally:
             self._link_log(pod, container, container_id, count, settings)
         self._happenings.post(normal(EVENT_STARTED, "Container started", pod_ref(pod), path))
