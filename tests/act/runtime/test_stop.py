@@ -143,6 +143,24 @@ async def test_a_container_that_cannot_be_stopped_is_an_error_but_the_others_are
         assert await running(h) == []
 
 
+async def test_all_that_could_not_be_stopped_is_told_in_the_words_people_search_for(tmp_path: Path) -> None:
+    of = pod(container("a", **LONG))
+    async with hands(tmp_path) as h:
+        await bring_up(h, of)
+        h.fake.inject(Fault("StopPodSandbox", code=CriCode.UNKNOWN, message='no "cni"', times=2))
+        with pytest.raises(CriError) as one:
+            await h.stopper.stop_pod(of, REF, 5, "")
+        box = """failed to "KillPodSandbox" for "uid-1" with KillPodSandboxError: """
+        box += r'"rpc error: code = Unknown desc = no \"cni\""'
+        assert str(one.value) == box
+        h.fake.inject(Fault("StopContainer", code=CriCode.UNKNOWN, message="in use", times=1))
+        await bring_up(h, of)
+        with pytest.raises(CriError) as both:
+            await h.stopper.stop_pod(of, REF, 5, "")
+        app = 'failed to "KillContainer" for "a" with KillContainerError: "rpc error: code = Unknown desc = in use"'
+        assert str(both.value) == f"[{app}, {box}]"
+
+
 async def test_a_sidecar_waits_for_a_hanging_container_only_as_long_as_the_grace_period(tmp_path: Path) -> None:
     of = pod(container("a", **LONG), init=(sidecar("s1", **LONG),))
     async with hands(tmp_path) as h:

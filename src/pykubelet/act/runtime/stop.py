@@ -16,6 +16,7 @@ from itertools import pairwise
 from pykubelet.act.runtime.hooks import HookRunner, HookTarget, hook_words
 from pykubelet.act.runtime.removal import remove_container, remove_sandbox
 from pykubelet.base.api.core import LifecycleHandler, Pod, Probe
+from pykubelet.base.api.intorstring import go_quotable
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
@@ -25,7 +26,12 @@ from pykubelet.base.model.happenings import Happening, normal, warning
 from pykubelet.base.model.ids import ContainerID, PodRef, SandboxID
 from pykubelet.base.model.labels import CONTAINER_NAME
 from pykubelet.base.model.observed import BeingStopped, ContainerState, PodView
-from pykubelet.base.model.reasons import EVENT_FAILED_PRE_STOP_HOOK, EVENT_KILLING
+from pykubelet.base.model.reasons import (
+    EVENT_FAILED_PRE_STOP_HOOK,
+    EVENT_KILLING,
+    KILL_CONTAINER_ERROR,
+    KILL_POD_SANDBOX_ERROR,
+)
 from pykubelet.base.model.restart import is_sidecar
 from pykubelet.base.model.waits import UNTOLD, Wait, Waits
 from pykubelet.edges.cri import cri_pb2 as pb
@@ -67,6 +73,21 @@ class PodRemains(Value):
 
     sandboxes: tuple[SandboxID, ...] = ()
     strays: tuple[ContainerID, ...] = ()
+
+
+class NotStopped(CriError):
+    """What of a pod could not be stopped. As text it reads
+    `failed to "KillContainer" for "app" with KillContainerError: "rpc error: ..."`, several of them in brackets.
+    """
+
+    def __init__(self, failures: Sequence[tuple[str, CriError]]) -> None:
+        first = failures[0][1]
+        super().__init__(first.code, first.message, first.call)
+        told = list(dict.fromkeys(f'failed to {what}: "{go_quotable(str(error))}"' for what, error in failures))
+        self._text = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+
+    def __str__(self) -> str:
+        return self._text
 
 
 class _RunningHook:
@@ -198,8 +219,9 @@ class ContainerStopper:
     ) -> PodRemains:
         """Stop all that runs of the pod within `grace_s`, then its sandboxes; what there is left to remove.
 
-        A container that cannot be stopped does not save the sandboxes. `known`: a look at the pod after which nothing was
-        done to it; without one the runtime is asked. `for_good`: it is removed next, and nobody asks how it ended.
+        Raises NotStopped; a container that cannot be stopped does not save the sandboxes. `known`: a look at the pod
+        after which nothing was done to it; without one the runtime is asked. `for_good`: it is removed next, and nobody
+        asks how it ended.
         """
         containers: Sequence[pb.Container]
         sandboxes: Sequence[pb.PodSandbox]
@@ -213,11 +235,13 @@ class ContainerStopper:
         order = TerminationOrder(pod, [_name(c) for c in alive])
         is_last = for_good and len(alive) == 1  # of several, people see which are left
         targets = [StopTarget(pod, ref, _name(c), ContainerID(c.id), pod_ip, is_last) for c in alive]
-        failed = await _each(self._end(ContainerEnd(target, grace_s), order, waits) for target in targets)
+        ends = [self._end(ContainerEnd(target, grace_s), order, waits) for target in targets]
+        whose = [f'"KillContainer" for "{target.name}" with {KILL_CONTAINER_ERROR}' for target in targets]
+        failed = list(zip(whose, await _each(ends), strict=True))
         with waits.waiting(_SANDBOX_WAIT):
-            failed += await _each(self._stop_sandbox(ref, s.id) for s in sandboxes)
-        if failed:
-            raise failed[0]
+            whose = [f'"KillPodSandbox" for "{ref.uid}" with {KILL_POD_SANDBOX_ERROR}'] * len(sandboxes)
+            failed += zip(whose, await _each(self._stop_sandbox(ref, s.id) for s in sandboxes), strict=True)
+        _raise_what_failed(failed)
         ids = tuple(SandboxID(s.id) for s in sandboxes)
         strays = tuple(ContainerID(c.id) for c in containers if c.pod_sandbox_id not in ids)
         return PodRemains(ids, strays)
@@ -319,13 +343,25 @@ def _name(container: pb.Container) -> str:
     return container.labels.get(CONTAINER_NAME) or container.metadata.name
 
 
-async def _each(calls: Iterable[Awaitable[None]]) -> list[BaseException]:
-    """Make all calls together, each to its end; the errors."""
-    results = await asyncio.gather(*calls, return_exceptions=True)
-    return [result for result in results if result is not None]
+def _raise_what_failed(outcomes: Sequence[tuple[str, BaseException | None]]) -> None:
+    """Bugs before what the runtime refused."""
+    refused: list[tuple[str, CriError]] = []
+    for what, error in outcomes:
+        if isinstance(error, CriError):
+            refused.append((what, error))
+        elif error is not None:
+            raise error
+    if refused:
+        raise NotStopped(refused)
+
+
+async def _each(calls: Iterable[Awaitable[None]]) -> list[BaseException | None]:
+    """Make all calls together, each to its end; what went wrong with each."""
+    return await asyncio.gather(*calls, return_exceptions=True)
 
 
 async def _all(calls: Iterable[Awaitable[None]]) -> None:
     """Make all calls together, each to its end; then raise the first error."""
-    if failed := await _each(calls):
-        raise failed[0]
+    for error in await _each(calls):
+        if error is not None:
+            raise error
