@@ -127,6 +127,8 @@ def test_the_service_account_that_pulled_is_let_in() -> None:
 def test_a_full_record_learns_no_more() -> None:
     known = tuple(grant(secret(str(n), "p")) for n in range(100))
     assert decide.match_credentials(ImageAccess(secrets=known), [secret("x", "p")]) == Granted()
+    renewed = [secret("7", "new")]
+    assert decide.match_credentials(ImageAccess(secrets=known), renewed) is None, "it has to be shown that it opens"
 
 
 def test_what_a_pull_proves() -> None:

@@ -28,7 +28,7 @@ from pykubelet.edges.cri.errors import CriCode, CriError
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.mounts import FsUsage
 
-OLD = decide_gc.BEFORE_EVERYTHING
+NEVER = decide_gc.NEVER
 
 
 class Node:
@@ -110,8 +110,9 @@ async def test_images_in_use_pinned_protected_or_young_stay(tmp_path: Path) -> N
         await node.collector.collect()
     assert node.runtime.removed == []
     text = (
-        "Warning FreeDiskSpaceFailed Failed to garbage collect required amount of images. "
-        "Attempted to free 2000 bytes, but only found 0 bytes eligible to free."
+        "Warning FreeDiskSpaceFailed Insufficient free disk space on the node's image filesystem (100% of 9.8 KiB used). "
+        "Failed to free sufficient space by deleting unused images (freed 0 bytes). "
+        "Investigate disk usage, as it could be used by active images, logs, volumes, or other data."
     )
     assert node.told() == [text]
     node.clock.advance(120)
@@ -124,18 +125,48 @@ async def test_images_in_use_pinned_protected_or_young_stay(tmp_path: Path) -> N
     ("config", "kept"), [('{"sandboxImage": "pause:1", "x": 1}', 1), ('{"sandboxImage": ""}', 0), ("no JSON", 0)]
 )
 async def test_the_sandbox_image_of_a_runtime_that_cannot_pin_stays(tmp_path: Path, config: str, kept: int) -> None:
-    node = Node(tmp_path, image("docker.io/library/pause:1"))
+    node = Node(tmp_path, image("docker.io/library/pause:1"), min_age_s=0.0)
     node.runtime.info = {"config": config}
     await node.collector.delete_unused()
     assert len(node.left()) == kept
 
 
 async def test_an_image_just_given_to_a_container_stays(tmp_path: Path) -> None:
-    node = Node(tmp_path, image("a:1"), image("b:1"), image("c:1"))
+    node = Node(tmp_path, image("a:1"), image("b:1"), image("c:1"), min_age_s=0.0)
     node.available = 500
     node.records.hand_out("id-of-a:1")
     await node.collector.collect()
     assert node.left() == {"a:1"}
+
+
+async def test_what_was_there_before_the_start_is_let_grow_old(tmp_path: Path) -> None:
+    node = Node(tmp_path, image("a:1"))
+    node.available = 500
+    await node.collector.run_round()
+    assert node.left() == {"a:1"}, "a pod may just be about to be made from it"
+    node.clock.advance(300)
+    await node.collector.run_round()
+    assert node.left() == set()
+
+
+async def test_images_too_old_that_cannot_be_removed(tmp_path: Path) -> None:
+    node = Node(tmp_path, image("a:1"), max_age_s=3600.0, high_percent=100)
+    node.runtime.remove_failures = {"id-of-a:1"}
+    node.clock.advance(3601)
+    with pytest.raises(ImageGcError) as caught:
+        await node.collector.collect()
+    assert str(caught.value) == (
+        "wanted to free images older than 1h0m0s, encountered errors in image deletion: "
+        "rpc error: code = Unknown desc = cannot remove id-of-a:1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [(1023, "1023 B"), (1024, "1.0 KiB"), (1536 << 10, "1.5 MiB"), (50 << 30, "50.0 GiB"), (2 << 40, "2.0 TiB")],
+)
+def test_how_much_of_the_disk_is_used(size: int, words: str) -> None:
+    assert f"(75% of {words} used)" in decide_gc.too_little_freed(size, size // 4 + 1, 0)
 
 
 async def test_unused_for_too_long(tmp_path: Path) -> None:
@@ -156,7 +187,7 @@ async def test_unused_for_too_long(tmp_path: Path) -> None:
 
 
 async def test_eviction_may_remove_all_that_is_unused(tmp_path: Path) -> None:
-    node = Node(tmp_path, image("a:1"), image("b:1"), image("c:1"))
+    node = Node(tmp_path, image("a:1"), image("b:1"), image("c:1"), min_age_s=0.0)
     node.use("b:1")
     counted = COLLECTED.value("space")
     assert await node.collector.delete_unused() == 2000
@@ -165,7 +196,7 @@ async def test_eviction_may_remove_all_that_is_unused(tmp_path: Path) -> None:
 
 
 async def test_a_failed_removal_is_told_and_the_others_go(tmp_path: Path) -> None:
-    node = Node(tmp_path, image("a:1"), image("b:1"))
+    node = Node(tmp_path, image("a:1"), image("b:1"), min_age_s=0.0)
     node.available = 500
     node.runtime.remove_failures = {"id-of-a:1"}
     with pytest.raises(ImageGcError) as caught:
@@ -225,7 +256,7 @@ async def test_switched_off_it_only_looks_and_tidies_intents(tmp_path: Path) -> 
 
 
 async def test_records_go_with_their_images(tmp_path: Path) -> None:
-    node = Node(tmp_path, image("a:1"), image("b:1"))
+    node = Node(tmp_path, image("a:1"), image("b:1"), min_age_s=0.0)
     for name in ("a:1", "b:1", "gone:1"):
         await node.records.learn(name, f"id-of-{name}", ImageAccess(node_wide=True))
     node.clock.advance(10)
@@ -275,15 +306,15 @@ def test_use_is_recognised_by_id_and_by_name() -> None:
     assert used == {"sha256:1", "sha256:2", "sha256:3"}
 
 
-def test_images_from_before_the_start_have_no_date_and_gone_ones_are_forgotten() -> None:
+def test_an_image_is_as_old_as_it_is_known_and_gone_ones_are_forgotten() -> None:
     first = decide_gc.look(Sightings(), [stored("1"), stored("2")], frozenset({"2"}), 100.0)
-    assert first.images == {"1": Sighting(OLD, OLD), "2": Sighting(OLD, 100.0)}
+    assert first.images == {"1": Sighting(100.0, NEVER), "2": Sighting(100.0, 100.0)}
     second = decide_gc.look(first, [stored("2"), stored("3")], frozenset(), 200.0)
-    assert second.images == {"2": Sighting(OLD, 100.0), "3": Sighting(200.0, OLD)}
+    assert second.images == {"2": Sighting(100.0, 100.0), "3": Sighting(200.0, NEVER)}
 
 
 def test_the_order_is_last_used_then_first_seen() -> None:
-    sightings = Sightings({"a": Sighting(5, 9), "b": Sighting(7, OLD), "c": Sighting(6, OLD), "d": Sighting(1, 8)})
+    sightings = Sightings({"a": Sighting(5, 9), "b": Sighting(7, NEVER), "c": Sighting(6, NEVER), "d": Sighting(1, 8)})
     images = [stored(name) for name in "abcd"]
     ranked = decide_gc.rank_candidates(sightings, images, frozenset(), frozenset())
     assert [c.image.id for c in ranked] == ["c", "b", "d", "a"]
@@ -295,6 +326,6 @@ def test_how_much_is_to_be_freed(available: int, wanted: int) -> None:
 
 
 def test_used_in_this_round_or_too_young_may_not_go() -> None:
-    assert decide_gc.may_free(Candidate(stored("a"), Sighting(0, OLD)), 120.0, 120.0)
-    assert not decide_gc.may_free(Candidate(stored("a"), Sighting(1, OLD)), 120.0, 120.0)
+    assert decide_gc.may_free(Candidate(stored("a"), Sighting(0, NEVER)), 120.0, 120.0)
+    assert not decide_gc.may_free(Candidate(stored("a"), Sighting(1, NEVER)), 120.0, 120.0)
     assert not decide_gc.may_free(Candidate(stored("a"), Sighting(0, 120.0)), 120.0, 120.0)

@@ -56,3 +56,10 @@ async def test_an_image_that_is_always_pulled_is_not_looked_for(tmp_path: Path) 
     before = ENSURED.value("unknown", "always", "true")
     await under_test.puller.ensure(request("busybox", policy="Always"))
     assert ENSURED.value("unknown", "always", "true") == before + 1
+
+
+async def test_an_image_that_may_not_be_pulled_is_counted_too(tmp_path: Path) -> None:
+    under_test = stand(tmp_path, FakeRuntime())
+    before = ENSURED.value("false", "never", "unknown")
+    await under_test.puller.ensure(request("nginx:1", policy="Never"))
+    assert ENSURED.value("false", "never", "unknown") == before + 1

@@ -119,7 +119,11 @@ class Granted(Value):
 
 
 def match_credentials(access: ImageAccess, credentials: Sequence[Credential]) -> Granted | None:
-    """Whether one of the pod's credentials is one the image was pulled with."""
+    """Whether one of the pod's credentials is one the image was pulled with.
+
+    A Secret that has got other content counts as long as there is room to write that down.
+    """
+    is_full = len(access.secrets) >= MAX_GRANTS_WHILE_MATCHING
     for credential in credentials:
         source = credential.source
         if isinstance(source, SecretSource):
@@ -127,9 +131,9 @@ def match_credentials(access: ImageAccess, credentials: Sequence[Credential]) ->
             for known in access.secrets:
                 same_hash = bool(known.credential_hash) and known.credential_hash == grant.credential_hash
                 same_place = (known.uid, known.namespace, known.name) == (grant.uid, grant.namespace, grant.name)
-                if same_hash or same_place:
-                    known_already = (same_hash and same_place) or len(access.secrets) >= MAX_GRANTS_WHILE_MATCHING
-                    return Granted(None if known_already else ImageAccess(secrets=(grant,)))
+                if same_hash or (same_place and not is_full):
+                    is_known = same_hash and same_place
+                    return Granted(None if is_known or is_full else ImageAccess(secrets=(grant,)))
         elif isinstance(source, ServiceAccountSource) and source in access.accounts:
             return Granted()
     return None

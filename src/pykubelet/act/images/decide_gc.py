@@ -3,7 +3,7 @@
 Rules:
 1. In use: any container, running or not, was made from it, or a pod mounts it as a volume. Such images, pinned and
    protected ones never go.
-2. An image that was there before the agent has no date of detection and is old enough at once.
+2. An image is as old as the agent knows it: of one that was there before, a pod may just be about to be made.
 3. By age: unused for longer than `max_age_s`, but not before the agent itself has run that long.
 4. By space: at `high_percent` of the file system, down to `low_percent`; the longest unused first, then the longest
    known. Not those used since this round began, nor those known for less than `min_age_s`.
@@ -17,11 +17,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pykubelet.act.images.model import ImageSettings
 from pykubelet.act.images.names import complete_name
+from pykubelet.base.kit.durations import format_duration
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model import reasons
 from pykubelet.base.model.happenings import Happening, warning
 
-BEFORE_EVERYTHING = float("-inf")
+NEVER = float("-inf")
 
 
 class StoredImage(Value):
@@ -34,10 +35,10 @@ class StoredImage(Value):
 
 
 class Sighting(Value):
-    """Since when an image is known, and when it was last seen in use; -inf: before the agent's time, never."""
+    """Since when an image is known, and when it was last seen in use; -inf: never."""
 
     first_seen: float
-    last_used: float = BEFORE_EVERYTHING
+    last_used: float = NEVER
 
 
 class Sightings(Value):
@@ -63,10 +64,9 @@ def find_used(
 
 def look(before: Sightings, images: Sequence[StoredImage], used: frozenset[str], now: float) -> Sightings:
     """The sightings after a look at the runtime; images that are gone are forgotten."""
-    first_seen = now if before.begun else BEFORE_EVERYTHING
     after: dict[str, Sighting] = {}
     for image in images:
-        known = before.images.get(image.id) or Sighting(first_seen)
+        known = before.images.get(image.id) or Sighting(now)
         after[image.id] = Sighting(known.first_seen, now) if image.id in used else known
     return Sightings(after, True)
 
@@ -94,11 +94,15 @@ def split_by_age(
     return old, tuple(c for c in candidates if c not in old)
 
 
+def used_percent(capacity: int, available: int) -> int:
+    """`capacity` is positive."""
+    return 100 - min(available, capacity) * 100 // capacity
+
+
 def bytes_to_free(capacity: int, available: int, settings: ImageSettings) -> int:
     """0 when the file system is below its high threshold. `capacity` is positive."""
     available = min(available, capacity)
-    usage_percent = 100 - available * 100 // capacity
-    if usage_percent < settings.high_percent:
+    if used_percent(capacity, available) < settings.high_percent:
         return 0
     return capacity * (100 - settings.low_percent) // 100 - available
 
@@ -117,11 +121,26 @@ def is_enabled(settings: ImageSettings) -> bool:
 INVALID_CAPACITY = "invalid capacity 0 on image filesystem"
 
 
-def too_little_freed(wanted: int, freed: int) -> str:
+def too_little_freed(capacity: int, available: int, freed: int) -> str:
+    """`available`: before anything was freed."""
+    used = f"{used_percent(capacity, available)}% of {_size_in_words(capacity)} used"
     return (
-        "Failed to garbage collect required amount of images. "
-        f"Attempted to free {wanted} bytes, but only found {freed} bytes eligible to free."
+        f"Insufficient free disk space on the node's image filesystem ({used}). "
+        f"Failed to free sufficient space by deleting unused images (freed {freed} bytes). "
+        "Investigate disk usage, as it could be used by active images, logs, volumes, or other data."
     )
+
+
+def _size_in_words(size: int) -> str:
+    if size < 1024:
+        return f"{size} B"
+    power = min(4, (size.bit_length() - 1) // 10)
+    return f"{size / (1 << 10 * power):.1f} {'KMGT'[power - 1]}iB"
+
+
+def age_deletion_failed(max_age_s: float, errors: str) -> str:
+    age = format_duration(max_age_s)
+    return f"wanted to free images older than {age}, encountered errors in image deletion: {errors}"
 
 
 def deletion_failed(wanted: int, freed: int, errors: str) -> str:

@@ -136,6 +136,7 @@ class ImagePuller:
                 count_ensured(policy, is_present=True, must_pull=False)
                 return self._present(request, spec.image, status)
         elif policy is PullPolicy.NEVER:
+            count_ensured(policy, is_present=False, must_pull=None)
             return self._told(*decide.tell_never_pull(request), self._in(decide.NEVER_PULL_RETRY_S))
         elif (held := self._held_back(request, spec.image)) is not None:
             return held

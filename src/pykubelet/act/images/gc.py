@@ -134,7 +134,7 @@ class ImageCollector:
                 old, rest = decide_gc.split_by_age(candidates, self._settings, look.at, self._began)
                 freed, errors = await self._remove(old, "age", removed)
                 if errors:
-                    raise ImageGcError(joined_errors(errors))
+                    raise ImageGcError(decide_gc.age_deletion_failed(self._settings.max_age_s, joined_errors(errors)))
                 return freed + await self._make_room(rest, look, removed)
             finally:
                 await self._prune(look, removed)
@@ -188,7 +188,7 @@ class ImageCollector:
         if errors:
             raise ImageGcError(decide_gc.deletion_failed(wanted, freed, joined_errors(errors)))
         if freed < wanted:
-            message = decide_gc.too_little_freed(wanted, freed)
+            message = decide_gc.too_little_freed(usage.capacity_bytes, usage.available_bytes, freed)
             self._happenings.post(decide_gc.tell_too_little_freed(message))
             raise ImageGcError(message)
         return freed
