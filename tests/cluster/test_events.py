@@ -39,3 +39,4 @@ def test_the_node_tells_of_itself(cluster_agent: Agent, cluster: Cluster) -> Non
         return {"Starting", "NodeHasSufficientMemory"} <= reasons
 
     cluster.wait("Events of the node", told)
+    assert "Starting kubelet." in cluster.kubectl("describe", "node", NODE_NAME)

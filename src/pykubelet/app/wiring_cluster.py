@@ -223,6 +223,6 @@ def wire_cluster_report(m: Machinery, cells: Cells, cluster: Cluster) -> Loops:
     roster, lifecycles, api = cells.roster.cell, cells.lifecycles.cell, cells.api_state.cell
     inputs = PublishInputs(cells.api_pods.cell, roster, cells.statuses.cell, lifecycles, api)
     publisher = StatusPublisher(cluster.client, inputs, cells.report_waits.writer, m.clock)
-    events = EventSender(cluster.events, m.outbox, roster, lifecycles, cells.node.cell.get().name, m.clock)
+    events = EventSender(cluster.events, m.outbox, roster, lifecycles, cells.node.cell, m.clock)
     mirrors = MirrorsLoop(cluster.client, MirrorInputs(roster, lifecycles, cells.node.cell, api), m.clock)
     return [("publisher", publisher.run()), ("mirrors", mirrors.run()), ("event-sender", events.run())]

@@ -18,6 +18,7 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.happenings import EventType, Happening, normal, warning
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
+from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.recent import Occurrence, Recent
 from pykubelet.base.model.roster import Roster, RosterPod
 from pykubelet.base.model.waits import Wait
@@ -48,7 +49,8 @@ class Stand:
         self.client = ApiClient(server.access(), SystemClock(), ClientLimits(deadline_s=0.3))
         self.loop = EventsLoop(self.happenings, recent, self.clock, outbox)
         lifecycles, self.lifecycles = make_cell("lifecycles", Lifecycles())
-        self.sender = EventSender(self.client, outbox, roster, lifecycles, "node-1", sender_clock, settle_s)
+        node, self.node = make_cell("node", NodeView("node-1", "node-1", uid="n-1"))
+        self.sender = EventSender(self.client, outbox, roster, lifecycles, node, sender_clock, settle_s)
 
     def happen(self, *happenings: Happening) -> None:
         for happening in happenings:
@@ -122,8 +124,18 @@ async def test_an_event_of_a_container(stand: Stand) -> None:
 async def test_an_event_of_the_node(stand: Stand) -> None:
     stand.happen(normal("Starting", "Starting kubelet."))
     (event,) = await stand.until(1)
-    assert event["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": "node-1"}
+    assert event["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "n-1"}
     assert event["metadata"]["namespace"] == "default"
+
+
+async def test_an_event_of_a_node_that_is_not_known_yet_waits_for_its_uid(stand: Stand) -> None:
+    """`kubectl describe node` shows only what has it."""
+    stand.node.publish(NodeView("node-1", "node-1"))
+    stand.happen(normal("Starting", "Starting kubelet."))
+    await asyncio.sleep(0.05)
+    stand.node.publish(NodeView("node-1", "node-1", uid="made"))
+    (event,) = await stand.until(1)
+    assert event["involvedObject"]["uid"] == "made"
 
 
 async def test_a_repetition_is_a_patch_of_the_count(stand: Stand) -> None:

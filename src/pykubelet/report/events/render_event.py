@@ -9,6 +9,7 @@ from typing import Any
 
 from pykubelet.base.api.core import Event, EventSource, ObjectMeta, ObjectReference
 from pykubelet.base.api.times import format_time
+from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.recent import Occurrence
 
 COMPONENT = "kubelet"
@@ -16,7 +17,7 @@ DEFAULT_NAMESPACE = "default"
 _NANO = 1_000_000_000
 
 
-def render_event(found: Occurrence, node: str, version: str) -> Event:
+def render_event(found: Occurrence, node: NodeView, version: str) -> Event:
     """`version`: the resource version of the pod as the node knows it; empty for static pods and the node."""
     happening = found.happening
     about = involved_object(found, node, version)
@@ -24,18 +25,18 @@ def render_event(found: Occurrence, node: str, version: str) -> Event:
         apiVersion="v1",
         kind="Event",
         metadata=ObjectMeta(
-            name=event_name(found, node), namespace=event_namespace(found), annotations=dict(happening.annotations)
+            name=event_name(found, node.name), namespace=event_namespace(found), annotations=dict(happening.annotations)
         ),
         involvedObject=about,
         reason=happening.reason,
         message=found.message,
-        source=EventSource(component=COMPONENT, host=node),
+        source=EventSource(component=COMPONENT, host=node.name),
         firstTimestamp=format_time(found.first_at),
         lastTimestamp=format_time(found.last_at),
         count=found.count,
         type=happening.type.value,
         reportingComponent=COMPONENT,
-        reportingInstance=node,
+        reportingInstance=node.name,
     )
 
 
@@ -44,10 +45,11 @@ def render_repetition(found: Occurrence) -> dict[str, Any]:
     return {"count": found.count, "lastTimestamp": format_time(found.last_at), "message": found.message}
 
 
-def involved_object(found: Occurrence, node: str, version: str) -> ObjectReference:
+def involved_object(found: Occurrence, node: NodeView, version: str) -> ObjectReference:
+    """The node with its UID as far as it is known: by that `kubectl describe node` finds Events."""
     pod = found.happening.pod
     if pod is None:
-        return ObjectReference(apiVersion="v1", kind="Node", name=node)
+        return ObjectReference(apiVersion="v1", kind="Node", name=node.name, uid=node.uid)
     return ObjectReference(
         apiVersion="v1",
         kind="Pod",

@@ -6,6 +6,7 @@ waiting are sent as one, and while the API server is away Events wait until it i
 Rules:
 - While much happens, the runtime, the API server and the agent are for what happens: Events wait for a lull, and while the
   runtime makes pods, but not for long.
+- An Event of the node waits for the Node's UID, by which people find it, but not for long.
 - An Event is created once; repetitions are patches of its count. Where the patch finds nothing, it is created again.
 - An answer that refuses an Event ends it. What did not arrive is tried again.
 
@@ -27,6 +28,7 @@ from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.lifecycle import Lifecycles
+from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.recent import Occurrence
 from pykubelet.base.model.roster import Roster
 from pykubelet.base.model.waits import CONTAINER_START, SANDBOX
@@ -58,7 +60,7 @@ class _Waiting(Value):
 
 
 class EventSender:
-    """`run` never returns. `node`: the node's name. `client`: limited to what Events may use."""
+    """`run` never returns. `client`: limited to what Events may use."""
 
     def __init__(
         self,
@@ -66,7 +68,7 @@ class EventSender:
         waiting: Mailbox[Occurrence],
         roster: Cell[Roster],
         lifecycles: Cell[Lifecycles],
-        node: str,
+        node: Cell[NodeView],
         clock: Clock,
         settle_s: float = SETTLE_S,
         hold_s: float = HOLD_S,
@@ -121,13 +123,21 @@ class EventSender:
         """Until nothing has happened for a while and no pod is being made, or the oldest Event has waited long enough."""
         while self._queue:
             now = self._clock.monotonic()
-            held_s = next(iter(self._queue.values())).since + self._hold_s - now
+            first = next(iter(self._queue.values()))
+            held_s = first.since + self._hold_s - now
             calm_s = self._newest_at + self._settle_s - now
-            if calm_s <= 0 and _makes_pods(self._lifecycles.get(), self._clock.wall() - self._hold_s):
+            if calm_s <= 0 and (self._is_nameless(first.found) or self._makes_pods()):
                 calm_s = self._settle_s
             if min(held_s, calm_s) <= 0:
                 return
             await asyncio.sleep(min(held_s, calm_s))
+
+    def _is_nameless(self, found: Occurrence) -> bool:
+        """It is about the node, of which the UID is not known yet."""
+        return found.happening.pod is None and not self._node.get().uid
+
+    def _makes_pods(self) -> bool:
+        return _makes_pods(self._lifecycles.get(), self._clock.wall() - self._hold_s)
 
     async def _send(self, found: Occurrence) -> None:
         """Until it has arrived, was refused, or has been tried often enough."""
@@ -158,7 +168,7 @@ class EventSender:
                 if not error.is_not_found:
                     raise
                 del self._names[found.serial]
-        event = render_event(found, self._node, self._version(found))
+        event = render_event(found, self._node.get(), self._version(found))
         try:
             await self._client.create(path, event, _Taken)
         except ApiError as error:
