@@ -122,6 +122,16 @@ def test_what_others_wrote_into_the_status_stays() -> None:
     assert status.volumesAttached
 
 
+def test_what_somebody_added_to_the_capacity_is_allocatable() -> None:
+    """As the documentation "Advertise Extended Resources for a Node" has it."""
+    theirs = NodeStatus(
+        capacity={"example.com/dongle": "4"}, allocatable={"example.com/dongle": "3", "gone.com/x": "1"}
+    )
+    allocatable = render(before=theirs).allocatable
+    assert allocatable["example.com/dongle"] == "4"
+    assert "gone.com/x" not in allocatable
+
+
 def test_images_are_the_largest_with_few_names() -> None:
     images = (told_image([f"i@sha256:{n}" for n in range(9)], 5), told_image(["big"], 9), told_image(["small"], 1))
     status = render(replace(ABOUT, max_images=2), replace(INPUTS, images=images))

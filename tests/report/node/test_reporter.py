@@ -208,6 +208,19 @@ async def test_changes_are_told_without_waiting_for_the_period(make_stand: MakeS
     assert len(node["status"]["addresses"]) == 2
 
 
+async def test_images_listed_in_another_order_are_no_news(make_stand: MakeStand) -> None:
+    stand = make_stand()
+    listed = [pb.Image(id=name, repo_tags=[name], size=7) for name in ("a", "b", "c")]
+    stand.images.images = listed
+    stand.set_runtime.publish(WELL)
+    stand.start()
+    node = await stand.until_ready()
+    assert [image["names"] for image in node["status"]["images"]] == [["c"], ["b"], ["a"]]
+    stand.images.images = listed[::-1]
+    await asyncio.sleep(0.2)
+    assert stand.server.count("PATCH") == 0
+
+
 async def test_a_restart_leaves_a_ready_node_ready(make_stand: MakeStand) -> None:
     first = make_stand()
     first.set_runtime.publish(WELL)

@@ -2,7 +2,7 @@
 
 Rules:
 - A condition's transition time changes with its status only; its heartbeat with every status that is told.
-- Resources of an earlier status that are not ours (those of device plugins) stay; ours replace theirs.
+- Extended resources that others have written into the capacity stay, and all of them are allocatable.
 - With an external cloud provider the addresses are the provider's. Before it has spoken: the given node IPs, and the
   host's name.
 Source: the Kubernetes documentation "Node Status"; KEP-5328 for declared features.
@@ -69,7 +69,7 @@ def render_status(about: Registration, inputs: NodeInputs, before: NodeStatus, n
     capacity = _resources(view.capacity, before.capacity)
     return NodeStatus(
         addresses=_addresses(about, view.ips, before.addresses),
-        allocatable=_resources(view.allocatable, before.allocatable),
+        allocatable=_resources(view.allocatable, before.capacity),
         capacity=capacity,
         conditions=_conditions(inputs, before.conditions, now, _missing(view.capacity)),
         config=before.config,

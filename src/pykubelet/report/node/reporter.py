@@ -234,6 +234,7 @@ class NodeReporter:
             found = await self._cri.list_images()
         except CriError:
             return False  # RuntimeReady tells of a runtime in trouble
+        found = sorted(found, key=lambda image: image.id, reverse=True)  # the runtime lists them in any order
         images = tuple(told_image([*image.repo_digests, *image.repo_tags], image.size) for image in found)
         changed, self._images = images != self._images, images
         return changed
