@@ -71,14 +71,14 @@ def test_the_lists(api: NodeApi) -> None:
             (400, "you must specify at least 1 of stdin, stdout, stderr"),
         ),
         ("/exec/default/web-node/talk?command=ls&output=1", "POST", (500, "Upgrade request required")),
-        ("/containerLogs/default/nobody/talk", "GET", (404, 'pod "nobody" does not exist\n')),
-        ("/containerLogs/default/web-node/x", "GET", (404, 'container "x" not found in pod "web-node"\n')),
+        ("/containerLogs/default/nobody/talk", "GET", (404, 'pod "nobody" does not exist')),
+        ("/containerLogs/default/web-node/x", "GET", (404, 'container "x" not found in pod "web-node"')),
         ("/containerLogs/default/web-node/talk?tailLines=x", "GET", (400, '{"message": "Unable to decode query."}')),
         ("/containerLogs/default/web-node/talk?tailLines=-1", "GET", (422, '{"message": "Invalid request."}')),
         (
             "/containerLogs/default/web-node/talk?previous=true",
             "GET",
-            (400, 'previous terminated container "talk" in pod "web-node" not found\n'),
+            (400, 'previous terminated container "talk" in pod "web-node" not found'),
         ),
         ("/portForward/default/nobody", "POST", (404, "pod does not exist")),
     ],
@@ -123,6 +123,11 @@ def test_a_client_that_leaves_ends_the_exec_connection_only(api: NodeApi) -> Non
         with api.exec(POD, "talk", "sleep", "1000") as stream:
             assert "101" in stream.head
     assert api.ask("/run/default/web-node/talk?cmd=echo+still+here", "POST") == (200, "still here\n")
+    failed = api.ask("/run/default/web-node/talk?cmd=cat+/nothing", "POST")
+    assert failed == (
+        500,
+        "command 'cat /nothing' exited with 1: cat: can't open '/nothing': No such file or directory\n",
+    )
 
 
 def test_attach(api: NodeApi) -> None:

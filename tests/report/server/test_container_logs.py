@@ -40,13 +40,14 @@ def logs(tmp_path: Path) -> ContainerLogs:
     )
 
 
-def logs_of(*instances: ContainerView) -> ContainerLogs:
+def logs_of(*instances: ContainerView, is_there: bool = True) -> ContainerLogs:
+    """`is_there`: the runtime still knows what was told of."""
     pod, seen = make_pod(container("app"), restartPolicy="Always"), view(*instances)
     life = lifecycle(pod)
     pods = KnownPods(
         make_cell("roster", Roster({UID: entry(pod)}))[0],
         make_cell("lifecycles", Lifecycles({UID: life}))[0],
-        make_cell("observed", Observed({UID: seen}))[0],
+        make_cell("observed", Observed({UID: seen} if is_there else {}))[0],
         make_cell("statuses", Statuses({UID: project_status(facts(pod, seen, lifecycle=life))}))[0],
     )
     return ContainerLogs(pods, LogReader(Flight("test")), ManualClock(wall=NOW), split_streams=True)
@@ -111,9 +112,15 @@ async def test_a_link_that_leads_nowhere_is_told(tmp_path: Path) -> None:
     assert status == 200 and said.startswith("unable to retrieve container logs: ")
 
 
+async def test_a_container_that_the_runtime_has_forgotten_has_no_log() -> None:
+    gone = logs_of(exited("app", 1, number=0), is_there=False)
+    status, said = await ask(gone)
+    assert status == 200 and said.startswith("unable to retrieve container logs for containerd://")
+
+
 async def test_why_there_is_no_previous_one(tmp_path: Path) -> None:
     alone = logs_of(running("app", log_path=str(tmp_path / "0.log")))
     assert await ask(alone, previous="true") == (
         400,
-        'previous terminated container "app" in pod "web" not found\n',
+        'previous terminated container "app" in pod "web" not found',
     )

@@ -99,7 +99,7 @@ class _Reads:
 
 
 def choose_log(pod: Pod, statuses: tuple[ContainerStatus, ...], name: str, *, previous: bool) -> str:
-    """The id of the instance whose log is meant. LookupError with the reason when there is none."""
+    """The id of the instance whose log is meant, as statuses tell it. LookupError with the reason when there is none."""
     status = next((s for s in statuses if s.name == name), None)
     where = f'container "{name}" in pod "{pod.metadata.name}"'
     if status is None:
@@ -109,18 +109,18 @@ def choose_log(pod: Pod, statuses: tuple[ContainerStatus, ...], name: str, *, pr
     if previous:
         if last is None or not last.containerID:
             raise LookupError(f"previous terminated {where} not found")
-        return _bare(last.containerID)
+        return last.containerID
     if state is not None and state.running is not None and status.containerID:
-        return _bare(status.containerID)
+        return status.containerID
     if state is not None and state.terminated is not None:
         ended = state.terminated.containerID or (last.containerID if last is not None else "")
         if not ended:
             raise LookupError(f"{where} is terminated")
-        return _bare(ended)
+        return ended
     if last is not None:
         if not last.containerID:
             raise LookupError(f"{where} is terminated")
-        return _bare(last.containerID)
+        return last.containerID
     waiting = state.waiting if state is not None else None
     reason = waiting.reason if waiting is not None else ""
     match reason:
@@ -157,21 +157,22 @@ class ContainerLogs:
             return error.answer
         pod = self._pods.find(target.namespace, target.pod, target.uid)
         if pod is None:
-            return text(404, f'pod "{target.pod}" does not exist\n')
+            return text(404, f'pod "{target.pod}" does not exist')
         if container_spec(pod, target.container) is None:
-            return text(404, f'container "{target.container}" not found in pod "{target.pod}"\n')
+            return text(404, f'container "{target.container}" not found in pod "{target.pod}"')
         status = self._pods.status(pod)
         told = (*status.containerStatuses, *status.initContainerStatuses, *status.ephemeralContainerStatuses)
         try:
             chosen = choose_log(pod, told, target.container, previous=previous)
         except LookupError as error:
-            return text(400, f"{error.args[0]}\n")
+            return text(400, str(error))
         return await self._stream(pod, chosen, options)
 
-    async def _stream(self, pod: Pod, container_id: str, options: LogOptions) -> Answer:
+    async def _stream(self, pod: Pod, chosen: str, options: LogOptions) -> Answer:
+        container_id = _bare(chosen)
         container = self._pods.instance(pod, container_id)
         if container is None or not container.log_path:
-            return Response(200, f"unable to retrieve container logs for {container_id}".encode(), TEXT_PLAIN)
+            return Response(200, f"unable to retrieve container logs for {chosen}".encode(), TEXT_PLAIN)
 
         def has_ended() -> bool:
             now = self._pods.instance(pod, container_id)

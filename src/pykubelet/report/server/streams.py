@@ -171,11 +171,13 @@ class Streams:
         if container is None:
             return text(500, f'container not found ("{target.container}")')
         try:
-            said = await self._runtime.exec_sync(container.id, request.first("cmd").split(" "))
+            command = request.first("cmd").split(" ")
+            said = await self._runtime.exec_sync(container.id, command)
         except CriError as error:
             return text(500, str(error))
         if said.exit_code:
-            return text(500, f"command terminated with exit code {said.exit_code}")
+            problem = f"command '{' '.join(command)}' exited with {said.exit_code}: "
+            return Response(500, problem.encode() + said.stderr)
         return Response(200, said.stdout + said.stderr, JSON)
 
     def _translated(self, request: Request, asked: pb.ExecRequest | pb.AttachRequest) -> Bridge | None:
