@@ -25,7 +25,7 @@ from pykubelet.base.model.observed import MountView, Observed, PodView
 from pykubelet.base.model.probes import ProbeKind, ProbeResult, ProbeResults
 from pykubelet.base.model.roster import Roster
 from pykubelet.base.model.statuses import Statuses
-from pykubelet.report.status.loop import StatusInputs, StatusLoop
+from pykubelet.report.status.loop import BETWEEN_S, StatusInputs, StatusLoop
 
 READY_RUNTIME = RuntimeReady(checked=True, runtime_error="", name="containerd")
 
@@ -110,6 +110,31 @@ async def test_an_older_look_at_the_runtime_is_passed_over(ring: Ring) -> None:
     await ring.show(lifecycle(make_pod()))
     await ring.see(view(running(number=1), read_at=5.0))
     status = await ring.see(view(exited("app", 1), read_at=4.0), listed_at=5.0)
+    assert status.containerStatuses[0].containerID == "containerd://app-1"
+
+
+async def test_a_restart_is_told_together_with_how_the_instance_before_ended(ring: Ring) -> None:
+    """The next instance may be started by what an event tells, and be there first."""
+    await ring.show(lifecycle(make_pod()))
+    await ring.see(view(running(), read_at=1.0))
+    status = await ring.see(view(running(number=1), running(), read_at=2.0))
+    [shown] = status.containerStatuses
+    assert (shown.containerID, shown.restartCount) == ("containerd://app-0", 0)
+    ring.observed.publish(Observed({UID: view(running(number=1), exited(code=137), read_at=3.0)}, 3.0))
+    async with asyncio.timeout(5):
+        told = await ring.statuses.wait_for(lambda now: now.pods[UID].containerStatuses[0] != shown)
+    [shown] = told.pods[UID].containerStatuses
+    assert (shown.containerID, shown.restartCount) == ("containerd://app-1", 1)
+    assert shown.lastState is not None
+    assert shown.lastState.terminated is not None
+    assert shown.lastState.terminated.exitCode == 137
+
+
+async def test_a_runtime_that_never_tells_of_an_end_does_not_hide_what_came_after_it(ring: Ring) -> None:
+    await ring.show(lifecycle(make_pod()))
+    await ring.see(view(running(number=1), running(), read_at=1.0))
+    ring.clock.advance(BETWEEN_S)
+    status = await ring.see(view(running(number=1), running(), read_at=2.0))
     assert status.containerStatuses[0].containerID == "containerd://app-1"
 
 

@@ -117,6 +117,16 @@ class PodView(Value):
         return tuple(c for c in self.containers if c.name == name)
 
     @property
+    def is_between(self) -> bool:
+        """A container is shown running beside its successor: it has ended, and the runtime says how in a moment."""
+        newest: set[str] = set()
+        for container in self.containers:
+            if container.is_running and container.name in newest:
+                return True
+            newest.add(container.name)
+        return False
+
+    @property
     def ready_sandboxes(self) -> tuple[SandboxView, ...]:
         return tuple(s for s in self.sandboxes if s.ready)
 

@@ -3,7 +3,8 @@
 Owns: the cell `Statuses`. Reads: `Roster`, `Lifecycles`, `Observed`, `ProbeResults`, `NodeView`, `RuntimeReady`; the
 termination messages of ended containers; what was told before a restart. It sleeps until one of its cells changes, then
 looks at the pods whose inputs are other objects than the last time. What is new is told at once; only what comes right
-after that is told together. A look at the runtime that began before the one already told is passed over. Until the runtime
+after that is told together. A look at the runtime that began before the one already told is passed over; one in which a
+container runs beside its successor waits for the next, which knows how it ended. Until the runtime
 was looked at for the first time, what was told before a restart is told.
 """
 
@@ -48,6 +49,8 @@ from pykubelet.report.status.project import project_status
 from pykubelet.report.status.tally import count_ends
 
 SETTLE_S = 0.015
+#: So long a container that must have ended may be shown running beside its successor before that is told.
+BETWEEN_S = 5.0
 
 
 class StatusInputs(Value):
@@ -138,6 +141,7 @@ class StatusLoop:
             self._remembered = {uid: replace(s, startTime=now) for uid, s in self._remembered.items()}
         self._told: dict[PodUID, _Told] = {}
         self._reading: set[PodUID] = set()
+        self._between: dict[PodUID, float] = {}
         self._seen = _Inputs()
         self._unsettled: set[PodUID] = set()
         self._bell = asyncio.Event()
@@ -282,6 +286,7 @@ class StatusLoop:
         pod, told = now.pod(uid), self._told.get(uid)
         if pod is None:
             self._told.pop(uid, None)
+            self._between.pop(uid, None)
             return told is not None
         lifecycle, observed, shared = self._lifecycle(uid, pod, now), now.observed, now.shared
         if told is None and observed.listed_at is None and (before := self._before(pod)) is not None:
@@ -312,6 +317,8 @@ class StatusLoop:
         if view is not None and is_unread(view, self._messages.known):
             self._read_messages(view)
             return False
+        if self._awaits_end(uid, view):
+            return False
         old = self._old_status(pod, view)
         status = project_status(self._facts(pod, lifecycle, view, shared, old, pending))
         if status == old:
@@ -321,6 +328,14 @@ class StatusLoop:
         not_before = self._told[uid].not_before if uid in self._told else 0.0
         self._told[uid] = _Told(pod, lifecycle, view, shared, status, not_before, pending)
         return status is not self._statuses.get().pods.get(uid)
+
+    def _awaits_end(self, uid: PodUID, view: PodView | None) -> bool:
+        """Whether it is still to come how a container has ended whose successor is there: what is told next has both."""
+        if view is None or not view.is_between:
+            self._between.pop(uid, None)
+            return False
+        now = self._clock.monotonic()
+        return now - self._between.setdefault(uid, now) < BETWEEN_S
 
     def _lifecycle(self, uid: PodUID, pod: Pod, now: _Inputs) -> PodLifecycle:
         """That of a desired pod that nobody has taken up yet is made up, once."""
