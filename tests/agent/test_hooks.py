@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
-from support.agent import Agent, Json, container_status, make_container, make_pod, waiting_reason
+from support.agent import Agent, Json, container_status, is_ready, make_container, make_pod, make_polite, waiting_reason
+from support.gate import MOUNTS, UNTIL_OPEN, Gate, make_held
 
 pytestmark = pytest.mark.integration
 
@@ -19,6 +23,20 @@ def story(agent: Agent, pod: str) -> list[str]:
     return agent.ask("explain", f"{pod}-node").stdout.splitlines()
 
 
+def on_exec(script: str, **terms: Any) -> Json:
+    return {"exec": {"command": ["/bin/sh", "-c", script]}, "periodSeconds": 1, "timeoutSeconds": 10, **terms}
+
+
+async def crash_wait(agent: Agent, pod: str) -> Json:
+    """What `explain` says of the back-off, as soon as it does."""
+
+    def held() -> Json | None:
+        waits = agent.explain(pod)["waits"]
+        return next((wait for wait in waits if wait["reason"] == "CrashLoopBackOff"), None)
+
+    return dict(await agent.wait_for(f"{pod}: the back-off is told", held))
+
+
 async def told(agent: Agent, pod: str, words: str) -> str:
     """The line of the story with these words in it."""
     found: list[str] = []
@@ -31,21 +49,20 @@ async def told(agent: Agent, pod: str, words: str) -> str:
     return found[0]
 
 
-def slow_end(seconds: int = 4) -> str:
-    """Takes its time after the signal, so that there is time to look."""
-    return f'trap "sleep {seconds}; exit 0" TERM; while :; do sleep 3600 & wait $!; done'
-
-
-async def test_an_https_hook_falls_back_to_http(agent: Agent) -> None:
+async def test_an_https_hook_falls_back_to_http(agent: Agent, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
     hook = {"httpGet": {"scheme": "HTTPS", "port": "web", "path": "/passwd"}}
     ports = [{"name": "web", "containerPort": 8080}]
-    server = make_container(script=HTTPD, ports=ports, lifecycle={"preStop": hook})
-    agent.put(make_pod("fallback", server, make_container("slow", script=slow_end()), terminationGracePeriodSeconds=8))
+    answers = {"tcpSocket": {"port": "web"}, "periodSeconds": 1}
+    server = make_container(script=HTTPD, ports=ports, lifecycle={"preStop": hook}, readinessProbe=answers)
+    more = {"volumes": [gate.volume], "terminationGracePeriodSeconds": 60}
+    agent.put(make_pod("fallback", server, make_held("slow"), **more))
     [pod] = await agent.wait_running("fallback")
     agent.remove("fallback")
     line = await told(agent, "fallback", "LifecycleHTTPFallback")
     where = f"{pod['status']['podIP']}:8080"
     assert f"request to HTTPS lifecycle hook {where} got HTTP response, retry with HTTP succeeded" in line
+    gate.open()
     await agent.wait_gone("fallback")
 
 
@@ -53,36 +70,28 @@ async def test_failed_hooks_are_told_in_the_references_words(agent: Agent) -> No
     """The reason of the wait says all; the Events do not repeat what a hook printed."""
     failing = {"postStart": {"exec": {"command": ["sh", "-c", "echo secret; exit 3"]}}}
     tcp = {"postStart": {"tcpSocket": {"port": 1}}}
-    agent.put(
-        make_pod("hook-exec", make_container(lifecycle=failing)), make_pod("hook-tcp", make_container(lifecycle=tcp))
-    )
-
-    def is_told(pod: Json) -> bool:
-        return waiting_reason(pod) in ("PostStartHookError", "CrashLoopBackOff")
-
-    for name in ("hook-exec", "hook-tcp"):
-        await agent.wait_pod(name, "its hook has failed", is_told)
+    for name, hook in (("hook-exec", failing), ("hook-tcp", tcp)):
+        agent.put(make_pod(name, make_container(lifecycle=hook)))
+        held = await agent.wait_pod(name, "started again", lambda pod: waiting_reason(pod) == "CrashLoopBackOff")
+        assert container_status(held)["restartCount"] == 1, "the first time there is no pause"
+        wait = await crash_wait(agent, name)
+        assert "killed: " in wait["detail"], "what the hook said"
         assert "PostStartHook failed" in await told(agent, name, "FailedPostStartHook")
         assert "FailedPostStartHook" in await told(agent, name, "Killing")
         assert not any("secret" in line for line in story(agent, name) if "Warning " in line or "Normal " in line)
-        held = await agent.wait_pod(name, "started again", lambda pod: waiting_reason(pod) == "CrashLoopBackOff")
-        assert container_status(held)["restartCount"] == 1, "the first time there is no pause"
-        [wait] = [w for w in agent.explain(name)["waits"] if w["reason"] == "CrashLoopBackOff"]
-        assert "killed: " in wait["detail"], "what the hook said"
     agent.remove("hook-exec", "hook-tcp")
     await agent.wait_gone("hook-exec", "hook-tcp")
 
 
 async def test_a_pre_stop_hook_takes_from_the_grace_period_and_its_failure_saves_nobody(agent: Agent) -> None:
     hook = {"preStop": {"exec": {"command": ["sh", "-c", "exit 1"]}}}
-    endless = {"preStop": {"exec": {"command": ["sleep", "1000"]}}}
+    endless = {"preStop": {"exec": {"command": ["sleep", "1000"]}}}  # so long there is time to look
     agent.put(
         make_pod(
             "pre-stop",
             make_container("fails", lifecycle=hook),
             make_container("hangs", lifecycle=endless),
-            make_container("slow", script=slow_end(6)),
-            terminationGracePeriodSeconds=4,
+            terminationGracePeriodSeconds=12,
         )
     )
     await agent.wait_running("pre-stop")
@@ -91,49 +100,46 @@ async def test_a_pre_stop_hook_takes_from_the_grace_period_and_its_failure_saves
     await agent.wait_gone("pre-stop", within=30)
 
 
-async def test_sidecars_outlive_the_containers_they_serve(agent: Agent) -> None:
-    """The sidecar still answers while the regular container ends, and ends after it."""
-    sidecar = make_container("mesh", script=slow_end(3), restartPolicy="Always")
-    agent.put(
-        make_pod(
-            "order",
-            make_container(script=slow_end(3)),
-            initContainers=[sidecar],
-            terminationGracePeriodSeconds=15,
-        )
-    )
+async def test_sidecars_outlive_the_containers_they_serve(agent: Agent, tmp_path: Path) -> None:
+    """The sidecar is there until the regular container has ended, and ends after it."""
+    gate = Gate(tmp_path)
+    sidecar = make_held("mesh", "startupProbe", restartPolicy="Always")
+    more = {"initContainers": [sidecar], "volumes": [gate.volume], "terminationGracePeriodSeconds": 60}
+    agent.put(make_pod("order", make_polite(), **more))
     await agent.wait_running("order")
     agent.remove("order")
     await agent.wait_runtime(
         "only the sidecar is left", lambda view: view.of("order-node").running_names() == ["order-node/mesh"]
     )
+    gate.open()
     await agent.wait_gone("order")
 
 
-async def test_one_container_restarts_all(agent: Agent) -> None:
+async def test_one_container_restarts_all(agent: Agent, tmp_path: Path) -> None:
     """KEP-5532: the sandbox stays, all containers are made anew, init containers first; the second time they wait."""
     rule = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [88]}}
-    trigger = make_container("watcher", script="sleep 3; exit 88", restartPolicy="Never", restartPolicyRules=[rule])
+    gate = Gate(tmp_path)
+    script = f"{UNTIL_OPEN}; rm /gate/open; exit 88"
+    trigger = make_container("watcher", script, restartPolicy="Never", restartPolicyRules=[rule], volumeMounts=MOUNTS)
     agent.put(
         make_pod(
             "reset",
             make_container(script=STAY),
             trigger,
             initContainers=[make_container("prepare", script="true")],
+            volumes=[gate.volume],
             restartPolicy="Never",
         )
     )
     names = ("main", "watcher", "prepare")
-    await agent.wait_pod("reset", "running", lambda pod: container_status(pod)["state"].get("running"))
+    await agent.wait_running("reset")
     [first] = [c.id for c in (await agent.look()).of("reset-node").running if c.metadata.name == "main"]
     [box] = (await agent.look()).of("reset-node").ready
+    gate.open()
     pod = await agent.wait_pod(
         "reset",
         "started again",
-        lambda pod: (
-            all(container_status(pod, name)["restartCount"] == 1 for name in names)
-            and container_status(pod)["state"].get("running")
-        ),
+        lambda pod: is_ready(pod) and all(container_status(pod, name)["restartCount"] == 1 for name in names),
     )
     for name in names:
         last = container_status(pod, name)["lastState"]["terminated"]
@@ -141,6 +147,7 @@ async def test_one_container_restarts_all(agent: Agent) -> None:
     view = (await agent.look()).of("reset-node")
     assert [s.id for s in view.ready] == [box.id]
     assert first not in {c.id for c in view.containers}
+    gate.open()
     waits = ("CrashLoopBackOff", "RestartingAllContainers")
     held = await agent.wait_pod(
         "reset", "held back", lambda pod: (waiting_reason(pod, "watcher"), waiting_reason(pod)) == waits
@@ -149,7 +156,7 @@ async def test_one_container_restarts_all(agent: Agent) -> None:
     conditions = {c["type"]: c["status"] for c in held["status"]["conditions"]}
     assert conditions["AllContainersRestarting"] == "True"
     assert not (await agent.look()).of("reset-node").running, "they wait together"
-    [wait] = [w for w in agent.explain("reset")["waits"] if w["reason"] == "CrashLoopBackOff"]
+    wait = await crash_wait(agent, "reset")
     assert wait["next_at"] is not None
     agent.remove("reset")
     await agent.wait_gone("reset")
@@ -166,12 +173,21 @@ async def test_hardly_any_grace_period(grace: int, agent: Agent) -> None:
     await agent.wait_gone(name, within=20)
 
 
-async def test_the_stop_signal_that_is_told_is_the_one_that_is_sent(agent: Agent) -> None:
+async def test_the_stop_signal_that_is_told_is_the_one_that_is_sent(agent: Agent, tmp_path: Path) -> None:
     """A runtime that knows stop signals (later containerd 2) sends the container's and says so; others SIGTERM."""
-    script = "trap 'exit 7' USR1; trap 'exit 8' TERM; while :; do sleep 3600 & wait $!; done"
-    container = make_container(script=script, lifecycle={"stopSignal": "SIGUSR1"})
-    agent.put(make_pod("signalled", container, os={"name": "linux"}, activeDeadlineSeconds=8))
+    gate = Gate(tmp_path)
+    script = "trap 'exit 7' USR1; trap 'exit 8' TERM; touch /tmp/listens; while :; do sleep 3600 & wait $!; done"
+    container = make_container(
+        script=script,
+        lifecycle={"stopSignal": "SIGUSR1"},
+        readinessProbe=on_exec("test -e /tmp/listens"),
+        livenessProbe=on_exec("! test -e /gate/open", failureThreshold=1),
+        volumeMounts=MOUNTS,
+    )
+    more = {"os": {"name": "linux"}, "restartPolicy": "Never", "volumes": [gate.volume]}
+    agent.put(make_pod("signalled", container, terminationGracePeriodSeconds=60, **more))
     [pod] = await agent.wait_running("signalled")
+    gate.open()
     told = container_status(pod).get("stopSignal", "")
     pod = await agent.wait_pod("signalled", "its end", lambda p: container_status(p)["state"].get("terminated"))
     assert container_status(pod)["state"]["terminated"]["exitCode"] == {"SIGUSR1": 7, "": 8}[told]

@@ -22,6 +22,7 @@ from support.agent import (
     make_pod,
     waiting_reason,
 )
+from support.gate import MOUNTS, UNTIL_OPEN, Gate
 
 from pykubelet.edges.cri.client import CriClient
 
@@ -66,7 +67,7 @@ async def test_init_containers_run_in_order_and_sidecars_end_last(agent: Agent, 
             container("side-b", noted("side-b"), restartPolicy="Always"),
         ],
         volumes=[note_volume(tmp_path)],
-        terminationGracePeriodSeconds=10,
+        terminationGracePeriodSeconds=60,
     )
     agent.put(pod)
     seen = await agent.wait_pod("order", "running", is_ready)
@@ -154,17 +155,17 @@ async def test_pods_end_within_their_grace(agent: Agent, tmp_path: Path) -> None
     polite = make_container(script=noted("polite", ending="sleep 0.5; "), volumeMounts=NOTES)
     stubborn = make_container(script="trap '' TERM; while :; do sleep 1; done")
     agent.put(
-        make_pod("polite", polite, terminationGracePeriodSeconds=20, volumes=[note_volume(tmp_path)]),
+        make_pod("polite", polite, terminationGracePeriodSeconds=60, volumes=[note_volume(tmp_path)]),
         make_pod("stubborn", stubborn, terminationGracePeriodSeconds=2),
     )
     await agent.wait_running("polite", "stubborn")
     await agent.wait_for("polite is up", lambda: read_notes(tmp_path))
     began = time.monotonic()
     agent.remove("polite", "stubborn")
-    await agent.wait_runtime("polite ended", lambda view: not view.of("polite-node").running, 8)
+    await agent.wait_runtime("polite ended", lambda view: not view.of("polite-node").running)
     assert read_notes(tmp_path)[1:] == ["polite ends"]
     assert (await agent.look()).of("stubborn-node").running or time.monotonic() - began > 2
-    await agent.wait_runtime("stubborn was killed", lambda view: not view.of("stubborn-node").running, 8)
+    await agent.wait_runtime("stubborn was killed", lambda view: not view.of("stubborn-node").running)
     assert time.monotonic() - began >= 2
     await agent.wait_gone("polite", "stubborn")
 
@@ -173,7 +174,7 @@ async def test_a_changed_manifest_ends_the_old_pod_before_the_new_one_starts(age
     def version(number: int) -> Json:
         script = noted(f"v{number}", ending="sleep 0.7; ")
         container = make_container(script=script, volumeMounts=NOTES)
-        return make_pod("changed", container, volumes=[note_volume(tmp_path)], terminationGracePeriodSeconds=10)
+        return make_pod("changed", container, volumes=[note_volume(tmp_path)], terminationGracePeriodSeconds=60)
 
     agent.put(version(1))
     [old] = await agent.wait_running("changed")
@@ -212,16 +213,21 @@ async def test_a_dead_sandbox_is_replaced_and_the_containers_with_it(agent: Agen
     agent.remove("beheaded")
 
 
-async def test_in_a_new_sandbox_init_containers_and_sidecars_come_first_again(agent: Agent) -> None:
+async def test_in_a_new_sandbox_init_containers_and_sidecars_come_first_again(agent: Agent, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    gate.open()
     up = {"exec": {"command": ["test", "-e", "/tmp/up"]}}
     sidecar = make_container(
         "mesh",
-        "(sleep 2; touch /tmp/up) & trap exit TERM; while :; do sleep 0.1; done",
+        f"({UNTIL_OPEN}; touch /tmp/up) & trap exit TERM; while :; do sleep 0.1; done",
         restartPolicy="Always",
         startupProbe={**up, "periodSeconds": 1, "failureThreshold": 100},
+        volumeMounts=MOUNTS,
     )
-    agent.put(make_pod("anew", initContainers=[make_container("first", "true"), sidecar]))
+    first = make_container("first", "true")
+    agent.put(make_pod("anew", initContainers=[first, sidecar], volumes=[gate.volume]))
     await agent.wait_running("anew")
+    gate.close()
     os.kill(await pause_pid(agent, "anew-node"), signal.SIGKILL)
 
     def is_held(pod: Json) -> bool:
@@ -231,6 +237,7 @@ async def test_in_a_new_sandbox_init_containers_and_sidecars_come_first_again(ag
     held = await agent.wait_pod("anew", "the sidecar runs again", is_held)
     assert held["status"]["phase"] == "Pending"
     assert "terminated" in container_status(held, "main")["state"]
+    gate.open()
     after = await agent.wait_pod("anew", "runs again", is_ready)
     assert after["status"]["phase"] == "Running"
     for name in ("first", "mesh", "main"):

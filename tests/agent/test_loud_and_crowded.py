@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 from support.agent import Agent, container_status, make_container, make_pod
 from support.beside import others_go_on
+from support.gate import MOUNTS, UNTIL_OPEN, Gate
 
 pytestmark = pytest.mark.integration
+
+SHORT = 400_000  # bytes of a log that has room for half a megabyte before it is rotated
 
 
 def peak_mib(agent: Agent) -> float:
@@ -18,21 +21,32 @@ def peak_mib(agent: Agent) -> float:
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))) / 1024
 
 
-async def test_a_line_of_100_mb_without_an_end(make_agent: Any) -> None:
+async def test_a_line_of_100_mb_without_an_end(make_agent: Any, tmp_path: Path) -> None:
     """It is rotated away, its end is told in short, and the agent's memory does not grow with it."""
     agent = make_agent(containerLogMaxSize="1Mi", containerLogMaxFiles=2, containerLogMonitorInterval="3s").start()
     agent.put(make_pod("bystander"))
     await agent.wait_running("bystander")
     before = peak_mib(agent)
     line, rest = (f"head -c {size} /dev/zero | tr '\\0' x" for size in (100_000_000, 500_000))
+    gate = Gate(tmp_path)
+    script = f"{line}; touch /gate/said; {UNTIL_OPEN}; {rest}; exit 1"
     policy = {"terminationMessagePolicy": "FallbackToLogsOnError"}
-    agent.put(make_pod("loud", make_container(script=f"{line}; sleep 8; {rest}; exit 1", **policy)))
-    await agent.wait_pod("loud", "restarted", lambda pod: container_status(pod)["restartCount"] > 0, within=90)
-    ended = container_status(agent.pods()["loud"])["lastState"]["terminated"]
+    loud = make_container(script=script, volumeMounts=MOUNTS, **policy)
+    agent.put(make_pod("loud", loud, volumes=[gate.volume]))
+    await agent.wait_for("all of the line is said", (tmp_path / "said").exists, within=90)
+    [logs] = agent.logs.glob("*_loud-node_*/main")
+
+    def is_rotated() -> bool:
+        has_parts = any(path.name.startswith("0.log.") for path in logs.iterdir())
+        now = logs / "0.log"  # not there for the moment between its new name and the next one
+        return has_parts and now.exists() and now.stat().st_size < SHORT
+
+    await agent.wait_for("the line is rotated away", is_rotated, within=90)
+    gate.open()
+    pod = await agent.wait_pod("loud", "restarted", lambda pod: container_status(pod)["restartCount"] > 0, within=90)
+    ended = container_status(pod)["lastState"]["terminated"]
     assert 0 < len(ended["message"]) <= 4096
     assert set(ended["message"]) <= {"x", "\n"}, ended["message"][-500:]
-    [logs] = agent.logs.glob("*_loud-node_*/main")  # of this instance: when another one has ended, they are removed
-    assert any(path.name.startswith("0.log.") for path in logs.iterdir()), "the line was rotated away"
     await others_go_on(agent, "beside-loud")
     assert peak_mib(agent) < before + 30
     await agent.remove_all()

@@ -64,6 +64,6 @@ async def test_a_source_without_pods_ends_with_its_reason(make_agent: MakeAgent,
     bad = tmp_path / "bad.yaml"
     bad.write_text("apiVersion: v1\nkind: Job\n")
     places = {"staticPodPath": str(bad), "staticPodURL": f"http://127.0.0.1:{host.free_port(0)}/pods"}
-    code, output = make_agent(**{"staticPodPath": None, source: places[source]}).run_once(20)
+    code, output = make_agent(**{"staticPodPath": None, source: places[source]}).run_once()
     assert code == 1
     assert lines(output)[places[source]][0] == "failed", output

@@ -12,7 +12,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ PROGRAM = Path(__file__).parents[2] / ".venv" / "bin" / "pykubelet"
 NODE_NAME = "node"
 HEALTHY_S = 60.0
 STEP_S = 0.05
+TCP_LISTEN = "0A"  # in /proc/net/tcp
 
 Json = dict[str, Any]
 
@@ -172,15 +173,21 @@ class Agent:
 
     def connections(self, port: int) -> set[int]:
         """The process's own ports of its connections to a port of this machine."""
+        return {ours for ours, theirs, _ in self._sockets("tcp") if theirs == port}
+
+    def listening(self) -> set[int]:
+        """The TCP ports at which the process itself listens, whoever else does at others."""
+        return {ours for ours, _, state in (*self._sockets("tcp"), *self._sockets("tcp6")) if state == TCP_LISTEN}
+
+    def _sockets(self, kind: str) -> Iterator[tuple[int, int, str]]:
+        """Of the process: its own port, the other's, and the state as the kernel writes it."""
         assert self.process is not None
         folder = Path(f"/proc/{self.process.pid}")
         sockets = {_target(link) for link in (folder / "fd").iterdir()}
-        found = set()
-        for line in (folder / "net" / "tcp").read_text().splitlines()[1:]:
-            _, ours, theirs, *rest = line.split()
-            if int(theirs.partition(":")[2], 16) == port and f"socket:[{rest[6]}]" in sockets:
-                found.add(int(ours.partition(":")[2], 16))
-        return found
+        for line in (folder / "net" / kind).read_text().splitlines()[1:]:
+            _, ours, theirs, state, *rest = line.split()
+            if f"socket:[{rest[5]}]" in sockets:
+                yield int(ours.rpartition(":")[2], 16), int(theirs.rpartition(":")[2], 16), state
 
     def log_text(self) -> str:
         return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""

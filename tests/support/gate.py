@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from support.agent import Json
+from support.agent import Json, make_container
 
 #: The part of a script that waits.
 UNTIL_OPEN = "until [ -e /gate/open ]; do sleep 0.05; done"
@@ -24,3 +25,13 @@ class Gate:
 
     def open(self) -> None:
         (self._folder / "open").touch()
+
+    def close(self) -> None:
+        (self._folder / "open").unlink()
+
+
+def make_held(name: str = "main", listens: str = "readinessProbe", **spec: Any) -> Json:
+    """One that ends well after SIGTERM, but not before the gate is open. Its probe `listens` succeeds once it hears signals."""
+    script = f"trap '{UNTIL_OPEN}; exit 0' TERM; touch /tmp/listens; while :; do sleep 3600 & wait $!; done"
+    probe = {"exec": {"command": ["test", "-e", "/tmp/listens"]}, "periodSeconds": 1, "timeoutSeconds": 10}
+    return make_container(name, script, volumeMounts=MOUNTS, **{listens: probe}, **spec)
