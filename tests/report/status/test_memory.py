@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -39,6 +40,17 @@ class AtOnce(Flight):
 
     async def run(self, key: str, work: Callable[[], T], deadline_s: float) -> Outcome[T]:
         return Done(work())
+
+
+class Slow(Flight):
+    """The machine has other things to do first."""
+
+    async def run(self, key: str, work: Callable[[], T], deadline_s: float) -> Outcome[T]:
+        def later() -> T:
+            time.sleep(0.3)
+            return work()
+
+        return await super().run(key, later, deadline_s)
 
 
 @dataclass
@@ -286,9 +298,10 @@ def restarts(pods: Mapping[PodUID, core.PodStatus]) -> int:
     return sum(container.restartCount for status in pods.values() for container in status.containerStatuses)
 
 
-async def test_what_is_told_is_in_the_journal_already(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flight", [Flight("test"), Slow("test")], ids=["quick", "slow"])
+async def test_what_is_told_is_in_the_journal_already(tmp_path: Path, flight: Flight) -> None:
     pod = make_pod()
-    async with agent(tmp_path / "s", flight=Flight("test")) as now:
+    async with agent(tmp_path / "s", flight=flight) as now:
         found: list[bool] = []
 
         async def compare() -> None:

@@ -27,8 +27,8 @@ log = Log("status")
 MODE = 0o600
 LIMIT_BYTES = 64 << 20
 REWRITE_BYTES = 512 << 10
-#: A disk that needs longer does not hold back the news.
-SAVE_DEADLINE_S = 0.1
+#: A disk that needs longer does not hold back the news; a machine that is busy may need much of it for a thread's turn.
+SAVE_DEADLINE_S = 1.0
 Pods = Mapping[PodUID, PodStatus]
 
 
