@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ from pykubelet.observe.pleg.loop import Hints, LookoutCells, PodLookout, RelistP
 IMAGE = "busybox:1"
 RUNNING, EXITED = ContainerState.RUNNING, ContainerState.EXITED
 NO_EVENTS = FakeFeatures(cri_events=False, containerd_events=False)
-SLOW = RelistPeriods(with_events_s=30.0, without_events_s=30.0)
+SLOW = RelistPeriods(with_events_s=300.0, without_events_s=300.0)  # longer than any test waits
 
 
 def ref(name: str) -> PodRef:
@@ -44,6 +45,7 @@ class Stand:
     published: list[Observed] = field(default_factory=list)
     happenings: Sink[Happening] = field(default_factory=Sink)
     runtime: CellWriter[RuntimeReady] = field(default_factory=lambda: make_cell("runtime", RuntimeReady())[1])
+    subscribed_at: float | None = None
 
     # In the runtime
 
@@ -70,19 +72,36 @@ class Stand:
 
     # What the look-out tells
 
-    async def wait(self, condition: Callable[[Observed], bool], within_s: float = 5.0) -> Observed:
-        return await asyncio.wait_for(self.cell.wait_for(condition), within_s)
+    async def wait(self, condition: Callable[[Observed], bool]) -> Observed:
+        return await asyncio.wait_for(self.cell.wait_for(condition), 30.0)
 
-    async def listed(self) -> Observed:
-        return await self.wait(lambda now: now.listed_at is not None)
+    async def until(self, what: str, condition: Callable[[], object]) -> None:
+        """For what is in no cell."""
+        for _ in range(3000):
+            if condition():
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError(f"not {what}")
 
-    async def wait_state(self, pod: str, container: str, state: ContainerState, within_s: float = 5.0) -> PodView:
+    async def listed(self, *unread: str) -> Observed:
+        """Everything was looked at, and each pod was read but those named."""
+        refs = {ref(name) for name in unread}
+        return await self.wait(lambda now: now.listed_at is not None and now.unread == refs)
+
+    async def followed(self) -> Observed:
+        """Everything was looked at since events are told: what happens from now on is heard of, and nothing else is under way."""
+        await self.until("subscribed", lambda: self.subscribed_at is not None)
+        since = self.subscribed_at
+        assert since is not None
+        return await self.wait(lambda now: now.listed_at is not None and now.listed_at >= since and not now.unread)
+
+    async def wait_state(self, pod: str, container: str, state: ContainerState) -> PodView:
         def is_so(now: Observed) -> bool:
             view = now.pods.get(ref(pod).uid)
             newest = view.newest(container) if view is not None else None
             return newest is not None and newest.state is state
 
-        return (await self.wait(is_so, within_s)).pods[ref(pod).uid]
+        return (await self.wait(is_so)).pods[ref(pod).uid]
 
     def view(self, pod: str) -> PodView | None:
         return self.cell.get().pods.get(ref(pod).uid)
@@ -114,7 +133,8 @@ async def lookout(
     if before is not None:
         before(stand)
     cells = LookoutCells(writer, stand.runtime.cell)
-    room = PodLookout(client, SystemClock(), cells, stand.mailbox, periods, stand.happenings, hints)
+    noted = _noting(stand, hints)
+    room = PodLookout(client, SystemClock(), cells, stand.mailbox, periods, stand.happenings, noted)
     async with Supervisor("test") as supervisor:
         supervisor.start_root("keep", _keep(stand))
         running = supervisor.start_child("pleg", room.run())
@@ -127,6 +147,23 @@ async def lookout(
             await asyncio.gather(running, return_exceptions=True)
             await client.close()
             await fake.stop()
+
+
+def _noting(stand: Stand, hints: Hints) -> Hints:
+    """The same hints; the stand knows since when they are told."""
+
+    async def noted(client: CriClient) -> AsyncIterator[RuntimeHint]:
+        try:
+            async for hint in hints(client):
+                if hint.kind is HintKind.SUBSCRIBED:
+                    if hints is watch_runtime:
+                        await stand.until("followed by the runtime", lambda: stand.fake.subscribers)
+                    stand.subscribed_at = time.monotonic()
+                yield hint
+        finally:
+            stand.subscribed_at = None
+
+    return noted
 
 
 async def _keep(stand: Stand) -> None:

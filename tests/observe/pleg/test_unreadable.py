@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 from observe.pleg.stand import EXITED, RUNNING, Stand, lookout, pods, ref
@@ -18,7 +17,7 @@ async def test_a_pod_whose_status_hangs_at_the_start_delays_no_other(tmp_path: P
         stand.fake.inject(Fault("ContainerStatus", pod="stuck", hang=True))
 
     async with lookout(tmp_path, before=before) as stand:
-        observed = await stand.listed()
+        observed = await stand.listed("stuck")
         assert ref("web").uid in observed.pods
         assert observed.unread == {ref("stuck")}, "it is there, but nothing can be said of it"
         assert ref("stuck").uid not in observed.pods
@@ -35,7 +34,7 @@ async def test_a_pod_whose_status_fails_is_read_again_until_it_works(tmp_path: P
         faults.append(stand.fake.inject(Fault("ContainerStatus", pod="broken", code=CriCode.UNKNOWN, message="boom")))
 
     async with lookout(tmp_path, before=before) as stand:
-        assert (await stand.listed()).unread == {ref("broken")}
+        await stand.listed("broken")
         stand.fake.withdraw(faults[0])
         view = await stand.wait_state("broken", "app", RUNNING)
         assert view.is_alive
@@ -44,26 +43,20 @@ async def test_a_pod_whose_status_fails_is_read_again_until_it_works(tmp_path: P
 
 async def test_a_look_that_hangs_later_delays_no_other(tmp_path: Path) -> None:
     async with lookout(tmp_path, before=lambda stand: pods(stand, "stuck", "web")) as stand:
-        await stand.listed()
-        await asyncio.sleep(0.15)
+        await stand.followed()
         stand.fake.inject(Fault("ContainerStatus", pod="stuck", hang=True))
         for name in ("stuck", "web"):
             stand.fake.state.end(stand.fake.container("app", name), 1)
-        await stand.wait_state("web", "app", EXITED, within_s=1.0)
+        await stand.wait_state("web", "app", EXITED)
         assert stand.view("stuck").newest("app").state is RUNNING  # type: ignore[union-attr]
 
 
 async def test_a_failed_look_is_made_again_and_keeps_what_is_known(tmp_path: Path) -> None:
     async with lookout(tmp_path, before=lambda stand: pods(stand, "web")) as stand:
-        await stand.listed()
-        await asyncio.sleep(0.15)
+        await stand.followed()
         fault = stand.fake.inject(Fault("ContainerStatus", pod="web", code=CriCode.INTERNAL))
         stand.fake.state.end(stand.fake.container("app"), 1)
-        for _ in range(500):
-            await asyncio.sleep(0.02)
-            if fault.met >= 6:
-                break
-        assert fault.met >= 6
+        await stand.until("tried again", lambda: fault.met >= 6)
         assert stand.view("web").newest("app").state is RUNNING  # type: ignore[union-attr]
         stand.fake.withdraw(fault)
         await stand.wait_state("web", "app", EXITED)
