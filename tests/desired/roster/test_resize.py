@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from desired.roster.wants import WALL, Desk, facts, make_pod, stage
 
 from pykubelet.base.api.core import Pod, PodCondition, PodStatus
@@ -203,6 +204,20 @@ def test_shares_of_the_swap_do_not_move_while_a_container_runs() -> None:
     pending = item(desk, "a").pending
     assert pending is not None
     assert pending.message == "In-place resize of containers with swap is not supported."
+
+
+@pytest.mark.parametrize(("limit", "priority"), [("same", 0), ("", 2_000_000_000)])
+def test_what_has_no_swap_can_be_resized(limit: str, priority: int) -> None:
+    def with_memory(amount: str) -> Pod:
+        limits = {"memory": amount} if limit else {}
+        resources = {"requests": {"memory": amount}, "limits": limits}
+        app = {"name": "app", "image": "busybox", "resources": resources}
+        return make_pod("a", priority=priority, containers=[app])
+
+    desk = Desk(("api",))
+    desk.tell(with_memory("1Mi"), source="api", at=facts(limited_swap=True))
+    desk.tell(with_memory("2Mi"), source="api", at=facts(limited_swap=True))
+    assert item(desk, "a").pending is None
 
 
 def test_a_static_pod_is_what_its_manifest_says() -> None:

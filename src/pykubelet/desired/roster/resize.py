@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykubelet.base.api.core import Container, Pod
-from pykubelet.base.api.quantity import value
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.happenings import Happening, normal, warning
 from pykubelet.base.model.ids import PodUID
@@ -44,6 +43,7 @@ from pykubelet.desired.roster import admission
 from pykubelet.desired.roster.admission import Load, demand_of, load_of
 from pykubelet.desired.roster.decide import counts
 from pykubelet.desired.roster.model import AdmissionRules, Entry, Facts, Verdict
+from pykubelet.desired.roster.preemption import is_critical
 
 Entries = dict[PodUID, Entry]
 _NO_SWAP = "In-place resize of containers with swap is not supported."
@@ -185,18 +185,27 @@ def _requests(pod: Pod, resource: str) -> dict[str, int]:
 
 
 def _would_move_swap(pod: Pod, now: Pod) -> bool:
-    """A Burstable container's share of the swap follows its memory request, and cannot be changed while it runs."""
-    if qos_class(pod) is not QOSClass.BURSTABLE:
-        return False
-    before = {c.name: c for c in resizable(now)}
+    """A container's share of the swap follows its memory request, and cannot be changed while it runs."""
+    after = {c.name: c for c in resizable(pod)}
+    pairs = [(old, after[old.name]) for old in resizable(now) if old.name in after]
     return any(
-        c.name in before and _memory(c) != _memory(before[c.name]) and not _restarts_for_memory(before[c.name])
-        for c in resizable(pod)
+        _memory(old)[0] != _memory(new)[0]
+        and not _restarts_for_memory(old)
+        and (_has_swap(now, old) or _has_swap(pod, new))
+        for old, new in pairs
     )
 
 
-def _memory(container: Container) -> int:
-    return value(container.resources.requests.get("memory")) if container.resources is not None else 0
+def _has_swap(pod: Pod, container: Container) -> bool:
+    """Only Burstable pods that are not critical have swap, and of these no container that may use what it requests and no more."""
+    request, limit = _memory(container)
+    return request != limit and qos_class(pod) is QOSClass.BURSTABLE and not is_critical(pod)
+
+
+def _memory(container: Container) -> tuple[int, int]:
+    """Request and limit in bytes; 0: not stated."""
+    amounts = amounts_of(container.resources, None)
+    return amounts.memory_request, amounts.memory_limit
 
 
 def _restarts_for_memory(container: Container) -> bool:
