@@ -67,6 +67,16 @@ def test_a_deletion_in_the_api_ends_the_pod() -> None:
     assert play.stop_ended() == ["clean up and remove"]
 
 
+def test_a_container_that_waits_to_start_again_has_ended_when_its_pod_is() -> None:
+    play = at_rest()
+    play.probes_changed(probes(liveness_app_0=ProbeResult.FAILURE))
+    assert play.state.owed
+    assert play.spec_changed(pod(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})) == ["abandon now"]
+    play.sees(box(), exited(code=3))
+    assert play.sync_abandoned() == ["stop within 30 s"]
+    assert not play.state.owed
+
+
 def test_the_grace_period_only_shrinks() -> None:
     play = at_rest(terminationGracePeriodSeconds=60)
     assert play.killed(EVICTED, 20) == ["stop within 20 s"]

@@ -12,6 +12,7 @@ Rules:
   One that was stopped because its postStart hook failed has ended, too; one that could not be started waits 10 s besides.
   One whose end restarts all others has them removed at once, and all wait (KEP-5532).
 - A pod that has ended in the API is ended here too.
+- What is ended owes no container another start: what was killed for that has ended as it did.
 - A pod that is desired again while it is being ended keeps its containers and logs, and starts again when it has ended.
 - After a restart of the agent everything is derived again from what is observed.
 """
@@ -366,7 +367,7 @@ def _advance(state: PodState, now: float, rules: Rules, cause: str) -> Result:
 def _terminate(state: PodState, cause: str) -> Result:
     assert state.kill is not None
     grace = state.kill.grace_s
-    state = replace(state, stage=Stage.TERMINATING, work=Work.STOP, restarting_all=False, reset=None)
+    state = replace(state, stage=Stage.TERMINATING, work=Work.STOP, restarting_all=False, reset=None, owed=frozenset())
     return state, (StopPod(state.pod, grace, cause),)
 
 
