@@ -248,6 +248,16 @@ async def test_services_are_listed_for_the_first_pod_without_those_that_have_no_
         assert [service.metadata.name for service in content.services] == ["shop"]
 
 
+async def test_a_service_that_was_there_before_the_first_pod_is_in_the_first_list() -> None:
+    async with stand() as s:
+        s.want(pod_with())
+        await s.until(lambda content: content.services is not None)
+        first = next(sent for sent in s.server.requests if "services" in sent.path)
+        assert not first.query.get("resourceVersion"), (
+            "asked of the store: the server's cache may be older than the pod"
+        )
+
+
 async def test_an_older_server_that_knows_no_selector_by_address_is_asked_for_all_services() -> None:
     async with stand() as s:
         s.server.faults.append(Fault("GET", "/services", 400, "BadRequest", "field label not supported"))

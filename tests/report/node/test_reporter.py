@@ -54,7 +54,7 @@ class Images:
 class Stand:
     """One reporter (and lease) on a fake API server."""
 
-    def __init__(self, server: FakeApiServer, about: Registration, periods: NodePeriods) -> None:
+    def __init__(self, server: FakeApiServer, about: Registration, periods: NodePeriods, lease_s: int) -> None:
         self.server = server
         view = NodeView("n", "host", ("10.0.0.1",), {"cpu": 1000, "memory": 1, "pods": 1, "ephemeral-storage": 1})
         self.node: Cell[NodeView]
@@ -71,7 +71,7 @@ class Stand:
         cells = ReporterCells(self.writer, self.runtime, self.pressure, self.wanted, state)
         clients = ReporterClients(*self.clients)
         self.reporter = NodeReporter(about, clients, cells, self.images, self.events, clock, periods)
-        self.lease = LeaseLoop(self.clients[1], self.node, state, clock, 4, (self.clients[0],))
+        self.lease = LeaseLoop(self.clients[1], self.node, state, clock, lease_s, (self.clients[0],))
         self.supervisor = Supervisor("test")
 
     def start(self, *, lease: bool = False) -> None:
@@ -127,8 +127,8 @@ async def make_stand() -> AsyncIterator[MakeStand]:
     async with FakeApiServer() as server:
         stands: list[Stand] = []
 
-        def make(about: Registration = ABOUT, periods: NodePeriods = SOON) -> Stand:
-            stands.append(Stand(server, about, periods))
+        def make(about: Registration = ABOUT, periods: NodePeriods = SOON, lease_s: int = 4) -> Stand:
+            stands.append(Stand(server, about, periods, lease_s))
             return stands[-1]
 
         yield make
@@ -451,6 +451,19 @@ async def test_a_lease_is_made_owned_and_renewed(make_stand: MakeStand) -> None:
     ]
     renewed = await stand.until(lambda lease: lease["spec"]["renewTime"] != first["spec"]["renewTime"], LEASE)
     assert renewed["spec"]["renewTime"] >= first["spec"]["renewTime"]
+
+
+async def test_the_lease_of_a_node_before_gets_its_new_owner_as_soon_as_that_is_there(make_stand: MakeStand) -> None:
+    stand = make_stand(lease_s=400)
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "another"}
+    body = {"metadata": {"name": "n", "ownerReferences": [owner]}, "spec": {"holderIdentity": "n"}}
+    stand.server.create(LEASE.rpartition("/")[0], body)
+    stand.supervisor.start_root("lease", stand.lease.run())
+    await stand.until(lambda lease: lease["spec"].get("renewTime"), LEASE)
+    stand.set_runtime.publish(WELL)
+    stand.start()
+    node = await stand.until_ready()
+    await stand.until(lambda lease: lease["metadata"]["ownerReferences"][0]["uid"] == node["metadata"]["uid"], LEASE)
 
 
 async def test_no_lease_is_made_before_the_node_that_owns_it(make_stand: MakeStand) -> None:

@@ -1,4 +1,7 @@
-"""Keeps the list of Services, which every pod's environment is made from. Headless ones are left out where possible."""
+"""Keeps the list of Services, which every pod's environment is made from. Headless ones are left out where possible.
+
+The first list is the newest: it is asked for when the first pod is there, whose environment stays as it is made then.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ async def keep_services(client: ApiClient, clock: Clock, answers: Post[ServicesL
 
 async def _follow(client: ApiClient, clock: Clock, answers: Post[ServicesListed], selector: str) -> None:
     """Until the API server refuses the selector."""
-    async with aclosing(follow(client, PATH, Service, clock, field_selector=selector)) as listings:
+    async with aclosing(follow(client, PATH, Service, clock, field_selector=selector, newest=True)) as listings:
         async for listed in listings:
             if selector and _is_refused(listed.error):
                 return

@@ -4,7 +4,8 @@ Owns: resource versions, bookmarks, 410 Gone, streams that end or fall silent, b
 object beside many good ones. Readers see whole sets (`Listed`), never events.
 
 Rules:
-- The first list may be old (`resourceVersion=0`, from the server's cache); a list after 410 is asked of the store.
+- The first list may be old (`resourceVersion=0`, from the server's cache) unless the reader minds; a list after 410 is
+  asked of the store.
 - Objects that did not change stay the same object, over events and over a new list.
 - All events that arrived together make one `Listed`.
 - A stream that is silent for longer than the server's bookmarks are apart is given up and opened again; nothing is
@@ -109,6 +110,7 @@ class Follower(Generic[T]):
         clock: Clock,
         selectors: Mapping[str, str],
         periods: WatchPeriods,
+        start: str,
     ) -> None:
         self._client = client
         self._path = path
@@ -116,6 +118,7 @@ class Follower(Generic[T]):
         self._clock = clock
         self._selectors = dict(selectors)
         self._periods = periods
+        self._start = start
         self._known: dict[str, _Known[T]] = {}
         self._version = ""
         self._synced = False
@@ -125,11 +128,10 @@ class Follower(Generic[T]):
         self._bad: ApiError | None = None
 
     async def run(self) -> AsyncGenerator[Listed[T], None]:
-        start = "0"
         while True:
             try:
                 if not self._version:
-                    await self._list(start)
+                    await self._list(self._start)
                     yield self._listed(self._bad)
                 async with aclosing(self._watch()) as changes:
                     async for listed in changes:
@@ -138,7 +140,7 @@ class Follower(Generic[T]):
                 if not error.is_expired:
                     yield self._listed(error)
                 else:
-                    self._version, start = "", ""
+                    self._version, self._start = "", ""
                     if self._clock.monotonic() - self._listed_at >= TOO_SOON_S:
                         continue
                 await self._pause(error)
@@ -294,14 +296,16 @@ async def follow(
     field_selector: str = "",
     label_selector: str = "",
     periods: WatchPeriods | None = None,
+    newest: bool = False,
 ) -> AsyncGenerator[Listed[T], None]:
     """The objects below `path` (a collection), again after every change; never ends. Raises nothing.
 
+    `newest`: also the first list has all that was there when it was asked for.
     Use it in `contextlib.aclosing`, so that the connection ends with its reader.
     """
     selectors = {"fieldSelector": field_selector, "labelSelector": label_selector}
     given = {name: text for name, text in selectors.items() if text}
-    follower = Follower(client, path, kind, clock, given, periods or WatchPeriods())
+    follower = Follower(client, path, kind, clock, given, periods or WatchPeriods(), "" if newest else "0")
     async with aclosing(follower.run()) as all_of_it:
         async for listed in all_of_it:
             yield listed

@@ -1,9 +1,9 @@
 """Renews the node's Lease: the sign of life by which the cluster knows that the node is there.
 
 Owns: the object `kube-node-lease/<node>`, and the cell `ApiState`, since nothing else asks the API server as regularly.
-Reads: the Node's UID, which owns the lease. It shares a client with the node's status alone, as in the reference, so that
-nothing else can be in its way. Once
-the server did not answer twice in a row, all connections to it are made anew: half-dead ones would go unnoticed for longer.
+Reads: the Node's UID, which owns the lease, from when it is known on: the lease of a Node before is collected. It shares a
+client with the node's status alone, as in the reference, so that nothing else can be in its way. Once the server did not
+answer twice in a row, all connections to it are made anew: half-dead ones would go unnoticed for longer.
 
 Source: the Kubernetes documentation "Leases", section "Node heartbeats"; KEP-589.
 """
@@ -59,13 +59,14 @@ class LeaseLoop:
 
     async def run(self) -> None:
         while True:
+            is_owner_known = bool(self._node.get().uid)
             error = await self._renew()
             pause = self._pause(error)
             self._tell(error, self._clock.wall() + pause)
             if error is not None and error.status == 0 and self._failures == RECONNECT_AFTER:
                 for client in (self._client, *self._others):
                     await client.close()
-            if error is None and self._lease is None:
+            if error is None and (self._lease is None or not is_owner_known):
                 await self._node_is_there(min(pause, RETRY_MAX_S))
             else:
                 await asyncio.sleep(pause)
