@@ -307,8 +307,12 @@ async def test_a_node_nobody_may_register_is_waited_for(make_stand: MakeStand) -
     stand.start()
     await asyncio.sleep(0.2)
     assert stand.get() is None and not stand.node.get().registered
-    stand.server.create(NODES, {"metadata": {"name": "n"}})
-    await stand.until_ready()
+    theirs = {"kubernetes.io/hostname": "theirs"}
+    capacity = {"example.com/gpu": "3"}
+    stand.server.create(NODES, {"metadata": {"name": "n", "labels": theirs}, "status": {"capacity": capacity}})
+    node = await stand.until_ready()
+    assert node["metadata"]["labels"] == theirs
+    assert node["status"]["capacity"]["example.com/gpu"] == "3"
 
 
 async def test_labels_come_from_the_api_server(make_stand: MakeStand) -> None:

@@ -1,8 +1,8 @@
 """The Node as it is first made, and what must be put right in one that is already there. Pure.
 
-Rules, for a Node that exists: labels that every node has, and the zone, region and instance type that were given, are
-made ours; extended resources without a plugin become 0. Other given labels and all taints count at creation only.
-Operating system and architecture are put right whenever they are not ours.
+Rules, for a Node that exists, of an agent that registers it: labels that every node has, and the zone, region and instance
+type that were given, are made ours; extended resources without a plugin become 0. Other given labels and all taints count
+at creation only. Operating system and architecture are put right whenever they are not ours.
 Source: the Kubernetes documentation "Nodes", section "Self-registration of Nodes".
 """
 
@@ -49,7 +49,7 @@ def first_node(about: Registration, status: NodeStatus) -> Node:
 def label_patch(about: Registration, node: Node, *, first: bool) -> dict[str, Any]:
     """What to change in the labels of a Node that exists; an empty value removes a label.
 
-    `first`: this agent has not told anything about that Node yet.
+    `first`: this agent registers the node, and has not told anything about that Node yet.
     """
     known = node.metadata.labels
     patch: dict[str, Any] = {}

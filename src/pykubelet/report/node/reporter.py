@@ -317,9 +317,10 @@ class NodeReporter:
 
     async def _tell(self, node: Node) -> None:
         first = node.metadata.uid != self._reconciled
+        ours = first and self._about.register  # one that others register is theirs, but for what is always ours
         status = self._render(node.status)
-        labels = label_patch(self._about, node, first=first)
-        if first:
+        labels = label_patch(self._about, node, first=ours)
+        if ours:
             status = without_stale(self._about, status)
         annotations = render_annotations(self._about, node.metadata.annotations)
         changed = not same_but_heartbeats(status, node.status) and not self._is_known_to_be_kept_so(status, node.status)
