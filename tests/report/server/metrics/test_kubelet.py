@@ -8,7 +8,7 @@ from report.server.metrics.test_golden import everything_used
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import Volume
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.lifecycle import Lifecycles, Stage
+from pykubelet.base.model.lifecycle import KillReason, Lifecycles, Stage
 from pykubelet.base.model.mounts import MountedVolume, Mounts, PodMounts
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.observed import Observed
@@ -45,6 +45,25 @@ def test_volumes_that_are_wanted_and_those_in_place() -> None:
         ("kubernetes.io/empty-dir", "actual_state_of_world"): 1,
         ("kubernetes.io/empty-dir", "desired_state_of_world"): 2,
         ("kubernetes.io/host-path", "desired_state_of_world"): 1,
+    }
+
+
+def test_pods_in_work_by_how_they_came_to_be_there() -> None:
+    """Readers compare the whole family, zeros too."""
+    away = make_pod(uid="away", static=False)
+    found = replace(lifecycle(make_pod(uid="found"), Stage.TERMINATING), kill_reason=KillReason.ORPHANED)
+    lives = (lifecycle(POD), lifecycle(away, Stage.TERMINATING), found)
+    told = replace(
+        TOLD,
+        roster=Roster({pod_ref(POD).uid: entry(POD)}),
+        lifecycles=Lifecycles({life.ref.uid: life for life in lives}),
+    )
+    said = values(told, "kubelet_working_pods")
+    assert len(said) == 15
+    assert {labels: number for labels, number in said.items() if number} == {
+        ("desired", "sync", "true"): 1,
+        ("orphan", "terminating", ""): 1,
+        ("runtime_only", "terminating", "unknown"): 1,
     }
 
 

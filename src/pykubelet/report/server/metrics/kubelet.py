@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pykubelet.base.kit.metrics import Family, Sample
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.credentials import Credentials
-from pykubelet.base.model.lifecycle import Lifecycles, Stage
+from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.observed import ContainerState, Observed
@@ -27,6 +27,8 @@ _STATES = {
     ContainerState.UNKNOWN: "unknown",
 }
 _LIFECYCLES = {Stage.SYNCING: "sync", Stage.TERMINATING: "terminating", Stage.TERMINATED: "terminated"}
+#: How a pod in work came to be there, and whether it is static, which is not known of one that only the runtime has.
+_WORKING = (("desired", ""), ("desired", "true"), ("orphan", ""), ("orphan", "true"), ("runtime_only", "unknown"))
 _OVER = ("Succeeded", "Failed")
 _PLUGINS = {
     "configMap": "kubernetes.io/configmap",
@@ -144,17 +146,24 @@ def _pods(told: Told) -> Iterator[Family]:
     for uid, lifecycle in told.lifecycles.pods.items():
         stage = _LIFECYCLES.get(lifecycle.stage)
         if stage is not None:
-            config = "desired" if uid in told.roster.pods else "runtime_only"
-            working[config, stage, _static(is_static(lifecycle.pod))] += 1
+            config, static = _working(lifecycle, is_desired=uid in told.roster.pods)
+            working[config, stage, static] += 1
     yield _gauge(
         "kubelet_working_pods",
         "Number of pods the kubelet is actually running, broken down by lifecycle phase, whether the pod is desired,"
         " orphaned, or runtime only (also orphaned), and whether the pod is static.",
         [
-            Sample(number, (("config", config), ("lifecycle", stage), ("static", static)))
-            for (config, stage, static), number in sorted(working.items())
+            Sample(working[config, stage, static], (("config", config), ("lifecycle", stage), ("static", static)))
+            for config, static in _WORKING
+            for stage in _LIFECYCLES.values()
         ],
     )
+
+
+def _working(lifecycle: PodLifecycle, *, is_desired: bool) -> tuple[str, str]:
+    if lifecycle.kill_reason is KillReason.ORPHANED:
+        return "runtime_only", "unknown"
+    return "desired" if is_desired else "orphan", _static(is_static(lifecycle.pod))
 
 
 def _resizes(told: Told) -> Iterator[Family]:
