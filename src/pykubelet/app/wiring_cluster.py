@@ -5,7 +5,6 @@ Imported only then: a node that stands alone pays nothing for it.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 
 from pykubelet.app.parts import Cells, Loops, Machinery
@@ -186,7 +185,7 @@ def registration(settings: Settings, machine: Machine, labels: Mapping[str, str]
         register=config.registerNode is not False,
         provider_id=config.providerID,
         external_cloud=flags.cloud_provider == "external",
-        node_ips=tuple(ip for ip in flags.node_ip if not ipaddress.ip_address(ip).is_unspecified),
+        node_ips=flags.node_ip,
         controller_attach=config.enableControllerAttachDetach is not False,
         info=info,
         port=config.port,

@@ -156,6 +156,9 @@ def test_an_external_cloud_provider_has_the_addresses() -> None:
     assert [a.type for a in render(CLOUD).addresses] == ["Hostname"]
     given = replace(CLOUD, node_ips=("10.0.0.1",))
     assert [a.type for a in render(given).addresses] == ["InternalIP", "Hostname"]
+    family = replace(CLOUD, node_ips=("::",))
+    found = render(family, replace(INPUTS, view=replace(VIEW, ips=("fd00::1",)))).addresses
+    assert [a.address for a in found] == ["fd00::1", "host"]
     theirs = NodeStatus(addresses=(NodeAddress(type="ExternalIP", address="192.0.2.1"),))
     assert render(given, before=theirs).addresses == theirs.addresses
 
@@ -167,6 +170,7 @@ def test_annotations_of_ours_come_and_go() -> None:
     assert render_annotations(ABOUT, before) == {"theirs": "1", attach: "true"}
     given = replace(CLOUD, node_ips=("10.0.0.1", "fd00::1"), controller_attach=False)
     assert render_annotations(given, before) == {"theirs": "1", provided: "10.0.0.1,fd00::1"}
+    assert provided not in render_annotations(replace(CLOUD, node_ips=("::",)), before)
 
 
 def test_the_first_node_has_its_taints() -> None:

@@ -19,7 +19,7 @@ UNINITIALIZED = Taint(key="node.cloudprovider.kubernetes.io/uninitialized", valu
 class Registration(Value):
     """How the node presents itself; nothing of it changes while the agent runs.
 
-    `labels`: the node's own and the given ones. `node_ips`: those of `--node-ip` that name an address. `info`: without
+    `labels`: the node's own and the given ones. `node_ips`: of `--node-ip`. `info`: without
     the runtime's version. `features`: declared ones (KEP-5328). `max_images` < 0: all. `reset_extended`: no plugin can
     stand behind extended resources that an earlier life of the node has left.
     """

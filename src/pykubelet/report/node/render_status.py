@@ -3,8 +3,8 @@
 Rules:
 - A condition's transition time changes with its status only; its heartbeat with every status that is told.
 - Extended resources that others have written into the capacity stay, and all of them are allocatable.
-- With an external cloud provider the addresses are the provider's. Before it has spoken: the given node IPs, and the
-  host's name.
+- With an external cloud provider the addresses are the provider's. Before it has spoken: the given node IPs, or the one
+  found where `--node-ip` names a family alone (`::`), and the host's name.
 Source: the Kubernetes documentation "Node Status"; KEP-5328 for declared features.
 """
 
@@ -28,10 +28,17 @@ from pykubelet.base.api.core import (
     NodeSystemInfo,
 )
 from pykubelet.base.api.quantity import Amount, Format
+from pykubelet.base.config.flag_values import UNSPECIFIED
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.happenings import Happening, normal, warning
 from pykubelet.base.model.node import DEFAULT_OBJECT_TTL_S, NodeView, RuntimeReady
-from pykubelet.report.node.model import CONTROLLER_ATTACH, OBJECT_TTL, PROVIDED_NODE_IP, NodeInputs, Registration
+from pykubelet.report.node.model import (
+    CONTROLLER_ATTACH,
+    OBJECT_TTL,
+    PROVIDED_NODE_IP,
+    NodeInputs,
+    Registration,
+)
 
 MAX_NAMES_PER_IMAGE = 5
 READY, MEMORY, DISK, PID = "Ready", "MemoryPressure", "DiskPressure", "PIDPressure"
@@ -90,8 +97,9 @@ def render_annotations(about: Registration, before: Mapping[str, str]) -> dict[s
     found = {key: text for key, text in before.items() if key not in (CONTROLLER_ATTACH, PROVIDED_NODE_IP)}
     if about.controller_attach:
         found[CONTROLLER_ATTACH] = "true"
-    if about.external_cloud and about.node_ips:
-        found[PROVIDED_NODE_IP] = ",".join(about.node_ips)
+    provided = [ip for ip in about.node_ips if ip not in UNSPECIFIED]
+    if about.external_cloud and provided:
+        found[PROVIDED_NODE_IP] = ",".join(provided)
     return found
 
 
