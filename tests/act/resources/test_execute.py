@@ -241,7 +241,6 @@ async def test_refusal_is_a_value_that_names_pod_and_file(make: Make, fake: Fake
     error = await make().ensure_pod(pod("u1"))
     assert error is not None and error.is_no_space
     assert error.message == (
-        "failed to ensure that the pod: u1 cgroups exist and are correctly applied: "
         "failed to create container for [kubepods besteffort podu1] : mkdir /sys/x: no space left on device"
     )
 

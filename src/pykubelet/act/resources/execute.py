@@ -214,8 +214,7 @@ class PodCgroups:
         if problem is None:
             self._paths[uid] = path
             return None
-        message = f"failed to ensure that the pod: {uid} cgroups exist and are correctly applied: "
-        message += f"failed to create container for [{' '.join(path.strip('/').split('/'))}] : {problem}"
+        message = f"failed to create container for [{' '.join(path.strip('/').split('/'))}] : {problem}"
         return CgroupError(uid, message, problem.is_no_space)
 
     async def widen_pod(self, before: Pod, after: Pod) -> CgroupError | None:
