@@ -16,4 +16,4 @@ async def others_go_on(agent: Agent, tag: str) -> None:
     agent.remove(f"{tag}-new", f"{tag}-done")
     await agent.wait_gone(f"{tag}-new", f"{tag}-done")
     assert agent.get("/healthz", agent.health_port) == (200, "ok")
-    assert agent.ask_json("pods")["waits"] == [], "the node itself waits for nothing"
+    await agent.wait_for("the node itself waits for nothing", lambda: agent.ask_json("pods")["waits"] == [])

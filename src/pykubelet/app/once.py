@@ -2,7 +2,7 @@
 
 A pod succeeds when its phase is Running with all containers started, or Succeeded. It fails when its phase is Failed,
 when the node rejects it, when a container ends with an error or waits for what no waiting gives it, or when it is not up
-within the time allowed.
+within the time allowed. Nothing is said of pods of which an end was heard that the statuses do not show yet.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pykubelet.base.api.core import ContainerStatus, Pod, PodStatus
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.lifecycle import Lifecycles
+from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.phase import Phase
 from pykubelet.base.model.reasons import CREATE_CONTAINER_CONFIG_ERROR, ERR_IMAGE_NEVER_PULL, INVALID_IMAGE_NAME
 from pykubelet.base.model.roster import Roster, pod_ref
@@ -29,7 +29,7 @@ HOPELESS = frozenset({ERR_IMAGE_NEVER_PULL, INVALID_IMAGE_NAME, CREATE_CONTAINER
 
 class OnceCells(Value):
     roster: Cell[Roster]
-    lifecycles: Cell[Lifecycles]
+    observed: Cell[Observed]
     statuses: Cell[Statuses]
 
 
@@ -92,13 +92,17 @@ async def run_once(cells: OnceCells, timeout_s: float = TIMEOUT_S) -> int:
     def decided(statuses: Statuses) -> bool:
         return all(result.ok is not None for result in results(cells.roster.get(), statuses.pods))
 
+    def all_told() -> bool:
+        views = cells.observed.get().pods
+        return not any(uid in views and views[uid].ends for uid in cells.roster.get().pods)
+
     try:
         async with asyncio.timeout(timeout_s):
             await cells.roster.wait_for(lambda now: now.silent == ())
             while True:
                 await cells.statuses.wait_for(decided)
                 await asyncio.sleep(SETTLE_S)
-                if decided(cells.statuses.get()):
+                if all_told() and decided(cells.statuses.get()):
                     break
     except TimeoutError:
         pass

@@ -65,7 +65,7 @@ async def _serve(settings: Settings) -> int:
             once = None
             if settings.run_once:
                 cells = agent.cells
-                once = run_once(OnceCells(cells.roster.cell, cells.lifecycles.cell, cells.statuses.cell))
+                once = run_once(OnceCells(cells.roster.cell, cells.observed.cell, cells.statuses.cell))
             code = await _until_done(agent, stop, once)
         if code is not None:
             return code
