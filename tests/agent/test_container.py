@@ -119,7 +119,7 @@ def volumes_pod(folder: Path) -> Json:
         {"name": "made", "mountPath": "/frozen", "readOnly": True},
     ]
     questions = {
-        "shared": "until [ -e /disk/from-other ]; do sleep 0.05; done; cat /disk/from-other",
+        "shared": "until [ -s /disk/from-other ]; do sleep 0.05; done; cat /disk/from-other",
         "memory": "grep ' /memory ' /proc/self/mounts; df -k /memory | tail -1",
         "made": "echo hi > /made/greeting && cat /made/greeting",
         "file": "cat /file",
@@ -245,7 +245,7 @@ def process_pods(folder: Path) -> list[Json]:
         make_pod(
             "watcher",
             make_container(
-                script=ask(seen="until [ -e /tree/m/file ]; do sleep 0.05; done; cat /tree/m/file"), volumeMounts=[down]
+                script=ask(seen="until [ -s /tree/m/file ]; do sleep 0.05; done; cat /tree/m/file"), volumeMounts=[down]
             ),
             **tree,
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,20 +117,20 @@ async def test_a_plugin_knows_the_password(make_agent: MakeAgent, registries: Re
 
 
 async def test_five_pods_wait_in_line_at_a_slow_registry(make_agent: MakeAgent, registries: Registries) -> None:
-    agent = make_agent(serializeImagePulls=True).start()
-    with registry.slowed(registries.plain, 1.0) as slow:
+    """Nothing is answered before all of them have been seen in line."""
+    agent, opened = make_agent(serializeImagePulls=True).start(), threading.Event()
+    with registry.slowed(registries.plain, 600, opened) as slow:
         containerd.trust_registry(agent.testbed, slow, f"http://{slow}")
         agent.put(*(pulling(name, f"{slow}/team/{name}:1") for name in NAMES))
-        lines: list[list[str]] = []
+        expected = ["", *(f"number {place} in the queue" for place in range(1, len(NAMES)))]
 
         def all_wait() -> bool:
             waits = [w for pod in agent.ask_json("pods")["pods"] for w in pod["waits"] if w["what"] == "image pull"]
             assert all(w["owner"] == "act/images" and w["subject"] == "main" and w["next_step"] for w in waits)
-            lines.append(sorted(w["detail"].partition(", ")[2] for w in waits))
-            return len(waits) == len(NAMES)
+            return sorted(w["detail"].partition(", ")[2] for w in waits) == expected
 
         await agent.wait_for("all five stand in line", all_wait)
-        assert lines[-1] == ["", *(f"number {place} in the queue" for place in range(1, len(NAMES)))]
+        opened.set()
         await agent.wait_running(*NAMES, within=60)
     await agent.remove_all()
 

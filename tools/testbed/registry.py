@@ -200,14 +200,15 @@ def _request(registry: Registry, method: str, url: str, body: bytes, content_typ
 
 
 @contextlib.contextmanager
-def slowed(registry: Registry, delay_s: float) -> Iterator[str]:
-    """An address (127.0.0.1:port) in front of a plain registry where every connection waits `delay_s` first."""
+def slowed(registry: Registry, delay_s: float, opened: threading.Event | None = None) -> Iterator[str]:
+    """An address (127.0.0.1:port) in front of a plain registry where every connection waits `delay_s` first, or until `opened`."""
     listener = socket.create_server(("127.0.0.1", 0))
-    ended = threading.Event()
+    ended, free = threading.Event(), opened or threading.Event()
 
     def relay(client: socket.socket) -> None:
         with client:
-            if ended.wait(delay_s):
+            free.wait(delay_s)
+            if ended.is_set():
                 return
             target, _, port = registry.address.partition(":")
             try:
@@ -233,6 +234,7 @@ def slowed(registry: Registry, delay_s: float) -> Iterator[str]:
         yield f"127.0.0.1:{listener.getsockname()[1]}"
     finally:
         ended.set()
+        free.set()
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
         acceptor.join(5)
