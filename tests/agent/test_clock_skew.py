@@ -5,6 +5,7 @@ Only the agent sees this clock; the API server, the runtime and the containers h
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -95,7 +96,11 @@ async def test_a_certificate_that_is_not_valid_by_the_nodes_time(
     world.agent.start()
     world.run(make_pod("web"))
     await world.agent.wait_running("static")
-    await world.agent.wait_for("it is told", lambda: says in world.agent.ask("explain", "node").stdout)
+
+    async def is_told() -> bool:
+        return says in (await asyncio.to_thread(world.agent.ask, "explain", "node")).stdout
+
+    await world.agent.wait_for("it is told", is_told)
     running = (await world.agent.look()).running_ids()
     clock.set(0)
     await world.wait_ready("web")

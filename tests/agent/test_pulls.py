@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import threading
@@ -145,11 +146,11 @@ async def test_a_pod_is_deleted_while_its_image_is_pulled(
             world.run(pulling("stuck", f"{stuck}/team/app0:1"))
             world.run(pulling("beside", f"{stuck}/team/app1:1"))
 
-            def waits() -> dict[str, str]:
-                found = agent.ask_json("pods")["pods"]
-                return {pod["name"]: w["detail"] for pod in found for w in pod["waits"] if w["what"] == "image pull"}
+            async def both_wait() -> bool:
+                found = (await asyncio.to_thread(agent.ask_json, "pods"))["pods"]
+                return len([pod for pod in found if "image pull" in [wait["what"] for wait in pod["waits"]]]) == 2
 
-            await agent.wait_for("one is pulled, the other in line", lambda: len(waits()) == 2)
+            await agent.wait_for("one is pulled, the other in line", both_wait)
             for name in ("stuck", "beside"):
                 world.delete(name)
             await world.wait_gone("stuck", "beside")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import inspect
 import json
 import os
 import subprocess
@@ -144,7 +145,7 @@ class Agent:
         assert self.process is not None
         self.process.terminate()
         try:
-            return self.process.wait(10)
+            return self.process.wait(30)
         except subprocess.TimeoutExpired:
             raise NotYet(f"the agent does not end on SIGTERM\n{self.log_tail()}") from None
         finally:
@@ -234,7 +235,7 @@ class Agent:
         items = json.loads(body).get("items") or []
         return {str(pod["metadata"]["name"]).removesuffix(f"-{NODE_NAME}"): pod for pod in items}
 
-    def ask(self, *words: str, timeout_s: float = 20) -> subprocess.CompletedProcess[str]:
+    def ask(self, *words: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
         """`pykubelet pods`, `pykubelet explain` and their like, as a person asks."""
         argv = [str(self.program), *words, "--root-dir", str(self.root)]
         return subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s)
@@ -266,16 +267,19 @@ class Agent:
 
     # Waiting
 
-    async def wait_for(self, what: str, condition: Callable[[], Any], within: float = 20.0) -> Any:
-        """The first true result of `condition`; NotYet with the agent's account when it does not come."""
+    async def wait_for(self, what: str, condition: Callable[[], Any], within: float = 60.0) -> Any:
+        """The first true result of `condition`; NotYet with the agent's account when it does not come.
+
+        One that `ask`s gives it to a thread, and is awaited, where the agent waits for what the test itself serves meanwhile.
+        """
         deadline = time.monotonic() + within
-        while not (result := condition()):
+        while not (result := await _result(condition)):
             if time.monotonic() > deadline:
                 raise NotYet(f"not within {within} s: {what}\n{self._account()}\n{self.log_tail()}")
             await asyncio.sleep(STEP_S)
         return result
 
-    async def wait_pod(self, name: str, what: str, condition: Callable[[Json], Any], within: float = 20.0) -> Json:
+    async def wait_pod(self, name: str, what: str, condition: Callable[[Json], Any], within: float = 60.0) -> Json:
         """The pod as soon as `condition` holds of it."""
         result: dict[str, Json] = {}
 
@@ -295,14 +299,14 @@ class Agent:
             ) from None
         return result["pod"]
 
-    async def wait_running(self, *names: str, within: float = 30.0) -> list[Json]:
+    async def wait_running(self, *names: str, within: float = 60.0) -> list[Json]:
         """All containers of these pods run and are ready."""
         return [await self.wait_pod(name, "running and ready", is_ready, within) for name in names]
 
-    async def wait_phase(self, name: str, phase: str, within: float = 30.0) -> Json:
+    async def wait_phase(self, name: str, phase: str, within: float = 60.0) -> Json:
         return await self.wait_pod(name, phase, lambda pod: pod["status"].get("phase") == phase, within)
 
-    async def wait_gone(self, *names: str, within: float = 20.0) -> None:
+    async def wait_gone(self, *names: str, within: float = 60.0) -> None:
         """Neither the node nor the runtime knows these pods any more."""
         await self.wait_for(f"{names} not desired", lambda: not set(names) & set(self.pods()), within)
         full = {f"{name}-{NODE_NAME}" for name in names}
@@ -329,7 +333,7 @@ class Agent:
         return RuntimeView(tuple(s for s in view.sandboxes if s.labels), tuple(c for c in view.containers if c.labels))
 
     async def wait_runtime(
-        self, what: str, condition: Callable[[RuntimeView], Any], within: float = 20.0
+        self, what: str, condition: Callable[[RuntimeView], Any], within: float = 60.0
     ) -> RuntimeView:
         """The runtime's lists as soon as `condition` holds of them."""
         client = CriClient(self.testbed.endpoint, timeout_s=10)
@@ -353,7 +357,7 @@ class Agent:
 
     # The end
 
-    async def remove_all(self, within: float = 40.0) -> None:
+    async def remove_all(self, within: float = 120.0) -> None:
         """Remove every manifest and assert that nothing of any pod is left: runtime, cgroups, mounts, files."""
         for path in self.manifests.iterdir():
             path.unlink()
@@ -361,7 +365,7 @@ class Agent:
         await self.wait_runtime("no sandbox left", lambda view: not view.sandboxes and not view.containers, within)
         await self.wait_nothing_left(within)
 
-    async def wait_nothing_left(self, within: float = 20.0) -> None:
+    async def wait_nothing_left(self, within: float = 60.0) -> None:
         """No file, mount or cgroup of a pod; what is left at the end is told."""
         try:
             await self.wait_for("nothing left", lambda: not self.leftovers(), within)
@@ -393,6 +397,11 @@ class Agent:
         await sweep(self.testbed)
         host.unmount_below(self.root) if self.root.exists() else None
         host.remove_cgroup(self.cgroup)
+
+
+async def _result(condition: Callable[[], Any]) -> Any:
+    found = condition()
+    return await found if inspect.isawaitable(found) else found
 
 
 async def look(client: CriClient) -> RuntimeView:

@@ -283,7 +283,7 @@ def import_image(testbed: Testbed, name: str, archive: Path) -> None:
     if cri.has_image(testbed.socket, name, image_id):
         return
     testbed.ctr("images", "import", "--snapshotter", testbed.snapshotter, "--all-platforms", str(archive))
-    if not host.wait_until(lambda: cri.has_image(testbed.socket, name, image_id), 20):
+    if not host.wait_until(lambda: cri.has_image(testbed.socket, name, image_id), 60):
         raise TestbedError(f"{archive} was imported, but CRI does not know {name}")
 
 
