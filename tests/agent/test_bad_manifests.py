@@ -87,7 +87,7 @@ async def test_the_good_pod_runs(agent: Agent, manifests: None) -> None:
 @pytest.mark.parametrize("name", BAD)
 async def test_each_bad_manifest_is_told(agent: Agent, manifests: None, name: str) -> None:
     _, field_path, reason = BAD[name]
-    found = await agent.wait_for("the problem is told", lambda: problems(agent).get(name), 10)
+    found = await agent.wait_for("the problem is told", lambda: problems(agent).get(name))
     assert field_path in [problem["field_path"] for problem in found]
     assert any(reason in problem["reason"] for problem in found), found
     assert all(problem["reason"] for problem in found)

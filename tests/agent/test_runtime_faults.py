@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.agent import Agent, container_status, make_container, make_pod
+from support.gate import MOUNTS, UNTIL_OPEN, Gate
 from testbed import containerd
 from testbed.containerd import Testbed
 
@@ -62,23 +63,29 @@ async def test_a_runtime_that_comes_late_still_chooses_the_cgroup_driver(make_ag
         await fake.stop()
 
 
-async def test_the_runtime_is_killed_while_pods_start(make_agent: MakeAgent, testbed: Testbed) -> None:
+async def test_the_runtime_is_killed_while_pods_start(make_agent: MakeAgent, testbed: Testbed, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
     names = [f"pod-{number}" for number in range(10)]
     agent = make_agent().start()
     agent.put(make_pod("before"))
     await agent.wait_running("before")
     [before] = (await agent.look()).running
-    first = [make_container("first", "sleep 5")]  # half of them cannot be through before the others
+    first = [
+        make_container("first", UNTIL_OPEN, volumeMounts=MOUNTS)
+    ]  # half of them cannot be through before the others
     containers = make_container(), make_container("second")
-    agent.put(*(make_pod(name, *containers, initContainers=first[: n % 2]) for n, name in enumerate(names)))
+    volumes = [gate.volume]
+    agent.put(
+        *(make_pod(name, *containers, initContainers=first[: n % 2], volumes=volumes) for n, name in enumerate(names))
+    )
     await agent.wait_runtime("some run, some do not", lambda view: 3 <= len(view.running) <= 18)
     containerd.kill(testbed)
     containerd.start(testbed)
+    gate.open()
     await agent.wait_running(*names, "before", within=60)
     wanted = sorted([f"{name}-node/{part}" for name in names for part in ("main", "second")] + ["before-node/main"])
-    view = await agent.look()
+    view = await agent.wait_runtime("one sandbox for each", lambda view: len(view.ready) == 11)
     assert view.running_names() == wanted
-    assert len(view.ready) == 11
     assert before.id in {container.id for container in view.running}, "a running container is not touched"
     assert agent.alive
     await agent.remove_all()

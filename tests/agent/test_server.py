@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support import metrics_server
-from support.agent import Agent, make_container, make_pod
+from support.agent import Agent, Json, make_container, make_pod
 from support.api import NodeApi
 
 from pykubelet.edges.plugins import podresources_pb2 as pb
@@ -40,6 +40,7 @@ def api(agent: Agent) -> NodeApi:
         runner.run(agent.wait_running("web"))
         runner.run(agent.wait_phase("done", "Failed"))
         runner.run(agent.wait_for("they have spoken", lambda: len(agent.log_lines("web", "talk")) == 2))
+        runner.run(agent.wait_for("its last words are written", lambda: agent.output("done", "main") == "bye\n"))
     return NodeApi(agent.port).wait_listening()
 
 
@@ -159,11 +160,29 @@ async def test_the_certificate_is_kept_over_a_restart(agent: Agent, api: NodeApi
     await agent.wait_running("web")
 
 
+def summary_once(api: NodeApi, is_told: Callable[[Json, Json], object]) -> tuple[Json, Json]:
+    """The summary of the node and of the pod `web`, once `is_told` holds of both: no answer waits for a disk to be walked."""
+    until = time.monotonic() + 60
+    while True:
+        code, text = api.ask("/stats/summary")
+        assert code == 200
+        summary = json.loads(text)
+        node, web = summary["node"], next(pod for pod in summary["pods"] if pod["podRef"]["name"] == POD)
+        if is_told(node, web):
+            return node, web
+        assert time.monotonic() < until, summary
+        time.sleep(0.2)
+
+
 def test_the_summary_of_what_is_used(api: NodeApi) -> None:
-    code, text = api.ask("/stats/summary")
-    assert code == 200
-    summary = json.loads(text)
-    node = summary["node"]
+    def has_files(node: Json, web: Json) -> bool:
+        return (
+            "fs" in node
+            and "imageFs" in node["runtime"]
+            and all({"rootfs", "logs"} <= container.keys() for container in web["containers"])
+        )
+
+    node, web = summary_once(api, has_files)
     assert node["nodeName"] == "node"
     assert node["cpu"]["usageNanoCores"] > 0 and node["memory"]["workingSetBytes"] > 1 << 20
     assert {one["name"] for one in node["systemContainers"]} == {"kubelet", "pods"}
@@ -171,8 +190,6 @@ def test_the_summary_of_what_is_used(api: NodeApi) -> None:
     images = node["runtime"]["imageFs"]
     assert 0 <= images["usedBytes"] < images["capacityBytes"]  # containerd counts every ten seconds, and 0 until then
     assert node["rlimit"]["maxpid"] > node["rlimit"]["curproc"] > 0
-    pods = {pod["podRef"]["name"]: pod for pod in summary["pods"]}
-    web = pods[POD]
     assert [c["name"] for c in web["containers"]] == ["cat", "talk"]
     for container in web["containers"]:
         assert container["cpu"]["usageCoreNanoSeconds"] > 0 and container["memory"]["usageBytes"] > 0
@@ -183,13 +200,8 @@ def test_the_summary_of_what_is_used(api: NodeApi) -> None:
 
 
 def test_the_summary_tells_of_volumes_once_they_were_walked(api: NodeApi) -> None:
-    told: list[dict[str, Any]] = []
-    until = time.monotonic() + 20
-    while not told and time.monotonic() < until:
-        time.sleep(0.2)
-        summary = json.loads(api.ask("/stats/summary")[1])
-        told = next(pod for pod in summary["pods"] if pod["podRef"]["name"] == POD).get("volume", [])
-    (volume,) = told
+    _, web = summary_once(api, lambda node, web: web.get("volume"))
+    (volume,) = web["volume"]
     assert volume["name"] == "scratch" and volume["inodesUsed"] == 1
     assert volume["capacityBytes"] > volume["availableBytes"] > 0
 

@@ -86,6 +86,7 @@ async def test_users_are_mapped_or_the_pod_is_refused(make_agent: MakeAgent, tes
 
     agent.remove("mapped")
     await agent.wait_gone("mapped")
+    await agent.wait_for("its range is given back", lambda: before[0] not in files(agent))
     agent.put(user_pod("third", f"cat /proc/self/uid_map /proc/self/gid_map; {STAY}"))
     await agent.wait_running("third")
     await agent.wait_for("its map is printed", lambda: len(agent.output("third", "main").splitlines()) > 1)

@@ -34,7 +34,7 @@ def api(agent: Agent) -> NodeApi:
             "web",
             make_container("talk", script="trap 'exit 0' TERM; while :; do sleep 0.1; done"),
             make_container("cat", stdin=True, command=["cat"]),
-            make_container("www", script=echo),
+            make_container("www", script=echo, readinessProbe={"tcpSocket": {"port": 8080}, "periodSeconds": 1}),
         )
     )
     with asyncio.Runner() as runner:
