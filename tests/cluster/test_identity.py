@@ -19,6 +19,8 @@ REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 
 
 def test_a_node_joins_with_a_bootstrap_token(make_cluster_agent: MakeAgent, cluster: Cluster, tmp_path: Path) -> None:
+    for request in cluster.list(REQUESTS):  # agents of earlier tests have asked, too
+        cluster.delete(f"{REQUESTS}/{request['metadata']['name']}")
     kubeconfig, pki = tmp_path / "kubelet.conf", tmp_path / "pki"
     flags = ("--bootstrap-kubeconfig", str(controlplane.bootstrap_kubeconfig(cluster.plane)))
     flags += ("--kubeconfig", str(kubeconfig), "--cert-dir", str(pki))
@@ -26,7 +28,7 @@ def test_a_node_joins_with_a_bootstrap_token(make_cluster_agent: MakeAgent, clus
     agent.start()
     if signs_by_hand(cluster):
         issue(cluster, asked(cluster, "kube-apiserver-client-kubelet"), tmp_path)
-    cluster.wait_node_ready()
+    cluster.wait_node_ready(within=controlplane.CONTROLLERS_S)
     current = pki / "kubelet-client-current.pem"
     assert run("openssl", "x509", "-noout", "-subject", "-in", str(current)).replace(" ", "").strip() == (
         f"subject=O=system:nodes,CN=system:node:{NODE_NAME}"
@@ -53,13 +55,13 @@ def serve(cluster: Cluster, agent: Agent, current: Path) -> None:
         issue(cluster, request, current.parent.parent)
     else:
         cluster.kubectl("certificate", "approve", name)
-    cluster.wait("the serving certificate", current.exists)
+    cluster.wait("the serving certificate", current.exists, controlplane.CONTROLLERS_S)
     context = ssl.create_default_context(cafile=str(cluster.plane.authority))
     context.load_cert_chain(current)
 
 
 def asked(cluster: Cluster, signer: str) -> Json:
-    """The newest signing request for a signer that nobody has answered; those of earlier tests may still be there."""
+    """The newest signing request for a signer that nobody has answered."""
 
     def is_open(request: Json) -> bool:
         is_signed = "certificate" in (request.get("status") or {})

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.agent import NODE_NAME, Agent, Json, make_container, make_pod
@@ -52,10 +53,14 @@ def test_logs_exec_and_attach(cluster: Cluster, web: str) -> None:
         stderr=subprocess.DEVNULL,
     ) as attached:
         assert attached.stdin is not None and attached.stdout is not None
-        attached.stdin.write(b"ping\n")
-        attached.stdin.flush()
-        assert attached.stdout.readline() == b"ping\n"
+        deadline, said = time.monotonic() + 30, b""
+        while not said and time.monotonic() < deadline:  # an answer that is quicker than the attaching is not heard
+            attached.stdin.write(b"ping\n")
+            attached.stdin.flush()
+            if select.select([attached.stdout], [], [], 1)[0]:
+                said = attached.stdout.readline()
         attached.kill()
+    assert said == b"ping\n"
 
 
 def test_much_input_to_its_end_and_much_output(cluster: Cluster, web: str, tmp_path: Path) -> None:
@@ -223,7 +228,17 @@ def reader(cluster: Cluster) -> Iterator[str]:
     cluster.kubectl("create", "clusterrole", name, "--verb=get", "--resource=nodes/metrics,nodes/stats")
     who = f"--serviceaccount={cluster.namespace}:reader"
     cluster.kubectl("create", "clusterrolebinding", name, f"--clusterrole={name}", who)
+    review = {
+        "user": f"system:serviceaccount:{cluster.namespace}:reader",
+        "resourceAttributes": {"verb": "get", "resource": "nodes", "subresource": "metrics"},
+    }
+
+    def may() -> Any:
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        return cluster.create(path, {"spec": review})["status"]["allowed"]
+
     try:
+        cluster.wait("it is known what it may do", may)
         yield cluster.kubectl("create", "token", "reader").strip()
     finally:
         cluster.kubectl("delete", "clusterrolebinding", name)

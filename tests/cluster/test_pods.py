@@ -94,7 +94,7 @@ def test_a_pod_deleted_before_it_could_start(cluster: Cluster, cluster_agent: Ag
     cluster.wait_pod("web", "its init container", lambda p: container_status(p, "wait")["state"].get("running"))
     cluster.delete_pod("web", grace_s=1)
     cluster.wait_gone("web")
-    missing = make_container(image="registry.invalid/none:1", imagePullPolicy="IfNotPresent")
+    missing = make_container(image="127.0.0.1:1/none:1", imagePullPolicy="IfNotPresent")
     cluster.run(plain("none", missing))
     reasons = ("ErrImagePull", "ImagePullBackOff")
     cluster.wait_pod(

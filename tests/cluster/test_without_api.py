@@ -34,10 +34,9 @@ def test_static_pods_run_and_the_node_joins_later(
     agent.put(own(cluster, make_pod("early")))
     agent.start()
     running = [f"early-{NODE_NAME}/main"]
-    host.wait_until(lambda: look(agent).running_names() == running, 20)
-    assert look(agent).running_names() == running
+    cluster.wait("it runs", lambda: look(agent).running_names() == running)
     controlplane.start(cluster.plane, api_server)
-    cluster.wait_node_ready(within=15)
+    cluster.wait_node_ready()
     cluster.wait_ready(f"early-{NODE_NAME}")
 
 
@@ -53,11 +52,11 @@ def test_pods_go_on_and_what_happened_is_told_afterwards(
     cluster.wait("its restart", lambda: len(look(cluster_agent).of("restarting").containers) > 1)
     assert look(cluster_agent).of("steady").running_ids() == kept
     controlplane.start(cluster.plane, api_server)
-    cluster.wait_pod("restarting", "its restart", lambda pod: container_status(pod)["restartCount"] >= 1, 15)
-    cluster.wait_ready(f"meanwhile-{NODE_NAME}", within=15)
+    cluster.wait_pod("restarting", "its restart", lambda pod: container_status(pod)["restartCount"] >= 1)
+    cluster.wait_ready(f"meanwhile-{NODE_NAME}")
     cluster.wait_node_ready()
     cluster.run(make_pod("after"))
-    cluster.wait_ready("after", within=20)
+    cluster.wait_ready("after")
 
 
 def test_an_api_server_that_hangs_for_moments_is_waited_for(
@@ -71,7 +70,7 @@ def test_an_api_server_that_hangs_for_moments_is_waited_for(
         time.sleep(3)
         assert cluster_agent.get("/healthz", cluster_agent.health_port)[0] == 200
     cluster.run(make_pod("after"))
-    cluster.wait_ready("after", within=20)
+    cluster.wait_ready("after")
 
 
 def test_an_api_server_that_hangs_longer_than_it_is_waited_for_is_left_and_found_again(
@@ -92,6 +91,6 @@ def test_an_api_server_that_hangs_longer_than_it_is_waited_for_is_left_and_found
     cluster.wait_pod("ending", "its end", lambda pod: pod["status"]["phase"] == "Succeeded", 60)
     cluster.wait_node_ready()
     cluster.run(make_pod("after"))
-    cluster.wait_ready("after", within=20)
+    cluster.wait_ready("after")
     cluster.delete_pod("steady", 1)
     cluster.wait_gone("steady")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -14,7 +15,9 @@ def traces(testbed: Testbed) -> list[str]:
     found = [f"mount {point}" for point in host.mounts_below(Path(testbed.folder))]
     found += [f"process {p.pid} {p.argv}" for p in host.processes() if any(testbed.folder in a for a in p.argv)]
     for root in host.hierarchies():
-        found += [f"cgroup {path}" for path in root.glob(f"**/{testbed.name}*")]
+        # other tests' groups come and go while we look: os.walk passes over what has vanished, Path.glob raises
+        for folder, names, _ in os.walk(root):
+            found += [f"cgroup {folder}/{name}" for name in names if name.startswith(testbed.name)]
     found += [f"link {link.name}" for link in Path("/sys/class/net").glob(f"{testbed.name}*")]
     rules = subprocess.run(["iptables-save"], capture_output=True, text=True, check=True).stdout
     found += [f"rule {rule}" for rule in rules.splitlines() if testbed.name in rule]

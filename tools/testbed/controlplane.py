@@ -26,6 +26,8 @@ ETCD, APISERVER, CONTROLLERS, SCHEDULER = "etcd", "kube-apiserver", "kube-contro
 _STARTED_IN_TURN = (ETCD, APISERVER, CONTROLLERS, SCHEDULER)
 _STOP_S = 5.0
 _START_S = 60.0
+#: Where the API server was away, controllers and scheduler ask again after 0.8 s, doubling to 30 s, and up to twice that.
+CONTROLLERS_S = 120.0
 TOKEN = "abcdef.0123456789abcdef"
 
 
@@ -181,7 +183,7 @@ def _allow_bootstrap(api: Client) -> None:
         api.make("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
 
 
-def wait_namespace(plane: ControlPlane, namespace: str, timeout_s: float = 30) -> None:
+def wait_namespace(plane: ControlPlane, namespace: str, timeout_s: float = CONTROLLERS_S) -> None:
     """Until pods can be made in a namespace: it has its account and its authority's certificate.
 
     Without kube-controller-manager they are made here.
