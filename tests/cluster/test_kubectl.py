@@ -70,7 +70,7 @@ def test_much_input_to_its_end_and_much_output(cluster: Cluster, web: str, tmp_p
     for command, expected in ((("sha256sum",), f"{hashlib.sha256(data).hexdigest()}  -\n".encode()), (("cat",), data)):
         with source.open("rb") as stdin:
             exec_ = kubectl_command(cluster, "exec", "-i", web, "-c", "talk", "--", *command)
-            done = subprocess.run(exec_, stdin=stdin, capture_output=True, timeout=60)
+            done = subprocess.run(exec_, stdin=stdin, capture_output=True, timeout=120)
         assert done.stdout == expected, done.stderr
 
 
@@ -80,7 +80,7 @@ def test_input_that_nobody_wants_does_not_hide_the_result(cluster: Cluster, web:
     for _ in range(5):
         with source.open("rb") as stdin:
             exec_ = kubectl_command(cluster, "exec", "-i", web, "-c", "talk", "--", "sh", "-c", "head -c 3; exit 4")
-            done = subprocess.run(exec_, stdin=stdin, capture_output=True, timeout=60)
+            done = subprocess.run(exec_, stdin=stdin, capture_output=True, timeout=120)
         assert (done.stdout, done.returncode) == (bytes(3), 4), done.stderr
 
 
@@ -120,7 +120,7 @@ def test_following_a_log_over_its_rotation(make_cluster_agent: object, cluster: 
     script = 'i=0; while [ $i -lt 4000 ]; do i=$((i+1)); echo "line $i of a log that is rotated"; [ $((i % 40)) = 0 ] && sleep 0.1; done'
     cluster.run(make_pod("chatty", make_container(script=script), restartPolicy="Never"))
     cluster.wait_pod("chatty", "started", lambda pod: pod["status"]["phase"] in ("Running", "Succeeded"))
-    text = cluster.kubectl("logs", "-f", "chatty", timeout_s=90)
+    text = cluster.kubectl("logs", "-f", "chatty", timeout_s=300)
     numbers = [int(line.split()[1]) for line in text.splitlines()]
     assert numbers[-1] == 4000
     assert numbers == list(range(numbers[0], 4001))
@@ -132,9 +132,9 @@ def test_copying_500_mb_both_ways(cluster: Cluster, web: str, tmp_path: Path) ->
         with there.open("wb") as file:
             for _ in range(500):
                 file.write(os.urandom(1_000_000))
-        cluster.kubectl("cp", str(there), f"{web}:/tmp/file", "-c", "talk", timeout_s=180)
-        cluster.kubectl("cp", f"{web}:/tmp/file", str(back), "-c", "talk", timeout_s=180)
-        inside = cluster.kubectl("exec", web, "-c", "talk", "--", "sha256sum", "/tmp/file", timeout_s=60).split()[0]
+        cluster.kubectl("cp", str(there), f"{web}:/tmp/file", "-c", "talk", timeout_s=600)
+        cluster.kubectl("cp", f"{web}:/tmp/file", str(back), "-c", "talk", timeout_s=600)
+        inside = cluster.kubectl("exec", web, "-c", "talk", "--", "sha256sum", "/tmp/file", timeout_s=300).split()[0]
         assert inside == sha256_of(there) == sha256_of(back)
         assert back.stat().st_size == 500_000_000
     finally:

@@ -19,7 +19,7 @@ from testbed import containerd, controlplane, host, node
 
 TOOLS = Path(node.__file__).parents[1]
 EXAMPLES = TOOLS.parent / "examples" / "cluster"
-UP_S = 120.0
+UP_S = 300.0
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def start_run(folder: Path) -> subprocess.Popen[str]:
 
 def ctrl_c(run: subprocess.Popen[str]) -> int:
     run.send_signal(signal.SIGINT)
-    run.communicate(timeout=60)
+    run.communicate(timeout=120)
     return run.returncode
 
 
@@ -57,7 +57,7 @@ def kubectl(folder: Path, *words: str) -> str:
     plane = controlplane.load(folder)
     assert plane is not None
     argv = [plane.programs.kubectl, "--kubeconfig", str(plane.admin), *words]
-    return subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30).stdout
+    return subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60).stdout
 
 
 def is_up(folder: Path) -> bool:

@@ -18,7 +18,7 @@ from testbed import controlplane
 from testbed.controlplane import ControlPlane
 from testbed.node import Joined
 
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 
 
 class Cluster:

@@ -25,7 +25,7 @@ from testbed.rest import Client
 ETCD, APISERVER, CONTROLLERS, SCHEDULER = "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"
 _STARTED_IN_TURN = (ETCD, APISERVER, CONTROLLERS, SCHEDULER)
 _STOP_S = 5.0
-_START_S = 60.0
+_START_S = 180.0
 #: Where the API server was away, controllers and scheduler ask again after 0.8 s, doubling to 30 s, and up to twice that.
 CONTROLLERS_S = 120.0
 TOKEN = "abcdef.0123456789abcdef"

@@ -285,11 +285,15 @@ def cgroup_pids(cgroup: str) -> set[int]:
 
 def remove_cgroup(cgroup: str) -> None:
     """Kill what runs at or below `cgroup` and remove it from every hierarchy. Never touches the group we are in."""
-    if os.getpid() in (pids := cgroup_pids(cgroup)):
-        raise TestbedError(f"refusing to remove the cgroup {cgroup}: this process is in it")
-    if pids:
-        kill_all(pids)
-    if not wait_until(lambda: _try_remove(_checked(cgroup)), 5):
+
+    def is_removed() -> bool:
+        if os.getpid() in (pids := cgroup_pids(cgroup)):
+            raise TestbedError(f"refusing to remove the cgroup {cgroup}: this process is in it")
+        if pids:  # a runtime that is still busy may start one after the others
+            kill_all(pids)
+        return _try_remove(_checked(cgroup))
+
+    if not wait_until(is_removed, 30):
         raise TestbedError(f"cannot remove the cgroup {cgroup}")
 
 
