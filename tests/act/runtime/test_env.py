@@ -232,7 +232,28 @@ def test_reading_env_files(key: str, expected: str) -> None:
     assert read_env_file(FILE, key) == expected
 
 
-@pytest.mark.parametrize("text", ["K=plain", 'K="x"', "K = 'x'", "K='x''y'", "K='x", "export K='x'", "='x'", "K='x' y"])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("export A='one'\n1/2='x'\nK='v'", "v"),
+        ("A= 'ignored\nB=\t\nK='v'", "v"),
+        ("K= 'v'", ""),
+        ("export K='v'", ""),
+        ("K='v'\r\nbroken", "v"),
+        ("K='a\r\nb'\t#c", "a\nb"),
+        ("K='1'\nK='2'", "1"),
+        ("A='\n" + "\n" * 1_000_000 + "'\nK='v'", "v"),
+    ],
+    ids=range(8),
+)
+def test_env_files_are_read_as_a_shell_would(text: str, expected: str) -> None:
+    assert read_env_file(text, "K") == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["K=plain", 'K="x"', "K = 'x'", "K='x''y'", "K='x", "K=", " ='x'", "='x'", "K='x' y", "A\nK='x'", "A=x\nK='x'"],
+)
 def test_env_files_of_another_form(text: str) -> None:
     assert read_env_file(text, "K") is None
 
@@ -255,7 +276,7 @@ def from_file(text: str | None, **fields: Any) -> Any:
 def test_variables_from_files() -> None:
     assert from_file(FILE) == {"X": "one"}
     assert from_file(FILE, key="NONE", optional=True) == {}
-    assert refused(from_file(FILE, key="NONE")) == 'environment variable key "NONE" not found in file'
+    assert refused(from_file(FILE, key="NONE")) == 'environment variable key "NONE" not found in file "/v/a.env"'
     assert refused(from_file(None, optional=True)) == "couldn't parse env file"
     assert refused(from_file("A=x")) == "couldn't parse env file"
     assert refused(from_file(FILE, volumeName="v2")) == 'cannot find the volume "v2" referenced by FileKeyRef'

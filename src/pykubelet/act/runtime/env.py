@@ -9,8 +9,7 @@ References that are optional and lead nowhere leave the variable out; others ref
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 from pykubelet.act.runtime.context import (
@@ -33,8 +32,7 @@ T = TypeVar("T")
 MAX_ENV_FILE_KEY = 128
 MAX_ENV_FILE_VALUE = 32 * 1024
 
-_FILE_NOISE = re.compile(r"[ \t\r]*(?:#[^\n]*)?(?:\n|\Z)")
-_FILE_VARIABLE = re.compile(r"[ \t]*([-._a-zA-Z][-._a-zA-Z0-9]*)='([^']*)'[ \t\r]*(?:#[^\n]*)?(?:\n|\Z)")
+_BLANK = " \t"
 
 
 def build_environment(
@@ -160,24 +158,43 @@ def _from_file(selector: FileKeySelector, ctx: ContainerContext) -> str | None:
     if not found:
         if selector.optional:
             return None
-        raise RenderError(f'environment variable key "{key}" not found in file')
+        file = f"{ctx.mounts[selector.volumeName].host_path}/{selector.path}"
+        raise RenderError(f'environment variable key "{key}" not found in file "{file}"')
     return found
 
 
 def read_env_file(text: str, key: str) -> str | None:
     """The value of `key` in lines `NAME='value'` (values may span lines), "" when it is not there.
 
-    Empty lines and comments are passed over. None when anything before it is of another form.
+    Empty lines and comments are passed over; white space after the equals sign ends an empty value, as in a shell. None
+    when anything before it is of another form.
     """
-    position = 0
-    while position < len(text):
-        if noise := _FILE_NOISE.match(text, position):
-            position = noise.end()
+    lines = (line.removesuffix("\r") for line in text.split("\n"))
+    for line in lines:
+        line = line.lstrip(_BLANK)
+        if not line or line.startswith("#"):
             continue
-        variable = _FILE_VARIABLE.match(text, position)
-        if variable is None:
+        name, equals, value = line.partition("=")
+        if not equals or name != name.rstrip(_BLANK) or not name:
             return None
-        if variable[1] == key:
-            return variable[2]
-        position = variable.end()
+        found: str | None = ""
+        if value == value.lstrip(_BLANK):
+            found = _quoted(value, lines)
+        if name == key or found is None:
+            return found
     return ""
+
+
+def _quoted(value: str, more: Iterator[str]) -> str | None:
+    """What stands between single quotes, and nothing but a comment after it. `more`: the lines that follow."""
+    if not value.startswith("'"):
+        return None
+    parts = [value[1:]]
+    while "'" not in parts[-1]:
+        line = next(more, None)
+        if line is None:
+            return None
+        parts.append(line)
+    parts[-1], _, rest = parts[-1].partition("'")
+    rest = rest.lstrip(_BLANK)
+    return "\n".join(parts) if not rest or rest.startswith("#") else None
