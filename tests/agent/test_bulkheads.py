@@ -48,7 +48,7 @@ def hanging(faults: Faults) -> Iterator[Faults]:
     faults.release()
 
 
-async def stuck_in(agent: Agent, pod: str, what: str, *words: str, within: float = 20.0) -> Json:
+async def stuck_in(agent: Agent, pod: str, what: str, *words: str, within: float = 60.0) -> Json:
     """The wait that `explain` tells of, with these words in it."""
     found: list[Json] = []
 
@@ -153,7 +153,7 @@ async def test_exec_probes_that_never_end(agent: Agent, hanging: Faults) -> None
     await others_go_on(agent, "beside-probes")
     hanging.release()
     agent.remove("slow", "mute")
-    await agent.wait_gone("slow", "mute", within=40)
+    await agent.wait_gone("slow", "mute")
 
 
 @pytest.fixture

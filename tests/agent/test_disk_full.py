@@ -72,7 +72,7 @@ async def test_pods_wait_for_space(small_disk: Agent) -> None:
 
     for file in files:
         file.unlink()
-    await agent.wait_running("late", within=40)
+    await agent.wait_running("late")
     await agent.remove_all()
     assert agent.stop() == 0
 
@@ -94,7 +94,7 @@ async def test_pods_wait_for_a_disk_that_can_be_written(small_disk: Agent) -> No
     assert agent.get("/healthz", agent.health_port) == (200, "ok")
     assert is_ready(agent.pods()["early"])
     remount(agent.root, "rw")
-    await agent.wait_running("late", within=40)
+    await agent.wait_running("late")
     await agent.remove_all()
     assert agent.stop() == 0
 

@@ -97,7 +97,7 @@ async def test_a_pre_stop_hook_takes_from_the_grace_period_and_its_failure_saves
     await agent.wait_running("pre-stop")
     agent.remove("pre-stop")
     assert "spec.containers{fails}" in await told(agent, "pre-stop", "FailedPreStopHook")
-    await agent.wait_gone("pre-stop", within=30)
+    await agent.wait_gone("pre-stop")
 
 
 async def test_sidecars_outlive_the_containers_they_serve(agent: Agent, tmp_path: Path) -> None:

@@ -265,7 +265,7 @@ async def test_of_containers_that_ended_only_the_newest_is_kept_with_its_log(age
         [container] = (await agent.look()).of("kept-node").running
         agent.testbed.ctr("task", "kill", "--signal", "SIGKILL", container.id)
         await agent.wait_pod(
-            "kept", "again", lambda p, n=count: is_ready(p) and container_status(p)["restartCount"] == n, within=30
+            "kept", "again", lambda p, n=count: is_ready(p) and container_status(p)["restartCount"] == n
         )
     [logs] = agent.logs.glob("*_kept-node_*/main")
 

@@ -188,7 +188,7 @@ async def test_killed_fifty_times_while_pods_start_stop_and_crash(make_agent: Ma
     def exactly(names: list[str]) -> bool:
         return [name for name in names if name not in ("churn-1-node/main", "churn-6-node/main")] == wanted
 
-    view = await agent.wait_runtime("exactly the desired run", lambda view: exactly(view.running_names()), 30)
+    view = await agent.wait_runtime("exactly the desired run", lambda view: exactly(view.running_names()))
     assert len(view.ready) == len({s.metadata.uid for s in view.ready}), "one sandbox for each pod"
     await asyncio.sleep(3)
     again = await agent.look()

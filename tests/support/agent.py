@@ -157,7 +157,7 @@ class Agent:
             self.process.wait()
             self.process = None
 
-    def run_once(self, timeout_s: float = 60) -> tuple[int, str]:
+    def run_once(self, timeout_s: float = 120) -> tuple[int, str]:
         """`--runonce`, to its end: exit code and standard output."""
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
@@ -217,7 +217,7 @@ class Agent:
 
     def get(self, path: str, port: int) -> tuple[int, str]:
         """Status and body of a GET on loopback; (0, why not) when nobody answers."""
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
         try:
             connection.request("GET", path)
             answer = connection.getresponse()
