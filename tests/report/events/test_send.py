@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -74,18 +74,21 @@ class Stand:
             raise AssertionError(f"only {self.events()}") from None
         return self.events()
 
-
     async def queued(self, number: int) -> None:
         """So many wait to be sent."""
-        async with asyncio.timeout(30):
-            while len(self.sender._queue) != number:
-                await asyncio.sleep(0.005)
+        await _until(lambda: len(self.sender._queue) == number)
 
     async def answered(self, number: int) -> None:
         """The sender knows of so many that they have arrived."""
-        async with asyncio.timeout(30):
-            while len(self.sender._names) != number:
-                await asyncio.sleep(0.005)
+        await _until(lambda: len(self.sender._names) == number)
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    for _ in range(6000):
+        if holds():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it never came to be so")
 
 
 @asynccontextmanager
@@ -254,9 +257,7 @@ async def test_the_queue_is_bounded_and_nobody_waits(stand: Stand) -> None:
     refs = [PodRef("shop", f"p{number}", UID) for number in range(send.QUEUE_MAX + 200)]
     for serial, ref in enumerate(refs):
         stand.sender._mailbox.post(Occurrence(normal("Pulled", "x", ref), "x", 1.0, 1.0, serial=serial))
-    async with asyncio.timeout(30):
-        while len(stand.sender._mailbox):
-            await asyncio.sleep(0.005)
+    await _until(lambda: len(stand.sender._mailbox) == 0)
     assert len(stand.sender._queue) in (send.QUEUE_MAX, send.QUEUE_MAX - 1), "one may be on its way"
 
 
