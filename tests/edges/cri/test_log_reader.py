@@ -113,6 +113,17 @@ async def test_tail_over_many_blocks(log: Path) -> None:
     assert (await read(log, LogOptions(tail_lines=1))).startswith(b"1999 xxx")
 
 
+async def test_the_last_lines_are_no_more_though_the_log_grows_meanwhile(log: Path) -> None:
+    line = b"2026-01-02T03:04:05.1Z stdout F " + b"x" * 1000 + b"\n"
+    log.write_bytes(line * 3000)
+    texts = LogReader(Flight("test")).read(str(log), LogOptions(tail_lines=2900), lambda: True, asyncio.Event())
+    said = await anext(texts)
+    with log.open("ab") as file:
+        file.write(line * 10)
+    said += b"".join([text async for text in texts])
+    assert said.count(b"\n") == 2900
+
+
 async def test_a_line_without_end_does_not_fill_the_memory(log: Path) -> None:
     log.write_bytes(b"2026-01-02T03:04:05.1Z stdout F " + b"x" * (20 << 20) + b"\n" + FIRST)
     reader = LogReader(Flight("test"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import sys
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from itertools import count
@@ -33,19 +34,22 @@ _numbers = count(1)
 
 
 class _LogFile:
-    """One file, read by lines, opened by the first read.
+    """One file, read by lines, opened by the first read. With `tail_lines` its last lines; where it `grows` also what comes
+    after them, else no more than these.
 
     Blocks; only `close` does not, so that a reader may leave in the middle of a read.
     """
 
-    def __init__(self, path: str, tail_lines: int | None) -> None:
+    def __init__(self, path: str, tail_lines: int | None, *, grows: bool) -> None:
         self._path = path
         self._tail_lines = tail_lines
+        self._grows = grows
         self._fd = -1
         self._in_use = threading.Lock()
         self._is_over = False
         self._rest = b""
         self._at = 0
+        self._end = sys.maxsize
 
     def lines(self) -> bytes:
         """The next whole lines, about BLOCK of them; empty at the end of what is written, or after `close`."""
@@ -61,14 +65,17 @@ class _LogFile:
     def _open(self) -> None:
         self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         if self._tail_lines is not None:
-            self._at = _tail_start(self._fd, self._tail_lines)
+            size = os.fstat(self._fd).st_size
+            self._at = _tail_start(self._fd, size, self._tail_lines)
+            self._end = self._end if self._grows else size
 
     def _lines(self) -> bytes:
         if self._fd < 0:
             self._open()
         while True:
             # what a very long line already has is copied with each read: a read brings at least as much
-            data = os.pread(self._fd, min(max(BLOCK, len(self._rest)), PIECE), self._at)
+            most = min(max(BLOCK, len(self._rest)), PIECE, self._end - self._at)
+            data = os.pread(self._fd, most, self._at)
             if not data:
                 return b""
             self._at += len(data)
@@ -95,9 +102,9 @@ class _LogFile:
                 os.close(fd)
 
 
-def _tail_start(fd: int, lines: int) -> int:
-    """Where the last `lines` lines begin."""
-    at = size = os.fstat(fd).st_size
+def _tail_start(fd: int, size: int, lines: int) -> int:
+    """Where the last `lines` lines of the first `size` bytes begin."""
+    at = size
     if lines <= 0:
         return size
     needed = lines
@@ -189,7 +196,7 @@ class _Reading:
         self._path = path
         self._renderer = LogRenderer(options)
         self._key = f"log-read:{next(_numbers)}:{path}"
-        self._file = _LogFile(path, options.tail_lines)
+        self._file = _LogFile(path, options.tail_lines, grows=options.follow)
 
     @property
     def is_full(self) -> bool:
@@ -203,7 +210,7 @@ class _Reading:
     def begin_anew(self) -> None:
         """From the beginning of the file that has the name now."""
         self._file.close()
-        self._file = _LogFile(self._path, None)
+        self._file = _LogFile(self._path, None, grows=True)
 
     async def rest_of_file(self) -> AsyncIterator[bytes]:
         is_at_end = False
