@@ -162,7 +162,7 @@ class Checkpoints:
         where = f"{target.namespace}/{target.pod}/{target.container}"
         container = self._pods.running(pod, target.container)
         if container is None:
-            return text(500, f"checkpointing of {where} failed (container not found)")
+            return text(500, f"checkpointing of {where} failed (container {target.container} not found)")
         stamp = format_time(self._clock.wall())
         name = f"checkpoint-{pod.metadata.name}_{pod.metadata.namespace}-{target.container}-{stamp}.tar"
         path = f"{self._folder}/{name}"
