@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from support.agent import NODE_NAME, Agent, Json
+from support.agent import NODE_NAME, Agent, Json, make_pod
 from support.cluster import Cluster
 from testbed.controlplane import CONTROLLERS_S
 
@@ -65,3 +65,22 @@ def test_labels_and_taints_of_others_stay(cluster: Cluster, make_cluster_agent: 
     assert after is not None
     assert {key: after["metadata"]["labels"][key] for key in labels} == labels
     assert taint not in after["spec"].get("taints", [])
+
+
+def test_an_extended_resource_that_somebody_advertises_can_be_used(cluster: Cluster, cluster_agent: Agent) -> None:
+    """As the documentation "Advertise Extended Resources for a Node" has it: into the capacity alone, and out of it again."""
+    name = "own.example.com/dongle"
+
+    def allocatable() -> str:
+        node = cluster.node()
+        return str(node["status"]["allocatable"].get(name)) if node is not None else ""
+
+    cluster.patch(f"{PATH}/status", {"status": {"capacity": {name: "4"}}})
+    cluster.wait("it is allocatable", lambda: allocatable() == "4")
+    limits = {"resources": {"limits": {name: "1"}, "requests": {name: "1"}}}
+    pod = make_pod("user", automountServiceAccountToken=False)
+    pod["spec"]["containers"][0] |= limits
+    cluster.run(pod)
+    cluster.wait_ready("user")
+    cluster.patch(f"{PATH}/status", {"status": {"capacity": {name: None}}})
+    cluster.wait("it is gone", lambda: allocatable() == "None")
