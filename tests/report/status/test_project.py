@@ -368,3 +368,17 @@ def test_a_pod_that_has_to_make_room_is_told_to_be_disrupted() -> None:
     assert shown.message == "Pod was preempted by Kubelet to accommodate a critical pod."
     later = project_status(facts(pod, view(exited()), Stage.TERMINATED, old=status))
     assert shown in later.conditions
+
+
+@pytest.mark.parametrize(("code", "end"), [(0, ("Succeeded", "", "")), (143, ("Failed", "Preempting", "to make room"))])
+def test_a_pod_that_has_made_room_ended_as_its_containers_did(code: int, end: tuple[str, str, str]) -> None:
+    pod = make_pod(static=False)
+    kill = {
+        "override": StatusOverride("Failed", "Preempting", "to make room", yields=True),
+        "kill_reason": KillReason.EVICTED,
+    }
+    first = project_status(facts(pod, view(running()), Stage.TERMINATING, **kill))
+    assert (first.phase, first.reason, first.message) == ("Failed", "Preempting", "to make room")
+    last = project_status(facts(pod, view(exited(code=code)), Stage.TERMINATED, old=first, **kill))
+    assert (last.phase, last.reason, last.message) == end
+    assert any(c.type == "DisruptionTarget" for c in last.conditions)

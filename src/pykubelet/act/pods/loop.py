@@ -429,7 +429,7 @@ def _is_overlooked(actor: PodActor, observed: Observed) -> bool:
 def _refusal(rejection: Rejection) -> KillRequested:
     """The end of a pod that the node does not take, or that has to make room for another."""
     if rejection.reason == PREEMPTING:
-        override = StatusOverride(Phase.FAILED, rejection.reason, rejection.message)
+        override = StatusOverride(Phase.FAILED, rejection.reason, rejection.message, yields=True)
         return KillRequested(KillReason.EVICTED, "preempted", override=override)
     override = StatusOverride(Phase.FAILED, rejection.reason, f"Pod was rejected: {rejection.message}")
     return KillRequested(KillReason.REJECTED, "rejected by the node", override=override)

@@ -43,11 +43,15 @@ class StartError(Value):
 
 
 class StatusOverride(Value):
-    """The phase, reason and message that a kill imposes (rejection, eviction, deadline)."""
+    """The phase, reason and message that a kill imposes (rejection, preemption, deadline).
+
+    `yields`: once the containers have ended, how they did counts: a pod that made room and ended well has succeeded.
+    """
 
     phase: str
     reason: str
     message: str
+    yields: bool = False
 
 
 class PodLifecycle(Value):
