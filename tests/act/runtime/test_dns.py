@@ -121,6 +121,10 @@ def test_reading_the_host_file(text, expected) -> None:
 def test_a_nameserver_without_address_is_an_error() -> None:
     with pytest.raises(RenderError, match="nameserver list is empty "):
         parse_resolv_conf("nameserver\n")
+    with pytest.raises(RenderError) as caught:
+        dns_config(make_pod(), replace(SETTINGS, resolv_conf="nameserver\n"))
+    assert caught.value.message == "Encountered error while parsing resolv conf file. Error: nameserver list is empty "
+    assert caught.value.reason == "CreatePodSandboxError"
 
 
 def test_an_unreadable_host_file_refuses_the_sandbox() -> None:

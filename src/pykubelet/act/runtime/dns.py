@@ -108,7 +108,11 @@ def _base(pod: Pod, settings: RenderSettings, ref: PodRef, happenings: list[Happ
     """What the policy gives, before dnsConfig."""
     if settings.resolv_conf_error:
         raise RenderError(settings.resolv_conf_error, CREATE_POD_SANDBOX_ERROR)
-    host = parse_resolv_conf(settings.resolv_conf) if settings.resolv_conf is not None else Resolver()
+    try:
+        host = parse_resolv_conf(settings.resolv_conf) if settings.resolv_conf is not None else Resolver()
+    except RenderError as error:
+        text = f"Encountered error while parsing resolv conf file. Error: {error.message}"
+        raise RenderError(text, error.reason) from error
     policy = pod.spec.dnsPolicy
     if policy == "None":
         return Resolver()
