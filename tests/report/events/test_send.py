@@ -137,6 +137,15 @@ async def test_an_event_of_a_container(stand: Stand) -> None:
     assert meta["namespace"] == "shop" and meta["name"].startswith("web.") and meta["annotations"] == {"k": "v"}
 
 
+async def test_a_pod_may_have_the_longest_name_there_is(stand: Stand) -> None:
+    long = replace(WEB, name="a" * 235 + "." + "b" * 17)
+    stand.happen(normal("Pulled", "it is there", long))
+    (event,) = await stand.until(1)
+    assert event["involvedObject"]["name"] == long.name
+    name = event["metadata"]["name"]
+    assert len(name) <= 253 and name.startswith("a" * 235) and ".." not in name
+
+
 async def test_an_event_of_the_node(stand: Stand) -> None:
     stand.happen(normal("Starting", "Starting kubelet."))
     (event,) = await stand.until(1)

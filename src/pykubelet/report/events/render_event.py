@@ -14,6 +14,7 @@ from pykubelet.base.model.recent import Occurrence
 
 COMPONENT = "kubelet"
 DEFAULT_NAMESPACE = "default"
+NAME_MAX = 253
 _NANO = 1_000_000_000
 
 
@@ -67,6 +68,7 @@ def event_namespace(found: Occurrence) -> str:
 
 
 def event_name(found: Occurrence, node: str) -> str:
-    """The object's name and the time; the serial keeps two Events of one moment apart."""
+    """The object's name, as much of it as fits, and the time; the serial keeps two Events of one moment apart."""
     pod = found.happening.pod
-    return f"{pod.name if pod is not None else node}.{int(found.first_at * _NANO) + found.serial:x}"
+    end = f".{int(found.first_at * _NANO) + found.serial:x}"
+    return (pod.name if pod is not None else node)[: NAME_MAX - len(end)].rstrip("-.") + end
