@@ -45,6 +45,13 @@ def test_what_runs_already_is_never_refused_for_room() -> None:
     assert [desk.reason(uid) for uid in ("one-1", "two-1", "new-1")] == [None, None, "OutOfcpu"]
 
 
+def test_what_the_runtime_has_and_could_not_describe_yet_is_not_refused() -> None:
+    new, one = make_pod("new", cpu="600m"), make_pod("one", cpu="900m")
+    desk = Desk()
+    desk.tell(new, one, at=facts(observed=Observed(listed_at=1.0, unread=frozenset({pod_ref(one)}))))
+    assert [desk.reason(uid) for uid in ("one-1", "new-1")] == [None, "OutOfcpu"]
+
+
 def test_what_runs_already_stays_although_the_node_changed() -> None:
     pod = make_pod("one", nodeSelector={"zone": "b"})
     desk = Desk()

@@ -123,6 +123,14 @@ class Node:
         pods = {uid: replace(view, read_at=now) for uid, view in self.observed.get().pods.items()}
         self._observed.publish(Observed(pods, listed_at=now))
 
+    def hide(self, uid: PodUID) -> Callable[[], None]:
+        """The runtime has the pod, and says how it is only when the answer is called."""
+        found = self.observed.get()
+        view = found.pods[uid]
+        others = {key: known for key, known in found.pods.items() if key != uid}
+        self._observed.publish(Observed(others, found.listed_at, frozenset({view.ref})))
+        return lambda: self._set_view(view)
+
     def exit(self, uid: PodUID, name: str) -> None:
         view = self.observed.get().pods[uid]
         containers = tuple(replace(c, state=ContainerState.EXITED) if c.name == name else c for c in view.containers)

@@ -328,6 +328,27 @@ async def test_before_pods_are_known_old_containers_count_as_before() -> None:
         assert node.results.get().results == {(settled, READINESS): SUCCESS}
 
 
+async def test_what_was_ready_stays_ready_though_the_runtime_says_late_how_it_is() -> None:
+    node, prober = Node(), ScriptedProber({"app": failed("busy"), "settled": failed("busy")})
+    uid = node.pod("web", probed("app", "readiness"), probed("settled", "readiness"))
+    container, settled = node.run(uid, "app", ago_s=3), node.run(uid, "settled", ago_s=60)
+    show = node.hide(uid)
+    async with node.probing(prober, {container: Kept(readiness=SUCCESS)}, fraction=0.5):
+        assert node.result(container, READINESS) is SUCCESS
+        await asyncio.sleep(3)
+        assert node.result(container, READINESS) is SUCCESS
+        show()
+        await asyncio.sleep(TICK)
+        assert node.result(container, READINESS) is node.result(settled, READINESS) is SUCCESS
+        await asyncio.sleep(16)
+        assert node.result(container, READINESS) is node.result(settled, READINESS) is SUCCESS
+        await asyncio.sleep(15)
+        assert node.result(container, READINESS) is node.result(settled, READINESS) is FAILURE
+        node.exit(uid, "app")
+        await asyncio.sleep(TICK)
+        assert node.results.get().results == {(settled, READINESS): FAILURE}
+
+
 async def test_a_boot_that_spans_the_restart_is_not_cut_short_by_liveness() -> None:
     """Nothing is known of this container: it counts as started, yet only its startup probe may end it."""
     node, prober = Node(), ScriptedProber({"app": failed("booting")})

@@ -146,6 +146,19 @@ async def test_until_the_runtime_was_looked_at_the_statuses_of_before_are_told(t
     }
 
 
+async def test_a_pod_that_the_runtime_has_and_could_not_describe_yet_has_not_vanished(tmp_path: Path) -> None:
+    pod = make_pod()
+    before = await first_life(tmp_path / "s", pod, view(running()))
+    async with agent(tmp_path / "s", WALL + 100) as now:
+        await now.want(pod)
+        await now.live(lifecycle(pod))
+        now.observed.publish(Observed({}, 1.0, frozenset({view().ref})))
+        await now.settle()
+        assert now.told == before
+        await now.see(view(running(), read_at=2.0))
+        assert now.told == before
+
+
 async def test_without_an_api_server_a_pod_starts_when_the_agent_does(tmp_path: Path) -> None:
     pod = make_pod()
     before = await first_life(tmp_path / "s", pod, view(running()))

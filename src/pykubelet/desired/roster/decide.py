@@ -188,6 +188,8 @@ def _rejected(entry: Entry, rejection: Rejection) -> Entry:
 
 def trace_of(pod: Pod, uid: PodUID, observed: Observed) -> Trace:
     view = observed.pods.get(uid)
+    if view is None and observed.is_unread(uid):
+        return Trace.ALIVE  # something of it is there: it is not refused because nobody could look at it yet
     if view is None or view.is_gone:
         return Trace.NONE
     if view.is_alive:

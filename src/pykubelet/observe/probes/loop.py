@@ -116,6 +116,7 @@ class ProbesLoop:
         self._at_work: dict[PodUID, float] = {}
         self._starts = Starts()
         self._kept: dict[ContainerID, Kept] | None = None
+        self._unread: frozenset[PodUID] = frozenset()  # were there at the first look, and nobody knows yet how they are
         self._followed: tuple[Mapping[PodUID, PodLifecycle], Observed] = {}, Observed()
         self._heap: list[tuple[float, int, Key]] = []
         self._count = 0
@@ -154,7 +155,7 @@ class ProbesLoop:
         if observed.listed_at is None or (had is lifecycles and before is observed):
             return
         self._followed = lifecycles, observed
-        if self._kept is None:
+        if self._kept is None or self._unread:
             self._take_over(observed, now)
         changed = dict.fromkeys([*changed_keys(had, lifecycles), *changed_keys(before.pods, observed.pods)])
         for uid in changed:
@@ -173,12 +174,18 @@ class ProbesLoop:
         self._starts.looked(observed)
 
     def _take_over(self, observed: Observed, now: float) -> None:
-        """The first look: what the containers had before the agent's start."""
-        wall = self._clock.wall()
-        for view in observed.pods.values():
+        """The first look at each pod: what its containers had before the agent's start. Not all may be in the first list."""
+        wall, is_first = self._clock.wall(), self._kept is None
+        views = [view for uid, view in observed.pods.items() if is_first or uid in self._unread]
+        self._unread = frozenset(ref.uid for ref in observed.unread if is_first or ref.uid in self._unread)
+        for view in views:
             self._starts.learn(view, now, wall)
-        found = decide.keep(self._inputs.remembered, self._starts.all, self._started) if self._inputs.keeps else {}
-        self._kept = found
+        running = {container.id: self._starts[container.id] for view in views for container in view.running}
+        remembered = self._inputs.remembered
+        if self._kept is None:
+            self._kept = dict(remembered) if self._unread and self._inputs.keeps else {}
+        if self._inputs.keeps:
+            self._kept |= decide.keep(remembered, running, self._started)
         self._changed = True
 
     def _follow_pod(self, uid: PodUID, lifecycle: PodLifecycle, view: PodView | None, now: float) -> None:
@@ -394,8 +401,9 @@ class ProbesLoop:
         """Running containers from before the agent's start that nobody has taken up yet."""
         if self._kept is None:
             return dict(self._inputs.remembered)
-        for container in self._kept.keys() - self._starts.all.keys():
-            del self._kept[container]
+        if not self._unread:
+            for container in self._kept.keys() - self._starts.all.keys():
+                del self._kept[container]
         return self._kept
 
     def _publish_waits(self, now: float) -> None:

@@ -76,6 +76,8 @@ class Starts:
     def _looked_at(self, uid: PodUID, container: ContainerID) -> float:
         """The last look that did not show this container running."""
         view = self._before.pods.get(uid)
+        if self._before.is_unread(uid):
+            return -inf
         if view is None:
             return -inf if self._before.listed_at is None else self._before.listed_at
         return -inf if any(one.id == container for one in view.running) else view.read_at

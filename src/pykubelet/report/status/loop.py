@@ -5,7 +5,7 @@ termination messages of ended containers; what was told before a restart. It sle
 looks at the pods whose inputs are other objects than the last time. What is new is told at once; only what comes right
 after that is told together. A look at the runtime that began before the one already told is passed over; one in which a
 container runs beside its successor waits for the next, which knows how it ended. Until the runtime
-was looked at for the first time, what was told before a restart is told.
+was looked at for the first time, and has said how the pod is, what was told before a restart is told.
 """
 
 from __future__ import annotations
@@ -289,7 +289,8 @@ class StatusLoop:
             self._between.pop(uid, None)
             return told is not None
         lifecycle, observed, shared = self._lifecycle(uid, pod, now), now.observed, now.shared
-        if told is None and observed.listed_at is None and (before := self._before(pod)) is not None:
+        is_unknown = observed.listed_at is None or observed.is_unread(uid)
+        if told is None and is_unknown and (before := self._before(pod)) is not None:
             self._remembered[uid] = before
             return before is not self._statuses.get().pods.get(uid)
         if rest := self._rests(pod, told, observed):
