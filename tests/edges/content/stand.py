@@ -38,7 +38,7 @@ from pykubelet.edges.kubeapi.fake import FakeApiServer
 
 MAPS = "/api/v1/namespaces/shop/configmaps"
 SECRETS = "/api/v1/namespaces/shop/secrets"
-WITHIN_S = 5.0
+WITHIN_S = 30.0
 
 
 def config_map(name: str) -> ObjectKey:
@@ -142,11 +142,12 @@ async def stand(
     server: FakeApiServer | None = None,
     start: bool = True,
     object_ttl_s: float = 0.0,
+    deadline_s: float = 30.0,
 ) -> AsyncIterator[Stand]:
     server = server or FakeApiServer()
     if start:
         await server.start()
-    client = ApiClient(server.access(), SystemClock(), ClientLimits(deadline_s=0.3))
+    client = ApiClient(server.access(), SystemClock(), ClientLimits(deadline_s=deadline_s))
     roster, roster_writer = make_cell("roster", Roster())
     node, _ = make_cell("node", NodeView("n", "n", object_ttl_s=object_ttl_s))
     content, writer = make_cell("content", Content())

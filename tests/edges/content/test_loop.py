@@ -75,7 +75,7 @@ async def test_a_secret_nobody_refers_to_is_forgotten_at_once_and_its_watch_ends
 
 
 async def test_a_config_map_lingers_for_the_next_pod_and_then_goes() -> None:
-    async with stand(ContentSettings(linger_s=0.15)) as s:
+    async with stand(ContentSettings(linger_s=1.5)) as s:
         s.server.create(MAPS, {"metadata": {"name": "m"}})
         s.want(pod_with(of_map("m"), uid="u1"))
         await s.value(config_map("m"))
@@ -84,7 +84,7 @@ async def test_a_config_map_lingers_for_the_next_pod_and_then_goes() -> None:
         s.want()
         await asyncio.sleep(0.05)
         s.want(pod_with(of_map("m"), uid="u2"))
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(1.7)
         assert config_map("m") in s.content.get().objects
         assert s.server.count("GET", MAPS) == before
         s.want()
@@ -174,7 +174,7 @@ async def test_a_second_pod_is_told_too_why_there_is_no_answer() -> None:
 
 
 async def test_a_server_that_accepts_and_never_answers_is_told_of_as_the_reference_does() -> None:
-    async with stand(ContentSettings(patience_s=0.1)) as s:
+    async with stand(ContentSettings(patience_s=0.1), deadline_s=2.0) as s:
         s.server.create(MAPS, {"metadata": {"name": "m"}})
         s.server.faults.append(Fault(path=MAPS, hang=True))
         s.want(pod_with(of_map("m")))

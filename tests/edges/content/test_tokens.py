@@ -107,7 +107,7 @@ async def test_a_refusal_that_lasts_is_told() -> None:
 
 
 async def test_a_server_that_never_answers_holds_up_one_pod_only() -> None:
-    async with stand() as s:
+    async with stand(deadline_s=2.0) as s:
         s.server.faults.append(Fault("POST", PATH, hang=True, times=1))
         s.want(pod_with(projected=(token_source(),)))
         await s.until_server(lambda: s.server.count("POST") == 1)

@@ -19,6 +19,14 @@ async def server() -> AsyncIterator[FakeApiServer]:
 
 @pytest.fixture
 async def client(server: FakeApiServer) -> AsyncIterator[ApiClient]:
+    client = ApiClient(server.access(), SystemClock())
+    yield client
+    await client.close()
+
+
+@pytest.fixture
+async def hasty(server: FakeApiServer) -> AsyncIterator[ApiClient]:
+    """A client for a server that never answers."""
     client = ApiClient(server.access(), SystemClock(), ClientLimits(deadline_s=0.5))
     yield client
     await client.close()

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
+import socket
 import ssl
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -118,9 +121,20 @@ class FakeApiServer:
         self._hanging.clear()
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self.port, ssl_context=self._tls, reuse_address=True)
+        self.port = self.port or self._reserved_port()
+        site = web.TCPSite(
+            self._runner, "127.0.0.1", self.port, ssl_context=self._tls, reuse_address=True, reuse_port=True
+        )
         await site.start()
-        self.port = self._runner.addresses[0][1]
+
+    def _reserved_port(self) -> int:
+        """One that nobody else gets while the server is away: a socket that does not listen keeps it."""
+        keeper = socket.socket()
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        keeper.bind(("127.0.0.1", 0))
+        port = int(keeper.getsockname()[1])
+        weakref.finalize(self, os.close, keeper.detach())
+        return port
 
     async def stop(self) -> None:
         """Go away: every connection ends. The objects stay for the next `start`."""
