@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.agent import NODE_NAME, Agent, Json, make_pod
-from support.cluster import Cluster
+from support.agent import NODE_NAME, Agent, Json, condition, make_pod, make_polite
+from support.cluster import WITHIN_S, Cluster
 from testbed import controlplane
 from testbed.controlplane import CONTROLLERS
 
@@ -51,3 +51,23 @@ def test_a_pod_bound_right_after_a_change_of_labels_runs(cluster: Cluster, clust
     cluster.run(plain("elsewhere", nodeSelector={"own.example.com/at": "elsewhere"}))
     refused = cluster.wait_pod("elsewhere", "its refusal", lambda pod: pod["status"]["phase"] == "Failed")
     assert refused["status"]["reason"] == "NodeAffinity"
+
+
+def test_a_pod_that_makes_room_for_a_critical_one_ends_as_its_containers_do(
+    cluster: Cluster, make_cluster_agent: MakeAgent
+) -> None:
+    make_cluster_agent(maxPods=1).start()
+    cluster.wait_node_ready()
+    container = make_polite()
+    container["command"][2] = container["command"][2].replace("exit 0", "sleep 1; exit 0")
+    cluster.run(make_pod("polite", container, automountServiceAccountToken=False, terminationGracePeriodSeconds=30))
+    cluster.wait_ready("polite")
+    cluster.run(plain("critical", priorityClassName="system-node-critical"))
+    seen = []
+    for _, pod in cluster.watch_pods("metadata.name=polite", WITHIN_S):
+        seen.append((pod["status"]["phase"], condition(pod, "DisruptionTarget")))
+        if pod["status"]["phase"] != "Running":
+            break
+    assert seen[-1] == ("Succeeded", "True")
+    assert set(seen[:-1]) <= {("Running", "")}, "why it ends is told when it has ended"
+    cluster.wait_ready("critical")

@@ -93,13 +93,14 @@ def test_a_disruption_target_of_another_stays_until_there_is_our_own() -> None:
         condition("DisruptionTarget", reason="X"),
     )
     assert theirs in wanted(api_pod(core.PodStatus(conditions=(theirs,))), told()).conditions
-    new = wanted(api_pod(core.PodStatus(conditions=(theirs,))), told(conditions=(ours,)), has_ended=True)
+    new = wanted(api_pod(core.PodStatus(conditions=(theirs,))), told("Failed", conditions=(ours,)), has_ended=True)
     assert new.conditions == (ours,)
 
 
 def test_why_a_pod_is_disrupted_is_told_with_its_end() -> None:
     end = told("Failed", "False", conditions=(condition("DisruptionTarget", reason="TerminationByKubelet"),))
     assert wanted(api_pod(told("Running")), end).conditions == ()
+    assert wanted(api_pod(told("Running")), replace(end, phase="Running"), has_ended=True).conditions == ()
     assert wanted(api_pod(told("Running")), end, has_ended=True).conditions == end.conditions
 
 

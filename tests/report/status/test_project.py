@@ -378,7 +378,7 @@ def test_a_pod_that_has_made_room_ended_as_its_containers_did(code: int, end: tu
         "kill_reason": KillReason.EVICTED,
     }
     first = project_status(facts(pod, view(running()), Stage.TERMINATING, **kill))
-    assert (first.phase, first.reason, first.message) == ("Failed", "Preempting", "to make room")
+    assert (first.phase, first.reason) == ("Running", "")
     last = project_status(facts(pod, view(exited(code=code)), Stage.TERMINATED, old=first, **kill))
     assert (last.phase, last.reason, last.message) == end
     assert any(c.type == "DisruptionTarget" for c in last.conditions)

@@ -43,9 +43,9 @@ class StartError(Value):
 
 
 class StatusOverride(Value):
-    """The phase, reason and message that a kill imposes (rejection, preemption, deadline).
+    """The phase, reason and message that a kill imposes (rejection, deadline).
 
-    `yields`: once the containers have ended, how they did counts: a pod that made room and ended well has succeeded.
+    `yields`: it imposes nothing and is why, should the pod end so (preemption): one that ends well has succeeded.
     """
 
     phase: str

@@ -57,7 +57,7 @@ def status_for_api(api: core.Pod, told: core.PodStatus, *, has_ended: bool) -> c
         told = _under_generation(told, None)
     return replace(
         told,
-        conditions=_conditions(there.conditions, told.conditions, has_ended=has_ended),
+        conditions=_conditions(there.conditions, told.conditions, is_end=told.phase in TERMINAL_PHASES),
         resourceClaimStatuses=there.resourceClaimStatuses,
         extendedResourceClaimStatus=there.extendedResourceClaimStatus,
         nodeAllocatableResourceClaimStatuses=there.nodeAllocatableResourceClaimStatuses,
@@ -88,9 +88,9 @@ def revived(api: core.Pod, told: core.PodStatus) -> str:
 
 
 def _conditions(
-    there: tuple[core.PodCondition, ...], told: tuple[core.PodCondition, ...], *, has_ended: bool
+    there: tuple[core.PodCondition, ...], told: tuple[core.PodCondition, ...], *, is_end: bool
 ) -> tuple[core.PodCondition, ...]:
-    own = [c for c in told if c.type in OWN_CONDITIONS and (has_ended or c.type != DISRUPTION_TARGET)]
+    own = [c for c in told if c.type in OWN_CONDITIONS and (is_end or c.type != DISRUPTION_TARGET)]
     has_target = any(c.type == DISRUPTION_TARGET for c in own)
     foreign = [c for c in there if c.type not in OWN_CONDITIONS or (c.type == DISRUPTION_TARGET and not has_target)]
     return (*foreign, *own)

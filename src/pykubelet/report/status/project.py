@@ -2,7 +2,7 @@
 
 Rules:
 - A terminal phase never changes back. Reason and message stay while the phase does; a kill that imposes a phase
-  (rejection, deadline) wins over what the containers say; one to make room for another pod until they have ended.
+  (rejection, deadline) wins over what the containers say; one to make room for another pod only says why it failed.
 - A container whose postStart hook has not ended is told as it was before that instance.
 - A pod that was rejected and never touched has a phase, a reason and a message, and nothing of containers.
 - An end that is only inferred from vanished containers is not told before the agent has ended the pod.
@@ -103,9 +103,9 @@ def _phase(facts: StatusFacts, regular: Statuses, told: Told, is_inferred: bool)
     before = Phase(old.phase) if old is not None and old.phase else None
     if before is not None and before.is_terminal and not (phase.is_terminal and is_static(facts.pod)):
         phase = before
-    if (override := lifecycle.override) is not None:
-        end = _end_phase(regular) if override.yields and facts.has_ended else Phase(override.phase)
-        return (end, override.reason, override.message) if end == override.phase else (end, "", "")
+    override = lifecycle.override
+    if override is not None and (not override.yields or phase == override.phase):
+        return Phase(override.phase), override.reason, override.message
     if old is not None and phase == before:
         return phase, old.reason, old.message
     return phase, "", ""
