@@ -207,7 +207,6 @@ def test_the_summary_tells_of_volumes_once_they_were_walked(api: NodeApi) -> Non
 
 
 def test_what_the_agent_has_counted_by_now(api: NodeApi) -> None:
-    told = {name: sum(value for _, value in samples) for name, samples in parsed(api.ask("/metrics")[1]).items()}
     counted = (
         "pod_worker_duration_seconds_count",
         "cgroup_manager_duration_seconds_count",
@@ -215,7 +214,14 @@ def test_what_the_agent_has_counted_by_now(api: NodeApi) -> None:
         "pleg_pod_relist_duration_seconds_count",
         "evented_pleg_connection_success_count_total",
     )
-    assert {name for name in counted if not told.get(f"kubelet_{name}")} == set()
+    until = time.monotonic() + 60  # it was started anew some tests ago
+    while True:
+        told = {name: sum(value for _, value in samples) for name, samples in parsed(api.ask("/metrics")[1]).items()}
+        missing = [name for name in counted if not told.get(f"kubelet_{name}")]
+        if not missing:
+            break
+        assert time.monotonic() < until, missing
+        time.sleep(0.2)
     assert told["storage_operation_duration_seconds_count"] >= 1
     assert told["volume_manager_total_volumes"] >= 2, "wanted and in place"
 
