@@ -297,7 +297,7 @@ async def answers(agent: Agent, pod: str) -> dict[str, list[str]]:
     output = await agent.wait_for(
         f"{pod} has answered",
         lambda: "=== end" in (text := agent.output(pod, "main")) and text,
-        within=40,
+        within=90,
     )
     found: dict[str, list[str]] = {}
     for line in output.replace("\r", "").splitlines():

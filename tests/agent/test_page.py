@@ -52,7 +52,7 @@ def shown(testbed: containerd.Testbed) -> Iterator[tuple[Agent, int]]:
 
 
 def get(port: int, path: str, **headers: str) -> tuple[int, dict[str, str], str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()

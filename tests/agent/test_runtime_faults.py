@@ -82,7 +82,7 @@ async def test_the_runtime_is_killed_while_pods_start(make_agent: MakeAgent, tes
     containerd.kill(testbed)
     containerd.start(testbed)
     gate.open()
-    await agent.wait_running(*names, "before", within=60)
+    await agent.wait_running(*names, "before", within=90)
     wanted = sorted([f"{name}-node/{part}" for name in names for part in ("main", "second")] + ["before-node/main"])
     view = await agent.wait_runtime("one sandbox for each", lambda view: len(view.ready) == 11)
     assert view.running_names() == wanted

@@ -53,7 +53,7 @@ class NodeApi:
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._tls = tls_context(*certificate)
 
-    def wait_listening(self, within_s: float = 20.0) -> NodeApi:
+    def wait_listening(self, within_s: float = 60.0) -> NodeApi:
         """The port opens when the agent has its certificate."""
         deadline = time.monotonic() + within_s
         while True:
@@ -66,7 +66,7 @@ class NodeApi:
 
     def ask(self, path: str, method: str = "GET", body: bytes | None = None) -> tuple[int, str]:
         """Status and body; `path` with its query."""
-        connection = http.client.HTTPSConnection("127.0.0.1", self._port, timeout=20, context=self._tls)
+        connection = http.client.HTTPSConnection("127.0.0.1", self._port, timeout=60, context=self._tls)
         try:
             connection.request(method, path, body, self._headers)
             answer = connection.getresponse()
@@ -82,7 +82,7 @@ class NodeApi:
 
     def stream(self, path: str, protocol: str = "v4.channel.k8s.io") -> WebSocket:
         """An upgraded connection. Raises ConnectionError with the answer when the server does not upgrade."""
-        plain = socket.create_connection(("127.0.0.1", self._port), timeout=20)
+        plain = socket.create_connection(("127.0.0.1", self._port), timeout=60)
         connection = self._tls.wrap_socket(plain)
         headers = {
             "Host": "node",

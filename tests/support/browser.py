@@ -125,7 +125,7 @@ class Tab:
         assert "exceptionDetails" not in done, done["exceptionDetails"]
         return done["result"].get("value")
 
-    def wait(self, script: str, within_s: float = 30.0) -> Any:
+    def wait(self, script: str, within_s: float = 60.0) -> Any:
         """The first true value of an expression."""
         deadline = time.monotonic() + within_s
         while not (value := self.run(f"(() => {{ try {{ return {script}; }} catch {{ return null; }} }})()")):
