@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykubelet.base.kit.flight import Flight
+from pykubelet.edges.cri import log_turns
 from pykubelet.edges.cri.log_reader import LogReader
 from pykubelet.edges.cri.log_render import LogOptions, LogRenderer, LogStream, fixed_width
 from pykubelet.edges.cri.logs import parse_timestamp_ns
@@ -175,6 +176,56 @@ async def test_follow_reads_on_over_a_rotation_until_the_container_ends(log: Pat
     with log.open("ab") as file:
         file.write(SECOND)
     assert await followed.end() == b"two\n"
+
+
+async def test_follow_waits_until_nobody_writes_to_the_old_file_any_more(log: Path) -> None:
+    """A runtime opens the new file, and then writes to the old one what it had still to write."""
+    followed = Followed(log)
+    await followed.until(b"one\ntwo\nthree\n")
+    with log.open("ab") as old:
+        os.rename(log, log.with_suffix(".log.20260102-030408"))
+        log.write_bytes(FIRST)
+        reading = asyncio.create_task(followed.until(b"one\ntwo\nthree\ntwo\none\n"))
+        await asyncio.sleep(0.1)
+        old.write(SECOND)
+    await reading
+    assert await followed.end() == b""
+
+
+async def test_follow_reads_every_file_of_a_log_that_was_rotated_faster_than_it_is_read(log: Path) -> None:
+    followed = Followed(log)
+    await followed.until(b"one\ntwo\nthree\n")
+    for number, line in enumerate((SECOND, FIRST, SECOND)):
+        with log.open("ab"):
+            os.rename(log, log.with_suffix(f".log.2026010{number}-030408"))
+            log.write_bytes(line)
+    await followed.until(b"one\ntwo\nthree\ntwo\none\ntwo\n")
+    assert await followed.end() == b""
+
+
+async def test_follow_of_a_log_that_lost_its_name_and_got_it_back_tells_nothing_twice(log: Path) -> None:
+    followed = Followed(log)
+    await followed.until(b"one\ntwo\nthree\n")
+    rotated = log.with_suffix(".log.20260102-030408")
+    os.rename(log, rotated)
+    os.rename(rotated, log)
+    with log.open("ab") as file:
+        file.write(FIRST)
+    await followed.until(b"one\ntwo\nthree\none\n")
+    assert await followed.end() == b""
+
+
+async def test_follow_goes_on_though_the_writer_never_closes_the_old_file(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_turns, "LEFT_S", 0.1)
+    followed = Followed(log)
+    await followed.until(b"one\ntwo\nthree\n")
+    with log.open("ab"):
+        os.rename(log, log.with_suffix(".log.20260102-030408"))
+        log.write_bytes(FIRST)
+        await followed.until(b"one\ntwo\nthree\none\n")
+    assert await followed.end() == b""
 
 
 async def test_follow_of_a_container_that_has_ended_ends(log: Path) -> None:

@@ -1,7 +1,8 @@
 """Reads a container's log file for those who want to see it, from its end or its beginning, and follows it.
 
 Owns: the open file, how much of it is held in memory at once, and the way over a rotation: when another file takes the
-name, the old one is read to its end and the new one is opened. What the lines mean is up to `log_render.py`.
+name and nobody writes to the old one any more (`log_turns.py`), the old one is read to its end and the next is opened. What
+the lines mean is up to `log_render.py`.
 """
 
 from __future__ import annotations
@@ -11,15 +12,16 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from itertools import count
 from typing import TypeVar
 
 from pykubelet.base.kit.flight import Done, Failed, Flight
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.edges.cri.log_render import LogOptions, LogRenderer
+from pykubelet.edges.cri.log_turns import CHANGES, LogTurns
 from pykubelet.edges.host.errors import HostError, translated
-from pykubelet.edges.host.inotify import EventKind, Watcher
+from pykubelet.edges.host.inotify import Watcher
 
 T = TypeVar("T")
 #: What is read and rendered at a time fits into a core's own cache; a piece is what one visit to a thread brings back, and
@@ -29,7 +31,6 @@ PIECE = 1 << 21
 READ_DEADLINE_S = 30.0
 #: A line longer than this is handed on in pieces: the runtime cuts lines at 16 KiB.
 MAX_LINE = 4 << 20
-_CHANGES = EventKind.CREATE | EventKind.MOVED_TO | EventKind.MODIFY
 _numbers = count(1)
 
 
@@ -61,6 +62,25 @@ class _LogFile:
         if self._is_over:
             self.close()
         return found
+
+    def open_other(self, paths: Sequence[str], than: tuple[int, int] | None) -> bool:
+        """Open the first of these that is there; False where that is the file `than`, or there is none."""
+        return self._using(lambda: self._open_other(paths, than)) or False
+
+    def _open_other(self, paths: Sequence[str], than: tuple[int, int] | None) -> bool:
+        for path in paths:
+            with contextlib.suppress(FileNotFoundError):
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+                if _identity(fd) == than:
+                    os.close(fd)
+                    return False
+                self._fd = fd
+                return True
+        return False
+
+    def identity(self) -> tuple[int, int] | None:
+        """What tells the open file from others."""
+        return self._using(lambda: _identity(self._fd) if self._fd >= 0 else None)
 
     def _open(self) -> None:
         self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -102,6 +122,11 @@ class _LogFile:
                 os.close(fd)
 
 
+def _identity(fd: int) -> tuple[int, int]:
+    found = os.fstat(fd)
+    return found.st_dev, found.st_ino
+
+
 def _tail_start(fd: int, size: int, lines: int) -> int:
     """Where the last `lines` lines of the first `size` bytes begin."""
     at = size
@@ -123,20 +148,9 @@ def _tail_start(fd: int, size: int, lines: int) -> int:
     return 0
 
 
-class _Tail:
-    """Hears of changes to the file: rings `wake`, and remembers that another file took its name."""
-
-    def __init__(self, watcher: Watcher, name: str, wake: asyncio.Event) -> None:
-        self._watcher = watcher
-        self._name = name
-        self._wake = wake
-        self.is_replaced = False
-
-    async def run(self) -> None:
-        async for event in self._watcher:
-            if event.name == self._name or EventKind.OVERFLOW in event.kinds:
-                self.is_replaced = self.is_replaced or EventKind.MODIFY not in event.kinds
-                self._wake.set()
+async def _hear(watcher: Watcher, turns: LogTurns) -> None:
+    async for event in watcher:
+        turns.take(event)
 
 
 class LogReader:
@@ -161,31 +175,33 @@ class LogReader:
                 return
             path = await reading.resolve()
             with Watcher() as watcher:
-                watcher.add(os.path.dirname(path), _CHANGES)
-                tail = _Tail(watcher, os.path.basename(path), wake)
+                watcher.add(os.path.dirname(path), CHANGES)
+                turns = LogTurns(path, wake)
                 async with Supervisor("log-follow") as supervisor:
-                    supervisor.start_root("log-tail", tail.run())
-                    async for text in self._follow(reading, tail, ended, wake):
+                    supervisor.start_root("log-turns", _hear(watcher, turns))
+                    async for text in self._follow(reading, turns, ended, wake):
                         yield text
 
     async def _follow(
-        self, reading: _Reading, tail: _Tail, ended: Callable[[], bool], wake: asyncio.Event
+        self, reading: _Reading, turns: LogTurns, ended: Callable[[], bool], wake: asyncio.Event
     ) -> AsyncIterator[bytes]:
         while not reading.is_full:
             wake.clear()
             # both are asked before reading: what was written before them is then read to its end
-            is_over, is_replaced = ended(), tail.is_replaced
+            is_over, is_due = ended(), turns.is_due
             async for text in reading.rest_of_file():
                 yield text
-            if is_replaced:
-                tail.is_replaced = False
-                yield reading.unended_line()
-                reading.begin_anew()
-            elif is_over:
+            if is_due:
+                if await reading.find_next(turns.go_on()):
+                    yield reading.unended_line()
+                    reading.begin_anew()
+            elif is_over and turns.patience_s is None:
                 yield reading.unended_line()
                 return
             else:
-                await wake.wait()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(turns.patience_s):
+                        await wake.wait()
 
 
 class _Reading:
@@ -197,6 +213,7 @@ class _Reading:
         self._renderer = LogRenderer(options)
         self._key = f"log-read:{next(_numbers)}:{path}"
         self._file = _LogFile(path, options.tail_lines, grows=options.follow)
+        self._next_file = _LogFile(path, None, grows=True)
 
     @property
     def is_full(self) -> bool:
@@ -207,19 +224,24 @@ class _Reading:
         self._path = await self._run(lambda: os.path.realpath(self._path))
         return self._path
 
+    async def find_next(self, paths: Sequence[str]) -> bool:
+        """Whether the first of these files that is there is another than the one that is read: `begin_anew` then reads it."""
+        file, other = self._file, self._next_file
+        return await self._run(lambda: other.open_other(paths, file.identity()))
+
     def begin_anew(self) -> None:
-        """From the beginning of the file that has the name now."""
+        """From the beginning of the file that was found."""
         self._file.close()
-        self._file = _LogFile(self._path, None, grows=True)
+        self._file, self._next_file = self._next_file, _LogFile(self._path, None, grows=True)
 
     async def rest_of_file(self) -> AsyncIterator[bytes]:
         is_at_end = False
         while not is_at_end:
-            texts, is_at_end = await self._run(self._next)
+            texts, is_at_end = await self._run(self._read)
             for text in texts:
                 yield text
 
-    def _next(self) -> tuple[list[bytes], bool]:
+    def _read(self) -> tuple[list[bytes], bool]:
         """Pieces of text, and whether they are the last ones: the file has no more, or nothing more is wanted."""
         file = self._file
         texts: list[bytes] = []
@@ -237,6 +259,7 @@ class _Reading:
 
     def close(self) -> None:
         self._file.close()
+        self._next_file.close()
 
     async def _run(self, work: Callable[[], T]) -> T:
         outcome = await self._flight.run(self._key, work, READ_DEADLINE_S)
