@@ -179,7 +179,7 @@ class Node:
         ]
 
     async def wait_life(
-        self, name: str, condition: Callable[[PodLifecycle], bool], within_s: float = 8.0
+        self, name: str, condition: Callable[[PodLifecycle], bool], within_s: float = 18.0
     ) -> PodLifecycle:
         """Woken by news, and looking by itself too, as somebody who asks does: of waits and story alone nobody is told."""
         seen: list[PodLifecycle] = []
@@ -196,20 +196,29 @@ class Node:
                 await asyncio.wait_for(self.lifecycles.wait_for(is_so), 0.02)
         return seen[0]
 
-    async def wait_gone(self, *names: str, within_s: float = 8.0) -> None:
+    async def wait_gone(self, *names: str, within_s: float = 18.0) -> None:
         """No lifecycle, container, sandbox or cgroup is left of these pods."""
         await self.wait_for(lambda: not any(self.life(name) or self.sandboxes(name) for name in names), within_s)
 
-    async def wait_for(self, condition: Callable[[], bool], within_s: float = 8.0) -> None:
+    async def wait_for(self, condition: Callable[[], bool], within_s: float = 18.0) -> None:
         end = asyncio.get_running_loop().time() + within_s
         while not condition():
             if asyncio.get_running_loop().time() > end:
                 raise AssertionError(f"never so: {self.account()}")
             await asyncio.sleep(0.01)
 
-    async def wait_running(self, name: str, *containers: str, within_s: float = 8.0) -> None:
+    async def wait_running(self, name: str, *containers: str, within_s: float = 18.0) -> None:
         wanted = set(containers or ("app",))
         await self.wait_for(lambda: wanted <= {c.config.metadata.name for c in self.running(name)}, within_s)
+
+    async def wait_seen(self, name: str) -> None:
+        """The agent has seen its container run."""
+
+        def is_seen() -> bool:
+            view = self.observed.get().pods.get(PodUID(f"uid-{name}"))
+            return view is not None and bool(view.running)
+
+        await self.wait_for(is_seen)
 
     def running(self, name: str) -> list[FakeContainer]:
         return [c for c in self.containers(name) if c.state == pb.CONTAINER_RUNNING]

@@ -68,7 +68,7 @@ async def test_a_missing_object_is_a_config_error_until_it_comes(tmp_path: Path)
         assert (error.reason, error.message) == ("CreateContainerConfigError", NO_MAP.message)
         assert n.said("Failed") == [f"Error: {NO_MAP.message}"]
         know(n, m=config_map(WORD="hello"))
-        await n.wait_running("web", within_s=3)
+        await n.wait_running("web")
         life = await n.wait_life("web", lambda life: not life.start_errors)
 
 

@@ -136,7 +136,7 @@ async def test_a_crash_of_the_agent_at_any_moment_starts_nothing_twice(tmp_path:
             await asyncio.sleep(pause)
     async with node(tmp_path, fake=runtime, wanted=pods) as n:
         for number in range(5):
-            await n.wait_running(f"web-{number}", within_s=20)
+            await n.wait_running(f"web-{number}")
         await asyncio.sleep(0.5)
         assert [len(n.running(f"web-{number}")) for number in range(5)] == [1] * 5
         await asyncio.sleep(0)

@@ -27,7 +27,7 @@ async def fake(tmp_path: Path) -> AsyncIterator[FakeRuntime]:
 
 @pytest.fixture
 async def client(fake: FakeRuntime) -> AsyncIterator[CriClient]:
-    made = CriClient(fake.endpoint, timeout_s=5)
+    made = CriClient(fake.endpoint, timeout_s=30)
     yield made
     await made.close()
 
@@ -76,7 +76,7 @@ async def test_a_missing_socket_is_named(tmp_path: Path) -> None:
     began = time.monotonic()
     with pytest.raises(CriError, match=r"does not exist"):
         await client.wait_connected(0.5)
-    assert 0.4 < time.monotonic() - began < 10
+    assert 0.4 < time.monotonic() - began < 30
     await client.close()
 
 
@@ -99,7 +99,7 @@ async def test_a_client_made_before_the_runtime_connects_when_it_comes(tmp_path:
     late = FakeRuntime(str(tmp_path / "cri.sock"))
     client = CriClient(late.endpoint)
     async with asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(client.wait_connected(10))
+        waiting = tasks.create_task(client.wait_connected(30))
         await asyncio.sleep(0.3)
         await late.start()
     assert waiting.result().runtime_name == "fake"
@@ -116,8 +116,8 @@ async def test_a_restarted_runtime_is_seen_within_a_second_or_so(fake: FakeRunti
     await asyncio.sleep(0.5)
     await fake.start()
     began = time.monotonic()
-    await client.wait_connected(10)
-    assert time.monotonic() - began < 10
+    await client.wait_connected(30)
+    assert time.monotonic() - began < 30
     assert (await client.container_status(main)).status.state == pb.CONTAINER_RUNNING
 
 
@@ -127,12 +127,12 @@ async def test_a_runtime_that_dies_in_the_call(fake: FakeRuntime, client: CriCli
         await client.run_pod_sandbox(pod())
     assert caught.value.is_unavailable or caught.value.code is CriCode.CANCELED
     await fake.start()
-    await client.wait_connected(10)
+    await client.wait_connected(30)
     await client.run_pod_sandbox(pod())
 
 
 async def test_a_call_that_hangs_for_one_pod_leaves_the_others(fake: FakeRuntime) -> None:
-    client = CriClient(fake.endpoint, timeout_s=0.3)
+    client = CriClient(fake.endpoint, timeout_s=1.5)
     fake.inject(Fault("*", pod="stuck", hang=True))
     began = time.monotonic()
 
@@ -146,7 +146,7 @@ async def test_a_call_that_hangs_for_one_pod_leaves_the_others(fake: FakeRuntime
         await run(client, "web")
         assert not hanging.done(), "the other pod's calls did not wait for it"
     assert hanging.result().is_deadline
-    assert time.monotonic() - began > 0.5, "making a sandbox has twice the usual deadline"
+    assert time.monotonic() - began > 2.5, "making a sandbox has twice the usual deadline"
     assert {call.pod for call in fake.called("RunPodSandbox")} == {"stuck", "web"}
     await client.close()
 
@@ -163,13 +163,13 @@ async def test_a_lost_answer_leaves_the_name_reserved_for_the_object_made(fake: 
 
 
 async def test_stopping_has_the_grace_on_top_and_an_endless_exec_has_no_deadline(fake: FakeRuntime) -> None:
-    client = CriClient(fake.endpoint, timeout_s=0.2)
+    client = CriClient(fake.endpoint, timeout_s=1.5)
     main = await run(client)
-    fake.inject(Fault("StopContainer", delay_s=0.6, times=1))
-    await client.stop_container(main, 1)
+    fake.inject(Fault("StopContainer", delay_s=1.8, times=1))
+    await client.stop_container(main, 2)
     main = await run(client, "other")
-    assert (await client.exec_sync(main, ["sleep", "0.6"])).exit_code == 0
-    fake.inject(Fault("ContainerStatus", delay_s=0.6, times=1))
+    assert (await client.exec_sync(main, ["sleep", "1.8"])).exit_code == 0
+    fake.inject(Fault("ContainerStatus", hang=True, times=1))
     with pytest.raises(CriError) as caught:
         await client.container_status(main)
     assert caught.value.is_deadline
@@ -177,9 +177,9 @@ async def test_stopping_has_the_grace_on_top_and_an_endless_exec_has_no_deadline
 
 
 async def test_pulls_wait_as_long_as_it_takes_and_can_be_cancelled(fake: FakeRuntime) -> None:
-    client = CriClient(fake.endpoint, timeout_s=0.1)
+    client = CriClient(fake.endpoint, timeout_s=1.0)
     fake.registry["big:1"] = FakeImage("big:1")
-    slow = fake.inject(Fault("PullImage", delay_s=0.4))
+    slow = fake.inject(Fault("PullImage", delay_s=1.3))
     assert await client.pull_image(pb.ImageSpec(image="big:1"), None) == fake.registry["big:1"].id
     fake.withdraw(slow)
 

@@ -67,7 +67,7 @@ def redirect(location: str, status: str = "302 Found") -> bytes:
 
 
 async def get(
-    server: Server, path: str = "/", timeout_s: float = 2.0, scheme: str = "http", **more: tuple[tuple[str, str], ...]
+    server: Server, path: str = "/", timeout_s: float = 20.0, scheme: str = "http", **more: tuple[tuple[str, str], ...]
 ) -> Outcome:
     target = HttpTarget(scheme, "127.0.0.1", server.port, path, more.get("headers", ()))
     return await HttpProber().probe(target, timeout_s)
@@ -240,11 +240,11 @@ async def test_silence_runs_out_of_time() -> None:
         await asyncio.sleep(30)
 
     async with serving(silence) as server:
-        outcome = await get(server, timeout_s=0.2)
+        outcome = await get(server, timeout_s=1.0)
     assert outcome.verdict is Verdict.FAILURE
     reason = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
     assert outcome.output == f'Get "http://127.0.0.1:{server.port}/": {reason}'
-    assert 0 <= outcome.late_s < 0.5
+    assert 0 <= outcome.late_s < 5
 
 
 async def test_a_body_that_does_not_end_tells_nothing() -> None:
@@ -253,7 +253,7 @@ async def test_a_body_that_does_not_end_tells_nothing() -> None:
         await asyncio.sleep(30)
 
     async with serving(stuck) as server:
-        outcome = await get(server, timeout_s=0.2)
+        outcome = await get(server, timeout_s=1.0)
     assert outcome.verdict is Verdict.FAILURE
     assert outcome.error == "context deadline exceeded (Client.Timeout or context cancellation while reading body)"
 
@@ -308,7 +308,7 @@ async def test_a_head_without_end_is_given_up() -> None:
             await writer.drain()
 
     async with serving(endless) as server:
-        outcome = await get(server, timeout_s=10)
+        outcome = await get(server, timeout_s=60)
     assert outcome.output.endswith("net/http: server response headers exceeded 1048576 bytes; aborted")
 
 
@@ -366,7 +366,7 @@ async def test_http_answered_where_https_was_asked() -> None:
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as listener:
         port = listener.sockets[0].getsockname()[1]
-        outcome = await HttpProber().probe(HttpTarget("https", "127.0.0.1", port, "/"), 2.0)
+        outcome = await HttpProber().probe(HttpTarget("https", "127.0.0.1", port, "/"), 20.0)
         await asyncio.sleep(0.05)
     message = "http: server gave HTTP response to HTTPS client"
     assert outcome == Outcome(Verdict.FAILURE, f'Get "https://127.0.0.1:{port}/": {message}')
@@ -379,9 +379,12 @@ def open_descriptors() -> int:
 async def test_many_at_once_leave_no_descriptor_behind() -> None:
     before = open_descriptors()
     async with serving(ok()) as server:
-        outcomes = await asyncio.gather(*(get(server, timeout_s=10) for _ in range(200)))
+        outcomes = await asyncio.gather(*(get(server, timeout_s=60) for _ in range(200)))
     assert {outcome.verdict for outcome in outcomes} == {Verdict.SUCCESS}
-    await asyncio.sleep(0.05)
+    for _ in range(3000):
+        if open_descriptors() <= before + 2:
+            break
+        await asyncio.sleep(0.01)
     assert open_descriptors() <= before + 2
 
 
@@ -394,7 +397,7 @@ async def test_an_agent_that_was_held_up_itself_says_so() -> None:
         await asyncio.sleep(30)
 
     async with serving(silence) as server:
-        asyncio.get_running_loop().call_later(0.05, hold_up_the_loop, 0.7)
+        asyncio.get_running_loop().call_later(0.05, hold_up_the_loop, 2.0)
         outcome = await get(server, timeout_s=0.2)
     assert outcome.verdict is Verdict.FAILURE
     assert outcome.late_s > 0.4

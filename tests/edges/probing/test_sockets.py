@@ -22,7 +22,7 @@ def pair() -> Iterator[Pair]:
 
 async def test_a_socket_is_readable_when_something_came(pair: Pair) -> None:
     ours, theirs = pair
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await wait_for(ours, WRITABLE)
         for word in (b"one", b"two"):
             waiting = asyncio.create_task(wait_for(ours, READABLE))
@@ -36,7 +36,7 @@ async def test_a_socket_is_readable_when_something_came(pair: Pair) -> None:
 async def test_a_peer_that_leaves_is_heard(pair: Pair) -> None:
     ours, theirs = pair
     theirs.close()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await wait_for(ours, READABLE)
     assert ours.recv(10) == b""
 
@@ -57,7 +57,7 @@ async def test_a_wait_that_was_given_up_does_not_harm_the_next_with_its_number(p
         await asyncio.sleep(0.01)
         assert not waiting.done()
         peer.send(b"x")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await waiting
 
 
@@ -70,12 +70,18 @@ async def test_each_waits_until_its_own_deadline() -> None:
         try:
             await wait_for(ours, READABLE, began + deadline_s)
         except Overdue:
-            return round(loop.time() - began, 1)
+            return loop.time() - began
         return 0.0
 
-    waiting = [ends_after(ours, after) for (ours, _), after in zip(pairs, (0.5, 0.1, 0.3, 0.2), strict=True)]
+    deadlines = (600.0, 0.1, 30.0, 0.2)
+    last, *waiting = [
+        asyncio.create_task(ends_after(ours, after)) for (ours, _), after in zip(pairs, deadlines, strict=True)
+    ]
     pairs[2][1].send(b"in time")
-    assert await asyncio.gather(*waiting) == [0.5, 0.1, 0.0, 0.2]
+    first, in_time, second = await asyncio.gather(*waiting)
+    assert (round(first, 1) >= 0.1, in_time, round(second, 1) >= 0.2) == (True, 0.0, True)
+    assert not last.done()
+    last.cancel()
     for ours, theirs in pairs:
         ours.close()
         theirs.close()
@@ -87,7 +93,7 @@ async def test_many_wait_at_once() -> None:
     await asyncio.sleep(0)
     for _, theirs in pairs[::2]:
         theirs.send(b"x")
-    await asyncio.sleep(0.05)
+    await asyncio.gather(*waiting[::2])
     assert [task.done() for task in waiting] == [number % 2 == 0 for number in range(50)]
     for task in waiting:
         task.cancel()
