@@ -11,7 +11,9 @@ from pykubelet.base.model.usage import (
     CpuUse,
     FileSystemUse,
     GroupUse,
+    InterfaceUse,
     MemoryUse,
+    NetworkUse,
     NodeUse,
     Pressure,
     PressurePair,
@@ -70,6 +72,15 @@ def test_the_nodes_file_systems() -> None:
     assert node["fs"]["usedBytes"] == 1
     assert [node["runtime"][name]["usedBytes"] for name in ("imageFs", "containerFs")] == [2, 3]
     assert node["memory"]["availableBytes"] == 9_600
+
+
+def test_the_default_interface_is_eth0_or_none() -> None:
+    """The upstream suite takes no other name for it."""
+    slow, fast = InterfaceUse("ens4", rx_bytes=1), InterfaceUse("eth0", rx_bytes=2)
+    both = of_node(used(group(), network=NetworkUse(AT, (slow, fast))))["network"]
+    assert (both["name"], both["rxBytes"], [one["name"] for one in both["interfaces"]]) == ("eth0", 2, ["ens4", "eth0"])
+    other = of_node(used(group(), network=NetworkUse(AT, (slow,))))["network"]
+    assert other["name"] == "" and "rxBytes" not in other and other["interfaces"][0]["rxBytes"] == 1
 
 
 def test_volumes_and_what_a_pod_keeps_on_the_nodes_disk() -> None:

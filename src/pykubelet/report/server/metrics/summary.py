@@ -24,6 +24,7 @@ from pykubelet.base.model.usage import (
 )
 
 Json = dict[str, Any]
+DEFAULT_INTERFACE = "eth0"
 _NOTHING = Pressure(0, 0.0, 0.0, 0.0)
 
 
@@ -136,10 +137,11 @@ def _pressure(one: Pressure) -> Json:
 
 
 def _network(use: NetworkUse | None) -> Json | None:
+    """All interfaces, and `eth0` as the default one: readers expect no other name there, or none."""
     if use is None:
         return None
     interfaces = [_interface(one) for one in use.interfaces]
-    default = interfaces[0] if interfaces else {"name": ""}
+    default = next((one for one in interfaces if one["name"] == DEFAULT_INTERFACE), {"name": ""})
     return {"time": format_time(use.at), **default, "interfaces": interfaces}
 
 
