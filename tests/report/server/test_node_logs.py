@@ -117,6 +117,8 @@ async def test_a_service_without_a_journal_is_looked_for_among_the_files(logs: P
     )
     status, text = await ask(logs, "/logs/", query=["nobody"])
     assert status == 200 and "failed to get logs for nobody" in text
+    status, text = await ask(logs, "/logs/", query=["svc", "nobody"], tailLines=["1"])
+    assert status == 200 and text.startswith("\noptions present and query resolved to log files for [svc nobody]\n")
 
 
 @pytest.mark.parametrize(
@@ -129,6 +131,7 @@ async def test_a_service_without_a_journal_is_looked_for_among_the_files(logs: P
         ({"query": ["/a"], "tailLines": ["3"]}, 406),
         ({"query": ["a"], "tailLines": ["100001"]}, 406),
         ({"query": ["a"], "boot": ["1"]}, 406),
+        ({"query": ["a"], "sinceTime": ["2026-01-02T03:04:05Z"], "untilTime": ["2026-01-02T03:04:04Z"]}, 406),
         ({"query": [""]}, 406),
         ({"query": ["a"], "tailLines": ["x"]}, 400),
         ({"query": ["a"], "sinceTime": ["yesterday"]}, 400),

@@ -27,6 +27,7 @@ READ_DEADLINE_S = 30.0
 QUERY_DEADLINE_S = 30.0
 QUERY_BYTES = 64 << 20
 MAX_SERVICES, MAX_NAME, MAX_TAIL = 4, 256, 100_000
+AS_FILES = "\noptions present and query resolved to log files for [{}]\ntry without specifying options\n"
 DISABLED = text(405, "logs endpoint is disabled.\n")
 _SERVICE = re.compile(r"[a-zA-Z\-_.:0-9@]+")
 
@@ -49,6 +50,10 @@ class LogQuery(Value):
     tail: int | None = None
     pattern: str = ""
     boot: int | None = None
+
+    @property
+    def has_options(self) -> bool:
+        return bool(self.since or self.until or self.pattern) or self.tail is not None or self.boot is not None
 
 
 def parse_query(query: Mapping[str, list[str]]) -> LogQuery:
@@ -77,11 +82,10 @@ def parse_query(query: Mapping[str, list[str]]) -> LogQuery:
 
 
 def _check(found: LogQuery, files: tuple[str, ...]) -> None:
-    options = found.since or found.until or found.pattern or found.tail is not None or found.boot is not None
     problem = ""
     if len(files) > 1:
         problem = "query: at most one file may be named"
-    elif files and (found.services or options):
+    elif files and (found.services or found.has_options):
         problem = "query: a file cannot be combined with services or options"
     elif len(found.services) > MAX_SERVICES:
         problem = f"query: at most {MAX_SERVICES} services may be named"
@@ -91,6 +95,8 @@ def _check(found: LogQuery, files: tuple[str, ...]) -> None:
         problem = f"tailLines: must be from 0 to {MAX_TAIL}"
     elif found.boot is not None and found.boot > 0:
         problem = "boot: must be 0 or less"
+    elif found.since and found.until and parse_time(found.since) > parse_time(found.until):
+        problem = "untilTime: must be after sinceTime"
     elif not found.services and not found.file:
         problem = "query: name a service or a file"
     if problem:
@@ -205,13 +211,15 @@ class NodeLogs:
     async def _of_services(self, query: LogQuery) -> bytes:
         units = await self._units()
         known = tuple(name for name in query.services if f"{name}.service" in units)
+        files = [name for name in query.services if name not in known]
+        if files and query.has_options:  # they say nothing about files, of which all would be told
+            return AS_FILES.format(" ".join(files)).encode()
         parts = []
         if known:
             done = await run_program(journal_command(query, known), timeout_s=QUERY_DEADLINE_S, limit=QUERY_BYTES)
             parts.append(done.out or done.err)
-        for name in query.services:
-            if name not in known:
-                parts.append(await self._of_log_file(name))
+        for name in files:
+            parts.append(await self._of_log_file(name))
         return b"".join(parts)
 
     async def _units(self) -> frozenset[str]:
