@@ -118,7 +118,7 @@ def test_what_others_wrote_into_the_status_stays() -> None:
     status = render(before=from_object(NodeStatus, theirs))
     assert [c.type for c in status.conditions][:2] == ["NetworkUnavailable", "Ready"]
     assert status.capacity["example.com/gpu"] == "2"
-    assert "hugepages-1Gi" not in status.capacity  # the kernel no longer has such pages
+    assert status.capacity["hugepages-1Gi"] == "1Gi"
     assert status.volumesAttached
 
 
@@ -208,9 +208,15 @@ def test_the_operating_system_is_put_right_at_any_time() -> None:
 
 def test_extended_resources_without_a_plugin_become_nothing() -> None:
     status = NodeStatus(capacity={"example.com/gpu": "2", "cpu": "1"}, allocatable={"example.com/gpu": "1"})
-    reset = without_stale(ABOUT, status)
+    reset = without_stale(ABOUT, status, VIEW.capacity)
     assert reset.capacity == {"example.com/gpu": "0", "cpu": "1"} and reset.allocatable == {"example.com/gpu": "0"}
-    assert without_stale(replace(ABOUT, reset_extended=False), status) is status
+    assert without_stale(replace(ABOUT, reset_extended=False), status, VIEW.capacity) == status
+
+
+def test_huge_pages_the_kernel_no_longer_has_go_with_the_registration() -> None:
+    status = NodeStatus(capacity={"hugepages-3Mi": "9Mi", "hugepages-2Mi": "0"}, allocatable={"hugepages-3Mi": "9Mi"})
+    left = without_stale(ABOUT, status, VIEW.capacity)
+    assert left.capacity == {"hugepages-2Mi": "0"} and left.allocatable == {}
 
 
 def test_a_patch_makes_the_node_what_it_should_be() -> None:

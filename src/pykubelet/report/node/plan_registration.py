@@ -1,13 +1,15 @@
 """The Node as it is first made, and what must be put right in one that is already there. Pure.
 
 Rules, for a Node that exists, of an agent that registers it: labels that every node has, and the zone, region and instance
-type that were given, are made ours; extended resources without a plugin become 0. Other given labels and all taints count
-at creation only. Operating system and architecture are put right whenever they are not ours.
+type that were given, are made ours; extended resources without a plugin become 0, and sizes of huge pages that the kernel
+no longer has go. Other given labels and all taints count at creation only. Operating system and architecture are put right
+whenever they are not ours.
 Source: the Kubernetes documentation "Nodes", section "Self-registration of Nodes".
 """
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 from pykubelet.base.api.core import Node, NodeSpec, NodeStatus, ObjectMeta
@@ -60,12 +62,15 @@ def label_patch(about: Registration, node: Node, *, first: bool) -> dict[str, An
     return patch
 
 
-def without_stale(about: Registration, status: NodeStatus) -> NodeStatus:
-    """The status with zeros for extended resources that nobody stands behind any more."""
-    if not about.reset_extended:
-        return status
+def without_stale(about: Registration, status: NodeStatus, own: Container[str]) -> NodeStatus:
+    """The status with zeros for extended resources that nobody stands behind any more, and without sizes of huge pages that the
+    kernel no longer has. `own`: the resources of this machine."""
     amounts = [
-        {name: "0" if is_extended(name) else amount for name, amount in each.items()}
+        {
+            name: "0" if about.reset_extended and is_extended(name) else amount
+            for name, amount in each.items()
+            if name in own or not name.startswith("hugepages-")
+        }
         for each in (status.capacity, status.allocatable)
     ]
     return replace(status, capacity=amounts[0], allocatable=amounts[1])

@@ -2,7 +2,7 @@
 
 Rules:
 - A condition's transition time changes with its status only; its heartbeat with every status that is told.
-- Extended resources that others have written into the capacity stay, and all of them are allocatable.
+- Resources that others have written into the capacity stay, and all of them are allocatable.
 - With an external cloud provider the addresses are the provider's. Before it has spoken: the given node IPs, or the one
   found where `--node-ip` names a family alone (`::`), and the host's name.
 Source: the Kubernetes documentation "Node Status"; KEP-5328 for declared features.
@@ -73,11 +73,11 @@ _EVENTS = {
 def render_status(about: Registration, inputs: NodeInputs, before: NodeStatus, now: str) -> NodeStatus:
     """The status to tell; `before` is what the API server has, `now` the time of the conditions."""
     view, runtime = inputs.view, inputs.runtime
-    capacity = _resources(view.capacity, before.capacity)
+    others = {name: amount for name, amount in before.capacity.items() if name not in view.capacity}
     return NodeStatus(
         addresses=_addresses(about, view.ips, before.addresses),
-        allocatable=_resources(view.allocatable, before.capacity),
-        capacity=capacity,
+        allocatable={**others, **_resources(view.allocatable)},
+        capacity={**others, **_resources(view.capacity)},
         conditions=_conditions(inputs, before.conditions, now, _missing(view.capacity)),
         config=before.config,
         daemonEndpoints=NodeDaemonEndpoints(kubeletEndpoint=DaemonEndpoint(Port=about.port)),
@@ -230,10 +230,8 @@ def _addresses(about: Registration, ips: tuple[str, ...], before: tuple[NodeAddr
     return (*(NodeAddress(type="InternalIP", address=ip) for ip in ips), hostname)
 
 
-def _resources(own: Mapping[str, int], before: Mapping[str, Any]) -> dict[str, Any]:
-    told = {name: _quantity(name, amount) for name, amount in own.items() if name not in _NOT_TOLD}
-    others = {name: amount for name, amount in before.items() if is_extended(name)}
-    return {**others, **told}
+def _resources(own: Mapping[str, int]) -> dict[str, Any]:
+    return {name: _quantity(name, amount) for name, amount in own.items() if name not in _NOT_TOLD}
 
 
 def is_extended(resource: str) -> bool:

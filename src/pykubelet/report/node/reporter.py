@@ -321,7 +321,7 @@ class NodeReporter:
         status = self._render(node.status)
         labels = label_patch(self._about, node, first=ours)
         if ours:
-            status = without_stale(self._about, status)
+            status = without_stale(self._about, status, self._cells.node.get().capacity)
         annotations = render_annotations(self._about, node.metadata.annotations)
         changed = not same_but_heartbeats(status, node.status) and not self._is_known_to_be_kept_so(status, node.status)
         others = bool(labels) or annotations != node.metadata.annotations
