@@ -107,9 +107,11 @@ def test_a_container_waits_for_its_environment_with_the_references_words(
     reference = {"name": "WORD", "valueFrom": {"configMapKeyRef": {"name": "words", "key": "first"}}}
     cluster.run(make_pod("speaker", make_container(script="echo $WORD; sleep 1000", env=[reference])))
     refused = cluster.wait_pod(
-        "speaker", "it is refused", lambda pod: waiting_reason(pod) == "CreateContainerConfigError"
+        "speaker",
+        "it is refused",  # an API server that takes its time is told before
+        lambda pod: container_status(pod)["state"].get("waiting", {}).get("message") == 'configmap "words" not found',
     )
-    assert container_status(refused)["state"]["waiting"]["message"] == 'configmap "words" not found'
+    assert waiting_reason(refused) == "CreateContainerConfigError"
     put_config_map(cluster, "words", other="x")
     wanted = f"couldn't find key first in ConfigMap {cluster.namespace}/words"
     cluster.wait_pod(
