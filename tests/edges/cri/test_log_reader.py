@@ -137,6 +137,12 @@ async def test_a_log_that_is_not_there(tmp_path: Path) -> None:
         await read(tmp_path / "none" / "0.log", LogOptions())
 
 
+@pytest.fixture
+def told_by_the_writer_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That nobody writes to an old file any more."""
+    monkeypatch.setattr(log_turns, "LEFT_S", 3600.0)
+
+
 class Followed:
     """A log being followed, and what came of it."""
 
@@ -150,14 +156,14 @@ class Followed:
         self.said = b""
 
     async def until(self, expected: bytes) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while self.said != expected:
                 self.said += await anext(self._texts)
 
     async def end(self) -> bytes:
         self.over = True
         self.wake.set()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             return b"".join([text async for text in self._texts])
 
 
@@ -178,6 +184,7 @@ async def test_follow_reads_on_over_a_rotation_until_the_container_ends(log: Pat
     assert await followed.end() == b"two\n"
 
 
+@pytest.mark.usefixtures("told_by_the_writer_alone")
 async def test_follow_waits_until_nobody_writes_to_the_old_file_any_more(log: Path) -> None:
     """A runtime opens the new file, and then writes to the old one what it had still to write."""
     followed = Followed(log)
@@ -192,6 +199,7 @@ async def test_follow_waits_until_nobody_writes_to_the_old_file_any_more(log: Pa
     assert await followed.end() == b""
 
 
+@pytest.mark.usefixtures("told_by_the_writer_alone")
 async def test_follow_reads_every_file_of_a_log_that_was_rotated_faster_than_it_is_read(log: Path) -> None:
     followed = Followed(log)
     await followed.until(b"one\ntwo\nthree\n")
@@ -203,6 +211,7 @@ async def test_follow_reads_every_file_of_a_log_that_was_rotated_faster_than_it_
     assert await followed.end() == b""
 
 
+@pytest.mark.usefixtures("told_by_the_writer_alone")
 async def test_follow_of_a_log_that_lost_its_name_and_got_it_back_tells_nothing_twice(log: Path) -> None:
     followed = Followed(log)
     await followed.until(b"one\ntwo\nthree\n")
