@@ -114,6 +114,15 @@ def test_an_end_is_held_back_while_containers_may_run_but_not_that_it_is_unready
     assert (ended.phase, ended.reason) == ("Failed", "Evicted")
 
 
+def test_an_imposed_end_waits_for_how_the_containers_ended() -> None:
+    there, end = told("Running"), told("Failed", "False", reason="DeadlineExceeded", containerStatuses=(RUNNING,))
+    assert wanted(api_pod(there), end, has_ended=True).phase == "Running", (
+        "that status is from before the pod had ended"
+    )
+    over = replace(end, containerStatuses=(FAILED,))
+    assert wanted(api_pod(there), over, has_ended=True).phase == "Failed"
+
+
 def test_an_end_that_was_told_is_never_taken_back() -> None:
     assert status_for_api(api_pod(told("Succeeded", "False")), told("Running"), has_ended=False) is None
 

@@ -4,7 +4,7 @@ Rules:
 - Conditions, claims and the nominated node that others write stay as the API server has them. Of DisruptionTarget, which
   has several writers, ours counts when there is one; it comes with the end that it explains, not before.
 - An end is not told while containers may still run: phase, reason and message stay until the agent has stopped the pod,
-  though it is told at once that the pod is not ready.
+  and `told` knows how its containers ended, though it is told at once that the pod is not ready.
 - An end that was told stays, of a pod and of a container that its rules do not let run again: such a status is refused
   whole, as the API server would.
 - A mirror pod shows the status of its static pod, and no generation: nobody acts on the mirror's own spec.
@@ -51,7 +51,8 @@ def status_for_api(api: core.Pod, told: core.PodStatus, *, has_ended: bool) -> c
     there = api.status
     if there.phase in TERMINAL_PHASES and told.phase not in TERMINAL_PHASES:
         return None
-    if told.phase in TERMINAL_PHASES and there.phase not in TERMINAL_PHASES and not has_ended:
+    is_over = has_ended and not _has_running(told)
+    if told.phase in TERMINAL_PHASES and there.phase not in TERMINAL_PHASES and not is_over:
         told = replace(told, phase=there.phase, reason=there.reason, message=there.message)
     if is_mirror(api):
         told = _under_generation(told, None)
@@ -65,6 +66,11 @@ def status_for_api(api: core.Pod, told: core.PodStatus, *, has_ended: bool) -> c
         resize=there.resize,
         qosClass=there.qosClass or told.qosClass,
     )
+
+
+def _has_running(told: core.PodStatus) -> bool:
+    statuses = (*told.initContainerStatuses, *told.containerStatuses)
+    return any(one.state is not None and one.state.running is not None for one in statuses)
 
 
 def revived(api: core.Pod, told: core.PodStatus) -> str:
