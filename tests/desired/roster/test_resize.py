@@ -83,7 +83,8 @@ def test_without_room_a_pod_keeps_its_size_until_there_is_some() -> None:
     assert cpu(desk, "a") == "100m"
     message = "Node didn't have enough resource: cpu, requested: 500, used: 600, capacity: 1000"
     assert item(desk, "a").pending == PendingResize("Deferred", message, 2, WALL)
-    assert desk.said[-1][1] == "ResizeDeferred" and message in desk.said[-1][2]
+    assert desk.said[-1][1] == "ResizeDeferred"
+    assert desk.said[-1][2].startswith("Pod resize OutOfcpu: ") and message in desk.said[-1][2]
     count = len(desk.said)
     desk.look(wall=WALL + 5)
     assert item(desk, "a").pending == PendingResize("Deferred", message, 2, WALL)

@@ -28,6 +28,7 @@ from pykubelet.base.model.reasons import (
     RESIZE_INFEASIBLE,
 )
 from pykubelet.base.model.restart import is_sidecar
+from pykubelet.base.model.roster import Rejection
 from pykubelet.base.model.sizing import (
     RESTART_CONTAINER,
     Amounts,
@@ -115,9 +116,9 @@ def _decided(entry: Entry, load: Load, facts: Facts, wall: float) -> tuple[Entry
     assert pod is not None
     demand = demand_of(pod)
     infeasible = _infeasible(pod, entry.item.pod, facts.rules)
-    problem = infeasible or _problem(pod, load, facts)
+    refusal = Rejection(RESIZE_INFEASIBLE, infeasible) if infeasible else _refusal(pod, load, facts)
     generation = pod.metadata.generation or 0
-    if not problem:
+    if refusal is None:
         change = entry.item.change or SizeChange(size_of(entry.item.pod))
         item = replace(entry.item, pod=pod, pending=None, change=replace(change, at=wall))
         words = size_in_words("Pod resize started", pod, generation)
@@ -125,14 +126,14 @@ def _decided(entry: Entry, load: Load, facts: Facts, wall: float) -> tuple[Entry
     reason = RESIZE_INFEASIBLE if infeasible else RESIZE_DEFERRED
     old = entry.item.pending
     since = old.since if old is not None and old.reason == reason else wall
-    pending = PendingResize(reason, problem, generation, since)
+    pending = PendingResize(reason, refusal.message, generation, since)
     if pending == old:
         return entry, []
     is_told = (reason, generation) == _last_told(entry, pod)
     entry = replace(entry, item=replace(entry.item, pending=pending))
     if is_told:
         return entry, []
-    words = size_in_words(f"Pod resize {reason}", pod, generation, problem)
+    words = size_in_words(f"Pod resize {refusal.reason}", pod, generation, refusal.message)
     kind = EVENT_RESIZE_INFEASIBLE if infeasible else EVENT_RESIZE_DEFERRED
     return entry, [warning(kind, words, entry.ref)]
 
@@ -145,12 +146,11 @@ def _last_told(entry: Entry, pod: Pod) -> tuple[str, int] | None:
     return next(((c.reason, c.observedGeneration or 0) for c in told), None)
 
 
-def _problem(pod: Pod, load: Load, facts: Facts) -> str:
-    """Why the pod in its new size could not be taken beside the others now, or an empty string."""
+def _refusal(pod: Pod, load: Load, facts: Facts) -> Rejection | None:
+    """Why the pod in its new size could not be taken beside the others now."""
     demand = demand_of(pod)
     shortages = admission.find_shortages(demand, load, facts.node, facts.rules.max_pods)
-    refusal = shortages[0].rejection if shortages else admission.refuse_placement(pod, demand, load, facts.node)
-    return refusal.message if refusal is not None else ""
+    return shortages[0].rejection if shortages else admission.refuse_placement(pod, demand, load, facts.node)
 
 
 def _infeasible(pod: Pod, now: Pod, rules: AdmissionRules) -> str:
