@@ -65,7 +65,7 @@ class Cluster:
     def sent(self, method: str) -> list[Sent]:
         return [sent for sent in self.server.requests if sent.method == method]
 
-    async def until(self, condition: Callable[[], bool], within_s: float = 5.0) -> None:
+    async def until(self, condition: Callable[[], bool], within_s: float = 30.0) -> None:
         end = asyncio.get_running_loop().time() + within_s
         for _ in range(10_000):
             with contextlib.suppress(Exception):

@@ -30,7 +30,7 @@ def start_mirrors(supervisor: Supervisor, found: Cluster, periods: MirrorPeriods
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
     async with a_cluster() as (found, supervisor):
-        start_mirrors(supervisor, found, MirrorPeriods(echo_s=0.5))
+        start_mirrors(supervisor, found, MirrorPeriods(echo_s=2.0))
         yield found
 
 
@@ -41,7 +41,7 @@ async def mirrored(cluster: Cluster, uid: str, name: str = "web-n1") -> None:
 async def test_made_once_and_left_alone(cluster: Cluster) -> None:
     cluster.want(static_pod())
     await mirrored(cluster, "s1")
-    await asyncio.sleep(0.6)
+    await asyncio.sleep(2.3)
     assert len(cluster.sent("POST")) == 1
     assert not cluster.sent("DELETE")
 
