@@ -54,7 +54,7 @@ async def refused(call: Awaitable[object]) -> ApiError:
 
 
 async def until(listing: Any, wanted: Callable[[Listed[Any]], bool]) -> Listed[Any]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         async for listed in listing:
             if wanted(listed):
                 return listed
