@@ -42,7 +42,7 @@ UID = PodUID("u1")
 
 async def until(condition: Callable[[], bool]) -> None:
     """Waits for what the host shows; it tells nobody by itself."""
-    async with asyncio.timeout(8):
+    async with asyncio.timeout(30):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
@@ -77,11 +77,11 @@ class Agent:
         inputs = VolumeInputs(roster_cell, life_cell, seen_cell, node_cell, content_cell)
         self.room = Volumes(self.paths, inputs, writer, flight, SystemClock(), self.told)
 
-    async def wait(self, condition: Callable[[Mounts], bool], limit_s: float = 8.0) -> Mounts:
+    async def wait(self, condition: Callable[[Mounts], bool], limit_s: float = 30.0) -> Mounts:
         async with asyncio.timeout(limit_s):
             return await self.mounts.wait_for(condition)
 
-    async def wait_ready(self, uid: str = "u1", limit_s: float = 8.0) -> PodMounts:
+    async def wait_ready(self, uid: str = "u1", limit_s: float = 30.0) -> PodMounts:
         def ready(now: Mounts) -> bool:
             pod = now.pods.get(PodUID(uid))
             return pod is not None and pod.ready

@@ -120,7 +120,7 @@ async def becomes(holds: Callable[[], bool]) -> None:
 
 async def until(node: Node, container: ContainerID, kind: ProbeKind, result: ProbeResult) -> None:
     wanted = node.results.wait_for(lambda found: found.get(container, kind) is result)
-    await asyncio.wait_for(wanted, 20)
+    await asyncio.wait_for(wanted, 60)
 
 
 async def test_commands_in_containers(machine: Machine) -> None:
@@ -174,12 +174,12 @@ async def test_http_and_tcp_in_the_pods_network(machine: Machine) -> None:
     script = "mkdir /www; echo hi > /www/index.html; httpd -f -p 8080 -h /www"
     container, ip = await machine.pod(script)
     async with node.probing(ContainerProber(machine.client)):
-        terms = {"periodSeconds": 1, "timeoutSeconds": 1, "failureThreshold": 1}
+        terms = {"periodSeconds": 1, "failureThreshold": 1, **PATIENT}
         spec = {
             "name": "app",
             "image": "i",
             "readinessProbe": {"httpGet": {"port": 8080, "path": "/index.html"}, **terms},
-            "livenessProbe": {"tcpSocket": {"port": 8080}, "initialDelaySeconds": 1, **terms},
+            "livenessProbe": {"tcpSocket": {"port": 8080}, **terms, "failureThreshold": 60},
         }
         show(node, node.pod("web", spec), "app", container, ip)
         await until(node, container, READINESS, SUCCESS)

@@ -121,7 +121,7 @@ async def test_a_restart_is_told_together_with_how_the_instance_before_ended(rin
     [shown] = status.containerStatuses
     assert (shown.containerID, shown.restartCount) == ("containerd://app-0", 0)
     ring.observed.publish(Observed({UID: view(running(number=1), exited(code=137), read_at=3.0)}, 3.0))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         told = await ring.statuses.wait_for(lambda now: now.pods[UID].containerStatuses[0] != shown)
     [shown] = told.pods[UID].containerStatuses
     assert (shown.containerID, shown.restartCount) == ("containerd://app-1", 1)
@@ -178,7 +178,7 @@ async def test_an_end_is_told_together_with_its_message(ring: Ring, tmp_path: Pa
         state = statuses.pods[UID].containerStatuses[0].state
         return state is not None and state.terminated is not None
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         told = await ring.statuses.wait_for(has_ended)
     state = told.pods[UID].containerStatuses[0].state
     assert state is not None
@@ -269,7 +269,7 @@ async def test_the_end_is_told_from_what_was_seen_though_all_is_removed_already(
     await ring.show(lifecycle(pod))
     await ring.see(view(running(), read_at=1.0))
     ring.observed.publish(Observed({UID: view(exited(), read_at=2.0)}, 2.0))
-    await asyncio.wait_for(ring.statuses.wait_for(lambda now: is_over(now.pods[UID])), 2)
+    await asyncio.wait_for(ring.statuses.wait_for(lambda now: is_over(now.pods[UID])), 30)
     gone = view(sandboxes=(), read_at=3.0)
     ring.observed.publish(Observed({gone.ref.uid: gone}, 3.0))
     await ring.show(lifecycle(pod, Stage.TERMINATED))
