@@ -334,7 +334,9 @@ async def test_a_network_without_configuration(agent: Agent, around: Surrounding
     cni.unlink()
     await network_becomes(agent, False)
     agent.put(make_pod("netless"))
-    await told_soon(agent, "netless", "sandbox", "cni plugin not initialized")
+    # the node may have heard of it first; a sandbox that was tried all the same is told for a second only
+    wait = await told_soon(agent, "netless", "network", "cni plugin not initialized")
+    assert wait["reason"] == "NetworkNotReady"
     cni.write_text(kept)
     await agent.wait_running("netless")
     agent.remove("netless")
@@ -398,4 +400,4 @@ def check(fault: Fault, document: Json, text: str) -> None:
     assert fault.next_step in wait["next_step"]
     if fault.at and fault.next_step:
         assert wait["next_at"] is not None, wait
-        assert document["time"] - 0.5 <= wait["next_at"] <= document["time"] + LONGEST_S + 1, wait
+        assert document["time"] - 2 <= wait["next_at"] <= document["time"] + LONGEST_S + 1, wait

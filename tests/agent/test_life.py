@@ -142,7 +142,7 @@ async def test_a_crashing_container_restarts_at_once_then_waits_ten_seconds(agen
 
     def held() -> Json | None:
         waits = agent.explain("crash")["waits"]
-        return next((wait for wait in waits if wait["reason"] == "CrashLoopBackOff"), None)
+        return next((wait for wait in waits if wait["reason"] == "CrashLoopBackOff" and wait["next_at"]), None)
 
     wait = await agent.wait_for("the wait is told", held)
     assert wait["subject"] == "main"

@@ -47,6 +47,11 @@ def test_a_crash_loop_says_how_the_container_ended_and_when_it_goes_on() -> None
     assert wait.detail.endswith("; it ended with 137 (OOMKilled)")
     assert wait.next_step == "start again"
     assert wait.next_at == pytest.approx(play.wall + 6)
+    play.passes(7)
+    play.sees(box(), exited(code=1), ended)
+    play.passes(3)
+    (wait,) = told(play)
+    assert (wait.next_step, wait.next_at) == ("being started again", None), "not at a time that is past"
 
 
 def test_a_container_that_a_probe_gave_up_says_so_while_it_is_held_back() -> None:

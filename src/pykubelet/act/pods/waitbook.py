@@ -217,11 +217,13 @@ def _start_waits(state: PodState, now: float, wall: float) -> list[Wait]:
             free_at = max(held, free_at or 0.0)
         if state.reset is not None and state.reset.container == name:
             free_at = max(state.reset.free_at, free_at or 0.0)
-        at = None if free_at is None else wall + max(0.0, free_at - now)
+        is_tried = state.work is Work.SYNC and free_at is not None and free_at <= now
+        at = None if free_at is None or is_tried else wall + max(0.0, free_at - now)
         detail = error.message
         if error.reason == CRASH_LOOP_BACK_OFF and newest is not None:
             detail = "; ".join(part for part in (detail, _last_end(state, newest)) if part)
-        waits.append(Wait("container start", OWNER, wall, name, error.reason, detail, "start again", at))
+        step = "being started again" if is_tried else "start again"
+        waits.append(Wait("container start", OWNER, wall, name, error.reason, detail, step, at))
     return waits
 
 
