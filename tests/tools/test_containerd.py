@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,7 +61,6 @@ async def run_pod(
 
 
 async def test_pods_run_and_down_leaves_nothing(folder: Path) -> None:
-    before = dead_shim_sockets()
     testbed = containerd.up(folder)
     client = CriClient(testbed.endpoint)
     port = host.free_port(0)
@@ -67,13 +68,16 @@ async def test_pods_run_and_down_leaves_nothing(folder: Path) -> None:
     _, container = await run_pod(client, sandbox_config(testbed, "one", port), *command)
     await run_pod(client, sandbox_config(testbed, "two"), *NAP, handler="test-handler")
 
-    result = await client.exec_sync(container, ["wget", "-q", "-O", "-", "http://127.0.0.1:8080/index.html"])
+    served = "until wget -q -O - http://127.0.0.1:8080/index.html; do sleep 0.1; done"  # as soon as it listens
+    result = await client.exec_sync(container, ["sh", "-c", served], 60)
     assert result.stdout == b"served\n"
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
         connection.sendall(b"GET /index.html HTTP/1.0\r\n\r\n")
         assert b"200 OK" in connection.recv(100)
-    sleeping = [p for p in host.processes() if p.argv == NAP]
+    sleeping = napping()
     await client.close()
+    shims = shim_sockets(testbed)
+    assert len(shims) >= 2 and all(path.exists() for path in shims)
 
     link = host.CONTAINER_LOG_LINKS / f"one_default_main-{container}.log"
     link.parent.mkdir(parents=True, exist_ok=True)
@@ -81,28 +85,26 @@ async def test_pods_run_and_down_leaves_nothing(folder: Path) -> None:
     containerd.down(folder, [f"/{testbed.name}-pods"])
     assert traces(testbed) == []
     assert not [p for p in sleeping if host.read_process(p.pid) == p]
-    assert dead_shim_sockets() <= before
+    assert not [path for path in shims if path.exists()]
 
 
-def dead_shim_sockets() -> set[Path]:
-    """Sockets on which no shim listens any more; another testbed's shims do."""
-    return {path for path in Path("/run/containerd/s").glob("*") if not _answers(path)}
+def napping() -> list[host.Process]:
+    """As soon as there is one: the container's process may not have its command line yet."""
+    assert host.wait_until(lambda: any(p.argv == NAP for p in host.processes()), 30)
+    return [p for p in host.processes() if p.argv == NAP]
 
 
-def _answers(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(str(path))
-        except OSError:
-            return False
-        return True
+def shim_sockets(testbed: Testbed) -> set[Path]:
+    """Those of the testbed's own: others' come and go."""
+    addresses = testbed.state.glob("io.containerd.runtime.v2.task/*/*/address")
+    return {Path(address.read_text().strip().removeprefix("unix://")) for address in addresses}
 
 
 async def test_a_killed_containerd_is_started_again_and_finds_its_containers(folder: Path) -> None:
     testbed = containerd.up(folder)
     client = CriClient(testbed.endpoint)
     _, container = await run_pod(client, sandbox_config(testbed, "kept"), *NAP)
-    before = [p.pid for p in host.processes() if p.argv == NAP]
+    before = napping()
     await client.close()
 
     containerd.kill(testbed)
@@ -113,7 +115,7 @@ async def test_a_killed_containerd_is_started_again_and_finds_its_containers(fol
     status = (await client.container_status(container)).status
     await client.close()
     assert status.state == pb.CONTAINER_RUNNING
-    assert [p.pid for p in host.processes() if p.argv == NAP] == before
+    assert napping() == before
     containerd.kill(testbed)  # `down` must also cope with what a crash leaves
     containerd.down(folder, [f"/{testbed.name}-pods"])
     assert traces(testbed) == []
@@ -157,7 +159,13 @@ async def test_the_shell_pause_holds_a_sandbox_and_ends_on_sigterm(testbed: Test
     await client.start_container(container)
     # an orphan whose parent ends at once is adopted by pid 1, which must reap it
     await client.exec_sync(container, ["/bin/sh", "-c", "(sleep 0.1 &) ; exit 0"])
-    listed = await client.exec_sync(container, ["/bin/sh", "-c", "sleep 0.3; cat /proc/[0-9]*/stat"])
+    await asyncio.sleep(0.3)
+    for _ in range(100):
+        listed = await client.exec_sync(container, ["/bin/sh", "-c", "cat /proc/[0-9]*/stat"])
+        if b") Z " not in listed.stdout:
+            break
+        await asyncio.sleep(0.1)
+    assert b"(pause" in listed.stdout or b"(sh) " in listed.stdout
     assert b") Z " not in listed.stdout
     await client.stop_container(container, 10)
     status = (await client.container_status(container)).status
@@ -181,8 +189,8 @@ def test_cri_without_grpc_tells_images_apart(testbed: Testbed) -> None:
 
 
 def test_a_killed_test_run_is_swept_by_the_next_one() -> None:
-    gone = 2**22 + 7  # above the largest pid there can be
-    folder = Path(f"/tmp/pyk-swept-{gone}")
-    testbed = containerd.up(folder)
+    with subprocess.Popen(["sleep", "1000"]) as run:  # alive as long as its testbed is being made: others sweep, too
+        testbed = containerd.up(Path(f"/tmp/pyk-swept-{run.pid}"))
+        run.kill()
     node.sweep_dead_runs()
     assert traces(testbed) == []

@@ -75,7 +75,7 @@ def read_until(run: subprocess.Popen[str], text: str) -> None:
 
 def finish(run: subprocess.Popen[str]) -> int:
     run.send_signal(signal.SIGINT)
-    run.communicate(timeout=20)
+    run.communicate(timeout=90)
     return run.returncode
 
 
@@ -117,7 +117,7 @@ def pods_of(folder: Path) -> dict[str, Json]:
     """The statuses that the agent tells, by pod; nothing while it does not answer."""
     port = json.loads((folder / "kubelet.yaml").read_text())["readOnlyPort"]
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/pods", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/pods", timeout=30) as answer:
             items = json.load(answer)["items"]
     except OSError:
         return {}
@@ -147,7 +147,7 @@ def test_the_examples_run_outlive_the_agent_and_leave_nothing(folder: Path) -> N
         read_until(run, "healthz")
         testbed = containerd.load(folder)
         assert testbed is not None
-        assert host.wait_until(lambda: are_up(pods_of(folder)), 60, 0.2), pods_of(folder)
+        assert host.wait_until(lambda: are_up(pods_of(folder)), 180, 0.2), pods_of(folder)
         before = {name: up_containers(pods_of(folder)[name]) for name in SERVICES}
         assert len(host.links_into(folder)) >= sum(map(len, before.values()))
     finally:
@@ -158,7 +158,7 @@ def test_the_examples_run_outlive_the_agent_and_leave_nothing(folder: Path) -> N
     run = start_run(PROGRAM, folder)
     try:
         read_until(run, "healthz")
-        assert host.wait_until(lambda: are_up(pods_of(folder)), 60, 0.2), pods_of(folder)
+        assert host.wait_until(lambda: are_up(pods_of(folder)), 180, 0.2), pods_of(folder)
         assert {name: up_containers(pods_of(folder)[name]) for name in SERVICES} == before
     finally:
         code = finish(run)
@@ -171,7 +171,7 @@ def test_the_examples_run_outlive_the_agent_and_leave_nothing(folder: Path) -> N
 def test_an_agent_that_ends_by_itself_is_reported_with_its_log(agent: Path, folder: Path) -> None:
     agent.write_text(f"#!{sys.executable}\nimport sys, time\ntime.sleep(0.5)\nsys.exit('bad configuration')\n")
     run = start_run(agent, folder)
-    output, _ = run.communicate(timeout=30)
+    output, _ = run.communicate(timeout=90)
     assert run.returncode == 1
     assert "the agent has ended" in output
     assert "bad configuration" in output
