@@ -51,7 +51,7 @@ class Served:
 
     def __enter__(self) -> Served:
         self._thread.start()
-        assert self._ready.wait(5)
+        assert self._ready.wait(60)
         return self
 
     def __exit__(self, *_: object) -> None:

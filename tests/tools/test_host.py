@@ -20,7 +20,7 @@ def test_the_root_group_is_refused(cgroup: str) -> None:
 def test_a_daemon_has_its_own_session_and_its_output_is_kept(tmp_path: Path) -> None:
     script = "import os, time; print('session', os.getsid(0) == os.getpid(), flush=True); time.sleep(100)"
     pid = host.spawn([sys.executable, "-c", script], tmp_path / "log", dict(os.environ))
-    assert host.wait_until(lambda: "session True" in (tmp_path / "log").read_text(), 10)
+    assert host.wait_until(lambda: "session True" in (tmp_path / "log").read_text(), 60)
     assert host.read_process(pid) is not None
     host.end_process(pid, 5)
     assert host.read_process(pid) is None
@@ -29,7 +29,7 @@ def test_a_daemon_has_its_own_session_and_its_output_is_kept(tmp_path: Path) -> 
 def test_a_process_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     script = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(100)"
     pid = host.spawn([sys.executable, "-c", script], tmp_path / "log", dict(os.environ))
-    assert host.wait_until(lambda: "up" in (tmp_path / "log").read_text(), 10)
+    assert host.wait_until(lambda: "up" in (tmp_path / "log").read_text(), 60)
     host.end_process(pid, 0.1)
     assert host.read_process(pid) is None
 

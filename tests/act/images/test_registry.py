@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import threading
 import time
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
@@ -39,7 +40,7 @@ from pykubelet.edges.plugins.credential_provider import run_provider
 pytestmark = pytest.mark.integration
 
 LOGIN = ("puller", "pa:ss word")
-LIMIT_S = 60
+LIMIT_S = 120
 PLUGIN = """#!/bin/sh
 echo called >>"$CALLS"
 grep -q '"image":"127.0.0.1' || exit 3
@@ -257,7 +258,8 @@ async def test_a_credential_provider_opens_a_private_registry(node: Node, privat
 
 
 async def test_five_pods_behind_a_slow_registry_each_see_their_wait(node: Node, plain: Registry) -> None:
-    with registry.slowed(plain, 0.3) as address:
+    opened = threading.Event()
+    with registry.slowed(plain, 60, opened) as address:
         names = [f"{address}/team/app{number}:1" for number in range(5)]
         async with node.puller(serialize=True) as puller:
             work = [node.tasks.start_child(names[0], node.ensure(puller, names[0], "pod-0"))]
@@ -267,6 +269,7 @@ async def test_five_pods_behind_a_slow_registry_each_see_their_wait(node: Node, 
                     node.tasks.start_child(names[n], node.ensure(puller, names[n], f"pod-{n}")) for n in range(1, 5)
                 ]
                 seen = await node.cell.wait_for(lambda pulls: len(pulls.active) == 5)
+                opened.set()
                 answers = await asyncio.gather(*work)
     assert sorted((p.position, p.pods[0].pod.name) for p in seen.active) == [(n, f"pod-{n}") for n in range(5)]
     assert all(isinstance(answer, ImageReady) for answer in answers)
@@ -289,7 +292,7 @@ async def test_a_cancelled_pull_ends_and_the_next_one_works(node: Node, plain: R
         image = f"{address}/team/app2:1"
         async with node.puller() as puller:
             task = node.tasks.start_child("pull", node.ensure(puller, image))
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(25):
                 await node.cell.wait_for(lambda pulls: any(p.stage is PullStage.PULLING for p in pulls.active))
                 await asyncio.sleep(0.5)
                 task.cancel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -158,7 +159,7 @@ async def test_a_kernel_that_frees_memory_before_it_takes_a_limit_holds_up_nobod
 ) -> None:
     others_went_on = threading.Event()
     answers: list[bool] = []
-    fake.update = lambda path, limits: answers.append(others_went_on.wait(5))  # type: ignore[method-assign]
+    fake.update = lambda path, limits: answers.append(others_went_on.wait(30))  # type: ignore[method-assign]
     asyncio.get_running_loop().call_later(0.05, others_went_on.set)
     await make().retry_node_limits()
     assert answers == [True]
@@ -264,7 +265,7 @@ async def test_group_that_never_goes_is_told(make: Make, fake: FakeCgroups) -> N
 
 async def test_pod_whose_group_hangs_holds_up_only_itself(make: Make, fake: FakeCgroups) -> None:
     gate = fake.gates[f"{SLICES}-podstuck.slice"] = threading.Event()
-    cgroups = make(patience=Patience(deadline_s=0.05, uncertain_s=0.1), driver=CgroupDriver.SYSTEMD)
+    cgroups = make(patience=Patience(deadline_s=1.0, uncertain_s=0.1), driver=CgroupDriver.SYSTEMD)
     stuck, fine = await asyncio.gather(cgroups.ensure_pod(pod("stuck")), cgroups.ensure_pod(pod("fine")))
     gate.set()
     assert fine is None
@@ -317,7 +318,7 @@ def lifecycles(*pods: Pod, stage: Stage = Stage.SYNCING) -> Lifecycles:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not condition():  # noqa: ASYNC110 - what is awaited happens in a thread
             await asyncio.sleep(0.005)
 
@@ -390,7 +391,7 @@ async def test_a_group_made_once_more_for_a_pod_that_is_gone_goes_soon(make: Mak
 
 # For real
 
-OURS = "/pykubelet-test-resources"
+OURS = f"/pyk-resources-{os.getpid()}"
 
 
 @pytest.fixture

@@ -95,7 +95,7 @@ async def runtime(tmp_path: Path) -> AsyncIterator[FakeRuntime]:
 @pytest.fixture
 async def stand(runtime: FakeRuntime, tmp_path: Path) -> AsyncIterator[Stand]:
     cri = CriClient(runtime.endpoint)
-    await cri.wait_connected(10)
+    await cri.wait_connected(60)
     yield Stand(cri, Paths(str(tmp_path / "root"), str(tmp_path / "logs"), str(tmp_path / "links")))
     await cri.close()
 
@@ -225,7 +225,7 @@ async def test_rounds_come_by_themselves(logs: Logs) -> None:
     write(logs.path, "a" * 1000)
     async with Supervisor("test") as supervisor:
         supervisor.start_root("rotation", logs.rotation.run())
-        for _ in range(200):
+        for _ in range(3000):
             if len(names_in(logs.folder)) == 2:
                 break
             await asyncio.sleep(0.01)
@@ -237,7 +237,7 @@ async def test_no_line_is_lost_by_a_real_runtime(testbed: Testbed, tmp_path: Pat
     cgroup = f"/{testbed.name}/poduid-web"
     host.make_cgroup(cgroup)
     cri = CriClient(f"unix://{testbed.socket}")
-    await cri.wait_connected(10)
+    await cri.wait_connected(60)
     paths = Paths(str(tmp_path / "root"), str(tmp_path / "logs"), str(tmp_path / "links"))
     stand = Stand(cri, paths, images.BUSYBOX, cgroup)
     sandbox = await stand.sandbox("web")
@@ -250,7 +250,7 @@ async def test_no_line_is_lost_by_a_real_runtime(testbed: Testbed, tmp_path: Pat
         settings = RotationSettings(max_bytes=20_000, max_files=100)
         logs = Logs(stand, settings)
         lines: list[str] = []
-        for _ in range(300):
+        for _ in range(2000):
             await logs.round()
             names = names_in(logs.folder)
             lines = "".join(logs.read(name) for name in (*names[1:], *names[:1])).splitlines()

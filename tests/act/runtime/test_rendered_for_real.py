@@ -69,7 +69,7 @@ def logs_of(folder: str) -> list[str]:
 @pytest.fixture
 async def client(testbed: Testbed):
     client = CriClient(f"unix://{testbed.socket}")
-    await client.wait_connected(10)
+    await client.wait_connected(60)
     yield client
     await client.close()
 
@@ -115,7 +115,7 @@ async def test_a_pod_sees_what_its_spec_says(testbed: Testbed, client: CriClient
         await client.start_container(container)
         answers = {}
         for topic, question in QUESTIONS.items():
-            answer = await client.exec_sync(container, ["/bin/sh", "-c", question], 10)
+            answer = await client.exec_sync(container, ["/bin/sh", "-c", question], 60)
             answers[topic] = (answer.stdout.decode().strip(), answer.exit_code)
         await client.stop_container(container, 2)
         await client.remove_container(container)
