@@ -118,12 +118,16 @@ async def test_a_network_that_takes_minutes_for_one_pod(agent: Agent, hanging: F
     await agent.wait_gone("wire")
 
 
+def network_namespaces(testbed: Testbed) -> set[Path]:
+    return set(testbed.state.glob("*/netns/cni-*"))
+
+
 @pytest.mark.parametrize("verb", ["create", "start"])
 async def test_a_sandbox_that_gets_on_after_its_pod_was_removed_leaves_nothing(
     agent: Agent, testbed: Testbed, hanging: Faults, verb: str
 ) -> None:
     """The call was given up, and what the runtime has begun goes on: it may even make the pod's cgroup once more."""
-    before = set(testbed.state.rglob("cni-*"))
+    before = network_namespaces(testbed)
     name = f"late-{verb}"
     hanging.hang_runtime(f"{name}-node", verb)
     agent.put(make_pod(name))
@@ -136,7 +140,7 @@ async def test_a_sandbox_that_gets_on_after_its_pod_was_removed_leaves_nothing(
     await agent.wait_gone(name)
 
     def left() -> list[str]:
-        return [*agent.leftovers(), *(str(path) for path in set(testbed.state.rglob("cni-*")) - before)]
+        return [*agent.leftovers(), *(str(path) for path in network_namespaces(testbed) - before)]
 
     await agent.wait_for("cgroup, logs, directories and network namespace are gone", lambda: not left())
 
