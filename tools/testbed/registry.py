@@ -84,7 +84,7 @@ def start(folder: Path, login: tuple[str, str] | None = None, tls: bool = False)
         found = re.search(r"listening on 127\.0\.0\.1:(\d+)", log.read_text()) if log.exists() else None
         return found.group(1) if found else None
 
-    if not host.wait_until(lambda: port() is not None or host.is_gone(pid), 10) or port() is None:
+    if not host.wait_until(lambda: port() is not None or host.is_gone(pid), 60) or port() is None:
         host.end_process(pid, 1)
         raise TestbedError(f"docker-registry does not start:\n{log.read_text() if log.exists() else ''}")
     address = f"127.0.0.1:{port()}"
@@ -192,7 +192,7 @@ def _request(registry: Registry, method: str, url: str, body: bytes, content_typ
     if context is not None:
         handlers.append(urllib.request.HTTPSHandler(context=context))
     try:
-        with urllib.request.build_opener(*handlers).open(request, timeout=30) as answer:
+        with urllib.request.build_opener(*handlers).open(request, timeout=60) as answer:
             return str(answer.headers.get("Location", ""))
     except urllib.error.HTTPError as error:
         with error:
