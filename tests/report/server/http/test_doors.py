@@ -46,7 +46,7 @@ async def server_tls(tmp_path: Path) -> ssl.SSLContext:
 async def door(tls: ssl.SSLContext, limits: LobbyLimits) -> AsyncIterator[int]:
     server = HttpServer(answer, limits=Limits(connections=100))
     with open_port("127.0.0.1", 0) as listening:
-        async with Supervisor("test") as supervisor, asyncio.timeout(20):
+        async with Supervisor("test") as supervisor, asyncio.timeout(90):
             supervisor.start_root("door", keep_open(listening, tls, server, limits))
             yield listening.getsockname()[1]
 
@@ -92,7 +92,7 @@ async def test_who_comes_from_elsewhere_loses_nothing_to_a_crowd(server_tls: ssl
     """The crowd, of which many have come and gone, has all other places; half of it still stands before the door."""
     async with door(server_tls, LobbyLimits(places=5, handshakes=1, grace_s=0.1)) as port:
         first = await connect(port, "127.0.0.2")
-        crowd = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(40)]
+        crowd = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(40)]
         for end in crowd:
             end.sendall(b"\x16")
         loop = asyncio.get_running_loop()
@@ -110,7 +110,7 @@ async def test_who_comes_from_elsewhere_loses_nothing_to_a_crowd(server_tls: ssl
 async def test_where_too_many_wait_the_first_is_cut_off(server_tls: ssl.SSLContext) -> None:
     async with door(server_tls, LobbyLimits(places=2, handshakes=1, grace_s=3600, waiting=3)) as port:
         inside = await connect(port)
-        crowd = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(4)]
+        crowd = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(4)]
         loop = asyncio.get_running_loop()
         for end in crowd:
             await loop.run_in_executor(None, end.sendall, b"\x16")
