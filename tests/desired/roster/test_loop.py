@@ -44,7 +44,7 @@ class Room:
     async def until(self, uid: str) -> Roster:
         """The first roster in which the pod is decided."""
         return await asyncio.wait_for(
-            self.roster.wait_for(lambda r: uid in r.pods and r.pods[PodUID(uid)].held is None), 2
+            self.roster.wait_for(lambda r: uid in r.pods and r.pods[PodUID(uid)].held is None), 30
         )
 
 
@@ -102,14 +102,14 @@ async def test_ready_without_sources() -> None:
     loop = RosterLoop(Mailbox("m"), frozenset(), inputs, AdmissionRules(), writer, Sink(), SystemClock())
     async with Supervisor("test") as supervisor:
         supervisor.start_root("roster", loop.run())
-        await asyncio.wait_for(roster.wait_for(lambda r: r.sources_ready), 2)
+        await asyncio.wait_for(roster.wait_for(lambda r: r.sources_ready), 30)
 
 
 async def test_held_pods_are_decided_when_the_runtime_is_listed(room: Room) -> None:
     room.observed.publish(Observed())
     new, runs = make_pod("new", cpu="600m"), make_pod("runs", cpu="600m")
     room.tell(new, runs)
-    await asyncio.wait_for(room.roster.wait_for(lambda r: "new-1" in r.pods), 2)
+    await asyncio.wait_for(room.roster.wait_for(lambda r: "new-1" in r.pods), 30)
     assert room.roster.get().pods[PodUID("runs-1")].held is not None
     room.observed.publish(observe(running(runs)))
     roster = await room.until("new-1")
@@ -123,7 +123,7 @@ async def test_a_preempting_pod_comes_in_when_its_victim_has_ended(room: Room) -
     room.tell(low)
     await room.until("low-1")
     room.tell(low, high)
-    await asyncio.wait_for(room.roster.wait_for(lambda r: "high-1" in r.pods), 2)
+    await asyncio.wait_for(room.roster.wait_for(lambda r: "high-1" in r.pods), 30)
     for at in (Stage.SYNCING, Stage.TERMINATING):
         room.lifecycles.publish(stage(low, at))
         await asyncio.sleep(0.005)
@@ -137,7 +137,7 @@ async def test_a_preempting_pod_comes_in_when_its_victim_has_ended(room: Room) -
 async def test_a_pod_that_the_known_node_does_not_suit_has_the_node_read_anew_once(room: Room) -> None:
     room.node.publish(replace(NODE, registered=True))
     room.tell(make_pod("web", nodeSelector={"zone": "b"}))
-    await asyncio.wait_for(room.node_wanted.get(), 2)
+    await asyncio.wait_for(room.node_wanted.get(), 30)
     room.node.publish(replace(NODE, registered=True, labels={"zone": "b"}))
     assert (await room.until("web-1")).pods[PodUID("web-1")].rejection is None
     assert len(room.node_wanted) == 0
@@ -155,4 +155,4 @@ async def test_a_settled_roster_sleeps(room: Room) -> None:
 
 
 async def test_a_roster_that_sleeps_still_comes_round(room: Room) -> None:
-    await asyncio.wait_for(room.turn.wait_for(lambda turn: turn.at is not None), 2)
+    await asyncio.wait_for(room.turn.wait_for(lambda turn: turn.at is not None), 30)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from pykubelet.edges.cri.errors import CriCode
 from pykubelet.edges.cri.fake import FakeRuntime, Fault
 from pykubelet.report.node.runtime import RuntimeLoop, RuntimePeriods, ready_of
 
-FAST = RuntimePeriods(when_well_s=0.02, retries_s=(0.02,), answer_s=0.2)
+FAST = RuntimePeriods(when_well_s=0.02, retries_s=(0.02,), answer_s=60.0)
 NETWORK = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:cni not set up"
 
 
@@ -72,19 +73,32 @@ class Stand:
     clock: ManualClock = field(default_factory=ManualClock)
 
     async def wait(self, condition: Callable[[RuntimeReady], bool]) -> RuntimeReady:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             return await self.runtime.wait_for(condition)
 
 
 @pytest.fixture
 async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
+    async with standing(tmp_path, FAST) as found:
+        yield found
+
+
+@pytest.fixture
+async def hasty(tmp_path: Path) -> AsyncIterator[Stand]:
+    """For a runtime that does not answer."""
+    async with standing(tmp_path, replace(FAST, answer_s=0.5)) as found:
+        yield found
+
+
+@asynccontextmanager
+async def standing(tmp_path: Path, periods: RuntimePeriods) -> AsyncIterator[Stand]:
     fake = FakeRuntime(str(tmp_path / "cri.sock"))
     cell, writer = make_cell("runtime", RuntimeReady())
     looks, look = make_cell("observed", Observed(listed_at=1000.0))
     found = Stand(fake, cell, look)
     client = CriClient(fake.endpoint)
     async with Supervisor("test") as supervisor:
-        supervisor.start_root("runtime", RuntimeLoop(client, found.clock, writer, looks, FAST).run())
+        supervisor.start_root("runtime", RuntimeLoop(client, found.clock, writer, looks, periods).run())
         yield found
     await client.close()
     await fake.stop()
@@ -151,7 +165,7 @@ async def test_a_lost_connection_is_noticed_at_once(tmp_path: Path) -> None:
     cell, writer = make_cell("runtime", RuntimeReady())
     looks, _ = make_cell("observed", Observed(listed_at=1000.0))
     client = CriClient(fake.endpoint)
-    async with Supervisor("test") as supervisor, asyncio.timeout(5):
+    async with Supervisor("test") as supervisor, asyncio.timeout(60):
         loop = RuntimeLoop(client, ManualClock(), writer, looks, replace(FAST, when_well_s=3600.0))
         supervisor.start_root("runtime", loop.run())
         for _ in range(2):
@@ -169,7 +183,7 @@ async def test_a_runtime_that_is_away_is_asked_when_it_has_made_its_socket(tmp_p
     cell, writer = make_cell("runtime", RuntimeReady())
     looks, _ = make_cell("observed", Observed(listed_at=1000.0))
     client = CriClient(fake.endpoint)
-    async with Supervisor("test") as supervisor, asyncio.timeout(5):
+    async with Supervisor("test") as supervisor, asyncio.timeout(60):
         loop = RuntimeLoop(client, ManualClock(), writer, looks, replace(FAST, retries_s=(0.1, 3600.0)))
         supervisor.start_root("runtime", loop.run())
         for epoch in range(2):
@@ -182,21 +196,21 @@ async def test_a_runtime_that_is_away_is_asked_when_it_has_made_its_socket(tmp_p
     await client.close()
 
 
-async def test_a_runtime_that_is_there_and_does_not_answer_is_not_away(stand: Stand) -> None:
-    await stand.fake.start()
-    await stand.wait(lambda now: now.takes_calls)
-    stand.fake.inject(Fault("Status", hang=True))
-    found = await stand.wait(lambda now: bool(now.answer_error))
+async def test_a_runtime_that_is_there_and_does_not_answer_is_not_away(hasty: Stand) -> None:
+    await hasty.fake.start()
+    await hasty.wait(lambda now: now.takes_calls)
+    hasty.fake.inject(Fault("Status", hang=True))
+    found = await hasty.wait(lambda now: bool(now.answer_error))
     assert found.takes_calls, "its last good answer counts for a while"
 
 
-async def test_a_runtime_that_hangs_is_given_up_and_asked_again(stand: Stand) -> None:
-    hang = stand.fake.inject(Fault("Status", hang=True))
-    await stand.fake.start()
-    found = await stand.wait(lambda now: bool(now.answer_error) and "no answer within" in now.answer_error)
+async def test_a_runtime_that_hangs_is_given_up_and_asked_again(hasty: Stand) -> None:
+    hang = hasty.fake.inject(Fault("Status", hang=True))
+    await hasty.fake.start()
+    found = await hasty.wait(lambda now: bool(now.answer_error) and "no answer within" in now.answer_error)
     assert not found.ok
-    stand.fake.withdraw(hang)
-    assert (await stand.wait(lambda now: now.ok)).epoch == 0
+    hasty.fake.withdraw(hang)
+    assert (await hasty.wait(lambda now: now.ok)).epoch == 0
 
 
 async def test_an_error_of_the_runtime_is_no_restart(stand: Stand) -> None:
