@@ -134,7 +134,7 @@ async def test_the_sandbox_runs_by_the_handler_of_its_class(tmp_path: Path) -> N
         know(n, sealed=Absent(missing))
         await n.wait_for(lambda: n.said("FailedCreatePodSandBox") == [f"Failed to create pod sandbox: {missing}"])
         know(n, sealed=Present(RuntimeClass(handler="kata")))
-        await n.wait_for(lambda: bool(n.fake.called("RunPodSandbox")), 3)
+        await n.wait_for(lambda: bool(n.fake.called("RunPodSandbox")))
         assert n.fake.called("RunPodSandbox")[0].request.runtime_handler == "kata"
 
 

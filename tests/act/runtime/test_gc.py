@@ -37,7 +37,7 @@ async def runtime(tmp_path: Path) -> AsyncIterator[FakeRuntime]:
 @pytest.fixture
 async def stand(runtime: FakeRuntime, tmp_path: Path) -> AsyncIterator[Stand]:
     cri = CriClient(runtime.endpoint)
-    await cri.wait_connected(10)
+    await cri.wait_connected(60)
     paths = Paths(str(tmp_path / "root"), str(tmp_path / "logs"), str(tmp_path / "links"))
     yield Stand(cri, paths)
     await cri.close()
@@ -51,7 +51,7 @@ def collector(stand: Stand, period_s: float = 60.0, round_s: float = 30.0) -> Co
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    for _ in range(500):
+    for _ in range(3000):
         if holds():
             return
         await asyncio.sleep(0.01)

@@ -68,7 +68,7 @@ async def asked() -> AsyncIterator[Asked]:
     server = HttpServer(counted(world.handle, READ_ONLY))
     async with await asyncio.start_server(server.serve, "127.0.0.1", 0, limit=HEAD_BYTES) as listener:
         world.port = listener.sockets[0].getsockname()[1]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             yield world
         server.close()
 

@@ -186,7 +186,7 @@ async def get(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> byt
 
 
 async def connected_port(port: int) -> bytes:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while True:
             try:
                 return await get(*await asyncio.open_connection("127.0.0.1", port))
@@ -195,7 +195,7 @@ async def connected_port(port: int) -> bytes:
 
 
 async def connected_socket(path: File) -> bytes:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while True:
             try:
                 return await get(*await asyncio.open_unix_connection(str(path)))
@@ -263,7 +263,7 @@ async def test_a_second_agent_does_not_take_the_socket_of_the_first(tmp_path: Fi
             second.start_root("socket", serve_socket(health_routes(default_checks()), str(path), retry_s=0.01))
             await asyncio.sleep(0.05)
             assert b"500" in await connected_socket(path)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             answer = b"500"
             while b"500" in answer:
                 answer = await connected_socket(path)

@@ -17,7 +17,7 @@ from pykubelet.report.server.watchdog import tell_service_manager
 
 async def heard(end: socket.socket, number: int) -> list[str]:
     loop = asyncio.get_running_loop()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         return [(await loop.sock_recv(end, 100)).decode() for _ in range(number)]
 
 

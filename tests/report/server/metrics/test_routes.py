@@ -45,7 +45,7 @@ def standing(*answers: Usage) -> tuple[StatsRoutes, Room]:
 
 
 async def summary(routes: StatsRoutes) -> tuple[int, str]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         answer = await routes.summary(Request("GET", "/stats/summary"))
     assert isinstance(answer, Response)
     return answer.status, answer.body.decode()
