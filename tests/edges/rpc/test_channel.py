@@ -125,7 +125,7 @@ async def test_a_call_has_its_fields_and_its_deadline(served: Served, channel: C
 
 
 async def test_many_calls_at_once(channel: Channel) -> None:
-    answers = await asyncio.gather(*(call(channel, "Echo", b"%d" % n) for n in range(300)))
+    answers = await asyncio.gather(*(call(channel, "Echo", b"%d" % n, 300) for n in range(300)))
     assert answers == [b"%d" % n for n in range(300)]
 
 
