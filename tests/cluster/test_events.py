@@ -32,7 +32,10 @@ def test_the_life_of_a_pod_is_told(cluster_agent: Agent, cluster: Cluster) -> No
 
 
 def test_the_node_tells_of_itself(cluster_agent: Agent, cluster: Cluster) -> None:
-    path = f"/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3D{NODE_NAME}"
+    """The Node of this agent: Events of those that had its name before are still there."""
+    node = cluster.get(f"/api/v1/nodes/{NODE_NAME}")
+    assert node is not None
+    path = f"/api/v1/namespaces/default/events?fieldSelector=involvedObject.uid%3D{node['metadata']['uid']}"
 
     def told() -> bool:
         reasons = {event["reason"] for event in cluster.list(path) if event["source"].get("component") == "kubelet"}

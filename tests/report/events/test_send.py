@@ -156,11 +156,26 @@ async def test_an_event_of_the_node(stand: Stand) -> None:
 async def test_an_event_of_a_node_that_is_not_known_yet_waits_for_its_uid(stand: Stand) -> None:
     """`kubectl describe node` shows only what has it."""
     stand.node.publish(NodeView("node-1", "node-1"))
-    stand.happen(normal("Starting", "Starting kubelet."))
-    await asyncio.sleep(0.05)
-    stand.node.publish(NodeView("node-1", "node-1", uid="made"))
+    stand.happen(normal("Starting", "Starting kubelet."), normal("Pulled", "x", WEB, PATH))
     (event,) = await stand.until(1)
+    assert event["reason"] == "Pulled", "it holds up no other"
+    stand.node.publish(NodeView("node-1", "node-1", uid="made"))
+    [event] = [event for event in await stand.until(2) if event["reason"] == "Starting"]
     assert event["involvedObject"]["uid"] == "made"
+
+
+async def test_an_event_of_a_node_that_nobody_registers_is_sent_after_a_minute() -> None:
+    clock = ManualClock()
+    async with running(clock, settle_s=0.01) as stand:
+        stand.node.publish(NodeView("node-1", "node-1"))
+        stand.happen(normal("Starting", "Starting kubelet."))
+        await stand.queued(1)
+        clock.advance(59)
+        await asyncio.sleep(0.05)
+        assert stand.events() == []
+        clock.advance(2)
+        (event,) = await stand.until(1)
+        assert "uid" not in event["involvedObject"]
 
 
 async def test_a_repetition_is_a_patch_of_the_count(stand: Stand) -> None:

@@ -6,7 +6,7 @@ waiting are sent as one, and while the API server is away Events wait until it i
 Rules:
 - While much happens, the runtime, the API server and the agent are for what happens: Events wait for a lull, and while the
   runtime makes pods, but not for long.
-- An Event of the node waits for the Node's UID, by which people find it, but not for long.
+- An Event of the node waits for the Node's UID, by which people find it; others pass it, and after a minute it is sent without.
 - An Event is created once; repetitions are patches of its count. Where the patch finds nothing, it is created again.
 - An answer that refuses an Event ends it. What did not arrive is tried again.
 
@@ -43,6 +43,8 @@ REMEMBERED = 4096
 SETTLE_S = 0.2
 #: The longest that an Event waits for a lull.
 HOLD_S = 5.0
+#: The longest that an Event of the node waits for the Node's UID: a busy API server may take a while to register it.
+NAMELESS_S = 60.0
 RETRY_S, RETRY_MAX_S = 0.5, 10.0
 TRIES = 12
 _MAKING = (CONTAINER_START, SANDBOX)
@@ -116,21 +118,26 @@ class EventSender:
             self._filled.clear()
             while self._queue:
                 await self._lull()
-                _, first = self._queue.popitem(last=False)
-                await self._send(first.found)
+                await self._send(self._queue.pop(self._next()).found)
 
     async def _lull(self) -> None:
         """Until nothing has happened for a while and no pod is being made, or the oldest Event has waited long enough."""
         while self._queue:
             now = self._clock.monotonic()
-            first = next(iter(self._queue.values()))
-            held_s = first.since + self._hold_s - now
+            first = self._queue[self._next()]
+            is_nameless = self._is_nameless(first.found)
+            held_s = first.since + (NAMELESS_S if is_nameless else self._hold_s) - now
             calm_s = self._newest_at + self._settle_s - now
-            if calm_s <= 0 and (self._is_nameless(first.found) or self._makes_pods()):
+            if calm_s <= 0 and (is_nameless or self._makes_pods()):
                 calm_s = self._settle_s
             if min(held_s, calm_s) <= 0:
                 return
             await asyncio.sleep(min(held_s, calm_s))
+
+    def _next(self) -> int:
+        """The serial of the oldest Event whose object is known; of the oldest of all where there is none."""
+        named = (serial for serial, waiting in self._queue.items() if not self._is_nameless(waiting.found))
+        return next(named, next(iter(self._queue)))
 
     def _is_nameless(self, found: Occurrence) -> bool:
         """It is about the node, of which the UID is not known yet."""
