@@ -58,13 +58,12 @@ class PodLifecycle(Value):
     """One pod's stage and what goes with it.
 
     `started_at`: wall seconds when the agent first took the pod up (status.startTime). `stage_since`: wall seconds.
-    `start_errors`: by container name. `back_offs`: by container name, the wall second until which a crash-looping
-    container is held back, and its delay in seconds. `terminal`: the pod's containers have ended for good.
-    `restarting_all`: a RestartAllContainers rule has fired and containers are being removed in place. `reset`: the instances
-    that such a rule had removed the last time. `owed`: instances
-    that were killed to be started again, whatever their restart policy says. `resize`: the pod's size does not hold for all that runs yet.
-    `post_starting`: containers whose postStart hook has not ended; until then they do not count as running. `is_held_up`:
-    something that failed is in the way of the pod, so that it may take long to get on.
+    `start_errors`: by container name. `terminal`: the pod's containers have ended for good. `restarting_all`: a
+    RestartAllContainers rule has fired and containers are being removed in place. `reset`: the instances that such a rule
+    had removed the last time. `owed`: instances that were killed to be started again, whatever their restart policy says.
+    `resize`: the pod's size does not hold for all that runs yet. `post_starting`: containers whose postStart hook has not
+    ended; until then they do not count as running. `is_held_up`: something that failed is in the way of the pod, so that it
+    may take long to get on.
     """
 
     ref: PodRef
