@@ -274,3 +274,10 @@ def test_the_files_read_are_known() -> None:
 )
 def test_merge_patch(base: Any, patch: Any, merged: Any) -> None:
     assert merge_patch(base, patch) == merged
+
+
+def test_key_exchange_groups_that_cannot_be_used_are_warned_of() -> None:
+    text = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ntlsCurvePreferences: [4588, 29]\n"
+    settings = combine(File("/k.yaml", text.encode()), (), FlagInput(), None)
+    assert settings.no_effect == ()
+    assert settings.warnings == ("tlsCurvePreferences: 4588 (X25519MLKEM768) cannot be used here; the others are",)

@@ -107,8 +107,8 @@ def test_thresholds_are_read_hard_ones_first() -> None:
         ("memory.available", 90),
     ]
     assert thresholds[0].limit.amount is not None and thresholds[0].limit.amount.value() == 100 << 20
-    assert thresholds[1].limit == Limit(fraction=0.1)
-    assert thresholds[1].reclaim == Limit(fraction=0.05)
+    assert thresholds[1].limit == Limit(fraction=0.10000000149011612)  # of single precision
+    assert thresholds[1].reclaim == Limit(fraction=0.05000000074505806)
 
 
 @pytest.mark.parametrize(

@@ -412,6 +412,23 @@ PREFIXED: list[tuple[dict[str, Any], list[str]]] = [
         ["tlsCipherSuites (--tls-cipher-suites): Cipher suite ROT13 not supported or doesn't exist"],
     ),
     (
+        {"tlsCurvePreferences": [29, 0, 65536, 29, 30, 4588]},
+        [
+            "tlsCurvePreferences[1]: curve preference 0 is out of range (must be 1-65535)",
+            "tlsCurvePreferences[2]: curve preference 65536 is out of range (must be 1-65535)",
+            "tlsCurvePreferences[3]: duplicate curve preference 29",
+            "tlsCurvePreferences[4]: curve preference 30 is not supported: must be one of "
+            "23 (P-256), 24 (P-384), 25 (P-521), 29 (X25519)",
+        ],
+    ),
+    (
+        {"tlsCurvePreferences": [4588]},
+        [
+            "tlsCurvePreferences: 4588 (X25519MLKEM768) cannot be used here: add at least one of "
+            "23 (P-256), 24 (P-384), 25 (P-521), 29 (X25519)",
+        ],
+    ),
+    (
         {"containerRuntimeEndpoint": "tcp://1.2.3.4:5"},
         [
             'containerRuntimeEndpoint (--container-runtime-endpoint) "tcp://1.2.3.4:5" must be a unix socket '

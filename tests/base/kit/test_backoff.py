@@ -61,3 +61,16 @@ def test_no_delay_ever_leaves_its_bounds(runs: list[float]) -> None:
         entry = CRASH.raised(entry, now, now)
         assert 10 <= entry.delay_s <= 300
         assert CRASH.free_at(entry, now) <= now + 300
+
+
+def test_pauses_between_tries_double_up_to_the_cap() -> None:
+    assert [CRASH.delay_s(failures) for failures in range(1, 9)] == [10, 20, 40, 80, 160, 300, 300, 300]
+    assert CRASH.delay_s(0) == 10
+    assert BackoffPolicy(10, 1).delay_s(1) == 1
+
+
+@given(st.integers(-1, 10**18), st.floats(0.001, 10), st.floats(0.001, 10**6))
+def test_no_number_of_failures_is_too_large(failures: int, initial_s: float, cap_s: float) -> None:
+    delay_s = BackoffPolicy(initial_s, cap_s).delay_s(failures)
+    assert min(initial_s, cap_s) <= delay_s <= cap_s
+    assert failures < 64 or delay_s == cap_s

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -85,3 +89,44 @@ def test_setting_up_twice_does_not_double_the_lines(capsys: pytest.CaptureFixtur
     set_up_logging(2)
     Log("pods").info("once")
     assert capsys.readouterr().err.count("once") == 1
+
+
+LOGGING = """
+from pykubelet.base.kit.log import Log, set_up_logging
+set_up_logging(2)
+log = Log("pods")
+log.info("fine")
+log.warning("odd")
+try:
+    1 / 0
+except ZeroDivisionError as error:
+    log.error("broken", exc_info=error)
+"""
+
+
+@pytest.mark.parametrize("is_journal", [True, False])
+def test_lines_for_the_journal_have_their_priority(tmp_path: Path, is_journal: bool) -> None:
+    """JOURNAL_STREAM names the stream by device and inode; inherited by a redirected process, it names another one."""
+    path = tmp_path / "log"
+    with path.open("wb") as stream:
+        found = os.fstat(stream.fileno())
+        named = f"{found.st_dev}:{found.st_ino if is_journal else found.st_ino + 1}"
+        env = os.environ | {"JOURNAL_STREAM": named}
+        subprocess.run([sys.executable, "-c", LOGGING], stderr=stream, env=env, check=True)
+    lines = path.read_text().splitlines()
+    if is_journal:
+        assert [line[:4] for line in lines[:3]] == ["<6>I", "<4>W", "<3>E"]
+        assert len(lines) > 4 and all(line.startswith("<3>") for line in lines[2:])
+    else:
+        assert [line[0] for line in lines[:3]] == ["I", "W", "E"]
+
+
+def test_control_characters_of_others_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logging(2)
+    try:
+        raise ValueError("boom \x1b[31m")
+    except ValueError as error:
+        Log("pods").error("odd \x9b31m", error="\x1b[31m", more="\r", last="\x9c", exc_info=error)
+    text = capsys.readouterr().err
+    assert not any((ord(letter) < 32 and letter != "\n") or 127 <= ord(letter) < 160 for letter in text)
+    assert 'error="\\u001b[31m"' in text and "boom" in text

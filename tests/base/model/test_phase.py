@@ -80,6 +80,15 @@ def test_regular_containers(of: Pod, seen: list[ContainerView], expected: Phase)
         pytest.param(pod(init=I1), [exited("i1", 1)], PENDING, id="init failed, to be restarted"),
         pytest.param(pod(init=I1, restart="Never"), [exited("i1", 1)], FAILED, id="init failed for good"),
         pytest.param(pod(init=I1, restart="OnFailure"), [exited("i1", 1)], PENDING, id="init failed, OnFailure"),
+        pytest.param(
+            pod(init=I1, restart="Never"), [exited("i1", reason="OOMKilled")], FAILED, id="init OOM-killed, exit code 0"
+        ),
+        pytest.param(
+            pod(init=I1, restart="OnFailure"),
+            [exited("i1", reason="OOMKilled")],
+            PENDING,
+            id="init OOM-killed, OnFailure",
+        ),
         pytest.param(pod(init=I1), [exited("i1"), running("app")], RUNNING, id="all run"),
         pytest.param(pod(init=I1), [running("app")], RUNNING, id="init container pruned"),
         pytest.param(pod(init=(sidecar(),)), [running("mesh")], PENDING, id="only the sidecar runs"),

@@ -1,120 +1,386 @@
-"""YAML and JSON text as plain objects, the way the API machinery reads it. Pure.
+"""YAML and JSON text as plain values: dicts with text keys, lists, str, int, float, bool and None. Pure.
 
-Owns: YAML 1.1 scalars except dates (a date is text), text keys (numbers and booleans as keys become text), duplicate
-keys as errors, exactly one document, and a bound on what aliases may expand to. Imports the YAML reader on first use.
+The one reader of YAML in the agent: manifests, the configuration, drop-ins and kubeconfig files go through it. Scalars
+are those of the reference (sigs.k8s.io/yaml over go-yaml v2, YAML 1.1): `yes`, `on` and `y` are booleans, `010` is 8;
+dates and base-60 numbers (`22:22`) are text. A key that is given twice, a second document and an explicit tag that
+is not a scalar type of JSON are errors.
+
+The value is built from the parser's events, without recursion, so that size and depth are checked before anything
+grows: aliases and merge keys count as what they expand to. Imports the YAML parser on first use.
 """
 
 from __future__ import annotations
 
-from functools import cache
-from typing import TYPE_CHECKING, Any
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
 
-import msgspec
+#: Values a document may hold, with aliases and merge keys written out. A manifest has some hundred.
+MAX_NODES = 500_000
+#: Levels of maps and lists. The deepest field of a Pod is at about 15.
+MAX_DEPTH = 100
+#: Characters of a key. Label and annotation keys have at most 317.
+MAX_KEY = 1024
+#: Characters of a number; longer ones are text, which no number field takes. Beyond the range of every field.
+MAX_DIGITS = 100
+#: %TAG directives; the parser compares each one with all others.
+MAX_DIRECTIVES = 10
 
-if TYPE_CHECKING:
-    import yaml
-
-#: Nodes a document may have once its aliases are written out; a plain 10 MiB document stays far below.
-MAX_NODES = 5_000_000
+_TAG = "tag:yaml.org,2002:"
+_WORDS: dict[str, bool | None] = {
+    **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
+    **dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False),
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+}
+_NOT_IN_JSON = re.compile(r"\.(nan|NaN|NAN)|[-+]?\.(inf|Inf|INF)")
+_INTEGER = re.compile(r"[-+]?(0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]+|0|[1-9][0-9]*)")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_OCTAL = re.compile(r"([-+]?)0([0-7]+)")
+_TYPES: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "bool": (bool,),
+    "int": (int,),
+    "float": (int, float),
+    "null": (type(None),),
+}
 
 
 class DocumentError(ValueError):
-    """The text is no single YAML or JSON document. `line` counts from 1; 0 when it is not known."""
+    """The text is no single YAML or JSON document. `path`: of the field, "" when it is about the whole document."""
 
-    def __init__(self, reason: str, line: int = 0) -> None:
-        super().__init__(f"line {line}: {reason}" if line else reason)
-        self.reason = reason
-        self.line = line
+    def __init__(self, reason: str, line: int = 0, path: str = "") -> None:
+        self.reason = f"{reason} (line {line})" if line else reason
+        self.path = path
+        super().__init__(f"{path}: {self.reason}" if path else self.reason)
 
 
-def load_document(data: bytes) -> object:
-    """The one document in `data`; None when it is empty."""
+def load_document(data: bytes) -> Any:
+    """The one document in `data`; None when it is empty. Raises DocumentError."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DocumentError(f"not UTF-8 text: {error.reason} at byte {error.start}") from error
     if text.lstrip()[:1] == "{":
         try:
-            value: object = msgspec.json.decode(text)
-            return value
-        except (msgspec.DecodeError, RecursionError):
-            pass  # YAML in flow style also begins with a brace, and its reader has the better words
+            return _load_json(text)
+        except _NotJSON:
+            pass  # YAML in flow style also begins with a brace, and its parser has the better error messages
+    return _load_yaml(text)
+
+
+def may_expand(data: bytes) -> bool:
+    """Whether the document may hold aliases, so that its size says nothing about what it expands to."""
+    return b"&" in data and b"*" in data
+
+
+class _NotJSON(ValueError):
+    """The text is not JSON."""
+
+
+def _load_json(text: str) -> Any:
+    import json
+
     try:
-        return _load_yaml(text)
+        value = json.loads(
+            text,
+            object_pairs_hook=_json_object,
+            parse_int=_number,
+            parse_float=_number,
+            parse_constant=_no_json_constant,
+        )
+    except DocumentError:
+        raise
     except RecursionError as error:
-        raise DocumentError("nested too deeply") from error
+        raise DocumentError(_TOO_DEEP) from error
+    except ValueError as error:
+        raise _NotJSON from error
+    _check_size(value)
+    return value
 
 
-def _load_yaml(text: str) -> object:
-    import yaml
+def _json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise DocumentError(_DUPLICATE, path=_shown(key))
+            seen.add(key)
+    if any(len(key) > MAX_KEY for key in found):
+        raise DocumentError(_LONG_KEY)
+    return found
 
-    documents: list[object] = []
-    loader: Any = _loader()(text)
+
+def _no_json_constant(name: str) -> None:
+    raise _NotJSON(name)
+
+
+def _check_size(value: Any) -> None:
+    """Refuse what is too deep or has too many values. For trees without aliases."""
+    count = 0
+    depth = 0
+    level = [value]
+    while level:
+        depth += 1
+        if depth > MAX_DEPTH + 1:
+            raise DocumentError(_TOO_DEEP)
+        count += len(level)
+        if count > MAX_NODES:
+            raise DocumentError(_TOO_MANY)
+        level = [item for node in level if isinstance(node, dict | list) for item in _items(node)]
+
+
+def _items(node: dict[str, Any] | list[Any]) -> Iterator[Any]:
+    return iter(node.values()) if isinstance(node, dict) else iter(node)
+
+
+_TOO_DEEP = f"nested too deeply: at most {MAX_DEPTH} levels are allowed"
+_TOO_MANY = f"too many values: at most {MAX_NODES} are allowed, aliases and merge keys expanded"
+_LONG_KEY = f"a key is too long: at most {MAX_KEY} characters are allowed"
+_DUPLICATE = "duplicate field: must be given once"
+_BAD_KEY = "a key that is no string"
+
+
+def _shown(key: str) -> str:
+    return key if len(key) <= MAX_KEY else key[:MAX_KEY] + "..."
+
+
+def _load_yaml(text: str) -> Any:
+    import yaml  # 10 ms that `--help` and `--version` must not pay
+
+    if text.count("\n%TAG") > MAX_DIRECTIVES:
+        raise DocumentError(f"too many %TAG directives: at most {MAX_DIRECTIVES} are allowed")
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+    documents: list[Any] = []
     try:
-        while loader.check_data():
-            document = loader.get_data()
-            if document is not None:
-                documents.append(document)
+        while (event := loader.get_event()) is not None:
+            if not isinstance(event, yaml.DocumentStartEvent):
+                continue
+            value = _Builder(yaml).build(loader)
+            if value is not None:
+                documents.append(value)
             if len(documents) > 1:
-                raise DocumentError("more than one document")
+                raise DocumentError("more than one document: must be one")
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        words = error.problem or error.context or "not YAML"
-        raise DocumentError(f"not YAML: {words}", mark.line + 1 if mark else 0) from error
+        problem = error.problem or error.context or "syntax error"
+        raise DocumentError(f"not valid YAML: {problem}", mark.line + 1 if mark else 0) from error
     except yaml.YAMLError as error:
-        raise DocumentError(f"not YAML: {str(error).splitlines()[0]}") from error
+        raise DocumentError(f"not valid YAML: {str(error).splitlines()[0]}") from error
     finally:
         loader.dispose()
-    if not documents:
-        return None
-    if _expanded_size(documents[0], {}) > MAX_NODES:
-        raise DocumentError("aliases expand to too much")
-    return documents[0]
+    return documents[0] if documents else None
 
 
-def _expanded_size(value: object, known: dict[int, int]) -> int:
-    """Nodes of `value` with every alias written out."""
-    if not isinstance(value, dict | list):
-        return 1
-    size = known.get(id(value))
-    if size is None:
-        known[id(value)] = MAX_NODES + 1  # met again before it is known: the document contains itself
-        items = value.values() if isinstance(value, dict) else value
-        size = 1 + sum(_expanded_size(item, known) for item in items)
-        known[id(value)] = size
-    return size
+class _Open:
+    """A map or list that has begun and not ended. `key`: of the map's next value; `step`: its place in the parent."""
+
+    __slots__ = ("anchor", "height", "is_key", "key", "merges", "nodes_before", "step", "value")
+
+    def __init__(self, value: Any, anchor: str | None, nodes_before: int, step: str) -> None:
+        self.value = value
+        self.anchor = anchor
+        self.nodes_before = nodes_before
+        self.step = step
+        self.height = 1
+        self.key: str | None = None
+        self.is_key = isinstance(value, dict)
+        self.merges: list[Any] = []
 
 
-@cache
-def _loader() -> type[yaml.CSafeLoader]:
-    import yaml
+#: Stands for the key `<<` until its value is there; no text can equal it.
+_MERGE = "\ud800<<"
 
-    class Loader(yaml.CSafeLoader):
-        """The safe loader with text keys, no dates and no silent duplicates."""
 
-        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-            self.flatten_mapping(node)
-            mapping: dict[Any, Any] = {}
-            for key_node, value_node in node.value:
-                key = _text_key(self.construct_object(key_node, deep=True), key_node)
-                if key in mapping:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f'key "{key}" already set in map', key_node.start_mark
-                    )
-                mapping[key] = self.construct_object(value_node, deep=deep)
-            return mapping
+class _Anchored:
+    __slots__ = ("height", "nodes", "value")
 
-    def _text_key(key: object, node: yaml.Node) -> str:
-        if isinstance(key, str):
-            return key
-        if isinstance(key, bool):
-            return "true" if key else "false"
-        if isinstance(key, int | float):
-            return str(key)
-        raise yaml.constructor.ConstructorError(None, None, "a key is not text", node.start_mark)
+    def __init__(self, value: Any, nodes: int, height: int) -> None:
+        self.value = value
+        self.nodes = nodes
+        self.height = height
 
-    Loader.yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-        for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
-    }
-    return Loader
+
+class _Builder:
+    """One document out of the parser's events."""
+
+    def __init__(self, yaml: Any) -> None:
+        self._yaml = yaml
+        self._stack: list[_Open] = []
+        self._anchors: dict[str, _Anchored | None] = {}  # None: its value has not ended
+        self._nodes = 0
+        self._root: Any = None
+
+    def build(self, loader: Any) -> Any:
+        """The document whose start the loader has just given."""
+        yaml = self._yaml
+        while True:
+            event = loader.get_event()
+            if isinstance(event, yaml.ScalarEvent):
+                self._add_scalar(event)
+            elif isinstance(event, yaml.AliasEvent):
+                self._add_alias(event)
+            elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
+                self._open(event, {} if isinstance(event, yaml.MappingStartEvent) else [])
+            elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
+                self._close(event)
+            else:  # the end of the document
+                return self._root
+
+    def _add_scalar(self, event: Any) -> None:
+        is_key = bool(self._stack) and self._stack[-1].is_key
+        plain = event.implicit[0] and event.tag is None
+        if is_key and plain and event.value == "<<":
+            self._stack[-1].key, self._stack[-1].is_key = _MERGE, False
+            return
+        if event.tag in (None, "!"):
+            value = self._resolved(event.value, event) if plain else event.value
+        else:
+            value = self._tagged(event)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = _Anchored(value, 1, 0)
+        self._put(value, 1, 0, event)
+
+    def _resolved(self, text: str, event: Any) -> Any:
+        if _NOT_IN_JSON.fullmatch(text):
+            raise self._error(f'"{text}" is no number of JSON: quote it if it is text', event)
+        return resolve_scalar(text)
+
+    def _tagged(self, event: Any) -> Any:
+        name = event.tag.removeprefix(_TAG)
+        kind = _TYPES.get(name)
+        if kind is None or name == event.tag:
+            raise self._error(f'the tag "{_shown(event.tag)}" is not supported', event)
+        if name == "str":
+            return event.value
+        value: Any = self._resolved(event.value, event)
+        if not isinstance(value, kind) or (isinstance(value, bool) and name != "bool"):
+            raise self._error(f"the value is no {name}, as its tag says", event)
+        return float(value) if name == "float" and isinstance(value, int) else value
+
+    def _add_alias(self, event: Any) -> None:
+        if event.anchor not in self._anchors:
+            raise self._error(f'undefined alias "{_shown(event.anchor)}"', event)
+        anchored = self._anchors[event.anchor]
+        if anchored is None:
+            raise self._error("an alias that contains itself", event)
+        self._put(anchored.value, anchored.nodes, anchored.height, event)
+
+    def _open(self, event: Any, value: dict[str, Any] | list[Any]) -> None:
+        kind = "map" if isinstance(value, dict) else "seq"
+        if event.tag not in (None, "!", _TAG + kind):
+            raise self._error(f'the tag "{_shown(event.tag)}" is not supported', event)
+        if self._stack and self._stack[-1].is_key:
+            raise self._error(_BAD_KEY, event)
+        if len(self._stack) >= MAX_DEPTH:
+            raise self._error(_TOO_DEEP, event, with_path=False)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = None
+        self._stack.append(_Open(value, event.anchor, self._nodes, self._step()))
+
+    def _close(self, event: Any) -> None:
+        done = self._stack.pop()
+        for part in done.merges:
+            for key, value in part.items():
+                done.value.setdefault(key, value)
+        nodes = self._nodes - done.nodes_before + 1
+        if done.anchor is not None:
+            self._anchors[done.anchor] = _Anchored(done.value, nodes, done.height)
+        self._put(done.value, 1, done.height, event)
+
+    def _put(self, value: Any, nodes: int, height: int, event: Any) -> None:
+        """Where the events are, comes `value`. `nodes`: what it adds to the count; `height`: its own levels."""
+        self._nodes += nodes
+        if self._nodes > MAX_NODES:
+            raise self._error(_TOO_MANY, event, with_path=False)
+        if not self._stack:
+            self._root = value
+            return
+        top = self._stack[-1]
+        if top.is_key:
+            self._put_key(top, value, event)
+            return
+        if len(self._stack) + height > MAX_DEPTH:
+            raise self._error(_TOO_DEEP, event, with_path=False)
+        if top.key is None:
+            top.value.append(value)
+            top.height = max(top.height, height + 1)
+        elif top.key is _MERGE:
+            self._put_merge(top, value, event)
+            top.height = max(top.height, height)
+        else:
+            top.value[top.key] = value
+            top.height = max(top.height, height + 1)
+        if isinstance(top.value, dict):
+            top.is_key = True
+
+    def _put_key(self, top: _Open, key: Any, event: Any) -> None:
+        text = _key_text(key)
+        if text is None:
+            raise self._error(_BAD_KEY, event)
+        if len(text) > MAX_KEY:
+            raise self._error(_LONG_KEY, event)
+        top.key, top.is_key = text, False
+        if text in top.value:
+            raise self._error(_DUPLICATE, event)
+
+    def _put_merge(self, top: _Open, value: Any, event: Any) -> None:
+        """Keep the maps of a merge key; they count again, because each key of theirs is copied."""
+        parts = value if isinstance(value, list) else [value]
+        if not all(isinstance(part, dict) for part in parts):
+            raise self._error("a merge key (<<) takes a map or a list of maps", event)
+        self._nodes += sum(map(len, parts))
+        if self._nodes > MAX_NODES:
+            raise self._error(_TOO_MANY, event, with_path=False)
+        top.merges += parts
+
+    def _step(self) -> str:
+        """The place of the next value in the map or list that is open."""
+        if not self._stack:
+            return ""
+        top = self._stack[-1]
+        if isinstance(top.value, list):
+            return f"[{len(top.value)}]"
+        return "." + ("<<" if top.key is None or top.key is _MERGE else top.key)
+
+    def _error(self, reason: str, event: Any, with_path: bool = True) -> DocumentError:
+        path = ""
+        if with_path:
+            steps = [level.step for level in self._stack]
+            if self._stack and not self._stack[-1].is_key:
+                steps.append(self._step())
+            path = "".join(steps).removeprefix(".")
+        return DocumentError(reason, event.start_mark.line + 1, path)
+
+
+def _key_text(key: Any) -> str | None:
+    """A key as JSON has it; None when it cannot be one."""
+    if isinstance(key, str):
+        return key
+    if isinstance(key, bool):
+        return "true" if key else "false"
+    return str(key) if isinstance(key, int | float) else None
+
+
+def resolve_scalar(text: str) -> str | int | float | bool | None:
+    """What a plain scalar of YAML stands for."""
+    first = text[:1]
+    if first.isalpha() or first in ("", "~"):
+        return _WORDS.get(text, text) if len(text) < 6 else text
+    return _number(text) if first in "+-.0123456789" else text
+
+
+def _number(text: str) -> str | int | float:
+    """The number that `text` spells; the text itself when it spells none, or one beyond all ranges."""
+    bare = text if text.startswith(".") else text.replace("_", "")
+    if len(bare) > MAX_DIGITS:
+        return text
+    if _INTEGER.fullmatch(bare):
+        if octal := _OCTAL.fullmatch(bare):
+            bare = f"{octal[1]}0o{octal[2]}"
+        return int(bare, 0)
+    if _FLOAT.fullmatch(bare):
+        value = float(bare)
+        return value if math.isfinite(value) else text
+    return text

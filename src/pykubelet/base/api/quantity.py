@@ -18,6 +18,9 @@ NANO = 1_000_000_000
 MILLI_IN_NANO = 1_000_000
 CAP = ((1 << 63) - 1) * NANO
 
+#: Characters of a quantity. The API server writes at most some 30; the interpreter refuses numbers of 4300 digits.
+MAX_LENGTH = 256
+LENGTH_ERROR = f"quantities must have at most {MAX_LENGTH} characters"
 FORMAT_ERROR = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 SUFFIX_ERROR = "unable to parse quantity's suffix"
 
@@ -29,7 +32,7 @@ _BINARY_NAMES = ("", *_BINARY)
 
 
 class QuantityError(ValueError):
-    """The text is not a quantity; the message is the reference's."""
+    """The text is not a quantity; the message is the reference's, but for the bound of the length."""
 
 
 class Format(Enum):
@@ -105,6 +108,8 @@ class Amount(Value):
 @lru_cache(maxsize=2048)
 def parse_text(text: str) -> Amount:
     """The amount that `text` spells; QuantityError when it spells none."""
+    if len(text) > MAX_LENGTH:
+        raise QuantityError(LENGTH_ERROR)
     match = _SHAPE.fullmatch(text)
     if match is None or not (match[2] or match[3]):
         raise QuantityError(FORMAT_ERROR)

@@ -59,13 +59,15 @@ def unknown_fields(kind: type[msgspec.Struct], value: object, path: str = "") ->
 
 def huge_numbers(value: object, path: str = "") -> list[str]:
     """Paths of whole numbers that need more than 64 bits: no field of the API holds them, and JSON cannot write them."""
+    return [path + steps if path else steps.removeprefix(".") for steps in _huge_below(value)]
+
+
+def _huge_below(value: object) -> list[str]:
+    """The steps down to each one; they are put together on the way back, so that those that are fine cost nothing."""
     if isinstance(value, int):
-        return [] if -(1 << 63) <= value < 1 << 63 else [path]
-    found: list[str] = []
+        return [] if -(1 << 63) <= value < 1 << 63 else [""]
     if isinstance(value, dict):
-        for name, item in value.items():
-            found += huge_numbers(item, f"{path}.{name}" if path else str(name))
-    elif isinstance(value, list):
-        for i, item in enumerate(value):
-            found += huge_numbers(item, f"{path}[{i}]")
-    return found
+        return [f".{name}{steps}" for name, item in value.items() for steps in _huge_below(item)]
+    if isinstance(value, list):
+        return [f"[{i}]{steps}" for i, item in enumerate(value) for steps in _huge_below(item)]
+    return []

@@ -23,7 +23,7 @@ from pykubelet.base.config.settings import Flags, Settings
 from pykubelet.base.config.text import parse_document
 from pykubelet.base.config.validate import validate
 from pykubelet.base.config.validate_host import HostFacts, validate_host
-from pykubelet.base.config.validate_server import is_ip
+from pykubelet.base.config.validate_server import is_ip, unavailable_curves
 from pykubelet.base.kit.values import Value, field
 
 GATES = "featureGates"
@@ -77,7 +77,7 @@ def combine(file: File | None, drop_ins: tuple[File, ...], given: FlagInput, hos
         flags=given.flags,
         gates=gates,
         no_effect=(*without_effect(fields, flags), *gates_without_effect(config.featureGates)),
-        warnings=given.warnings + bad_dns + in_part(fields),
+        warnings=given.warnings + bad_dns + unavailable_curves(config) + in_part(fields),
         files=tuple(path for path, _ in documents),
     )
 

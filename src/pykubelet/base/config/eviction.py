@@ -5,6 +5,7 @@ Source: the doc page Node-pressure Eviction. What to do about a met threshold is
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 
 from pykubelet.base.api.quantity import Amount, QuantityError, parse_text
@@ -34,7 +35,7 @@ SIGNALS = (
 
 
 class Limit(Value):
-    """An amount, or a part of the capacity: exactly one of the two. `fraction`: 0 to 1."""
+    """An amount, or a part of the capacity: exactly one of the two. `fraction`: 0 to 1, in single precision."""
 
     amount: Amount | None = None
     fraction: float | None = None
@@ -137,13 +138,19 @@ def _known(field: str, signal: str, problems: list[Problem]) -> bool:
     return False
 
 
+def _single(number: float) -> float:
+    """The nearest number of single precision, in which the kubelet keeps percentages: amounts differ by some bytes."""
+    rounded: float = struct.unpack("<f", struct.pack("<f", number))[0]
+    return rounded
+
+
 def _limit(text: str) -> Limit | None:
     if text.endswith("%"):
         try:
             percent = float(text[:-1])
         except ValueError:
             return None
-        return Limit(fraction=percent / 100) if 0 <= percent <= 100 else None
+        return Limit(fraction=_single(_single(percent) / 100)) if 0 <= percent <= 100 else None
     try:
         return Limit(amount=parse_text(text))
     except QuantityError:

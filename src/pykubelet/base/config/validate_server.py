@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pykubelet.base.config.errors import Problem
 from pykubelet.base.config.gates import FeatureGates
@@ -42,6 +42,10 @@ CIPHER_SUITES = frozenset(
         "TLS_RSA_WITH_RC4_128_SHA",
     }
 )
+#: Key exchange groups of `tlsCurvePreferences`, by their numbers in TLS.
+CURVES = {23: "P-256", 24: "P-384", 25: "P-521", 29: "X25519"}
+#: Those that Go has and the TLS library of Python cannot be told to use.
+UNAVAILABLE_CURVES = {4587: "SecP256r1MLKEM768", 4588: "X25519MLKEM768", 4589: "SecP384r1MLKEM1024"}
 MAX_PORT = 65535
 
 
@@ -57,6 +61,29 @@ def is_ip(text: str) -> bool:
 def _is_socket(text: str) -> bool:
     path = text.removeprefix("unix:")
     return path.startswith("/") and (not path.startswith("//") or path.startswith("///"))
+
+
+def _curves(numbers: Sequence[int]) -> Iterator[Problem]:
+    field, choice = "tlsCurvePreferences", ", ".join(f"{number} ({name})" for number, name in CURVES.items())
+    for at, number in enumerate(numbers):
+        if not 0 < number <= MAX_PORT:
+            yield Problem(field, f"{field}[{at}]: curve preference {number} is out of range (must be 1-{MAX_PORT})")
+        elif number in numbers[:at]:
+            yield Problem(field, f"{field}[{at}]: duplicate curve preference {number}")
+        elif number not in CURVES and number not in UNAVAILABLE_CURVES:
+            yield Problem(field, f"{field}[{at}]: curve preference {number} is not supported: must be one of {choice}")
+    if numbers and set(numbers) <= UNAVAILABLE_CURVES.keys():
+        names = ", ".join(f"{number} ({UNAVAILABLE_CURVES[number]})" for number in numbers)
+        yield Problem(field, f"{field}: {names} cannot be used here: add at least one of {choice}")
+
+
+def unavailable_curves(config: KubeletConfiguration) -> tuple[str, ...]:
+    """What to warn of: groups that are allowed, and will not be used."""
+    return tuple(
+        f"tlsCurvePreferences: {number} ({UNAVAILABLE_CURVES[number]}) cannot be used here; the others are"
+        for number in config.tlsCurvePreferences
+        if number in UNAVAILABLE_CURVES
+    )
 
 
 def check_server(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[Problem]:
@@ -81,6 +108,7 @@ def check_server(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[
         if suite not in CIPHER_SUITES:
             text = f"tlsCipherSuites (--tls-cipher-suites): Cipher suite {suite} not supported or doesn't exist"
             yield Problem("tlsCipherSuites", text)
+    yield from _curves(config.tlsCurvePreferences)
     if not config.containerRuntimeEndpoint:
         yield Problem("containerRuntimeEndpoint", "the containerRuntimeEndpoint was not specified or empty")
     for field, flag in (

@@ -3,11 +3,15 @@
 Source: the back-off of client-go (`flowcontrol.Backoff`) that the Kubernetes documentation describes for crash loops
 and image pulls: the delay doubles with every failure up to a cap, and an entry untouched for long enough is new again
 (twice the cap, or a time of its own: that of crash loops stays 10 minutes however low the cap is, KEP-4603).
+Who only counts failures in a row, until a success, uses `delay_s`.
 """
 
 from __future__ import annotations
 
 from pykubelet.base.kit.values import Value
+
+#: As many doublings lead from any sensible first delay to any sensible cap; more would overflow a float one day.
+_MAX_DOUBLINGS = 64
 
 
 class Backoff(Value):
@@ -23,6 +27,10 @@ class BackoffPolicy(Value):
     initial_s: float
     cap_s: float
     reset_s: float | None = None
+
+    def delay_s(self, failures: int) -> float:
+        """The pause after so many failures in a row, counting from 1; any number of them is allowed."""
+        return min(self.initial_s * 2.0 ** max(0, min(failures - 1, _MAX_DOUBLINGS)), self.cap_s)
 
     def raised(self, entry: Backoff | None, event_at: float, now: float) -> Backoff:
         """The entry after the failure that happened at `event_at` was answered at `now`."""

@@ -156,6 +156,7 @@ class Flight:
                         return
                 continue
             job()
+            del job  # else what it worked on stays in memory until there is more work
 
 
 def _settle(future: asyncio.Future[Outcome[T]], outcome: Outcome[T]) -> None:

@@ -15,10 +15,10 @@ LAG = Histogram(
 )
 
 
-async def watch_lag() -> None:
+async def watch_lag(period_s: float = PERIOD_S) -> None:
     """Never returns."""
     loop = asyncio.get_running_loop()
     while True:
-        due = loop.time() + PERIOD_S
-        await asyncio.sleep(PERIOD_S)
+        due = loop.time() + period_s
+        await asyncio.sleep(period_s)
         LAG.observe(max(0.0, loop.time() - due))

@@ -2,13 +2,15 @@
 
 Owns: the format and the verbosity of the agent's log (standard error). Log changes (failed once, recovered once), not
 iterations; give `pod`, `uid` and `cause` wherever there is one. Levels and names are those of `logging`; the agent's own
-lines go straight to the stream, because a record of `logging` costs more than the line itself.
+lines go straight to the stream, because a record of `logging` costs more than the line itself. Where the stream is the
+journal of systemd, each line begins with its priority, which the journal takes off. Source: sd-daemon(3), systemd.exec(5).
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import sys
 import time
@@ -16,8 +18,12 @@ import traceback
 from json.encoder import encode_basestring
 from typing import Any, TextIO
 
+from pykubelet.base.kit.terminal import escape_controls, has_controls
+
 _ROOT = logging.getLogger("pykubelet")
 _BREAKING = re.compile(r'[ "\n\t=]').search
+#: syslog's numbers
+_PRIORITIES = {logging.DEBUG: "<7>", logging.INFO: "<6>", logging.WARNING: "<4>", logging.ERROR: "<3>"}
 _LEVELS = {logging.DEBUG: "D", logging.INFO: "I", logging.WARNING: "W", logging.ERROR: "E"}
 Fields = dict[str, Any]
 
@@ -58,10 +64,14 @@ class _Lines(logging.Handler):
         super().__init__()
         self._stream = stream
         self._line = _json_line if json_format else _TextLine().line
+        self._to_journal = _is_journal(stream)
 
     def write(self, room: str, level: int, message: str, fields: Fields, error: BaseException | None) -> None:
         """One line, with the traceback of an error behind it."""
         line = self._line(time.time(), room, level, message, fields, error)
+        if self._to_journal:
+            priority = _PRIORITIES.get(level, "<6>")
+            line = priority + line.replace("\n", "\n" + priority)  # the lines of a traceback are entries too
         try:
             self._stream.write(line + "\n")
         except (OSError, ValueError):  # nobody reads the log any more, and there is nobody else to tell
@@ -71,6 +81,18 @@ class _Lines(logging.Handler):
         error = record.exc_info[1] if record.exc_info else None
         room = record.name.removeprefix("pykubelet.")
         self.write(room, record.levelno, record.getMessage(), getattr(record, "fields", {}), error)
+
+
+def _is_journal(stream: TextIO) -> bool:
+    """Whether the stream is the one that systemd has connected with the journal (JOURNAL_STREAM, device and inode)."""
+    told = os.environ.get("JOURNAL_STREAM")
+    if not told:
+        return False
+    try:
+        found = os.fstat(stream.fileno())
+    except (OSError, ValueError):  # no file behind it
+        return False
+    return told == f"{found.st_dev}:{found.st_ino}"
 
 
 class _TextLine:
@@ -83,8 +105,8 @@ class _TextLine:
             self._second = (second, time.strftime("%m%d %H:%M:%S", time.localtime(second)))
         stamp = f"{self._second[1]}.{int((at - second) * 1000):03d}"
         tail = "".join(f" {key}={_quoted(value)}" for key, value in fields.items() if value is not None)
-        text = f"{_LEVELS.get(level, 'I')}{stamp} [{room}] {encode_basestring(message)}{tail}"
-        return text if error is None else f"{text}\n{_traceback(error)}"
+        text = f"{_LEVELS.get(level, 'I')}{stamp} [{room}] {escape_controls(encode_basestring(message))}{tail}"
+        return text if error is None else f"{text}\n{escape_controls(_traceback(error))}"
 
 
 def _json_line(at: float, room: str, level: int, message: str, fields: Fields, error: BaseException | None) -> str:
@@ -110,7 +132,7 @@ def _plain(value: Any) -> Any:
 
 def _quoted(value: Any) -> str:
     text = str(value)
-    return json.dumps(text) if not text or _BREAKING(text) else text
+    return escape_controls(json.dumps(text)) if not text or _BREAKING(text) or has_controls(text) else text
 
 
 def set_up_logging(verbosity: int, json_format: bool = False) -> None:

@@ -10,6 +10,7 @@ import random
 from collections.abc import Collection, Hashable
 from typing import Generic, TypeVar
 
+from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.values import Value
 
 K = TypeVar("K", bound=Hashable)
@@ -25,16 +26,14 @@ class Retries(Generic[K]):
     """Times are monotonic seconds."""
 
     def __init__(self, first_s: float, most_s: float) -> None:
-        self._first_s = first_s
-        self._most_s = most_s
+        self._backoff = BackoffPolicy(first_s, most_s)
         self._failures: dict[K, _Failures] = {}
 
     def failed(self, key: K, now: float, at_least_s: float = 0.0) -> int:
         """Count a failure; how many there were in a row. `at_least_s`: what the other side asks for."""
         before = self._failures.get(key)
         count = before.count + 1 if before is not None else 1
-        pause = min(self._most_s, self._first_s * 2 ** min(count - 1, 16))
-        pause *= random.uniform(1 - SPREAD, 1 + SPREAD)
+        pause = self._backoff.delay_s(count) * random.uniform(1 - SPREAD, 1 + SPREAD)
         self._failures[key] = _Failures(count, now + max(pause, at_least_s))
         return count
 

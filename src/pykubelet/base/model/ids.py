@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NewType
 
 from pykubelet.base.kit.values import Value
@@ -9,6 +10,13 @@ from pykubelet.base.kit.values import Value
 PodUID = NewType("PodUID", str)
 ContainerID = NewType("ContainerID", str)
 SandboxID = NewType("SandboxID", str)
+
+_POD_UID = re.compile(r"[0-9A-Za-z][-0-9A-Za-z]{0,63}")
+
+
+def is_pod_uid(text: str) -> bool:
+    """Whether `text` can be a pod's UID here: it names directories and cgroups, so it must be a plain file name."""
+    return _POD_UID.fullmatch(text) is not None
 
 
 class PodRef(Value, order=True):

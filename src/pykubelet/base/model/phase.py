@@ -15,7 +15,14 @@ from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.observed import ContainerState, ContainerView, PodView
-from pykubelet.base.model.restart import AfterExit, after_exit, is_sidecar, should_restart
+from pykubelet.base.model.restart import (
+    AfterExit,
+    after_exit,
+    after_init_failure,
+    init_failed,
+    is_sidecar,
+    should_restart,
+)
 from pykubelet.base.model.roster import is_static
 
 UNKNOWN_EXIT_CODE = 137
@@ -122,9 +129,9 @@ def _regular(
 
 
 def _init_failed(pod: Pod, container: Container, newest: ContainerView | None) -> bool:
-    if newest is None or newest.state is not ContainerState.EXITED or newest.exit_code == 0:
+    if newest is None or not init_failed(newest):
         return False
-    return after_exit(pod, container, newest.exit_code) is AfterExit.STAY
+    return after_init_failure(pod, container, newest) is AfterExit.STAY
 
 
 def _never_started(container: Container, view: PodView | None, told: Told) -> bool:

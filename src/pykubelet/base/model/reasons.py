@@ -36,6 +36,7 @@ INTERNAL_ERROR = "InternalError"
 COMPLETED = "Completed"
 ERROR = "Error"
 OOM_KILLED = "OOMKilled"
+START_ERROR = "StartError"
 CONTAINER_STATUS_UNKNOWN = "ContainerStatusUnknown"
 
 # Pods that end or are refused

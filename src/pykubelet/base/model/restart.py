@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from pykubelet.base.api.core import Container, ContainerRestartRule, Pod
 from pykubelet.base.model.observed import ContainerState, ContainerView
+from pykubelet.base.model.reasons import OOM_KILLED
 
 ALWAYS = "Always"
 ON_FAILURE = "OnFailure"
@@ -58,6 +59,21 @@ def should_restart(pod: Pod, container: Container, newest: ContainerView | None)
     if newest.state is ContainerState.RUNNING:
         return False
     return after_exit(pod, container, newest.exit_code) is not AfterExit.STAY
+
+
+def init_failed(newest: ContainerView) -> bool:
+    """Whether an init container has ended without success: with another exit code than 0, or OOM-killed.
+
+    The kernel may kill a child of the container's first process, which then ends with 0 all the same.
+    """
+    return newest.state is ContainerState.EXITED and (newest.exit_code != 0 or newest.reason == OOM_KILLED)
+
+
+def after_init_failure(pod: Pod, container: Container, newest: ContainerView) -> AfterExit:
+    """As `after_exit`, for an init container that failed: to OnFailure it is a failure whatever its exit code."""
+    outcome = after_exit(pod, container, newest.exit_code)
+    policy = container.restartPolicy or pod.spec.restartPolicy or ALWAYS
+    return AfterExit.RESTART if outcome is AfterExit.STAY and policy == ON_FAILURE else outcome
 
 
 def may_ever_restart(pod: Pod, container: Container) -> bool:

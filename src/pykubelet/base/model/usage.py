@@ -195,7 +195,7 @@ class VolumeUse(Value):
 
 
 class PodUse(Value):
-    """`sandbox_id` and `sandbox`: the pause container, as far as it is there."""
+    """`sandbox_id` and `sandbox`: the pause container, as far as it is there; `sandbox` only in looks with `details`."""
 
     ref: PodRef
     path: str
@@ -218,12 +218,16 @@ def bytes_on_disk(pod: PodUse) -> int | None:
 
 
 class NodeUse(Value):
-    """`system`: control groups of note by name (`kubelet`, `runtime`, `misc`, `pods`). `booted_at`: wall seconds."""
+    """`system`: control groups of note by name (`kubelet`, `runtime`, `misc`, `pods`). `booted_at`: wall seconds.
+
+    `qos_groups`: the groups of burstable and best-effort pods; only in looks with `details`.
+    """
 
     group: GroupUse
     memory_capacity: int
     booted_at: float
     system: Mapping[str, GroupUse] = field(default_factory=dict)
+    qos_groups: tuple[GroupUse, ...] = ()
     network: NetworkUse | None = None
     fs: FileSystemUse | None = None
     image_fs: FileSystemUse | None = None

@@ -1,0 +1,18 @@
+"""Text of containers and other programs, made safe to show on a terminal."""
+
+from __future__ import annotations
+
+import re
+
+#: C0, DEL and C1 of ISO 6429, with which a terminal is told to do things. A line feed only begins a new line.
+_CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+
+
+def escape_controls(text: str) -> str:
+    """`text` with all control characters but line feeds written as `\\x1b`."""
+    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+
+
+def has_controls(text: str) -> bool:
+    """Whether `escape_controls` changes it."""
+    return _CONTROL.search(text) is not None
