@@ -131,6 +131,17 @@ async def test_a_runtime_that_dies_in_the_call(fake: FakeRuntime, client: CriCli
     await client.run_pod_sandbox(pod())
 
 
+async def test_a_runtime_started_while_the_last_one_goes_down_keeps_its_socket(
+    fake: FakeRuntime, client: CriClient
+) -> None:
+    for _ in range(20):
+        fake.inject(Fault("RunPodSandbox", die=True, times=1))
+        with pytest.raises(CriError):
+            await client.run_pod_sandbox(pod())
+        await fake.start()
+        await client.wait_connected(30)
+
+
 async def test_a_call_that_hangs_for_one_pod_leaves_the_others(fake: FakeRuntime) -> None:
     client = CriClient(fake.endpoint, timeout_s=1.5)
     fake.inject(Fault("*", pod="stuck", hang=True))

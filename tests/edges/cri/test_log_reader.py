@@ -17,6 +17,7 @@ from pykubelet.edges.cri.log_reader import LogReader
 from pykubelet.edges.cri.log_render import LogOptions, LogRenderer, LogStream, fixed_width
 from pykubelet.edges.cri.logs import parse_timestamp_ns
 from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.files import gzip_file
 
 FIRST = b"2026-01-02T03:04:05.123456789Z stdout F one\n"
 SECOND = b"2026-01-02T03:04:06.5Z stderr F two\n"
@@ -240,3 +241,69 @@ async def test_follow_goes_on_though_the_writer_never_closes_the_old_file(
 async def test_follow_of_a_container_that_has_ended_ends(log: Path) -> None:
     followed = Followed(log)
     assert await followed.end() == b"one\ntwo\nthree\n"
+
+
+async def test_json_lines_that_cannot_be_read_are_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "0.log"
+    good = b'{"log":"%s\\n","stream":"stdout","time":"2026-01-02T03:04:05Z"}\n'
+    bad = (good % b"\xff\xfe", good % b"\\ud800", b'{"log":' + b"[" * 100_000 + b"\n", b'{"log":1}\n')
+    path.write_bytes(good % b"one" + b"".join(bad) + good % b"two")
+    assert await read(path, LogOptions()) in (b"one\ntwo\n", b"one\n\xed\xa0\x80\ntwo\n", b"one\n\xef\xbf\xbd\ntwo\n")
+
+
+def rotate(log: Path, number: int, line: bytes) -> None:
+    """As a runtime and log rotation do it: what was rotated before is compressed first."""
+    for old in sorted(log.parent.glob("0.log.2*")):
+        if old.suffix != ".gz":
+            gzip_file(str(old))
+    with log.open("ab"):
+        os.rename(log, log.with_name(f"0.log.202601{number:02d}-030408"))
+        log.write_bytes(line)
+
+
+def numbered(number: int) -> bytes:
+    return b"2026-01-02T03:04:%02d.000000001Z stdout F line %d\n" % (number, number)
+
+
+@pytest.mark.parametrize("rotations", [1, 2, 3, 7])
+@pytest.mark.usefixtures("told_by_the_writer_alone")
+async def test_follow_reads_the_compressed_files_in_between(log: Path, rotations: int) -> None:
+    followed = Followed(log)
+    await followed.until(b"one\ntwo\nthree\n")
+    for number in range(1, rotations + 1):
+        rotate(log, number, numbered(number))
+    expected = b"".join(b"line %d\n" % number for number in range(1, rotations + 1))
+    await followed.until(b"one\ntwo\nthree\n" + expected)
+    rotate(log, rotations + 1, numbered(rotations + 1))
+    await followed.until(b"one\ntwo\nthree\n" + expected + b"line %d\n" % (rotations + 1))
+    assert await followed.end() == b""
+
+
+async def test_rotations_that_were_not_heard_of_lose_no_line(log: Path) -> None:
+    """The kernel drops events where too many wait; all that is told is that some were lost."""
+    limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    followed = Followed(log)
+    await followed.until(b"one\ntwo\nthree\n")
+    noise = [log.with_name("a"), log.with_name("b")]
+    for number in range(limit + 10):  # two names in turn, so that the kernel does not merge the events
+        noise[number % 2].write_bytes(b"x")
+    for number in range(1, 5):
+        rotate(log, number, numbered(number))
+    expected = b"".join(b"line %d\n" % number for number in range(1, 5))
+    await followed.until(b"one\ntwo\nthree\n" + expected)
+    with log.open("ab") as file:
+        file.write(FIRST)
+    await followed.until(b"one\ntwo\nthree\n" + expected + b"one\n")
+    assert await followed.end() == b""
+
+
+@pytest.mark.usefixtures("told_by_the_writer_alone")
+async def test_follow_goes_on_with_the_oldest_file_that_is_left(log: Path) -> None:
+    followed = Followed(log)
+    await followed.until(b"one\ntwo\nthree\n")
+    for number in range(1, 5):
+        rotate(log, number, numbered(number))
+    log.with_name("0.log.20260101-030408.gz").unlink()
+    log.with_name("0.log.20260102-030408.gz").unlink()
+    await followed.until(b"one\ntwo\nthree\nline 2\nline 3\nline 4\n")
+    assert await followed.end() == b""

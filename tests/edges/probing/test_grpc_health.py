@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -12,6 +13,10 @@ import pytest
 
 from pykubelet.edges.probing.grpc_health import decode_status, encode_request, probe_grpc
 from pykubelet.edges.probing.outcome import Outcome, Verdict
+from pykubelet.edges.rpc.hpack import literal
+from pykubelet.edges.rpc.http2 import END_HEADERS, END_STREAM, FRAME_BYTES, PREFACE, Kind, frame
+from pykubelet.edges.rpc.limits import PROBE
+from pykubelet.edges.rpc.status import framed
 
 Answer = Callable[[bytes, grpc.aio.ServicerContext], Awaitable[bytes]]
 
@@ -128,3 +133,103 @@ async def test_a_broken_answer_fails_the_probe() -> None:
     outcome, _ = await ask(answer)
     assert outcome.verdict is Verdict.FAILURE
     assert outcome.output.startswith("error: health rpc probe failed: rpc error: code = Internal")
+
+
+# Servers that mean harm
+
+
+async def ask_hostile(answer: bytes, *, again_and_again: bool = False, service: str = "") -> Outcome:
+    """Probe a server that sends these frames when it has been asked, once or without end."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await reader.readexactly(len(PREFACE))
+            while (head := await reader.readexactly(9))[3] != Kind.DATA:
+                await reader.readexactly(int.from_bytes(head[:3], "big"))
+            writer.write(answer)
+            while again_and_again:
+                writer.write(answer)
+                await writer.drain()
+            await writer.drain()
+            await reader.read()
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass
+        finally:
+            writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        return await probe_grpc("127.0.0.1", server.sockets[0].getsockname()[1], service, 60.0)
+
+
+def headers_frames(block: bytes, flags: int = 0) -> bytes:
+    """A header block in as many frames as it needs."""
+    parts = [block[at : at + FRAME_BYTES] for at in range(0, len(block), FRAME_BYTES)]
+    kinds = [Kind.HEADERS, *[Kind.CONTINUATION] * (len(parts) - 1)]
+    last = [0] * (len(parts) - 1) + [END_HEADERS]
+    first = [flags] + [0] * (len(parts) - 1)
+    return b"".join(frame(kind, a | b, 1, part) for kind, a, b, part in zip(kinds, last, first, parts, strict=True))
+
+
+HELLO = frame(Kind.SETTINGS, 0, 0)
+OK = literal(":status", "200") + literal("content-type", "application/grpc")
+SERVING = HELLO + headers_frames(OK) + frame(Kind.DATA, 0, 1, framed(b"\x08\x01"))
+DONE = headers_frames(literal("grpc-status", "0"), END_STREAM)
+#: A header field whose value is 1 MiB of the Huffman codes that are longest.
+HUFFMAN_BOMB = b"\x00\x01a\xff\x81\xff\x3f" + bytes.fromhex("fffffff3fffffff3fffffff3") * (1 << 16)
+
+
+async def test_a_server_that_keeps_to_the_rules_passes() -> None:
+    assert (await ask_hostile(SERVING + DONE)).verdict is Verdict.SUCCESS
+
+
+@pytest.mark.parametrize(
+    ("answer", "again_and_again", "problem"),
+    [
+        (HELLO + headers_frames(OK + HUFFMAN_BOMB), False, "response headers larger than 8192 bytes"),
+        (SERVING + headers_frames(HUFFMAN_BOMB, END_STREAM), False, "response headers larger than 8192 bytes"),
+        (SERVING + headers_frames(b"\x82" * 8000, END_STREAM), False, "response headers larger than 8192 bytes"),
+        (SERVING + frame(Kind.HEADERS, 0, 1) + frame(Kind.CONTINUATION, 0, 1) * 1000, False, "response headers larger"),
+        (HELLO, True, "the server has sent more than 500 frames"),
+        (frame(Kind.PING, 0, 0, b"12345678"), True, "the server has sent more than 500 frames"),
+        (HELLO + frame(Kind.SETTINGS, 0, 0, b"\0\x04\0\0\xff\xff" * 2000), False, "more than 32 settings in a frame"),
+    ],
+)
+async def test_a_server_that_sends_too_much_fails_the_probe(answer: bytes, again_and_again: bool, problem: str) -> None:
+    outcome = await ask_hostile(answer, again_and_again=again_and_again)
+    assert outcome.verdict is Verdict.FAILURE
+    words = (
+        "error: health rpc probe failed: rpc error: code = ResourceExhausted desc = connection error: ENHANCE_YOUR_CALM"
+    )
+    assert outcome.output.startswith(f"{words}: {problem}")
+
+
+async def test_a_health_answer_that_is_too_large_fails_the_probe() -> None:
+    outcome = await ask_hostile(
+        HELLO + headers_frames(OK) + frame(Kind.DATA, 0, 1, b"\0" + (16 << 20).to_bytes(4, "big"))
+    )
+    assert outcome.verdict is Verdict.FAILURE
+    assert outcome.output.endswith(f"grpc: received message larger than max ({16 << 20} vs. {PROBE.message})")
+
+
+async def test_a_server_that_never_reads_leaves_no_connection_open() -> None:
+    """The request does not fit into the connection's windows and the system's buffers."""
+    taken: list[socket.socket] = []
+
+    async def accept(listener: socket.socket) -> None:
+        connection, _ = await asyncio.get_running_loop().sock_accept(listener)
+        taken.append(connection)
+
+    before = set(os.listdir("/proc/self/fd"))
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        listener.setblocking(False)
+        outcome, _ = await asyncio.gather(
+            probe_grpc("127.0.0.1", listener.getsockname()[1], "x" * (8 << 20), 1.0), accept(listener)
+        )
+        assert outcome.verdict is Verdict.FAILURE
+        async with asyncio.timeout(60):
+            while len(set(os.listdir("/proc/self/fd")) - before) > 2:  # noqa: ASYNC110 - two are this test's own
+                await asyncio.sleep(0.05)
+        taken.pop().close()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pykubelet.edges.probing.http import HttpProber
-from pykubelet.edges.probing.http_wire import HttpTarget
+from pykubelet.edges.probing.http_wire import Headers, HttpTarget, make_hop, redirect_hop
 from pykubelet.edges.probing.outcome import Outcome, Verdict
 
 Reply = bytes | Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
@@ -96,6 +96,9 @@ async def test_the_request_is_the_references() -> None:
         ("/100%", "/100%25"),
         ("/ü", "/%C3%BC"),
         ("/a\r\nX: y", "/a%0D%0AX:%20y"),
+        ("//[", "//%5B"),
+        ("//[::1", "//%5B::1"),
+        ("/" + "x" * 5000, "/" + "x" * 5000),
     ],
 )
 async def test_paths(path: str, sent: str) -> None:
@@ -277,6 +280,7 @@ async def test_a_body_that_does_not_end_tells_nothing() -> None:
             'net/http: HTTP/1.x transport connection broken: malformed HTTP response "\x00\x01\x02"',
         ),
         (b"HTTP/1.1 200 OK\r\nContent-Length: no\r\n\r\n", 'bad Content-Length "no"'),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: %s\r\n\r\n" % (b"9" * 5000), f'bad Content-Length "{"9" * 512}"'),
     ],
 )
 async def test_rubbish_fails(reply: bytes, message: str) -> None:
@@ -309,7 +313,152 @@ async def test_a_head_without_end_is_given_up() -> None:
 
     async with serving(endless) as server:
         outcome = await get(server, timeout_s=60)
-    assert outcome.output.endswith("net/http: server response headers exceeded 1048576 bytes; aborted")
+    assert outcome.output.endswith("net/http: server response headers exceeded 65536 bytes; aborted")
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        (b"HTTP/1.1 100 Continue\r\n\r\n" * 6 + ok(), "net/http: too many 1xx informational responses"),
+        (
+            b"HTTP/1.1 103 Early Hints\r\nLink: " + b"x" * 20_000 + b"\r\n\r\n",
+            "net/http: server response headers exceeded 65536 bytes; aborted",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\n" + b"a:\r\n" * 1001 + b"\r\n",
+            "net/http: server response has more than 1000 header fields; aborted",
+        ),
+        (redirect("/" + "x" * 5000), "a Location header of more than 4096 bytes"),
+    ],
+    ids=["interim answers", "large interim answers", "many fields", "a long Location"],
+)
+async def test_an_answer_with_too_much_before_its_body_fails(reply: bytes, message: str) -> None:
+    if reply.startswith(b"HTTP/1.1 103"):
+        reply = reply * 4 + ok()
+    async with serving(reply) as server:
+        outcome = await get(server)
+    assert outcome == Outcome(Verdict.FAILURE, f'Get "http://127.0.0.1:{server.port}/": {message}')
+
+
+async def test_five_interim_answers_are_passed_over() -> None:
+    async with serving(b"HTTP/1.1 100 Continue\r\n\r\n" * 5 + ok()) as server:
+        assert await get(server) == Outcome(Verdict.SUCCESS, "ok")
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (b"1;" + b"x" * 4000, "chunked encoding contains too much non-data"),
+        (b"-1", "invalid byte in chunk length"),
+        (b"0x1", "invalid byte in chunk length"),
+        (b"1_0", "invalid byte in chunk length"),
+        (b"1" * 17, "invalid byte in chunk length"),
+        (b"1;" + b"x" * 5000, "http: chunk line too long"),
+    ],
+)
+async def test_chunks_with_more_around_them_than_in_them_are_refused(line: bytes, problem: str) -> None:
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with serving(head + (line + b"\r\nx\r\n") * 10 + b"0\r\n\r\n") as server:
+        outcome = await get(server)
+    assert (outcome.verdict, outcome.error) == (Verdict.FAILURE, problem)
+
+
+async def test_small_chunks_are_read() -> None:
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with serving(head + b"1\r\nx\r\n" * 9000 + b"0\r\n\r\n") as server:
+        assert await get(server) == Outcome(Verdict.SUCCESS, "x" * 9000)
+
+
+async def test_what_is_shown_of_a_bad_answer_is_short() -> None:
+    async with serving(b"\xff" * 60_000 + b"\r\n\r\n") as server:
+        outcome = await get(server)
+    assert outcome.verdict is Verdict.FAILURE and "malformed HTTP response" in outcome.output
+    assert len(outcome.output) < 4096
+
+
+async def test_interim_answers_without_end_fail() -> None:
+    async def endless(_request: bytes, writer: asyncio.StreamWriter) -> None:
+        while True:
+            writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            await writer.drain()
+
+    async with serving(endless) as server, asyncio.timeout(60):
+        outcome = await get(server, timeout_s=600.0)
+    assert outcome.output.endswith(": net/http: too many 1xx informational responses")
+
+
+# Hooks: redirects to other hosts
+
+
+SECRETS = (("Authorization", "Bearer secret"), ("Cookie", "a=b"), ("Proxy-Authorization", "Basic c2VjcmV0"))
+
+
+def followed(first: str, *locations: str) -> str:
+    """The last request of a chain of redirects, by what it carries."""
+    headers: Headers = (*SECRETS, ("X-Own", "1"), ("Host", "shop.example"))
+    start = last = make_hop(first, headers, "agent")
+    for location in locations:
+        after = redirect_hop(start, last, location, headers, "agent")
+        assert after is not None
+        last, headers = after
+    return last.request.decode()
+
+
+@pytest.mark.parametrize(
+    ("first", "locations"),
+    [
+        ("http://one.example/", ["/there"]),
+        ("http://one.example/", ["http://one.example:8080/there"]),
+        ("http://one.example/", ["https://one.example/there"]),
+        ("http://one.example/", ["http://sub.one.example/there"]),
+        ("https://one.example/", ["//one.example/there"]),
+    ],
+)
+def test_credentials_stay_with_the_host(first: str, locations: list[str]) -> None:
+    request = followed(first, *locations)
+    assert all(f"{name}: {value}\r\n" in request for name, value in SECRETS)
+
+
+@pytest.mark.parametrize(
+    ("first", "locations"),
+    [
+        ("http://one.example/", ["http://two.example/there"]),
+        ("http://one.example/", ["//two.example/there"]),
+        ("http://one.example/", ["http://badone.example/there"]),
+        ("http://sub.one.example/", ["http://one.example/there"]),
+        ("https://one.example/", ["http://one.example/there"]),
+        ("http://127.0.0.1/", ["http://127.0.0.2/there"]),
+        ("http://one.example/", ["http://two.example/", "http://one.example/there"]),
+        ("https://one.example/", ["http://one.example/", "https://one.example/there"]),
+    ],
+)
+def test_credentials_go_nowhere_else_and_do_not_come_back(first: str, locations: list[str]) -> None:
+    request = followed(first, *locations)
+    assert not any(value in request for _, value in SECRETS)
+    assert "X-Own: 1\r\n" in request
+
+
+@pytest.mark.parametrize(
+    ("location", "host"),
+    [("/there", "shop.example"), ("//two.example/there", "two.example"), ("http://two.example/", "two.example")],
+)
+def test_the_host_of_the_user_is_for_relative_redirects(location: str, host: str) -> None:
+    assert f"Host: {host}\r\n" in followed("http://one.example/", location)
+
+
+def test_a_referer_tells_no_password_and_nothing_of_https_to_http() -> None:
+    assert "Referer: http://one.example/x\r\n" in followed("http://u:p@one.example/x", "/there")
+    assert "Referer:" not in followed("https://one.example/x", "http://one.example/there")
+
+
+async def test_a_hook_takes_no_credentials_to_another_host() -> None:
+    async with serving(ok(), host="127.0.0.2") as other, serving(b"") as first:
+        first.replies = redirect(f"http://127.0.0.2:{other.port}/", "307 Temporary Redirect")
+        target = HttpTarget("http", "127.0.0.1", first.port, "/", (*SECRETS, ("X-Own", "1")))
+        assert await HttpProber().fetch(target) == ""
+    assert "Authorization: Bearer secret" in first.lines()
+    assert "X-Own: 1" in other.lines()
+    assert not any("secret" in line or "Cookie" in line for line in other.lines())
 
 
 async def test_a_connection_that_is_reset_fails() -> None:

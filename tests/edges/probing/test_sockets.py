@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pykubelet.edges.probing.sockets import READABLE, WRITABLE, Overdue, wait_for
+from pykubelet.edges.probing.sockets import READABLE, WRITABLE, Overdue, until, wait_for
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -101,3 +101,24 @@ async def test_many_wait_at_once() -> None:
     for ours, theirs in pairs:
         ours.close()
         theirs.close()
+
+
+async def test_a_socket_that_is_always_ready_has_its_deadline_too(pair: Pair) -> None:
+    ours, theirs = pair
+    theirs.send(b"x")
+    deadline = asyncio.get_running_loop().time() + 0.05
+
+    async def look_again_and_again() -> None:
+        while True:
+            await wait_for(ours, READABLE, deadline)  # nothing is read, so it is readable at once
+
+    async with asyncio.timeout(60):
+        with pytest.raises(Overdue):
+            await look_again_and_again()
+
+
+async def test_work_that_never_waits_has_its_deadline_too() -> None:
+    deadline = asyncio.get_running_loop().time() - 1.0
+    with pytest.raises(Overdue):
+        async with until(deadline):
+            raise AssertionError("it must not begin")

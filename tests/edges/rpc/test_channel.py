@@ -14,8 +14,9 @@ import pytest
 
 from pykubelet.edges.rpc.channel import CLOSED, LATE, Channel, tcp_dial, unix_dial
 from pykubelet.edges.rpc.hpack import literal
-from pykubelet.edges.rpc.http2 import ACK, END_HEADERS, END_STREAM, PREFACE, Kind, frame
-from pykubelet.edges.rpc.status import MAX_MESSAGE_BYTES, Code, RpcError, framed
+from pykubelet.edges.rpc.http2 import ACK, END_HEADERS, END_STREAM, FRAME_BYTES, PREFACE, Kind, frame
+from pykubelet.edges.rpc.limits import RUNTIME
+from pykubelet.edges.rpc.status import MAX_STATUS_MESSAGE, Code, RpcError, framed
 
 Context = grpc.aio.ServicerContext
 GOOD = frame(Kind.HEADERS, END_HEADERS, 1, literal(":status", "200") + literal("content-type", "application/grpc"))
@@ -32,7 +33,7 @@ class Served:
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> None:
-        limit = ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES)
+        limit = ("grpc.max_receive_message_length", RUNTIME.message)
         self._server = grpc.aio.server(options=(limit, ("grpc.max_send_message_length", -1)))
         calls = {
             "Echo": grpc.unary_unary_rpc_method_handler(self._echo),
@@ -129,7 +130,7 @@ async def test_many_calls_at_once(channel: Channel) -> None:
     assert answers == [b"%d" % n for n in range(300)]
 
 
-@pytest.mark.parametrize("size", [0, 1, 65_536, 1_000_003, MAX_MESSAGE_BYTES])
+@pytest.mark.parametrize("size", [0, 1, 65_536, 1_000_003, RUNTIME.message])
 async def test_messages_of_all_sizes_both_ways(channel: Channel, size: int) -> None:
     assert len(await call(channel, "Grow", b"%d" % size, 30)) == size
     message = bytes(range(256)) * (size // 256)
@@ -137,7 +138,7 @@ async def test_messages_of_all_sizes_both_ways(channel: Channel, size: int) -> N
 
 
 async def test_a_message_that_is_too_large_fails_alone(channel: Channel) -> None:
-    code, message = await failure(call(channel, "Grow", b"%d" % (MAX_MESSAGE_BYTES + 1), 30))
+    code, message = await failure(call(channel, "Grow", b"%d" % (RUNTIME.message + 1), 30))
     assert (code, message) == (
         Code.RESOURCE_EXHAUSTED,
         "grpc: received message larger than max (16777217 vs. 16777216)",
@@ -303,6 +304,7 @@ HELLO = frame(Kind.SETTINGS, 0, 0)
         (trailers(("no", "status")), Code.UNKNOWN, "unexpected HTTP status code received from server: none"),
         (GOOD + trailers(("grpc-status", "99"), ("grpc-message", "odd")), Code.UNKNOWN, "odd"),
         (GOOD + trailers(("grpc-status", "x")), Code.UNKNOWN, ""),
+        (GOOD + trailers(("grpc-status", "0" * 5000), ("grpc-message", "long")), Code.UNKNOWN, "long"),
         (frame(Kind.RST_STREAM, 0, 1, b"\0\0\0\x0b"), Code.RESOURCE_EXHAUSTED, "stream terminated by RST_STREAM"),
         (
             frame(Kind.RST_STREAM, 0, 1, b"\0\0\0\x08"),
@@ -325,6 +327,18 @@ async def test_odd_answers_are_errors_and_the_next_call_is_none_the_worse(
         assert caught[0] is code and caught[1].startswith(message)
         await asyncio.sleep(0.02)  # the connection is closed
         assert await call(channel, "Any") == b"good"
+
+
+async def test_of_a_long_status_message_a_part_is_kept(tmp_path: Path) -> None:
+    message = "".join(f"%{byte:02X}" for byte in b"x" * 100_000)
+    block = literal("grpc-status", "2") + literal("grpc-message", message[: RUNTIME.header_list - 200])
+    parts = [block[at : at + FRAME_BYTES] for at in range(0, len(block), FRAME_BYTES)]
+    answer = frame(Kind.HEADERS, END_STREAM, 1, parts[0])
+    answer += b"".join(frame(Kind.CONTINUATION, 0, 1, part) for part in parts[1:-1])
+    answer += frame(Kind.CONTINUATION, END_HEADERS, 1, parts[-1])
+    async with scripted(tmp_path, HELLO + GOOD + answer) as channel:
+        code, told = await failure(call(channel, "Any"))
+    assert code is Code.UNKNOWN and told.startswith("xxxx") and len(told) < MAX_STATUS_MESSAGE
 
 
 async def test_what_was_refused_untouched_is_sent_again_once(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import pytest
 from pykubelet.edges.rpc.hpack import literal
 from pykubelet.edges.rpc.http2 import (
     ACK,
-    CONNECTION_WINDOW,
     END_HEADERS,
     END_STREAM,
     FRAME_BYTES,
@@ -17,7 +16,6 @@ from pykubelet.edges.rpc.http2 import (
     PADDED,
     PREFACE,
     PRIORITY,
-    STREAM_WINDOW,
     Connection,
     ConnectionFault,
     ErrorCode,
@@ -25,7 +23,9 @@ from pykubelet.edges.rpc.http2 import (
     Stream,
     frame,
 )
+from pykubelet.edges.rpc.limits import PROBE, RUNTIME, Limits
 
+STREAM_WINDOW, CONNECTION_WINDOW = RUNTIME.stream_window, RUNTIME.connection_window
 Frame = tuple[Kind, int, int, bytes]
 OK = literal(":status", "200")
 DONE = literal("grpc-status", "0")
@@ -48,9 +48,9 @@ def frames(data: bytes) -> list[Frame]:
     return found
 
 
-def opened() -> Connection:
+def opened(limits: Limits = RUNTIME) -> Connection:
     """A connection whose first words are out and which was greeted."""
-    connection = Connection()
+    connection = Connection(limits)
     connection.take_output()
     connection.receive(frame(Kind.SETTINGS, 0, 0))
     assert frames(connection.take_output()) == [(Kind.SETTINGS, ACK, 0, b"")]
@@ -75,7 +75,7 @@ def test_the_first_words() -> None:
         (Kind.HEADERS, END_HEADERS, 1),
         (Kind.DATA, END_STREAM, 1),
     ]
-    assert said[0][3] == setting(2, 0) + setting(4, STREAM_WINDOW)
+    assert said[0][3] == setting(2, 0) + setting(4, STREAM_WINDOW) + setting(6, RUNTIME.header_list)
     assert (said[2][3], said[3][3]) == (b"block", b"hello")
     assert stream.id == 1 and connection.request(b"", b"").id == 3
     assert not connection.is_greeted
@@ -298,3 +298,98 @@ def test_endless_headers_are_a_breach() -> None:
         for _ in range(100):
             connection.receive(frame(Kind.CONTINUATION, 0, 1, bytes(FRAME_BYTES)))
     assert caught.value.code is ErrorCode.ENHANCE_YOUR_CALM
+
+
+def breach(connection: Connection, sent: bytes, times: int) -> str:
+    """Send it so often; what the connection has to say to it, with ENHANCE_YOUR_CALM."""
+    with pytest.raises(ConnectionFault) as caught:
+        for _ in range(times):
+            connection.receive(sent)
+    assert caught.value.code is ErrorCode.ENHANCE_YOUR_CALM
+    kind, _, _, body = frames(connection.take_output())[-1]
+    assert (kind, body[:8]) == (Kind.GOAWAY, number(0) + number(ErrorCode.ENHANCE_YOUR_CALM))
+    return caught.value.problem
+
+
+@pytest.mark.parametrize("limits", [RUNTIME, PROBE], ids=["runtime", "probe"])
+def test_the_size_of_headers_is_announced_and_kept_to(limits: Limits) -> None:
+    connection = Connection(limits)
+    first = frames(connection.take_output().removeprefix(PREFACE))[0]
+    assert setting(6, limits.header_list) in first[3]
+    connection = opened(limits)
+    asked(connection)
+    packed = b"\x82" * 16000  # a byte for a field that counts for 42 bytes
+    assert "response headers larger than" in breach(connection, frame(Kind.HEADERS, END_HEADERS, 1, packed), 1)
+
+
+@pytest.mark.parametrize("limits", [RUNTIME, PROBE], ids=["runtime", "probe"])
+@pytest.mark.parametrize("size", [0, 1, FRAME_BYTES])
+def test_continuations_are_counted(limits: Limits, size: int) -> None:
+    connection = opened(limits)
+    asked(connection)
+    connection.receive(frame(Kind.HEADERS, 0, 1, OK))
+    problem = breach(connection, frame(Kind.CONTINUATION, 0, 1, bytes(size)), 100)
+    assert problem.startswith("response headers larger than")
+
+
+@pytest.mark.parametrize("limits", [RUNTIME, PROBE], ids=["runtime", "probe"])
+@pytest.mark.parametrize(
+    "sent",
+    [
+        frame(Kind.SETTINGS, 0, 0, setting(4, 70_000)),
+        frame(Kind.SETTINGS, ACK, 0),
+        frame(Kind.PING, 0, 0, b"12345678"),
+        frame(Kind.PING, ACK, 0, b"12345678"),
+        frame(Kind.WINDOW_UPDATE, 0, 1, number(1)),
+        frame(Kind.PRIORITY, 0, 1, b"12345"),
+        frame(Kind.DATA, 0, 1, b""),
+        frame(0x42, 0, 1, b"unknown"),
+    ],
+)
+def test_a_flood_of_frames_that_bring_nothing_ends_the_connection(limits: Limits, sent: bytes) -> None:
+    connection = opened(limits)
+    asked(connection)
+    connection.receive(frame(Kind.HEADERS, END_HEADERS, 1, OK))
+    problem = breach(connection, sent, limits.empty_frames + 1)
+    assert "frames" in problem
+
+
+def test_resets_of_finished_streams_are_counted() -> None:
+    connection = opened(PROBE)
+    asked(connection)
+    breach(connection, frame(Kind.RST_STREAM, 0, 1, number(0)), PROBE.empty_frames + 1)
+
+
+def test_a_runtime_may_send_any_number_of_frames_with_data() -> None:
+    connection = opened()
+    stream = asked(connection)
+    connection.receive(frame(Kind.HEADERS, END_HEADERS, 1, OK))
+    both = frame(Kind.DATA, 0, 1, b"event") + frame(Kind.PING, 0, 0, b"12345678")
+    for _ in range(RUNTIME.empty_frames + 1):
+        connection.receive(both)
+        stream.body.clear()
+        connection.reopen(stream)
+        connection.take_output()
+    assert not stream.is_ended
+
+
+def test_a_probe_ends_after_so_many_frames_of_any_kind() -> None:
+    connection = opened(PROBE)
+    asked(connection)
+    connection.receive(frame(Kind.HEADERS, END_HEADERS, 1, OK))
+    problem = breach(connection, frame(Kind.DATA, 0, 1, b"x") * 10, PROBE.steps // 10)
+    assert problem == f"the server has sent more than {PROBE.steps} frames or pieces of frames"
+
+
+def test_a_probe_ends_after_so_many_headers_of_streams_that_have_ended() -> None:
+    connection = opened(PROBE)
+    asked(connection)
+    connection.receive(frame(Kind.HEADERS, END_HEADERS | END_STREAM, 1, OK))
+    late = frame(Kind.HEADERS, END_HEADERS, 1, literal("x", "x" * 4000))
+    assert breach(connection, late, 5) == f"response headers larger than {PROBE.all_headers} bytes"
+
+
+def test_a_frame_of_too_many_settings_ends_the_connection() -> None:
+    assert (
+        breach(opened(), frame(Kind.SETTINGS, 0, 0, setting(4, 70_000) * 33), 1) == "more than 32 settings in a frame"
+    )

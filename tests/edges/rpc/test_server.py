@@ -4,14 +4,34 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import grpc
 import pytest
 
-from pykubelet.edges.rpc.http2 import PREFACE
-from pykubelet.edges.rpc.server import MAX_REQUEST_BYTES, RpcServer
-from pykubelet.edges.rpc.status import Code, RpcError
+from pykubelet.edges.rpc.hpack import literal
+from pykubelet.edges.rpc.http2 import (
+    ACK,
+    END_HEADERS,
+    END_STREAM,
+    FRAME_BYTES,
+    PREFACE,
+    PRIORITY,
+    ErrorCode,
+    Kind,
+    frame,
+)
+from pykubelet.edges.rpc.server import (
+    MAX_CALLS,
+    MAX_CONNECTIONS,
+    MAX_EMPTY_FRAMES,
+    MAX_HEADER_BYTES,
+    MAX_REQUEST_BYTES,
+    MAX_RESETS,
+    RpcServer,
+)
+from pykubelet.edges.rpc.status import Code, RpcError, framed
 
 
 async def echo(request: bytes) -> bytes:
@@ -31,7 +51,11 @@ async def sleep(_: bytes) -> bytes:
     return b""
 
 
-METHODS = {"/t.S/Echo": echo, "/t.S/Refuse": refuse, "/t.S/Crash": crash, "/t.S/Sleep": sleep}
+async def grow(request: bytes) -> bytes:
+    return b"x" * int(request)
+
+
+METHODS = {"/t.S/Echo": echo, "/t.S/Grow": grow, "/t.S/Refuse": refuse, "/t.S/Crash": crash, "/t.S/Sleep": sleep}
 
 
 @pytest.fixture
@@ -54,10 +78,16 @@ async def call(channel: grpc.aio.Channel, method: str, request: bytes = b"", tim
     return answer
 
 
-@pytest.mark.parametrize("size", [0, 5, 20_000, 1_500_000])
-async def test_calls_of_all_sizes(channel: grpc.aio.Channel, size: int) -> None:
+@pytest.mark.parametrize("size", [0, 5, 20_000, MAX_REQUEST_BYTES - 5])
+async def test_requests_of_all_sizes(channel: grpc.aio.Channel, size: int) -> None:
     for _ in range(3):
         assert await call(channel, "Echo", b"x" * size) == b"x" * size * 2
+
+
+@pytest.mark.parametrize("size", [0, 5, 20_000, 3_000_000])
+async def test_answers_of_all_sizes(channel: grpc.aio.Channel, size: int) -> None:
+    for _ in range(3):
+        assert await call(channel, "Grow", str(size).encode()) == b"x" * size
 
 
 async def test_many_calls_at_once(channel: grpc.aio.Channel) -> None:
@@ -115,3 +145,183 @@ async def test_who_does_not_speak_http2_is_hung_up_on(path: str, channel: grpc.a
         await reader.read()
     writer.close()
     assert await call(channel, "Echo", b"a") == b"aa"
+
+
+# Clients that mean harm
+
+
+ECHO = literal(":path", "/t.S/Echo")
+SLEEP = literal(":path", "/t.S/Sleep")
+HELLO = PREFACE + frame(Kind.SETTINGS, 0, 0)
+
+
+def number(value: int) -> bytes:
+    return value.to_bytes(4, "big")
+
+
+class Client:
+    """Sends bytes; keeps the frames that come."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def send(self, data: bytes) -> None:
+        self._writer.write(data)
+        await self._writer.drain()
+
+    async def next(self, kind: Kind) -> tuple[int, bytes]:
+        """Stream and body of the next frame of a kind."""
+        async with asyncio.timeout(60):
+            while True:
+                head = await self._reader.readexactly(9)
+                body = await self._reader.readexactly(int.from_bytes(head[:3], "big"))
+                if head[3] == kind and not (kind is Kind.SETTINGS and head[4] & ACK):
+                    return int.from_bytes(head[5:], "big"), body
+
+    async def goaway(self) -> tuple[ErrorCode, str]:
+        """Why the server closes the connection; waits until it has."""
+        _, body = await self.next(Kind.GOAWAY)
+        async with asyncio.timeout(60):
+            try:
+                await self._reader.read()
+            except ConnectionError:
+                pass  # it does not read what was sent after
+        return ErrorCode(int.from_bytes(body[4:8], "big")), body[8:].decode()
+
+    async def is_closed(self) -> bool:
+        async with asyncio.timeout(60):
+            try:
+                while await self._reader.read(4096):
+                    pass
+            except ConnectionError:
+                pass
+        return True
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+@asynccontextmanager
+async def connected(path: str) -> AsyncIterator[Client]:
+    client = Client(*await asyncio.open_unix_connection(path))
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+async def test_limits_are_announced(path: str) -> None:
+    async with connected(path) as client:
+        await client.send(HELLO)
+        _, body = await client.next(Kind.SETTINGS)
+    assert body == b"\0\x03" + number(MAX_CALLS) + b"\0\x06" + number(MAX_HEADER_BYTES)
+
+
+async def test_calls_that_are_cancelled_at_once_are_no_bug(
+    path: str, channel: grpc.aio.Channel, caplog: pytest.LogCaptureFixture
+) -> None:
+    def cancelled(id: int, path: bytes) -> bytes:
+        asked = frame(Kind.HEADERS, END_HEADERS | END_STREAM, id, path)
+        return asked + frame(Kind.RST_STREAM, 0, id, number(ErrorCode.CANCEL))
+
+    async with connected(path) as client:
+        half = range(1, MAX_RESETS, 2)
+        await client.send(HELLO + b"".join(cancelled(id, (ECHO, SLEEP)[id // 2 % 2]) for id in half))
+        body = frame(Kind.DATA, END_STREAM, 1001, framed(b"a"))
+        await client.send(frame(Kind.HEADERS, END_HEADERS, 1001, ECHO) + body)
+        assert await client.next(Kind.DATA) == (1001, framed(b"aa"))
+    assert await call(channel, "Echo", b"a") == b"aa"
+    assert not [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+
+
+async def test_a_client_that_only_cancels_is_turned_away(path: str, channel: grpc.aio.Channel) -> None:
+    async with connected(path) as client:
+        await client.send(HELLO)
+        for id in range(1, 2 * MAX_RESETS + 3, 2):
+            asked = frame(Kind.HEADERS, END_HEADERS | END_STREAM, id, SLEEP)
+            await client.send(asked + frame(Kind.RST_STREAM, 0, id, number(ErrorCode.CANCEL)))
+        assert await client.goaway() == (
+            ErrorCode.ENHANCE_YOUR_CALM,
+            f"{MAX_RESETS} more calls were cancelled than answered",
+        )
+    assert await call(channel, "Echo", b"a") == b"aa"
+
+
+async def test_a_client_that_cancels_some_of_its_calls_stays(path: str) -> None:
+    async with connected(path) as client:
+        await client.send(HELLO)
+        for id in range(1, 8 * MAX_RESETS, 4):
+            asked = frame(Kind.HEADERS, END_HEADERS | END_STREAM, id, SLEEP)
+            await client.send(asked + frame(Kind.RST_STREAM, 0, id, number(ErrorCode.CANCEL)))
+            body = frame(Kind.DATA, END_STREAM, id + 2, framed(b"a"))
+            await client.send(frame(Kind.HEADERS, END_HEADERS, id + 2, ECHO) + body)
+            assert (await client.next(Kind.DATA))[0] == id + 2
+
+
+async def test_calls_beyond_the_limit_are_refused(path: str) -> None:
+    async with connected(path) as client:
+        asked = (frame(Kind.HEADERS, END_HEADERS | END_STREAM, 2 * n + 1, SLEEP) for n in range(MAX_CALLS + 1))
+        await client.send(HELLO + b"".join(asked))
+        assert await client.next(Kind.RST_STREAM) == (2 * MAX_CALLS + 1, number(ErrorCode.REFUSED_STREAM))
+
+
+@pytest.mark.parametrize(
+    ("sent", "times", "code", "problem"),
+    [
+        (frame(Kind.PING, 0, 0, b"12345678"), MAX_EMPTY_FRAMES + 1, ErrorCode.ENHANCE_YOUR_CALM, "frames in a row"),
+        (frame(Kind.SETTINGS, ACK, 0), MAX_EMPTY_FRAMES + 1, ErrorCode.ENHANCE_YOUR_CALM, "frames in a row"),
+        (frame(Kind.SETTINGS, 0, 0, bytes(6 * 33)), 1, ErrorCode.ENHANCE_YOUR_CALM, "more than 32 settings"),
+        (frame(Kind.SETTINGS, 0, 0, bytes(7)), 1, ErrorCode.FRAME_SIZE_ERROR, "settings of 7 bytes"),
+        (frame(Kind.PING, 0, 0, bytes(FRAME_BYTES)), 1, ErrorCode.FRAME_SIZE_ERROR, "a ping of 16384 bytes"),
+        (
+            frame(Kind.HEADERS, 0, 1, ECHO) + frame(Kind.CONTINUATION, 0, 1) * 65,
+            1,
+            ErrorCode.ENHANCE_YOUR_CALM,
+            "request headers larger than 8192 bytes",
+        ),
+        (
+            frame(Kind.HEADERS, PRIORITY | END_HEADERS, 1, bytes(5) + b"\x82" * 1000),
+            1,
+            ErrorCode.ENHANCE_YOUR_CALM,
+            "request headers larger than 8192 bytes",
+        ),
+        (frame(Kind.HEADERS, END_HEADERS, 1, b"\xff"), 1, ErrorCode.COMPRESSION_ERROR, "cannot be decoded"),
+        (frame(Kind.CONTINUATION, 0, 1), 1, ErrorCode.PROTOCOL_ERROR, "a continuation of nothing"),
+    ],
+)
+async def test_who_sends_too_much_is_told_so_and_turned_away(
+    path: str, sent: bytes, times: int, code: ErrorCode, problem: str
+) -> None:
+    async with connected(path) as client, asyncio.TaskGroup() as tasks:
+        tasks.create_task(client.send(HELLO + sent * times))
+        told = await client.goaway()
+    assert told[0] is code and problem in told[1]
+
+
+async def test_a_client_that_asks_nothing_is_turned_away(tmp_path: Path) -> None:
+    path = str(tmp_path / "s.sock")
+    listening = await asyncio.start_unix_server(RpcServer(METHODS, idle_s=0.5).serve, path)
+    async with listening, connected(path) as silent, connected(path) as pinging:
+        await silent.send(HELLO)
+        await pinging.send(HELLO + frame(Kind.PING, 0, 0, b"12345678"))
+        assert await silent.goaway() == (ErrorCode.NO_ERROR, "no call within 500ms")
+        assert (await pinging.goaway())[0] is ErrorCode.NO_ERROR
+
+
+async def test_of_too_many_connections_the_one_without_a_call_for_longest_is_closed(path: str) -> None:
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connected(path)) for _ in range(MAX_CONNECTIONS)]
+        for client in clients:
+            await client.send(HELLO)
+            await client.next(Kind.SETTINGS)
+        body = frame(Kind.DATA, END_STREAM, 1, framed(b"a"))
+        await clients[0].send(frame(Kind.HEADERS, END_HEADERS, 1, ECHO) + body)
+        assert (await clients[0].next(Kind.DATA))[0] == 1
+        late = await stack.enter_async_context(connected(path))
+        await late.send(HELLO)
+        await late.next(Kind.SETTINGS)
+        assert await clients[1].is_closed()
+        for client in (clients[0], late):
+            await client.send(frame(Kind.PING, 0, 0, b"12345678"))
+            assert await client.next(Kind.PING) == (0, b"12345678")

@@ -92,17 +92,22 @@ class FakeRuntime(FakeAnswers):
         self._faults: list[Fault] = []
         self._subscribers = _Subscribers()
         self._server: grpc.aio.Server | None = None
+        self._starts = 0
         self._supervisor = Supervisor("fake-runtime")
 
     # Handles for tests
 
     async def start(self) -> None:
         """Serve; after `stop` or a `die` fault too: what ran still runs, as with containerd's shims."""
-        self._unlink()
         server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
         server.add_generic_rpc_handlers(tuple(self._services()))
-        server.add_insecure_port(f"unix:{self.path}")
+        # gRPC removes the path it bound when its server goes, maybe after the next one has started: bind a name that is
+        # this server's alone, then move the socket into place.
+        self._starts += 1
+        bound = f"{self.path}.{self._starts}"
+        server.add_insecure_port(f"unix:{bound}")
         await server.start()
+        os.rename(bound, self.path)
         self._server = server
 
     async def stop(self) -> None:

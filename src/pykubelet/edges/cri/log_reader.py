@@ -1,8 +1,8 @@
 """Reads a container's log file for those who want to see it, from its end or its beginning, and follows it.
 
 Owns: the open file, how much of it is held in memory at once, and the way over a rotation: when another file takes the
-name and nobody writes to the old one any more (`log_turns.py`), the old one is read to its end and the next is opened. What
-the lines mean is up to `log_render.py`.
+name and nobody writes to the old one any more (`log_turns.py`), the old one is read to its end and the next is opened, plain
+or compressed (`log_parts.py`). What the lines mean is up to `log_render.py`.
 """
 
 from __future__ import annotations
@@ -12,16 +12,22 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from itertools import count
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pykubelet.base.kit.flight import Done, Failed, Flight
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.edges.cri import log_parts
+from pykubelet.edges.cri.log_parts import OpenPart
 from pykubelet.edges.cri.log_render import LogOptions, LogRenderer
 from pykubelet.edges.cri.log_turns import CHANGES, LogTurns
 from pykubelet.edges.host.errors import HostError, translated
+from pykubelet.edges.host.files import real_path
 from pykubelet.edges.host.inotify import Watcher
+
+if TYPE_CHECKING:
+    from gzip import GzipFile
 
 T = TypeVar("T")
 #: What is read and rendered at a time fits into a core's own cache; a piece is what one visit to a thread brings back, and
@@ -46,6 +52,8 @@ class _LogFile:
         self._tail_lines = tail_lines
         self._grows = grows
         self._fd = -1
+        self._name = ""
+        self._gzip: GzipFile | None = None
         self._in_use = threading.Lock()
         self._is_over = False
         self._rest = b""
@@ -63,24 +71,20 @@ class _LogFile:
             self.close()
         return found
 
-    def open_other(self, paths: Sequence[str], than: tuple[int, int] | None) -> bool:
-        """Open the first of these that is there; False where that is the file `than`, or there is none."""
-        return self._using(lambda: self._open_other(paths, than)) or False
+    def open_after(self, path: str, before: _LogFile, left: str) -> OpenPart | None:
+        """Open the part of the log at `path` that comes after `before`; None if there is none.
 
-    def _open_other(self, paths: Sequence[str], than: tuple[int, int] | None) -> bool:
-        for path in paths:
-            with contextlib.suppress(FileNotFoundError):
-                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-                if _identity(fd) == than:
-                    os.close(fd)
-                    return False
-                self._fd = fd
-                return True
-        return False
+        `left`: see `log_parts.open_after`.
+        """
+        return self._using(lambda: before._using(lambda: self._open_after(path, before, left)))
 
-    def identity(self) -> tuple[int, int] | None:
-        """What tells the open file from others."""
-        return self._using(lambda: _identity(self._fd) if self._fd >= 0 else None)
+    def _open_after(self, path: str, before: _LogFile, left: str) -> OpenPart | None:
+        found = log_parts.open_after(path, before._fd, before._name, left) if before._fd >= 0 else None
+        if found is None:
+            return None
+        self._fd, self._name = found.fd, found.name
+        self._gzip = log_parts.gzip_reader(found.fd) if found.is_gzip else None
+        return found
 
     def _open(self) -> None:
         self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -95,7 +99,7 @@ class _LogFile:
         while True:
             # what a very long line already has is copied with each read: a read brings at least as much
             most = min(max(BLOCK, len(self._rest)), PIECE, self._end - self._at)
-            data = os.pread(self._fd, most, self._at)
+            data = log_parts.read_gzip(self._gzip, most) if self._gzip else os.pread(self._fd, most, self._at)
             if not data:
                 return b""
             self._at += len(data)
@@ -120,11 +124,6 @@ class _LogFile:
             self._in_use.release()
             if fd >= 0:
                 os.close(fd)
-
-
-def _identity(fd: int) -> tuple[int, int]:
-    found = os.fstat(fd)
-    return found.st_dev, found.st_ino
 
 
 def _tail_start(fd: int, size: int, lines: int) -> int:
@@ -171,7 +170,7 @@ class LogReader:
             if not options.follow:
                 async for text in reading.rest_of_file():
                     yield text
-                yield reading.unended_line()
+                yield await reading.unended_line()
                 return
             path = await reading.resolve()
             with Watcher() as watcher:
@@ -179,11 +178,11 @@ class LogReader:
                 turns = LogTurns(path, wake)
                 async with Supervisor("log-follow") as supervisor:
                     supervisor.start_root("log-turns", _hear(watcher, turns))
-                    async for text in self._follow(reading, turns, ended, wake):
+                    async for text in self._follow(reading, path, turns, ended, wake):
                         yield text
 
     async def _follow(
-        self, reading: _Reading, turns: LogTurns, ended: Callable[[], bool], wake: asyncio.Event
+        self, reading: _Reading, path: str, turns: LogTurns, ended: Callable[[], bool], wake: asyncio.Event
     ) -> AsyncIterator[bytes]:
         while not reading.is_full:
             wake.clear()
@@ -192,11 +191,13 @@ class LogReader:
             async for text in reading.rest_of_file():
                 yield text
             if is_due:
-                if await reading.find_next(turns.go_on()):
-                    yield reading.unended_line()
+                part = await reading.find_next(path, turns.go_on())
+                if part is not None:
+                    yield await reading.unended_line()
                     reading.begin_anew()
+                    turns.begin(part.name, is_left=part.is_gzip)
             elif is_over and turns.patience_s is None:
-                yield reading.unended_line()
+                yield await reading.unended_line()
                 return
             else:
                 with contextlib.suppress(TimeoutError):
@@ -221,13 +222,16 @@ class _Reading:
 
     async def resolve(self) -> str:
         """The path without symbolic links: followed once, as the file may be rotated behind them."""
-        self._path = await self._run(lambda: os.path.realpath(self._path))
+        self._path = await self._run(lambda: real_path(self._path, strict=False))
         return self._path
 
-    async def find_next(self, paths: Sequence[str]) -> bool:
-        """Whether the first of these files that is there is another than the one that is read: `begin_anew` then reads it."""
+    async def find_next(self, path: str, left: str) -> OpenPart | None:
+        """The part after the one that is read: `begin_anew` then reads it. None: there is none.
+
+        `left`: what the log was renamed to when its writer left it.
+        """
         file, other = self._file, self._next_file
-        return await self._run(lambda: other.open_other(paths, file.identity()))
+        return await self._run(lambda: other.open_after(path, file, left))
 
     def begin_anew(self) -> None:
         """From the beginning of the file that was found."""
@@ -254,8 +258,8 @@ class _Reading:
             taken += len(lines)
         return texts, False
 
-    def unended_line(self) -> bytes:
-        return self._renderer.render(self._file.rest())
+    async def unended_line(self) -> bytes:
+        return await self._run(lambda: self._renderer.render(self._file.rest()))
 
     def close(self) -> None:
         self._file.close()

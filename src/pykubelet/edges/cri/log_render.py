@@ -49,8 +49,9 @@ class _WholeLines:
 
     def __init__(self, line: bytes) -> None:
         """`line`: a pattern of a line with its end; its groups are what is wanted of it."""
-        self._one = re.compile(line)
-        self._many = re.compile(line * self._AT_ONCE)
+        line = b"^" + line  # else the search for one would try every byte of what is none, with all threads waiting
+        self._one = re.compile(line, re.MULTILINE)
+        self._many = re.compile(line * self._AT_ONCE, re.MULTILINE)
 
     def find(self, text: bytes) -> list[bytes] | None:
         """What the groups found, line by line; None where there is anything else between the lines or after them."""
@@ -121,7 +122,7 @@ class LogRenderer:
         try:
             found: Any = msgspec.json.decode(line)
             content, stream, stamp = found["log"].encode(), found["stream"].encode(), found["time"].encode()
-        except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
+        except (msgspec.DecodeError, UnicodeError, RecursionError, KeyError, TypeError, AttributeError):
             return b""
         return self._chosen(stamp, stream, content, is_part=not content.endswith(b"\n"))
 

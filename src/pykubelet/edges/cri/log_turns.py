@@ -83,7 +83,19 @@ class LogTurns:
         left = turn.replaced_at + LEFT_S - asyncio.get_running_loop().time()
         return 0.0 if turn.is_left else max(0.0, left)
 
-    def go_on(self) -> list[str]:
-        """Forget the oldest file; where those that came after it are now, oldest first."""
-        self._turns.popleft()
-        return [f"{self._folder}/{turn.name}" for turn in self._turns if turn.name] + [self._path]
+    def go_on(self) -> str:
+        """Forget the oldest file; what it is called now, "" where that is not known."""
+        return self._turns.popleft().name
+
+    def begin(self, name: str, *, is_left: bool) -> None:
+        """The rotated file of this name is read from now on; "": the log itself. Rotations may have gone unheard.
+
+        `is_left`: nobody writes to it any more.
+        """
+        if not name:
+            return
+        if name in [turn.name for turn in self._turns]:
+            while self._turns[0].name != name:
+                self._turns.popleft()
+        else:
+            self._turns.appendleft(_Turn(name, replaced_at=asyncio.get_running_loop().time(), is_left=is_left))

@@ -15,6 +15,7 @@ from pykubelet.edges.cri.errors import translated
 from pykubelet.edges.probing.dial import join_host_port
 from pykubelet.edges.probing.outcome import Outcome, failed, passed
 from pykubelet.edges.rpc.channel import LATE, Channel, tcp_dial
+from pykubelet.edges.rpc.limits import PROBE
 from pykubelet.edges.rpc.status import Code, RpcError
 
 USER_AGENT = "kube-probe/1.36"
@@ -29,7 +30,7 @@ async def probe_grpc(host: str, port: int, service: str, timeout_s: float) -> Ou
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
     address = join_host_port(host, port)
-    channel = Channel(tcp_dial(host, port), address, USER_AGENT)
+    channel = Channel(tcp_dial(host, port), address, USER_AGENT, PROBE)
     try:
         answer = await _ask(channel, encode_request(service), deadline)
     except RpcError as error:

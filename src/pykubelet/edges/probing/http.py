@@ -16,6 +16,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from pykubelet.base.kit.text import shorten
 from pykubelet.edges.host.errors import reason_of
 from pykubelet.edges.probing.dial import DialError, abort, dial, literal_family
 from pykubelet.edges.probing.http_wire import (
@@ -23,16 +24,13 @@ from pykubelet.edges.probing.http_wire import (
     AnswerReader,
     BadAnswer,
     BadRequest,
-    Headers,
     Hop,
     HttpTarget,
     first_hop,
-    is_absolute,
-    make_hop,
-    redirected,
+    redirect_hop,
     target_url,
 )
-from pykubelet.edges.probing.outcome import Outcome, Verdict, errored, failed, passed
+from pykubelet.edges.probing.outcome import OUTPUT_LIMIT, Outcome, Verdict, errored, failed, passed, warned
 from pykubelet.edges.probing.sockets import READABLE, WRITABLE, Overdue, until, wait_for
 
 USER_AGENT = "kube-probe/1.36"
@@ -94,24 +92,23 @@ class HttpProber:
         try:
             await self._follow(target, talk, anywhere=True)
         except (DialError, BadRequest, _Broken) as error:
-            return "" if talk.in_body else f'Get "{talk.url}": {error}'
+            return "" if talk.in_body else shorten(f'Get "{talk.url}": {error}', OUTPUT_LIMIT)
         return ""
 
     async def _follow(self, target: HttpTarget, talk: _Talk, *, anywhere: bool = False) -> AnswerReader:
-        hop = first_hop(target, self._agent)
-        first_host = hop.host
+        first = hop = first_hop(target, self._agent)
+        headers = target.headers
         for _ in range(MAX_REDIRECTS):
             answer = await self._exchange(hop, talk)
             if answer.status not in _FOLLOWED or not answer.location:
                 return answer
-            url = redirected(hop.url, answer.location)
-            if url is None:
-                reason = f'failed to parse Location header "{answer.location}"'
-                raise _Broken(reason)
-            after = make_hop(url, _kept_headers(target, answer.location), self._agent, referer=hop.url)
-            if after.host != first_host and not anywhere:
+            after = redirect_hop(first, hop, answer.location, headers, self._agent)
+            if after is None:
+                raise _Broken(f'failed to parse Location header "{answer.location}"')
+            if after[0].host != first.host and not anywhere:
                 return answer
-            hop, talk.url = after, url
+            hop, headers = after
+            talk.url = hop.url
         raise _Broken(f"stopped after {MAX_REDIRECTS} redirects")
 
     async def _exchange(self, hop: Hop, talk: _Talk) -> AnswerReader:
@@ -230,15 +227,8 @@ def _judge(answer: AnswerReader) -> Outcome:
         return passed(bytes(answer.body).decode("utf-8", "replace"))
     if 300 <= answer.status < 400:
         body = bytes(answer.body).decode("utf-8", "replace")
-        return Outcome(Verdict.WARNING, f"Probe terminated redirects, Response body: {body}")
+        return warned(f"Probe terminated redirects, Response body: {body}")
     return failed(f"HTTP probe failed with statuscode: {answer.status}")
-
-
-def _kept_headers(target: HttpTarget, location: str) -> Headers:
-    """A redirect to an absolute URL names its own host."""
-    if not is_absolute(location):
-        return target.headers
-    return tuple((name, value) for name, value in target.headers if name.lower() != "host")
 
 
 def _os_reason(error: OSError) -> str:

@@ -86,7 +86,8 @@ _lookouts: WeakKeyDictionary[asyncio.AbstractEventLoop, _Lookout] = WeakKeyDicti
 
 @asynccontextmanager
 async def until(deadline: float) -> AsyncIterator[None]:
-    """Bounds what waits by the event loop's own means; Overdue when the deadline passes."""
+    """Bounds what waits by the event loop's own means; Overdue when the deadline passes or has passed."""
+    _check(deadline)
     try:
         async with asyncio.timeout_at(deadline if deadline < inf else None) as limit:
             yield
@@ -99,10 +100,16 @@ async def until(deadline: float) -> AsyncIterator[None]:
 async def wait_for(connection: socket.socket, events: int, deadline: float = inf) -> None:
     """Until a non-blocking socket is READABLE or WRITABLE, or broken. One waits for a socket at a time.
 
-    `deadline`: of the event loop's time; Overdue when it passes.
+    `deadline`: of the event loop's time; Overdue when it passes or has passed, also for a socket that is always ready.
     """
+    _check(deadline)
     loop = asyncio.get_running_loop()
     lookout = _lookouts.get(loop)
     if lookout is None:
         lookout = _lookouts[loop] = _Lookout(loop)
     await lookout.wait(connection.fileno(), events, deadline)
+
+
+def _check(deadline: float) -> None:
+    if deadline < inf and asyncio.get_running_loop().time() >= deadline:
+        raise Overdue

@@ -12,12 +12,15 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol, cast
 
 from pykubelet.edges.rpc.http2 import Connection, ConnectionFault, ErrorCode, Stream
+from pykubelet.edges.rpc.limits import RUNTIME, Limits
 from pykubelet.edges.rpc.status import Code, MessageReader, RpcError, framed, header_block, status_of, timeout_field
 
 CLOSED = "grpc: the client connection is closing"
 LATE = "context deadline exceeded"
 LOST = "error reading from server: EOF"
 _KEPT_TIMEOUTS = 64
+#: How long a closed connection may take to send what is left. A server that does not read would keep it open.
+CLOSE_S = 1.0
 #: How long pings may wait for an answer. A server in Go pings at every request to learn the connection's bandwidth, but only
 #: once its last ping was answered: answers at once would wake both sides for each call, and nobody needs that bandwidth.
 #: One that pings to see whether we live waits for seconds.
@@ -39,8 +42,10 @@ class _Call(Protocol):
 class Session(asyncio.Protocol):
     """One connection and the calls on it. Once it `is_over` it takes no more; `lost` is set then."""
 
-    def __init__(self, lost: asyncio.Event) -> None:
-        self._http = Connection()
+    def __init__(self, lost: asyncio.Event, limits: Limits = RUNTIME) -> None:
+        self.limits = limits
+        self._http = Connection(limits)
+        self._aborting: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, _Call] = {}
         self._bell = asyncio.Event()
@@ -102,8 +107,9 @@ class Session(asyncio.Protocol):
         self._bell.set()
         if self._answering is not None:
             self._answering.cancel()
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
+            self._aborting = asyncio.get_running_loop().call_later(CLOSE_S, self._transport.abort)
 
     def _send(self) -> None:
         out = self._http.take_output()
@@ -122,11 +128,14 @@ class Session(asyncio.Protocol):
         self._send()
 
     def data_received(self, data: bytes) -> None:
+        if self.is_over:
+            return
         try:
             news = self._http.receive(data)
         except ConnectionFault as fault:
             self._send()
-            self.end(Code.UNAVAILABLE, f"connection error: {fault}")
+            is_limit = fault.code is ErrorCode.ENHANCE_YOUR_CALM
+            self.end(Code.RESOURCE_EXHAUSTED if is_limit else Code.UNAVAILABLE, f"connection error: {fault}")
             return
         self._send()
         if self._http.pings and self._answering is None:
@@ -141,6 +150,8 @@ class Session(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        if self._aborting is not None:
+            self._aborting.cancel()
         self.end(Code.UNAVAILABLE, LOST if exc is None else f"error reading from server: {exc}")
 
 
@@ -149,10 +160,10 @@ class _UnaryCall:
 
     __slots__ = ("_messages", "_reader", "answer", "stream")
 
-    def __init__(self, stream: Stream, answer: asyncio.Future[bytes]) -> None:
+    def __init__(self, stream: Stream, answer: asyncio.Future[bytes], limit: int) -> None:
         self.stream = stream
         self.answer = answer
-        self._reader = MessageReader()
+        self._reader = MessageReader(limit)
         self._messages: list[bytes] = []
 
     def look(self) -> None:
@@ -185,7 +196,7 @@ class ServerStream:
     def __init__(self, session: Session, stream: Stream) -> None:
         self.stream = stream
         self._session = session
-        self._reader = MessageReader()
+        self._reader = MessageReader(session.limits.message)
         self._messages: deque[bytes] = deque()
         self._bell = asyncio.Event()
         self._end: tuple[Code, str] | None = None
@@ -263,10 +274,13 @@ def _not_dialled(network: str, address: str, error: OSError) -> RpcError:
 
 
 class Channel:
-    """Calls to one server. Make it inside the running event loop."""
+    """Calls to one server, within `limits`. Make it inside the running event loop."""
 
-    def __init__(self, dial: Dial, authority: str = "localhost", user_agent: str = "pykubelet") -> None:
+    def __init__(
+        self, dial: Dial, authority: str = "localhost", user_agent: str = "pykubelet", limits: Limits = RUNTIME
+    ) -> None:
         self._dial = dial
+        self._limits = limits
         self._authority = authority
         self._user_agent = user_agent
         self._session: Session | None = None
@@ -303,7 +317,7 @@ class Channel:
             session = self._session
             if session is None or not session.is_ready:
                 session = await self._ready(deadline)
-            call = _UnaryCall(session.request(headers, body), loop.create_future())
+            call = _UnaryCall(session.request(headers, body), loop.create_future(), self._limits.message)
             session.attach(call)
             timer = None if deadline is None else loop.call_at(deadline, call.expire)
             try:
@@ -345,7 +359,7 @@ class Channel:
                     if session is not None and session.is_usable:
                         await session.wait_room()
                         continue
-                    _, session = await self._dial(lambda: Session(self._lost))
+                    _, session = await self._dial(lambda: Session(self._lost, self._limits))
                     self._session = session
                     self._sessions = [*(old for old in self._sessions if not old.is_over), session]
         except TimeoutError as error:

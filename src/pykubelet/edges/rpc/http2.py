@@ -11,18 +11,17 @@ from __future__ import annotations
 import struct
 from enum import IntEnum
 
-from pykubelet.edges.rpc.hpack import HeaderReader, Headers, HpackError
+from pykubelet.edges.rpc.hpack import HeaderReader, Headers, HeadersTooLarge, HpackError
+from pykubelet.edges.rpc.limits import RUNTIME, Limits
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 FRAME_BYTES = 16384
-#: What a peer may send before we have read it, on one stream and on all together.
-STREAM_WINDOW = 17 << 20
-CONNECTION_WINDOW = 64 << 20
 #: More pings than this are not left for later.
 MOST_PINGS = 16
 _START_WINDOW = 65535
 _MAX_WINDOW = 2**31 - 1
-_MAX_HEADER_BYTES = 1 << 20
+_MAX_CONTINUATIONS = 64
+_MAX_SETTINGS = 32
 _LAST_STREAM = 2**31 - 1
 
 _HEAD = struct.Struct(">BHBBL")
@@ -74,7 +73,7 @@ class ErrorCode(IntEnum):
 _DATA, _HEADERS, _WINDOW_UPDATE, _PING = (
     int(kind) for kind in (Kind.DATA, Kind.HEADERS, Kind.WINDOW_UPDATE, Kind.PING)
 )
-_ENABLE_PUSH, _MAX_STREAMS, _INITIAL_WINDOW, _MAX_FRAME = 2, 3, 4, 5
+_ENABLE_PUSH, _MAX_STREAMS, _INITIAL_WINDOW, _MAX_FRAME, _MAX_HEADER_LIST = 2, 3, 4, 5, 6
 
 
 class ConnectionFault(Exception):
@@ -121,10 +120,20 @@ class Connection:
     `is_greeted`: the peer has said that it speaks HTTP/2. `pings` of the peer wait for `answer_pings`.
     """
 
-    def __init__(self) -> None:
-        settings = _SETTING.pack(_ENABLE_PUSH, 0) + _SETTING.pack(_INITIAL_WINDOW, STREAM_WINDOW)
-        more = _NUMBER.pack(CONNECTION_WINDOW - _START_WINDOW)
-        self._out = [PREFACE, frame(Kind.SETTINGS, 0, 0, settings), frame(Kind.WINDOW_UPDATE, 0, 0, more)]
+    def __init__(self, limits: Limits = RUNTIME) -> None:
+        given = ((_ENABLE_PUSH, 0), (_INITIAL_WINDOW, limits.stream_window), (_MAX_HEADER_LIST, limits.header_list))
+        settings = b"".join(_SETTING.pack(*setting) for setting in given)
+        self._out = [PREFACE, frame(Kind.SETTINGS, 0, 0, settings)]
+        if (more := limits.connection_window - _START_WINDOW) > 0:
+            self._out.append(frame(Kind.WINDOW_UPDATE, 0, 0, _NUMBER.pack(more)))
+        self._limits = limits
+        self._max_empty_frames = limits.empty_frames
+        self._stream_window = limits.stream_window
+        self._more_at = limits.connection_window // 2
+        self._steps_left = limits.steps
+        self._headers_left = limits.all_headers
+        self._empty_frames = 0
+        self._continuations = 0
         self._streams: dict[int, Stream] = {}
         self._blocked: dict[int, Stream] = {}
         self._next_id = 1
@@ -134,7 +143,7 @@ class Connection:
         self._max_streams = _LAST_STREAM
         self._unread = 0
         self._rest = b""
-        self._reader = HeaderReader()
+        self._reader = HeaderReader(limits.header_list)
         self._headers: tuple[int, int, bytearray] | None = None
         self._news: dict[int, Stream] = {}
         self._is_closing = False
@@ -181,7 +190,7 @@ class Connection:
 
     def reopen(self, stream: Stream) -> None:
         """The reader of a long stream has taken all of its body: the peer may go on."""
-        if stream.unread > STREAM_WINDOW // 2 and not stream.is_ended:
+        if stream.unread > self._stream_window // 2 and not stream.is_ended:
             self._out.append(frame(Kind.WINDOW_UPDATE, 0, stream.id, _NUMBER.pack(stream.unread)))
             stream.unread = 0
 
@@ -214,6 +223,7 @@ class Connection:
     def receive(self, data: bytes) -> list[Stream]:
         """Take what the peer sent; the streams of which something is new. Raises ConnectionFault."""
         try:
+            self._steps_left -= 1
             self._take_frames(self._rest + data if self._rest else data)
         except ConnectionFault as fault:
             self._is_closing = True
@@ -237,8 +247,23 @@ class Connection:
             if after > end:
                 break
             position = after
+            self._steps_left -= 1
+            if size and kind <= _HEADERS:
+                self._empty_frames = 0
+            else:
+                self._empty_frames += 1
+            if self._empty_frames > self._max_empty_frames or self._steps_left < 0:
+                raise self._too_many()
             self._take(kind, flags, id & _LAST_STREAM, data[start:after])
         self._rest = data[position:]
+        if self._steps_left < 0:
+            raise self._too_many()
+
+    def _too_many(self) -> ConnectionFault:
+        problem = f"{self._empty_frames} frames in a row without headers or data"
+        if self._steps_left < 0:
+            problem = f"the server has sent more than {self._limits.steps} frames or pieces of frames"
+        return ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, problem)
 
     def _take(self, kind: int, flags: int, id: int, body: bytes) -> None:
         if self._headers is not None and kind != Kind.CONTINUATION:
@@ -270,7 +295,7 @@ class Connection:
     def _take_data(self, flags: int, id: int, body: bytes) -> None:
         size = len(body)
         self._unread += size
-        if self._unread > CONNECTION_WINDOW // 2:
+        if self._unread > self._more_at:
             self._out.append(frame(Kind.WINDOW_UPDATE, 0, 0, _NUMBER.pack(self._unread)))
             self._unread = 0
         stream = self._streams.get(id)
@@ -280,7 +305,7 @@ class Connection:
         if not stream.headers:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "data before headers")
         stream.unread += size
-        if stream.unread > STREAM_WINDOW:
+        if stream.unread > self._stream_window:
             raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "more data on a stream than was allowed")
         if flags & PADDED:
             body = _unpadded(body)
@@ -296,25 +321,39 @@ class Connection:
         if flags & PRIORITY:
             body = body[5:]
         self._check_known(id)
+        self._count_headers(len(body), len(body))
         if flags & END_HEADERS:
             self._end_headers(id, flags, body)
         else:
             self._headers = (id, flags, bytearray(body))
+            self._continuations = 0
 
     def _take_more_headers(self, flags: int, id: int, body: bytes) -> None:
         if self._headers is None or self._headers[0] != id:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a continuation of nothing")
         _, first_flags, block = self._headers
+        self._continuations += 1
+        if self._continuations > _MAX_CONTINUATIONS:
+            raise _too_large(self._limits.header_list)
+        self._count_headers(len(block) + len(body), len(body))
         block += body
-        if len(block) > _MAX_HEADER_BYTES:
-            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "headers without end")
         if flags & END_HEADERS:
             self._headers = None
             self._end_headers(id, first_flags, bytes(block))
 
+    def _count_headers(self, block: int, part: int) -> None:
+        """`block`: bytes of a header block so far, of which the `part` that has just come is counted."""
+        if block > self._limits.header_list:
+            raise _too_large(self._limits.header_list)
+        self._headers_left -= part
+        if self._headers_left < 0:
+            raise _too_large(self._limits.all_headers)
+
     def _end_headers(self, id: int, flags: int, block: bytes) -> None:
         try:
             headers = self._reader.read(block)
+        except HeadersTooLarge as error:
+            raise _too_large(self._limits.header_list) from error
         except HpackError as error:
             raise ConnectionFault(ErrorCode.COMPRESSION_ERROR, str(error)) from error
         stream = self._streams.get(id)
@@ -346,6 +385,8 @@ class Connection:
         if flags & ACK:
             return
         _check_size(len(body) % 6 == 0, Kind.SETTINGS)
+        if len(body) > _MAX_SETTINGS * _SETTING.size:
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, f"more than {_MAX_SETTINGS} settings in a frame")
         self.is_greeted = True
         for name, value in _SETTING.iter_unpack(body):
             if name == _MAX_STREAMS:
@@ -383,6 +424,10 @@ class Connection:
         """What comes late for a stream that has ended is passed over; a stream that never was is a breach."""
         if id == 0 or id % 2 == 0 or id >= self._next_id:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"a frame of stream {id}, which was never opened")
+
+
+def _too_large(limit: int) -> ConnectionFault:
+    return ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, f"response headers larger than {limit} bytes")
 
 
 def _check_size(is_right: bool, kind: int) -> None:

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum
-from functools import lru_cache
 from urllib.parse import unquote
 
+from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.edges.rpc.hpack import Headers, indexed, literal
 from pykubelet.edges.rpc.http2 import ErrorCode, Stream
 
-MAX_MESSAGE_BYTES = 16 << 20
+#: Of the server's words about a failed call, in characters as they are sent; the rest is cut off. They are kept in
+#: statuses, Events and logs.
+MAX_STATUS_MESSAGE = 8 << 10
+_SHOWN_STATUS = 32
 _MAX_TIMEOUT = 99_999_999
 _LENGTH = struct.Struct(">BL")
 _PREFIX = _LENGTH.size
@@ -39,6 +42,9 @@ class Code(IntEnum):
     UNAVAILABLE = 14
     DATA_LOSS = 15
     UNAUTHENTICATED = 16
+
+
+_SUCCESS = Code.OK, ""
 
 
 class RpcError(Exception):
@@ -90,25 +96,26 @@ def status_of(stream: Stream) -> tuple[Code, str]:
         name = next((code.name for code in ErrorCode if code == stream.reset), str(stream.reset))
         code = next((code for reset, code in _OF_RESET.items() if reset == stream.reset), Code.INTERNAL)
         return code, f"stream terminated by RST_STREAM with error code: {name}"
-    told = _told_by(stream.trailers)
-    if told is not None:
-        return told
-    http = dict(stream.headers or stream.trailers).get(":status", "")
+    status = _server_status(stream.trailers)
+    if status is not None:
+        return status
+    http = dict(stream.headers or stream.trailers).get(":status", "")[:_SHOWN_STATUS]
     if http != "200":
         text = f"unexpected HTTP status code received from server: {http or 'none'}"
         return _OF_HTTP.get(http, Code.UNKNOWN), text
     return Code.INTERNAL, "server closed the stream without sending trailers"
 
 
-@lru_cache(maxsize=64)
-def _told_by(trailers: Headers) -> tuple[Code, str] | None:
-    """The server's own word; it is nearly always the same."""
+def _server_status(trailers: Headers) -> tuple[Code, str] | None:
     fields = dict(trailers)
     number = fields.get("grpc-status")
     if number is None:
         return None
-    known = number.isascii() and number.isdigit() and int(number) in Code.__members__.values()
-    return Code(int(number)) if known else Code.UNKNOWN, unquote(fields.get("grpc-message", ""))
+    message = fields.get("grpc-message", "")
+    if number == "0" and not message:
+        return _SUCCESS  # nearly always
+    value = parse_decimal(number, Code.UNAUTHENTICATED)
+    return Code(value) if value is not None else Code.UNKNOWN, unquote(message[:MAX_STATUS_MESSAGE])
 
 
 def framed(message: bytes) -> bytes:
@@ -117,9 +124,10 @@ def framed(message: bytes) -> bytes:
 
 
 class MessageReader:
-    """Cuts the body of a stream into messages."""
+    """Cuts the body of a stream into messages of at most `limit` bytes."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._chunks: list[bytes] = []
         self._held = 0
         self._needed = _PREFIX
@@ -142,7 +150,7 @@ class MessageReader:
         messages, position = [], 0
         self._needed = _PREFIX
         while len(data) - position >= _PREFIX:
-            after = position + _PREFIX + _message_size(data, position)
+            after = position + _PREFIX + self._message_size(data, position)
             if after > len(data):
                 self._needed = after - position
                 break
@@ -152,12 +160,11 @@ class MessageReader:
         self._chunks = [data[position:]] if self._held else []
         return messages
 
-
-def _message_size(data: bytes, position: int) -> int:
-    packed, size = _LENGTH.unpack_from(data, position)
-    if packed:
-        raise RpcError(Code.INTERNAL, "grpc: a compressed message, which was not asked for")
-    if size > MAX_MESSAGE_BYTES:
-        problem = f"grpc: received message larger than max ({size} vs. {MAX_MESSAGE_BYTES})"
-        raise RpcError(Code.RESOURCE_EXHAUSTED, problem)
-    return int(size)
+    def _message_size(self, data: bytes, position: int) -> int:
+        packed, size = _LENGTH.unpack_from(data, position)
+        if packed:
+            raise RpcError(Code.INTERNAL, "grpc: a compressed message, which was not asked for")
+        if size > self._limit:
+            problem = f"grpc: received message larger than max ({size} vs. {self._limit})"
+            raise RpcError(Code.RESOURCE_EXHAUSTED, problem)
+        return int(size)
