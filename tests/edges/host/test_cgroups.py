@@ -1,4 +1,4 @@
-"""Cgroup drivers: version 2 and version 1 on trees of plain files, version 1 for real below a root of our own."""
+"""Cgroup drivers: both versions on trees of plain files, and the version this machine has below a root of our own."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pykubelet.base.kit.values import replace
 from pykubelet.edges.host import cgroups
 from pykubelet.edges.host.cgroup_detect import detect_cgroups
 from pykubelet.edges.host.cgroup_values import UNLIMITED, CgroupLimits, CgroupVersion, shares_to_weight
@@ -30,7 +31,20 @@ FULL = CgroupLimits(
 
 @pytest.mark.parametrize(
     ("shares", "weight"),
-    [(0, 0), (1, 1), (2, 1), (3, 2), (102, 17), (1024, 100), (2048, 174), (262144, 10000), (10**9, 10000)],
+    # the reference kubelet, measured: 250m -> 10, 500m -> 20, 1500m -> 59, 3700m -> 145
+    [
+        (0, 0),
+        (1, 1),
+        (2, 1),
+        (102, 4),
+        (256, 10),
+        (512, 20),
+        (1024, 39),
+        (1536, 59),
+        (3788, 145),
+        (262144, 10000),
+        (10**9, 10000),
+    ],
 )
 def test_shares_to_weight(shares: int, weight: int) -> None:
     assert shares_to_weight(shares) == weight
@@ -50,6 +64,8 @@ V2_FILES = (
     "memory.max",
     "pids.max",
     "hugetlb.2MB.max",
+    "hugetlb.2MB.rsvd.max",
+    "cpuset.cpus",
     "memory.high",
     "cgroup.procs",
     "cgroup.kill",
@@ -74,14 +90,28 @@ def test_v2_writes_limits_and_hands_controllers_down(tmp_path: Path) -> None:
     assert (root / "cgroup.subtree_control").read_text() == "+cpu +hugetlb +memory +pids"
     assert (node / "cgroup.subtree_control").read_text() == "+cpu +hugetlb +memory +pids"
     assert (pod / "cgroup.subtree_control").read_text() == ""
-    written = {name: (pod / name).read_text() for name in V2_FILES[:5]}
+    written = {name: (pod / name).read_text() for name in V2_FILES[:6]}
     assert written == {
-        "cpu.weight": "100",
+        "cpu.weight": "39",
         "cpu.max": "50000 100000",
         "memory.max": "1073741824",
         "pids.max": "100",
         "hugetlb.2MB.max": "4194304",
+        "hugetlb.2MB.rsvd.max": "4194304",
     }
+
+
+def test_v2_kernel_without_limits_on_reservations_of_huge_pages(tmp_path: Path) -> None:
+    pod = v2_group(v2_group(tmp_path) / "pod1")
+    (pod / "hugetlb.2MB.rsvd.max").unlink()
+    CgroupsV2(str(tmp_path)).update("/pod1", FULL)
+    assert (pod / "hugetlb.2MB.max").read_text() == "4194304"
+
+
+def test_v2_cpus(tmp_path: Path) -> None:
+    pod = v2_group(v2_group(tmp_path, "cpuset") / "pod1")
+    CgroupsV2(str(tmp_path)).update("/pod1", CgroupLimits(cpus="0-3"))
+    assert (pod / "cpuset.cpus").read_text() == "0-3"
 
 
 def test_v2_unlimited_and_unset(tmp_path: Path) -> None:
@@ -161,7 +191,7 @@ V1_FILES = {
     "cpuset": ("cpuset.cpus", "cpuset.mems"),
     "memory": ("memory.limit_in_bytes",),
     "pids": ("pids.max",),
-    "hugetlb": ("hugetlb.2MB.limit_in_bytes",),
+    "hugetlb": ("hugetlb.2MB.limit_in_bytes", "hugetlb.2MB.rsvd.limit_in_bytes"),
 }
 
 
@@ -203,6 +233,7 @@ def test_v1_writes_every_controller(tmp_path: Path) -> None:
         "memory.limit_in_bytes": "1073741824",
         "pids.max": "100",
         "hugetlb.2MB.limit_in_bytes": "4194304",
+        "hugetlb.2MB.rsvd.limit_in_bytes": "4194304",
     }
 
 
@@ -296,6 +327,7 @@ def control(driver: Cgroups, controller: str, path: str, name: str) -> str:
 
 
 @pytest.mark.integration
+@pytest.mark.cgroup_v1
 def test_real_v1_limits_hold(real: Cgroups) -> None:
     path = f"{OURS}/kubepods/burstable/pod1"
     real.create(path, FULL)
@@ -326,6 +358,7 @@ print(open("/proc/self/cgroup").read())
 
 
 @pytest.mark.integration
+@pytest.mark.cgroup_v1
 def test_real_v1_period_larger_than_the_parent_allows_at_first(real: Cgroups) -> None:
     real.create(f"{OURS}/p", CgroupLimits(cpu_quota_us=50_000, cpu_period_us=100_000))
     real.create(f"{OURS}/p/c", CgroupLimits(cpu_quota_us=10_000, cpu_period_us=100_000))
@@ -335,6 +368,7 @@ def test_real_v1_period_larger_than_the_parent_allows_at_first(real: Cgroups) ->
 
 
 @pytest.mark.integration
+@pytest.mark.cgroup_v1
 def test_real_v1_busy_group_is_kept_until_killed_even_when_frozen(real: Cgroups) -> None:
     path = f"{OURS}/pod1"
     real.create(f"{path}/container", CgroupLimits())
@@ -348,6 +382,72 @@ def test_real_v1_busy_group_is_kept_until_killed_even_when_frozen(real: Cgroups)
         assert not real.remove(path)
         assert real.kill(path) == 1
         assert process.wait(10) == -9
+    assert real.remove(path)
+    assert not real.exists(path)
+    assert real.remove(path)
+
+
+def control_v2(driver: Cgroups, path: str, name: str) -> str:
+    assert isinstance(driver, CgroupsV2)
+    return cgroups.read_control(f"{driver.directory(path)}/{name}")
+
+
+@pytest.mark.integration
+@pytest.mark.cgroup_v2
+def test_real_v2_limits_hold(real: Cgroups) -> None:
+    path = f"{OURS}/kubepods/burstable/pod1"
+    limits = replace(FULL, huge_pages={})
+    real.create(path, limits)
+    real.create(path, limits)
+    assert real.exists(path)
+    assert control_v2(real, path, "cpu.weight") == "39"
+    assert control_v2(real, path, "cpu.max") == "50000 100000"
+    assert control_v2(real, path, "memory.max") == str(1 << 30)
+    assert control_v2(real, path, "pids.max") == "100"
+    for parent in (OURS, f"{OURS}/kubepods", f"{OURS}/kubepods/burstable"):
+        assert {"cpu", "memory", "pids"} <= set(control_v2(real, parent, "cgroup.subtree_control").split())
+    real.update(path, CgroupLimits(cpu_quota_us=UNLIMITED, pids=UNLIMITED))
+    assert control_v2(real, path, "cpu.max") == "max 100000"
+    assert control_v2(real, path, "pids.max") == "max"
+    assert real.children(f"{OURS}/kubepods/burstable") == ("pod1",)
+
+
+@pytest.mark.integration
+@pytest.mark.cgroup_v2
+def test_real_v2_huge_pages_of_every_size(real: Cgroups) -> None:
+    files = [name for name in os.listdir("/sys/fs/cgroup/" + OURS) if name.startswith("hugetlb.")]
+    sizes = {name.split(".")[1] for name in files}
+    if not sizes:
+        pytest.skip("the kernel has no hugetlb controller")
+    real.create(f"{OURS}/pod1", CgroupLimits(huge_pages=dict.fromkeys(sizes, 0)))
+    for size in sizes:
+        assert control_v2(real, f"{OURS}/pod1", f"hugetlb.{size}.max") == "0"
+        assert control_v2(real, f"{OURS}/pod1", f"hugetlb.{size}.rsvd.max") == "0"
+
+
+@pytest.mark.integration
+@pytest.mark.cgroup_v2
+def test_real_v2_shorter_period_below_a_parent_with_a_quota(real: Cgroups) -> None:
+    real.create(f"{OURS}/p", CgroupLimits(cpu_quota_us=50_000, cpu_period_us=100_000))
+    real.create(f"{OURS}/p/c", CgroupLimits(cpu_quota_us=10_000, cpu_period_us=100_000))
+    real.update(f"{OURS}/p/c", CgroupLimits(cpu_quota_us=2_000, cpu_period_us=10_000))
+    assert control_v2(real, f"{OURS}/p/c", "cpu.max") == "2000 10000"
+
+
+@pytest.mark.integration
+@pytest.mark.cgroup_v2
+def test_real_v2_busy_group_is_kept_until_killed_even_when_frozen(real: Cgroups) -> None:
+    path = f"{OURS}/pod1"
+    real.create(f"{path}/container", CgroupLimits())
+    assert isinstance(real, CgroupsV2)
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        directory = real.directory(f"{path}/container")
+        cgroups.write_control(f"{directory}/cgroup.procs", str(process.pid))
+        cgroups.write_control(f"{directory}/cgroup.freeze", "1")
+        assert real.pids(path) == {process.pid}
+        assert not real.remove(path)
+        assert real.kill(path) == 1
+        assert process.wait(60) == -9
     assert real.remove(path)
     assert not real.exists(path)
     assert real.remove(path)

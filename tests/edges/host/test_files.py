@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import gzip
 import os
+import signal
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,6 +42,31 @@ def test_write_atomic_that_fails_leaves_the_old_file_and_no_rest(tmp_path: Path)
         files.write_atomic(str(tmp_path / "f"), b"data")
     assert caught.value.errno_name == "EISDIR"
     assert os.listdir(tmp_path) == ["f"]
+
+
+KILLED = """
+import os, sys
+from pykubelet.edges.host import files
+os.rename = lambda *_: os.kill(os.getpid(), 9)
+open(sys.argv[1], "w").close()
+if sys.argv[2] == "file":
+    files.write_atomic(sys.argv[1], b"new")
+else:
+    files.replace_symlink("target", sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("kind", ["file", "link"])
+def test_what_a_killed_process_left_incomplete_is_removed_and_nothing_else(tmp_path: Path, kind: str) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "state"), kind])
+    assert done.returncode == -signal.SIGKILL
+    others = {"state", ".state", "state.tmp-0123abcd", ".state.tmp-0123abcd.x", ".state.tmp-xyz"}
+    for name in others:
+        (tmp_path / name).touch()
+    assert len(os.listdir(tmp_path)) == len(others) + 1
+    files.remove_temporaries(str(tmp_path))
+    assert set(os.listdir(tmp_path)) == others
+    files.remove_temporaries(str(tmp_path / "missing"))
 
 
 def test_full_disk_is_told_as_such() -> None:
@@ -162,6 +190,61 @@ def test_gzip_file_takes_the_place_of_the_plain_one(tmp_path: Path) -> None:
     packed = tmp_path / f"{log.name}.gz"
     assert gzip.decompress(packed.read_bytes()) == b"line\n" * 50_000
     assert mode_of(packed) == 0o640
+
+
+SWAP = """
+import os, sys
+from pykubelet.edges.host import files
+from pykubelet.edges.host.errors import HostError
+
+folder = sys.argv[1]
+made, canary = f"{folder}/made", f"{folder}/canary"
+
+def swap(event, _):
+    if event in ("os.chmod", "open") and os.path.isdir(made) and not os.path.islink(made):
+        os.rename(made, f"{folder}/away")
+        os.symlink(canary, made)
+
+sys.addaudithook(swap)
+try:
+    files.make_dirs(made, 0o755)
+except HostError:
+    pass
+assert os.path.islink(made), "nothing was swapped"
+"""
+
+
+def test_a_link_in_place_of_a_new_directory_does_not_lend_its_mode(tmp_path: Path) -> None:
+    canary = tmp_path / "canary"
+    canary.touch(0o600)
+    subprocess.run([sys.executable, "-c", SWAP, str(tmp_path)], check=True, timeout=60)
+    assert mode_of(canary) == 0o600
+
+
+def test_gzip_file_follows_no_link(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    link = folder / "0.log.20200101-000000"
+    link.symlink_to(secret)
+    with pytest.raises(HostError):
+        files.gzip_file(str(link))
+    assert os.listdir(folder) == [link.name]
+    link.unlink()
+    link.write_text("line")
+    (folder / f"{link.name}.tmp").symlink_to(secret)
+    files.gzip_file(str(link))
+    assert gzip.decompress((folder / f"{link.name}.gz").read_bytes()) == b"line"
+    assert secret.read_text() == "secret"
+
+
+def test_gzip_file_does_not_wait_for_the_other_end_of_a_fifo(tmp_path: Path) -> None:
+    fifo = tmp_path / "0.log.20200101-000000"
+    os.mkfifo(fifo)
+    with pytest.raises(HostError, match="not a regular file"):
+        files.gzip_file(str(fifo))
+    assert os.listdir(tmp_path) == [fifo.name]
 
 
 def test_create_file_once(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pykubelet.edges.host import mounts
 from pykubelet.edges.host.errors import HostError
@@ -30,6 +32,27 @@ def test_parse_mountinfo() -> None:
     assert (bound.root, bound.shared, bound.master, bound.is_read_only) == ("/var/lib/a", 5, 1, True)
     assert (deep.shared, deep.master, deep.fs_type, deep.source) == (None, 7, "tmpfs", "tmp\tfs")
     assert deep.super_options == ("rw", "size=64k")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        " 20 0:33 / /target rw - tmpfs tmpfs rw",
+        "40  0:33 / /target rw - tmpfs tmpfs rw",
+        "4² 20 0:33 / /target rw - tmpfs tmpfs rw",
+        "9" * 5000 + " 20 0:33 / /target rw - tmpfs tmpfs rw",
+        "40 20 0:33 / /target rw shared: - tmpfs tmpfs rw",
+        "40 20 0:33 / /target rw shared:x - tmpfs tmpfs rw",
+        "40 20 0:33 / /target rw master:-1 - tmpfs tmpfs rw",
+    ],
+)
+def test_a_line_that_the_kernel_does_not_write_is_skipped(line: str) -> None:
+    assert [m.id for m in mounts.parse_mountinfo(f"{line}\n{TABLE}")] == [22, 28, 97, 98, 99, 30]
+
+
+@given(st.lists(st.text(alphabet="0123456789 -:/abcsharedmt\\²", max_size=60), max_size=3))
+def test_any_text_is_parsed(lines: list[str]) -> None:
+    mounts.parse_mountinfo("\n".join(lines))
 
 
 @pytest.mark.parametrize("end", ["\r", "\x0c", "\x85", "\u2028"])

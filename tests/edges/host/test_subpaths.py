@@ -149,3 +149,12 @@ def test_bind_of_the_descriptor_is_of_what_was_opened(volume: Path) -> None:
         assert target.read_text() == "inside"
     finally:
         mounts.unmount(str(target))
+
+
+def test_a_chain_of_too_many_links_is_refused(volume: Path) -> None:
+    (volume / "0").symlink_to("a")
+    for number in range(1, 3000):
+        (volume / str(number)).symlink_to(str(number - 1))
+    with pytest.raises(HostError) as error:
+        subpaths.open_beneath(str(volume), "2999")
+    assert error.value.errno_name == "ELOOP"

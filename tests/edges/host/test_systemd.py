@@ -1,163 +1,90 @@
-"""The systemd driver: properties, the wire format byte by byte, and the talk with a manager that a thread plays."""
+"""The systemd driver: properties of slices, and the calls to a double of systemd's manager, also over a real bus."""
 
 from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
+from jeepney import HeaderFields
+from support.fake_systemd import Answers, BusManager, MessageBus, PrivateManager, job_removed
 
-from pykubelet.edges.host import dbus
 from pykubelet.edges.host.cgroup_values import UNLIMITED, CgroupLimits, CgroupVersion
 from pykubelet.edges.host.cgroups_v2 import CgroupsV2
-from pykubelet.edges.host.dbus import Connection, Message, Variant
+from pykubelet.edges.host.dbus import Connection
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.systemd import Systemd, SystemdCgroups, connect_manager, limit_properties, slice_properties
 
 UNIT = "kubepods-burstable-pod1.slice"
-JOB = "/org/freedesktop/systemd1/job/7"
-
-
-def test_hello_as_the_specification_writes_it() -> None:
-    fields = {
-        dbus.PATH: "/org/freedesktop/DBus",
-        dbus.DESTINATION: "org.freedesktop.DBus",
-        dbus.INTERFACE: "org.freedesktop.DBus",
-        dbus.MEMBER: "Hello",
-    }
-    wire = dbus.encode_message(Message(dbus.METHOD_CALL, 1, fields))
-    assert wire[:16] == b"l\x01\x00\x01" + b"\0\0\0\0" + b"\x01\0\0\0" + b"\x6e\0\0\0"
-    assert wire[16:48] == b"\x01\x01o\0\x15\0\0\0/org/freedesktop/DBus\0\0\0"
-    assert len(wire) == dbus.message_length(wire[:16]) == 128
-    assert dbus.decode_message(wire).fields == fields
-
-
-@pytest.mark.parametrize(
-    ("signature", "body"),
-    [
-        ("ssa(sv)a(sa(sv))", ("u", "replace", [("A", Variant("t", 1 << 63)), ("B", Variant("as", ["x", "y"]))], [])),
-        ("uoss", (7, JOB, UNIT, "done")),
-        ("a{sv}", ([("k", Variant("b", True)), ("l", Variant("a(yu)", [(1, 2)]))],)),
-        ("yqnixdgb", (1, 2, -3, -4, -5, 0.5, "a{sv}", False)),
-        ("aai", ([[1], [], [2, 3]],)),
-    ],
-)
-def test_values_survive_the_wire(signature: str, body: tuple[Any, ...]) -> None:
-    message = Message(dbus.SIGNAL, 9, {dbus.SIGNATURE: signature}, body)
-    assert dbus.decode_message(dbus.encode_message(message)) == message
-
-
-def test_cut_messages_are_refused() -> None:
-    wire = dbus.encode_message(Message(dbus.SIGNAL, 9, {dbus.SIGNATURE: "s"}, ("text",)))
-    for length in range(12, 20):
-        with pytest.raises(ValueError, match="cut short"):
-            dbus.decode_message(wire[:length])
-    with pytest.raises(ValueError, match="little-endian"):
-        dbus.decode_message(b"B" + wire[1:])
+LONGEST_S = 60.0
 
 
 def test_properties_by_version() -> None:
     limits = CgroupLimits(cpu_shares=1024, cpu_quota_us=12_345, cpu_period_us=100_000, memory_bytes=5, pids=UNLIMITED)
     assert limit_properties(limits, CgroupVersion.V2) == [
-        ("MemoryMax", Variant("t", 5)),
-        ("CPUWeight", Variant("t", 100)),
-        ("CPUQuotaPerSecUSec", Variant("t", 130_000)),
-        ("CPUQuotaPeriodUSec", Variant("t", 100_000)),
-        ("TasksMax", Variant("t", (1 << 64) - 1)),
+        ("MemoryMax", ("t", 5)),
+        ("CPUWeight", ("t", 39)),
+        ("CPUQuotaPerSecUSec", ("t", 130_000)),
+        ("CPUQuotaPeriodUSec", ("t", 100_000)),
+        ("TasksMax", ("t", (1 << 64) - 1)),
     ]
+    protected = CgroupLimits(cpus="0-2,9", unified={"memory.min": "7", "memory.low": "0"})
+    assert limit_properties(protected, CgroupVersion.V2) == [
+        ("AllowedCPUs", ("ay", b"\x07\x02")),
+        ("MemoryMin", ("t", 7)),
+        ("MemoryLow", ("t", 0)),
+    ]
+    assert limit_properties(protected, CgroupVersion.V1) == []
     assert [name for name, _ in limit_properties(limits, CgroupVersion.V1)][:2] == ["MemoryLimit", "CPUShares"]
     found = dict(slice_properties(UNIT, CgroupLimits(), CgroupVersion.V2))
-    assert found["Wants"] == Variant("as", ["kubepods-burstable.slice"])
-    assert found["DefaultDependencies"] == Variant("b", False)
+    assert found["Wants"] == ("as", ["kubepods-burstable.slice"])
+    assert found["DefaultDependencies"] == ("b", False)
     assert "Wants" not in dict(slice_properties("kubepods.slice", CgroupLimits(), CgroupVersion.V2))
 
 
-Answer = Callable[[str, tuple[Any, ...]], tuple[str, tuple[Any, ...]] | str]
-
-
-class Manager:
-    """Plays systemd: answers each call with what `answer` says, an error name or a result, and ends jobs."""
-
-    def __init__(self, path: str, answer: Answer) -> None:
-        self.path = path
-        self.calls: list[tuple[str, tuple[Any, ...]]] = []
-        self.result = "done"
-        self._answer = answer
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(path)
-        self._listener.listen()
-        self._thread = threading.Thread(target=self._serve)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._thread.join()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                peer, _ = self._listener.accept()
-            except OSError:
-                return
-            with peer, peer.makefile("rb") as stream:
-                assert stream.readline().startswith(b"\0AUTH EXTERNAL ")
-                peer.sendall(b"OK 0123456789abcdef0123456789abcdef\r\n")
-                assert stream.readline() == b"BEGIN\r\n"
-                while len(head := stream.read(16)) == 16:
-                    self._one(peer, dbus.decode_message(head + stream.read(dbus.message_length(head) - 16)))
-
-    def _one(self, peer: socket.socket, call: Message) -> None:
-        member = call.fields[dbus.MEMBER]
-        self.calls.append((member, call.body))
-        answered = self._answer(member, call.body)
-        removed = {dbus.MEMBER: "JobRemoved", dbus.SIGNATURE: "uoss", dbus.PATH: "/"}
-        out = [Message(dbus.SIGNAL, 1, removed, (1, "/org/freedesktop/systemd1/job/1", "other.service", "done"))]
-        if isinstance(answered, str):
-            fields = {dbus.REPLY_SERIAL: call.serial, dbus.ERROR_NAME: answered, dbus.SIGNATURE: "s"}
-            out.append(Message(dbus.ERROR, 2, fields, ("Unit says no.",)))
-        else:
-            signature, body = answered
-            if signature == "o":  # the job may end before its number is told
-                out.append(Message(dbus.SIGNAL, 3, removed, (7, JOB, UNIT, self.result)))
-            out.append(
-                Message(dbus.METHOD_RETURN, 4, {dbus.REPLY_SERIAL: call.serial, dbus.SIGNATURE: signature}, body)
-            )
-        peer.sendall(b"".join(dbus.encode_message(message) for message in out))
-
-
-errors: dict[str, str] = {}
-
-
-def obedient(member: str, _: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]] | str:
-    if member in errors:
-        return errors[member]
-    return ("o", (JOB,)) if member in ("StartTransientUnit", "StopUnit") else ("", ())
+# On systemd's own socket
 
 
 @pytest.fixture
-def manager(tmp_path: Path) -> Iterator[Manager]:
-    errors.clear()
-    made = Manager(str(tmp_path / "private"), obedient)
+def answers() -> Answers:
+    return Answers()
+
+
+@pytest.fixture
+def private(answers: Answers, tmp_path: Path) -> Iterator[PrivateManager]:
+    with PrivateManager(str(tmp_path / "private"), answers) as manager:
+        yield manager
+
+
+def client_of(bus: str, private: str, timeout_s: float = LONGEST_S) -> Systemd:
+    return Systemd(lambda: connect_manager(bus, private), timeout_s)
+
+
+@pytest.fixture
+def client(private: PrivateManager, tmp_path: Path) -> Iterator[Systemd]:
+    made = client_of(str(tmp_path / "no-bus"), private.path)
     yield made
-    made.stop()
+    made.close()
 
 
-@pytest.fixture
-def client(manager: Manager) -> Systemd:
-    return Systemd(lambda: Connection(manager.path, 5, is_bus=False))
+def test_slice_is_started_and_waited_for(answers: Answers, client: Systemd) -> None:
+    assert client.start_slice(UNIT, [("TasksMax", ("t", 5))])
+    assert answers.calls[1:] == [("StartTransientUnit", (UNIT, "replace", [("TasksMax", ("t", 5))], []))]
 
 
-def test_slice_is_started_and_waited_for(manager: Manager, client: Systemd) -> None:
-    assert client.start_slice(UNIT, [("TasksMax", Variant("t", 5))])
-    assert manager.calls == [("StartTransientUnit", (UNIT, "replace", [("TasksMax", Variant("t", 5))], []))]
+def test_systemd_that_reads_the_end_of_authentication_and_a_call_together(private: PrivateManager) -> None:
+    """A call that systemd reads together with BEGIN is not seen before more arrives."""
+    connection = Connection(private.path, LONGEST_S, is_bus=False)
+    done = Systemd(lambda: connection, timeout_s=10).start_slice(UNIT, [])
+    connection.close()
+    assert done
 
 
-def test_slice_that_exists_is_no_error_and_gets_the_limits(manager: Manager, client: Systemd, tmp_path: Path) -> None:
-    errors["StartTransientUnit"] = "org.freedesktop.systemd1.UnitExists"
+def test_slice_that_exists_is_no_error_and_gets_the_limits(answers: Answers, client: Systemd, tmp_path: Path) -> None:
+    answers.errors["StartTransientUnit"] = "org.freedesktop.systemd1.UnitExists"
     root = tmp_path / "cgroup"
     path = "/kubepods.slice/kubepods-burstable.slice/" + UNIT
     for directory in (
@@ -169,35 +96,144 @@ def test_slice_that_exists_is_no_error_and_gets_the_limits(manager: Manager, cli
         (directory / "cgroup.subtree_control").write_text("")
         (directory / "pids.max").write_text("")
     SystemdCgroups(CgroupsV2(str(root)), client).create(path, CgroupLimits(pids=9))
-    assert manager.calls[1] == ("SetUnitProperties", (UNIT, True, [("TasksMax", Variant("t", 9))]))
+    assert answers.calls[2] == ("SetUnitProperties", (UNIT, True, [("TasksMax", ("t", 9))]))
     assert (root / path[1:] / "pids.max").read_text() == "9"
 
 
-def test_job_that_fails_and_refusals_are_told(manager: Manager, client: Systemd) -> None:
-    manager.result = "failed"
-    with pytest.raises(HostError, match="the job ended as failed"):
+def test_job_that_fails_and_refusals_are_errors_that_name_systemd(answers: Answers, client: Systemd) -> None:
+    answers.result = "failed"
+    with pytest.raises(HostError, match="the job of StartTransientUnit ended as failed"):
         client.start_slice(UNIT, [])
-    errors["StartTransientUnit"] = "org.freedesktop.DBus.Error.AccessDenied"
+    answers.errors["StartTransientUnit"] = "org.freedesktop.DBus.Error.AccessDenied"
     with pytest.raises(HostError, match=r"systemd kubepods-burstable-pod1.slice: Unit says no\."):
         client.start_slice(UNIT, [])
 
 
-def test_stopping_what_is_not_there_is_fine(manager: Manager, client: Systemd) -> None:
+def test_stopping_what_is_not_there_is_fine(answers: Answers, client: Systemd) -> None:
     client.stop_unit(UNIT)
-    assert [member for member, _ in manager.calls] == ["StopUnit", "ResetFailedUnit"]
-    errors["StopUnit"] = "org.freedesktop.systemd1.NoSuchUnit"
+    assert answers.members() == ["Subscribe", "StopUnit", "ResetFailedUnit"]
+    answers.errors["StopUnit"] = "org.freedesktop.systemd1.NoSuchUnit"
     client.stop_unit(UNIT)
 
 
-def test_silent_manager_is_given_up(tmp_path: Path) -> None:
+def test_end_of_a_job_that_is_never_signalled_is_asked_for(answers: Answers, client: Systemd) -> None:
+    answers.tells_ends = False
+    assert client.start_slice(UNIT, [])
+    assert answers.members()[-1] == "GetJob"
+
+
+def test_new_connection_where_systemd_has_ended_the_old_one(
+    answers: Answers, client: Systemd, private: PrivateManager
+) -> None:
+    assert client.start_slice(UNIT, [])
+    private.hang_up()
+    assert client.start_slice("kubepods-pod2.slice", [])
+    assert answers.members().count("Subscribe") == 2
+
+
+def test_call_without_an_answer_is_given_up(answers: Answers, private: PrivateManager, tmp_path: Path) -> None:
+    answers.silent.add("SetUnitProperties")
+    client = client_of(str(tmp_path / "no-bus"), private.path, timeout_s=0.5)
+    with pytest.raises(HostError, match=r"systemd .*: SetUnitProperties was not answered in time \(0.5 s\)") as caught:
+        client.set_properties(UNIT, [])
+    assert caught.value.errno_name == "ETIMEDOUT"
+    client.start_slice(UNIT, [])  # the connection is as good as before
+    assert answers.members().count("Subscribe") == 1
+    client.close()
+
+
+def test_silent_socket_is_given_up(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "s"))
         listener.listen()
-        with pytest.raises(HostError) as caught:
+        with pytest.raises(HostError, match="timed out"):
             Connection(str(tmp_path / "s"), 0.05, is_bus=False)
-        assert "timed out" in str(caught.value)
 
 
-def test_no_systemd_is_said_clearly(tmp_path: Path) -> None:
+def test_no_systemd_is_said_clearly_and_at_once(tmp_path: Path) -> None:
     with pytest.raises(HostError, match="needs systemd, which is not running here"):
-        connect_manager(str(tmp_path / "a"), str(tmp_path / "b"))
+        client_of(str(tmp_path / "a"), str(tmp_path / "b")).start_slice(UNIT, [])
+
+
+# On a real message bus
+
+
+@pytest.fixture
+def bus(tmp_path: Path) -> Iterator[MessageBus]:
+    made = MessageBus(tmp_path)
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def bus_client(bus: MessageBus, tmp_path: Path) -> Iterator[Systemd]:
+    made = client_of(bus.path, str(tmp_path / "no-private-socket"))
+    yield made
+    made.close()
+
+
+@pytest.mark.integration
+def test_many_threads_share_one_connection_to_the_bus(bus: MessageBus, bus_client: Systemd, answers: Answers) -> None:
+    units = [f"kubepods-pod{number}.slice" for number in range(64)]
+    with BusManager(bus, answers), ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(lambda unit: bus_client.start_slice(unit, []), units))
+    started = sorted(body[0] for member, body in answers.calls if member == "StartTransientUnit")
+    assert started == sorted(units)
+    assert len(answers.callers) == 1
+
+
+@pytest.mark.integration
+def test_restart_of_the_bus_is_survived(bus: MessageBus, bus_client: Systemd, answers: Answers) -> None:
+    with BusManager(bus, answers):
+        assert bus_client.start_slice(UNIT, [])
+        bus.stop()
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(bus_client.set_properties, UNIT, [("TasksMax", ("t", 5))])
+        bus.start()
+        with BusManager(bus, answers):
+            waiting.result(LONGEST_S)
+    assert answers.members() == ["Subscribe", "StartTransientUnit", "Subscribe", "SetUnitProperties"]
+
+
+@pytest.mark.integration
+def test_systemd_executed_anew_in_the_middle_of_a_call(bus: MessageBus, bus_client: Systemd, answers: Answers) -> None:
+    with BusManager(bus, answers, hangs_up_on="StartTransientUnit") as before, ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(bus_client.start_slice, UNIT, [])
+        before.wait_ended()
+        answers.errors["StartTransientUnit"] = "org.freedesktop.systemd1.UnitExists"
+        with BusManager(bus, answers):
+            assert waiting.result(LONGEST_S) is False
+
+
+@pytest.mark.integration
+def test_end_of_a_job_counts_from_systemd_only(bus: MessageBus, bus_client: Systemd, answers: Answers) -> None:
+    """Any process may send a signal to any connection on a bus."""
+    answers.tells_ends = False
+    with BusManager(bus, answers), bus.connect() as other, ThreadPoolExecutor(1) as thread:
+        bus_client.set_properties(UNIT, [])
+        (caller,) = answers.callers
+        stop = threading.Event()
+
+        def forge() -> None:
+            while not stop.wait(0.005):
+                message = job_removed(1, "/org/freedesktop/systemd1/job/1", UNIT, "failed")
+                message.header.fields[HeaderFields.destination] = caller
+                other.send(message)
+
+        forging = thread.submit(forge)
+        try:
+            assert bus_client.start_slice(UNIT, [])
+        finally:
+            stop.set()
+        forging.result(LONGEST_S)
+
+
+@pytest.mark.integration
+def test_own_socket_of_systemd_serves_where_it_is_not_on_the_bus(
+    bus: MessageBus, private: PrivateManager, answers: Answers
+) -> None:
+    client = client_of(bus.path, private.path)
+    assert client.start_slice(UNIT, [])
+    assert answers.callers == {None}
+    client.close()

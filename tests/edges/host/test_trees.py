@@ -188,6 +188,21 @@ def test_chown_tree(tmp_path: Path) -> None:
     assert {(p.stat().st_uid, p.stat().st_gid) for p in (tmp_path / "t", tmp_path / "t" / "d")} == {(1234, 0)}
 
 
+def test_disk_usage_is_exact_without_remembering_every_hard_link(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    for number in range(20):
+        (first / str(number)).write_bytes(b"x" * 10_000)
+        os.link(first / str(number), second / str(number))
+    exact = trees.read_disk_usage(str(tmp_path))
+    assert exact[1] == 3 + 20
+    for limit in (0, 1, 7, 20):
+        assert trees.read_disk_usage(str(tmp_path), limit) == exact
+    (first / "0").unlink()
+    assert trees.read_disk_usage(str(tmp_path), 0) == exact
+
+
 def test_disk_usage_counts_hard_links_once(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"x" * 100_000)
     os.link(tmp_path / "a", tmp_path / "b")

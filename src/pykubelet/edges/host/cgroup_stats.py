@@ -7,6 +7,7 @@ cgroup-v1 (memory, cpuacct, pids) and cgroup-v2 documents, and its PSI document.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -22,6 +23,9 @@ from pykubelet.edges.host.text_files import read_file, read_number, read_table
 _NO_LIMIT = 1 << 62
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _PRESSURE = ("cpu", "memory", "io")
+_PRESSURE_LINE = re.compile(
+    r"^(some|full) avg10=([\d.]+) avg60=([\d.]+) avg300=([\d.]+) total=(\d+)$", re.ASCII | re.MULTILINE
+)
 
 
 class GroupReader(Protocol):
@@ -264,21 +268,15 @@ def read_pressure(directory: str) -> dict[str, PressurePair]:
     """The pressure files of a group, where the kernel has them and they are switched on."""
     found = {}
     for name in _PRESSURE:
-        lines = {line.split(" ", 1)[0]: line for line in read_file(f"{directory}/{name}.pressure").splitlines()}
+        lines = {line[0]: _pressure(line) for line in _PRESSURE_LINE.findall(read_file(f"{directory}/{name}.pressure"))}
         if "some" in lines:
-            full = lines.get("full")
-            found[name] = PressurePair(_pressure(lines["some"]), _pressure(full) if full else None)
+            found[name] = PressurePair(lines["some"], lines.get("full"))
     return found
 
 
-def _pressure(line: str) -> Pressure:
-    values = dict(word.partition("=")[::2] for word in line.split()[1:])
-    return Pressure(
-        total_us=int(values.get("total", "0")),
-        avg10=float(values.get("avg10", "0")),
-        avg60=float(values.get("avg60", "0")),
-        avg300=float(values.get("avg300", "0")),
-    )
+def _pressure(line: tuple[str, str, str, str, str]) -> Pressure:
+    _, avg10, avg60, avg300, total = line
+    return Pressure(int(total), float(avg10), float(avg60), float(avg300))
 
 
 def detect_reader(root: str = "/sys/fs/cgroup", proc: str = "/proc") -> GroupReader:

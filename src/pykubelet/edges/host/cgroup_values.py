@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from enum import StrEnum
 
 from pykubelet.base.kit.values import Value, field
 
 UNLIMITED = -1
+_MAX_SHARES = 262144
 
 
 class CgroupVersion(StrEnum):
@@ -23,7 +23,8 @@ class CgroupLimits(Value):
 
     `cpu_shares`: 2 to 262144 (turned into a weight on version 2). `cpu_quota_us` in each `cpu_period_us`.
     `memory_bytes`. `pids`. `huge_pages`: bytes by page size as the kernel spells it (`2MB`). `unified`: files of
-    version 2 by name (`memory.high`), not used on version 1.
+    version 2 by name (`memory.high`), not used on version 1. `cpus`: which CPUs, as the kernel lists them (`0-3`); used on
+    version 2 only, because on version 1 a group takes its parent's.
     """
 
     cpu_shares: int | None = None
@@ -33,18 +34,18 @@ class CgroupLimits(Value):
     pids: int | None = None
     huge_pages: Mapping[str, int] = field(default_factory=dict)
     unified: Mapping[str, str] = field(default_factory=dict)
+    cpus: str = ""
 
 
 def shares_to_weight(shares: int) -> int:
-    """`cpu.weight` for `cpu.shares`, so that 1024 becomes 100 and the ends meet. 0 means unset and stays 0.
+    """`cpu.weight` for `cpu.shares`: linear from 2 -> 1 to 262144 -> 10000. 0 means unset and stays 0.
 
-    Source: the formula of opencontainers/cgroups that current runtimes use.
+    This is the kubelet's conversion for the cgroups it makes itself. Runtimes may convert the shares of containers by
+    another formula (crun, newer runc); that concerns only how the containers of one pod divide its CPU time.
+    Source: KEP-2254 (cgroup v2), "Phase 1: Convert from cgroups v1 settings to v2".
     """
     if shares == 0:
         return 0
-    if shares <= 2:
-        return 1
-    if shares >= 262144:
+    if shares >= _MAX_SHARES:
         return 10000
-    log = math.log2(shares)
-    return math.ceil(10 ** ((log * log + 125 * log) / 612 - 7 / 34))
+    return 1 + (max(shares, 2) - 2) * 9999 // 262142

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from pykubelet.edges.host.cgroup_values import CgroupLimits, CgroupVersion
@@ -80,6 +80,18 @@ def write_control(file: str, value: str) -> None:
             os.close(descriptor)
     except OSError as error:
         raise HostError("write", file, *_named(error, value)) from error
+
+
+def write_reservations(directory: str, suffix: str, huge_pages: Mapping[str, int]) -> None:
+    """Limit also how many huge pages may be reserved (`mmap` with MAP_HUGETLB) before they are used, where the kernel can
+    (5.7 and later)."""
+    for size, limit in huge_pages.items():
+        try:
+            write_control(f"{directory}/hugetlb.{size}.rsvd.{suffix}", str(limit))
+        except HostError as error:
+            if not error.is_not_found:
+                raise
+            return
 
 
 def _named(error: OSError, value: str) -> tuple[str, str]:

@@ -18,8 +18,11 @@ from pykubelet.edges.host.cgroups import (
     remove_groups,
     sub_groups,
     write_control,
+    write_reservations,
 )
 from pykubelet.edges.host.errors import HostError, translated
+
+_RELEVANT = frozenset({"cpu", "cpuacct", "cpuset", "memory", "pids", "hugetlb", "name=systemd"})
 
 
 class Hierarchy(Value):
@@ -51,7 +54,9 @@ class CgroupsV1:
         return None if root is None else join(root, path)
 
     def exists(self, path: str) -> bool:
-        return all(os.path.isdir(join(h.directory, path)) for h in self._hierarchies)
+        """Others may be mounted later than a group is made, and say nothing about it."""
+        relevant = (h for h in self._hierarchies if not _RELEVANT.isdisjoint(h.controllers))
+        return all(os.path.isdir(join(h.directory, path)) for h in relevant)
 
     def create(self, path: str, limits: CgroupLimits) -> None:
         for hierarchy in self._hierarchies:
@@ -77,6 +82,7 @@ class CgroupsV1:
         if huge is not None:
             for size, limit in limits.huge_pages.items():
                 write_control(f"{huge}/hugetlb.{size}.limit_in_bytes", str(limit))
+            write_reservations(huge, "limit_in_bytes", limits.huge_pages)
 
     def memory_used(self, path: str) -> int:
         directory = self.directory("memory", path)

@@ -17,6 +17,7 @@ from pykubelet.edges.host.cgroups import (
     remove_groups,
     sub_groups,
     write_control,
+    write_reservations,
 )
 from pykubelet.edges.host.errors import HostError, translated
 
@@ -82,6 +83,8 @@ class CgroupsV2:
         for name, value in _files(limits):
             if name.partition(".")[0] in controllers:
                 write_control(f"{directory}/{name}", value)
+        if "hugetlb" in controllers:
+            write_reservations(directory, "max", limits.huge_pages)
 
     def memory_used(self, path: str) -> int:
         return int(read_control(f"{self.directory(path)}/memory.current"))
@@ -151,6 +154,8 @@ def _files(limits: CgroupLimits) -> list[tuple[str, str]]:
         files.append(("memory.max", _or_max(limits.memory_bytes)))
     if limits.pids is not None:
         files.append(("pids.max", _or_max(limits.pids)))
+    if limits.cpus:
+        files.append(("cpuset.cpus", limits.cpus))
     files.extend((f"hugetlb.{size}.max", _or_max(limit)) for size, limit in limits.huge_pages.items())
     files.extend(limits.unified.items())
     return files

@@ -1,39 +1,39 @@
-"""As much of D-Bus as is needed to ask systemd for a slice: calls, answers and signals over one socket.
+"""A D-Bus connection that many threads use at once: method calls, their answers, and signals.
 
-Owns: the wire format (little-endian only) and one blocking connection. Not here: what is asked (`systemd`).
-Source: the D-Bus specification, "Message Protocol" and "Authentication Protocol" (EXTERNAL).
+Owns: the socket, the authentication and the thread that reads. Messages are encoded and decoded by jeepney. Not here:
+what is called (`systemd`). Source: the D-Bus specification, "Message Protocol" and "Authentication Protocol" (EXTERNAL).
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
-import struct
-from collections.abc import Callable, Mapping
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from queue import Empty, SimpleQueue
 from typing import Any
 
-from pykubelet.base.kit.values import Value, field
+from jeepney import DBusAddress, HeaderFields, Message, MessageFlag, MessageType, Parser, new_method_call
+
+from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.errors import HostError, translating
 
-METHOD_CALL, METHOD_RETURN, ERROR, SIGNAL = 1, 2, 3, 4
-PATH, INTERFACE, MEMBER, ERROR_NAME, REPLY_SERIAL, DESTINATION, SENDER, SIGNATURE = range(1, 9)
-_FIELD_TYPES = {
-    PATH: "o",
-    INTERFACE: "s",
-    MEMBER: "s",
-    ERROR_NAME: "s",
-    REPLY_SERIAL: "u",
-    DESTINATION: "s",
-    SENDER: "s",
-    SIGNATURE: "g",
-}
-_FIXED = {"y": "<B", "q": "<H", "n": "<h", "i": "<i", "u": "<I", "b": "<I", "x": "<q", "t": "<Q", "d": "<d"}
-_ALIGN = {"y": 1, "g": 1, "v": 1, "q": 2, "n": 2, "x": 8, "t": 8, "d": 8, "(": 8, "{": 8}
-_LIMIT = 1 << 24
+log = Log("dbus")
+
+BUS = ("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus")
+_LONGEST_MESSAGE = 1 << 24
+_LONGEST_ANSWER_LINE = 1024
+
+Address = tuple[str, str, str]
+"""Destination (the well-known name), object path, interface."""
 
 
 class DBusError(Exception):
-    """An answer that is an error: `name` (`org.freedesktop.systemd1.UnitExists`) and the sender's words."""
+    """A method call was answered with an error: `name` (`org.freedesktop.systemd1.UnitExists`) and the peer's text."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(name, message)
@@ -44,225 +44,163 @@ class DBusError(Exception):
         return self.message or self.name
 
 
-class Variant(Value):
-    """A value with its own type."""
-
-    signature: str
-    value: Any
+class ConnectionLost(Exception):
+    """The connection ended before the answer or the signal came; whether the call took effect is not known."""
 
 
-class Message(Value):
-    """`fields` by number; `body` decoded by its signature."""
+class Received(Value):
+    """An answer or a signal. `sender`: the peer's unique name on a bus; None where there is no bus."""
 
-    kind: int
-    serial: int
-    fields: Mapping[int, Any] = field(default_factory=dict)
-    body: tuple[Any, ...] = ()
+    sender: str | None
+    body: tuple[Any, ...]
 
 
-def split_signature(signature: str) -> list[str]:
-    """The complete types of a signature: `sa(sv)` is `s` and `a(sv)`."""
-    types, at = [], 0
-    while at < len(signature):
-        end = _end_of_type(signature, at)
-        types.append(signature[at:end])
-        at = end
-    return types
-
-
-def _end_of_type(signature: str, at: int) -> int:
-    if signature[at] == "a":
-        return _end_of_type(signature, at + 1)
-    if signature[at] not in "({":
-        return at + 1
-    depth, end = 1, at + 1
-    while depth:
-        depth += {"(": 1, "{": 1, ")": -1, "}": -1}.get(signature[end], 0)
-        end += 1
-    return end
-
-
-def _pad(out: bytearray, kind: str) -> None:
-    align = _ALIGN.get(kind[0], 4)
-    out += b"\0" * (-len(out) % align)
-
-
-def _encode(out: bytearray, kind: str, value: Any) -> None:
-    _pad(out, kind)
-    if kind in _FIXED:
-        out += struct.pack(_FIXED[kind], value)
-    elif kind in ("s", "o"):
-        data = value.encode()
-        out += struct.pack("<I", len(data)) + data + b"\0"
-    elif kind == "g":
-        out += bytes([len(value)]) + value.encode() + b"\0"
-    elif kind == "v":
-        _encode(out, "g", value.signature)
-        _encode(out, value.signature, value.value)
-    elif kind[0] == "a":
-        length_at = len(out)
-        out += b"\0\0\0\0"
-        _pad(out, kind[1:])
-        start = len(out)
-        for item in value:
-            _encode(out, kind[1:], item)
-        struct.pack_into("<I", out, length_at, len(out) - start)
-    else:
-        for part, item in zip(split_signature(kind[1:-1]), value, strict=True):
-            _encode(out, part, item)
-
-
-def encode_message(message: Message) -> bytes:
-    """The bytes of a message; its body's types are in the field SIGNATURE."""
-    body = bytearray()
-    types = split_signature(message.fields.get(SIGNATURE, ""))
-    for kind, value in zip(types, message.body, strict=True):
-        _encode(body, kind, value)
-    out = bytearray(struct.pack("<cBBBII", b"l", message.kind, 0, 1, len(body), message.serial))
-    listed = [(number, Variant(_FIELD_TYPES[number], value)) for number, value in message.fields.items()]
-    _encode(out, "a(yv)", listed)
-    _pad(out, "(")
-    return bytes(out + body)
-
-
-class _Reader:
-    def __init__(self, data: bytes, at: int = 0) -> None:
-        self.data = data
-        self.at = at
-
-    def read(self, kind: str) -> Any:
-        self.at += -self.at % _ALIGN.get(kind[0], 4)
-        if kind in _FIXED:
-            value = struct.unpack_from(_FIXED[kind], self.data, self.at)[0]
-            self.at += struct.calcsize(_FIXED[kind])
-            return bool(value) if kind == "b" else value
-        if kind in ("s", "o"):
-            return self._text(self.read("u"))
-        if kind == "g":
-            return self._text(self.read("y"))
-        if kind == "v":
-            signature = self.read("g")
-            return Variant(signature, self.read(signature))
-        if kind[0] == "a":
-            length = self.read("u")
-            self.at += -self.at % _ALIGN.get(kind[1], 4)
-            end = self.at + length
-            items = []
-            while self.at < end:
-                items.append(self.read(kind[1:]))
-            return items
-        return tuple(self.read(part) for part in split_signature(kind[1:-1]))
-
-    def _text(self, length: int) -> str:
-        text = self.data[self.at : self.at + length].decode("utf-8", "replace")
-        self.at += length + 1
-        return text
-
-
-def decode_message(data: bytes) -> Message:
-    """The message in `data`; ValueError when it is none."""
-    if data[:1] != b"l":
-        raise ValueError("not a little-endian D-Bus message")
-    try:
-        kind, serial = data[1], struct.unpack_from("<I", data, 8)[0]
-        reader = _Reader(data, 12)
-        fields = {number: variant.value for number, variant in reader.read("a(yv)")}
-        reader.at += -reader.at % 8
-        body = _Reader(data[reader.at :])
-        values = tuple(body.read(part) for part in split_signature(fields.get(SIGNATURE, "")))
-    except (struct.error, IndexError) as error:
-        raise ValueError("a D-Bus message is cut short") from error
-    return Message(kind, serial, fields, values)
-
-
-def message_length(head: bytes) -> int:
-    """The length of the whole message whose first 16 bytes these are."""
-    body, fields = struct.unpack_from("<I", head, 4)[0], struct.unpack_from("<I", head, 12)[0]
-    return int(16 + fields + (-fields % 8) + body)
+Signals = SimpleQueue[Received | None]
+"""Signals as they come; None: the connection has ended."""
 
 
 class Connection:
     """One authenticated connection to the peer at a unix socket. `is_bus`: a message bus, which wants a Hello first.
 
-    Not for two threads at once. HostError: the peer is not there, does not answer in time, or talks nonsense.
+    Any number of threads may call at once. HostError from the constructor: nothing listens there, it does not answer in
+    time, or it refuses the authentication.
     """
 
     def __init__(self, path: str, timeout_s: float, *, is_bus: bool) -> None:
         self._path = path
-        self._serial = 0
-        self._signals: list[Message] = []
+        self._serials = itertools.count(1)
+        self._lock = threading.Lock()
+        self._sending = threading.Lock()
+        self._answers: dict[int, SimpleQueue[Message | None]] = {}
+        self._listeners: dict[int, tuple[str, Signals]] = {}
+        self._lost = False
+        self._parser = Parser()
         with translating("connect", path):
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
             try:
                 self._socket.settimeout(timeout_s)
                 self._socket.connect(path)
                 self._authenticate()
+                self._socket.settimeout(None)
             except BaseException:
                 self._socket.close()
                 raise
+        threading.Thread(target=self._read, name="dbus", daemon=True).start()
         if is_bus:
-            self.call("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus", "Hello")
+            try:
+                self.call(BUS, "Hello", deadline=time.monotonic() + timeout_s)
+            except (ConnectionLost, DBusError, TimeoutError) as error:
+                self.close()
+                raise HostError("connect", path, "", f"the bus does not take the connection: {error}") from error
+
+    @property
+    def is_lost(self) -> bool:
+        return self._lost
 
     def close(self) -> None:
-        self._socket.close()
+        """End the connection; calls under way raise ConnectionLost."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the reader, which closes the socket
+        except OSError:
+            pass  # the peer was quicker
 
     def call(
-        self, destination: str, path: str, interface: str, member: str, signature: str = "", body: tuple[Any, ...] = ()
-    ) -> tuple[Any, ...]:
-        """Call a method and wait for its answer; DBusError when that is an error. Signals on the way are kept."""
-        self._serial += 1
-        fields = {PATH: path, INTERFACE: interface, MEMBER: member, DESTINATION: destination}
-        if signature:
-            fields[SIGNATURE] = signature
-        with translating("send", self._path):
-            self._socket.sendall(encode_message(Message(METHOD_CALL, self._serial, fields, body)))
-        while True:
-            message = self._receive()
-            if message.kind == SIGNAL:
-                self._signals.append(message)
-            elif message.fields.get(REPLY_SERIAL) == self._serial:
-                if message.kind == ERROR:
-                    text = message.body[0] if message.body and isinstance(message.body[0], str) else ""
-                    raise DBusError(message.fields.get(ERROR_NAME, ""), text)
-                return message.body
+        self, address: Address, member: str, signature: str = "", body: tuple[Any, ...] = (), *, deadline: float
+    ) -> Received:
+        """Call a method and wait for its answer until `deadline` (time.monotonic()).
 
-    def wait_signal(self, member: str, wanted: Callable[[tuple[Any, ...]], bool]) -> tuple[Any, ...]:
-        """The body of the first signal that is wanted, among those kept and those that come."""
-        while True:
-            message = self._signals.pop(0) if self._signals else self._receive()
-            if message.kind == SIGNAL and message.fields.get(MEMBER) == member and wanted(message.body):
-                return message.body
+        DBusError: the answer is an error. ConnectionLost. TimeoutError: no answer by then.
+        """
+        destination, path, interface = address
+        message = new_method_call(DBusAddress(path, destination, interface), member, signature or None, body)
+        message.header.flags |= MessageFlag.no_auto_start
+        answer: SimpleQueue[Message | None] = SimpleQueue()
+        serial = next(self._serials)
+        with self._lock:
+            if self._lost:
+                raise ConnectionLost(self._path)
+            self._answers[serial] = answer
+        try:
+            with self._sending:
+                self._socket.sendall(message.serialise(serial))
+            received = answer.get(timeout=max(0.0, deadline - time.monotonic()))
+        except OSError as error:
+            raise ConnectionLost(f"{self._path}: {error}") from error
+        except Empty:
+            raise TimeoutError(f"{member} was not answered in time") from None
+        finally:
+            with self._lock:
+                self._answers.pop(serial, None)
+        if received is None:
+            raise ConnectionLost(self._path)
+        if received.header.message_type is MessageType.error:
+            text = received.body[0] if received.body and isinstance(received.body[0], str) else ""
+            raise DBusError(received.header.fields.get(HeaderFields.error_name, ""), text)
+        return _received(received)
+
+    @contextmanager
+    def signals(self, member: str) -> Iterator[Signals]:
+        """Collect the signals of this name that come within the block."""
+        queue: Signals = SimpleQueue()
+        with self._lock:
+            if self._lost:
+                raise ConnectionLost(self._path)
+            self._listeners[id(queue)] = (member, queue)
+        try:
+            yield queue
+        finally:
+            with self._lock:
+                self._listeners.pop(id(queue), None)
 
     def _authenticate(self) -> None:
+        """BEGIN goes in one write with AUTH and is read before the answer is sent. Alone it could be read together with
+        the first message, which systemd then leaves unread until more arrives on the connection."""
         identity = str(os.getuid()).encode().hex().encode()
-        self._socket.sendall(b"\0AUTH EXTERNAL " + identity + b"\r\n")
+        self._socket.sendall(b"\0AUTH EXTERNAL " + identity + b"\r\nBEGIN\r\n")
         answer = b""
-        while not answer.endswith(b"\r\n"):
-            part = self._socket.recv(1)  # one byte: what follows belongs to the messages
-            if not part or len(answer) > 1024:
+        while b"\r\n" not in answer:
+            part = self._socket.recv(_LONGEST_ANSWER_LINE)
+            if not part or len(answer) > _LONGEST_ANSWER_LINE:
                 raise ConnectionResetError(104, "no answer to the authentication")
             answer += part
-        if not answer.startswith(b"OK"):
-            raise PermissionError(13, f"authentication refused: {answer.decode('ascii', 'replace').strip()}")
-        self._socket.sendall(b"BEGIN\r\n")
+        line, _, rest = answer.partition(b"\r\n")
+        if not line.startswith(b"OK"):
+            raise PermissionError(13, f"authentication refused: {line.decode('ascii', 'replace')}")
+        self._parser.add_data(rest)
 
-    def _receive(self) -> Message:
-        with translating("receive", self._path):
-            head = self._read(16)
-            length = message_length(head)
-            if length > _LIMIT:
-                raise ConnectionResetError(104, "an answer is too long")
-            data = head + self._read(length - 16)
+    def _read(self) -> None:
+        """The reading thread: hand out what comes until the connection ends."""
         try:
-            return decode_message(data)
-        except ValueError as error:
-            raise HostError("receive", self._path, "EBADMSG", str(error)) from error
+            while data := self._socket.recv(1 << 16):
+                self._parser.add_data(data)
+                while (message := self._parser.get_next_message()) is not None:
+                    self._hand_out(message)
+                if self._parser.buf.bytes_buffered > _LONGEST_MESSAGE:
+                    log.warning("a D-Bus message is too long; the connection is closed", socket=self._path)
+                    break
+        except OSError:
+            pass  # as good as an end
+        except Exception as error:  # noqa: BLE001 - jeepney raises many kinds on a message that makes no sense
+            log.warning("a D-Bus message cannot be read; the connection is closed", socket=self._path, error=error)
+        with self._lock:
+            self._lost = True
+            queues = [*self._answers.values(), *(queue for _, queue in self._listeners.values())]
+        self._socket.close()
+        for queue in queues:
+            queue.put(None)
 
-    def _read(self, length: int) -> bytes:
-        data = bytearray()
-        while len(data) < length:
-            part = self._socket.recv(length - len(data))
-            if not part:
-                raise ConnectionResetError(104, "the connection was closed")
-            data += part
-        return bytes(data)
+    def _hand_out(self, message: Message) -> None:
+        kind, fields = message.header.message_type, message.header.fields
+        with self._lock:
+            if kind in (MessageType.method_return, MessageType.error):
+                answer = self._answers.get(fields.get(HeaderFields.reply_serial))
+                if answer is not None:
+                    answer.put(message)
+            elif kind is MessageType.signal:
+                for member, queue in self._listeners.values():
+                    if fields.get(HeaderFields.member) == member:
+                        queue.put(_received(message))
+
+
+def _received(message: Message) -> Received:
+    return Received(message.header.fields.get(HeaderFields.sender), tuple(message.body))

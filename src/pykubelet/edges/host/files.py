@@ -7,8 +7,10 @@ in `trees`; mount points in `mounts`.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import re
 import secrets
 import stat
 from enum import StrEnum
@@ -17,6 +19,9 @@ from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.errors import HostError, translated, translating
 
 _COPY_BYTES = 1 << 16
+_DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+_TEMPORARY = re.compile(r"\..+\.tmp-[0-9a-f]{8}")
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 class FileKind(StrEnum):
@@ -167,8 +172,7 @@ def write_atomic(
 
     The mode is exact, whatever the umask. `durable` also survives a power cut. The directory must exist.
     """
-    directory, name = os.path.split(path)
-    temporary = os.path.join(directory, f".{name[:200]}.tmp-{secrets.token_hex(4)}")
+    directory, temporary = os.path.dirname(path), _temporary(path)
     try:
         with translating("write", path):
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
@@ -202,6 +206,22 @@ def _forget(path: str) -> None:
         os.unlink(path)
     except OSError:
         return  # it was never made, or the rename took it
+
+
+def _temporary(path: str) -> str:
+    """What `path` is called until it is complete."""
+    directory, name = os.path.split(path)
+    return os.path.join(directory, f".{name[:200]}.tmp-{secrets.token_hex(4)}")
+
+
+def remove_temporaries(directory: str) -> None:
+    """Remove the incomplete files and links that `write_atomic` and `replace_symlink` left when the process was killed.
+
+    Only for directories of the agent's own, before anything writes to them.
+    """
+    for name in names_in(directory):
+        if _TEMPORARY.fullmatch(name):
+            remove_file(os.path.join(directory, name))
 
 
 def write_in_place(path: str, data: bytes, mode: int = 0o644) -> None:
@@ -257,24 +277,35 @@ def write_value(path: str, value: str) -> None:
 def make_dirs(path: str, mode: int = 0o750, *, exact: bool = True) -> bool:
     """`mkdir -p`. Directories that are made get exactly `mode`; one that was there keeps its own. True if made.
 
-    `exact=False` leaves the mode to the umask, for places where others may put a link in the way: nothing is changed by name.
+    `exact=False` leaves the mode to the umask. The mode is set through a descriptor of the new directory, never by name,
+    so that whoever may write to the parent cannot have another file's mode changed by a link.
     """
     with translating("mkdir", path):
+        parent, name = os.path.split(path.rstrip("/"))
         try:
-            os.mkdir(path, mode)
+            parent_fd = os.open(parent or ".", _DIRECTORY)
         except FileNotFoundError:
-            parent = os.path.dirname(path.rstrip("/"))
-            if not parent or parent == path:
-                raise
             make_dirs(parent, mode, exact=exact)
-            return make_dirs(path, mode, exact=exact)
+            parent_fd = os.open(parent, _DIRECTORY)
+        try:
+            return _make_dir(parent_fd, name or ".", mode if exact else None, mode)
         except FileExistsError:
             if not os.path.isdir(path):
                 raise NotADirectoryError(errno.ENOTDIR, "", path) from None
             return False
-        if exact:
-            os.chmod(path, mode)
-        return True
+        finally:
+            os.close(parent_fd)
+
+
+def _make_dir(parent_fd: int, name: str, exact_mode: int | None, mode: int) -> bool:
+    os.mkdir(name, mode, dir_fd=parent_fd)
+    if exact_mode is not None:
+        made = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent_fd)
+        try:
+            os.fchmod(made, exact_mode)
+        finally:
+            os.close(made)
+    return True
 
 
 def list_dir(path: str) -> tuple[DirEntry, ...]:
@@ -317,8 +348,7 @@ def replace_symlink(target: str, link: str) -> None:
             pass
         else:
             return
-    directory, name = os.path.split(link)
-    temporary = os.path.join(directory, f".{name[:200]}.tmp-{secrets.token_hex(4)}")
+    temporary = _temporary(link)
     try:
         with translating("symlink", link):
             os.symlink(target, temporary)
@@ -340,10 +370,16 @@ def read_link(path: str) -> str | None:
         raise translated("readlink", path, error) from error
 
 
-def real_path(path: str) -> str:
-    """The path with all links followed; HostError when something on the way is missing or turns in a circle."""
+def real_path(path: str, *, strict: bool = True) -> str:
+    """The path with all links followed; HostError when something on the way is missing or turns in a circle.
+
+    Where it is not `strict`, what is missing may be. ELOOP also when a chain of links is longer than Python follows.
+    """
     with translating("realpath", path):
-        return os.path.realpath(path, strict=True)
+        try:
+            return os.path.realpath(path, strict=strict)
+        except RecursionError:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path) from None
 
 
 def remove_file(path: str) -> bool:
@@ -386,23 +422,46 @@ def change_owner(path: str, uid: int, gid: int, follow: bool = True) -> None:
 
 
 def gzip_file(path: str) -> str:
-    """Compress `path` to `<path>.gz` (written as `<path>.tmp` first) and remove it. Returns the new name."""
+    """Compress `path` to `<path>.gz` (written as `<path>.tmp` first) and remove it. Returns the new name.
+
+    Follows no link and reads regular files only (EINVAL for others): pods may be able to write to the directory.
+    """
+    directory, name = os.path.split(path)
+    with translating("gzip", path):
+        directory_fd = os.open(directory or ".", _DIRECTORY)
+        try:
+            _gzip_in(directory_fd, name)
+        finally:
+            os.close(directory_fd)
+    return f"{path}.gz"
+
+
+def _gzip_in(directory_fd: int, name: str) -> None:
     import gzip  # only log rotation needs it
 
-    temporary, final = f"{path}.tmp", f"{path}.gz"
-    try:
-        with translating("gzip", path):
-            with open(path, "rb") as source, open(temporary, "wb") as raw:
-                os.fchmod(raw.fileno(), stat.S_IMODE(os.fstat(source.fileno()).st_mode))
+    temporary = f"{name}.tmp"
+
+    def open_plain(entry: str, flags: int) -> int:
+        return os.open(entry, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=directory_fd)
+
+    with open(name, "rb", opener=lambda entry, _: open_plain(entry, os.O_RDONLY)) as source:
+        found = os.fstat(source.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise HostError("gzip", name, "EINVAL", "not a regular file")
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=directory_fd)
+        try:
+            with open(temporary, "wb", opener=lambda entry, _: open_plain(entry, _NEW_FILE)) as raw:
+                os.fchmod(raw.fileno(), stat.S_IMODE(found.st_mode))
                 with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as sink:
                     while chunk := source.read(_COPY_BYTES):
                         sink.write(chunk)
-            os.rename(temporary, final)
-            os.unlink(path)
-    except HostError:
-        _forget(temporary)
-        raise
-    return final
+            os.rename(temporary, f"{name}.gz", src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary, dir_fd=directory_fd)
+            raise
+        os.unlink(name, dir_fd=directory_fd)
 
 
 def lock_file(path: str) -> int | None:

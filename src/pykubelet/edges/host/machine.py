@@ -13,7 +13,7 @@ from pykubelet.edges.host.mounts import read_fs_usage
 
 class Machine(Value):
     """CPUs in milli, everything else in bytes or pieces. `cores`: physical ones. `huge_pages`: page size to bytes of all its
-    pages.
+    pages. `cpus`: those that are online, as the kernel lists them (`0-3`); empty where it does not say.
 
     `throttle_paths`: where the CPUs tell how often they became too hot, which is nothing for containers to read.
     """
@@ -34,6 +34,7 @@ class Machine(Value):
     throttle_paths: tuple[str, ...] = ()
     sockets: int = 1
     cores: int = 1
+    cpus: str = ""
 
     @property
     def page_sizes(self) -> tuple[int, ...]:
@@ -70,4 +71,5 @@ def read_machine(root: str = "/", root_dir: str = "/") -> Machine:
         throttle_paths=procfs.find_throttle_paths(root),
         sockets=sockets,
         cores=cores,
+        cpus=procfs.read_online_cpus(root),
     )

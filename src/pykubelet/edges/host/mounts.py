@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 
+from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host import libc
 from pykubelet.edges.host.errors import HostError, translating
@@ -78,19 +79,23 @@ def parse_mountinfo(text: str) -> tuple[Mount, ...]:
     for line in text.split("\n"):  # the kernel escapes no other ends of lines, and names may hold them
         head, separator, tail = line.partition(" - ")
         fields, after = head.split(" "), tail.split(" ")
-        if not separator or len(fields) < 6 or len(after) < 2 or not (fields[0] + fields[1]).isdigit():
+        if not separator or len(fields) < 6 or len(after) < 2:
             continue
+        id, parent = parse_decimal(fields[0]), parse_decimal(fields[1])
         tags = dict(tag.partition(":")[::2] for tag in fields[6:])
+        groups = {name: parse_decimal(tags[name]) for name in ("shared", "master") if name in tags}
+        if id is None or parent is None or None in groups.values():
+            continue
         mounts.append(
             Mount(
-                id=int(fields[0]),
-                parent=int(fields[1]),
+                id=id,
+                parent=parent,
                 device=fields[2],
                 root=_unescaped(fields[3]),
                 target=_unescaped(fields[4]),
                 options=tuple(fields[5].split(",")),
-                shared=int(tags["shared"]) if "shared" in tags else None,
-                master=int(tags["master"]) if "master" in tags else None,
+                shared=groups.get("shared"),
+                master=groups.get("master"),
                 fs_type=after[0],
                 source=_unescaped(after[1]),
                 super_options=tuple(after[2].split(",")) if len(after) > 2 else (),
@@ -137,6 +142,15 @@ def mounts_below(path: str, mounts: tuple[Mount, ...] | None = None) -> tuple[Mo
     below = [m for m in table if m.target == (real or "/") or m.target.startswith(real + "/")]
     below.sort(key=lambda m: (m.target.count("/"), m.id), reverse=True)
     return tuple(below)
+
+
+def has_attached_volumes(root_dir: str) -> bool:
+    """Whether a volume of a kind that is attached to nodes is mounted, for the node or for a pod, below `--root-dir`."""
+    real = os.path.realpath(root_dir).rstrip("/")
+    device = re.compile(
+        rf"{re.escape(real)}/(plugins/kubernetes\.io|pods/[^/]+/(volumes/kubernetes\.io~csi|volumeDevices))/.*"
+    )
+    return any(device.fullmatch(mount.target) for mount in mounts_below(real))
 
 
 def mount(source: str, target: str, fs_type: str, options: tuple[str, ...] = ()) -> None:

@@ -68,18 +68,20 @@ async def run_program(
     *,
     stdin: bytes = b"",
     env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
     timeout_s: float = 60.0,
     limit: int = 1 << 20,
 ) -> Finished:
     """Run a program to its end. HostError: it cannot be started, or took longer than `timeout_s` (ETIMEDOUT).
 
-    It gets its own process group, which is killed as a whole on timeout, on cancellation and at its end.
+    `cwd`: the directory it runs in; None: the agent's own. It gets its own process group, which is killed as a whole on
+    timeout, on cancellation and at its end.
     """
     loop = asyncio.get_running_loop()
     variables = None if env is None else dict(env)
     talk = _Conversation(limit)
     try:
-        transport, _ = await loop.subprocess_exec(lambda: talk, *argv, env=variables, start_new_session=True)
+        transport, _ = await loop.subprocess_exec(lambda: talk, *argv, env=variables, cwd=cwd, start_new_session=True)
     except OSError as error:
         raise translated("exec", argv[0], error) from error
     try:

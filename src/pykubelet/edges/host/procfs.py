@@ -90,9 +90,14 @@ def count_listed(text: str) -> int:
     return len(listed(text))
 
 
+def read_online_cpus(root: str = "/") -> str:
+    """The CPUs that are online, as the kernel lists them (`0-3,8`); empty where it does not say."""
+    return _optional(_under(root, "/sys/devices/system/cpu/online")).strip()
+
+
 def read_cpu_count(root: str = "/") -> int:
     """CPUs that are online."""
-    online = count_listed(_optional(_under(root, "/sys/devices/system/cpu/online")))
+    online = count_listed(read_online_cpus(root))
     if online:
         return online
     lines = _optional(_under(root, "/proc/cpuinfo")).splitlines()

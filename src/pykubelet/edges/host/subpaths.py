@@ -13,7 +13,7 @@ import stat
 
 from pykubelet.edges.host import libc
 from pykubelet.edges.host.errors import HostError, translating
-from pykubelet.edges.host.files import read_bytes
+from pykubelet.edges.host.files import read_bytes, real_path
 
 _DIR_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _STEP_FLAGS = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -62,9 +62,8 @@ def _resolved(root: str, relative: str, *, strict: bool) -> tuple[str, str]:
     """The root and the path below it with all links followed, by name only; the open that follows trusts nothing."""
     if relative.startswith("/") or ".." in relative.split("/"):
         raise HostError("open", f"{root}/{relative}", "EXDEV", "must be a relative path without '..'")
-    with translating("open", f"{root}/{relative}"):
-        real_root = os.path.realpath(root, strict=True)
-        real = os.path.realpath(os.path.join(real_root, relative), strict=strict)
+    real_root = real_path(root)
+    real = real_path(os.path.join(real_root, relative), strict=strict)
     if real != real_root and not real.startswith(real_root.rstrip("/") + "/"):
         raise HostError("open", f"{root}/{relative}", "EXDEV", f"subpath {real!r} not within volume path {real_root!r}")
     return real_root, os.path.relpath(real, real_root)

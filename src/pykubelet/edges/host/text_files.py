@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 
+_DIGITS = frozenset("-0123456789")
+
 
 def read_file(path: str) -> str:
     """The content; "" when there is no such file, or the group behind it is gone."""
@@ -24,13 +26,20 @@ def read_file(path: str) -> str:
 
 def read_number(path: str) -> int | None:
     text = read_file(path).strip()
-    return int(text) if text.lstrip("-").isdigit() else None
+    return int(text) if text[:1] in _DIGITS and text.lstrip("-").isdigit() else None
 
 
 def read_table(path: str) -> dict[str, int]:
-    """Lines of a name and a number."""
+    """Lines of a name and a number; others are left out."""
+    text = read_file(path)
+    words = text.split()
+    if len(words) == 2 * text.count("\n"):  # as a rule each line is one, and a scrape reads many files of 60 lines
+        try:
+            return dict(zip(words[::2], map(int, words[1::2]), strict=True))
+        except ValueError:
+            pass
     table = {}
-    for line in read_file(path).splitlines():
+    for line in text.splitlines():
         name, _, number = line.partition(" ")
         if number.strip().isdigit():
             table[name] = int(number)

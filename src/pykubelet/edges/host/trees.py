@@ -260,19 +260,37 @@ def group_is_applied(path: str, gid: int, *, read_only: bool = False) -> bool:
     return found.st_gid == gid and mode & wanted == wanted and bool(mode & stat.S_ISGID)
 
 
-def read_disk_usage(path: str) -> tuple[int, int]:
-    """Bytes on disk and inodes of a tree, hard links counted once, as `du -x` does."""
-    seen: set[tuple[int, int]] = set()
-    total = [0, 0]
+#: Files of several links that are remembered at once: about 20 MB.
+MAX_LINKED = 100_000
+
+
+def read_disk_usage(path: str, max_linked: int = MAX_LINKED) -> tuple[int, int]:
+    """Bytes on disk and inodes of a tree, hard links counted once, as `du -x` does.
+
+    A file of several links is remembered until all of them were met, at most `max_linked` files at a time. From the first
+    one beyond that on, a name of a new one counts as its share of the file: exact as long as all its names are in the tree.
+    """
+    missing: dict[tuple[int, int], int] = {}
+    total = [0.0, 0.0]
+    is_full = False
 
     def count(_: int, __: str, found: os.stat_result) -> None:
+        nonlocal is_full
+        share = 1.0
         if found.st_nlink > 1 and not stat.S_ISDIR(found.st_mode):
             key = (found.st_dev, found.st_ino)
-            if key in seen:
+            left = missing.pop(key, None)
+            if left is not None:
+                if left > 1:
+                    missing[key] = left - 1
                 return
-            seen.add(key)
-        total[0] += found.st_blocks * 512
-        total[1] += 1
+            is_full = is_full or len(missing) >= max_linked
+            if is_full:
+                share = 1 / found.st_nlink
+            else:
+                missing[key] = found.st_nlink - 1
+        total[0] += found.st_blocks * 512 * share
+        total[1] += share
 
     walk_tree(path, count)
-    return total[0], total[1]
+    return round(total[0]), round(total[1])
