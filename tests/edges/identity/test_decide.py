@@ -14,11 +14,11 @@ from pykubelet.base.api.certificates import (
 )
 from pykubelet.base.kit.values import replace
 from pykubelet.edges.identity.decide import (
+    BACKOFF,
     client_certificate,
     refusal,
     renewal_at,
     request_name,
-    retry_delay,
     serving_certificate,
 )
 from pykubelet.edges.identity.keys import Description
@@ -48,7 +48,7 @@ def test_a_certificate_that_says_something_else_is_renewed_now(found: Descriptio
 
 
 def test_tries_are_two_to_thirty_two_seconds_apart() -> None:
-    assert [retry_delay(n) for n in (1, 2, 3, 4, 5, 6, 20)] == [2, 4, 8, 16, 32, 32, 32]
+    assert [BACKOFF.delay_s(n) for n in (1, 2, 3, 4, 5, 6, 5000)] == [2, 4, 8, 16, 32, 32, 32]
 
 
 def test_the_name_of_a_first_request_is_made_of_what_it_asks_for() -> None:

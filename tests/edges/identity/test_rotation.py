@@ -9,20 +9,24 @@ import os
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from support.pki import Authority
+from support.unreachable import UnreachableClient
 
 from pykubelet.base.api.core import NodeAddress
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.clock import ManualClock, SystemClock
-from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.flight import Failed, Flight, Outcome
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.credentials import CertificateState, Credentials
 from pykubelet.base.model.node import NodeView
+from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.identity.bootstrap import Newcomer, find_entrance, first_pair, write_when_issued
 from pykubelet.edges.identity.decide import Wanted, client_certificate, serving_certificate
+from pykubelet.edges.identity.keys import describe_pair
 from pykubelet.edges.identity.rotation import REQUESTS, SERVED, Askers, CertificateLoop, IssuePeriods
 from pykubelet.edges.identity.store import CertificateStore
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
@@ -32,6 +36,7 @@ from pykubelet.edges.kubeapi.fake_patch import Json
 from pykubelet.edges.kubeapi.fake_store import parse_place
 from pykubelet.edges.kubeapi.kubeconfig import Access, KubeconfigError, Pem, load_access
 
+T = TypeVar("T")
 CLIENT, SERVING = client_certificate("n"), serving_certificate("n")
 SOON = IssuePeriods(first=20, later=20, look=0.05)
 
@@ -61,12 +66,14 @@ class Stand:
     def store(self, wanted: Wanted = CLIENT) -> CertificateStore:
         return CertificateStore(str(self.folder), "kubelet-client" if wanted.use == "client" else "kubelet-server")
 
-    def start(self, wanted: Wanted = CLIENT, askers: Askers | None = None, initial: bytes = b"") -> Supervisor:
+    def start(
+        self, wanted: Wanted = CLIENT, askers: Askers | None = None, initial: bytes = b"", periods: IssuePeriods = SOON
+    ) -> Supervisor:
         node = self.node if wanted.use == "serving" else None
         ends = (self._credentials_writer, node)
         tools = (self.clock, Flight("test"))
         askers = askers or Askers(self.client())
-        loop = CertificateLoop(wanted, self.store(wanted), askers, ends, tools, SOON, initial)
+        loop = CertificateLoop(wanted, self.store(wanted), askers, ends, tools, periods, initial)
         supervisor = Supervisor("agent")
         supervisor.start_root("certificate", loop.run())
         self.supervisor.start_child("ends", supervisor.wait_failed())
@@ -222,6 +229,54 @@ async def test_a_certificate_that_has_expired_by_our_clock_is_used_and_asked_for
     stand.answer(await stand.request(2), days=30)
     told = await stand.until(lambda c: not c.problem and not c.request)
     assert told.expires_at is not None and told.expires_at > stand.clock.wall()
+
+
+def sent_requests(stand: Stand) -> list[bytes]:
+    """The signing requests that were sent, answered or not."""
+    sent = [sent.body["spec"]["request"] for sent in stand.server.requests if sent.method == "POST"]
+    return [base64.b64decode(text) for text in sent]
+
+
+def public_key(pem: bytes) -> bytes:
+    argv = ["openssl", "req", "-noout", "-pubkey"]
+    return subprocess.run(argv, input=pem, check=True, capture_output=True, timeout=60).stdout
+
+
+@pytest.mark.parametrize("use", ["client", "serving"])
+async def test_a_request_that_failed_is_sent_again_with_its_key(stand: Stand, use: str) -> None:
+    """Making a key takes a process: an API server that is away for days must not cost one for every try."""
+    stand.set_node.publish(NodeView("n", "n", ips=("10.0.0.1",)))
+    stand.server.faults.append(Fault(method="POST", status=503, message="busy", times=2))
+    stand.start(CLIENT if use == "client" else SERVING)
+    request = await stand.request()
+    failed, again, arrived = sent_requests(stand)
+    assert failed == again == arrived
+    stand.answer(request)
+    state = await stand.until(lambda state: state.expires_at, use)
+    assert (await describe_pair(Path(state.file).read_bytes())).name == "system:node:n"
+
+
+async def test_a_first_request_that_nobody_answered_in_time_is_waited_for_again(stand: Stand) -> None:
+    stand.start(periods=replace(SOON, first=0.5))
+    request = await stand.request()
+    await stand.until(lambda state: "nobody approved" in state.problem)
+    stand.answer(request)
+    await stand.until(lambda state: state.expires_at)
+    assert len(stand.requests()) == 1
+
+
+async def test_the_key_is_kept_for_other_addresses_and_never_used_for_two_certificates(stand: Stand) -> None:
+    stand.set_node.publish(NodeView("n", "n", ips=("10.0.0.1",)))
+    stand.start(SERVING)
+    await stand.request()
+    stand.set_node.publish(NodeView("n", "n", ips=("10.0.0.2",)))
+    stand.answer(await stand.request(2))
+    state = await stand.until(lambda state: state.expires_at, "serving")
+    assert "10.0.0.2" in openssl(state.file, "-ext", "subjectAltName")
+    stand.clock.advance(20 * 86400)
+    await stand.request(3)
+    first, second, renewal = (public_key(pem) for pem in sent_requests(stand))
+    assert first == second != renewal
 
 
 async def test_a_denied_request_is_followed_by_another_with_another_key(stand: Stand) -> None:
@@ -430,3 +485,30 @@ def test_a_plain_file_in_the_links_place_is_kept_aside(tmp_path: Path) -> None:
     store.write(b"cert\n", b"key\n", 0.0)
     assert store.read() == b"cert\nkey\n"
     assert (tmp_path / "kubelet-client-1970-01-01-00-00-00-before.pem").read_bytes() == b"by hand"
+
+
+class BrokenDisk(Flight):
+    """Every piece of work fails at once. `tries`: how many there were."""
+
+    def __init__(self) -> None:
+        super().__init__("broken")
+        self.tries = 0
+
+    async def run(self, key: str, work: Callable[[], T], deadline_s: float) -> Outcome[T]:
+        self.tries += 1
+        return Failed(HostError("read", key, "EIO", "Input/output error"))
+
+
+@pytest.mark.looptime
+async def test_a_week_without_success_ends_nothing(tmp_path: Path) -> None:
+    credentials, writer = make_cell("credentials", Credentials())
+    disk = BrokenDisk()
+    store = CertificateStore(str(tmp_path), "kubelet-client")
+    loop = CertificateLoop(CLIENT, store, Askers(UnreachableClient()), (writer, None), (SystemClock(), disk))
+    async with Supervisor("test") as supervisor:
+        supervisor.start_root("certificate", loop.run())
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(7 * 86400.0):
+                raise await supervisor.wait_failed()
+    assert disk.tries > 7 * 86400 / 33
+    assert "Input/output error" in credentials.get().certificates["client"].problem

@@ -17,6 +17,7 @@ from pykubelet.base.api.core import ConfigMap, Node
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.values import replace
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
+from pykubelet.edges.kubeapi.connection import answer_error
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.fake import FakeApiServer
 from pykubelet.edges.kubeapi.kubeconfig import Access, Pem
@@ -289,3 +290,21 @@ def test_both_event_loops_do(authority: Authority, tmp_path: Path) -> None:
     for factory in (uvloop.new_event_loop, asyncio.new_event_loop):
         with asyncio.Runner(loop_factory=factory) as runner:
             runner.run(talk())
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds", "asked"),
+    [
+        ("3", 0, 3.0),
+        ("", 7, 7.0),
+        ("86400", 0, 60.0),
+        ("9" * 5000, 0, None),
+        ("inf", 0, None),
+        ("nan", 5, 5.0),
+        ("", 10**9, 60.0),
+    ],
+)
+def test_nobody_is_asked_to_wait_for_ever(header: str, seconds: int, asked: float | None) -> None:
+    """A node that does not renew its lease because a proxy asks for a day is a lost node."""
+    body = f'{{"kind":"Status","message":"busy","details":{{"retryAfterSeconds":{seconds}}}}}'.encode()
+    assert answer_error(429, body, {"retry-after": header}).retry_after_s == asked

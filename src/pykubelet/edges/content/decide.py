@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pykubelet.base.kit.backoff import BackoffPolicy
+
 DAY_S = 24 * 3600.0
 JITTER_S = 10.0
 
@@ -24,8 +26,7 @@ def refresh_after_s(life_s: float, chance: float) -> float:
 
 def retry_delay_s(failures: int, first_s: float, cap_s: float, chance: float, asked_s: float | None = None) -> float:
     """The pause after the `failures`-th failure (from 1 on)."""
-    delay = min(first_s * 2.0 ** min(failures - 1, 16), cap_s)
-    return max(delay * (0.5 + chance), asked_s or 0.0)
+    return max(BackoffPolicy(first_s, cap_s).delay_s(failures) * (0.5 + chance), asked_s or 0.0)
 
 
 def trust_anchors(bundles: Iterable[str]) -> list[str]:

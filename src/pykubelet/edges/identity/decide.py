@@ -19,6 +19,7 @@ import ipaddress
 from collections.abc import Iterable
 
 from pykubelet.base.api.certificates import CertificateSigningRequest
+from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.node import NodeView
 from pykubelet.edges.identity.keys import Description
@@ -29,7 +30,8 @@ ORGANIZATION = "system:nodes"
 EARLIEST, LATEST = 0.7, 0.9
 _NAMES = ("Hostname", "InternalDNS", "ExternalDNS")
 _IPS = ("InternalIP", "ExternalIP")
-RETRY_S, RETRY_MAX_S = 2.0, 32.0
+#: Between two tries to get a certificate.
+BACKOFF = BackoffPolicy(2.0, 32.0)
 
 
 class Wanted(Value):
@@ -101,11 +103,6 @@ def says(found: Description, wanted: Wanted) -> bool:
     if found.name != wanted.name or ORGANIZATION not in found.organizations:
         return False
     return set(wanted.dns) <= set(found.dns) and set(wanted.ips) <= set(found.ips)
-
-
-def retry_delay(failures: int) -> float:
-    """After so many failures in a row, counting from 1."""
-    return min(RETRY_S * 2.0 ** (failures - 1), RETRY_MAX_S)
 
 
 def request_name(public_key: bytes, wanted: Wanted) -> str:

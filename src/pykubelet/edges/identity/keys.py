@@ -80,9 +80,10 @@ async def describe_pair(pem: bytes) -> Description:
 
 
 async def _ask(question: dict[str, Any]) -> dict[str, Any]:
-    argv = (sys.executable, "-m", _CHILD)
+    # without -P, Python looks for modules in the current directory first, which may be anybody's
+    argv = (sys.executable, "-P", "-m", _CHILD)
     try:
-        ended = await run_program(argv, stdin=json.dumps(question).encode(), timeout_s=DEADLINE_S)
+        ended = await run_program(argv, stdin=json.dumps(question).encode(), cwd="/", timeout_s=DEADLINE_S)
     except HostError as error:
         raise KeysError(str(error)) from error
     if ended.code:

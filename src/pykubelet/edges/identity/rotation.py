@@ -27,6 +27,7 @@ from pykubelet.base.model.node import NodeView
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.identity.bootstrap import Newcomer
 from pykubelet.edges.identity.decide import (
+    BACKOFF,
     CLIENT_SIGNER,
     EARLIEST,
     LATEST,
@@ -36,7 +37,6 @@ from pykubelet.edges.identity.decide import (
     refusal,
     renewal_at,
     request_name,
-    retry_delay,
 )
 from pykubelet.edges.identity.keys import Description, KeysError, SigningRequest, describe_pair, make_request
 from pykubelet.edges.identity.store import CertificateStore
@@ -83,8 +83,19 @@ class Askers(Value):
     bootstrap: Newcomer | None = None
 
 
+class _Pending(Value):
+    """A signing request that has brought no certificate yet, and what it asks for."""
+
+    wanted: Wanted
+    made: SigningRequest
+
+
 class IdentityError(Exception):
     """A certificate did not come; the text says why."""
+
+
+class RefusedError(IdentityError):
+    """The signing request was denied, or its signer failed: it will never be answered otherwise."""
 
 
 class CertificateLoop:
@@ -115,6 +126,7 @@ class CertificateLoop:
         self._found: Description | None = None
         self._failures = 0
         self._initial = initial
+        self._pending: _Pending | None = None
 
     async def run(self) -> None:
         while True:
@@ -193,26 +205,36 @@ class CertificateLoop:
         named = first and wanted.signer == CLIENT_SIGNER
         client = await self._asker(first)
         made = await self._made(wanted, named)
+        self._pending = _Pending(wanted, made)
         try:
             sent = await self._sent(client, wanted, made, named)
             issued = await self._issued(client, sent, wanted, self._patience(first))
-        except IdentityError:
-            await self._on_disk(self._store.forget_key)  # the same request would be refused again
+            key = made.key.encode()
+            found = await describe_pair(issued.rstrip() + b"\n" + key)
+        except (RefusedError, KeysError):
+            if named:  # its name is made of its key: the same request would be found again, with the same answer
+                await self._forget_key()
             raise
-        key = made.key.encode()
-        before = self._found
-        self._found = await describe_pair(issued.rstrip() + b"\n" + key)
+        before, self._found = self._found, found
         now = self._clock.wall()
         path = await self._on_disk(lambda: self._store.write(issued, key, now))
-        await self._on_disk(self._store.forget_key)
+        await self._forget_key()
         if before is not None and self._use == "serving":
             SERVED.observe(max(0.0, now - before.not_before))
         log.info("a new certificate is in use", use=self._use, file=path, days=round(self._days(), 1))
 
+    async def _forget_key(self) -> None:
+        self._pending = None
+        await self._on_disk(self._store.forget_key)
+
     async def _made(self, wanted: Wanted, named: bool) -> SigningRequest:
-        """With the key of the request that is waited for already; one that cannot be used is replaced."""
-        kept = await self._on_disk(self._store.read_key) if named else None
+        """The request that was made for the try before, or another with its key; one that cannot be used is replaced."""
         subject = (wanted.name, (ORGANIZATION,), wanted.dns, wanted.ips)
+        if self._pending is not None:
+            if self._pending.wanted == wanted:
+                return self._pending.made
+            return await make_request(*subject, self._pending.made.key)
+        kept = await self._on_disk(self._store.read_key) if named else None
         if kept is not None:
             try:
                 return await make_request(*subject, kept.decode("ascii", "replace"))
@@ -290,7 +312,7 @@ class CertificateLoop:
                         raise IdentityError(f"the signing request {name} was deleted")
                     continue
                 if problem := refusal(found):
-                    raise IdentityError(f"{name}: {problem}")
+                    raise RefusedError(f"{name}: {problem}")
                 if found.status is not None and found.status.certificate:
                     return found.status.certificate
         raise AssertionError("a listing does not end")
@@ -299,7 +321,7 @@ class CertificateLoop:
 
     async def _pause(self, error: Exception) -> None:
         self._failures += 1
-        delay = retry_delay(self._failures)
+        delay = BACKOFF.delay_s(self._failures)
         text = str(error)
         RENEW_ERRORS[self._use].inc()
         if self._failures == 1:

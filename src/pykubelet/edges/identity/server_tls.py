@@ -34,6 +34,8 @@ _CIPHERS = {
     "AES_256_CBC_SHA": "AES256-SHA",
     "AES_128_CBC_SHA256": "AES128-SHA256",
 }
+#: By their numbers in TLS, which are Go's; the names are OpenSSL's. In the order of preference.
+_GROUPS = {29: "X25519", 23: "prime256v1", 24: "secp384r1", 25: "secp521r1"}
 #: OpenSSL has TLS 1.0 and 1.1 only at its lowest level, where their hashes are still good enough.
 _OLD_LEVEL = "@SECLEVEL=0"
 _OLD_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20:ECDHE+AES:RSA+AES:!AESCCM:!aNULL"
@@ -48,17 +50,22 @@ class TlsFiles(Value):
 
 
 class TlsRules(Value):
-    """`tlsMinVersion` and `tlsCipherSuites`, by their configured names; empty: the defaults."""
+    """`tlsMinVersion` and `tlsCipherSuites`, by their configured names, `tlsCurvePreferences`; empty: the defaults."""
 
     min_version: str = ""
     cipher_suites: tuple[str, ...] = ()
+    curves: frozenset[int] = frozenset()
 
 
 Seen = tuple[tuple[int, int, int] | None, ...]
 
 
 class ServerTls:
-    """`context` is for listening. A server may listen before its certificate is there: handshakes fail until it is."""
+    """`context` is for listening. A server may listen before its certificate is there: handshakes fail until it is.
+
+    `contexts`: where key exchange groups are given, a context for each, the preferred one first; `context` is the first of
+    them. What a handshake may use is that of the context it began with; `_choose` changes the certificate alone.
+    """
 
     def __init__(self, files: TlsFiles, rules: TlsRules, clock: Clock) -> None:
         self._files = files
@@ -68,8 +75,11 @@ class ServerTls:
         self._looked_at = 0.0
         self._problem = ""
         self._current: ssl.SSLContext | None = None
-        self.context = self._fresh()
-        self.context.sni_callback = self._choose
+        groups = {number: name for number, name in _GROUPS.items() if number in rules.curves}
+        if rules.curves and not groups:
+            raise ValueError(f"none of the key exchange groups {sorted(rules.curves)} is available")
+        self.contexts = {number: self._listening(name) for number, name in groups.items()}
+        self.context = next(iter(self.contexts.values()), None) or self._listening()
         self._look()
 
     @property
@@ -105,6 +115,13 @@ class ServerTls:
             log.info("the serving certificate or client CA was read again", certificate=files.certificate)
         self._problem = ""
         self._current = context
+
+    def _listening(self, group: str = "") -> ssl.SSLContext:
+        context = self._fresh()
+        context.sni_callback = self._choose
+        if group:
+            context.set_ecdh_curve(group)
+        return context
 
     def _fresh(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

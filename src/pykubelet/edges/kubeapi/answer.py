@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
+from pykubelet.base.kit.digits import parse_decimal
+
 HEAD_LIMIT = 64 * 1024
 LINE_LIMIT = 4096
 
@@ -124,9 +126,10 @@ class Answer:
                 raise BadAnswer(f"a body in the coding {coding!r} cannot be read")
             self._stage = _Stage.CHUNK_SIZE
         elif length is not None:
-            if not (length.isascii() and length.isdigit()):
-                raise BadAnswer(f"bad Content-Length {length!r}")
-            self._left = int(length)
+            size = parse_decimal(length)
+            if size is None:
+                raise BadAnswer(f"bad Content-Length {length[:40]!r}")
+            self._left = size
             self._stage = _Stage.LENGTH if self._left else _Stage.DONE
         else:
             self.keeps_alive = False

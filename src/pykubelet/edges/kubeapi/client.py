@@ -20,9 +20,9 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.metrics import Counter, Histogram
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.kubeapi.credentials import CredentialSource, Identity
-from pykubelet.edges.kubeapi.errors import ApiError
+from pykubelet.edges.kubeapi.errors import QUEUE_FULL, ApiError
 from pykubelet.edges.kubeapi.kubeconfig import Access, Pem
-from pykubelet.edges.kubeapi.limiter import Limiter
+from pykubelet.edges.kubeapi.limiter import Limiter, QueueFull
 
 if TYPE_CHECKING:
     from pykubelet.edges.kubeapi.connection import Connection, Stream
@@ -56,12 +56,13 @@ class PatchKind(StrEnum):
 
 class ClientLimits(Value):
     """`qps` requests a second with bursts of `burst` (<= 0: any number), `at_once` at the same time, and seconds for
-    one answer."""
+    one answer. `longest_wait_s`: who would wait longer to send is refused at once (`ApiError.was_queue_full`)."""
 
     qps: float = 50.0
     burst: int = 100
     at_once: int = 24
     deadline_s: float = 30.0
+    longest_wait_s: float = float("inf")
 
 
 class ApiClient:
@@ -85,7 +86,7 @@ class ApiClient:
         self._clock = clock
         self._host = urlsplit(access.server).netloc
         self._credentials = CredentialSource(access, clock, rotated)
-        self._limiter = Limiter(self.limits.qps, self.limits.burst, clock)
+        self._limiter = Limiter(self.limits.qps, self.limits.burst, self.limits.longest_wait_s)
         self._places = asyncio.Semaphore(self.limits.at_once)
         self._connection: Connection | None = None
 
@@ -120,7 +121,7 @@ class ApiClient:
         from pykubelet.edges.kubeapi.connection import timed_out, with_query
 
         full = with_query(path, query)
-        await self._limiter.take()
+        await self._take_turn()
         async with self._places:
             try:
                 async with asyncio.timeout(self.limits.deadline_s):
@@ -133,7 +134,7 @@ class ApiClient:
         from pykubelet.edges.kubeapi.connection import timed_out, with_query
 
         full = with_query(path, query)
-        await self._limiter.take()
+        await self._take_turn()
         try:
             async with asyncio.timeout(self.limits.deadline_s):
                 identity = await self._credentials.current()
@@ -150,6 +151,13 @@ class ApiClient:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
+
+    async def _take_turn(self) -> None:
+        try:
+            await self._limiter.take()
+        except QueueFull as error:
+            text = f"too many requests to {self.access.server} are waiting to be sent"
+            raise ApiError(0, QUEUE_FULL, text) from error
 
     async def _send(self, method: str, path: str, body: bytes | None, content_type: str) -> bytes:
         shown = await self._credentials.current()

@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 
 from pykubelet.base.api.codec import DecodeError, decode
 from pykubelet.base.api.core import Status
+from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.edges.kubeapi.answer import BadAnswer
 from pykubelet.edges.kubeapi.credentials import Identity
 from pykubelet.edges.kubeapi.dial import Wire, dial, route_to
@@ -24,6 +25,8 @@ from pykubelet.edges.kubeapi.kubeconfig import Access
 #: Less than the API server's own limit for idle connections (90 s), so that we never write into one it is closing.
 IDLE_S = 60.0
 _SHOWN = 400
+#: An API server asks for half a minute at most. Something between it and us must not keep the node silent for longer.
+_LONGEST_PAUSE_S = 60.0
 _FAILURES = (OSError, ssl.SSLError, BadAnswer)
 
 
@@ -176,7 +179,7 @@ def answer_error(status: int, body: bytes, headers: Mapping[str, str]) -> ApiErr
         if said.kind == "Status":
             text, reason = said.message, said.reason
             if retry_after is None and said.details is not None and said.details.retryAfterSeconds:
-                retry_after = float(said.details.retryAfterSeconds)
+                retry_after = min(max(0.0, float(said.details.retryAfterSeconds)), _LONGEST_PAUSE_S)
     except DecodeError:
         text = ""
     if not text:
@@ -205,7 +208,5 @@ def _header_lines(identity: Identity) -> str:
 
 def _seconds(text: str) -> float | None:
     """Of a Retry-After header; the API server gives whole seconds, never a date."""
-    try:
-        return max(0.0, float(text))
-    except ValueError:
-        return None
+    seconds = parse_decimal(text)
+    return None if seconds is None else min(float(seconds), _LONGEST_PAUSE_S)

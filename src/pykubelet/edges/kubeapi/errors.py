@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+#: `ApiError.reason` of a request that was not sent, because too many were waiting already.
+QUEUE_FULL = "QueueFull"
+
 
 class ApiError(Exception):
     """`status`: the HTTP status, 0 when no answer came. `reason`: `metav1.Status.reason`, "" where there is none.
@@ -32,6 +35,11 @@ class ApiError(Exception):
     def is_expired(self) -> bool:
         """The resource version is too old: list again."""
         return self.status == 410
+
+    @property
+    def was_queue_full(self) -> bool:
+        """It was not sent: too many requests of this client were waiting already."""
+        return self.status == 0 and self.reason == QUEUE_FULL
 
     @property
     def is_transient(self) -> bool:

@@ -1,4 +1,7 @@
-"""How many requests a second may be sent: a token bucket, first come first served.
+"""How many requests a second may be sent: a token bucket with a queue, first come first served.
+
+Who gives up while it waits leaves its place to those behind. The queue can have a bound: then who would wait longer is
+refused at once, so that a flood is over as soon as it ends.
 
 Source: `kubeAPIQPS`, `kubeAPIBurst`, `eventRecordQPS`, `eventBurst` of KubeletConfiguration.
 """
@@ -7,30 +10,65 @@ from __future__ import annotations
 
 import asyncio
 
-from pykubelet.base.kit.clock import Clock
+#: Timers of event loops are not finer.
+_TICK_S = 0.001
+
+
+class QueueFull(Exception):
+    """The wait would be longer than it may be."""
 
 
 class Limiter:
-    """`qps` requests a second on average, `burst` at once. `qps` <= 0: no limit."""
+    """`qps` requests a second on average, `burst` at once; `qps` <= 0: no limit. `longest_s`: nobody waits longer."""
 
-    def __init__(self, qps: float, burst: int, clock: Clock) -> None:
+    def __init__(self, qps: float, burst: int, longest_s: float = float("inf")) -> None:
         self._qps = qps
         self._burst = max(1, burst)
-        self._clock = clock
+        self._longest_s = longest_s
+        # the bucket as a time: full when it lies a whole burst in the past
         self._free_at = float("-inf")
-
-    def delay_s(self) -> float:
-        """Take the next place in the line; how long it is until its turn comes."""
-        if self._qps <= 0:
-            return 0.0
-        now, step = self._clock.monotonic(), 1.0 / self._qps
-        # the bucket as a time: full when `_free_at` lies a whole burst in the past
-        self._free_at = max(self._free_at, now - (self._burst - 1) * step)
-        wait = max(0.0, self._free_at - now)
-        self._free_at += step
-        return wait
+        # in the order in which they came; a dictionary, since any of them may leave at any time
+        self._waiting: dict[asyncio.Future[None], None] = {}
+        self._timer: asyncio.TimerHandle | None = None
 
     async def take(self) -> None:
-        delay = self.delay_s()
-        if delay > 0:
-            await asyncio.sleep(delay)
+        """Return when one may send. Raises QueueFull."""
+        if self._qps <= 0:
+            return
+        loop = asyncio.get_running_loop()
+        now, step = loop.time(), 1.0 / self._qps
+        self._free_at = max(self._free_at, now - (self._burst - 1) * step)
+        if not self._waiting and self._free_at <= now:
+            self._free_at += step
+            return
+        if self._free_at - now + len(self._waiting) * step > self._longest_s:
+            raise QueueFull
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting[turn] = None
+        self._set_timer(loop)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            self._waiting.pop(turn, None)
+            if not turn.cancelled():  # its turn had come just now
+                self._free_at -= step
+            self._let_through(loop)
+            raise
+
+    def _let_through(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Whoever's turn has come."""
+        while self._waiting and self._free_at <= loop.time():
+            turn = next(iter(self._waiting))
+            del self._waiting[turn]
+            if not turn.done():
+                self._free_at += 1.0 / self._qps
+                turn.set_result(None)
+        self._set_timer(loop)
+
+    def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._waiting and self._timer is None:
+            self._timer = loop.call_later(max(_TICK_S, self._free_at - loop.time()), self._ring, loop)
+
+    def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        self._let_through(loop)

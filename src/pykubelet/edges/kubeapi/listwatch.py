@@ -27,6 +27,7 @@ import msgspec
 from msgspec import Struct
 
 from pykubelet.base.api.codec import DecodeError, decode
+from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import Value, field
@@ -118,6 +119,7 @@ class Follower(Generic[T]):
         self._clock = clock
         self._selectors = dict(selectors)
         self._periods = periods
+        self._backoff = BackoffPolicy(periods.retry, periods.retry_max)
         self._start = start
         self._known: dict[str, _Known[T]] = {}
         self._version = ""
@@ -146,9 +148,8 @@ class Follower(Generic[T]):
                 await self._pause(error)
 
     async def _pause(self, error: ApiError) -> None:
-        periods = self._periods
-        delay = min(periods.retry * 2**self._failures, periods.retry_max) * random.uniform(0.5, 1.5)
-        self._failures = min(self._failures + 1, 16)
+        self._failures += 1
+        delay = self._backoff.delay_s(self._failures) * random.uniform(0.5, 1.5)
         await asyncio.sleep(max(delay, error.retry_after_s or 0.0))
 
     # -- the whole set
