@@ -124,14 +124,14 @@ DEEP = b"a: " + b"[" * 5000
 @pytest.mark.parametrize(
     ("data", "field_path", "reason"),
     [
-        (b"a: [b", "", "line 2: not YAML: did not find expected ',' or ']'"),
+        (b"a: [b", "", "not valid YAML: did not find expected ',' or ']' (line 2)"),
         (b"\xff\xfe", "", "not UTF-8 text: invalid start byte at byte 0"),
         (b"", "", "manifest is empty"),
         (b"# nothing\n---\n", "", "manifest is empty"),
         (b"- a", "", "expected an object, got a list"),
         (b"hello", "", "expected an object, got text"),
-        (text() + b"---\n" + text(), "", "more than one document"),
-        (b"kind: Pod\nkind: Pod", "", 'line 2: not YAML: key "kind" already set in map'),
+        (text() + b"---\n" + text(), "", "more than one document: must be one"),
+        (b"kind: Pod\nkind: Pod", "kind", "duplicate field: must be given once (line 2)"),
         (text(kind="Deployment"), "kind", 'expected "Pod", got "Deployment"'),
         (b"apiVersion: v1", "kind", 'expected "Pod", got nothing'),
         (text(kind="PodList", items=[]), "kind", 'expected "Pod", got "PodList"'),
@@ -170,12 +170,12 @@ def test_too_large() -> None:
 
 def test_hostile_documents_end_soon() -> None:
     path, reason = only_problem(DEEP)
-    assert path == "" and ("not YAML" in reason or "nested too deeply" in reason)
+    assert path == "" and "nested too deeply" in reason
     bomb = b"a: &a [x,x,x,x,x,x,x,x,x]\n" + b"".join(
         f"{chr(98 + i)}: &{chr(98 + i)} [{','.join(['*' + chr(97 + i)] * 9)}]\n".encode() for i in range(9)
     )
-    assert only_problem(bomb) == ("", "aliases expand to too much")
-    assert only_problem(b"a: &a [*a]") == ("", "aliases expand to too much")
+    assert "too many values" in only_problem(bomb)[1]
+    assert only_problem(b"a: &a [*a]") == ("a[0]", "an alias that contains itself (line 1)")
     assert only_problem(b'{"a":' * 20000)[0] == ""
 
 

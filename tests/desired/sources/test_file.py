@@ -154,7 +154,7 @@ async def test_bad_files_are_told_and_disturb_nobody(folder: Path) -> None:
         assert [(os.path.basename(wrong.origin), wrong.reason) for wrong in post.problems] == [
             ("fifo", "not a regular file but a fifo"),
             ("null", "not a regular file but a char-device"),
-            ("bad.yaml", "line 2: not YAML: did not find expected node content"),
+            ("bad.yaml", "not valid YAML: did not find expected node content (line 2)"),
             ("huge.yaml", "manifest is larger than 10 MiB"),
         ]
         (folder / "bad.yaml").write_text(manifest("bad"))

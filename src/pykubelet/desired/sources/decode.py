@@ -11,6 +11,7 @@ from pykubelet.base.api.defaults import default_pod
 from pykubelet.base.api.documents import DocumentError, load_document
 from pykubelet.base.api.strict import huge_numbers, unknown_fields
 from pykubelet.base.api.validation import validate_pod
+from pykubelet.base.model.ids import is_pod_uid
 from pykubelet.base.model.roster import ManifestProblem
 from pykubelet.desired.sources.references import api_reference
 from pykubelet.desired.sources.static import Origin, make_static
@@ -18,13 +19,21 @@ from pykubelet.desired.sources.static import Origin, make_static
 MAX_BYTES = 10 << 20
 #: Problems told of one manifest; the rest is usually noise of the first.
 MAX_PROBLEMS = 20
+#: Characters of a problem's path and of its reason: both may quote the manifest.
+MAX_WORDS = 1024
+
+UID_RULE = "must be 1 to 64 letters, digits and dashes, and not begin with a dash; leave it out to get one"
 
 Pods = tuple[core.Pod, ...]
 Problems = tuple[ManifestProblem, ...]
 
 
 def problem(origin: Origin, field_path: str, reason: str) -> ManifestProblem:
-    return ManifestProblem(origin.shown, field_path, reason)
+    return ManifestProblem(origin.shown, _cut(field_path), _cut(reason))
+
+
+def _cut(words: str) -> str:
+    return words if len(words) <= MAX_WORDS else words[:MAX_WORDS] + "..."
 
 
 def too_large(origin: Origin) -> ManifestProblem:
@@ -41,7 +50,7 @@ def decode_manifest(data: bytes, origin: Origin, node_name: str) -> Pods | Probl
     try:
         document = load_document(data)
     except DocumentError as error:
-        return (problem(origin, "", str(error)),)
+        return (problem(origin, error.path, error.reason),)
     if document is None:
         return (problem(origin, "", "manifest is empty"),)
     if not isinstance(document, dict):
@@ -107,6 +116,8 @@ def _decode_pod(manifest: dict[str, object], origin: Origin, node_name: str, pre
         pod = codec.from_object(core.Pod, manifest)
         if not pod.metadata.name:
             return (problem(origin, prefix + "metadata.name", "invalid pod: name is needed for the pod"),)
+        if pod.metadata.uid and not is_pod_uid(pod.metadata.uid):
+            return (problem(origin, prefix + "metadata.uid", UID_RULE),)
         pod = make_static(default_pod(pod), manifest, origin, node_name)
     except codec.DecodeError as error:
         return (problem(origin, prefix + error.path, error.reason),)

@@ -15,18 +15,16 @@ import os.path
 from collections.abc import Set
 
 from pykubelet.base.api.core import Pod
-from pykubelet.base.kit.flight import Done, Failed, Flight
+from pykubelet.base.kit.flight import Flight
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.roster import ManifestProblem
-from pykubelet.desired.sources.decode import MAX_BYTES, decode_manifest, problem, too_large
+from pykubelet.desired.sources.decode import MAX_BYTES, problem, too_large
+from pykubelet.desired.sources.reading import read_manifest
 from pykubelet.desired.sources.static import file_origin
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.files import DirEntry, FileKind, FileStat, list_dir, read_bytes, stat_file
 
 SETTLE_S = 0.5
-#: Larger manifests are decoded in a thread, so that the event loop goes on.
-INLINE_BYTES = 128 << 10
-DECODE_DEADLINE_S = 120.0
 
 
 class Content(Value):
@@ -169,19 +167,7 @@ class Manifests:
                 return None
             wrong = too_large(origin) if error.is_too_large else problem(origin, "", str(error))
             return Content(_UNREAD, (), (wrong,))
-        if len(data) <= INLINE_BYTES:
-            result = decode_manifest(data, origin, self._node_name)
-        else:
-            outcome = await self._flight.run(
-                f"manifest {path}", lambda: decode_manifest(data, origin, self._node_name), DECODE_DEADLINE_S
-            )
-            match outcome:
-                case Done(value):
-                    result = value
-                case Failed(crash):
-                    raise crash
-                case _:
-                    result = (problem(origin, "", f"takes longer than {DECODE_DEADLINE_S:g} s to read"),)
+        result = await read_manifest(data, origin, self._node_name, self._flight)
         pods = tuple(item for item in result if isinstance(item, Pod))
         return Content(key, pods, tuple(item for item in result if isinstance(item, ManifestProblem)))
 

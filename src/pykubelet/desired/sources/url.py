@@ -14,13 +14,13 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.flight import Done, Failed, Flight
+from pykubelet.base.kit.flight import Flight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.model.labels import SOURCE_HTTP
 from pykubelet.base.model.roster import ManifestProblem, SourceChanged
-from pykubelet.desired.sources.decode import MAX_BYTES, Pods, Problems, decode_manifest, is_pods, problem
-from pykubelet.desired.sources.manifests import DECODE_DEADLINE_S, INLINE_BYTES
+from pykubelet.desired.sources.decode import MAX_BYTES, Pods, Problems, is_pods, problem
+from pykubelet.desired.sources.reading import read_manifest
 from pykubelet.desired.sources.seen import FirstSeen
 from pykubelet.desired.sources.static import Origin
 from pykubelet.edges.host.httpget import HttpAnswer, HttpError, http_get
@@ -109,18 +109,7 @@ class UrlSource:
     async def _decode(self, body: bytes) -> Pods | Problems:
         if not body:
             return ()
-        if len(body) <= INLINE_BYTES:
-            return decode_manifest(body, self._origin, self._node_name)
-        outcome = await self._flight.run(
-            "decode", lambda: decode_manifest(body, self._origin, self._node_name), DECODE_DEADLINE_S
-        )
-        match outcome:
-            case Done(value):
-                return value
-            case Failed(error):
-                raise error
-            case _:
-                return (problem(self._origin, "", f"takes longer than {DECODE_DEADLINE_S:g} s to read"),)
+        return await read_manifest(body, self._origin, self._node_name, self._flight)
 
     def _failed(self, problems: Problems) -> None:
         """The set stays; what is wrong is told when it changes."""
