@@ -175,6 +175,15 @@ async def test_after_a_crash_intents_of_present_images_become_records_without_ac
     assert records.record("sha256:1") == PulledRecord("sha256:1", 1_700_000_000.0, {})
 
 
+def test_what_a_killed_agent_left_incomplete_is_removed(tmp_path: Path) -> None:
+    left = [tmp_path / part / ".sha256-0123.tmp-0123abcd" for part in ("pulling", "pulled")]
+    for path in left:
+        path.parent.mkdir()
+        path.touch()
+    store(tmp_path)
+    assert not [path for path in left if path.exists()]
+
+
 async def test_running_pulls_are_not_leftovers(tmp_path: Path) -> None:
     records = store(tmp_path)
     await records.begin(IMAGE)

@@ -96,6 +96,9 @@ class Groups:
         self.pods.add(PodUID(of.metadata.uid))
         return None
 
+    async def is_gone(self, of: Pod) -> bool:
+        return PodUID(of.metadata.uid) not in self.pods
+
     def cgroup_parent(self, of: Pod) -> str:
         return f"/kubepods/pod{of.metadata.uid}"
 

@@ -119,6 +119,12 @@ class Playbook:
         error = StartError(pod_error, "no") if pod_error else None
         return self.hears(SyncEnded(started, failures, error))
 
+    def start_refused(self, attempt: int = 0) -> list[str]:
+        """The sync created container `app`, and the runtime could not start it."""
+        self.passes(0.001)
+        error = StartError("RunContainerError", "exec: not found")
+        return self.hears(SyncEnded(failed={"app": StartFailed(error, unstarted=ContainerID(f"app-{attempt}"))}))
+
     def hook_failed(self, attempt: int = 0) -> list[str]:
         """The sync started container `app`, whose postStart hook failed, and stopped it again."""
         self.passes(0.001)

@@ -76,9 +76,11 @@ def instance(
     sandbox: int = 0,
     code: int = 0,
     ended: float = WALL,
+    reason: str = "",
     hash_of: str | None = None,
 ) -> ContainerView:
-    """`ended`: wall seconds. `hash_of`: the recorded hash, by default that of `name` with the usual image."""
+    """`ended`: wall seconds. `reason`: how it ended, by default from its code. `hash_of`: the recorded hash, by default that
+    of `name` with the usual image."""
     done = state is ContainerState.EXITED
     return ContainerView(
         id=ContainerID(f"{name}-{attempt}"),
@@ -90,7 +92,7 @@ def instance(
         started_at=1,
         finished_at=int(ended * NS) if done else 0,
         exit_code=code,
-        reason=("Error" if code else "Completed") if done else "",
+        reason=reason or (("Error" if code else "Completed") if done else ""),
         annotations={CONTAINER_HASH: container_hash(container(name)) if hash_of is None else hash_of},
     )
 

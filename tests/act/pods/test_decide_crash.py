@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from act.pods.playbook import Playbook
-from act.pods.scenes import box, container, exited, pod, probes, rule, running, sidecar
+from act.pods.scenes import box, container, created, exited, pod, probes, rule, running, sidecar
 
 from pykubelet.act.runtime.container_hash import container_hash
 from pykubelet.base.model.lifecycle import KillReason
@@ -377,6 +377,35 @@ def test_a_failed_start_is_tried_again_after_the_ordinary_pause(reason: str, aga
     assert play.sees(box(), exited(code=1, ended=ended)) == [f"wake in {again_in} s"]
     play.passes(again_in)
     assert play.wakes() == ["sync: start app"]
+
+
+def test_a_container_that_could_not_be_started_is_tried_again_at_once_and_then_ever_later() -> None:
+    play = Playbook(pod())
+    play.sees()
+    assert play.start_refused() == []
+    assert play.sees(box(), exited(code=128, ended=play.wall)) == ["sync: start app"]
+    for attempt, pause in enumerate((10, 20, 40), start=1):
+        play.start_refused(attempt)
+        held = play.sees(box(), exited(code=128, attempt=attempt, ended=play.wall))
+        assert play.errors() == {"app": "CrashLoopBackOff"}
+        assert float(held[-1].split()[2]) == pytest.approx(pause, abs=0.01)
+        play.passes(pause + 0.01)
+        assert play.wakes() == ["sync: start app"]
+
+
+def test_a_container_that_could_not_be_started_and_that_the_runtime_shows_as_created_waits_the_ordinary_pause() -> None:
+    play = Playbook(pod())
+    play.sees()
+    play.start_refused()
+    assert play.sees(box(), created()) == ["wake in 10 s"]
+    assert play.errors() == {"app": "RunContainerError"}
+
+
+def test_a_container_that_could_not_be_started_obeys_its_restart_policy() -> None:
+    play = Playbook(pod(restartPolicy="Never"))
+    play.sees()
+    play.start_refused()
+    assert play.sees(box(), exited(code=128, ended=play.wall)) == ["stop within 30 s"]
 
 
 def test_a_container_whose_hook_failed_starts_again_at_once_and_then_ever_later() -> None:

@@ -119,6 +119,29 @@ def test_after_a_restart_of_the_agent_what_was_created_later_has_the_new_size() 
     assert play.sees(box(), running()) == ["wake in 60 s"]
 
 
+def test_after_a_restart_of_the_agent_limits_of_the_whole_pod_are_no_resize() -> None:
+    """The container has no limits of its own and was given the pod's."""
+    play = Playbook(whole("200m"))
+    assert play.sees(box(), running()) == ["wake in 60 s"]
+    assert play.state.resize is None
+    assert play.spec_changed(whole("300m", generation=2)) == ["sync: resize app"]
+
+
+def test_after_a_restart_of_the_agent_a_resize_of_the_whole_pod_goes_on() -> None:
+    before, after = whole("200m"), whole("300m", generation=2)
+    play = Playbook(after)
+    play.state = _found(play, before, at=WALL)
+    assert play.sees(box(), running()) == ["sync: resize app"]
+    assert play.resized(after) == []
+    assert play.sees(box(), running()) == ["wake in 60 s", "say the resize is done"]
+
+
+def whole(cpu: str, *, generation: int = 1) -> Pod:
+    """A pod with a limit for the whole of it and none for its container."""
+    app = container(resources={"requests": {"cpu": "100m"}})
+    return pod(app, metadata={"generation": generation}, resources={"limits": {"cpu": cpu}})
+
+
 def _found(play: Playbook, before: Pod, at: float) -> Any:
 
     return replace(play.state, found=SizeChange(size_of(before), at))

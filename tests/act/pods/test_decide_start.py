@@ -8,7 +8,7 @@ import pytest
 from act.pods.playbook import Playbook
 from act.pods.scenes import box, container, created, exited, pod, probes, running, sidecar
 
-from pykubelet.act.pods.model import CleanEnded, Event, RuntimeRestarted, StopEnded, SyncEnded, Work
+from pykubelet.act.pods.model import CgroupGone, CleanEnded, Event, RuntimeRestarted, StopEnded, SyncEnded, Work
 from pykubelet.base.model.lifecycle import Stage
 from pykubelet.base.model.probes import ProbeResult
 
@@ -280,3 +280,18 @@ def test_the_end_of_work_that_is_not_under_way_is_a_bug(event: Event) -> None:
     play = Playbook(pod())
     with pytest.raises(ValueError, match="web_shop"):
         play.hears(event)
+
+
+def test_a_pod_whose_cgroup_is_gone_starts_anew_in_another_sandbox() -> None:
+    play = Playbook(pod())
+    play.sees(box(), running())
+    assert play.hears(CgroupGone(box().id)) == ["sync: stop the pod; sandbox 1; start app"]
+    play.sync_ended("app")
+    assert play.sees(box(1), running(attempt=1), box(0, ready=False)) == ["wake in 60 s"]
+
+
+def test_a_pod_that_never_restarts_ends_when_its_cgroup_is_gone() -> None:
+    play = Playbook(pod(restart="Never"))
+    play.sees(box(), running())
+    assert play.hears(CgroupGone(box().id))[0].startswith("stop")
+    assert play.state.stage is Stage.TERMINATING

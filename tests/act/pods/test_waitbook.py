@@ -72,6 +72,18 @@ def test_a_container_that_a_probe_gave_up_says_so_while_it_is_held_back() -> Non
     assert play.state.killed == {}, "forgotten with the instance"
 
 
+def test_a_container_that_could_not_be_started_says_why_while_it_is_held_back() -> None:
+    play = Playbook(pod())
+    play.sees()
+    for attempt in (0, 1):
+        play.start_refused(attempt)
+        refused = exited(code=128, attempt=attempt, ended=play.wall, reason="StartError")
+        play.sees(box(), replace(refused, message="exec: not found"))
+    (wait,) = told(play)
+    assert wait.reason == "CrashLoopBackOff"
+    assert wait.detail.endswith("; it ended with 128 (StartError): exec: not found")
+
+
 def test_a_container_whose_hook_failed_says_so_while_it_is_held_back() -> None:
     play = Playbook(pod())
     play.sees()

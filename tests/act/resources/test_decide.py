@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from pykubelet.act.resources import decide
-from pykubelet.act.resources.model import Enforce, NodeResources, ResourceSettings
+from pykubelet.act.resources.model import Enforce, MemoryProtection, NodeResources, ResourceSettings
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.qos import QOSClass
@@ -116,6 +116,42 @@ def test_qos_groups_follow_their_pods() -> None:
     assert decide.qos_limits((), node, SETTINGS)[QOSClass.BURSTABLE].cpu_shares == 2
 
 
+TIERED = ResourceSettings(memory_protection=MemoryProtection.TIERED)
+
+
+def test_memory_protection_of_pods_and_of_all_groups_above_them() -> None:
+    """The values of the reference kubelet for the same seven pods."""
+    guaranteed = pod(both("200m", "48Mi")), pod(both("100m", "64Mi"))
+    burstable = [pod(resources({"memory": amount})) for amount in ("120Mi", "64Mi", "64Mi", "96Mi")]
+    found = [dict(decide.pod_cgroup_limits(one, TIERED).unified) for one in (guaranteed[0], burstable[0], pod({}))]
+    assert found == [{"memory.min": "50331648"}, {"memory.low": "125829120"}, {}]
+    shares = [decide.share_of(one) for one in (*guaranteed, *burstable, pod({}))]
+    limits = decide.qos_limits(shares, NodeResources({"memory": 8 * GI}), TIERED)
+    assert dict(limits[QOSClass.GUARANTEED].unified) == {"memory.min": "478150656"}
+    assert dict(limits[QOSClass.BURSTABLE].unified) == {"memory.low": "360710144"}
+    assert not limits[QOSClass.BEST_EFFORT].unified
+
+
+def test_memory_protection_ends_with_the_policy_none_and_is_left_alone_without_the_gate() -> None:
+    shares = [decide.share_of(pod(both("1", "1Gi"))), decide.share_of(pod(resources({"memory": "1Gi"})))]
+    node = NodeResources({"memory": 8 * GI})
+    limits = decide.qos_limits(shares, node, ResourceSettings(memory_protection=MemoryProtection.NONE))
+    assert dict(limits[QOSClass.GUARANTEED].unified) == {"memory.min": "0"}
+    assert dict(limits[QOSClass.BURSTABLE].unified) == {"memory.low": "0"}
+    assert not decide.pod_cgroup_limits(pod(both("1", "1Gi")), ResourceSettings()).unified
+    off = decide.qos_limits(shares, node, ResourceSettings())
+    assert QOSClass.GUARANTEED not in off and not off[QOSClass.BURSTABLE].unified
+
+
+def test_reserved_memory_is_protected_too() -> None:
+    found = decide.reserved_limits(
+        {"cpu": 500, "memory": GI}, NodeResources({}, cpus="0-3"), TIERED, compressible=False
+    )
+    assert found == CgroupLimits(cpu_shares=512, memory_bytes=GI, cpus="0-3", unified={"memory.min": str(GI)})
+    compressible = decide.reserved_limits({"cpu": 500, "memory": GI}, NodeResources({}), TIERED, compressible=True)
+    assert compressible == CgroupLimits(cpu_shares=512)
+
+
 def test_qos_reserved_memory_keeps_room_for_better_classes() -> None:
     node = NodeResources({"memory": 8 * GI})
     pods = (pod(both("1", "2Gi")), pod(resources({"memory": "2Gi"})))
@@ -147,7 +183,10 @@ def test_allocatable() -> None:
 
 def test_node_limits_leave_the_eviction_part_in() -> None:
     found = decide.node_limits(NodeResources(CAPACITY, (2 * MI, GI)), RESERVED)
-    assert found == CgroupLimits(cpu_shares=3072, memory_bytes=7 * GI, pids=900, huge_pages={"2MB": GI})
+    assert found == CgroupLimits(
+        cpu_shares=3072, memory_bytes=7 * GI, pids=900, huge_pages=dict.fromkeys(("2MB", "1GB"), 1 << 62)
+    )
+    assert decide.node_limits(NodeResources(CAPACITY, cpus="0-3"), RESERVED).cpus == "0-3"
 
 
 def test_node_limits_not_enforced_are_the_machine() -> None:

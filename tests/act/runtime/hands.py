@@ -12,7 +12,7 @@ from act.pods.scenes import IMAGE
 from pykubelet.act.runtime.context import AnyContainer, ContainerContext, RenderSettings
 from pykubelet.act.runtime.hooks import HookRunner
 from pykubelet.act.runtime.sandbox import Sandbox, SandboxCells, Sandboxes
-from pykubelet.act.runtime.start import ContainerFiles, ContainerStarter
+from pykubelet.act.runtime.start import ContainerFiles, ContainerStarter, Unstarted
 from pykubelet.act.runtime.stop import ContainerStopper
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import make_cell
@@ -67,6 +67,9 @@ class Hands:
             etc_hosts_host_path=files.etc_hosts,
         )
         made = await self.starter.start(of, container, home, self.sandboxes.settings(), ctx)
+        if isinstance(made, Unstarted):
+            assert made.id in self.fake.state.containers
+            return made.error
         if isinstance(made, StartError):
             return made
         error = await self.starter.post_start(of, container, made, ctx)

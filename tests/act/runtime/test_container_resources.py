@@ -139,7 +139,7 @@ def test_limited_swap_is_shared_out_by_memory(container, spec, expected: int) ->
 
 
 def test_memory_qos() -> None:
-    settings = replace(V2, single_process_oom_kill=True, memory_qos=MemoryQos(tiered=True))
+    settings = replace(V2, single_process_oom_kill=True, memory_qos=MemoryQos(tiered=True, for_pods=15 * GIB))
     burstable = with_resources(requests={"memory": "1000Mi"}, limits={"memory": "2000Mi"})
     assert dict(resources_of(burstable, settings).unified) == {
         "memory.min": "0",
@@ -148,8 +148,12 @@ def test_memory_qos() -> None:
     }
     guaranteed = with_resources(requests=GUARANTEED, limits=GUARANTEED)
     assert dict(resources_of(guaranteed, settings).unified) == {"memory.min": str(GIB), "memory.low": "0"}
-    untiered = replace(settings, memory_qos=MemoryQos())
+    untiered = replace(settings, memory_qos=MemoryQos(for_pods=15 * GIB))
     assert dict(resources_of(make_container(), untiered).unified) == {"memory.min": "0", "memory.low": "0"}
+    # as the reference kubelet, with 5923508224 bytes for pods
+    node = replace(untiered, memory_qos=MemoryQos(for_pods=5_923_508_224))
+    measured = resources_of(with_resources(requests={"memory": "64Mi"}), node).unified
+    assert measured["memory.high"] == "5337866240"
     open_ended = dict(resources_of(with_resources(requests={"memory": "1Gi"}), untiered).unified)
     assert open_ended == {"memory.min": "0", "memory.low": "0", "memory.high": str(int(13.6 * GIB) // 4096 * 4096)}
     assert not resources_of(burstable, replace(settings, cgroup_v2=False)).unified

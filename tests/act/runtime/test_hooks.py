@@ -13,6 +13,7 @@ import pytest
 from act.pods.scenes import REF, container, pod
 from act.runtime.hands import Hands, hands
 
+from pykubelet.act.runtime.hooks import PROBLEM_LIMIT
 from pykubelet.act.runtime.stop import StopTarget
 from pykubelet.act.runtime.tally import HTTP_FALLBACKS, SLEEPS_CUT_SHORT
 from pykubelet.base.model.ids import ContainerID
@@ -153,6 +154,16 @@ async def test_a_command_that_fails(tmp_path: Path) -> None:
             f"Exec lifecycle hook ([try hard]) {FOR}command 'try hard' exited with 3: no \"luck\"\n"
             ', message: "trying; no \\"luck\\"\\n"'
         )
+
+
+async def test_of_a_long_output_a_part_is_told(tmp_path: Path) -> None:
+    async def fail(_: FakeContainer, __: list[str]) -> pb.ExecSyncResponse:
+        return pb.ExecSyncResponse(stdout=b"\x01" * 1_000_000, stderr=b"\x02" * 1_000_000, exit_code=3)
+
+    async with hands(tmp_path) as h:
+        h.fake.exec_handler = fail
+        message = await after_start(h, exec={"command": ["try", "x" * 100_000]})
+        assert len(message) == PROBLEM_LIMIT
 
 
 async def test_a_command_that_the_runtime_cannot_run(tmp_path: Path) -> None:

@@ -213,7 +213,8 @@ async def test_one_log_that_fails_does_not_keep_others(stand: Stand, runtime: Fa
     await stand.container("web", sandbox, "sleep 100", name="other")
     await stand.look()
     write(first.path, "a" * 1000)
-    os.mkdir(f"{first.folder}/0.log.20200101-000000.tmp")  # cannot be removed as a file
+    write(f"{first.folder}/0.log.20200101-000000", "old")
+    os.mkdir(f"{first.folder}/0.log.20200101-000000.gz")  # no file can take its place
     other = stand.paths.container_logs(ref_of("web"), "other")
     write(f"{other}/0.log", "b" * 1000)
     await first.round()
@@ -263,3 +264,18 @@ async def test_no_line_is_lost_by_a_real_runtime(testbed: Testbed, tmp_path: Pat
         await cri.close()
     assert [line.rpartition("F ")[2] for line in lines] == [f"line {n}" for n in range(3000)]
     assert len(names) > 3
+
+
+async def test_only_regular_files_are_compressed(stand: Stand, runtime: FakeRuntime, tmp_path: Path) -> None:
+    logs = Logs(stand)
+    sandbox = await stand.sandbox("web")
+    await stand.container("web", sandbox, "sleep 100")
+    await stand.look()
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    os.symlink(secret, f"{logs.folder}/0.log.20200101-000000")
+    os.mkfifo(f"{logs.folder}/0.log.20200102-000000")
+    write(logs.path, "a" * 1000)
+    await logs.round()
+    assert logs.read("0.log") == ""
+    assert sorted(os.listdir(logs.folder))[:3] == ["0.log", "0.log.20200101-000000", "0.log.20200102-000000"]

@@ -64,6 +64,16 @@ def test_one_that_failed_is_started_again_or_ends_the_pod(policy: str, own: dict
         assert is_ended(made)
 
 
+@pytest.mark.parametrize(("policy", "starts"), [("Always", True), ("OnFailure", True), ("Never", False)])
+def test_one_that_was_oom_killed_has_failed_whatever_its_exit_code(policy: str, starts: bool) -> None:
+    """The kernel may kill a child, and the container's first process ends with 0."""
+    made = plan(two(policy), view(box(), exited("i1", reason="OOMKilled")))
+    if starts:
+        assert (made.starts, made.holding) == (("i1",), "i1")
+    else:
+        assert is_ended(made)
+
+
 def test_one_that_was_only_created_is_started() -> None:
     made = plan(two(), view(box(), created("i1")))
     assert (made.starts, made.kills) == (("i1",), ())

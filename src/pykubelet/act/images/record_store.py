@@ -67,6 +67,7 @@ class RecordStore:
         for directory in (self._pulling, self._pulled):
             try:
                 files.make_dirs(directory, _DIR_MODE)
+                files.remove_temporaries(directory)
             except HostError as error:
                 log.warning("image pull records cannot be kept", error=error)
                 return

@@ -34,6 +34,7 @@ from pykubelet.act.pods.model import (
     REMOVING,
     RESIZE,
     AbandonSync,
+    CgroupGone,
     CleanEnded,
     CleanUp,
     Command,
@@ -84,8 +85,7 @@ from pykubelet.base.model.roster import has_ended_in_api
 DEFAULT_GRACE_S = 30
 MIN_GRACE_S = 1
 START_RETRY_S = 10.0
-POD_RETRY_S = 1.0
-POD_RETRY_CAP_S = 10.0
+POD_RETRY = BackoffPolicy(1.0, 10.0)
 RAN_AND_FAILED = frozenset({RUN_CONTAINER_ERROR, POST_START_HOOK_ERROR})
 
 
@@ -122,6 +122,8 @@ def _step(state: PodState, event: Event, now: float, rules: Rules) -> Result:
             return _kill_requested(state, event, now, rules)
         case RuntimeRestarted():
             return _advance(replace(state, retry_at={}, pod_failures=0), now, rules, event.cause)
+        case CgroupGone():
+            return _advance(replace(state, outside=event.sandbox), now, rules, event.cause)
         case Woke():
             return _advance(state, now, rules, event.cause)
         case SyncEnded():
@@ -190,6 +192,8 @@ def _runtime_changed(state: PodState, event: RuntimeChanged, now: float, rules: 
     present = {c.id for c in event.view.containers}
     killed = {container: why for container, why in state.killed.items() if container in present}
     newest = {found.id for c in event.view.containers if (found := event.view.newest(c.name)) is not None}
+    # what the runtime could not start and shows as ended is due when its back-off says, not after the pause
+    over = {name for name, instance in state.unstarted.items() if instance in exits}
     is_news = state.view is None or _contents(state.view) != _contents(event.view)
     state = replace(
         state,
@@ -197,6 +201,7 @@ def _runtime_changed(state: PodState, event: RuntimeChanged, now: float, rules: 
         exits=exits,
         start_errors=errors,
         killed=killed,
+        retry_at={name: at for name, at in state.retry_at.items() if name not in over},
         owed=state.owed & newest,
         prompt=state.prompt & newest,
     )
@@ -267,13 +272,15 @@ def _sync_ended(state: PodState, event: SyncEnded, now: float, rules: Rules) -> 
     state, told = resize_ended(state, event)
     errors = {name: error for name, error in state.start_errors.items() if name not in event.started}
     retry = {name: at for name, at in state.retry_at.items() if name and name not in event.started}
-    killed = dict(state.killed)
+    killed, unstarted = dict(state.killed), dict[str, ContainerID]()
     for name, failure in event.failed.items():
         errors[name] = failure.error
         if failure.instance is not None:
             retry.pop(name, None)
             killed[failure.instance] = failure.error.message
         else:
+            if failure.unstarted is not None:
+                unstarted[name] = failure.unstarted
             retry[name] = failure.retry_at if failure.retry_at is not None else now + START_RETRY_S
     if event.resize_error:
         retry[RESIZE] = now + START_RETRY_S
@@ -282,13 +289,14 @@ def _sync_ended(state: PodState, event: SyncEnded, now: float, rules: Rules) -> 
     failures = state.pod_failures + 1 if event.pod_error is not None else 0
     had_news = state.content_news
     if event.pod_error is not None and state.kill is None:
-        retry[""] = now + min(POD_RETRY_CAP_S, POD_RETRY_S * 2 ** min(failures - 1, 6))
+        retry[""] = now + POD_RETRY.delay_s(failures)
     state = replace(
         state,
         work=Work.NONE,
         start_errors=errors,
         killed=killed,
         retry_at=retry,
+        unstarted=unstarted,
         holds={**state.holds, **{name: hold for name, hold in state.raising.items() if _counts(state, name, event)}},
         raising={},
         pod_error=event.pod_error,
@@ -316,7 +324,7 @@ def _stop_ended(state: PodState, event: StopEnded, now: float, rules: Rules) -> 
     state = replace(state, work=Work.NONE, look_after=now)
     if event.error:
         failures = state.pod_failures + 1
-        wait = min(POD_RETRY_CAP_S, POD_RETRY_S * 2 ** min(failures - 1, 6))
+        wait = POD_RETRY.delay_s(failures)
         error = StartError(EVENT_FAILED_KILL_POD, event.error)
         return replace(state, pod_failures=failures, pod_error=error, retry_at={"": now + wait}), (WakeAt(now + wait),)
     view = event.view if event.view is not None else state.view
@@ -329,7 +337,7 @@ def _clean_ended(state: PodState, event: CleanEnded, now: float, rules: Rules) -
     state = replace(state, work=Work.NONE)
     if event.error:
         failures = state.pod_failures + 1
-        wait = min(POD_RETRY_CAP_S, POD_RETRY_S * 2 ** min(failures - 1, 6))
+        wait = POD_RETRY.delay_s(failures)
         error = StartError(FAILED_CLEAN_UP, event.error)
         return replace(state, pod_failures=failures, pod_error=error, retry_at={"": now + wait}), (WakeAt(now + wait),)
     state = replace(state, stage=Stage.FINISHED, gone_at=event.gone_at, pod_failures=0, pod_error=None, retry_at={})
@@ -389,7 +397,7 @@ def _advance_syncing(state: PodState, now: float, rules: Rules, cause: str) -> R
     if pod_phase(state.pod, view, state.start_errors, ended=False, owed=state.owed).is_terminal:
         return _complete(state, "all containers have ended")
     state = with_instances(state)
-    plan = plan_pod(state.pod, view, rules.probes, rules.hash_of, state.applied, state.owed)
+    plan = plan_pod(state.pod, view, rules.probes, rules.hash_of, state.applied, state.owed, state.outside)
     if plan.stop_pod and not plan.create_sandbox:
         return _complete(state, "nothing is left to run")
     if plan.create_sandbox:

@@ -9,6 +9,8 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pykubelet.act.pods.model import RESIZE, Command, PodState, SayResize, SyncEnded, Work
 from pykubelet.act.runtime.plan import PodPlan
 from pykubelet.act.runtime.plan_resize import Applied, is_under_way
@@ -33,6 +35,8 @@ def with_instances(state: PodState) -> PodState:
     here = {c.id: c for c in state.view.containers}
     if here.keys() == state.applied.containers.keys():
         return state
+    if here and state.applied == Applied():
+        state = replace(state, applied=Applied(whole=_first_whole(state, here.values())))
     sizes = size_of(state.pod).containers
     given = {}
     for instance, container in here.items():
@@ -42,6 +46,14 @@ def with_instances(state: PodState) -> PodState:
     if given == state.applied.containers:
         return state
     return replace(state, applied=replace(state.applied, containers=given))
+
+
+def _first_whole(state: PodState, here: Iterable[ContainerView]) -> ResourceRequirements | None:
+    """What the pod as a whole had been given before this agent started."""
+    found = state.found
+    if found is not None and any(container.created_at / 1e9 < found.at for container in here):
+        return found.before.whole
+    return state.pod.spec.resources
 
 
 def _first_given(

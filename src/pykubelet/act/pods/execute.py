@@ -28,6 +28,7 @@ from pykubelet.act.runtime.plan import ContainerKill, KillCause
 from pykubelet.act.runtime.plan_resize import Applied
 from pykubelet.act.runtime.render_mounts import relative_sub_paths
 from pykubelet.act.runtime.sandbox import Sandbox
+from pykubelet.act.runtime.start import Unstarted
 from pykubelet.act.runtime.stop import ContainerEnd, StopTarget, restart_grace
 from pykubelet.act.runtime.tally import IMAGE_VOLUMES_ERRORS, IMAGE_VOLUMES_MOUNTED
 from pykubelet.act.volumes.subpath import SubPathError
@@ -388,10 +389,12 @@ class PodExecution:
         with waits.waiting(Wait(CONTAINER_START, "container runtime", 0.0, name, detail=detail, next_step="run it")):
             outcome = await starter.start(pod, container, sandbox, settings, ctx)
         if ctx.image_volumes:
-            counter = IMAGE_VOLUMES_ERRORS if isinstance(outcome, StartError) else IMAGE_VOLUMES_MOUNTED
+            counter = IMAGE_VOLUMES_MOUNTED if isinstance(outcome, str) else IMAGE_VOLUMES_ERRORS
             counter.inc(by=len(ctx.image_volumes))
         if isinstance(outcome, StartError):
             return StartFailed(outcome)
+        if isinstance(outcome, Unstarted):
+            return StartFailed(outcome.error, unstarted=outcome.id)
         if hook is not None:
             error = await starter.post_start(pod, container, outcome, ctx, waits)
             if error is not None:

@@ -22,6 +22,7 @@ from pykubelet.act.pods.decide import MIN_GRACE_S, Rules
 from pykubelet.act.pods.execute import PodExecution
 from pykubelet.act.pods.model import (
     REMOVING,
+    CgroupGone,
     ContentChanged,
     KillOrder,
     KillRequested,
@@ -46,7 +47,7 @@ from pykubelet.base.kit.turns import Turn, come_round
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.content import Content, ObjectKey, changed_content
 from pykubelet.base.model.happenings import warning
-from pykubelet.base.model.ids import PodRef, PodUID
+from pykubelet.base.model.ids import PodRef, PodUID, SandboxID
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage, StatusOverride
 from pykubelet.base.model.moments import moment_of
 from pykubelet.base.model.observed import Observed, PodTouched, PodView
@@ -116,6 +117,7 @@ class PodsLoop:
             supervisor.start_root("pods-probes", self._follow_probes())
             supervisor.start_root("pods-content", self._follow_content())
             supervisor.start_root("pods-runtime", self._follow_runtime())
+            supervisor.start_root("pods-cgroups", self._look_for_cgroups())
             if self._turn is not None:
                 supervisor.start_root("pods-turn", come_round(self._reconcile, self._turn, self._tools.clock))
             raise await supervisor.wait_failed()
@@ -159,6 +161,18 @@ class PodsLoop:
             for actor in self._actors.values() if now.epoch != epoch else ():
                 actor.mailbox.post(RuntimeRestarted())
             epoch = now.epoch
+
+    async def _look_for_cgroups(self) -> None:
+        """Pods whose cgroup was removed under their containers are to be started anew inside one, as by the kubelet."""
+        while True:
+            await asyncio.sleep(self._rules.resync_s)
+            for actor in tuple(self._actors.values()):
+                sandbox = _sandbox_in_use(actor.state)
+                if sandbox is None or not await self._tools.cgroups.is_gone(actor.state.pod):
+                    continue
+                if _sandbox_in_use(actor.state) == sandbox:
+                    log.warning("the cgroup of a pod is gone while its containers run", pod=actor.ref)
+                    actor.mailbox.post(CgroupGone(sandbox))
 
     async def _follow_lifecycles(self) -> None:
         """Publish what the actors tell, and drop the actors that are done."""
@@ -440,3 +454,11 @@ def _earlier_starts(entry: RosterPod, view: PodView | None) -> tuple[float, ...]
     told = entry.pod.status.startTime
     sandboxes = view.sandboxes if view is not None else ()
     return (*((parse_time(told),) if told else ()), *(sandbox.created_at / 1e9 for sandbox in sandboxes))
+
+
+def _sandbox_in_use(state: PodState) -> SandboxID | None:
+    """The sandbox in which a pod runs that nothing is being done to."""
+    view = state.view
+    if state.stage is not Stage.SYNCING or state.work is not Work.NONE or view is None or not view.running:
+        return None
+    return view.sandboxes[0].id if view.sandboxes else None

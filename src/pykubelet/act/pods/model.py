@@ -13,7 +13,7 @@ from pykubelet.act.runtime.plan_resize import Applied
 from pykubelet.base.api.core import Pod, ResourceRequirements
 from pykubelet.base.kit.backoff import Backoff
 from pykubelet.base.kit.values import Value, field
-from pykubelet.base.model.ids import ContainerID, PodRef
+from pykubelet.base.model.ids import ContainerID, PodRef, SandboxID
 from pykubelet.base.model.lifecycle import KillReason, Stage, StartError, StatusOverride
 from pykubelet.base.model.observed import PodView, Started
 from pykubelet.base.model.probes import ProbeResults
@@ -69,11 +69,13 @@ class PodState(Value):
     `killed`: why, in words, for the instances that were killed one by one.
     `owed`: those of them that are to be started again, until there is a newer instance; `prompt`:
     those of these whose back-off was over when they were killed.
+    `unstarted`: by container, the instance that the last sync created and could not start.
     `content_news`: an object that the pod's start depends on changed during the sync.
     `started_wall`: its date of start, for people; `active_since`: the same moment on the monotonic clock, for its deadline.
     `gone_at`: as in `CleanEnded`. `applied`: what was asked of the runtime for the instances that are there. `starting`: by
     container, what those have that the last sync started. `found`: the size that instances had which the agent did not start
     itself, where that is another than the pod's. `resize`: a new size that does not hold everywhere yet.
+    `outside`: the sandbox whose containers run outside of the pod's cgroup, because that was removed under them.
     """
 
     ref: PodRef
@@ -102,11 +104,13 @@ class PodState(Value):
     killed: Mapping[ContainerID, str] = field(default_factory=dict)
     owed: frozenset[ContainerID] = frozenset()
     prompt: frozenset[ContainerID] = frozenset()
+    unstarted: Mapping[str, ContainerID] = field(default_factory=dict)
     content_news: bool = False
     applied: Applied = field(default_factory=Applied)
     starting: Mapping[str, ResourceRequirements] = field(default_factory=dict)
     found: SizeChange | None = None
     resize: ResizeProgress | None = None
+    outside: SandboxID | None = None
 
     @property
     def needs_content(self) -> bool:
@@ -147,6 +151,13 @@ class RuntimeRestarted(Value):
     cause: str = "runtime restarted"
 
 
+class CgroupGone(Value):
+    """The pod's cgroup is not there any more while containers of this sandbox run."""
+
+    sandbox: SandboxID
+    cause: str = "the pod's cgroup is gone"
+
+
 class KillRequested(Value):
     """`grace_s` None: the pod's own."""
 
@@ -164,11 +175,14 @@ class StartFailed(Value):
     """A container could not be started. `retry_at` None: after the ordinary pause.
 
     `instance`: the one that did start and was stopped again, because its postStart hook failed: it has ended as any other.
+    `unstarted`: the one that was created and could not be started; once the runtime shows that it has ended, its crash
+    back-off counts instead of the pause.
     """
 
     error: StartError
     retry_at: float | None = None
     instance: ContainerID | None = None
+    unstarted: ContainerID | None = None
 
 
 class SyncEnded(Value):
@@ -210,6 +224,7 @@ Event = (
     | ProbesChanged
     | ContentChanged
     | RuntimeRestarted
+    | CgroupGone
     | KillRequested
     | Woke
     | SyncEnded

@@ -26,6 +26,7 @@ from pykubelet.base.model.reasons import (
     EVENT_FAILED_KILL_POD,
     FAILED_CLEAN_UP,
     KILL_CONTAINER_ERROR,
+    START_ERROR,
 )
 from pykubelet.base.model.waits import Wait
 
@@ -234,4 +235,6 @@ def _last_end(state: PodState, container: ContainerView) -> str:
     reason = container.reason or (COMPLETED if container.exit_code == 0 else ERROR)
     killed = state.killed.get(container.id)
     why = f", killed: {killed}" if killed else ""
+    if reason == START_ERROR:
+        why = f": {container.message}"
     return f"it ended with {container.exit_code} ({reason}){why}"

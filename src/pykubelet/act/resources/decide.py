@@ -3,21 +3,25 @@
 Rules:
 - Allocatable = capacity - systemReserved - kubeReserved - hard eviction reservation, never below 0; memory also
   without what is set aside as huge pages.
+- The group of all pods has all CPUs that are online, and no limit on huge pages: each pod has its own.
 - The group of all pods is limited to capacity - reservations, without the eviction part, so that eviction comes before
   the kernel's OOM killer. Not enforced: it gets shares and memory of the whole machine.
 - A pod: shares of its CPU requests; quota and memory limit when every container has one (a Guaranteed pod always); least
   shares for BestEffort; every huge page size limited, to 0 where none was asked for; pids as configured. Resources of
   the whole pod take the place of the sums; overhead comes on top.
 - Burstable gets shares of the sum of its pods' CPU requests, BestEffort the least.
+- Memory protection (MemoryQoS with TieredReservation): `memory.min` of a Guaranteed pod and `memory.low` of a Burstable one are
+  its memory request; the Burstable group has the sum of its pods' as `memory.low`, and the group of all pods the sum of both
+  classes as `memory.min`, because the kernel protects a group no better than those above it.
 Source: KEP "Pod level resource management" (cgroups), the documentation "Reserve Compute Resources for System Daemons",
-"Pod Overhead", KEP-2837 (pod-level resources).
+"Pod Overhead", KEP-2837 (pod-level resources), KEP-2570 (memory QoS).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from pykubelet.act.resources.model import Enforce, NodeResources, ResourceSettings
+from pykubelet.act.resources.model import Enforce, MemoryProtection, NodeResources, ResourceSettings
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.huge_pages import HUGE_PAGES, page_size, page_size_name
 from pykubelet.base.api.resources import in_units
@@ -28,6 +32,7 @@ from pykubelet.base.model.requests import is_limited, pod_limits, pod_requests
 from pykubelet.edges.host.cgroup_values import UNLIMITED, CgroupLimits
 
 ALL_HUGE_PAGES = 1 << 62
+MEMORY_MIN, MEMORY_LOW = "memory.min", "memory.low"
 
 # The node
 
@@ -60,7 +65,22 @@ def node_limits(node: NodeResources, settings: ResourceSettings) -> CgroupLimits
     if Enforce.PODS in settings.enforce and settings.cgroups_per_qos:
         kept = reservation(settings, eviction=False)
         amounts = {name: max(0, amount - kept.get(name, 0)) for name, amount in amounts.items()}
-    return group_limits(amounts, node.page_sizes)
+    limits = group_limits(amounts)
+    return replace(limits, huge_pages=_unbounded(node.page_sizes), cpus=node.cpus)
+
+
+def _unbounded(page_sizes: tuple[int, ...]) -> dict[str, int]:
+    return {page_size_name(size): ALL_HUGE_PAGES for size in page_sizes}
+
+
+def reserved_limits(
+    amounts: Mapping[str, int], node: NodeResources, settings: ResourceSettings, *, compressible: bool
+) -> CgroupLimits:
+    """Limits of a group of the node's own daemons, for which `amounts` are reserved."""
+    limits = replace(group_limits(amounts, node.page_sizes, compressible=compressible), cpus=node.cpus)
+    if settings.memory_protection is not MemoryProtection.OFF and limits.memory_bytes is not None:
+        limits = replace(limits, unified={MEMORY_MIN: str(limits.memory_bytes)})
+    return limits
 
 
 def group_limits(
@@ -98,14 +118,17 @@ def share_of(pod: Pod) -> Share:
 def qos_limits(
     shares: Iterable[Share], node: NodeResources, settings: ResourceSettings
 ) -> dict[QOSClass, CgroupLimits]:
-    """Limits of the Burstable and BestEffort groups while pods with these shares are active."""
+    """Limits of the Burstable and BestEffort groups while pods with these shares are active.
+
+    With memory protection also those of Guaranteed pods, which are directly in the group of all pods.
+    """
     burstable_cpu = 0
     memory = {QOSClass.GUARANTEED: 0, QOSClass.BURSTABLE: 0, QOSClass.BEST_EFFORT: 0}
     for share in shares:
         memory[share.qos] += share.memory
         if share.qos is QOSClass.BURSTABLE:
             burstable_cpu += share.cpu
-    unbounded = {page_size_name(size): ALL_HUGE_PAGES for size in node.page_sizes}
+    unbounded = _unbounded(node.page_sizes)
     burstable = CgroupLimits(cpu_shares=cpu_shares(burstable_cpu), huge_pages=unbounded)
     best_effort = CgroupLimits(cpu_shares=MIN_SHARES, huge_pages=unbounded)
     if settings.qos_reserved_memory is not None:
@@ -115,7 +138,14 @@ def qos_limits(
         for_best_effort = for_burstable - memory[QOSClass.BURSTABLE] * percent // 100
         burstable = replace(burstable, memory_bytes=max(0, for_burstable))
         best_effort = replace(best_effort, memory_bytes=max(0, for_best_effort))
-    return {QOSClass.BURSTABLE: burstable, QOSClass.BEST_EFFORT: best_effort}
+    found = {QOSClass.BURSTABLE: burstable, QOSClass.BEST_EFFORT: best_effort}
+    if settings.memory_protection is not MemoryProtection.OFF:
+        tiered = settings.memory_protection is MemoryProtection.TIERED
+        low = memory[QOSClass.BURSTABLE] if tiered else 0
+        least = low + memory[QOSClass.GUARANTEED] if tiered else 0
+        found[QOSClass.BURSTABLE] = replace(burstable, unified={MEMORY_LOW: str(low)})
+        found[QOSClass.GUARANTEED] = CgroupLimits(unified={MEMORY_MIN: str(least)})
+    return found
 
 
 # Pods
@@ -149,7 +179,14 @@ def pod_cgroup_limits(
         memory_bytes=memory,
         pids=pids,
         huge_pages=huge,
+        unified=_protection(qos, requests.get("memory", 0), settings),
     )
+
+
+def _protection(qos: QOSClass, request: int, settings: ResourceSettings) -> dict[str, str]:
+    if settings.memory_protection is not MemoryProtection.TIERED or not request:
+        return {}
+    return {MEMORY_MIN if qos is QOSClass.GUARANTEED else MEMORY_LOW: str(request)}
 
 
 def wider(one: CgroupLimits, other: CgroupLimits) -> CgroupLimits:

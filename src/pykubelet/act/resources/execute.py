@@ -51,10 +51,12 @@ class ResourcesError(Exception):
 
 
 class Patience(Value):
-    """With whoever makes groups. `deadline_s`: of one step; `uncertain_s`: so long an abandoned step may still be on its
-    way; `removals`: tries to remove a group that is busy."""
+    """With whoever makes groups. `deadline_s`: of one step; `start_s`: of the steps at the start, which are tried again
+    until then; `uncertain_s`: so long an abandoned step may still be on its way; `removals`: tries to remove a group that
+    is busy."""
 
     deadline_s: float = 10.0
+    start_s: float = 120.0
     uncertain_s: float = 1.0
     removals: int = 12
 
@@ -87,6 +89,11 @@ class PodCgroups:
         self._limited = False
         self._failing: dict[QOSClass, str] = {}
 
+    @property
+    def _maker(self) -> str:
+        """Who makes cgroups, for log lines and errors."""
+        return "systemd" if self._settings.driver is CgroupDriver.SYSTEMD else "the kernel"
+
     def cgroup_parent(self, pod: Pod) -> str:
         """`linux.cgroup_parent` of the pod's sandbox."""
         return names.cgroup_parent(self._settings, qos_class(pod), PodUID(pod.metadata.uid))
@@ -117,22 +124,37 @@ class PodCgroups:
         node = names.node_group(self._settings)
         self._cgroups.create(self._path(node), CgroupLimits())
         for qos, limits in decide.qos_limits((), self._node, self._settings).items():
-            if qos is QOSClass.BURSTABLE:
-                # Its pods may be running: their shares stay until the pods are known.
+            if qos is not QOSClass.BEST_EFFORT:
+                # Its pods may be running: their shares and protection stay until the pods are known.
                 limits = CgroupLimits(huge_pages=limits.huge_pages)
             self._cgroups.create(self._path(names.qos_group(self._settings, qos)), limits)
 
     async def _call_root(self, what: str, work: Callable[[], T]) -> T:
-        outcome = await self._flight.run("cgroup:root", work, self._patience.deadline_s)
-        match outcome:
-            case Done(value):
-                return value
-            case Failed(HostError() as error):
-                raise ResourcesError(f"failed to initialize top level QOS containers: {error}") from error
-            case Failed(error):
-                raise error
-            case Uncertain():
-                raise ResourcesError(f"failed to initialize top level QOS containers: no answer to {what}")
+        """Run one step of the start. A machine that boots may keep systemd busy for long, so no answer is not the end."""
+        loop = asyncio.get_running_loop()
+        began, waiting = loop.time(), False
+        while True:
+            outcome = await self._flight.run("cgroup:root", work, self._patience.deadline_s)
+            match outcome:
+                case Done(value):
+                    if waiting:
+                        log.info("the top level cgroups can be made after all", answered=self._maker)
+                    return value
+                case Failed(HostError() as error):
+                    if error.errno_name != "ETIMEDOUT":
+                        raise ResourcesError(f"failed to initialize top level QOS containers: {error}") from error
+                case Failed(error):
+                    raise error
+                case Uncertain():
+                    pass
+            waited = loop.time() - began
+            if waited > self._patience.start_s:
+                problem = f"{self._maker} has not answered for {waited:.0f} s ({what})"
+                raise ResourcesError(f"failed to initialize top level QOS containers: {problem}")
+            if not waiting:
+                log.warning("no pod starts before the top level cgroups are made", waits_for=self._maker, step=what)
+            waiting = True
+            await asyncio.sleep(LONGEST_PAUSE_S)
 
     async def retry_node_limits(self) -> None:
         """Set the limits of the group of all pods unless they are set already."""
@@ -157,7 +179,7 @@ class PodCgroups:
         group = settings.system_reserved_cgroup if is_system else settings.kube_reserved_cgroup
         amounts = settings.system_reserved if is_system else settings.kube_reserved
         path = self._path(names.parse_group(group, settings.driver))
-        limits = decide.group_limits(amounts, self._node.page_sizes, compressible=compressible)
+        limits = decide.reserved_limits(amounts, self._node, settings, compressible=compressible)
         problem = await self._try(f"cgroup:{word}-reserved", lambda: self._enforce(group, path, limits), aside=True)
         if problem is not None:
             message = f'Failed to enforce {title} Reserved Cgroup Limits on "{group}": {problem}'
@@ -230,6 +252,17 @@ class PodCgroups:
         )
         problem = await self._try(f"cgroup:{uid}", lambda: self._cgroups.update(path, limits))
         return CgroupError(uid, str(problem), problem.is_no_space) if problem is not None else None
+
+    async def is_gone(self, pod: Pod) -> bool:
+        """Whether the pod's group is surely not there."""
+        if not self._settings.cgroups_per_qos:
+            return False
+        uid = PodUID(pod.metadata.uid)
+        path = self._path(names.pod_group(self._settings, qos_class(pod), uid))
+        outcome = await self._run(f"cgroup:{uid}", lambda: self._cgroups.exists(path))
+        if isinstance(outcome, Failed) and not isinstance(outcome.error, HostError):
+            raise outcome.error
+        return outcome == Done(False)
 
     async def memory_used(self, pod: Pod) -> int | None:
         """Bytes that all processes of the pod have now; None when that is not known."""
@@ -348,7 +381,7 @@ class PodCgroups:
                     raise error
                 case Uncertain(since):
                     if loop.time() - since > self._patience.uncertain_s:
-                        return HostError("cgroup", key, "ETIMEDOUT", "the kernel has not answered yet")
+                        return HostError("cgroup", key, "ETIMEDOUT", f"{self._maker} has not answered yet")
                     # What an abandoned sync has begun is just ending.
                     await asyncio.sleep(FIRST_PAUSE_S)
 

@@ -27,6 +27,15 @@ class Enforce(StrEnum):
     KUBE_RESERVED_COMPRESSIBLE = "kube-reserved-compressible"
 
 
+class MemoryProtection(StrEnum):
+    """What the gate MemoryQoS does with the groups (KEP-2570, cgroup v2 only): nothing, the reservation of the node's own
+    daemons only, or `memory.min` and `memory.low` of the pods' requests too (memoryReservationPolicy)."""
+
+    OFF = "off"
+    NONE = "None"
+    TIERED = "TieredReservation"
+
+
 class ResourceSettings(Value):
     """What of the configuration concerns this room.
 
@@ -48,13 +57,16 @@ class ResourceSettings(Value):
     system_reserved_cgroup: str = ""
     kube_reserved_cgroup: str = ""
     qos_reserved_memory: int | None = None
+    memory_protection: MemoryProtection = MemoryProtection.OFF
 
 
 class NodeResources(Value):
-    """The machine. `capacity` as in `NodeView`, with `pid` where it is known; `page_sizes`: huge pages, bytes."""
+    """The machine. `capacity` as in `NodeView`, with `pid` where it is known; `page_sizes`: huge pages, bytes; `cpus`: those
+    that are online, as the kernel lists them (`0-3`)."""
 
     capacity: Mapping[str, int]
     page_sizes: tuple[int, ...] = ()
+    cpus: str = ""
 
 
 class CgroupError(Value):

@@ -56,7 +56,7 @@ def container_resources(
     resources.cpuset_mems = ctx.cpuset.mems
     _add_swap(resources, pod, container, settings)
     if settings.cgroup_v2 and settings.memory_qos is not None:
-        resources.unified.update(_memory_qos(pod, container, settings, settings.memory_qos))
+        resources.unified.update(_memory_qos(pod, container, settings.memory_qos))
     return resources
 
 
@@ -182,7 +182,7 @@ def swap_limit(pod: Pod, container: AnyContainer, settings: RenderSettings) -> i
     return int(request / capacity * settings.swap_capacity)
 
 
-def _memory_qos(pod: Pod, container: AnyContainer, settings: RenderSettings, qos: MemoryQos) -> dict[str, str]:
+def _memory_qos(pod: Pod, container: AnyContainer, qos: MemoryQos) -> dict[str, str]:
     requests, limits = _listed(container)
     request, limit = value(requests.get("memory")), value(limits.get("memory"))
     protected = request if qos.tiered else 0
@@ -191,7 +191,7 @@ def _memory_qos(pod: Pod, container: AnyContainer, settings: RenderSettings, qos
         "memory.min": str(protected if is_guaranteed else 0),
         "memory.low": str(0 if is_guaranteed else protected),
     }
-    ceiling = limit or settings.node.allocatable.get("memory", 0)
+    ceiling = limit or qos.for_pods
     if request != limit and ceiling:
         pages = (request + (ceiling - request) * qos.throttling_factor) // qos.page_size
         high = int(pages) * qos.page_size

@@ -56,10 +56,12 @@ def errors_as_values(render: Callable[P, T]) -> Callable[P, T | ConfigError]:
 
 
 class MemoryQos(Value):
-    """KEP-2570, cgroup v2 only. `tiered`: memoryReservationPolicy is TieredReservation. `page_size`: bytes."""
+    """KEP-2570, cgroup v2 only. `tiered`: memoryReservationPolicy is TieredReservation. `for_pods`: bytes of memory that are
+    not reserved for the node's daemons; what eviction keeps free is not taken off. `page_size`: bytes."""
 
     throttling_factor: float = 0.9
     tiered: bool = False
+    for_pods: int = 0
     page_size: int = 4096
 
 

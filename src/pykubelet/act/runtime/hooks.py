@@ -14,6 +14,7 @@ from pykubelet.act.runtime.tally import HTTP_FALLBACKS, SLEEPS_CUT_SHORT
 from pykubelet.base.api.core import ExecAction, HTTPGetAction, LifecycleHandler
 from pykubelet.base.api.intorstring import go_quotable, port_problem, resolve_port
 from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.text import shorten
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.happenings import Happening, warning
 from pykubelet.base.model.ids import ContainerID, PodRef
@@ -26,6 +27,8 @@ from pykubelet.edges.probing.http_wire import HttpTarget
 
 USER_AGENT = "kube-lifecycle/1.36"
 OUTPUT_LIMIT = 10 << 10
+#: Output appears twice in it, and escaped.
+PROBLEM_LIMIT = 32 << 10
 WORDS = 200
 
 
@@ -50,7 +53,10 @@ class HookRunner:
         self._http = HttpProber(USER_AGENT)
 
     async def run(self, handler: LifecycleHandler, target: HookTarget) -> str:
-        """Run to its end; what failed, or an empty string. Cancel it to bound it in time."""
+        """Run to its end; what failed, in 32 KiB at most, or an empty string. Cancel it to bound it in time."""
+        return shorten(await self._run(handler, target), PROBLEM_LIMIT)
+
+    async def _run(self, handler: LifecycleHandler, target: HookTarget) -> str:
         if handler.exec is not None:
             return await self._exec(handler.exec, target)
         if handler.httpGet is not None:
@@ -76,7 +82,8 @@ class HookRunner:
             if answer.exit_code == 0:
                 return ""
             stderr = answer.stderr[:OUTPUT_LIMIT].decode("utf-8", "replace")
-            output = (answer.stdout + answer.stderr)[:OUTPUT_LIMIT].decode("utf-8", "replace")
+            both = answer.stdout[:OUTPUT_LIMIT] + answer.stderr[:OUTPUT_LIMIT]
+            output = both[:OUTPUT_LIMIT].decode("utf-8", "replace")
             problem = f"command '{' '.join(command)}' exited with {answer.exit_code}: {stderr}"
         said = f"Exec lifecycle hook ([{' '.join(command)}]) {target} failed"
         return f'{said} - error: {problem}, message: "{go_quotable(output)}"'

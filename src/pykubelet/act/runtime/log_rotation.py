@@ -26,7 +26,7 @@ from pykubelet.base.model.observed import ContainerView, Observed
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.files import gzip_file, list_dir, remove_file, rename, stat_file
+from pykubelet.edges.host.files import FileKind, gzip_file, list_dir, remove_file, rename, stat_file
 
 T = TypeVar("T")
 log = Log("runtime")
@@ -171,9 +171,10 @@ def _sizes(paths: Sequence[str]) -> list[int | None]:
 
 
 def _make_room(path: str, max_files: int) -> None:
-    """Remove what is too much, compress what is not the newest."""
+    """Remove what is too much, compress what is not the newest. Only regular files count: the runtime makes no others."""
     directory, name = posixpath.split(path)
-    plan = plan_rotation(name, (entry.name for entry in list_dir(directory)), max_files)
+    names = (entry.name for entry in list_dir(directory) if entry.kind is FileKind.FILE)
+    plan = plan_rotation(name, names, max_files)
     for old in plan.remove:
         remove_file(f"{directory}/{old}")
     for old in plan.compress:

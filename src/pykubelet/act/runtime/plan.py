@@ -29,6 +29,8 @@ from pykubelet.base.model.restart import (
     NEVER,
     AfterExit,
     after_exit,
+    after_init_failure,
+    init_failed,
     is_sidecar,
     may_ever_restart,
     should_restart,
@@ -124,14 +126,16 @@ def plan_pod(
     hash_of: HashOf,
     applied: Applied | None = None,
     owed: Collection[ContainerID] = (),
+    outside: SandboxID | None = None,
 ) -> PodPlan:
     """The plan for one pod. `view` is the newest look at the runtime; an empty one for a pod never started.
 
     `applied`: what its containers were given; None: what they should have. `owed`: instances that were killed to be
-    started again, whatever their restart policy says.
+    started again, whatever their restart policy says. `outside`: a sandbox that cannot be used any more, because what is in
+    it runs outside of the pod's cgroup.
     """
     needs, sandbox = _sandbox_needs(pod, view)
-    if needs:
+    if needs or (sandbox is not None and sandbox.id == outside):
         return _plan_new_sandbox(pod, view)
     assert sandbox is not None
     if trigger := _restart_all_trigger(pod, view, sandbox.id, owed):
@@ -344,9 +348,9 @@ def _plan_init_at(
             if is_sidecar(container):
                 draft.start_init.append(name)
                 draft.holding = name
-            elif newest.exit_code == 0:
+            elif not init_failed(newest):
                 _next_init(pod, index, draft)
-            elif after_exit(pod, container, newest.exit_code) is AfterExit.STAY:
+            elif after_init_failure(pod, container, newest) is AfterExit.STAY:
                 draft.stop_pod = True
             else:
                 draft.start_init.append(name)

@@ -75,6 +75,13 @@ class ContainerFiles(Value):
     etc_hosts: str
 
 
+class Unstarted(Value):
+    """The runtime created the container `id`, but could not start it. Most runtimes show it as exited then."""
+
+    id: ContainerID
+    error: StartError
+
+
 class ContainerStarter:
     """Starts containers one at a time as told; knows nothing of restarts."""
 
@@ -140,7 +147,7 @@ class ContainerStarter:
 
     async def start(
         self, pod: Pod, container: AnyContainer, sandbox: Sandbox, settings: RenderSettings, ctx: ContainerContext
-    ) -> ContainerID | StartError:
+    ) -> ContainerID | StartError | Unstarted:
         """Create and start, but for the hook. What was created but not started is left for the next look."""
         created = await self._create(pod, container, sandbox, settings, ctx)
         if isinstance(created, StartError):
@@ -154,7 +161,8 @@ class ContainerStarter:
         except CriError as error:
             # people hear of the container by its name: Events of many instances are to be one
             told = error.message.replace(container_id, container.name)
-            return replace(self.failed(pod, container, RUN_CONTAINER_ERROR, told), message=error.message)
+            failed = replace(self.failed(pod, container, RUN_CONTAINER_ERROR, told), message=error.message)
+            return Unstarted(container_id, failed)
         finally:
             self._link_log(pod, container, container_id, count, settings)
         self._happenings.post(normal(EVENT_STARTED, "Container started", pod_ref(pod), path))

@@ -6,8 +6,6 @@ data may live elsewhere are only unmounted, their directories removed when empty
 
 from __future__ import annotations
 
-import re
-
 from pykubelet.act.volumes.model import (
     CONFIG_MAP,
     DOWNWARD_API,
@@ -19,7 +17,7 @@ from pykubelet.act.volumes.model import (
     VolumesError,
 )
 from pykubelet.base.kit.log import Log
-from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.ids import PodUID, is_pod_uid
 from pykubelet.base.model.paths import Paths
 from pykubelet.edges.host import files, mounts, trees
 from pykubelet.edges.host.errors import HostError
@@ -30,7 +28,6 @@ log = Log("act.volumes")
 
 # Kinds whose data belongs to the pod and ends with it.
 _OWN_DATA = frozenset({EMPTY_DIR, DOWNWARD_API, PROJECTED, SECRET, CONFIG_MAP, "kubernetes.io~git-repo"})
-_POD_UID = re.compile(r"[0-9A-Za-z][-0-9A-Za-z]*")
 _KEPT_BESIDE = "vol_data.json"  # what a CSI volume leaves beside its mount
 
 
@@ -45,7 +42,7 @@ def scan(paths: Paths) -> tuple[FoundPod, ...]:
 
     One that cannot be read counts as without volumes; nothing of it is removed before they can be read.
     """
-    uids = [PodUID(entry.name) for entry in _directories(paths.pods) if _POD_UID.fullmatch(entry.name)]
+    uids = [PodUID(entry.name) for entry in _directories(paths.pods) if is_pod_uid(entry.name)]
     return tuple(FoundPod(uid, _readable_volumes(paths, uid)) for uid in uids)
 
 
