@@ -146,6 +146,30 @@ async def test_how_a_container_ended_is_told_before_the_runtime_shows_it(tmp_pat
         assert not (await stand.wait_state("web", "app", EXITED)).ends
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_exit_code_0_after_memory_ran_out_is_not_acted_on_before_the_status(
+    tmp_path: Path, is_known: bool
+) -> None:
+    """Only the status says whether the container counts as OOM-killed, which is a failure for an init container."""
+    hints = FedHints()
+    async with lookout(tmp_path, hints=hints) as stand:
+        await stand.listed()
+        container = stand.start(stand.make_pod("web"), "app")
+        end = ContainerEnd(ContainerID(container.id), 0, 1_700_000_000_000_000_000)
+        if is_known:
+            stand.touch("web")
+            await stand.wait_state("web", "app", RUNNING)
+        hints.say(HintKind.OOM, container.id)
+        hints.say(HintKind.STOPPED, container.id, end=end)
+        await asyncio.sleep(0.02)
+        stand.touch("web")
+        await stand.wait_state("web", "app", RUNNING)
+        stand.fake.state.end(container, 0, "OOMKilled")
+        await stand.wait_state("web", "app", EXITED)
+        views = [seen.pods[ref("web").uid] for seen in stand.published if ref("web").uid in seen.pods]
+        assert not any(view.ends for view in views)
+
+
 async def test_an_end_told_before_the_container_was_ever_seen_is_in_the_first_look(tmp_path: Path) -> None:
     hints = FedHints()
     async with lookout(tmp_path, hints=hints) as stand:

@@ -9,7 +9,7 @@ from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.observed import ContainerState, NetworkMode
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.observe.pleg.read import find_pod, is_unchanged
-from pykubelet.observe.pleg.views import container_view, pod_of, pod_view, sandbox_view
+from pykubelet.observe.pleg.views import MESSAGE_LIMIT, REASON_LIMIT, container_view, pod_of, pod_view, sandbox_view
 
 REF = PodRef("shop", "web", PodUID("u1"))
 LABELS = {labels.POD_UID: "u1", labels.POD_NAME: "web", labels.POD_NAMESPACE: "shop"}
@@ -55,6 +55,13 @@ def box(attempt: int = 0, state: pb.PodSandboxState = pb.SANDBOX_READY) -> pb.Po
     ("started_at", "reason", "message", "state"),
     [
         (0, "StartError", "failed to create shim task: context canceled: unknown", ContainerState.CREATED),
+        (
+            0,
+            "StartError",
+            "failed to create containerd task: failed to start shim: start failed: : signal: killed: unknown",
+            ContainerState.CREATED,
+        ),
+        (0, "StartError", "the hook was stopped: signal: killed", ContainerState.EXITED),
         (0, "StartError", 'exec: "nothing": executable file not found in $PATH: unknown', ContainerState.EXITED),
         (200, "Error", "context canceled", ContainerState.EXITED),
         (200, "StartError", "context canceled", ContainerState.EXITED),
@@ -107,6 +114,13 @@ def test_a_container_with_everything_the_runtime_tells() -> None:
     assert (view.user.uid, view.user.gid, view.user.supplemental_groups) == (1000, 2000, (5, 6))
     assert view.resources is not None
     assert (view.resources.cpu_shares, view.resources.memory_limit) == (512, 1 << 20)
+
+
+def test_the_runtimes_words_are_kept_to_a_limit() -> None:
+    long = status(item())
+    long.reason, long.message = "x" * 1_000_000, "y" * 1_000_000
+    seen = container_view(item(), long)
+    assert (len(seen.reason), len(seen.message)) == (REASON_LIMIT, MESSAGE_LIMIT)
 
 
 def test_what_the_runtime_does_not_tell_is_not_made_up() -> None:

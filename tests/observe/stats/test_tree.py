@@ -6,7 +6,7 @@ import pytest
 
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.usage import CpuUse, GroupUse, MemoryUse
-from pykubelet.observe.stats.tree import container_of_group, pod_groups, pod_of_group, with_rate
+from pykubelet.observe.stats.tree import container_of_group, pod_groups, pod_of_group, qos_groups, with_rate
 
 UID = "0b1c2d3e-4f50-6172-8394-a5b6c7d8e9f0"
 ID = "ab" * 32
@@ -68,3 +68,10 @@ def test_rates() -> None:
     assert with_rate(second, first).nano_cores == 500_000_000
     assert with_rate(second, None).nano_cores is None
     assert with_rate(first, second).nano_cores is None  # another group of the same name
+
+
+def test_the_groups_of_burstable_and_best_effort_pods() -> None:
+    tree = Tree("/kubepods/burstable/x", "/kubepods/besteffort/y", f"/kubepods/pod{UID}/x", "/a")
+    assert sorted(qos_groups(tree, "/kubepods")) == ["/kubepods/besteffort", "/kubepods/burstable"]
+    slices = Tree("/kubepods.slice/kubepods-burstable.slice/x")
+    assert list(qos_groups(slices, "/kubepods.slice")) == ["/kubepods.slice/kubepods-burstable.slice"]

@@ -143,6 +143,7 @@ class PodLookout:
         self._stale: dict[PodUID, frozenset[ContainerID]] = {}
         self._ending: dict[str, asyncio.Event] = {}
         self._being_stopped: dict[str, asyncio.TimerHandle | None] = {}
+        self._oom_killed: set[str] = set()
         self._listed_at: float | None = None
         self._unread: frozenset[PodRef] = frozenset()
         self._relist_due = asyncio.Event()
@@ -232,6 +233,7 @@ class PodLookout:
             self._has_events = True
             self._relist_due.set()
             return
+        hint = self._without_doubtful_end(hint)
         uid = PodUID(hint.pod_uid) if hint.pod_uid else find_pod(self._pods, hint.id)
         if uid is None or uid not in self._refs:
             self._unknown.note(hint)
@@ -239,6 +241,14 @@ class PodLookout:
             self._take_end(uid, hint)
         elif hint.kind not in (HintKind.STARTED, HintKind.CREATED) or not self._knows(uid, hint.id):
             self._mark(uid)
+
+    def _without_doubtful_end(self, hint: RuntimeHint) -> RuntimeHint:
+        """Exit code 0 after the kernel killed a process for its memory is no success: the runtime's status decides."""
+        if hint.kind is HintKind.OOM:
+            self._oom_killed.add(hint.id)
+        elif hint.id in self._oom_killed and hint.end is not None and hint.end.exit_code == 0:
+            return replace(hint, end=None)
+        return hint
 
     def _knows(self, uid: PodUID, runtime_id: str) -> bool:
         view = self._pods.get(uid)
@@ -434,7 +444,9 @@ class PodLookout:
         self._pods = pods
         self._listed_at = read_at
         self._unread = frozenset(ref for ref in listed if ref.uid not in pods)
-        self._unknown.keep_only(ids_of(listed.values()), read_at)
+        shown = ids_of(listed.values())
+        self._unknown.keep_only(shown, read_at)
+        self._oom_killed = {one for one in self._oom_killed if one in shown or one in self._unknown}
         self._observed.publish(Observed(pods, read_at, self._unread))
 
 

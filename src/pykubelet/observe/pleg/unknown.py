@@ -38,6 +38,9 @@ class UnknownIds:
         if self._timer is None:
             self._check_in(self._patience_s)
 
+    def __contains__(self, runtime_id: str) -> bool:
+        return runtime_id in self._noted
+
     def take(self, runtime_id: str) -> RuntimeHint | None:
         """The id is known now: what was said of it."""
         noted = self._noted.pop(runtime_id, None)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
+from pykubelet.base.kit.text import shorten
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
 from pykubelet.base.model.labels import CONTAINER_NAME, POD_NAME, POD_NAMESPACE, POD_UID
 from pykubelet.base.model.observed import (
@@ -16,6 +18,7 @@ from pykubelet.base.model.observed import (
     ResourcesView,
     SandboxView,
 )
+from pykubelet.base.model.reasons import START_ERROR
 from pykubelet.edges.cri import cri_pb2 as pb
 
 _STATES = {
@@ -25,9 +28,12 @@ _STATES = {
     pb.CONTAINER_UNKNOWN: ContainerState.UNKNOWN,
 }
 
-#: What containerd says of a start whose caller went away, beside the reason of every start that failed.
-START_ERROR = "StartError"
-CALLER_GONE = "context canceled"
+#: Characters that are kept of the runtime's words about a container. They may quote what is in its image or its pod.
+REASON_LIMIT, MESSAGE_LIMIT = 256, 8 << 10
+
+#: What containerd says of a start whose caller went away, beside the reason of every start that failed (START_ERROR). It
+#: kills the program that starts the shim.
+_CALLER_GONE = re.compile(r"context canceled|failed to start shim: .*signal: killed", re.DOTALL)
 
 
 def state_of(container: pb.Container) -> ContainerState:
@@ -62,7 +68,7 @@ def updated_view(known: ContainerView, status: pb.ContainerStatus) -> ContainerV
 def _state(status: pb.ContainerStatus) -> ContainerState:
     """One whose start was cut short by the end of the agent that had asked for it has run nothing: it counts as created,
     so that a pod that never restarts has not failed by it."""
-    is_cut = status.reason == START_ERROR and not status.started_at and CALLER_GONE in status.message
+    is_cut = status.reason == START_ERROR and not status.started_at and _CALLER_GONE.search(status.message) is not None
     return ContainerState.CREATED if is_cut and status.state == pb.CONTAINER_EXITED else _STATES[status.state]
 
 
@@ -80,8 +86,8 @@ def _view(container: ContainerID, name: str, sandbox: SandboxID, status: pb.Cont
         started_at=status.started_at,
         finished_at=status.finished_at,
         exit_code=status.exit_code,
-        reason=status.reason,
-        message=status.message,
+        reason=shorten(status.reason, REASON_LIMIT),
+        message=shorten(status.message, MESSAGE_LIMIT),
         image=status.image.image,
         image_ref=status.image_ref,
         image_id=status.image_id,

@@ -89,7 +89,7 @@ class ContainerProber:
                 said = f'command timed out: "{go_quotable(" ".join(command))}" timed out after {after}'
                 return failed(said, timed_out=True)
             return errored(str(error), is_final=error.is_unavailable)
-        output = (answer.stdout + answer.stderr)[:OUTPUT_LIMIT].decode("utf-8", "replace")
+        output = (answer.stdout[:OUTPUT_LIMIT] + answer.stderr[:OUTPUT_LIMIT])[:OUTPUT_LIMIT].decode("utf-8", "replace")
         return passed(output) if answer.exit_code == 0 else failed(output)
 
     async def _http_get(self, action: HTTPGetAction, ask: Ask) -> Outcome:

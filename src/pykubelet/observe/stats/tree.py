@@ -45,6 +45,16 @@ def container_of_group(name: str) -> str:
     return match[1] if match else ""
 
 
+def is_qos_group(name: str) -> bool:
+    """Whether a group directly below that of all pods has those of one class of service. Pure."""
+    return name.removesuffix(".slice").endswith(("burstable", "besteffort"))
+
+
+def qos_groups(reader: GroupReader, root: str) -> Iterator[str]:
+    """The groups of burstable and of best-effort pods."""
+    yield from (f"{root.rstrip('/')}/{name}" for name in reader.children(root) if is_qos_group(name))
+
+
 def pod_groups(reader: GroupReader, root: str) -> Iterator[tuple[PodUID, str]]:
     """Every pod's group below the root and the classes of service in it."""
     waiting = [root]
@@ -56,7 +66,7 @@ def pod_groups(reader: GroupReader, root: str) -> Iterator[tuple[PodUID, str]]:
                 here = f"{path.rstrip('/')}/{name}"
                 if uid is not None:
                     yield uid, here
-                elif name.removesuffix(".slice").endswith(("burstable", "besteffort")):
+                elif is_qos_group(name):
                     below.append(here)
         waiting = below
 
@@ -71,11 +81,13 @@ def read_node(ground: Ground, at: float, *, brief: bool = False) -> NodeUse | No
         found = ground.reader.read(path, at, brief=brief)
         if found is not None:
             system[name] = found
+    classes = () if brief else (ground.reader.read(path, at) for path in qos_groups(ground.reader, ground.pods_root))
     return NodeUse(
         group=group,
         memory_capacity=ground.memory_capacity,
         booted_at=ground.booted_at,
         system=system,
+        qos_groups=tuple(found for found in classes if found is not None),
         network=read_network_use(at, default=ground.interface),
     )
 
@@ -114,7 +126,7 @@ def _read_pod(ground: Ground, view: PodView, path: str, at: float, *, brief: boo
         containers=tuple(sorted(containers, key=lambda one: one.name)),
         network=network,
         sandbox_id=sandbox.id if sandbox is not None else "",
-        sandbox=reader.read(where, at, brief=brief) if where is not None else None,
+        sandbox=reader.read(where, at) if where is not None and not brief else None,
     )
 
 
@@ -122,7 +134,7 @@ def read_details(ground: Ground, node: NodeUse | None, pods: Mapping[PodUID, Pod
     """Of all groups of a look but the root, and of the disks. `root_dir`: a directory on the node's own file system."""
     seen = [group for pod in pods.values() for group in (pod.group, pod.sandbox, *(c.group for c in pod.containers))]
     if node is not None:
-        seen += node.system.values()
+        seen += (*node.system.values(), *node.qos_groups)
     paths = dict.fromkeys(group.path for group in seen if group is not None and group.path != "/")
     return Details({path: ground.reader.detail(path) for path in paths}, read_disks(), device_of(root_dir))
 
