@@ -15,7 +15,7 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.happenings import Happening, normal, warning
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.recent import Occurrence, Recent
-from pykubelet.report.events.correlate import COMBINED, Correlator
+from pykubelet.report.events.correlate import COMBINED, MESSAGE_LIMIT, Correlator
 from pykubelet.report.events.loop import KEPT_PER_OBJECT, KEPT_PODS, EventsLoop, added
 
 WEB = PodRef("default", "web", UID)
@@ -53,6 +53,15 @@ def test_many_similar_messages_are_joined() -> None:
     found = see(correlator, *(f"try {n}" for n in range(12)))
     assert [o.message for o in found[:9]] == [f"try {n}" for n in range(9)]
     assert [(o.message, o.count) for o in found[9:]] == [(f"{COMBINED}try {n}", n - 8) for n in range(9, 12)]
+
+
+def test_a_long_message_is_cut_wherever_it_is_kept() -> None:
+    correlator = Correlator()
+    for found in see(correlator, *(f"try {n}: " + "x" * 1_000_000 for n in range(12))):
+        assert len(found.message) == len(found.happening.message) == MESSAGE_LIMIT
+        assert found.message.endswith("x...")
+    (again,) = see(correlator, "try 0: " + "x" * 1_000_000)
+    assert again.count == 2
 
 
 def test_similar_messages_far_apart_are_not_joined() -> None:

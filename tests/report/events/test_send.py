@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from report.samples import UID
+from support.unreachable import UnreachableClient
 
 from pykubelet.base.api.core import ObjectMeta, Pod
 from pykubelet.base.kit.cells import make_cell
@@ -295,3 +296,23 @@ def test_an_object_has_a_burst_and_then_one_in_five_minutes() -> None:
     assert spam.lets_pass(normal("Starting", "other object"), 301.0)
     assert sum(spam.lets_pass(event, 1e6) for _ in range(100)) == SPAM_BURST
     assert sum(spam.lets_pass(replace(event, type=EventType.NORMAL), 1e6) for _ in range(100)) == SPAM_BURST
+
+
+@pytest.mark.looptime
+async def test_an_event_waits_a_day_for_an_api_server_that_cannot_be_reached() -> None:
+    client, outbox = UnreachableClient(), Mailbox[Occurrence]("outbox")
+    roster, _ = make_cell("roster", Roster())
+    lifecycles, _ = make_cell("lifecycles", Lifecycles())
+    node, _ = make_cell("node", NodeView("node-1", "node-1", uid="n-1"))
+    clock = ManualClock()
+    sender = EventSender(client, outbox, roster, lifecycles, node, clock, settle_s=0.0)
+    async with Supervisor("test") as supervisor:
+        supervisor.start_root("sender", sender.run())
+        outbox.post(
+            Occurrence(normal("Pulled", "it is there", WEB), "it is there", clock.wall(), clock.wall(), serial=1)
+        )
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(24 * 3600.0):
+                raise await supervisor.wait_failed()
+    assert len(client.tries) > 5000
+    assert max(client.pauses) <= send.RETRY_MAX_S * 1.5 + 0.1

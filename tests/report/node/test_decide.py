@@ -90,3 +90,9 @@ def test_given_labels_win() -> None:
         "kubernetes.io/os": "linux",
         "zone": "a",
     }
+
+
+def test_without_isolation_of_local_storage_the_node_has_none_to_request() -> None:
+    machine = {"cpu": 2000, "memory": 1, "ephemeral-storage": 7}
+    assert node_capacity(machine, 110, 0) == {**machine, "pods": 110}
+    assert node_capacity(machine, 110, 0, local_storage=False) == {"cpu": 2000, "memory": 1, "pods": 110}

@@ -86,6 +86,17 @@ def test_missing_capacity_makes_a_node_unready() -> None:
     assert condition(render(inputs=replace(INPUTS, view=view)), "Ready") == ("False", "KubeletNotReady", message)
 
 
+def test_a_node_without_isolation_of_local_storage_is_ready_and_tells_none() -> None:
+    capacity, allocatable = (
+        {name: amount for name, amount in amounts.items() if name != "ephemeral-storage"}
+        for amounts in (VIEW.capacity, VIEW.allocatable)
+    )
+    view = replace(VIEW, capacity=capacity, allocatable=allocatable)
+    status = render(replace(ABOUT, local_storage=False), replace(INPUTS, view=view), before=render())
+    assert condition(status, "Ready")[0] == "True"
+    assert "ephemeral-storage" not in {*status.capacity, *status.allocatable}
+
+
 def test_pressure() -> None:
     status = render(inputs=replace(INPUTS, pressure=Pressure(memory=True, disk=True, pid=True)))
     assert [condition(status, kind)[:2] for kind in ("MemoryPressure", "DiskPressure", "PIDPressure")] == [
@@ -120,6 +131,36 @@ def test_what_others_wrote_into_the_status_stays() -> None:
     assert status.capacity["example.com/gpu"] == "2"
     assert status.capacity["hugepages-1Gi"] == "1Gi"
     assert status.volumesAttached
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        ("1.7.24", "1.7.24"),
+        ("v2.1.1", "2.1.1"),
+        ("1.6.20~ds1", "1.6.20"),
+        ("1.34.0-rc.1+build.5 ", "1.34.0-rc.1+build.5"),
+        ("1.34.0-rc.01", "1.34.0"),
+        ("1.7", "1.7"),
+        ("1.07.3.4", "1.7.3.4"),
+        ("1.7.3_beta", "1.7.3"),
+        ("7", "Unknown"),
+        ("01.2.3", "Unknown"),
+        ("development", "Unknown"),
+        ("", "Unknown"),
+        ("1." + "9" * 5000, "Unknown"),
+    ],
+)
+def test_the_version_of_the_runtime_is_told_as_far_as_it_is_one(found: str, told: str) -> None:
+    """As k8s.io/apimachinery's version.Parse reads it: semantic, else its numbers."""
+    info = render(inputs=replace(INPUTS, runtime=replace(READY, version=found))).nodeInfo
+    assert info is not None and info.containerRuntimeVersion == f"containerd://{told}"
+
+
+def test_volumes_in_use_stay_only_while_volumes_are_mounted() -> None:
+    before = NodeStatus(volumesInUse=("kubernetes.io/csi/driver^1",))
+    assert render(before=before).volumesInUse == ()
+    assert render(inputs=replace(INPUTS, are_volumes_mounted=True), before=before).volumesInUse == before.volumesInUse
 
 
 def test_what_somebody_added_to_the_capacity_is_allocatable() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,7 @@ from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.node import NodeView, NodeWanted, RuntimeReady
 from pykubelet.base.model.pressure import Pressure
 from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet.edges.host.mounts import mount_tmpfs, unmount
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
 from pykubelet.edges.kubeapi.fake import FakeApiServer, Fault
 from pykubelet.edges.kubeapi.fake_patch import Json
@@ -245,10 +247,61 @@ async def test_a_restart_leaves_a_ready_node_ready(make_stand: MakeStand) -> Non
     second.start()
     await asyncio.sleep(0.1)
     second.set_runtime.publish(WELL)
-    await second.node.wait_for(lambda view: view.registered)
-    await asyncio.sleep(0.1)
-    assert second.get() == before
-    assert second.server.count("PATCH") == 0
+    await second.until_patched(1)
+    assert ready(await second.until_ready())["lastTransitionTime"] == ready(before)["lastTransitionTime"]
+    statuses = [
+        condition["status"]
+        for sent in second.server.requests
+        if sent.method == "PATCH"
+        for condition in sent.body["status"]["conditions"]
+        if condition["type"] == "Ready"
+    ]
+    assert statuses == ["True"]
+
+
+async def test_an_unchanged_status_is_told_once_right_after_a_restart(make_stand: MakeStand) -> None:
+    """Whoever looks at heartbeats sees at once that the agent is back, not after nodeStatusReportFrequency."""
+    first = make_stand()
+    first.set_runtime.publish(WELL)
+    first.start()
+    await first.until_ready()
+    await first.stop()
+
+    def age(node: Json) -> None:
+        for condition in node["status"]["conditions"]:
+            condition["lastHeartbeatTime"] = "2020-01-01T00:00:00Z"
+
+    first.server.update(f"{NODE}/status", age)
+    second = make_stand()
+    second.set_runtime.publish(WELL)
+    second.start()
+    await second.until(lambda node: ready(node)["lastHeartbeatTime"] > "2021")
+    await asyncio.sleep(0.3)
+    assert second.server.count("PATCH") == 1
+
+
+@pytest.mark.parametrize("mounted", [False, True])
+async def test_volumes_in_use_of_a_former_kubelet_go_when_none_is_mounted(
+    make_stand: MakeStand, tmp_path: Path, mounted: bool
+) -> None:
+    """The attach-detach controller does not detach a volume that a node tells is in use."""
+    place = tmp_path / "plugins/kubernetes.io/csi/driver/1/globalmount"
+    place.mkdir(parents=True)
+    volumes = ["kubernetes.io/csi/driver^1"]
+    stand = make_stand(about=replace(ABOUT, root_dir=str(tmp_path)))
+    stand.server.create(NODES, {"metadata": {"name": "n"}, "status": {"volumesInUse": volumes}})
+    stand.set_runtime.publish(WELL)
+    if mounted:
+        mount_tmpfs(str(place))
+    try:
+        stand.start()
+        node = await stand.until_ready()
+        assert node["status"].get("volumesInUse", []) == (volumes if mounted else [])
+    finally:
+        if mounted:
+            unmount(str(place))
+    stand.set_pressure.publish(Pressure(disk=True))
+    await stand.until(lambda node: not node["status"].get("volumesInUse"))
 
 
 async def test_an_old_node_is_put_right_in_one_request(make_stand: MakeStand) -> None:

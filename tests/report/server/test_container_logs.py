@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 from report.samples import UID, container, entry, exited, facts, lifecycle, make_pod, running, view
@@ -55,7 +56,7 @@ def logs_of(*instances: ContainerView, is_there: bool = True) -> ContainerLogs:
 
 async def ask(logs: ContainerLogs, **query: str) -> tuple[int, str]:
     given = {name: [value] for name, value in query.items()}
-    answer = await logs.answer(Request("GET", "/containerLogs/default/web/app", given))
+    answer = await logs.answer(Request("GET", "/containerLogs/default/web/app", urlencode(given, doseq=True)))
     if isinstance(answer, Stream):
         return answer.status, b"".join([chunk async for chunk in answer.chunks]).decode()
     assert isinstance(answer, Response)

@@ -51,7 +51,7 @@ class Asked:
         labels = request_labels(Request("GET", path), READ_ONLY)
         self._before[path] = REQUESTS.value(*labels), DURATIONS.count(*labels)
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        writer.write(b"GET " + path.encode() + b" HTTP/1.1\r\n" + words + b"\r\n")
+        writer.write(b"GET " + path.encode() + b" HTTP/1.1\r\nHost: x\r\n" + words + b"\r\n")
         await reader.readuntil(b"hello" if b"Upgrade" in words else b"\r\n\r\n")
         return reader, writer
 

@@ -7,11 +7,13 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from urllib.parse import urlencode
 
 import pytest
 import uvloop
 from report.server.world import make_world
 
+from pykubelet.report.server.api_routes import configz_answer
 from pykubelet.report.server.debug import Debugging, DebugSettings, stories
 from pykubelet.report.server.explain.documents import ask_routes
 from pykubelet.report.server.http.server import Request, Response
@@ -22,7 +24,7 @@ ON = DebugSettings(profiling=True, flags_handler=True)
 
 
 async def ask(debugging: Debugging, profile: str, **query: list[str]) -> Response:
-    answer = await debugging.pprof(Request("GET", f"/debug/pprof/{profile}", query))
+    answer = await debugging.pprof(Request("GET", f"/debug/pprof/{profile}", urlencode(query, doseq=True)))
     assert isinstance(answer, Response)
     return answer
 
@@ -135,3 +137,31 @@ async def test_stories_are_those_that_explain_tells() -> None:
         assert await body(path) == (200, explained(Request("GET", same)).body)
     assert "start app" in [line["what"] for line in json.loads((await body("/debug/pods/default/web"))[1])["story"]]
     assert (await body("/debug/pods/default/nobody"))[0] == (await body("/debug/pods/nobody"))[0] == 404
+
+
+@pytest.mark.parametrize("given", ["²", "9" * 5000, "-1", "4294967296", ""])
+async def test_what_is_no_verbosity_is_refused(given: str) -> None:
+    answer = await Debugging(ON).verbosity(Request("PUT", "/debug/flags/v", body=given.encode()))
+    assert isinstance(answer, Response)
+    assert answer.status == 400 and b"failed to set the verbosity" in answer.body and len(answer.body) < 200
+
+
+@pytest.mark.parametrize("given", ["²", "0", "121", "9" * 5000])
+async def test_what_is_no_time_for_a_profile_is_refused(given: str) -> None:
+    assert (await ask(Debugging(ON), "profile", seconds=[given])).status == 400
+
+
+def test_configz_has_no_credentials() -> None:
+    config = {
+        "staticPodURL": "https://user:secret@host/pods?x=a@b",
+        "staticPodURLHeader": {"Authorization": ["Bearer secret", "secret"], "X": []},
+        "port": 1,
+    }
+    shown = json.loads(configz_answer(config).body)["kubeletconfig"]
+    assert shown["staticPodURL"] == "https://<masked>@host/pods?x=a@b"
+    assert shown["staticPodURLHeader"] == {"Authorization": ["<masked>", "<masked>"], "X": []}
+    assert shown["port"] == 1
+    assert (
+        json.loads(configz_answer({"staticPodURL": "http://host/a@b"}).body)["kubeletconfig"]["staticPodURL"]
+        == "http://host/a@b"
+    )

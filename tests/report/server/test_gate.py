@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -18,7 +19,8 @@ from pykubelet.base.api.auth import (
 )
 from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.values import replace
-from pykubelet.edges.kubeapi.errors import ApiError
+from pykubelet.edges.kubeapi.errors import QUEUE_FULL, ApiError
+from pykubelet.edges.kubeapi.limiter import Limiter, QueueFull
 from pykubelet.report.server.access import attributes_of, bearer_token
 from pykubelet.report.server.gate import Gate, GateRules, Reviewers
 from pykubelet.report.server.http.server import Connection, Request
@@ -229,3 +231,68 @@ def test_what_a_path_stands_for(method: str, path: str, verb: str, subresources:
 )
 def test_tokens_of_headers(header: str, token: str) -> None:
     assert bearer_token(header) == token
+
+
+class Limited(Cluster):
+    """With the queue that the client for reviews has."""
+
+    def __init__(self, tokens: Mapping[str, UserInfo]) -> None:
+        super().__init__(tokens, frozenset({("bob", "get", "proxy")}))
+        self._limiter = Limiter(50, 100, longest_s=2.0)
+
+    async def create(self, path: str, body: object, kind: type[T], query: Mapping[str, str] | None = None) -> T:
+        try:
+            await self._limiter.take()
+        except QueueFull as error:
+            raise ApiError(0, QUEUE_FULL, "too many are waiting") from error
+        return await super().create(path, body, kind, query)
+
+
+async def flood(gate: Gate, seconds: float) -> None:
+    """Unknown tokens, 200 a second; who is not answered within half a second is cut off."""
+
+    async def stranger(token: str) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await answer(gate, request("/x", token))
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(int(seconds * 200)):
+            group.create_task(stranger(f"bogus-{number}"))
+            await asyncio.sleep(1 / 200)
+
+
+@pytest.mark.looptime
+async def test_a_flood_of_unknown_tokens_is_over_when_it_ends() -> None:
+    cluster, loop = Limited({"new": UserInfo(username="bob")}), asyncio.get_running_loop()
+    gate = Gate(RULES, both(cluster), ManualClock())
+    await flood(gate, 60)
+    began = loop.time()
+    assert await answer(gate, request("/x", "new")) == (200, "")
+    assert loop.time() - began <= 2.1
+
+
+@pytest.mark.looptime
+async def test_who_was_authenticated_before_waits_for_no_unknown_token() -> None:
+    tokens, loop, clock = {"t": UserInfo(username="bob")}, asyncio.get_running_loop(), ManualClock()
+    gate = Gate(RULES, Reviewers(Limited(tokens), Limited(tokens)), clock)
+    assert await answer(gate, request("/x", "t")) == (200, "")
+    async with asyncio.TaskGroup() as group:
+        flooding = group.create_task(flood(gate, 30))
+        await asyncio.sleep(20)
+        clock.advance(RULES.token_ttl_s + 1)
+        began = loop.time()
+        assert await answer(gate, request("/x", "t")) == (200, "")
+        assert loop.time() - began <= 0.1
+        assert not flooding.done()
+
+
+@pytest.mark.looptime
+async def test_beyond_a_bound_tokens_are_refused_at_once() -> None:
+    gate, loop = Gate(RULES, both(Limited({})), ManualClock()), asyncio.get_running_loop()
+    async with asyncio.TaskGroup() as group:
+        waiting = [group.create_task(answer(gate, request("/x", f"bogus-{number}"))) for number in range(1000)]
+        await asyncio.sleep(0.01)
+        assert sum(one.done() for one in waiting) >= 850
+        assert {one.result() for one in waiting if one.done()} == {(401, "Unauthorized")}
+    assert loop.time() <= 2.1

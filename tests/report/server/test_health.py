@@ -6,6 +6,7 @@ import asyncio
 import socket
 from pathlib import Path as File
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from report.samples import UID, container, entry, make_pod
@@ -25,7 +26,7 @@ from pykubelet.base.model.roster import Roster
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.report.server.api_routes import pods_answer
 from pykubelet.report.server.health import HEALTH_CHECKS, default_checks, ping_check
-from pykubelet.report.server.http.listen import serve_health, serve_port, serve_socket
+from pykubelet.report.server.http.listen import ListenError, keep_serving_port, open_required_port, serve_socket
 from pykubelet.report.server.http.server import Answer, Connection, Handler, Request, Response
 from pykubelet.report.server.known_pods import KnownPods
 from pykubelet.report.server.metrics.routes import health_metrics
@@ -42,7 +43,9 @@ async def _await(handler: Handler, request: Request, connection: Connection) -> 
 def ask(handler: Handler, path: str, method: str = "GET", **query: list[str]) -> tuple[int, str]:
     nobody: Any = None
     with asyncio.Runner() as runner:
-        found = runner.run(_await(handler, Request(method, path, query), Connection(nobody, nobody)))
+        found = runner.run(
+            _await(handler, Request(method, path, urlencode(query, doseq=True)), Connection(nobody, nobody))
+        )
     assert isinstance(found, Response)
     return found.status, found.body.decode()
 
@@ -211,17 +214,27 @@ async def test_the_health_port_waits_for_its_port_to_be_free() -> None:
             other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             other.bind(("127.0.0.1", port))
             other.listen()
-            supervisor.start_root("health", serve_health(route, "127.0.0.1", port, retry_s=0.01))
+            supervisor.start_root("health", keep_serving_port(route, "127.0.0.1", port, "health", retry_s=0.01))
             await asyncio.sleep(0.05)
         assert (await connected_port(port)).endswith(b"\r\n\r\nok")
 
 
-async def test_a_read_only_port_that_is_taken_is_an_error() -> None:
+def test_a_required_port_that_is_taken_is_an_error_that_says_what_to_do() -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        with pytest.raises(OSError, match="address already in use"):
-            await serve_port(read_only(), "127.0.0.1", other.getsockname()[1], "the read-only port")
+        port = other.getsockname()[1]
+        with pytest.raises(ListenError) as error:
+            open_required_port("readOnlyPort", "127.0.0.1", port)
+    assert str(error.value) == (
+        f"readOnlyPort: cannot listen on 127.0.0.1:{port}: Address already in use: "
+        "another program listens there, perhaps another kubelet: stop it, or set another port"
+    )
+
+
+def test_an_address_that_the_machine_does_not_have_is_named() -> None:
+    with pytest.raises(ListenError, match=r"port: cannot listen on \[2001:db8::1\]:1: .*: .*correct `address`"):
+        open_required_port("port", "2001:db8::1", 1)
 
 
 async def test_the_socket_is_roots_alone_and_goes_with_the_agent(tmp_path: File) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import os
 import threading
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
@@ -21,7 +23,7 @@ from pykubelet.report.server.http.server import (
     Response,
     Stream,
 )
-from pykubelet.report.server.node_logs import NodeLogs, QueryRefused, journal_command, parse_query
+from pykubelet.report.server.node_logs import MAX_QUERIES, PIECE, NodeLogs, QueryRefused, journal_command, parse_query
 
 
 @pytest.fixture
@@ -42,7 +44,7 @@ def logs(tmp_path: Path) -> Path:
 
 async def ask(logs: Path, path: str, *, enabled: bool = True, **query: list[str]) -> tuple[int, str]:
     handler = NodeLogs(Flight("test"), enabled=enabled, queries=True, root=str(logs))
-    answer = await handler.answer(Request("GET", path, query))
+    answer = await handler.answer(Request("GET", path, urlencode(query or {}, doseq=True)))
     if isinstance(answer, Stream):
         said = b"".join([chunk async for chunk in answer.chunks]).decode()
         assert isinstance(answer.chunks, Closable)
@@ -89,7 +91,10 @@ async def served(logs: Path, asked: bytes) -> bytes:
 
 
 async def test_who_asks_for_the_head_of_a_file_gets_its_length_and_leaves_no_file_open(logs: Path) -> None:
-    asked = b"HEAD /logs/syslog HTTP/1.1\r\n\r\n" * 20 + b"GET /logs/syslog HTTP/1.1\r\nConnection: close\r\n\r\n"
+    asked = (
+        b"HEAD /logs/syslog HTTP/1.1\r\nHost: x\r\n\r\n" * 20
+        + b"GET /logs/syslog HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    )
     answer = await served(logs, asked)
     assert answer.count(b"\r\nContent-Length: 6\r\n") == 20
     assert answer.count(b"Transfer-Encoding") == 1  # of the last answer, which has a body
@@ -193,3 +198,42 @@ async def test_what_a_link_leads_to_is_not_even_opened(logs: Path, tmp_path: Pat
     finally:
         os.close(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))
         writer.join()
+
+
+def query(query: str, **headers: str) -> Request:
+    return Request(
+        "GET", "/logs/", urlencode({"query": query}), {name.replace("_", "-"): v for name, v in headers.items()}
+    )
+
+
+async def test_the_answer_to_a_query_is_compressed_piece_by_piece(logs: Path) -> None:
+    (logs / "large").write_bytes(said := os.urandom(3 * PIECE + 7))
+    handler = NodeLogs(Flight("test"), enabled=True, queries=True, root=str(logs))
+    answer = await handler.answer(query("/large", accept_encoding="gzip"))
+    assert isinstance(answer, Stream) and answer.headers == {"Content-Encoding": "gzip"}
+    pieces = [piece async for piece in answer.chunks]
+    assert gzip.decompress(b"".join(pieces)) == said
+    assert max(map(len, pieces)) < PIECE + PIECE // 8
+
+
+async def test_few_queries_are_answered_at_a_time(logs: Path) -> None:
+    """Until their clients have read the answers or left."""
+    handler = NodeLogs(Flight("test"), enabled=True, queries=True, root=str(logs))
+    answers = [await handler.answer(query("/syslog")) for _ in range(MAX_QUERIES)]
+    refused = await handler.answer(query("/syslog"))
+    assert isinstance(refused, Response) and refused.status == 429
+    for answer in answers:
+        assert isinstance(answer, Stream) and isinstance(answer.chunks, Closable)
+        await answer.chunks.aclose()
+        await answer.chunks.aclose()
+    again = await handler.answer(query("/syslog"))
+    assert isinstance(again, Stream)
+    assert [piece async for piece in again.chunks] == [b"hello\n"]
+
+
+async def test_names_that_are_not_utf_8_are_listed(logs: Path) -> None:
+    Path(os.fsdecode(os.fsencode(logs) + b"/caf\xe9")).write_text("")
+    handler = NodeLogs(Flight("test"), enabled=True, queries=True, root=str(logs))
+    answer = await handler.answer(Request("GET", "/logs/"))
+    assert isinstance(answer, Response)
+    assert b'<a href="caf%E9">caf\xe9</a>' in answer.body

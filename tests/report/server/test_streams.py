@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from urllib.parse import urlencode
 
 import pytest
 from report.samples import UID
@@ -12,7 +13,7 @@ from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriCode, CriError
 from pykubelet.report.server.http.server import Request, Response
 from pykubelet.report.server.known_pods import KnownPods
-from pykubelet.report.server.streams import Streams
+from pykubelet.report.server.streams import Streams, forwarded_ports
 
 
 class Runtime:
@@ -36,7 +37,7 @@ async def ask(path: str, **query: list[str]) -> tuple[int, str]:
     pods = KnownPods(inputs.roster, inputs.lifecycles, inputs.observed, inputs.statuses)
     streams = Streams(pods, Runtime(), 60.0, websockets=True)
     verbs = {"exec": streams.exec, "attach": streams.attach, "portForward": streams.port_forward, "run": streams.run}
-    answer = await verbs[path.split("/")[1]](Request("POST", path, {"output": ["1"], **query}))
+    answer = await verbs[path.split("/")[1]](Request("POST", path, urlencode({"output": ["1"], **query}, doseq=True)))
     assert isinstance(answer, Response)
     return answer.status, answer.body.decode()
 
@@ -72,3 +73,27 @@ async def test_what_is_no_stream_is_refused() -> None:
     )
     assert (await ask("/attach/default/db/db-old/app"))[0] == 429
     assert (await ask(f"/portForward/default/web/{UID}"))[0] == 500
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("80,0000443", [80, 443]),
+        ("65535", [65535]),
+        ("0", None),
+        ("65536", None),
+        ("0000019999999", None),
+        ("9" * 5000, None),
+        ("²", None),
+        ("８０", None),
+        ("+80", None),
+        ("80,", None),
+    ],
+)
+def test_ports_of_a_forward_are_numbers_of_ports(given: str, expected: list[int] | None) -> None:
+    query = urlencode({"port": given})
+    found = forwarded_ports(Request("GET", "/portForward/default/web", query, {"upgrade": "websocket"}))
+    if expected is not None:
+        assert found == expected
+    else:
+        assert isinstance(found, Response) and found.status == 400 and len(found.body) < 300

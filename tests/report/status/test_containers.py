@@ -138,8 +138,9 @@ def test_termination_messages_share_12_kib() -> None:
 
 def test_the_restart_count_is_the_annotations_and_else_the_attempt() -> None:
     assert told(make_pod(), view(running(number=3)))["restartCount"] == 3
-    strange = replace(running(number=3), annotations={"io.kubernetes.container.restartCount": "x"})
-    assert told(make_pod(), view(strange))["restartCount"] == 3
+    for text in ("x", "-1", "9" * 5000, str(2**31)):
+        strange = replace(running(number=3), annotations={"io.kubernetes.container.restartCount": text})
+        assert told(make_pod(), view(strange))["restartCount"] == 3
 
 
 # Several instances

@@ -4,6 +4,8 @@ Rules:
 - The same Event again (object, type, reason, message) counts up.
 - From the tenth message on that differs from the others in nothing but its text, within ten minutes, one Event stands
   for all further ones, its message marked.
+- Of a message 4,096 characters are kept, in the API and everywhere else: as much as of a termination message. The
+  reference does not cut messages, and those of probes quote what a container sent.
 - An object may have 25 Events of a type at once and one more every five minutes; what is beyond is counted, and not
   sent. Much that is normal takes no room from warnings.
 Nothing is dropped here: what is kept is bounded by its reader.
@@ -18,6 +20,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
+from pykubelet.base.kit.text import shorten
 from pykubelet.base.kit.values import field, replace
 from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.recent import Occurrence
@@ -27,6 +30,7 @@ V = TypeVar("V")
 SIMILAR_MAX = 10
 SIMILAR_WINDOW_S = 600.0
 MEMORY = 4096
+MESSAGE_LIMIT = 4096
 COMBINED = "(combined from similar events): "
 
 SPAM_BURST = 25
@@ -38,9 +42,9 @@ Same = tuple[Similar, str, str]
 
 
 class _Group(Struct):
-    """Messages of similar Events. `last_at`: monotonic seconds."""
+    """Hashes of the messages of similar Events. `last_at`: monotonic seconds."""
 
-    messages: set[str] = field(default_factory=set)
+    messages: set[int] = field(default_factory=set)
     last_at: float = 0.0
 
 
@@ -55,10 +59,12 @@ class Correlator:
     def see(self, happening: Happening, now: float, wall: float) -> Occurrence:
         """The Event with its count. `now`: monotonic seconds, `wall`: those of the date."""
         similar: Similar = (about(happening), happening.type, happening.reason)
-        message = happening.message
+        message = shorten(happening.message, MESSAGE_LIMIT)
+        if message != happening.message:
+            happening = replace(happening, message=message)
         key: Same = (similar, happening.field_path, message)
         if self._is_one_of_many(similar, message, now):
-            message, key = COMBINED + message, (similar, "", "")
+            message, key = shorten(COMBINED + message, MESSAGE_LIMIT), (similar, "", "")
         known = self._known.get(key)
         if known is None:
             found = Occurrence(happening, message, wall, wall, serial=next(self._serials))
@@ -73,8 +79,8 @@ class Correlator:
             group = _Group()
         group.last_at = now
         _remember(self._groups, similar, group)
-        if message in group.messages or len(group.messages) < SIMILAR_MAX - 1:
-            group.messages.add(message)
+        if hash(message) in group.messages or len(group.messages) < SIMILAR_MAX - 1:
+            group.messages.add(hash(message))
             return False
         return True
 

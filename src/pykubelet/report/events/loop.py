@@ -47,11 +47,15 @@ class EventsLoop:
 
     async def run(self) -> None:
         while True:
-            first = await self._happenings.get_all()
-            await asyncio.sleep(SETTLE_S)
-            for happening in (*first, *self._happenings.take_all()):
-                self._see(happening)
+            await self._take()
             self._recent.publish(Recent(dict(self._pods), self._node))
+
+    async def _take(self) -> None:
+        """The next Events. A method of its own: their messages, not yet cut, are not kept while it waits for more."""
+        first = await self._happenings.get_all()
+        await asyncio.sleep(SETTLE_S)
+        for happening in (*first, *self._happenings.take_all()):
+            self._see(happening)
 
     def _see(self, happening: Happening) -> None:
         now = self._clock.monotonic()

@@ -21,6 +21,7 @@ from collections import OrderedDict
 
 import msgspec
 
+from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
@@ -46,6 +47,7 @@ HOLD_S = 5.0
 #: The longest that an Event of the node waits for the Node's UID: a busy API server may take a while to register it.
 NAMELESS_S = 60.0
 RETRY_S, RETRY_MAX_S = 0.5, 10.0
+_BACKOFF = BackoffPolicy(RETRY_S, RETRY_MAX_S)
 TRIES = 12
 _MAKING = (CONTAINER_START, SANDBOX)
 
@@ -159,7 +161,7 @@ class EventSender:
                     return
                 failures += 1
                 refusals += error.status > 0
-                delay = min(RETRY_S * 2.0 ** (failures - 1), RETRY_MAX_S) * random.uniform(0.5, 1.5)
+                delay = _BACKOFF.delay_s(failures) * random.uniform(0.5, 1.5)
                 await asyncio.sleep(max(delay, error.retry_after_s or 0.0))
                 newer = self._queue.pop(found.serial, None)
                 found = newer.found if newer is not None else found

@@ -11,6 +11,7 @@ import asyncio
 from typing import Any
 
 from pykubelet.base.api.storage import CSINode
+from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.node import NodeView
@@ -30,7 +31,7 @@ MIGRATED_PLUGINS = (
     "kubernetes.io/portworx-volume",
     "kubernetes.io/vsphere-volume",
 )
-RETRY_S, RETRY_MAX_S = 0.5, 30.0
+_BACKOFF = BackoffPolicy(0.5, 30.0)
 
 
 async def keep_csi_node(client: ApiClient, node: Cell[NodeView]) -> None:
@@ -43,8 +44,8 @@ async def keep_csi_node(client: ApiClient, node: Cell[NodeView]) -> None:
         except ApiError as error:
             if not failures:
                 log.warning("the node's CSINode cannot be made", error=error, status=error.status or None)
-            await asyncio.sleep(max(min(RETRY_S * 2.0**failures, RETRY_MAX_S), error.retry_after_s or 0.0))
-            failures = min(failures + 1, 16)
+            failures += 1
+            await asyncio.sleep(max(_BACKOFF.delay_s(failures), error.retry_after_s or 0.0))
         else:
             owner, failures = view.uid, 0
 

@@ -46,12 +46,20 @@ class Addresses(Value):
     ask_resolver: bool = False
 
 
-def node_capacity(machine: Mapping[str, int], max_pods: int, pods_per_core: int) -> dict[str, int]:
-    """The machine's resources and how many pods fit; `pid` stays in for reservations. `pods_per_core` 0: no such rule."""
+def node_capacity(
+    machine: Mapping[str, int], max_pods: int, pods_per_core: int, *, local_storage: bool = True
+) -> dict[str, int]:
+    """The machine's resources and how many pods fit; `pid` stays in for reservations. `pods_per_core` 0: no such rule.
+
+    `local_storage`: `localStorageCapacityIsolation`; without it there is no `ephemeral-storage` to request.
+    """
     pods = max_pods
     if pods_per_core > 0:
         pods = min(machine.get("cpu", 0) // 1000 * pods_per_core, max_pods)
-    return {**machine, "pods": pods}
+    found = {**machine, "pods": pods}
+    if not local_storage:
+        found.pop("ephemeral-storage", None)
+    return found
 
 
 def node_labels(hostname: str, architecture: str, given: Mapping[str, str]) -> dict[str, str]:

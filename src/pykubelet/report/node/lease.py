@@ -17,6 +17,7 @@ from typing import Any
 
 from pykubelet.base.api.core import Lease, LeaseSpec, ObjectMeta, OwnerReference
 from pykubelet.base.api.times import format_micro_time
+from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.cells import Cell, CellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
@@ -31,6 +32,7 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 RENEWED_AFTER = 0.25
 JITTER = 0.04
 RETRY_S, RETRY_MAX_S = 0.1, 7.0
+_BACKOFF = BackoffPolicy(RETRY_S, RETRY_MAX_S)
 TRIES = 5
 RECONNECT_AFTER = 2
 
@@ -83,7 +85,7 @@ class LeaseLoop:
             self._failures = 0
             return period
         self._failures += 1
-        delay = max(error.retry_after_s or 0.0, min(RETRY_S * 2.0 ** (self._failures - 1), RETRY_MAX_S))
+        delay = max(error.retry_after_s or 0.0, _BACKOFF.delay_s(self._failures))
         return delay if self._lease is None or self._failures < TRIES else min(period, max(delay, RETRY_MAX_S))
 
     async def _renew(self) -> ApiError | None:

@@ -21,7 +21,8 @@ class Registration(Value):
 
     `labels`: the node's own and the given ones. `node_ips`: of `--node-ip`. `info`: without
     the runtime's version. `features`: declared ones (KEP-5328). `max_images` < 0: all. `reset_extended`: no plugin can
-    stand behind extended resources that an earlier life of the node has left.
+    stand behind extended resources that an earlier life of the node has left. `root_dir`: `--root-dir`. `local_storage`:
+    `localStorageCapacityIsolation`, the node has `ephemeral-storage` to request.
     """
 
     name: str
@@ -38,15 +39,18 @@ class Registration(Value):
     features: tuple[str, ...] = ()
     max_images: int = 50
     reset_extended: bool = True
+    root_dir: str = "/var/lib/kubelet"
+    local_storage: bool = True
 
 
 class NodeInputs(Value):
-    """What the node's status is made of, at one moment."""
+    """What the node's status is made of, at one moment. `are_volumes_mounted`: some that another kubelet attached are."""
 
     view: NodeView
     runtime: RuntimeReady
     pressure: Pressure
     images: tuple[ContainerImage, ...] = ()
+    are_volumes_mounted: bool = False
 
 
 class NodePeriods(Value):

@@ -5,11 +5,14 @@ Rules:
 - Resources that others have written into the capacity stay, and all of them are allocatable.
 - With an external cloud provider the addresses are the provider's. Before it has spoken: the given node IPs, or the one
   found where `--node-ip` names a family alone (`::`), and the host's name.
+- This agent attaches no volumes. Those in use that another kubelet has left stay as long as any of them is mounted, since
+  the attach-detach controller detaches what is not in use.
 Source: the Kubernetes documentation "Node Status"; KEP-5328 for declared features.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -29,6 +32,7 @@ from pykubelet.base.api.core import (
 )
 from pykubelet.base.api.quantity import Amount, Format
 from pykubelet.base.config.flag_values import UNSPECIFIED
+from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.happenings import Happening, normal, warning
 from pykubelet.base.model.node import DEFAULT_OBJECT_TTL_S, NodeView, RuntimeReady
@@ -46,6 +50,9 @@ OWN_CONDITIONS = (MEMORY, DISK, PID, READY)
 _NANO = 1_000_000_000
 _DECIMAL = frozenset({"cpu", "pods"})
 _NOT_TOLD = frozenset({"pid"})
+_VERSION = re.compile(r"\s*v?([0-9]+(?:\.[0-9]+)*)(.*)")
+_SEMANTIC_EXTRA = re.compile(r"(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?\s*")
+_UNKNOWN = "Unknown"
 #: type: (reason and message when it holds, and when it does not)
 _PRESSURES = {
     MEMORY: (
@@ -73,12 +80,13 @@ _EVENTS = {
 def render_status(about: Registration, inputs: NodeInputs, before: NodeStatus, now: str) -> NodeStatus:
     """The status to tell; `before` is what the API server has, `now` the time of the conditions."""
     view, runtime = inputs.view, inputs.runtime
-    others = {name: amount for name, amount in before.capacity.items() if name not in view.capacity}
+    not_theirs = {*view.capacity, *(() if about.local_storage else ("ephemeral-storage",))}
+    others = {name: amount for name, amount in before.capacity.items() if name not in not_theirs}
     return NodeStatus(
         addresses=_addresses(about, view.ips, before.addresses),
         allocatable={**others, **_resources(view.allocatable)},
         capacity={**others, **_resources(view.capacity)},
-        conditions=_conditions(inputs, before.conditions, now, _missing(view.capacity)),
+        conditions=_conditions(inputs, before.conditions, now, _missing(view.capacity, about.local_storage)),
         config=before.config,
         daemonEndpoints=NodeDaemonEndpoints(kubeletEndpoint=DaemonEndpoint(Port=about.port)),
         declaredFeatures=about.features,
@@ -88,7 +96,7 @@ def render_status(about: Registration, inputs: NodeInputs, before: NodeStatus, n
         phase=before.phase,
         runtimeHandlers=_handlers(runtime) if runtime.checked else before.runtimeHandlers,
         volumesAttached=before.volumesAttached,
-        volumesInUse=before.volumesInUse,
+        volumesInUse=before.volumesInUse if inputs.are_volumes_mounted else (),
     )
 
 
@@ -208,8 +216,9 @@ def _condition(kind: str, wanted: tuple[bool, str, str], known: NodeCondition | 
     )
 
 
-def _missing(capacity: Mapping[str, int]) -> str:
-    lacking = [name for name in ("cpu", "memory", "pods", "ephemeral-storage") if name not in capacity]
+def _missing(capacity: Mapping[str, int], local_storage: bool) -> str:
+    needed = ("cpu", "memory", "pods", "ephemeral-storage") if local_storage else ("cpu", "memory", "pods")
+    lacking = [name for name in needed if name not in capacity]
     return f"missing node capacity for resources: {', '.join(lacking)}" if lacking else ""
 
 
@@ -251,10 +260,34 @@ def _images(found: Iterable[ContainerImage], at_most: int) -> tuple[ContainerIma
 
 
 def _node_info(about: Registration, runtime: RuntimeReady, before: NodeSystemInfo | None) -> NodeSystemInfo:
-    version = f"{runtime.name}://{runtime.version}" if runtime.name else ""
+    version = f"{runtime.name}://{_runtime_version(runtime.version)}" if runtime.name else ""
     if not version and before is not None:
         version = before.containerRuntimeVersion
     return replace(about.info, containerRuntimeVersion=version)
+
+
+def _runtime_version(text: str) -> str:
+    """A semantic version as it is; of any other its first two or more numbers. As k8s.io/apimachinery's `version.Parse`."""
+    found = _VERSION.fullmatch(text)
+    if found is None:
+        return _UNKNOWN
+    numbers, extra = found[1].split("."), found[2]
+    values = [parse_decimal(number) for number in numbers]
+    if None in values:
+        return _UNKNOWN
+    semantic = _SEMANTIC_EXTRA.fullmatch(extra)
+    is_padded = [_is_padded(number) for number in numbers]
+    if len(numbers) == 3 and semantic is not None and not any(is_padded):
+        before, build = semantic[1] or "", semantic[2] or ""
+        if not any(part.isdecimal() and _is_padded(part) for part in before.split(".")):
+            return ".".join(numbers) + (f"-{before}" if before else "") + (f"+{build}" if build else "")
+    if len(numbers) < 2 or is_padded[0]:
+        return _UNKNOWN
+    return ".".join(str(value) for value in values)
+
+
+def _is_padded(number: str) -> bool:
+    return number.startswith("0") and number != "0"
 
 
 def _features(runtime: RuntimeReady) -> NodeFeatures | None:

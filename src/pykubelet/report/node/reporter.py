@@ -6,6 +6,7 @@ Reads: `RuntimeReady`, `Pressure`, the rest of `NodeView`, the runtime's images,
 Rules:
 - What is told is compared with what the API server has, so a status that somebody changed is put right, and an unchanged
   one costs nothing until `nodeStatusReportFrequency` is over.
+- A node that was there before us gets one status right after our start, changed or not.
 - A status of which the API server keeps less (it is older than we are) is not told again for that.
 - Any change of an input is told at once; only images are looked at by the clock.
 - Nothing is told before the runtime has answered once (or has not for some seconds): after a restart of the agent a node
@@ -27,6 +28,7 @@ from typing import Protocol
 
 from pykubelet.base.api.core import ContainerImage, Node, NodeStatus, ObjectMeta
 from pykubelet.base.api.times import format_time
+from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.cells import Cell, CellWriter, make_cell, ringing
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
@@ -40,6 +42,8 @@ from pykubelet.base.model.pressure import Pressure
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.cgroup_stats import read_boot_time
+from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.mounts import has_attached_volumes
 from pykubelet.edges.host.self_stats import read_self
 from pykubelet.edges.kubeapi.client import ApiClient, PatchKind
 from pykubelet.edges.kubeapi.errors import ApiError
@@ -111,6 +115,7 @@ class NodeReporter:
         self._happenings = happenings
         self._clock = clock
         self._periods = periods or NodePeriods()
+        self._backoff = BackoffPolicy(self._periods.retry, self._periods.retry_max)
         self._bell = asyncio.Event()
         self._listed: Listed[Node] = Listed()
         self._node: Node | None = None
@@ -192,9 +197,8 @@ class NodeReporter:
                 found = await self._clients.telling.get(f"{NODES}/{self._about.name}", Node)
             except ApiError as error:
                 if error.is_transient:
-                    delay = min(self._periods.retry * 2.0**failures, self._periods.retry_max)
-                    failures = min(failures + 1, 16)
-                    await asyncio.sleep(max(delay, error.retry_after_s or 0.0))
+                    failures += 1
+                    await asyncio.sleep(max(self._backoff.delay_s(failures), error.retry_after_s or 0.0))
                     continue
                 if error.is_not_found and self._node is not None:
                     self._lose()
@@ -278,9 +282,8 @@ class NodeReporter:
     def _delay_after(self, error: ApiError) -> float:
         if not self._failures:
             log.warning("the node's status cannot be told", error=error, status=error.status or None)
-        delay = min(self._periods.retry * 2.0**self._failures, self._periods.retry_max)
-        self._failures = min(self._failures + 1, 16)
-        return max(delay, error.retry_after_s or 0.0)
+        self._failures += 1
+        return max(self._backoff.delay_s(self._failures), error.retry_after_s or 0.0)
 
     async def _look(self) -> float:
         """Do the one thing that is to be done now; in how many seconds to look again. Raises ApiError."""
@@ -326,10 +329,7 @@ class NodeReporter:
         changed = not same_but_heartbeats(status, node.status) and not self._is_known_to_be_kept_so(status, node.status)
         others = bool(labels) or annotations != node.metadata.annotations
         now = self._clock.monotonic()
-        if first:
-            self._report_at = now + self._periods.report
-        if not (changed or others or now >= self._report_at):
-            self._reconciled = node.metadata.uid
+        if not (first or changed or others or now >= self._report_at):
             return
         patch = status_patch(node, status, annotations, labels)
         path = f"{NODES}/{self._about.name}/status"
@@ -343,7 +343,7 @@ class NodeReporter:
             raise
         self._reconciled = newer.metadata.uid
         self._kept = (status, newer.status)
-        spread = random.uniform(-0.5, 0.5) if changed else 0.0
+        spread = random.uniform(-0.5, 0.5) if first or changed else 0.0
         self._report_at = now + self._periods.report * (1.0 + spread)
         await self._take_answer(newer)
         self._announce(node.status, status)
@@ -357,8 +357,18 @@ class NodeReporter:
 
     def _render(self, before: NodeStatus) -> NodeStatus:
         cells = self._cells
-        inputs = NodeInputs(cells.node.get(), cells.runtime.get(), cells.pressure.get(), self._images)
+        mounted = bool(before.volumesInUse) and self._are_volumes_mounted()
+        inputs = NodeInputs(cells.node.get(), cells.runtime.get(), cells.pressure.get(), self._images, mounted)
         return render_status(self._about, inputs, before, format_time(self._clock.wall()))
+
+    def _are_volumes_mounted(self) -> bool:
+        """Asked only while the Node says that volumes are in use. When in doubt they are: a volume that is detached while
+        it is mounted loses data."""
+        try:
+            return has_attached_volumes(self._about.root_dir)
+        except HostError as error:
+            log.warning("cannot see which volumes are mounted", error=error)
+            return True
 
     def _announce(self, before: NodeStatus, after: NodeStatus) -> None:
         for happening in condition_events(self._about.name, before, after):

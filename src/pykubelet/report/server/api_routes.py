@@ -6,18 +6,22 @@ Owns: the table of paths and what is said where nobody answers. Reads: the confi
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from pykubelet.base.api import core
 from pykubelet.base.api.codec import encode
 from pykubelet.base.kit.cells import Cell
-from pykubelet.base.kit.values import Value
+from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.observed import Observed
 from pykubelet.report.server.gate import Gate
 from pykubelet.report.server.http.server import JSON, Answer, Connection, Request, Response
 from pykubelet.report.server.known_pods import KnownPods
 from pykubelet.report.server.routes import OpenRoutes, answer_path, pod_list
+
+MASK = "<masked>"
+_USER_INFORMATION = re.compile(r"^([^/?#]*//)[^/?#]*@")
 
 
 class ApiRoutes(Value):
@@ -31,7 +35,8 @@ class ApiRoutes(Value):
         if refused is not None:
             return refused
         connection.let_in()
-        return await answer_path(self.open, request)
+        body = await connection.read_body()  # only now: who may not ask makes the agent read nothing but heads
+        return await answer_path(self.open, replace(request, body=body) if body else request)
 
 
 def pods_answer(pods: KnownPods) -> Response:
@@ -54,6 +59,16 @@ def running_pods_answer(observed: Cell[Observed]) -> Response:
 
 
 def configz_answer(config: Mapping[str, Any]) -> Response:
-    """`/configz`: the configuration in use. `config` as it reads in JSON."""
+    """`/configz`: the configuration in use, without the credentials in it. `config` as it reads in JSON."""
     kind = {"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1"}
-    return Response(200, json.dumps({"kubeletconfig": {**kind, **config}}).encode(), JSON)
+    return Response(200, json.dumps({"kubeletconfig": {**kind, **_without_credentials(config)}}).encode(), JSON)
+
+
+def _without_credentials(config: Mapping[str, Any]) -> dict[str, Any]:
+    """With the values of `staticPodURLHeader` and the user information of `staticPodURL` masked."""
+    shown = dict(config)
+    if headers := config.get("staticPodURLHeader"):
+        shown["staticPodURLHeader"] = {name: [MASK] * len(values) for name, values in headers.items()}
+    if url := config.get("staticPodURL"):
+        shown["staticPodURL"] = _USER_INFORMATION.sub(rf"\1{MASK}@", url)
+    return shown

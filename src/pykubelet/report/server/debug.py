@@ -18,6 +18,7 @@ from typing import Protocol
 from pykubelet.base.api.codec import encode
 from pykubelet.base.api.times import format_time
 from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.flight import Done, Flight
 from pykubelet.base.kit.lag import LAG
 from pykubelet.base.kit.values import Value, replace
@@ -34,6 +35,8 @@ from pykubelet.report.server.streams import container_target
 NO_PROFILING = text(405, "profiling endpoint is disabled.\n")
 NO_FLAGS = text(405, "flags endpoint is disabled.\n")
 MAX_PROFILE_S = 120
+#: The verbosity is kept in 32 bits; no checkpoint takes more seconds.
+MAX_INT32 = 2**31 - 1
 HEAP_LINES = 60
 
 
@@ -82,14 +85,15 @@ class Debugging:
 
     async def _sampled(self, request: Request, kind: Callable[[], Samples]) -> Answer:
         given = request.first("seconds") or ("30" if kind is CpuSamples else "1")
-        if not given.isdigit() or not 1 <= int(given) <= MAX_PROFILE_S:
+        seconds = parse_decimal(given, MAX_PROFILE_S)
+        if not seconds:
             return text(400, f"seconds: must be from 1 to {MAX_PROFILE_S}\n")
         if self._is_profiling:
             return text(500, "Could not enable CPU profiling: cpu profiling already in use\n")
         self._is_profiling = True
         try:
             with sampling(kind()) as samples:
-                await asyncio.sleep(int(given))
+                await asyncio.sleep(seconds)
         finally:
             self._is_profiling = False
         return samples.answer()
@@ -99,10 +103,11 @@ class Debugging:
         if not self._settings.flags_handler:
             return NO_FLAGS
         given = request.body.decode("ascii", "replace").strip()
-        if not given.isdigit():
-            return text(400, f"failed to set the verbosity: {given!r} is no number\n")
-        logging.getLogger("pykubelet").setLevel(logging.DEBUG if int(given) >= 4 else logging.INFO)
-        return text(200, f"successfully set klog.logging.verbosity to {int(given)}")
+        verbosity = parse_decimal(given, MAX_INT32)
+        if verbosity is None:
+            return text(400, f"failed to set the verbosity: must be from 0 to {MAX_INT32}, not {given[:64]!r}\n")
+        logging.getLogger("pykubelet").setLevel(logging.DEBUG if verbosity >= 4 else logging.INFO)
+        return text(200, f"successfully set klog.logging.verbosity to {verbosity}")
 
 
 def stories(route: Route, pods: KnownPods) -> Ask:
@@ -156,8 +161,8 @@ class Checkpoints:
             return text(404, "pod does not exist")
         if container_spec(pod, target.container) is None:
             return text(404, f"container {target.container} does not exist")
-        given = request.query.get("timeout", ["0"])[-1]
-        if not given.isdigit():
+        timeout_s = parse_decimal(request.query.get("timeout", ["0"])[-1], MAX_INT32)
+        if timeout_s is None:
             return text(404, "cannot parse value of timeout parameter")
         where = f"{target.namespace}/{target.pod}/{target.container}"
         container = self._pods.running(pod, target.container)
@@ -170,7 +175,7 @@ class Checkpoints:
         try:
             if not isinstance(made, Done):
                 raise HostError("mkdir", self._folder, "EIO", "cannot be made")
-            await self._runtime.checkpoint_container(container.id, path, int(given))
+            await self._runtime.checkpoint_container(container.id, path, timeout_s)
         except (CriError, HostError) as error:
             return text(500, f"checkpointing of {where} failed ({error})")
         return Response(200, encode({"items": [path]}), JSON)

@@ -44,8 +44,8 @@ class Reviewer(Protocol):
 
 
 class Reviewers(Value):
-    """Who is asked about tokens, and about rights. They are two, so that a flood of tokens that nobody knows holds up nobody
-    who is known."""
+    """`tokens` is asked about tokens that were never good, `access` about all others and about rights. They are two, so
+    that a flood of unknown tokens holds up no client that was authenticated before."""
 
     tokens: Reviewer
     access: Reviewer
@@ -75,6 +75,13 @@ class _Remembered(Generic[T]):
         if found is None or found[0] <= self._clock.monotonic():
             return None
         return found[1]
+
+    def knew(self, key: object) -> bool:
+        """Whether there is an answer, or was one whose time is over."""
+        return key in self._kept
+
+    def forget(self, key: object) -> None:
+        self._kept.pop(key, None)
 
     def put(self, key: object, value: T, ttl_s: float) -> None:
         self._kept[key] = (self._clock.monotonic() + ttl_s, value)
@@ -156,9 +163,11 @@ class Gate:
             raise ApiError(0, "", "there is no API server to ask")
         spec = TokenReviewSpec(token=token)
         review = TokenReview(apiVersion="authentication.k8s.io/v1", kind="TokenReview", spec=spec)
-        status = (await _ask(self._reviewers.tokens, TOKEN_REVIEWS, review, TokenReview)).status
+        reviewer = self._reviewers.access if self._users.knew(key) else self._reviewers.tokens
+        status = (await _ask(reviewer, TOKEN_REVIEWS, review, TokenReview)).status
         if status is None or not status.authenticated or status.user is None:
             self._unknown.put(key, True, self._rules.token_ttl_s)
+            self._users.forget(key)
             return None
         user = user_of_review(status.user)
         self._users.put(key, user, self._rules.token_ttl_s)
@@ -202,7 +211,7 @@ async def _ask(reviewer: Reviewer, path: str, review: object, kind: type[T]) -> 
         try:
             return await reviewer.create(path, review, kind)
         except ApiError as error:
-            if not error.is_transient:
+            if error.was_queue_full or not error.is_transient:
                 raise
             await asyncio.sleep(error.retry_after_s or pause)
             pause *= FACTOR

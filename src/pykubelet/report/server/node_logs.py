@@ -5,7 +5,9 @@ Owns: the shape of the query and of the answers. Source: KEP-2258; the Kubernete
 
 from __future__ import annotations
 
+import os
 import re
+import zlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 from urllib.parse import quote
@@ -26,8 +28,12 @@ QUERY_TYPE = "text/plain;charset=UTF-8"
 READ_DEADLINE_S = 30.0
 QUERY_DEADLINE_S = 30.0
 QUERY_BYTES = 64 << 20
+#: Each may hold QUERY_BYTES until its client has read them.
+MAX_QUERIES = 2
+PIECE = 1 << 20
 MAX_SERVICES, MAX_NAME, MAX_TAIL = 4, 256, 100_000
 AS_FILES = "\noptions present and query resolved to log files for [{}]\ntry without specifying options\n"
+TOO_MANY = Response(429, b"too many log queries at once; try again later\n", headers={"Retry-After": "5"})
 DISABLED = text(405, "logs endpoint is disabled.\n")
 _SERVICE = re.compile(r"[a-zA-Z\-_.:0-9@]+")
 
@@ -159,6 +165,45 @@ class _FileChunks:
             close_shown(self._file)
 
 
+class _QueryChunks:
+    """What a query found, piece by piece, and compressed in a thread if `gzip`. `release` is called once, at the end."""
+
+    def __init__(self, found: bytes, flight: Flight, release: Callable[[], None], *, gzip: bool) -> None:
+        self._found = found
+        self._flight = flight
+        self._release: Callable[[], None] | None = release
+        self._zip = zlib.compressobj(1, wbits=zlib.MAX_WBITS | 16) if gzip else None
+        self._at = 0
+
+    def __aiter__(self) -> _QueryChunks:
+        return self
+
+    async def __anext__(self) -> bytes:
+        piece = self._found[self._at : self._at + PIECE]
+        self._at += len(piece)
+        if self._zip is None:
+            if not piece:
+                raise StopAsyncIteration
+            return piece
+        return await self._compressed(self._zip, piece)
+
+    async def _compressed(self, compressor: zlib._Compress, piece: bytes) -> bytes:
+        def work() -> bytes:
+            return compressor.compress(piece) if piece else compressor.flush()
+
+        done = await self._flight.run(f"node-log-zip:{id(self)}", work, READ_DEADLINE_S)
+        if not isinstance(done, Done):
+            raise OSError("the answer could not be compressed in time")
+        if not piece:
+            self._zip = None
+        return done.value
+
+    async def aclose(self) -> None:
+        release, self._release = self._release, None
+        if release is not None:
+            release()
+
+
 class NodeLogs:
     """The handler. `enabled`: enableSystemLogHandler. `queries`: enableSystemLogQuery."""
 
@@ -167,6 +212,7 @@ class NodeLogs:
         self._enabled = enabled
         self._queries = queries
         self._root = root
+        self._running = 0
 
     async def answer(self, request: Request) -> Answer:
         if not self._enabled:
@@ -190,7 +236,7 @@ class NodeLogs:
             return Response(301, b"", headers={"Location": quote(request.path.rpartition("/")[2]) + "/"})
         import html  # browsers are rare here
 
-        lines = [f'<a href="{quote(name)}">{html.escape(name)}</a>' for name in found.names]
+        lines = [f'<a href="{quote(os.fsencode(name))}">{html.escape(name)}</a>' for name in found.names]
         return Response(200, ("<pre>\n" + "\n".join(lines) + "\n</pre>\n").encode("utf-8", "surrogateescape"), HTML)
 
     async def _query(self, request: Request) -> Answer:
@@ -198,15 +244,22 @@ class NodeLogs:
             query = parse_query(request.query)
         except QueryRefused as error:
             return text(error.status, f"{error}\n")
+        if self._running >= MAX_QUERIES:
+            return TOO_MANY
+        self._running += 1
         try:
-            said = await (self._of_file(query.file) if query.file else self._of_services(query))
+            found = await (self._of_file(query.file) if query.file else self._of_services(query))
         except HostError as error:
-            said = f"{error}\n".encode()
-        if request.headers.get("accept-encoding") == "gzip":
-            import gzip  # few ask for it
+            found = f"{error}\n".encode()
+        except BaseException:
+            self._release()
+            raise
+        gzip = request.headers.get("accept-encoding") == "gzip"
+        chunks = _QueryChunks(found, self._flight, self._release, gzip=gzip)
+        return Stream(200, chunks, QUERY_TYPE, {"Content-Encoding": "gzip"} if gzip else {})
 
-            return Response(200, gzip.compress(said, 1), QUERY_TYPE, {"Content-Encoding": "gzip"})
-        return Response(200, said, QUERY_TYPE)
+    def _release(self) -> None:
+        self._running -= 1
 
     async def _of_services(self, query: LogQuery) -> bytes:
         units = await self._units()

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.metrics import Counter
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.observed import ContainerView
@@ -25,6 +26,7 @@ from pykubelet.report.server.websocket.handshake import offered
 from pykubelet.report.server.websocket.tunnel import tunnel_for
 
 RETRY_AFTER_S = 60
+MAX_SHOWN = 64
 _STATUS = {CriCode.NOT_FOUND: 404, CriCode.RESOURCE_EXHAUSTED: 429}
 WEBSOCKETS = Counter(
     "kubelet_websocket_streaming_requests_total",
@@ -219,9 +221,10 @@ def forwarded_ports(request: Request) -> list[int] | Response:
         return text(400, 'query parameter "port" is required')
     ports = []
     for word in words:
-        if not word.isascii() or not word.isdigit() or not 1 <= int(word[:6]) <= 65535:
-            return text(400, f'query parameter "port" must be a number from 1 to 65535, not "{word}"')
-        ports.append(int(word))
+        port = parse_decimal(word, 65535)
+        if not port:
+            return text(400, f'query parameter "port" must be a number from 1 to 65535, not "{word[:MAX_SHOWN]}"')
+        ports.append(port)
     return ports
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from pykubelet.base.api import core
 from pykubelet.base.api.times import format_time
+from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.labels import CONTAINER_RESTART_COUNT
 from pykubelet.base.model.observed import ContainerState, ContainerView
@@ -31,7 +32,7 @@ from pykubelet.base.model.reasons import (
     POD_INITIALIZING,
     RESTARTING_ALL_CONTAINERS,
 )
-from pykubelet.base.model.restart import has_restart_all_rule, is_sidecar, should_restart
+from pykubelet.base.model.restart import has_restart_all_rule, init_failed, is_sidecar, should_restart
 from pykubelet.report.status.model import StatusFacts
 from pykubelet.report.status.resources import told_resources
 
@@ -42,6 +43,7 @@ INIT_NOT_LOCATED = (
     "treat it as exited normally"
 )
 REMOVED_TO_RESTART = "The container is removed because RestartAllContainers in place"
+_INT32_MAX = 2**31 - 1  # restartCount is an int32
 Statuses = tuple[core.ContainerStatus, ...]
 
 
@@ -237,7 +239,8 @@ def container_id(facts: StatusFacts, container: ContainerView) -> str:
 def restart_count(container: ContainerView) -> int:
     """From the annotation that the agent gave the instance, else its attempt."""
     text = container.annotations.get(CONTAINER_RESTART_COUNT, "")
-    return int(text) if text.isascii() and text.isdigit() else container.attempt
+    count = parse_decimal(text, _INT32_MAX)
+    return count if count is not None else container.attempt
 
 
 def _instance_state(
@@ -290,7 +293,7 @@ def _with_start_error(
     is_owed = newest is not None and newest.id in facts.lifecycle.owed
     if error is None or not (is_owed or should_restart(facts.pod, container, newest)):
         return status
-    if is_init and newest is not None and newest.state is ContainerState.EXITED and newest.exit_code == 0:
+    if is_init and newest is not None and newest.state is ContainerState.EXITED and not init_failed(newest):
         return status
     last = status.lastState
     ended = _state(status).terminated

@@ -135,7 +135,7 @@ async def streaming(talk: Talk, idle_s: float) -> AsyncIterator[tuple[asyncio.St
         async with await asyncio.start_server(server.serve, "127.0.0.1", 0, limit=HEAD_BYTES) as front:
             reader, writer = await asyncio.open_connection(*front.sockets[0].getsockname())
             async with asyncio.timeout(30):
-                writer.write(b"POST /exec HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
+                writer.write(b"POST /exec HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
                 assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
                 yield reader, writer
                 writer.transport.abort()

@@ -76,3 +76,13 @@ def test_without_details_the_rest_is_told() -> None:
     families = told(None)
     assert of(families["container_threads"], "/p/a") == [("", 3)]
     assert "container_sockets" not in families
+
+
+def test_pause_containers_and_qos_groups_are_named_by_their_own_path() -> None:
+    scope = "/kubepods.slice/kubepods-burstable.slice/pod.slice/cri-containerd-5a5b.scope"
+    pod = PodUse(PodRef("shop", "web", UID), "/p", 1.0, group("/p"), sandbox_id="5a5b", sandbox=group(scope))
+    classes = (group("/kubepods.slice/kubepods-burstable.slice"), group("/kubepods.slice/kubepods-besteffort.slice"))
+    usage = Usage(1.0, NodeUse(group("/"), 1 << 30, 0.0, qos_groups=classes), {UID: pod})
+    [threads] = [family for family in cadvisor_families(usage, MACHINE) if family.name == "container_threads"]
+    found = {labels["id"]: labels["name"] for sample in threads.samples if (labels := dict(sample.labels))}
+    assert found == {"/": "", "/p": "", scope: "5a5b"} | {one.path: "" for one in classes}

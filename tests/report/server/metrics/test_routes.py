@@ -67,4 +67,5 @@ async def test_a_failed_look_says_so_to_a_scrape() -> None:
     routes, _ = standing(Usage(error="the kernel does not answer"))
     answer = await routes.resource_metrics(Request("GET", "/metrics/resource"))
     assert isinstance(answer, Response)
-    assert b"resource_scrape_error 1" in answer.body and b"node_cpu" not in answer.body
+    assert b"\nresource_scrape_error 1\n" in answer.body and b"node_cpu" not in answer.body
+    assert b"\nscrape_error" not in answer.body  # hidden since Kubernetes 1.30

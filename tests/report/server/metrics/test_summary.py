@@ -52,10 +52,11 @@ def test_swap_of_the_node() -> None:
 
 
 def test_pressure_stall_information() -> None:
+    """Totals are the kernel's microseconds, as kubelets give them."""
     node = of_node(used(group(pressure={"cpu": STALL, "memory": STALL, "io": STALL})))
     told = {
-        "full": {"total": 2000, "avg10": 0.5, "avg60": 0.0, "avg300": 0.0},
-        "some": {"total": 5000, "avg10": 1.5, "avg60": 0.5, "avg300": 0.25},
+        "full": {"total": 2, "avg10": 0.5, "avg60": 0.0, "avg300": 0.0},
+        "some": {"total": 5, "avg10": 1.5, "avg60": 0.5, "avg300": 0.25},
     }
     assert [node[name]["psi"] for name in ("cpu", "memory", "io")] == [told] * 3
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.resources import files
+from urllib.parse import urlencode
 
 from report.samples import UID
 from report.server.world import NOW, World, make_world
@@ -36,7 +37,7 @@ def make_page(world: World) -> NodePage:
 
 
 async def get(page: NodePage, path: str, **query: str) -> Response:
-    request = Request("GET", f"/page/{path}", {name: [value] for name, value in query.items()})
+    request = Request("GET", f"/page/{path}", urlencode(query))
     answer = await page.ask(request)
     assert isinstance(answer, Response)
     return answer

@@ -309,3 +309,17 @@ async def test_a_runtime_that_does_not_upgrade_answers_itself() -> None:
     assert head.startswith("POST /exec/token HTTP/1.1\r\n")
     assert "Upgrade: SPDY/3.1\r\n" in head and "X-Stream-Protocol-Version: v4.channel.k8s.io\r\n" in head
     assert "secret" not in head and "websocket" not in head.lower()
+
+
+@pytest.mark.looptime
+async def test_many_tiny_messages_are_taken_in_several_turns() -> None:
+    pair = Pair()
+    async with carried(pair):
+        before = len(pair.runtime.said)
+        pair.client.reader.feed_data(masked(2, b"\0x") * 20_000)
+        sizes = set()
+        for _ in range(1000):
+            await asyncio.sleep(0)
+            sizes.add(len(pair.runtime.said) - before)
+        assert max(sizes) >= 20_000 and len(sizes) > 4
+        pair.client.reader.feed_eof()

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
+from pykubelet.report.server.http.client_hello import ContextsByGroup
 from pykubelet.report.server.http.decide import Pace, choose_leaver, choose_next
 from pykubelet.report.server.http.server import HttpServer
 
@@ -38,15 +39,17 @@ _FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 class LobbyLimits(Value):
     """`places` for strangers, each of whom keeps his for `grace_s` at least, unless others from his address have most of them.
     `handshakes`, fewer than places, may begin at once; `waiting` connections are those with which none has begun.
-    `head`, `large_head`: bytes of a request's head; of the large ones there may be `large_heads` at a time."""
+    `head`, `large_head`: bytes of a request's head; of the large ones there may be `large_heads` at a time. `known_head`: of
+    clients that were let in."""
 
     places: int = 128
     grace_s: float = 0.5
     handshakes: int = 32
     waiting: int = 2048
     head: int = 16 << 10
-    large_head: int = 1 << 20
+    large_head: int = 128 << 10
     large_heads: int = 8
+    known_head: int = 1 << 20
 
 
 def keep_alive(end: socket.socket) -> None:
@@ -69,9 +72,13 @@ class Stranger(asyncio.StreamReader):
         self.address = address
         self.is_large = False
 
+    @property
+    def is_let_in(self) -> bool:
+        return not self._lobby.has(self)
+
     def let_in(self) -> None:
         self._lobby.let_in(self)
-        self._limit = self._limits.large_head
+        self._limit = self._limits.known_head
 
     def may_say_more(self) -> bool:
         """Whether his head may be a large one."""
@@ -145,6 +152,10 @@ class Lobby:
             if len(self._known) > KNOWN_ADDRESSES:
                 del self._known[next(iter(self._known))]
 
+    def has(self, stranger: Stranger) -> bool:
+        """Whether it is inside and was not let in yet."""
+        return stranger in self._inside
+
     def has_room_for_large(self, stranger: Stranger) -> bool:
         return stranger not in self._inside or sum(one.is_large for one in self._inside) < self._limits.large_heads
 
@@ -201,7 +212,10 @@ def source_of(peer: tuple[object, ...]) -> str:
 
 
 async def keep_open(
-    listening: socket.socket, tls: ssl.SSLContext, server: HttpServer, limits: LobbyLimits | None = None
+    listening: socket.socket,
+    tls: ssl.SSLContext | ContextsByGroup,
+    server: HttpServer,
+    limits: LobbyLimits | None = None,
 ) -> None:
     """Take in whoever connects. Ends only by cancellation, and all connections with it."""
     lobby = Lobby(limits or LobbyLimits())
@@ -251,12 +265,15 @@ def _ended(end: socket.socket, _: asyncio.Task[None]) -> None:
     end.close()
 
 
-async def _receive(end: socket.socket, stranger: Stranger, tls: ssl.SSLContext, server: HttpServer) -> None:
+async def _receive(
+    end: socket.socket, stranger: Stranger, tls: ssl.SSLContext | ContextsByGroup, server: HttpServer
+) -> None:
     loop = asyncio.get_running_loop()
+    context = await tls.for_client(end, HANDSHAKE_S) if isinstance(tls, ContextsByGroup) else tls
     protocol = asyncio.StreamReaderProtocol(stranger, loop=loop)
     try:
         transport, _ = await loop.connect_accepted_socket(
-            lambda: protocol, end, ssl=tls, ssl_handshake_timeout=HANDSHAKE_S, ssl_shutdown_timeout=SHUTDOWN_S
+            lambda: protocol, end, ssl=context, ssl_handshake_timeout=HANDSHAKE_S, ssl_shutdown_timeout=SHUTDOWN_S
         )
     except OSError:
         return  # no handshake: that is between the client and its settings

@@ -1,12 +1,13 @@
 """Listening: TCP ports and the root-only unix socket, each as a loop that never returns.
 
-Owns: binding, trying again, and the socket file with its mode. The health port tries again every 5 s for ever; a
-read-only port that cannot be bound ends the agent, as the reference does.
+Owns: binding, trying again, and the socket file with its mode. The health port and the page's port try again every 5 s; an
+authenticated or read-only port that cannot be bound ends the agent, as the reference does.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import ssl
@@ -17,6 +18,7 @@ from pykubelet.base.kit.log import Log
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.files import FileKind, change_mode, make_dirs, remove_file, stat_file
 from pykubelet.edges.rpc.server import RpcServer
+from pykubelet.report.server.http.client_hello import ContextsByGroup
 from pykubelet.report.server.http.doors import HANDSHAKE_S, keep_alive, keep_open
 from pykubelet.report.server.http.server import HEAD_BYTES, Handler, HttpServer, Limits
 
@@ -25,63 +27,88 @@ RETRY_S = 5.0
 API_CONNECTIONS = 4096
 BACKLOG = 4096
 SOCKET_MODE = 0o600
+#: For a request's head on the ports that ask nobody who they are: their requests are small.
+OPEN_HEAD_S = 5.0
+_ADVICE = {
+    errno.EADDRINUSE: "another program listens there, perhaps another kubelet: stop it, or set another port",
+    errno.EADDRNOTAVAIL: "this machine does not have that address: correct `address`",
+    errno.EACCES: "the agent may not use this port: run it as root, or set another port",
+}
 _UCRED = struct.Struct("=iII")
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-async def serve_health(handler: Handler, address: str, port: int, retry_s: float = RETRY_S) -> None:
-    """The health port. Never returns; a port that is taken is tried again."""
-    said = ""
+class ListenError(Exception):
+    """A port that cannot be listened on. The text names the setting, the address, and what to do."""
+
+
+async def keep_serving_port(handler: Handler, address: str, port: int, what: str, retry_s: float = RETRY_S) -> None:
+    """Listen and answer. Never returns; an address that cannot be bound is logged once and tried again."""
+    logged = ""
     while True:
         try:
-            await serve_port(handler, address, port, "health")
+            listening = open_port(address, port)
         except OSError as error:
-            if str(error) != said:
-                log.error("cannot listen for health checks, trying again", address=address, port=port, error=error)
-                said = str(error)
+            if str(error) != logged:
+                log.error(f"cannot listen for {what}, trying again", address=address, port=port, error=error)
+                logged = str(error)
+        else:
+            await serve_port(handler, listening, what)
         await asyncio.sleep(retry_s)
 
 
-async def serve_port(handler: Handler, address: str, port: int, what: str) -> None:
-    """Listen and answer. Raises OSError when the address cannot be bound; ends only by cancellation."""
-    server = HttpServer(handler)
-    listener = await asyncio.start_server(server.serve, address or None, port, limit=HEAD_BYTES)
-    for one in listener.sockets:
-        keep_alive(one)
-    log.info(f"serving {what}", address=address, port=port)
-    await _until_cancelled(listener, server)
+async def serve_port(handler: Handler, listening: socket.socket, what: str) -> None:
+    """Answer on a socket that listens, which is closed at the end. Ends only by cancellation."""
+    server = HttpServer(handler, limits=Limits(head_s=OPEN_HEAD_S))
+    with listening:
+        address, port = listening.getsockname()[:2]
+        listener = await asyncio.start_server(server.serve, sock=listening, limit=HEAD_BYTES)
+        log.info(f"serving {what}", address=address, port=port)
+        await _until_cancelled(listener, server)
 
 
 async def serve_tls(
     handler: Handler,
-    address: str,
-    port: int,
-    tls: ssl.SSLContext,
+    listening: socket.socket,
+    tls: ssl.SSLContext | ContextsByGroup,
     certificate: Awaitable[None] | None,
     stream_idle_s: float,
 ) -> None:
-    """The authenticated port. Raises OSError when the address cannot be bound; ends only by cancellation.
+    """The authenticated port, on a socket that listens, which is closed at the end. Ends only by cancellation.
 
-    `certificate`: what has to be done before there is one. Who comes meanwhile waits, and is not turned away.
+    `certificate`: what has to be done before there is one. Clients that connect meanwhile wait.
     """
-    with open_port(address, port) as listening:
+    with listening:
+        # a client that connects and sends nothing stays with the kernel: in TLS the client speaks first
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, int(HANDSHAKE_S))
         if certificate is not None:
             await certificate
         server = HttpServer(handler, limits=Limits(connections=API_CONNECTIONS, stream_idle_s=stream_idle_s))
+        address, port = listening.getsockname()[:2]
         log.info("serving the API", address=address, port=port)
         await keep_open(listening, tls, server)
 
 
+def open_required_port(setting: str, address: str, port: int) -> socket.socket:
+    """A listening socket, without which there is no agent. `setting`: what gives the port. Raises ListenError."""
+    try:
+        return open_port(address, port)
+    except OSError as error:
+        where = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        advice = _ADVICE.get(error.errno or 0, "set another address or another port")
+        raise ListenError(f"{setting}: cannot listen on {where}: {reason}: {advice}") from error
+
+
 def open_port(address: str, port: int) -> socket.socket:
-    """A listening socket for TLS; all addresses of both families where none is named. Raises OSError."""
+    """A listening socket; for all addresses of both families where none is named. Raises OSError."""
     if address in ("", "0.0.0.0", "::") and socket.has_dualstack_ipv6():
         made = socket.create_server(("::", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
     else:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         made = socket.create_server((address or "0.0.0.0", port), family=family, backlog=BACKLOG)
+    made.setblocking(False)
     keep_alive(made)
-    # who connects and says nothing stays with the kernel: in TLS the client has the first word
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, int(HANDSHAKE_S))
     return made
 
 

@@ -14,8 +14,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.kit.values import Value, field
-from pykubelet.report.server.http.wire import REASONS, BadRequest, Head, Request, parse_head, read_body, render_head
+from pykubelet.base.kit.values import Value, field, replace
+from pykubelet.report.server.http.wire import REASONS, BadRequest, Body, Head, Request, parse_head, render_head
 
 __all__ = ["Connection", "Handler", "HttpServer", "Request", "Response", "Route", "Stream", "Takeover", "plain", "text"]
 
@@ -27,7 +27,8 @@ TEXT, JSON = "text/plain; charset=utf-8", "application/json"
 
 
 class Limits(Value):
-    """How many connections may be open at once (more are cut off), and for how long one may keep us waiting.
+    """How many connections may be open at once (of more the one that has been idle for longest is closed, or the newest where
+    none is), and for how long one may keep us waiting.
 
     `head_s`: for the first request and every body; `idle_s`: for the next request; `stream_idle_s`: a stream of which
     nothing is to be sent, or nothing is taken, is ended after that, 0: never.
@@ -67,22 +68,38 @@ class Stream(Value):
 
 
 class Connection(Value):
-    """Both directions of a connection, and who is at the other end: `certificate` as `ssl` gives it, None without one."""
+    """Both directions of a connection, and who is at the other end: `certificate` as `ssl` gives it, None without one.
+
+    `body`: of the request that is being answered. It is not read yet.
+    """
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     address: str = ""
     certificate: Mapping[str, Any] | None = None
+    body: Body | None = None
+
+    @property
+    def is_let_in(self) -> bool:
+        """Whether `let_in` was called, or need not be on this port."""
+        return not isinstance(self.reader, Guest) or self.reader.is_let_in
 
     def let_in(self) -> None:
         """Whoever speaks is known and may ask: he has the room that is kept for such."""
         if isinstance(self.reader, Guest):
             self.reader.let_in()
 
+    async def read_body(self) -> bytes:
+        """The body of the request that is being answered, once. Raises BadRequest."""
+        return await self.body.read() if self.body is not None else b""
+
 
 @runtime_checkable
 class Guest(Protocol):
-    """A reader of somebody who is not known yet, with a small head until he is let in, or `may_say_more`."""
+    """The reader of a client that is not authorized yet, with a small head until `let_in`, or `may_say_more`."""
+
+    @property
+    def is_let_in(self) -> bool: ...
 
     def let_in(self) -> None: ...
 
@@ -103,6 +120,9 @@ IsAllowed = Callable[[asyncio.StreamWriter], bool]
 
 def text(status: int, body: str) -> Response:
     return Response(status, body.encode())
+
+
+FORBIDDEN = text(403, "Forbidden")
 
 
 def plain(route: Route) -> Handler:
@@ -126,10 +146,12 @@ class HttpServer:
         self._is_allowed = is_allowed
         self._limits = limits or Limits()
         self._open: set[asyncio.StreamWriter] = set()
+        #: Those of which no whole request has come since their last answer, the longest first.
+        self._idle: dict[asyncio.StreamWriter, None] = {}
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, until either side ends it or it is idle for too long."""
-        if len(self._open) >= self._limits.connections:
+        if len(self._open) >= self._limits.connections and not self._close_idle():
             writer.transport.abort()
             return
         self._open.add(writer)
@@ -144,6 +166,16 @@ class HttpServer:
             self._open.discard(writer)
             writer.close()
 
+    def _close_idle(self) -> bool:
+        """Close the connection that has been idle for longest; False where none is."""
+        longest = next(iter(self._idle), None)
+        if longest is None:
+            return False
+        del self._idle[longest]
+        self._open.discard(longest)
+        longest.transport.abort()
+        return True
+
     def close(self) -> None:
         """End the connections that are open."""
         for writer in tuple(self._open):
@@ -154,37 +186,47 @@ class HttpServer:
         wait_s, heard = self._limits.head_s, b""
         while True:
             try:
-                async with asyncio.timeout(wait_s):
-                    head = parse_head(heard or await _read_head(connection.reader))
-                request = await _with_body(connection, head, self._limits.head_s)
+                head = parse_head(heard or await self._next_head(connection, wait_s))
+                body = _body_of(head, connection, self._limits.head_s)
+                request = head.request
+                answer = await self._answer(request, replace(connection, body=body)) if allowed else FORBIDDEN
             except asyncio.LimitOverrunError:
                 await _last(connection, Request("GET", "/"), text(431, "431 " + REASONS[431]))
                 return
             except BadRequest as error:
                 await _last(connection, Request("GET", "/"), text(error.status, str(error)))
                 return
-            if not allowed:
-                await _last(connection, request, text(403, "Forbidden"))
-                return
-            answer = await self._answer(request, connection)
             if isinstance(answer, Takeover):
                 await answer.talk(connection)
                 return
-            keep, heard = head.keep and not request.is_upgrade, b""
+            is_read = body.is_read and allowed
+            keep, heard = head.keep and is_read and not request.is_upgrade and connection.is_let_in, b""
             if isinstance(answer, Stream):
                 has_all, heard = await _write_stream(connection, request, answer, self._limits.stream_idle_s, keep=keep)
                 keep = keep and has_all
-            elif request.is_upgrade:
+            elif request.is_upgrade or not is_read:
                 await _last(connection, request, answer)
             else:
                 await _write(connection.writer, request, answer, keep=keep)
             if not keep:
                 return
             wait_s = self._limits.idle_s
+            await asyncio.sleep(0)  # a client that sends many requests at once is one of many clients
+
+    async def _next_head(self, connection: Connection, wait_s: float) -> bytes:
+        """Raises LimitOverrunError and TimeoutError."""
+        self._idle[connection.writer] = None
+        try:
+            async with asyncio.timeout(wait_s):
+                return await _read_head(connection.reader)
+        finally:
+            self._idle.pop(connection.writer, None)
 
     async def _answer(self, request: Request, connection: Connection) -> Answer:
         try:
             return await self._handler(request, connection)
+        except BadRequest:
+            raise
         except Exception as error:  # one question must not end the agent
             log.error("cannot answer", path=request.path, error=repr(error), exc_info=error)
             return text(500, "Internal Server Error")
@@ -210,15 +252,12 @@ async def _read_head(reader: asyncio.StreamReader) -> bytes:
         return await reader.readuntil(HEAD_END)
 
 
-async def _with_body(connection: Connection, head: Head, wait_s: float) -> Request:
-    if head.request.is_upgrade or head.body_length == 0:
-        return head.request
-    if "100-continue" in head.request.headers.get("expect", "").lower():
-        connection.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    async with asyncio.timeout(wait_s):
-        body = await read_body(connection.reader, head.body_length)
+def _body_of(head: Head, connection: Connection, limit_s: float) -> Body:
+    """An upgraded connection has no body: what follows is of the other protocol."""
     request = head.request
-    return Request(request.method, request.path, request.query, request.headers, request.target, body)
+    expects = "100-continue" in request.headers.get("expect", "").lower()
+    length = 0 if request.is_upgrade else head.body_length
+    return Body(connection.reader, length, limit_s, connection.writer if expects else None)
 
 
 async def _last(connection: Connection, request: Request, response: Response) -> None:

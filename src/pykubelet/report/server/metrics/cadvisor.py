@@ -1,6 +1,6 @@
 """`/metrics/cadvisor`: what control groups use, container by container, under cAdvisor's names. Pure.
 
-Every group is told: the root, the agent's groups of note, pods (no container name), pause containers (network and an empty
+Every group is told: the root, the agent's groups of note, QoS groups, pods (no container name), pause containers (network and an empty
 container name) and containers. Source: the cAdvisor documentation "Monitoring cAdvisor with Prometheus".
 """
 
@@ -70,12 +70,15 @@ def _seen(usage: Usage) -> Iterator[_Seen]:
         for group in node.system.values():
             if group.path != "/":
                 yield _Seen(_labels(id=group.path), group, started_at=group.made_at)
+        for group in node.qos_groups:
+            yield _Seen(_labels(id=group.path), group, started_at=group.made_at)
     for pod in usage.pods.values():
         if pod.group is not None:
             yield _Seen(_labels(id=pod.path, pod=pod), pod.group, started_at=pod.started_at)
         if pod.sandbox is not None:
-            where = f"{pod.path}/{pod.sandbox_id}"
-            yield _Seen(_labels("", where, "", pod.sandbox_id, pod), pod.sandbox, pod.network, pod.started_at)
+            yield _Seen(
+                _labels("", pod.sandbox.path, "", pod.sandbox_id, pod), pod.sandbox, pod.network, pod.started_at
+            )
         for one in pod.containers:
             labels = _labels(one.name, one.path, one.image, one.id, pod)
             yield _Seen(labels, one.group, started_at=one.started_at, is_container=True)
@@ -340,6 +343,8 @@ def _file_system_families(usage: Usage) -> Iterator[Family]:
 def _machine_families(machine: MachineFacts) -> Iterator[Family]:
     labels = (("boot_id", machine.boot_id), ("machine_id", machine.machine_id), ("system_uuid", machine.system_uuid))
     facts = (
+        ("machine_cpu_books", "Number of CPU books.", 0),
+        ("machine_cpu_drawers", "Number of CPU drawers.", 0),
         ("machine_cpu_cores", "Number of logical CPU cores.", machine.cores),
         ("machine_cpu_physical_cores", "Number of physical CPU cores.", machine.physical_cores),
         ("machine_cpu_sockets", "Number of CPU sockets.", machine.sockets),

@@ -73,11 +73,10 @@ def resource_families(usage: Usage) -> Iterator[Family]:
     )
     yield from _families(_POD, pods)
     failed = Sample(1.0 if usage.error else 0.0)
-    yield Family("resource_scrape_error", "gauge", _SCRAPE.format("metrics"), [failed])
-    yield Family("scrape_error", "gauge", _SCRAPE.format("container metrics"), [failed])
+    yield Family("resource_scrape_error", "gauge", _SCRAPE, [failed])
 
 
-_SCRAPE = "1 if there was an error while getting {}, 0 otherwise"
+_SCRAPE = "1 if there was an error while getting container metrics, 0 otherwise"
 
 
 def _families(metrics: tuple[_Metric, ...], groups: list[tuple[Labels, GroupUse]]) -> Iterator[Family]:

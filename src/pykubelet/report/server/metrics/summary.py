@@ -133,7 +133,8 @@ def _psi(pair: PressurePair | None) -> Json:
 
 
 def _pressure(one: Pressure) -> Json:
-    return {"total": one.total_us * 1000, "avg10": one.avg10, "avg60": one.avg60, "avg300": one.avg300}
+    """`total` in microseconds (`docs/decisions/0022-totals-of-pressure-are-microseconds.md`)."""
+    return {"total": one.total_us, "avg10": one.avg10, "avg60": one.avg60, "avg300": one.avg300}
 
 
 def _network(use: NetworkUse | None) -> Json | None:

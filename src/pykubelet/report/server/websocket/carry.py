@@ -21,6 +21,9 @@ from pykubelet.report.server.websocket.handshake import agreement
 OPEN_DEADLINE_S = 30.0
 PARTING_S = 30.0
 PIECE = 256 * 1024
+#: Each side may fill its bytes with tiny messages, each of which takes some microseconds; a client's take more.
+RUNTIME_PIECE = 128 * 1024
+CLIENT_PIECE = 32 * 1024
 #: More is not kept for a side that does not read its answers.
 ANSWERS = 64 * 1024
 
@@ -74,12 +77,14 @@ async def _converse(client: Connection, backend: Backend, bridge: Bridge, idle_s
 
             async def listen() -> _End:
                 await opened.wait()
-                return await _pump(client.reader.read, backend.writer, client.writer, bridge.from_client, moved)
+                speak = _gently(client.reader.read, CLIENT_PIECE)
+                return await _pump(speak, backend.writer, client.writer, bridge.from_client, moved)
 
             moved()
-            speak = _pump(backend.read, client.writer, backend.writer, bridge.from_runtime, moved)
+            answer = _gently(backend.read, RUNTIME_PIECE)
             up = supervisor.start_child("websocket-up", listen())
-            down = supervisor.start_child("websocket-down", speak)
+            answers = _pump(answer, client.writer, backend.writer, bridge.from_runtime, moved)
+            down = supervisor.start_child("websocket-down", answers)
             await asyncio.wait((up, down), return_when=asyncio.FIRST_COMPLETED)
             if not down.done() and up.result() is not _End.TARGET:
                 return ""  # the client has left
@@ -121,6 +126,16 @@ async def _pump(
     return _End.SOURCE
 
 
+def _gently(read: Callable[[int], Awaitable[bytes]], piece: int) -> Callable[[int], Awaitable[bytes]]:
+    """Reads at most `piece` bytes at a time; other work of the event loop goes on between two reads, even of what is there."""
+
+    async def read_piece(most: int) -> bytes:
+        await asyncio.sleep(0)
+        return await read(min(most, piece))
+
+    return read_piece
+
+
 async def _read(read: Callable[[int], Awaitable[bytes]]) -> bytes:
     try:
         return await read(PIECE)
@@ -136,5 +151,6 @@ async def _part(client: Connection, bridge: Bridge, trouble: str, idle_s: float)
             await client.writer.drain()
         data = b""
         async with asyncio.timeout(PARTING_S):
-            while not bridge.from_client(data).ended and (data := await client.reader.read(PIECE)):
+            read = _gently(client.reader.read, CLIENT_PIECE)
+            while not bridge.from_client(data).ended and (data := await read(PIECE)):
                 pass

@@ -1,0 +1,39 @@
+"""The authenticated port: what is read of a request before it is authorized."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from pykubelet.base.kit.clock import ManualClock
+from pykubelet.report.server.api_routes import ApiRoutes
+from pykubelet.report.server.gate import Gate, GateRules
+from pykubelet.report.server.http.server import Answer, Connection, Request, Response, text
+from pykubelet.report.server.http.wire import Body
+from pykubelet.report.server.routes import PUT, OpenRoutes, Path
+
+
+async def echo(request: Request) -> Answer:
+    return text(200, request.body.decode())
+
+
+@pytest.mark.parametrize(
+    ("anonymous", "expected"), [(False, (401, b"Unauthorized", b"body")), (True, (200, b"body", b""))]
+)
+async def test_a_body_is_read_after_the_request_was_authorized(
+    anonymous: bool, expected: tuple[int, bytes, bytes]
+) -> None:
+    rules = GateRules(
+        "node", anonymous, tokens=False, token_ttl_s=1, always_allow=True, allowed_ttl_s=1, denied_ttl_s=1
+    )
+    routes = ApiRoutes(Gate(rules, None, ManualClock()), OpenRoutes({}, {"/echo": Path(echo, PUT)}, debugging=True))
+    reader = asyncio.StreamReader()
+    reader.feed_data(b"body")
+    reader.feed_eof()
+    writer: Any = None  # nothing is written
+    connection = Connection(reader, writer, body=Body(reader, 4, 60.0))
+    answer = await routes.handle(Request("PUT", "/echo"), connection)
+    assert isinstance(answer, Response)
+    assert (answer.status, answer.body, await reader.read()) == expected
