@@ -32,7 +32,7 @@ del NAMELESS["metadata"]["name"]
 
 #: By file: its content, the field path that is blamed, and a part of the reason.
 BAD: dict[str, tuple[str | bytes, str, str]] = {
-    "not-yaml.yaml": ("apiVersion: v1\nkind: Pod\nmetadata: {name: [", "", "not YAML"),
+    "not-yaml.yaml": ("apiVersion: v1\nkind: Pod\nmetadata: {name: [", "", "not valid YAML"),
     "binary.yaml": (bytes(range(256)), "", ""),
     "empty.yaml": ("", "", "empty"),
     "a-list.yaml": ("- 1\n- 2\n", "", "expected an object, got a list"),

@@ -341,6 +341,10 @@ async def test_resources_reach_the_kernel(agent: Agent, folder: Path) -> None:
     if CGROUP_V1:
         memory_group = next(path for path in groups if "memory" in path.parts)
         assert (memory_group / "memory.limit_in_bytes").read_text().strip() == str(40 * MIB)
+    else:
+        (group,) = groups
+        found = [(group / name).read_text().strip() for name in ("memory.max", "cpu.max", "cpu.weight")]
+        assert found == [str(40 * MIB), "20000 100000", "4"]
 
 
 async def test_volumes(agent: Agent, folder: Path) -> None:

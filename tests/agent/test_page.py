@@ -102,13 +102,13 @@ def test_the_page_is_on_the_authenticated_port_too(shown: tuple[Agent, int]) -> 
     assert "://" not in files.replace("http://www.w3.org/2000/svg", "")  # nothing from elsewhere
 
 
-def test_a_session_outlives_the_agent(shown: tuple[Agent, int]) -> None:
+def test_a_session_ends_with_the_agent(shown: tuple[Agent, int]) -> None:
     agent, port = shown
     link = new_link(agent)
     session = get(port, link.removeprefix(f"http://127.0.0.1:{port}"))[1]["Set-Cookie"].split(";")[0]
     agent.stop()
     agent.start()
-    assert get(port, "/page/data", Cookie=session)[0] == 200
+    assert get(port, "/page/data", Cookie=session)[0] == 401
 
 
 def open_page(tab: Tab, agent: Agent) -> Tab:
@@ -320,6 +320,12 @@ def test_an_agent_that_is_away_is_said_to_be_and_comes_back(shown: tuple[Agent, 
         tab.wait(f"{state}.startsWith('The agent does not answer. Shown is what was so at ')")
         assert "default/web-node" in tab.text(), "what is known stays"
         agent.start()
+        tab.wait(
+            f"{state}.startsWith('This session has ended.')"
+        )  # its cookie is worth nothing to what had the port meanwhile
+        with browser.tab() as other:
+            open_page(other, agent)
+        tab.call("Page.bringToFront")
         tab.wait(f"{state} === 'The agent answers again.'")
         assert not tab.run(f"{inside('stuck')}.hidden"), "what was open stays open"
 

@@ -73,13 +73,13 @@ async def limits_become(world: World, name: str, cpus: float, memory_mib: int) -
 
 
 async def test_a_running_container_gets_another_size(world: World) -> None:
-    small, large = size("100m", "64Mi"), size("200m", "128Mi")
+    small, large = size("400m", "64Mi"), size("800m", "128Mi")
     world.run(make_pod("web", make_container(resources=small)))
     await world.wait_ready("web")
-    await limits_become(world, "web", 0.1, 64)
+    await limits_become(world, "web", 0.4, 64)
     before = world.pod("web")
     assert before is not None
-    for resources, cpus, memory in ((large, 0.2, 128), (small, 0.1, 64)):
+    for resources, cpus, memory in ((large, 0.8, 128), (small, 0.4, 64)):
         resize(world, "web", resources)
         pod = await world.wait("web", "its new size", lambda pod, r=resources: has_size(pod, r))
         await limits_become(world, "web", cpus, memory)
@@ -91,24 +91,24 @@ async def test_a_running_container_gets_another_size(world: World) -> None:
 
 async def test_a_container_that_wants_a_restart_for_it_gets_one(world: World) -> None:
     policy = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
-    container = make_container(resources=size("100m", "64Mi"), resizePolicy=policy)
+    container = make_container(resources=size("400m", "64Mi"), resizePolicy=policy)
     world.run(make_pod("web", container, make_container("beside")))
     await world.wait_ready("web")
     first = world.pod("web")
     assert first is not None
-    resize(world, "web", size("200m", "64Mi"))
-    pod = await world.wait("web", "more CPU", lambda pod: has_size(pod, size("200m", "64Mi")))
+    resize(world, "web", size("800m", "64Mi"))
+    pod = await world.wait("web", "more CPU", lambda pod: has_size(pod, size("800m", "64Mi")))
     assert instance_of(pod) == instance_of(first)
-    resize(world, "web", size("200m", "128Mi"))
-    pod = await world.wait("web", "more memory", lambda pod: has_size(pod, size("200m", "128Mi")))
+    resize(world, "web", size("800m", "128Mi"))
+    pod = await world.wait("web", "more memory", lambda pod: has_size(pod, size("800m", "128Mi")))
     assert instance_of(pod) != instance_of(first)
     assert container_status(pod)["restartCount"] == 1
     assert container_status(pod, "beside")["restartCount"] == 0
-    assert kernel_limits(world.agent, pod, instance_of(pod)) == (0.2, 128 * MIB)
+    assert kernel_limits(world.agent, pod, instance_of(pod)) == (0.8, 128 * MIB)
 
 
 async def test_memory_that_is_in_use_is_not_taken_away(world: World) -> None:
-    large, small = size("100m", "96Mi"), size("100m", "16Mi")
+    large, small = size("400m", "96Mi"), size("400m", "16Mi")
     script = "dd if=/dev/zero of=/dev/shm/held bs=1M count=40; touch /tmp/there; while :; do sleep 1; done"
     ready = {"exec": {"command": ["test", "-e", "/tmp/there"]}, "periodSeconds": 1}
     world.run(make_pod("web", make_container(script=script, resources=large, readinessProbe=ready)))
@@ -117,7 +117,7 @@ async def test_memory_that_is_in_use_is_not_taken_away(world: World) -> None:
     pod = await world.wait("web", "in progress", lambda pod: told(pod, IN_PROGRESS).get("reason") == "Error")
     assert "below current usage" in told(pod, IN_PROGRESS)["message"]
     assert container_status(pod)["resources"]["limits"] == large["limits"]
-    assert kernel_limits(world.agent, pod, instance_of(pod)) == (0.1, 96 * MIB)
+    assert kernel_limits(world.agent, pod, instance_of(pod)) == (0.4, 96 * MIB)
     # asked for the old size again, nothing is left to be done
     resize(world, "web", large)
     pod = await world.wait("web", "no more than it had", lambda pod: has_size(pod, large))
@@ -125,31 +125,31 @@ async def test_memory_that_is_in_use_is_not_taken_away(world: World) -> None:
 
 
 async def test_a_size_without_room_waits_until_there_is_some(world: World) -> None:
-    small, huge = size("100m", "64Mi"), size("500", "64Mi")
+    small, huge = size("400m", "64Mi"), size("500", "64Mi")
     world.run(make_pod("web", make_container(resources=small)))
     await world.wait_ready("web")
     resize(world, "web", huge)
     pod = await world.wait("web", "deferred", lambda pod: told(pod, PENDING).get("reason") == "Deferred")
     assert "cpu" in told(pod, PENDING)["message"].lower()
-    await limits_become(world, "web", 0.1, 64)
-    resize(world, "web", size("200m", "64Mi"))
-    await world.wait("web", "a size that fits", lambda pod: has_size(pod, size("200m", "64Mi")))
-    await limits_become(world, "web", 0.2, 64)
+    await limits_become(world, "web", 0.4, 64)
+    resize(world, "web", size("800m", "64Mi"))
+    await world.wait("web", "a size that fits", lambda pod: has_size(pod, size("800m", "64Mi")))
+    await limits_become(world, "web", 0.8, 64)
 
 
 async def test_a_size_that_can_never_be_is_infeasible(make_agent: MakeAgent, tmp_path: Path) -> None:
     static: dict[str, Any] = {"cpuManagerPolicy": "static", "systemReserved": {"cpu": "200m"}}
     async with a_world(make_agent, tmp_path, **static) as world:
-        world.run(make_pod("web", make_container(resources=size("100m", "64Mi"))))
+        world.run(make_pod("web", make_container(resources=size("400m", "64Mi"))))
         await world.wait_ready("web")
-        resize(world, "web", size("200m", "64Mi"))
+        resize(world, "web", size("800m", "64Mi"))
         pod = await world.wait("web", "infeasible", lambda pod: told(pod, PENDING).get("reason") == "Infeasible")
         assert 'CPU Manager policy "static"' in told(pod, PENDING)["message"]
-        assert kernel_limits(world.agent, pod) == (0.1, 64 * MIB)
+        assert kernel_limits(world.agent, pod) == (0.4, 64 * MIB)
 
 
 async def test_a_killed_agent_remembers_what_it_gave_and_what_it_did_not(world: World) -> None:
-    first, second, huge = size("100m", "64Mi"), size("200m", "96Mi"), size("500", "64Mi")
+    first, second, huge = size("400m", "64Mi"), size("800m", "96Mi"), size("500", "64Mi")
     world.run(make_pod("given", make_container(resources=first)))
     world.run(make_pod("waiting", make_container(resources=first)))
     await world.wait_ready("given", "waiting")
@@ -164,8 +164,8 @@ async def test_a_killed_agent_remembers_what_it_gave_and_what_it_did_not(world: 
     world.agent.start()
     world.run(make_pod("after"))
     await world.wait_ready("given", "waiting", "after")
-    await limits_become(world, "given", 0.2, 96)
-    await limits_become(world, "waiting", 0.1, 64)
+    await limits_become(world, "given", 0.8, 96)
+    await limits_become(world, "waiting", 0.4, 64)
     now = (await world.agent.look()).running_ids()
     assert running.items() <= now.items(), "no container was started again"
     pod = world.pod("waiting")

@@ -20,6 +20,7 @@ from support.agent import (
     make_pod,
     waiting_reason,
 )
+from support.crashes import assert_not_backwards
 
 pytestmark = pytest.mark.integration
 
@@ -91,16 +92,6 @@ async def test_running_pods_do_not_notice(make_agent: MakeAgent) -> None:
 def put_away(pod: Json) -> bool:
     """Over and its sandbox gone; a pod that has not come to its sandbox yet says the same of the sandbox."""
     return pod["status"]["phase"] in ("Succeeded", "Failed") and condition(pod, "PodReadyToStartContainers") == "False"
-
-
-def assert_not_backwards(name: str, before: Json, status: Json) -> None:
-    """What is over stays over, what runs goes on running, and counts do not shrink."""
-    rank = ["Pending", "Running", "Succeeded", "Failed"]
-    assert rank.index(status["phase"]) >= rank.index(before["phase"]), f"{name}: {status}"
-    for kind in ("initContainerStatuses", "containerStatuses"):
-        counts = {entry["name"]: entry["restartCount"] for entry in status.get(kind, [])}
-        for entry in before.get(kind, []):
-            assert counts.get(entry["name"], 0) >= entry["restartCount"], f"{name}: {status}"
 
 
 async def test_damaged_files_of_its_own_do_not_stop_it(make_agent: MakeAgent) -> None:

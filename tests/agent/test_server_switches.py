@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 
 import pytest
@@ -42,3 +43,16 @@ def test_single_handlers(make_agent: Callable[..., Agent]) -> None:
     assert api.ask("/debug/flags/v", "PUT", b"4") == (405, "flags endpoint is disabled.\n")
     assert api.ask("/logs/") == (405, "logs endpoint is disabled.\n")
     assert api.ask("/configz")[0] == api.ask("/debug/pods")[0] == 200
+
+
+def test_key_exchange_groups(make_agent: Callable[..., Agent]) -> None:
+    """tlsCurvePreferences: P-384 and P-521; the certificate's own curve does not count in TLS 1.3."""
+    agent = make_agent(tlsCurvePreferences=[24, 25], **OPEN).start()
+    NodeApi(agent.port).wait_listening()
+    argv = ["openssl", "s_client", "-tls1_3", "-connect", f"127.0.0.1:{agent.port}", "-groups"]
+    for group, shown in {"X25519": "", "P-256": "", "P-384": "secp384r1", "X25519:P-521": "secp521r1"}.items():
+        ended = subprocess.run(
+            [*argv, group], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert (ended.returncode == 0) is bool(shown), group
+        assert not shown or f"Server Temp Key: ECDH, {shown}" in ended.stdout, group

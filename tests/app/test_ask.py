@@ -22,7 +22,11 @@ from report.server.world import NOW, World, make_world
 
 from pykubelet.app import ask
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import replace
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.node import RuntimeReady
+from pykubelet.base.model.waits import StoryLine, Wait
 from pykubelet.report.server.explain.documents import ask_routes
 from pykubelet.report.server.http.listen import serve_socket
 from pykubelet.report.server.http.server import plain
@@ -283,3 +287,19 @@ def test_asking_imports_nothing_heavy() -> None:
 )
 def test_ages(seconds: float, text: str) -> None:
     assert ask.render_age(seconds) == text
+
+
+def test_what_containers_wrote_does_nothing_to_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = make_world()
+    hostile = Wait("hook", "act/pods", WALL, detail="\x1b]52;c;aGk=\x07 \x9b2J\r")
+    [web, *others] = world.inputs.lifecycles.get().pods.values()
+    changed = replace(web, waits=(hostile,), story=(StoryLine(WALL, "said \x1b[31m"),))
+    pods = {PodUID(one.pod.metadata.uid): one for one in (changed, *others)}
+    world.lifecycles.publish(Lifecycles(pods))
+    with Served(tmp_path, world):
+        assert run(ask.explain, web.pod.metadata.uid, root=tmp_path) == 0
+        shown = capsys.readouterr().out
+        assert r"\x1b]52;c;aGk=\x07 \x9b2J\x0d" in shown and r"said \x1b[31m" in shown
+        assert not any((ord(letter) < 32 and letter != "\n") or 127 <= ord(letter) < 160 for letter in shown)
+        assert run(ask.pods, root=tmp_path) == 0
+        assert "\x1b" not in capsys.readouterr().out

@@ -165,7 +165,7 @@ def test_a_wrong_command_line_ends_with_one_and_says_why(argv: list[str], messag
             "failCgroupV1: false\nmaxPods: -5\n",
             ["invalid configuration: maxPods (--max-pods) -5 must not be a negative number (set in {file})"],
         ),
-        ("a: [\n", ["{file}: not valid YAML at line 4, column 1: did not find expected node content"]),
+        ("a: [\n", ["{file}: not valid YAML: did not find expected node content (line 4)"]),
     ],
 )
 def test_a_wrong_file_ends_with_one_and_names_everything(tmp_path: Path, body: str, lines: list[str]) -> None:

@@ -15,6 +15,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pykubelet.base.kit.terminal import escape_controls
+
 ROOT_DIR = "/var/lib/kubelet"
 TIMEOUT_S = 10.0
 ANSWER_BYTES = 256 * 1024 * 1024
@@ -62,7 +64,7 @@ def _answered(options: argparse.Namespace, show: Any) -> int:
         show(options)
         sys.stdout.flush()
     except AskError as error:
-        print(f"Error: {error}", file=sys.stderr)
+        print(f"Error: {escape_controls(str(error))}", file=sys.stderr)
         return 1
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output has gone, as in `| head`; nothing is left to say
@@ -74,7 +76,7 @@ def _answered(options: argparse.Namespace, show: Any) -> int:
 
 
 def _ask(options: argparse.Namespace, path: str) -> Any:
-    """The decoded answer; AskError when there is none."""
+    """The decoded answer, safe to print where it is not for a program; AskError when there is none."""
     where = options.socket or f"{options.root_dir}/pykubelet.sock"
     try:
         status, body = _get(where, path)
@@ -95,9 +97,21 @@ def _ask(options: argparse.Namespace, path: str) -> Any:
     if status != 200:
         raise AskError(f"the agent at {where} answered {status}: {body.decode(errors='replace').strip()}")
     try:
-        return json.loads(body)
+        document = json.loads(body)
+        return document if options.output == "json" else _printable(document)
     except ValueError as error:
         raise AskError(f"the agent at {where} gave an answer that is not JSON: {error}") from error
+
+
+def _printable(document: Any) -> Any:
+    """With the control characters escaped that containers have put into messages, outputs and Events."""
+    if isinstance(document, str):
+        return escape_controls(document)
+    if isinstance(document, list):
+        return [_printable(item) for item in document]
+    if isinstance(document, dict):
+        return {key: _printable(item) for key, item in document.items()}
+    return document
 
 
 def _get(where: str, path: str) -> tuple[int, bytes]:

@@ -32,6 +32,8 @@ from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.host.cgroups import Cgroups
 from pykubelet.edges.host.machine import Machine
 from pykubelet.edges.plugins.credential_config import Providers
+from pykubelet.observe.pleg.loop import RelistPeriods
+from pykubelet.report.node.runtime import RuntimePeriods
 
 T = TypeVar("T")
 
@@ -70,6 +72,28 @@ class Cells:
         self.usage = Slot("usage", Usage())  # observe/stats
 
 
+class Runtime(Value):
+    """The connection to the container runtime, and the cgroup driver that it names (`driver_is_known`) or that is configured."""
+
+    client: CriClient
+    driver: CgroupDriver
+    driver_is_known: bool
+
+
+class Periods(Value):
+    """Seconds between two looks, where nothing announces a change: at the runtime, its pods and images, the node's addresses,
+    cgroups, dead containers, certificates, and the lag of the event loop. Simulations of weeks choose longer ones."""
+
+    runtime: RuntimePeriods = RuntimePeriods()
+    relist: RelistPeriods = RelistPeriods()
+    images_s: float = 30.0
+    addresses_s: float = 30.0
+    cgroups_s: float = 60.0
+    garbage_s: float = 60.0
+    certificates_s: float = 60.0
+    lag_s: float = 1.0
+
+
 class Machinery(Value):
     """What is shared by rooms and is no room. `driver_is_known`: False while the runtime, which decides, is away.
 
@@ -92,6 +116,7 @@ class Machinery(Value):
     outbox: Mailbox[Occurrence]
     usage_wanted: Mailbox[UsageWanted]
     node_wanted: Mailbox[NodeWanted]
+    periods: Periods = Periods()
 
 
 Loops = list[tuple[str, Coroutine[Any, Any, None]]]

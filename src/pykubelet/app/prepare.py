@@ -13,7 +13,7 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.model.paths import CONTAINER_LOG_LINKS, Paths
 from pykubelet.edges.host import oom, sysctl
 from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.files import make_dirs
+from pykubelet.edges.host.files import make_dirs, remove_temporaries
 from pykubelet.edges.host.machine import Machine, read_machine
 from pykubelet.edges.host.mounts import make_shared
 
@@ -35,6 +35,11 @@ def prepare_machine(settings: Settings, paths: Paths) -> Machine:
         machine = read_machine("/", paths.root)
     except HostError as error:
         raise StartError(f"cannot prepare the node's directories: {error}") from error
+    for directory in (paths.root, settings.flags.cert_dir):
+        try:
+            remove_temporaries(directory)
+        except HostError as error:
+            log.warning("what an earlier run left incomplete cannot be removed", error=error)
     for problem in (
         oom.write_own_oom_score(settings.config.oomScoreAdj),
         oom.raise_open_files(settings.config.maxOpenFiles),

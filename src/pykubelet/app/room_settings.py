@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykubelet.act.images.model import ImageSettings, Pulls, VerificationPolicy
-from pykubelet.act.resources.model import CgroupDriver, Enforce, ResourceSettings
+from pykubelet.act.resources.model import CgroupDriver, Enforce, MemoryProtection, ResourceSettings
 from pykubelet.act.runtime.context import MemoryQos, RenderSettings
 from pykubelet.act.runtime.gc import GcSettings
 from pykubelet.act.runtime.gc_plan import GcPolicy
@@ -96,14 +96,14 @@ def _verification(policy: str) -> VerificationPolicy:
     return VerificationPolicy(policy) if policy else VerificationPolicy.NEVER_VERIFY
 
 
-def gc_settings(settings: Settings) -> GcSettings:
+def gc_settings(settings: Settings, period_s: float) -> GcSettings:
     flags = settings.flags
     policy = GcPolicy(
         min_age_s=flags.minimum_container_ttl_s,
         per_container=flags.maximum_dead_containers_per_container,
         total=flags.maximum_dead_containers,
     )
-    return GcSettings(paths_of(settings), policy)
+    return GcSettings(paths_of(settings), policy, period_s)
 
 
 def rotation_settings(settings: Settings) -> RotationSettings:
@@ -145,10 +145,13 @@ def eviction_reserved(settings: Settings, capacity: Mapping[str, int]) -> dict[s
     return kept
 
 
-def resource_settings(settings: Settings, capacity: Mapping[str, int], driver: CgroupDriver) -> ResourceSettings:
+def resource_settings(
+    settings: Settings, capacity: Mapping[str, int], driver: CgroupDriver, *, cgroup_v2: bool = False
+) -> ResourceSettings:
     """`driver`: the runtime's choice where it tells one, else the configured one."""
     config = settings.config
     reserved = settings.reserved
+    protects = settings.enabled("MemoryQoS") and cgroup_v2
     return ResourceSettings(
         cgroup_root=settings.cgroup_root,
         cgroups_per_qos=config.cgroupsPerQOS,
@@ -163,12 +166,17 @@ def resource_settings(settings: Settings, capacity: Mapping[str, int], driver: C
         system_reserved_cgroup=config.systemReservedCgroup,
         kube_reserved_cgroup=config.kubeReservedCgroup,
         qos_reserved_memory=reserved.qos.get("memory"),
+        memory_protection=MemoryProtection(config.memoryReservationPolicy) if protects else MemoryProtection.OFF,
     )
 
 
 def render_settings(settings: Settings, node: NodeView, *, cgroup_v2: bool, machine: Machine) -> RenderSettings:
     config = settings.config
-    qos = MemoryQos(config.memoryThrottlingFactor or 0.9, config.memoryReservationPolicy == "TieredReservation")
+    reserved = settings.reserved
+    kept = in_units(reserved.system).get("memory", 0) + in_units(reserved.kube).get("memory", 0)
+    tiered = config.memoryReservationPolicy == MemoryProtection.TIERED
+    for_pods = max(0, node.capacity.get("memory", 0) - kept)
+    qos = MemoryQos(config.memoryThrottlingFactor or 0.9, tiered, for_pods)
     return RenderSettings(
         paths=paths_of(settings),
         node=node,

@@ -60,7 +60,8 @@ async def _serve(settings: Settings) -> int:
         loop.add_signal_handler(number, stop.set)
     while True:
         async with await build_agent(settings, SystemClock()) as agent:
-            await agent.start()
+            if not await _started(agent, stop):
+                return 0
             _settle()
             once = None
             if settings.run_once:
@@ -69,6 +70,19 @@ async def _serve(settings: Settings) -> int:
             code = await _until_done(agent, stop, once)
         if code is not None:
             return code
+
+
+async def _started(agent: Agent, stop: asyncio.Event) -> bool:
+    """Start the agent; False: a signal came first. A start may wait for systemd for minutes."""
+    starting = agent.supervisor.start_child("start", agent.start())
+    stopping = agent.supervisor.start_child("early signal", stop.wait())
+    await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        log.info("stopping before the start was complete")
+        return False
+    stopping.cancel()
+    await starting
+    return True
 
 
 def _settle() -> None:

@@ -36,7 +36,7 @@ from pykubelet.act.volumes.loop import VolumeInputs, Volumes
 from pykubelet.act.volumes.subpath import Subpaths
 from pykubelet.app.advice import advice, look_around
 from pykubelet.app.driver import ask_driver, insist_on_driver
-from pykubelet.app.parts import Cells, Loops, Machinery
+from pykubelet.app.parts import Cells, Loops, Machinery, Periods, Runtime
 from pykubelet.app.prepare import StartError, app_armor_enabled, kernel_version, prepare_machine
 from pykubelet.app.room_settings import (
     admission_rules,
@@ -72,10 +72,9 @@ from pykubelet.edges.host.cgroup_values import CgroupVersion
 from pykubelet.edges.host.cgroups import Cgroups
 from pykubelet.edges.host.machine import Machine
 from pykubelet.edges.host.procfs import read_default_routes, read_hostname
-from pykubelet.edges.host.systemd import Systemd, SystemdCgroups
-from pykubelet.edges.plugins.credential_config import load_providers
+from pykubelet.edges.plugins.credential_config import Providers, load_providers
 from pykubelet.edges.plugins.credential_provider import run_provider
-from pykubelet.observe.pleg.loop import LookoutCells, PodLookout, RelistPeriods
+from pykubelet.observe.pleg.loop import LookoutCells, PodLookout
 from pykubelet.observe.probes.decide import kept_of
 from pykubelet.observe.probes.execute import ContainerProber
 from pykubelet.observe.probes.gates import ProbeLimits
@@ -142,7 +141,7 @@ def status_memory(m: Machinery) -> StatusMemory:
 def wire_lookout(m: Machinery, cells: Cells) -> PodLookout:
     """observe/pleg: writes Observed. Nothing is done with pods before it has listed them."""
     ends = LookoutCells(cells.observed.writer, cells.runtime.cell)
-    return PodLookout(m.cri, m.clock, ends, m.touched, RelistPeriods(), m.happenings)
+    return PodLookout(m.cri, m.clock, ends, m.touched, m.periods.relist, m.happenings)
 
 
 def wire_observe(m: Machinery, cells: Cells) -> Loops:
@@ -158,7 +157,7 @@ def wire_observe(m: Machinery, cells: Cells) -> Loops:
     return [
         ("probes", probes.run()),
         ("stats", wire_stats(m, cells).run()),
-        ("lag", watch_lag()),
+        ("lag", watch_lag(m.periods.lag_s)),
     ]
 
 
@@ -227,9 +226,13 @@ def wire_act(m: Machinery, cells: Cells, puller: ImagePuller, pod_cgroups: PodCg
     rules = Rules(container_hash, crash, settings.sync_frequency_s, cells.probes.cell.get())
     pod_inputs, turn = PodInputs(roster, observed, cells.probes.cell, content), cells.pods_turn.writer
     pods = PodsLoop(pod_inputs, cells.lifecycles.writer, tools, rules, m.touched, turn)
-    resources = ResourcesLoop(pod_cgroups, ResourceInputs(lifecycles, roster, observed, mounts))
+    resources = ResourcesLoop(
+        pod_cgroups, ResourceInputs(lifecycles, roster, observed, mounts), period_s=m.periods.cgroups_s
+    )
     gc_inputs = GcInputs(observed, lifecycles, roster)
-    garbage = ContainerCollector(m.cri, m.clock, m.flight, gc_inputs, gc_settings(settings), m.touched, m.happenings)
+    garbage = ContainerCollector(
+        m.cri, m.clock, m.flight, gc_inputs, gc_settings(settings, m.periods.garbage_s), m.touched, m.happenings
+    )
     return [
         ("volumes", volumes.run()),
         ("pods", pods.run()),
@@ -257,8 +260,8 @@ def wire_report(m: Machinery, cells: Cells, facts: NodeFacts, reviewers: Reviewe
     cluster, sandbox = bool(m.settings.flags.kubeconfig), m.settings.enabled("PodReadyToStartContainersCondition")
     inputs = StatusInputs(roster, lifecycles, observed, probes, node, runtime, tells_signals, cluster, sandbox)
     status = StatusLoop(inputs, cells.statuses.writer, m.clock, m.flight, status_memory(m))
-    address = NodeLoop(facts, cells.node.writer, m.flight)
-    ready = RuntimeLoop(m.cri, m.clock, cells.runtime.writer, observed)
+    address = NodeLoop(facts, cells.node.writer, m.flight, m.periods.addresses_s)
+    ready = RuntimeLoop(m.cri, m.clock, cells.runtime.writer, observed, m.periods.runtime)
     outbox = None if m.settings.standalone else m.outbox
     events = EventsLoop(m.happenings, cells.recent.writer, m.clock, outbox)
     return [
@@ -287,10 +290,12 @@ class Agent:
 
             tokens = pull_identity(m, cluster)
         self._puller, self._image_loops = wire_images(m, self.cells, tokens)
+        self._prepared: Loops = [*self._image_loops]
         self._facts = facts
         self._cluster = cluster
-        resources = resource_settings(m.settings, facts.capacity, m.driver)
-        amounts = NodeResources(facts.capacity, facts.page_sizes)
+        v2 = m.cgroups.version is CgroupVersion.V2
+        resources = resource_settings(m.settings, facts.capacity, m.driver, cgroup_v2=v2)
+        amounts = NodeResources(facts.capacity, facts.page_sizes, m.machine.cpus)
         self._cgroups = PodCgroups(resources, amounts, m.cgroups, m.flight, m.happenings)
 
     async def __aenter__(self) -> Agent:
@@ -298,6 +303,8 @@ class Agent:
 
     async def __aexit__(self, *_: object) -> None:
         await self.supervisor.stop()
+        for _name, loop in self._prepared:
+            loop.close()  # those that a failed start has not begun
         await self._puller.stop()
         if self._cluster is not None:
             await self._cluster.close()
@@ -308,6 +315,7 @@ class Agent:
         m, cells = self._m, self.cells
         self._begin(wire_home(m))
         observers = [("pleg", self._look_out(wire_lookout(m, cells))), *wire_observe(m, cells)]
+        self._prepared += observers
         reviewers = self._cluster.reviewers if self._cluster is not None else None
         self._begin(wire_report(m, cells, self._facts, reviewers))
         for told in advice(look_around(m.settings.config, m.machine, cgroup_v2=m.cgroups.version is CgroupVersion.V2)):
@@ -358,7 +366,8 @@ def node_facts(settings: Settings, machine: Machine, driver: CgroupDriver) -> No
     """What of the node does not change while the agent runs."""
     config, flags = settings.config, settings.flags
     name = settings.node_name(machine.hostname)
-    capacity = node_capacity(machine.capacity(), config.maxPods, config.podsPerCore)
+    local_storage = config.localStorageCapacityIsolation is not False
+    capacity = node_capacity(machine.capacity(), config.maxPods, config.podsPerCore, local_storage=local_storage)
     return NodeFacts(
         name=name,
         hostname=name,
@@ -390,18 +399,35 @@ async def build_agent(settings: Settings, clock: Clock) -> Agent:
     driver = told or configured
     cgroups: Cgroups = detect_cgroups()
     if driver is CgroupDriver.SYSTEMD:
+        from pykubelet.edges.host.systemd import Systemd, SystemdCgroups  # only the driver in force is loaded
+
         cgroups = SystemdCgroups(cgroups, Systemd())
+    runtime = Runtime(cri, driver, driver_is_known=told is not None)
+    machinery = make_machinery(settings, clock, machine, cgroups, runtime, providers)
+    return Agent(machinery, node_facts(settings, machine, driver), cluster)
+
+
+def make_machinery(
+    settings: Settings,
+    clock: Clock,
+    machine: Machine,
+    cgroups: Cgroups,
+    runtime: Runtime,
+    providers: Providers | None = None,
+    periods: Periods | None = None,
+) -> Machinery:
+    """What is shared, with mailboxes and threads of its own."""
     sources: Mailbox[SourceChanged] = Mailbox("sources")
     gates = field_gates(settings)
-    machinery = Machinery(
+    return Machinery(
         settings=settings,
         clock=clock,
         machine=machine,
         cgroups=cgroups,
-        cri=cri,
+        cri=runtime.client,
         flight=Flight("work"),
-        driver=driver,
-        driver_is_known=told is not None,
+        driver=runtime.driver,
+        driver_is_known=runtime.driver_is_known,
         providers=providers,
         happenings=Mailbox("happenings"),
         touched=Mailbox("touched"),
@@ -410,5 +436,5 @@ async def build_agent(settings: Settings, clock: Clock) -> Agent:
         outbox=Mailbox("outbox"),
         usage_wanted=Mailbox("usage-wanted"),
         node_wanted=Mailbox("node-wanted"),
+        periods=periods or Periods(),
     )
-    return Agent(machinery, node_facts(settings, machine, driver), cluster)

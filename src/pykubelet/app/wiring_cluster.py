@@ -15,7 +15,7 @@ from pykubelet.app.wiring_server import serving_choice
 from pykubelet.base.api.core import NodeSwapStatus, NodeSystemInfo, Pod, Taint
 from pykubelet.base.config.settings import Settings
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.values import Value
+from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.happenings import normal
 from pykubelet.base.model.reasons import EVENT_STARTING
@@ -41,6 +41,8 @@ from pykubelet.report.node.reporter import NodeReporter, ReporterCells, Reporter
 from pykubelet.report.server.gate import Reviewers
 from pykubelet.report.status.publish import PublishInputs, StatusPublisher
 
+#: Who shows a token waits no longer for its review to be sent: anybody can show tokens.
+LONGEST_REVIEW_WAIT_S = 2.0
 #: Device plugins' resources of an earlier life are known as long as this file is there.
 DEVICE_CHECKPOINT = "device-plugins/kubelet_internal_checkpoint"
 
@@ -68,7 +70,7 @@ class Cluster(Value):
 
     @property
     def reviewers(self) -> Reviewers:
-        """Strangers can make tokens be reviewed as fast as they like: nothing else waits for that."""
+        """Anybody can show tokens, as fast as they like: nothing but tokens that are not known yet waits for their reviews."""
         return Reviewers(self.token_reviews, self.access_reviews)
 
 
@@ -88,7 +90,7 @@ def join_cluster(settings: Settings, clock: Clock) -> Cluster:
         usual,
         ClientLimits(qps=0, deadline_s=answer_s),
         ClientLimits(config.eventRecordQPS or 0, config.eventBurst),
-        usual,
+        replace(usual, longest_wait_s=LONGEST_REVIEW_WAIT_S),
         usual,
     )
     client, heartbeat, events, tokens, rights = (
@@ -125,7 +127,7 @@ def wire_identity(m: Machinery, cells: Cells, cluster: Cluster) -> Loops:
             Askers(cluster.client, cluster.bootstrap),
             (writer, None),
             tools,
-            IssuePeriods(rotates=settings.config.rotateCertificates),
+            IssuePeriods(look=m.periods.certificates_s, rotates=settings.config.rotateCertificates),
             first_pair(entrance.access),
         )
         loops.append(("client-certificate", client.run()))
@@ -136,7 +138,8 @@ def wire_identity(m: Machinery, cells: Cells, cluster: Cluster) -> Loops:
     if serving.bootstrap and not serving.certificate and settings.enabled("RotateKubeletServerCertificate"):
         store = CertificateStore(settings.flags.cert_dir, "kubelet-server")
         ends = (writer, cells.node.cell)
-        server = CertificateLoop(serving_certificate(name), store, Askers(cluster.client), ends, tools)
+        periods = IssuePeriods(look=m.periods.certificates_s)
+        server = CertificateLoop(serving_certificate(name), store, Askers(cluster.client), ends, tools, periods)
         loops.append(("serving-certificate", server.run()))
     return loops
 
@@ -145,7 +148,11 @@ def wire_node(m: Machinery, cells: Cells, cluster: Cluster) -> Loops:
     """report/node: registration, status and lease; they write NodeView and ApiState."""
     config = m.settings.config
     cells.api_state.writer.publish(ApiState(cluster.client.access.server))
-    periods = NodePeriods(update=config.nodeStatusUpdateFrequency.s, report=config.nodeStatusReportFrequency.s)
+    periods = NodePeriods(
+        update=config.nodeStatusUpdateFrequency.s,
+        report=config.nodeStatusReportFrequency.s,
+        images=m.periods.images_s,
+    )
     clients = ReporterClients(watching=cluster.client, telling=cluster.heartbeat)
     state = cells.api_state.writer
     reported = ReporterCells(cells.node.writer, cells.runtime.cell, cells.pressure.cell, m.node_wanted, state)
@@ -192,6 +199,8 @@ def registration(settings: Settings, machine: Machine, labels: Mapping[str, str]
         features=declared_features(settings),
         max_images=50 if config.nodeStatusMaxImages is None else config.nodeStatusMaxImages,
         reset_extended=stat_file(f"{settings.root_dir}/{DEVICE_CHECKPOINT}") is None,
+        root_dir=settings.root_dir,
+        local_storage=config.localStorageCapacityIsolation is not False,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 
 from pykubelet.app.parts import Cells, Loops, Machinery
@@ -27,7 +28,16 @@ from pykubelet.report.server.explain.documents import AskInputs, ask_routes
 from pykubelet.report.server.gate import Gate, Reviewers, gate_rules
 from pykubelet.report.server.health import PATH as HEALTH_PATH
 from pykubelet.report.server.health import Check, default_checks, ping_check
-from pykubelet.report.server.http.listen import serve_health, serve_port, serve_rpc_socket, serve_socket, serve_tls
+from pykubelet.report.server.http.client_hello import ContextsByGroup
+from pykubelet.report.server.http.listen import (
+    ListenError,
+    keep_serving_port,
+    open_required_port,
+    serve_port,
+    serve_rpc_socket,
+    serve_socket,
+    serve_tls,
+)
 from pykubelet.report.server.http.server import JSON, Request, Response, Route, plain
 from pykubelet.report.server.known_pods import KnownPods
 from pykubelet.report.server.metrics.cadvisor import MachineFacts
@@ -70,23 +80,25 @@ def serving_choice(settings: Settings) -> ServingChoice:
 def wire_ports(m: Machinery, cells: Cells, reviewers: Reviewers | None) -> Loops:
     """The health port, the read-only port, the authenticated port, and the socket for people on the machine.
 
-    `reviewers`: the API server's clients, None without one.
+    `reviewers`: the API server's clients, None without one. Raises StartError where a port cannot be had.
     """
+    listening = open_ports(m.settings)
     config, checks = m.settings.config, health_checks(m, cells)
     asked = asked_cells(cells)
     history = History(cells.usage.cell, m.usage_wanted, m.clock)
     page = NodePage(asked, cells.usage.cell, history, m.cri, m.clock, FULL)
     page_port = m.settings.flags.cadvisor_port
-    sessions = Sessions(f"{m.settings.root_dir}/page_sessions", m.flight, m.clock)
+    sessions = Sessions(m.clock)
     door = PageDoor(page.ask, sessions, m.clock, page_port) if page_port else None
     explained = ask_routes(asked, m.clock)
     loops: Loops = [("socket", serve_socket(plain(with_link(explained, door)), paths_of(m.settings).socket))]
     if door is not None:
         loops.append(("history", history.run()))
-        loops.append(("page", serve_port(door.handle, "127.0.0.1", page_port, "the node's page")))
+        loops.append(("page", keep_serving_port(door.handle, "127.0.0.1", page_port, "the node's page")))
     if config.healthzPort:
+        health = health_routes(ping_check())
         loops.append(
-            ("healthz", serve_health(health_routes(ping_check()), config.healthzBindAddress, config.healthzPort))
+            ("healthz", keep_serving_port(health, config.healthzBindAddress, config.healthzPort, "health checks"))
         )
     pods = KnownPods(cells.roster.cell, cells.lifecycles.cell, cells.observed.cell, cells.statuses.cell)
     resources = RpcServer(PodResources(pods, m.clock).methods())
@@ -96,14 +108,14 @@ def wire_ports(m: Machinery, cells: Cells, reviewers: Reviewers | None) -> Loops
     node = cells.node.cell.get()
     stats = StatsRoutes(cells.usage.cell, m.usage_wanted, m.clock, node.name, m.clock.wall(), machine_facts(m.machine))
     shown = shown_paths(pods, stats) | metrics_paths(m, cells, checks)
-    if config.readOnlyPort:
+    if "readOnlyPort" in listening:
         handler = counted(open_handler(OpenRoutes(checks, shown)), READ_ONLY)
-        loops.append(("read-only", serve_port(handler, config.address, config.readOnlyPort, "the read-only port")))
-    if config.enableServer:
+        loops.append(("read-only", serve_port(handler, listening["readOnlyPort"], "the read-only port")))
+    if "port" in listening:
         gate = Gate(gate_rules(node.name, config.authentication, config.authorization), reviewers, m.clock)
         told = stories(explained, pods)
         routes = api_routes(m, pods, gate, (shown, checks), told, page if door is not None else None)
-        loops += wire_server(m, node, routes)
+        loops += wire_server(m, node, routes, listening["port"])
     return loops
 
 
@@ -279,13 +291,30 @@ def page_facts(m: Machinery, paths: tuple[str, ...]) -> Facts:
     )
 
 
-def wire_server(m: Machinery, node: NodeView, routes: ApiRoutes) -> Loops:
+def open_ports(settings: Settings) -> dict[str, socket.socket]:
+    """The ports without which there is no agent, by the setting that gives them. Raises StartError."""
+    config = settings.config
+    wanted = {"port": config.port if config.enableServer else 0, "readOnlyPort": config.readOnlyPort}
+    opened: dict[str, socket.socket] = {}
+    try:
+        for setting, port in wanted.items():
+            if port:
+                opened[setting] = open_required_port(setting, config.address, port)
+    except ListenError as error:
+        for one in opened.values():
+            one.close()
+        raise StartError(str(error)) from error
+    return opened
+
+
+def wire_server(m: Machinery, node: NodeView, routes: ApiRoutes, listening: socket.socket) -> Loops:
     """The authenticated port and its certificate."""
     config = m.settings.config
     choice = serving_choice(m.settings)
     files = serving_files(choice)
-    rules = TlsRules(config.tlsMinVersion, config.tlsCipherSuites)
+    rules = TlsRules(config.tlsMinVersion, config.tlsCipherSuites, frozenset(config.tlsCurvePreferences))
     tls = ServerTls(files, rules, m.clock)
+    context = ContextsByGroup(tls.contexts) if len(tls.contexts) > 1 else tls.context
     made = ensure_self_signed(files, node.name, node.ips, m.flight) if needs_self_signed(choice) else None
     handler, idle_s = counted(routes.handle, READ_WRITE), config.streamingConnectionIdleTimeout.s
-    return [("server", serve_tls(handler, config.address, config.port, tls.context, made, idle_s))]
+    return [("server", serve_tls(handler, listening, context, made, idle_s))]
