@@ -11,12 +11,15 @@ import os
 import shutil
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
 COLUMNS = ("NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE", "WAITING FOR")
 _PERIOD_S = 1.0
+#: A start that takes longer says why.
+_START_S = 15.0
 Row = tuple[str, ...]
 
 
@@ -58,11 +61,38 @@ def render_rows(document: Any, now: float) -> list[Row]:
 
 
 def render_table(rows: Sequence[Row], width: int) -> list[str]:
-    """The table's lines, none longer than `width`."""
+    """The table's lines, none longer than `width`.
+
+    Where the last column does not fit, what a pod waits for stands on lines of its own below it, whole.
+    """
     table = [COLUMNS, *rows]
-    widths = [max(len(row[i]) for row in table) for i in range(len(COLUMNS))]
-    lines = ("   ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in table)
-    return [line if len(line) <= width else line[: max(0, width - 1)] + "…" for line in lines]
+    lines = _aligned(table)
+    if all(len(line) <= width for line in lines):
+        return lines
+    lines = []
+    for line, row in zip(_aligned([row[:-1] for row in table]), table, strict=True):
+        lines.append(_cut(line, width))
+        if row is not COLUMNS and row[-1] != "-":
+            words = f"waiting for {row[-1]}"
+            lines += textwrap.wrap(words, max(width, 20), initial_indent="    ", subsequent_indent="      ")
+    return [_cut(line, width) for line in lines]
+
+
+def _aligned(table: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(cell) for cell in column) for column in zip(*table, strict=True)]
+    return ["   ".join(map(str.ljust, row, widths)).rstrip() for row in table]
+
+
+def _cut(line: str, width: int) -> str:
+    return line if len(line) <= width else line[: max(0, width - 1)] + "…"
+
+
+def render_silence(problem: str, waited_s: float, *, has_answered: bool) -> str:
+    """What stands in place of the table while the agent gives no answer."""
+    problem = problem.removeprefix("Error: ")
+    if has_answered:
+        return f"the agent does not answer: {problem}"
+    return "starting ..." if waited_s < _START_S else f"starting ... ({waited_s:.0f}s: {problem})"
 
 
 def ask(command: Sequence[str]) -> tuple[Any, str]:
@@ -106,15 +136,20 @@ def watch(
     """Show the pods until `alive` says no. KeyboardInterrupt goes through to the caller, the screen left as it is."""
     shown: list[Row] = []
     drawn = 0
+    begun, has_answered = time.monotonic(), False
     while alive():
         answer, problem = ask(command)
         rows = render_rows(answer, time.time()) if answer is not None else None
+        has_answered = has_answered or rows is not None
         if out.isatty():
             size = shutil.get_terminal_size()
-            lines = (
-                render_table(rows or [], size.columns) if rows is not None else [f"waiting for the agent: {problem}"]
-            )
-            lines = [*lines[: max(1, size.lines - len(footer) - 3)], "", *(line[: size.columns] for line in footer)]
+            if rows is not None:
+                lines = render_table(rows, size.columns)
+            else:
+                silence = render_silence(problem, time.monotonic() - begun, has_answered=has_answered)
+                lines = [_cut(silence, size.columns)]
+            below = [part for line in footer for part in textwrap.wrap(line, max(size.columns, 20))]
+            lines = [*lines[: max(1, size.lines - len(below) - 3)], "", *below]
             out.write((f"\x1b[{drawn}F" if drawn else "") + "\x1b[J" + "\n".join(lines) + "\n")
             drawn = len(lines)
         elif rows is not None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from support.agent import NODE_NAME, Agent, sweep
-from support.cluster import Cluster, joined, make_namespace
-from testbed import containerd, controlplane, node
+from support.cluster import Cluster, joined, make_namespace, up_or_anew
+from testbed import containerd, node
 from testbed.controlplane import SCHEDULER, ControlPlane
 from testbed.controlplane_programs import VARIABLE
 from testbed.host import TestbedError
@@ -35,16 +35,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session")
-def control_plane() -> Iterator[ControlPlane]:
-    """A running control plane. Tests that stop or kill a part of it start it again."""
+def control_plane_folder() -> Iterator[Path]:
+    """Where the control plane of the whole run is kept."""
     node.sweep_dead_runs()
     folder = Path(f"/tmp/pyk-cluster-{os.getpid()}")
     try:
-        yield controlplane.up(folder)
-    except TestbedError as error:
-        pytest.fail(str(error))
+        yield folder
     finally:
         node.down(folder)
+
+
+@pytest.fixture
+def control_plane(control_plane_folder: Path) -> ControlPlane:
+    """A running control plane, the same for all tests. Tests that stop or kill a part of it start it again.
+
+    One that a test left broken, and that does not come up, is replaced by a new one.
+    """
+    try:
+        return up_or_anew(control_plane_folder)
+    except TestbedError as error:
+        pytest.fail(str(error))
 
 
 @pytest.fixture

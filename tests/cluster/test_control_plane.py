@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import base64
+import os
+import shutil
+import socket
 import subprocess
 from pathlib import Path
 
 import pytest
 from kubernetes import client, config
 from support.agent import Json, make_pod
-from support.cluster import Cluster, make_namespace
+from support.cluster import Cluster, make_namespace, up_or_anew
 from testbed import controlplane
 from testbed.controlplane import APISERVER, CONTROLLERS, CONTROLLERS_S, ETCD, ControlPlane
+from testbed.host import TestbedError
 
 NODES = "/api/v1/nodes"
 
@@ -129,3 +133,18 @@ def test_up_finds_what_runs(control_plane: ControlPlane) -> None:
     before = control_plane.pid(APISERVER)
     again = controlplane.up(Path(control_plane.folder))
     assert (again, again.pid(APISERVER)) == (control_plane, before)
+
+
+def test_a_control_plane_that_cannot_come_up_says_so_and_is_replaced(control_plane: ControlPlane) -> None:
+    """One test that breaks the control plane does not fail those after it."""
+    folder = Path(control_plane.folder)
+    controlplane.kill(control_plane, ETCD)
+    with (
+        socket.create_server(("127.0.0.1", control_plane.ports.etcd)),
+        pytest.raises(TestbedError, match=rf"port {control_plane.ports.etcd} of etcd is taken by .*pid={os.getpid()}"),
+    ):
+        controlplane.up(folder)
+    shutil.rmtree(control_plane.root / "etcd" / "member")
+    (control_plane.root / "etcd" / "member").write_text("not a folder")
+    anew = up_or_anew(folder)
+    assert anew.client().get("/api/v1/namespaces/default") is not None

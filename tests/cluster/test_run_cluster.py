@@ -42,7 +42,9 @@ def start_run(folder: Path) -> subprocess.Popen[str]:
     env = os.environ | {"PYTHONPATH": str(TOOLS), "PYTHONUNBUFFERED": "1"}
     run = subprocess.Popen([sys.executable, "-c", script], env=env, stdout=subprocess.PIPE, text=True)
     assert run.stdout is not None
-    assert any("healthz" in line for line in run.stdout), "it ended without showing the node"
+    if not any("healthz" in line for line in run.stdout):
+        run.stdout.close()
+        pytest.fail(f"it ended without showing the node, with exit code {run.wait(60)}")
     return run
 
 

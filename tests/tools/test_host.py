@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from testbed import host
+from testbed import claims, host
 
 
 @pytest.mark.parametrize("cgroup", ["/", "", "/..", "/a/../.."])
@@ -75,18 +76,61 @@ def test_mounts_inside_mounts_are_all_detached(tmp_path: Path) -> None:
     assert host.mounts_below(tmp_path) == []
 
 
-def test_no_port_is_given_twice_not_even_to_two_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_port_is_given_twice_not_even_to_two_processes(tmp_path: Path) -> None:
     """Between the choice of a port and its use there is time."""
-    assert len({host.free_port(0) for _ in range(300)}) == 300
-    script = "from testbed import host; print(host.free_port(0), flush=True); input()"
-    tools = Path(host.__file__).parents[1]
-    env = os.environ | {"PYTHONPATH": str(tools)}
+    ports = {host.free_port(0) for _ in range(100)}
+    assert len(ports) == 100
+    script = "from testbed import host; print(*(host.free_port(0) for _ in range(100)), flush=True); input()"
+    env = os.environ | {"PYTHONPATH": str(Path(host.__file__).parents[1])}
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", script], env=env, stdin=pipe, stdout=pipe, text=True) as other:
-        assert other.stdout is not None and other.stdin is not None
-        port = int(other.stdout.readline())
-        monkeypatch.setattr(host, "PORTS", range(port, port + 1))
-        with pytest.raises(host.TestbedError, match="no free port"):
-            host.free_port(0)
+        assert other.stdout is not None
+        others = other.stdout.readline().split()
+        assert len(set(others)) == 100
+        assert not ports & set(map(int, others))
+        assert claims.hold("port", others[0], claims.this_process()) is not None
         other.communicate("\n", timeout=30)
-    assert host.free_port(0) == port
+    assert claims.hold("port", others[0], claims.this_process()) is None
+
+
+def test_a_port_of_a_folder_is_given_to_nothing_else_while_the_folder_exists(tmp_path: Path) -> None:
+    bed = tmp_path / "bed"
+    bed.mkdir()
+    port = host.free_port(0, claims.folder(bed))
+    assert host.free_port(port) != port
+    assert host.free_port(port, claims.folder(bed)) == port
+    bed.rmdir()
+    assert host.free_port(port) == port
+
+
+def test_no_outgoing_connection_is_given_a_port_of_ours() -> None:
+    first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    ports = {host.free_port(0) for _ in range(50)}
+    assert not [port for port in ports if first <= port <= last]
+
+
+def test_the_process_that_holds_a_port_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(host.TestbedError, match=rf"port {port} of etcd is taken by .*pid={os.getpid()}"):
+            host.wait_port_free(port, "etcd", 0.1)
+    host.wait_port_free(port, "etcd")
+
+
+def test_a_process_is_not_gone_while_one_of_its_threads_keeps_its_port(tmp_path: Path) -> None:
+    """A killed server whose first thread has ended is a zombie; another thread may still be waiting for the disk."""
+    script = """
+import ctypes, os, socket, threading
+server = socket.create_server(("127.0.0.1", 0))
+threading.Thread(target=lambda: (print(server.getsockname()[1], flush=True), threading.Event().wait())).start()
+ctypes.CDLL(None).syscall(60, 0)  # exit of this thread alone
+"""
+    log = tmp_path / "log"
+    pid = host.spawn([sys.executable, "-c", script], log, dict(os.environ))
+    try:
+        assert host.wait_until(lambda: log.exists() and bool(log.read_text().strip()), 60)
+        assert host.wait_until(lambda: host.read_process(pid) is None, 60)  # a zombie, seen from outside
+        assert not host.is_gone(pid)
+    finally:
+        host.kill_all([pid])
+    host.wait_port_free(int(log.read_text()), "the server", 0.1)

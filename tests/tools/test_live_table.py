@@ -39,6 +39,34 @@ def test_the_table_has_columns_and_fits_the_terminal() -> None:
     assert all(len(line) <= 30 for line in live_table.render_table(rows, 30))
 
 
+def test_what_is_waited_for_is_whole_on_a_narrow_terminal() -> None:
+    wait = {
+        "what": "image pull",
+        "subject": "registry.example.com/team/application:1.2.3",
+        "reason": "ImagePullBackOff: the registry answers 503 Service Unavailable",
+        "since": 9_980.0,
+        "owner": "act/images",
+    }
+    rows = live_table.render_rows({"pods": [pod("application-7d4b9c-x2x5z", waits=[wait]), pod("a")]}, NOW)
+    lines = live_table.render_table(rows, 80)
+    assert all(len(line) <= 80 for line in lines)
+    assert "…" not in "".join(lines)
+    text = " ".join(" ".join(lines).split())
+    assert (
+        "waiting for image pull registry.example.com/team/application:1.2.3: ImagePullBackOff: the registry answers "
+        "503 Service Unavailable (20s, act/images)"
+    ) in text
+    assert lines[0].split() == ["NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE"]
+
+
+def test_an_agent_that_is_not_there_yet_is_starting() -> None:
+    problem = "Error: cannot connect to /x/pykubelet.sock"
+    assert live_table.render_silence(problem, 1.0, has_answered=False) == "starting ..."
+    assert "cannot connect" in live_table.render_silence(problem, 60.0, has_answered=False)
+    late = live_table.render_silence(problem, 60.0, has_answered=True)
+    assert late == "the agent does not answer: cannot connect to /x/pykubelet.sock"
+
+
 def test_ages_are_short() -> None:
     assert [live_table.render_age(s) for s in (-5, 42, 185, 7650, 360_000)] == ["0s", "42s", "3m5s", "2h7m", "4d4h"]
 

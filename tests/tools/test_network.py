@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
+from pathlib import Path
 
 import pytest
+from testbed import claims
 from testbed.host import TestbedError
 from testbed.network import choose_subnet, plan_nat_removal
 
@@ -67,10 +69,22 @@ def test_a_network_whose_name_begins_with_ours_is_not_ours() -> None:
     assert plan_nat_removal("", "mine", remove_shared=True) == ""
 
 
-def test_a_subnet_overlaps_no_route() -> None:
-    first = choose_subnet(7, [])
+def test_a_subnet_overlaps_no_route(tmp_path: Path) -> None:
+    holder = claims.folder(tmp_path)
+    first = choose_subnet(7, [], holder)
     around = ipaddress.IPv4Network(first).supernet(2)
-    second = ipaddress.IPv4Network(choose_subnet(7, [around, ipaddress.IPv4Network("192.0.2.0/24")]))
+    second = ipaddress.IPv4Network(choose_subnet(7, [around, ipaddress.IPv4Network("192.0.2.0/24")], holder))
     assert not second.overlaps(around)
     with pytest.raises(TestbedError, match="no free subnet"):
-        choose_subnet(7, [ipaddress.IPv4Network("10.0.0.0/8")])
+        choose_subnet(7, [ipaddress.IPv4Network("10.0.0.0/8")], holder)
+
+
+def test_test_beds_that_begin_at_the_same_place_get_subnets_of_their_own(tmp_path: Path) -> None:
+    """Before the first pod no route shows that a subnet is in use."""
+    beds = [tmp_path / name for name in ("first", "second", "third")]
+    for bed in beds:
+        bed.mkdir()
+    chosen = [choose_subnet(7, [], claims.folder(bed)) for bed in beds]
+    assert len(set(chosen)) == 3
+    beds[0].rmdir()
+    assert choose_subnet(7, [], claims.folder(beds[1])) == chosen[0]

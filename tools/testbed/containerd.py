@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from testbed import cri, host, images
+from testbed import claims, cri, host, images
 from testbed.host import TestbedError
 from testbed.network import Network, choose_subnet, has_shared_chains, remove_network, used_subnets, write_cni_config
 
@@ -147,6 +147,7 @@ def up(folder: Path, image_names: Iterable[str] = (images.BUSYBOX,), bin_dir: st
     folder = folder.resolve()
     with _locked(folder):
         testbed = load(folder) or _plan(folder, bin_dir)
+        _hold(testbed)
         if len(str(testbed.socket)) > _LONGEST_SOCKET:
             raise TestbedError(f"{testbed.socket} is too long for a socket: use a folder with a shorter path")
         start(testbed)
@@ -166,10 +167,13 @@ def _locked(folder: Path) -> Iterator[None]:
 def _plan(folder: Path, bin_dir: str) -> Testbed:
     bin_dir = bin_dir or os.environ.get("TESTBED_BIN", "")
     seed = int.from_bytes(hashlib.sha256(os.fsencode(folder)).digest()[:4], "big")
+    holder = claims.folder(folder)
+    name = claims.claim("name", (f"pyk{(seed + i) % 2**32:08x}" for i in range(1000)), holder)
+    assert name is not None
     testbed = Testbed(
         folder=str(folder),
-        name=f"pyk{seed:08x}",
-        subnet=choose_subnet(seed, used_subnets()),
+        name=name,
+        subnet=choose_subnet(seed, used_subnets(), holder),
         snapshotter="overlayfs" if _overlay_works(folder) else "native",
         bin_dir=bin_dir,
         shared_chains_were_there=has_shared_chains() and not _another_runs(folder),
@@ -178,6 +182,15 @@ def _plan(folder: Path, bin_dir: str) -> Testbed:
     part.write_text(json.dumps(asdict(testbed), indent=2) + "\n")
     part.replace(folder / "testbed.json")
     return testbed
+
+
+def _hold(testbed: Testbed) -> None:
+    """Claim name and subnet again, for a test bed of an earlier start of the machine. Raises TestbedError."""
+    for kind, value in (("name", testbed.name), ("subnet", testbed.subnet)):
+        if other := claims.hold(kind, value, claims.folder(Path(testbed.folder))):
+            raise TestbedError(
+                f"the {kind} {value} of {testbed.folder} is that of {other}: remove one of them (make down)"
+            )
 
 
 def _overlay_works(folder: Path) -> bool:

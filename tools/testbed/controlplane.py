@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from testbed import certificates, controlplane_flags, controlplane_programs, host
+from testbed import certificates, claims, controlplane_flags, controlplane_programs, host
 from testbed.controlplane_flags import Ports
 from testbed.controlplane_programs import Programs
 from testbed.host import TestbedError
@@ -25,7 +25,8 @@ from testbed.rest import Client
 ETCD, APISERVER, CONTROLLERS, SCHEDULER = "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"
 _STARTED_IN_TURN = (ETCD, APISERVER, CONTROLLERS, SCHEDULER)
 _STOP_S = 5.0
-_START_S = 180.0
+#: A program that has ended says so at once; this is for one that runs and is not ready. Some 5 s are usual.
+_START_S = 90.0
 #: Where the API server was away, controllers and scheduler ask again after 0.8 s, doubling to 30 s, and up to twice that.
 CONTROLLERS_S = 120.0
 TOKEN = "abcdef.0123456789abcdef"
@@ -104,9 +105,10 @@ def up(
     exist. Raises TestbedError with the end of a log.
     """
     folder = folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
     plane = load(folder)
     if plane is None or not Path(plane.programs.apiserver).exists():
-        ports = plane.ports if plane else Ports(*(host.free_port(0) for _ in range(5)))
+        ports = plane.ports if plane else Ports(*(host.free_port(0, claims.folder(folder)) for _ in range(5)))
         plane = ControlPlane(str(folder), ports, controlplane_programs.find())
     plane = replace(plane, audited=audited, controllers_flags=dict(controllers_flags or {}), cgroup=cgroup)
     plane.root.mkdir(parents=True, exist_ok=True)
@@ -213,12 +215,26 @@ def start(plane: ControlPlane, program: str, wait: bool = True) -> None:
     """Start one of the programs unless it runs, and wait until it is ready."""
     if plane.pid(program) is None:
         argv = _command(plane, program)
+        for port in _ports(plane.ports, program):
+            host.wait_port_free(port, program)
         env = {key: value for key, value in os.environ.items() if key in ("HOME", "LANG", "PATH")}
         env["GOMAXPROCS"] = str(os.cpu_count() or 1)
         pid = host.spawn(argv, plane.log_file(program), env, plane.cgroup or None)
         (plane.root / f"{program}.pid").write_text(str(pid))
     if wait:
         wait_ready(plane, program)
+
+
+def _ports(ports: Ports, program: str) -> tuple[int, ...]:
+    match program:
+        case "etcd":
+            return ports.etcd, ports.etcd_peer
+        case "kube-apiserver":
+            return (ports.api,)
+        case "kube-controller-manager":
+            return (ports.controllers,)
+        case _:
+            return (ports.scheduler,)
 
 
 def wait_ready(plane: ControlPlane, program: str) -> None:

@@ -1,4 +1,8 @@
-"""The virtual environment: `.venv` with exactly what `uv.lock` says, and the command `pykubelet`."""
+"""The virtual environment: `.venv` with exactly what `uv.lock` says, and the command `pykubelet`.
+
+What is installed is compiled, and so is the checkout's own code, which the environment only points at: a start without
+bytecode compiles some hundred modules first, and where PYTHONDONTWRITEBYTECODE is set, again at each start.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +18,28 @@ from testbed import packages
 from testbed.host import TestbedError
 
 OLDEST = (3, 11)
+#: The version of uv and the hashes of its files, in pip's format.
+_UV = Path(__file__).with_name("uv.txt")
 
 
 def ensure(checkout: Path) -> Path:
     """Make or update `<checkout>/.venv`; returns its pykubelet. Quick when the lock file has not changed."""
     folder = checkout / ".venv"
+    _sync(checkout, folder)
+    compile_sources(folder / "bin" / "python", checkout / "src")
+    return folder / "bin" / "pykubelet"
+
+
+def compile_sources(python: Path, source: Path) -> None:
+    """Write the bytecode of what has changed below `source`; 0.2 s when nothing has."""
+    _run([str(python), "-m", "compileall", "-q", str(source)], python.parents[1])
+
+
+def _sync(checkout: Path, folder: Path) -> None:
     program, stamp = folder / "bin" / "pykubelet", folder / "synced"
-    wanted = _fingerprint(checkout)
+    wanted = fingerprint(checkout)
     if program.exists() and stamp.exists() and stamp.read_text() == wanted:
-        return program
+        return
     if not _works(folder):
         if sys.version_info < OLDEST:
             raise TestbedError(f"{sys.executable} is older than Python 3.11: name a newer one, make PYTHON=python3.12")
@@ -31,20 +48,18 @@ def ensure(checkout: Path) -> Path:
         print(f"making {folder}", flush=True)
         venv.create(folder, with_pip=True)
     python, uv = str(folder / "bin" / "python"), folder / "bin" / "uv"
-    if not uv.exists():
-        if not (folder / "bin" / "pip").exists():
-            _run([python, "-m", "ensurepip"], folder)
-        _run([python, "-m", "pip", "install", "--quiet", "uv>=0.8"], folder)
+    if not (folder / "bin" / "pip").exists():
+        _run([python, "-m", "ensurepip"], folder)
+    _run([python, "-m", "pip", "install", "--quiet", "--require-hashes", "-r", str(_UV)], folder)
     _run([str(uv), "sync", "--active", "--frozen", "--compile-bytecode", "--quiet", "--project", str(checkout)], folder)
     stamp.write_text(wanted)
-    return program
 
 
-def _fingerprint(checkout: Path) -> str:
+def fingerprint(checkout: Path) -> str:
     """Changes with the lock file, the project file, the interpreter, and the place: scripts hold absolute paths."""
     digest = hashlib.sha256(f"{sys.version} {checkout}".encode())
-    for name in ("uv.lock", "pyproject.toml"):
-        digest.update((checkout / name).read_bytes())
+    for path in (checkout / "uv.lock", checkout / "pyproject.toml", _UV):
+        digest.update(path.read_bytes())
     return digest.hexdigest()
 
 

@@ -1,23 +1,23 @@
 """What the testbed asks of the machine: processes, ports, mounts and cgroups, each only where they are the testbed's own.
 
-Nothing here keeps state but of ports that it gave away. Every function may be called again after it was cut short.
+Nothing here keeps state; `claims` does. Every function may be called again after it was cut short.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
-import functools
 import os
 import random
 import signal
 import socket
-import tempfile
+import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from testbed import claims
 
 #: Where every agent of the machine links the logs of its containers.
 CONTAINER_LOG_LINKS = Path("/var/log/containers")
@@ -96,12 +96,21 @@ def _has_command_line(pid: int) -> bool:
 
 
 def is_gone(pid: int) -> bool:
-    """Whether `pid` has ended; a child of ours is reaped on the way."""
+    """Whether `pid` has ended with all its threads, so that its ports and locks are free; a child of ours is reaped.
+
+    A killed process whose first thread is a zombie keeps its ports while another thread waits for the disk.
+    """
     try:
-        os.waitpid(pid, os.WNOHANG)
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:
-        pass
-    return read_process(pid) is None
+        return read_process(pid) is None and len(_threads(pid)) <= 1
+
+
+def _threads(pid: int) -> list[str]:
+    try:
+        return os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
 
 
 def end_process(pid: int, grace_s: float) -> None:
@@ -140,43 +149,62 @@ def paused(pid: int) -> Iterator[None]:
 # ports
 
 
-_reserved: set[int] = set()
+#: Kubernetes gives these to Services of type NodePort.
+_NODE_PORTS = range(30000, 32768)
 
 
-def free_port(preferred: int) -> int:
-    """`preferred` if nobody listens there on loopback, else one that is free and stays so until this process ends.
+def free_port(preferred: int, holder: str = "") -> int:
+    """`preferred` if nothing listens there on loopback, else a free port that no other test bed is given.
 
-    Nobody else is given that one by this function, and no outgoing connection gets it.
+    It belongs to `holder` (see `claims`; without one to this process), also while nothing listens on it: no outgoing
+    connection of this machine gets it as its own port.
     """
-    others = random.sample(PORTS, min(50, len(PORTS)))
-    for port in (preferred, *others) if preferred else others:
-        if port != preferred and not _reserve(port):
-            continue
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with contextlib.suppress(OSError):
-                probe.bind(("127.0.0.1", port))
-                return int(probe.getsockname()[1])
-    raise TestbedError("no free port on loopback")
+    holder = holder or claims.this_process()
+    if preferred and claims.hold("port", str(preferred), holder) is None and _is_free(preferred):
+        return preferred
+    others = random.sample(_never_outgoing(), 100)
+    port = claims.claim("port", map(str, others), holder, lambda port: _is_free(int(port)))
+    if port is None:
+        raise TestbedError("no free port on loopback")
+    return int(port)
 
 
-def _reserve(port: int) -> bool:
-    """For this process, by a lock on the byte of that number in a file of all processes; False where somebody has it."""
-    if port in _reserved:
-        return False
-    try:
-        fcntl.lockf(_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
-    except (BlockingIOError, PermissionError):  # which of them, POSIX leaves open
-        return False
-    _reserved.add(port)
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
     return True
 
 
-@functools.cache
-def _reservations() -> int:
-    """The file, never closed: its locks would go."""
-    path = Path(tempfile.gettempdir(), f"pykubelet-ports-{os.getuid()}")
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def _never_outgoing() -> Sequence[int]:
+    """Ports that the kernel gives to no outgoing connection.
+
+    One that it may give is not safe while its server is down: a client that tries again may connect to itself.
+    """
+    try:
+        first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    except (OSError, ValueError):
+        return PORTS
+    outgoing = range(first, last + 1)
+    left = [port for port in PORTS if port not in outgoing]
+    if len(left) < 1000:
+        left = [port for port in range(10000, 65536) if port not in outgoing and port not in _NODE_PORTS]
+    return left if len(left) >= 1000 else PORTS
+
+
+def wait_port_free(port: int, what: str, timeout_s: float = 10) -> None:
+    """Until a server can listen on `port` of loopback. Raises TestbedError with the process that holds it."""
+    if not wait_until(lambda: _is_free(port), timeout_s):
+        raise TestbedError(f"port {port} of {what} is taken by {_listener(port)}")
+
+
+def _listener(port: int) -> str:
+    """The process that listens on a TCP port, for people."""
+    done = subprocess.run(["ss", "-Htlnp", f"sport = :{port}"], capture_output=True, text=True, check=False)
+    return " ".join(done.stdout.split()) or "a connection that no process listens for"
 
 
 # mounts

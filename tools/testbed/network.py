@@ -11,10 +11,11 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from testbed import claims
 from testbed.host import TestbedError
 
 _RESULTS = Path("/var/lib/cni/results")
@@ -50,16 +51,26 @@ def used_subnets() -> list[ipaddress.IPv4Network]:
     return found
 
 
-def choose_subnet(seed: int, used: Iterable[ipaddress.IPv4Network]) -> str:
-    """A subnet for some 1,000 pods that overlaps nothing in `used`; different seeds begin at different places."""
+def choose_subnet(seed: int, used: Iterable[ipaddress.IPv4Network], holder: str) -> str:
+    """A subnet for some 1,000 pods that overlaps nothing in `used` and that no other holder has (see `claims`).
+
+    Different seeds begin at different places.
+    """
     taken = list(used)
     count = 1 << (_PREFIX - _POOL.prefixlen)
-    for i in range(count):
-        base = int(_POOL.network_address) + ((seed + i) % count << (32 - _PREFIX))
-        subnet = ipaddress.IPv4Network((base, _PREFIX))
-        if not any(subnet.overlaps(other) for other in taken):
-            return str(subnet)
-    raise TestbedError(f"no free subnet in {_POOL}")
+
+    def candidates() -> Iterator[str]:
+        for i in range(count):
+            base = int(_POOL.network_address) + ((seed + i) % count << (32 - _PREFIX))
+            yield str(ipaddress.IPv4Network((base, _PREFIX)))
+
+    def is_free(candidate: str) -> bool:
+        return not any(ipaddress.IPv4Network(candidate).overlaps(other) for other in taken)
+
+    subnet = claims.claim("subnet", candidates(), holder, is_free)
+    if subnet is None:
+        raise TestbedError(f"no free subnet in {_POOL}")
+    return subnet
 
 
 def write_cni_config(network: Network, folder: Path, ipam_folder: Path) -> None:

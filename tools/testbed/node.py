@@ -15,7 +15,7 @@ from pathlib import Path
 
 import live_table
 
-from testbed import containerd, controlplane, host, images
+from testbed import claims, containerd, controlplane, host, images
 from testbed.containerd import Testbed
 from testbed.host import TestbedError
 
@@ -127,7 +127,8 @@ def start_agent(testbed: Testbed, program: Path, manifests: Path, joined: Joined
     """Write its configuration and start it, below the testbed's folder."""
     folder = Path(testbed.folder)
     host.make_cgroup(pods_cgroup(testbed))
-    ports = (host.free_port(10248), host.free_port(10255), host.free_port(10250))
+    holder = claims.folder(folder)
+    ports = (host.free_port(10248, holder), host.free_port(10255, holder), host.free_port(10250, holder))
     config = folder / "kubelet.yaml"
     # JSON is YAML, and what a reader of the file wants to change is on a line of its own either way
     settings = render_config(testbed, manifests, ports) | (joined.settings() if joined else {})

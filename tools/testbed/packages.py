@@ -52,6 +52,7 @@ TESTS: Mapping[str, Callable[[], bool]] = {
     "openssl": has("openssl"),
     "chromium": has("chromium"),
     "faketime": has("faketime"),
+    "dbus-daemon": has("dbus-daemon"),
 }
 
 

@@ -1,0 +1,60 @@
+"""The host's side of `make test-vm`, without the machine: names of parts, qemu's command line, the share, the closing line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from testbed.host import TestbedError
+from testvm import image, machine, report
+from testvm.parts import LIMITS_S, PARTS, REBOOT
+
+
+def test_every_part_has_a_limit_and_runs_tests_that_exist() -> None:
+    assert set(LIMITS_S) == set(PARTS)
+    paths = {path for steps in PARTS.values() for step in steps for path in step if path != REBOOT}
+    assert [path for path in sorted(paths) if not (image.CHECKOUT / path).exists()] == []
+    own = {str(path.relative_to(image.CHECKOUT)) for path in (image.CHECKOUT / "tests/vm").glob("test_*.py")}
+    assert own <= paths, "a test that no part runs"
+
+
+def test_qemu_gets_two_numa_nodes_no_kvm_and_no_network(tmp_path: Path) -> None:
+    words = machine.Machine(tmp_path, memory_gib=6, cpus=4).command(tmp_path / "share.raw", True, [])
+    text = " ".join(words)
+    assert "tcg" in text and "kvm" not in text
+    assert "nodeid=0,cpus=0-1,memdev=m0" in text and "nodeid=1,cpus=2-3,memdev=m1" in text
+    assert "restrict=on" in text and "hostfwd" not in text
+    assert f"{tmp_path}/disk.raw,if=virtio,format=raw,cache=unsafe,snapshot=on" in text
+
+
+def test_what_is_written_on_the_share_comes_back(tmp_path: Path) -> None:
+    if shutil.which("debugfs", path="/usr/sbin:/sbin") is None:
+        pytest.skip("needs e2fsprogs, which make test-vm installs")
+    content, disk, results = tmp_path / "content", tmp_path / "share.raw", tmp_path / "results"
+    (content / "results/deeper").mkdir(parents=True)
+    (content / "results/deeper/file").write_text("written inside")
+    results.mkdir()
+    image.make_disk(disk, 64 << 20, content, "share")
+    machine.fetch(disk, results)
+    assert (results / "deeper/file").read_text() == "written inside"
+
+
+def test_the_share_has_new_files_of_the_checkout_and_no_ignored_ones(tmp_path: Path) -> None:
+    image.copy_checkout(tmp_path / "out")
+    assert (tmp_path / "out/src/pykubelet/__init__.py").exists()
+    assert not (tmp_path / "out/.venv").exists()
+    with pytest.raises(TestbedError, match="ls-files"):
+        image.checkout_files(tmp_path / "out")
+
+
+def test_the_report_ends_with_the_sum_of_all_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "state.json").write_text(json.dumps({"seconds": {"life": 61.2, "groups": 200}}))
+    for name, numbers in (("life", 'tests="2" failures="0"'), ("groups", 'tests="5" failures="1"')):
+        suite = f'<testsuites><testsuite {numbers} errors="0" skipped="1"></testsuite></testsuites>'
+        (tmp_path / f"{name}-0.xml").write_text(suite)
+    report.show(tmp_path, 300.0)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1].strip("= ") == "1 failed, 4 passed, 2 skipped in 300.00s"
+    assert any(line.split() == ["life", "61", "s"] for line in lines)

@@ -1,0 +1,81 @@
+"""Runs inside the machine: the parts that were asked for, one after the other, each in a pytest of its own.
+
+Usage: `python3 -m testvm.inside life groups`. Called again after a reboot, it goes on where it was; what is done stands in
+the results folder. JUnit files and journals are left there.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from testvm.parts import LIMITS_S, PARTS, REBOOT
+
+RESULTS = Path("/share/results")
+_STATE = RESULTS / "state.json"
+_REBOOTS = Path("/run/testvm-reboots")
+
+
+def main(names: list[str]) -> int:
+    """The worst exit code of all steps; does not return from a step that reboots."""
+    steps = [(name, number) for name in names for number in range(len(PARTS[name]))]
+    state: dict[str, Any] = json.loads(_STATE.read_text()) if _STATE.exists() else {"done": 0, "code": 0, "seconds": {}}
+    for name, number in steps[state["done"] :]:
+        began = time.monotonic()
+        state["done"] += 1
+        if PARTS[name][number] == (REBOOT,):
+            _save(state)
+            _reboot()
+        print(f"\n### {name}: {_uptime():.0f} s after the boot", flush=True)
+        code = _pytest(name, number)
+        state["code"] = state["code"] or code
+        seconds = state["seconds"].get(name, 0) + time.monotonic() - began
+        state["seconds"][name] = seconds
+        print(f"### {name}: {'passed' if code == 0 else f'failed ({code})'}, {seconds:.0f} s", flush=True)
+        _save(state)
+        with (RESULTS / f"journal-{name}-{number}.txt").open("wb") as journal:
+            subprocess.run(["journalctl", "-b", "-o", "short-monotonic"], stdout=journal, check=False)
+    return int(state["code"])
+
+
+def _pytest(name: str, number: int) -> int:
+    command = [".venv/bin/pytest", "-p", "no:cacheprovider", "--color=no", "--durations=5"]
+    process = subprocess.Popen([*command, f"--junitxml={RESULTS}/{name}-{number}.xml", *PARTS[name][number]])
+    try:
+        return process.wait(LIMITS_S[name])
+    except subprocess.TimeoutExpired:
+        print(f"### {name}: not done within {LIMITS_S[name]} s", flush=True)
+    process.send_signal(signal.SIGINT)  # pytest then says where it was
+    try:
+        process.wait(120)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    return 124
+
+
+def _save(state: object) -> None:
+    _STATE.write_text(json.dumps(state))
+    subprocess.run(["sync"], check=False)
+
+
+def _reboot() -> None:
+    """An ordinary reboot, as by an operator; it ends this process too."""
+    _REBOOTS.touch()
+    print("### reboot", flush=True)
+    subprocess.run(["systemctl", "reboot"], check=False)
+    time.sleep(600)
+    sys.exit("the machine does not reboot")
+
+
+def _uptime() -> float:
+    return float(Path("/proc/uptime").read_text().split()[0])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

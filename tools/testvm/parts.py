@@ -1,0 +1,33 @@
+"""The parts of `make test-vm`: what each one runs. Read by the host, which checks names, and inside the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+#: In place of a file of tests: the machine reboots, and the part goes on after it.
+REBOOT = "reboot"
+
+#: Arguments for pytest; a part with several steps runs pytest once for each.
+PARTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "life": (("tests/vm/test_life.py",),),
+    "groups": (("tests/vm/test_groups.py",),),
+    "tests": (("tests/edges/host", "tests/act/resources", "tests/agent/test_resize.py"),),
+    "dbus": (("tests/edges/host/test_systemd_for_real.py", "tests/vm/test_reload.py"),),
+    "watchdog": (("tests/vm/test_watchdog.py",),),
+    "pressure": (("tests/vm/test_pressure.py",),),
+    "commands": (("tests/vm/test_commands.py",),),
+    "reboot": (("tests/vm/test_before_reboot.py",), (REBOOT,), ("tests/vm/test_after_reboot.py",)),
+}
+
+#: Seconds that a part may take, ten times what two idle cores need: a machine may be slow, but a hang must end.
+LIMITS_S: Mapping[str, int] = {
+    "life": 1800,
+    "groups": 3600,
+    "tests": 3600,
+    "dbus": 1800,
+    "watchdog": 1800,
+    "pressure": 1800,
+    "commands": 2400,
+    "reboot": 1800,
+}
+BOOT_LIMIT_S = 600
