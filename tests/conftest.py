@@ -24,6 +24,25 @@ def pytest_configure() -> None:
     settings.load_profile("unhurried")
 
 
+def _kinds_of_machine() -> dict[str, tuple[bool, str]]:
+    """Markers for kinds of machines: whether this is one, and the reason to skip where it is not."""
+    v2 = Path("/sys/fs/cgroup/cgroup.controllers").exists()
+    return {
+        "cgroup_v1": (not v2, "needs cgroup v1; this machine has v2"),
+        "cgroup_v2": (v2, "needs cgroup v2; this machine has v1"),
+        "systemd": (Path("/run/systemd/system").is_dir(), "needs systemd, which does not run here"),
+    }
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests for another kind of machine. Each has a twin, or stands in for one, on the other kind."""
+    kinds = _kinds_of_machine()
+    for item in items:
+        for marker, (is_here, reason) in kinds.items():
+            if not is_here and item.get_closest_marker(marker) is not None:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
 @pytest.fixture(scope="session")
 def testbed() -> Iterator[containerd.Testbed]:
     """A running private containerd with the images of `testbed.images.BUILDERS`.

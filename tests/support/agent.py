@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from testbed import host, images
 from testbed.containerd import Testbed
@@ -30,8 +30,8 @@ from pykubelet.edges.cri.errors import CriError
 
 PROGRAM = Path(__file__).parents[2] / ".venv" / "bin" / "pykubelet"
 NODE_NAME = "node"
-HEALTHY_S = 60.0
-STEP_S = 0.05
+#: Long enough for what a test waits for; on the emulated CPUs of the test VM everything is ten times slower.
+WAIT_S = 600.0 if Path("/etc/testvm").exists() else 60.0
 TCP_LISTEN = "0A"  # in /proc/net/tcp
 
 Json = dict[str, Any]
@@ -90,6 +90,8 @@ class Agent:
     program: Path = PROGRAM
     environment: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
+    #: Seconds between two looks at what a test waits for.
+    step_s: ClassVar[float] = 0.05
 
     def __post_init__(self) -> None:
         self.root = self.folder / "root"
@@ -129,7 +131,7 @@ class Agent:
         return self
 
     def wait_healthy(self) -> None:
-        deadline = time.monotonic() + HEALTHY_S
+        deadline = time.monotonic() + WAIT_S
         while self.get("/healthz", self.health_port) != (200, "ok"):
             code = self.process.poll() if self.process is not None else None
             if code is not None or time.monotonic() > deadline:
@@ -247,9 +249,9 @@ class Agent:
 
     def explain(self, pod: str) -> Any:
         """What `pykubelet explain` says of a pod, by the name in its manifest, as soon as the agent knows the pod."""
-        deadline = time.monotonic() + HEALTHY_S
+        deadline = time.monotonic() + WAIT_S
         while self.ask("explain", f"{pod}-{NODE_NAME}").returncode == 1 and time.monotonic() < deadline:
-            time.sleep(STEP_S)
+            time.sleep(self.step_s)
         return self.ask_json("explain", f"{pod}-{NODE_NAME}")
 
     def log_lines(self, pod: str, container: str, restart: int = 0) -> list[str]:
@@ -267,7 +269,7 @@ class Agent:
 
     # Waiting
 
-    async def wait_for(self, what: str, condition: Callable[[], Any], within: float = 60.0) -> Any:
+    async def wait_for(self, what: str, condition: Callable[[], Any], within: float = WAIT_S) -> Any:
         """The first true result of `condition`; NotYet with the agent's account when it does not come.
 
         One that `ask`s gives it to a thread, and is awaited, where the agent waits for what the test itself serves meanwhile.
@@ -276,10 +278,10 @@ class Agent:
         while not (result := await _result(condition)):
             if time.monotonic() > deadline:
                 raise NotYet(f"not within {within} s: {what}\n{self._account()}\n{self.log_tail()}")
-            await asyncio.sleep(STEP_S)
+            await asyncio.sleep(self.step_s)
         return result
 
-    async def wait_pod(self, name: str, what: str, condition: Callable[[Json], Any], within: float = 60.0) -> Json:
+    async def wait_pod(self, name: str, what: str, condition: Callable[[Json], Any], within: float = WAIT_S) -> Json:
         """The pod as soon as `condition` holds of it."""
         result: dict[str, Json] = {}
 
@@ -299,14 +301,14 @@ class Agent:
             ) from None
         return result["pod"]
 
-    async def wait_running(self, *names: str, within: float = 60.0) -> list[Json]:
+    async def wait_running(self, *names: str, within: float = WAIT_S) -> list[Json]:
         """All containers of these pods run and are ready."""
         return [await self.wait_pod(name, "running and ready", is_ready, within) for name in names]
 
-    async def wait_phase(self, name: str, phase: str, within: float = 60.0) -> Json:
+    async def wait_phase(self, name: str, phase: str, within: float = WAIT_S) -> Json:
         return await self.wait_pod(name, phase, lambda pod: pod["status"].get("phase") == phase, within)
 
-    async def wait_gone(self, *names: str, within: float = 60.0) -> None:
+    async def wait_gone(self, *names: str, within: float = WAIT_S) -> None:
         """Neither the node nor the runtime knows these pods any more."""
         await self.wait_for(f"{names} not desired", lambda: not set(names) & set(self.pods()), within)
         full = {f"{name}-{NODE_NAME}" for name in names}
@@ -325,7 +327,7 @@ class Agent:
 
     async def look(self) -> RuntimeView:
         """The runtime's own lists, now."""
-        client = CriClient(self.testbed.endpoint, timeout_s=10)
+        client = CriClient(self.testbed.endpoint, timeout_s=WAIT_S / 6)
         try:
             view = await look(client)
         finally:
@@ -333,10 +335,10 @@ class Agent:
         return RuntimeView(tuple(s for s in view.sandboxes if s.labels), tuple(c for c in view.containers if c.labels))
 
     async def wait_runtime(
-        self, what: str, condition: Callable[[RuntimeView], Any], within: float = 60.0
+        self, what: str, condition: Callable[[RuntimeView], Any], within: float = WAIT_S
     ) -> RuntimeView:
         """The runtime's lists as soon as `condition` holds of them."""
-        client = CriClient(self.testbed.endpoint, timeout_s=10)
+        client = CriClient(self.testbed.endpoint, timeout_s=WAIT_S / 6)
         deadline = time.monotonic() + within
         try:
             while True:
@@ -351,13 +353,13 @@ class Agent:
                     raise NotYet(
                         f"not within {within} s: {what}\nrunning: {seen}\n{self._account()}\n{self.log_tail()}"
                     )
-                await asyncio.sleep(STEP_S)
+                await asyncio.sleep(self.step_s)
         finally:
             await client.close()
 
     # The end
 
-    async def remove_all(self, within: float = 120.0) -> None:
+    async def remove_all(self, within: float = 2 * WAIT_S) -> None:
         """Remove every manifest and assert that nothing of any pod is left: runtime, cgroups, mounts, files."""
         for path in self.manifests.iterdir():
             path.unlink()
@@ -365,7 +367,7 @@ class Agent:
         await self.wait_runtime("no sandbox left", lambda view: not view.sandboxes and not view.containers, within)
         await self.wait_nothing_left(within)
 
-    async def wait_nothing_left(self, within: float = 60.0) -> None:
+    async def wait_nothing_left(self, within: float = WAIT_S) -> None:
         """No file, mount or cgroup of a pod; what is left at the end is told."""
         try:
             await self.wait_for("nothing left", lambda: not self.leftovers(), within)
@@ -412,7 +414,7 @@ async def look(client: CriClient) -> RuntimeView:
 
 async def sweep(testbed: Testbed) -> None:
     """Remove every sandbox of the runtime."""
-    client = CriClient(testbed.endpoint, timeout_s=30)
+    client = CriClient(testbed.endpoint, timeout_s=WAIT_S / 2)
     try:
         for sandbox in await client.list_pod_sandboxes():
             await client.stop_pod_sandbox(sandbox.id)

@@ -10,15 +10,27 @@ import json
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from kubernetes import client, config, watch
 from support.agent import NODE_NAME, Agent, Json, NotYet, RuntimeView, condition, is_ready, make_pod
-from testbed import controlplane
+from testbed import controlplane, node
 from testbed.controlplane import ControlPlane
+from testbed.host import TestbedError
 from testbed.node import Joined
 
 WITHIN_S = 60.0
+
+
+def up_or_anew(folder: Path) -> ControlPlane:
+    """The control plane of a folder; a new one in place of one that does not come up. Raises TestbedError."""
+    try:
+        return controlplane.up(folder)
+    except TestbedError as error:
+        print(f"a new control plane replaces one that does not come up: {error}")
+    node.down(folder)
+    return controlplane.up(folder)
 
 
 class Cluster:

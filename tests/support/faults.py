@@ -50,6 +50,7 @@ def probe_of(name: str, what: str, says: str, next_step: str = "probe") -> Fault
 
 
 CRASH = "CrashLoopBackOff"
+UNSTARTED = f"RunContainerError|{CRASH}"
 PULL = "ErrImagePull|ImagePullBackOff"
 FAULTS = {
     "images": [
@@ -95,9 +96,9 @@ FAULTS = {
         Fault("memory-for-nothing", "sandbox", "CreatePodSandboxError", "OOM-killed", "", "FailedCreatePodSandBox"),
     ],
     "starting": [
-        start_of("command-missing", "RunContainerError", "/bin/none: no such file or directory"),
-        start_of("command-not-allowed", "RunContainerError", '"/etc/passwd": permission denied'),
-        start_of("directory-is-a-file", "RunContainerError", "mkdir /etc/passwd: not a directory"),
+        start_of("command-missing", UNSTARTED, "/bin/none: no such file or directory"),
+        start_of("command-not-allowed", UNSTARTED, '"/etc/passwd": permission denied'),
+        start_of("directory-is-a-file", UNSTARTED, "mkdir /etc/passwd: not a directory"),
         start_of("out-of-memory", CRASH, "it ended with 137 (OOMKilled)", "exit"),
         start_of("crash-loop", CRASH, "it ended with 3 (Error)", "exit"),
         start_of("init-crash-loop", CRASH, "it ended with 4 (Error)", "exit"),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from support.agent import NODE_NAME, Agent, Json, RuntimeView, condition, is_ready
+from support.agent import NODE_NAME, WAIT_S, Agent, Json, RuntimeView, condition, is_ready
 
 from pykubelet.base.api.codec import from_object, to_object
 from pykubelet.base.api.core import Pod
@@ -44,20 +44,20 @@ class World:
     def pod(self, name: str) -> Json | None:
         return next((p for p in self.server.store.objects.values() if is_pod(p, name)), None)
 
-    async def wait(self, name: str, what: str, holds: Callable[[Json], Any], within: float = 60.0) -> Json:
+    async def wait(self, name: str, what: str, holds: Callable[[Json], Any], within: float = WAIT_S) -> Json:
         def found() -> Json | None:
             pod = self.pod(name)
             return pod if pod is not None and holds(pod) else None
 
         return dict(await self.agent.wait_for(f"{name}: {what}", found, within))
 
-    async def wait_ready(self, *names: str, within: float = 60.0) -> None:
+    async def wait_ready(self, *names: str, within: float = WAIT_S) -> None:
         for name in names:
             await self.wait(
                 name, "running and ready", lambda p: is_ready(p) and condition(p, "Ready") == "True", within
             )
 
-    async def wait_gone(self, *names: str, within: float = 60.0) -> None:
+    async def wait_gone(self, *names: str, within: float = WAIT_S) -> None:
         """No object of these names, and nothing of the pods at the runtime."""
         for name in names:
             await self.agent.wait_for(f"{name} gone", lambda name=name: self.pod(name) is None, within)

@@ -1,0 +1,149 @@
+"""What the month rests on: time that waits for work, and measures that see what grows."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from longlife.sizes import Sizes, exceeded, grown
+from support.reachable import container_sizes
+from support.virtual_time import Stuck, VirtualClock, VirtualLoop
+
+from pykubelet.base.kit.flight import Done, Flight
+
+MONTH_S = 30 * 86400.0
+
+
+def run(loop: VirtualLoop, work: Coroutine[Any, Any, Any]) -> Any:
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        return runner.run(work)
+
+
+def test_a_month_of_waiting_is_over_at_once() -> None:
+    loop = VirtualLoop()
+    clock = VirtualClock(loop, 1_700_000_000.0)
+    run(loop, asyncio.sleep(MONTH_S))
+    clock.jump_wall(-3600)
+    assert clock.monotonic() >= 1000 + MONTH_S
+    assert clock.wall() == pytest.approx(1_700_000_000 + MONTH_S - 3600, abs=1)
+    assert loop.turns < 100
+
+
+def test_a_deadline_does_not_pass_while_a_thread_works() -> None:
+    flight = Flight("test")
+
+    async def work() -> tuple[object, object]:
+        of_flight = await flight.run("slow", lambda: time.sleep(0.3), deadline_s=0.1)
+        async with asyncio.timeout(0.1):
+            of_executor = await asyncio.get_running_loop().run_in_executor(None, time.sleep, 0.3)
+        return of_flight, of_executor
+
+    assert run(VirtualLoop(), work()) == (Done(None), None)
+
+
+def test_a_deadline_does_not_pass_while_a_child_works() -> None:
+    async def work() -> int | None:
+        async with asyncio.timeout(0.1):
+            return await (await asyncio.create_subprocess_exec("sleep", "0.3")).wait()
+
+    assert run(VirtualLoop(), work()) == 0
+
+
+def again(loop: asyncio.AbstractEventLoop) -> None:
+    loop.call_soon(again, loop)
+
+
+def test_work_without_end_is_an_error() -> None:
+    async def spin() -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_soon(again, loop)
+        await asyncio.Event().wait()
+
+    loop = VirtualLoop()
+    with pytest.raises(Stuck, match="no end of work"):
+        loop.run_until_complete(spin())
+    loop.close()
+
+
+async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        writer.write(await reader.readline())
+    finally:
+        writer.close()
+
+
+def test_connections_stay_within_the_process_and_break_with_their_server() -> None:
+    loop = VirtualLoop()
+
+    def serving() -> asyncio.StreamReaderProtocol:
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(), echo)
+
+    async def work() -> bytes:
+        server = await loop.serve_in_memory(serving, 6443)
+        reader, writer = await asyncio.open_connection("127.0.0.1", 6443)
+        writer.write(b"hello\n")
+        answer = await reader.read()
+        writer.close()
+        waiting, waiter = await asyncio.open_connection("127.0.0.1", 6443)
+        server.close()
+        with pytest.raises(ConnectionResetError):
+            await waiting.read()
+        waiter.close()
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", 6443)
+        return answer
+
+    assert run(loop, work()) == b"hello\n"
+
+
+class Hoard:
+    def __init__(self) -> None:
+        self._kept: dict[int, str] = {}
+
+    async def run(self) -> None:
+        while True:
+            self._kept[len(self._kept)] = "more"
+            await asyncio.sleep(1)
+
+
+def test_what_only_a_task_holds_is_counted_by_its_owner() -> None:
+    async def work() -> tuple[int, int]:
+        task = asyncio.get_running_loop().create_task(Hoard().run())
+        await asyncio.sleep(3.5)
+        before = container_sizes()["Hoard._kept"]
+        await asyncio.sleep(5)
+        after = container_sizes()["Hoard._kept"]
+        task.cancel()
+        return before, after
+
+    assert run(VirtualLoop(), work()) == (4, 9)
+
+
+def sizes(day: int, **entries: int) -> Sizes:
+    return Sizes(
+        day=day,
+        life=1,
+        tasks=Counter({"pleg": 1}),
+        timers=9,
+        objects=1000,
+        resident=50_000_000,
+        descriptors=Counter(),
+        files=9,
+        mounts=9,
+        lines=9,
+        log_bytes=900,
+        requests=9,
+        calls=9,
+        cpu_s=0.1,
+        sizes=Counter(entries),
+    )
+
+
+def test_what_grows_day_by_day_is_found_and_what_goes_up_and_down_is_not() -> None:
+    days = [sizes(day, leak=day, busy=day % 3 * 50, steady=7) for day in range(2, 12)]
+    assert [line.split(":")[0] for line in grown(days)] == ["entries of leak"]
+    assert exceeded(days) == []

@@ -1,0 +1,139 @@
+"""What an input costs the agent: the longest pause of its event loop, and the memory that stays.
+
+The pause is the CPU time that one iteration of the loop takes: unlike a time on the clock it does not grow when the
+machine is busy with something else. The limit is for a machine on which `calibration_s` is `REFERENCE_S`; slower ones get
+as much more. An input over the limit is run again, since CPU time has noise upward only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import gc
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+PAUSE_S = 0.050
+KEPT_BYTES = 1 << 20
+#: CPU seconds of `_calibrate` on the machine that the limit is meant for.
+REFERENCE_S = 0.020
+TRIES = 3
+
+Attack = Callable[[], Awaitable[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of one input: the loop's longest iteration in CPU seconds, and the bytes that stayed in use."""
+
+    pause_s: float
+    kept_bytes: int
+
+
+class MeasuringLoop(asyncio.SelectorEventLoop):
+    """An event loop that knows the CPU time of its longest iteration."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.longest_s = 0.0
+
+    def _run_once(self) -> None:
+        began = time.thread_time()
+        super()._run_once()  # type: ignore[misc]
+        self.longest_s = max(self.longest_s, time.thread_time() - began)
+
+
+def measure(attack: Attack) -> Cost:
+    """Run `attack` twice on a loop of its own, and measure the second run: the first one fills caches and imports."""
+    with asyncio.Runner(loop_factory=MeasuringLoop) as runner:
+        runner.run(_as_coroutine(attack))
+        loop = runner.get_loop()
+        assert isinstance(loop, MeasuringLoop)
+        before = bytes_in_use()
+        loop.longest_s = 0.0
+        runner.run(_as_coroutine(attack))
+        pause_s = loop.longest_s
+        return Cost(pause_s, bytes_in_use() - before)
+
+
+async def _as_coroutine(attack: Attack) -> object:
+    return await attack()
+
+
+def bytes_in_use() -> int:
+    """Bytes that this process has allocated and not freed: small objects of Python's own allocator, and all of malloc's.
+
+    Far cheaper than tracemalloc, which makes Python several times slower.
+    """
+    gc.collect()
+    return _in_small_objects() + _in_malloc()
+
+
+def _in_small_objects() -> int:
+    with tempfile.TemporaryFile() as file:
+        kept = os.dup(2)
+        os.dup2(file.fileno(), 2)
+        try:
+            sys._debugmallocstats()  # it writes to descriptor 2
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+        file.seek(0)
+        found = re.search(rb"# bytes in allocated blocks\s*=\s*([0-9,]+)", file.read())
+    assert found is not None, "this Python does not tell how much of its memory is in use"
+    return int(found[1].replace(b",", b""))
+
+
+def _in_malloc() -> int:
+    """glibc's account of all its arenas: what they took from the system, less what is free in them."""
+    libc = ctypes.CDLL(None)
+    libc.fdopen.restype = ctypes.c_void_p
+    with tempfile.TemporaryFile() as file:
+        stream = ctypes.c_void_p(libc.fdopen(os.dup(file.fileno()), b"w"))
+        libc.malloc_info(0, stream)
+        libc.fclose(stream)
+        file.seek(0)
+        totals = file.read().rpartition(b"</heap>")[2]
+
+    def of(pattern: bytes) -> int:
+        return sum(int(size) for size in re.findall(pattern + rb'[^>]* size="(\d+)"', totals))
+
+    return of(rb'<system type="current"') + of(rb'<total type="mmap"') - of(rb'<total type="(?:fast|rest)"')
+
+
+def pause_limit_s() -> float:
+    """The longest allowed pause on this machine, now."""
+    return PAUSE_S * max(1.0, calibration_s() / REFERENCE_S)
+
+
+def calibration_s() -> float:
+    """CPU seconds of a fixed piece of work: the best of three."""
+    return min(_calibrate() for _ in range(3))
+
+
+def _calibrate() -> float:
+    began = time.thread_time()
+    total = 0
+    for i in range(400_000):
+        total += i & 7
+    assert total
+    return time.thread_time() - began
+
+
+def check_cost(what: str, attack: Attack) -> Cost:
+    """The cost of an attack that pauses the loop for a moment and leaves little behind; AssertionError otherwise."""
+    costs: list[Cost] = []
+    while len(costs) < TRIES and not any(cost.pause_s <= pause_limit_s() for cost in costs):
+        costs.append(measure(attack))
+    pause_s, kept = min(cost.pause_s for cost in costs), min(cost.kept_bytes for cost in costs)
+    limit_s = pause_limit_s()
+    assert pause_s <= limit_s, (
+        f"{what}: one iteration of the event loop takes {pause_s * 1000:.0f} ms, more than {limit_s * 1000:.0f} ms"
+    )
+    assert kept <= KEPT_BYTES, f"{what}: {kept >> 10} KiB stay in memory, more than {KEPT_BYTES >> 10} KiB"
+    return Cost(pause_s, kept)

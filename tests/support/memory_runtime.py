@@ -1,0 +1,212 @@
+"""The fake container runtime without gRPC and sockets: its answers are called, each with messages as they would travel.
+
+For whole agents under virtual time, where millions of calls are made. What a call does is the fake's own
+(`edges.cri.fake_answers`); how calls travel is tested elsewhere (tests/edges/rpc).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.edges.cri import containerd_events_pb2 as events_pb2
+from pykubelet.edges.cri.calls import ContainerdCalls, ImageCalls, RuntimeCalls
+from pykubelet.edges.cri.client import CriClient
+from pykubelet.edges.cri.events import HintKind
+from pykubelet.edges.cri.fake import _task_events
+from pykubelet.edges.cri.fake_answers import FakeAnswers, FakeFeatures
+from pykubelet.edges.cri.fake_state import FakeContainer, FakeSandbox, Refused
+from pykubelet.edges.cri.wire import Wire
+from pykubelet.edges.rpc.status import Code, RpcError
+
+Serve = Callable[[bytes], Awaitable[bytes]]
+SUBSCRIBE = "Subscribe"
+
+
+class MemoryRuntime(FakeAnswers):
+    """`start` and `stop`: as a daemon that is restarted; what runs goes on. `calls`: how many of each method."""
+
+    def __init__(self, path: str, clock: Clock, features: FakeFeatures | None = None) -> None:
+        super().__init__(clock, features, self._notify)
+        self.path = path
+        self.calls: Counter[str] = Counter()
+        self.channels: set[MemoryChannel] = set()
+        self.is_up = False
+        self.supervisor = Supervisor("memory-runtime")
+        self._serving = self._tables()
+
+    def start(self) -> None:
+        with open(self.path, "w", encoding="ascii"):
+            self.is_up = True
+
+    def stop(self) -> None:
+        """Calls and streams break, the socket is gone, the state is kept."""
+        self.is_up = False
+        os.unlink(self.path)
+        for channel in list(self.channels):
+            channel.lose()
+
+    def container(self, name: str, pod: str) -> FakeContainer | None:
+        """The newest instance of a pod's container, by the pod's name."""
+        for container in reversed(self.state.containers.values()):
+            if container.config.metadata.name == name and container.sandbox.config.metadata.name == pod:
+                return container
+        return None
+
+    def connect(self) -> CriClient:
+        return MemoryCriClient(self)
+
+    def serve(self, method: str) -> Serve | None:
+        return self._serving.get(method)
+
+    def _tables(self) -> dict[str, Serve]:
+        answers = {**self.runtime_answers(), **self.image_answers(), **self.task_answers()}
+        return {name: self._serve(name, *answer) for name, answer in answers.items()}
+
+    def _serve(self, name: str, request: type[Any], answer: Callable[[Any], Awaitable[Any]]) -> Serve:
+        async def serve(message: bytes) -> bytes:
+            self.calls[name] += 1
+            try:
+                data: bytes = (await answer(request.FromString(message))).SerializeToString()
+            except Refused as error:
+                raise RpcError(Code[error.code.name], error.message) from None
+            return data
+
+        return serve
+
+    def _notify(self, kind: HintKind, object_id: str, sandbox: FakeSandbox) -> None:
+        for topic, message in _task_events(kind, object_id):
+            envelope = events_pb2.Envelope(namespace="k8s.io", topic=topic)
+            envelope.event.type_url = message.DESCRIPTOR.full_name
+            envelope.event.value = message.SerializeToString()
+            data = envelope.SerializeToString()
+            for channel in self.channels:
+                for stream in channel.streams:
+                    stream.put(data)
+
+
+class MemoryStream:
+    """A subscription (`edges.rpc.channel.ServerStream`)."""
+
+    def __init__(self, channel: MemoryChannel) -> None:
+        self._channel = channel
+        self._messages: deque[bytes] = deque()
+        self._bell = asyncio.Event()
+        self.end: RpcError | None = None
+
+    def put(self, message: bytes) -> None:
+        self._messages.append(message)
+        self._bell.set()
+
+    async def read(self) -> bytes | None:
+        while not self._messages:
+            if self.end is not None:
+                raise self.end
+            self._bell.clear()
+            await self._bell.wait()
+        return self._messages.popleft()
+
+    def fail(self, error: RpcError) -> None:
+        self.end = self.end or error
+        self._channel.streams.discard(self)
+        self._bell.set()
+
+    def close(self) -> None:
+        self.fail(RpcError(Code.CANCELED, "the stream was closed"))
+
+
+class MemoryChannel:
+    """The way to the runtime (`edges.rpc.channel.Channel`)."""
+
+    def __init__(self, runtime: MemoryRuntime) -> None:
+        self._runtime = runtime
+        self._lost = asyncio.Event()
+        self._waiting: set[asyncio.Future[bytes]] = set()
+        self.streams: set[MemoryStream] = set()
+
+    def method(self, path: str, metadata: tuple[tuple[str, str], ...] = ()) -> bytes:
+        return path.rpartition("/")[2].encode()
+
+    async def wait_lost(self) -> None:
+        await self._lost.wait()
+        self._lost.clear()
+
+    async def unary(self, method: bytes, message: bytes, timeout_s: float | None) -> bytes:
+        """Answered in the loop's next round at the earliest, as over a socket. The runtime ends what it has begun."""
+        serve = self._connected(method)
+        waiting: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting.add(waiting)
+        child = self._runtime.supervisor.start_child(f"call-{method.decode()}", _carry(serve, message, waiting))
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await waiting
+        except TimeoutError:
+            raise RpcError(Code.DEADLINE_EXCEEDED, "context deadline exceeded") from None
+        finally:
+            self._waiting.discard(waiting)
+            if not child.done() and method == b"ExecSync":
+                child.cancel()
+
+    async def stream(self, method: bytes, message: bytes) -> MemoryStream:
+        self._connected(b"Version")
+        stream = MemoryStream(self)
+        if method.decode() != SUBSCRIBE or not self._runtime.features.containerd_events:
+            stream.fail(RpcError(Code.UNIMPLEMENTED, f"unknown method {method.decode()}"))
+            return stream
+        self.streams.add(stream)
+        return stream
+
+    def _connected(self, method: bytes) -> Serve:
+        runtime = self._runtime
+        if not runtime.is_up:
+            raise RpcError(Code.UNAVAILABLE, f"connection error: dial unix {runtime.path}: no such file or directory")
+        runtime.channels.add(self)
+        serve = runtime.serve(method.decode())
+        if serve is None:
+            raise RpcError(Code.UNIMPLEMENTED, f"unknown method {method.decode()}")
+        return serve
+
+    def lose(self) -> None:
+        self._break(RpcError(Code.UNAVAILABLE, "error reading from server: EOF"))
+        self._lost.set()
+
+    def close(self) -> None:
+        self._break(RpcError(Code.CANCELED, "grpc: the client connection is closing"))
+
+    def _break(self, error: RpcError) -> None:
+        self._runtime.channels.discard(self)
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_exception(error)
+        for stream in list(self.streams):
+            stream.fail(error)
+
+
+async def _carry(serve: Serve, message: bytes, waiting: asyncio.Future[bytes]) -> None:
+    try:
+        answer = await serve(message)
+    except RpcError as error:
+        if not waiting.done():
+            waiting.set_exception(error)
+        return
+    if not waiting.done():
+        waiting.set_result(answer)
+
+
+class MemoryCriClient(CriClient):
+    """The agent's client, on such a channel."""
+
+    def __init__(self, runtime: MemoryRuntime, timeout_s: float = 120.0) -> None:
+        self.endpoint = f"unix://{runtime.path}"
+        self._timeout_s = timeout_s
+        self._wire = Wire(self.endpoint)
+        self._wire.channel = MemoryChannel(runtime)  # type: ignore[assignment]
+        self._image_wire = self._wire
+        self._runtime = RuntimeCalls(self._wire)
+        self._images = ImageCalls(self._image_wire)
+        self._containerd = ContainerdCalls(self._wire)
