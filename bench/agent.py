@@ -200,17 +200,20 @@ class Agent:
     def cpu_s(self) -> float:
         """CPU seconds that the agent and all its children, of every start, have used."""
         if _ON_V1.exists():
-            return int((_ON_V1 / self._cgroup.strip("/") / "cpuacct.usage").read_text()) / 1e9
-        stat = (host.CGROUP_MOUNT / self._cgroup.strip("/") / "cpu.stat").read_text().split()
-        return int(stat[stat.index("usage_usec") + 1]) / 1e6
+            used = int((_ON_V1 / self._cgroup.strip("/") / "cpuacct.usage").read_text()) / 1e9
+        else:
+            stat = (host.CGROUP_MOUNT / self._cgroup.strip("/") / "cpu.stat").read_text().split()
+            used = int(stat[stat.index("usage_usec") + 1]) / 1e6
+        return checked(used, "the CPU time of the agent's cgroup")
 
     def peak_rss_mib(self) -> float:
         """The agent's own peak since it was started."""
-        return _status_kib(self.pid, "VmHWM") / 1024
+        return checked(_status_kib(self.pid, "VmHWM") / 1024, "the agent's memory")
 
     def tree_rss_mib(self) -> float:
         """Now, with its children."""
-        return sum(_status_kib(pid, "VmRSS") for pid in host.cgroup_pids(self._cgroup)) / 1024
+        found = sum(_status_kib(pid, "VmRSS") for pid in host.cgroup_pids(self._cgroup)) / 1024
+        return checked(found, "the memory of the agent's cgroup")
 
     async def wait_quiet(self, timeout_s: float = 10.0, rate: float = 0.04) -> None:
         """Until it uses less than `rate` CPU seconds per second; or `timeout_s`, when it never rests."""
@@ -249,11 +252,19 @@ def runtime_name(name: str) -> str:
 
 
 def _status_kib(pid: int, field: str) -> int:
+    """0 for a process that has ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in lines if line.startswith(f"{field}:")), 0)
+
+
+def checked(found: float, what: str) -> float:
+    """A measured amount, which is never nothing. Raises BenchError where it is: a row could not fail with it."""
+    if found <= 0:
+        raise BenchError(f"{what} reads as {found}: it is not measured")
+    return found
 
 
 def _ready_ids(pod: Mapping[str, Any]) -> tuple[str, ...]:

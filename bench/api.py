@@ -23,6 +23,7 @@ T = TypeVar("T")
 PODS = "/api/v1/namespaces/default/pods"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 MERGE = "application/merge-patch+json"
+STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 _LONGEST_LINE = 4 << 20
 # few, so that pods created at once do not begin with a crowd of handshakes; one is the watch's
 _CONNECTIONS = 6

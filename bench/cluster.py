@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bench.agent import NODE_NAME, manifest
-from bench.api import CONFIG_MAPS, MERGE, Api, Audit, PodWatch
+from bench.api import CONFIG_MAPS, MERGE, STRATEGIC_MERGE, Api, Audit, PodWatch
 from bench.cluster_figures import (
     KINDS,
     FloorBurst,
@@ -33,6 +33,8 @@ from bench.scenarios import CALM_S, Bench, all_ready, same_again
 
 _SETTLE_S = 0.35
 _NOWHERE = "nowhere"
+_NODES = "/api/v1/nodes"
+_NODE = f"{_NODES}/{NODE_NAME}"
 _CONTENT_S = 120.0
 _READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 
@@ -56,7 +58,7 @@ class ClusterBench:
 
     async def learn(self) -> None:
         """Run one pod of each kind to warm up, and take the agent's requests as the floor's."""
-        await self.node_ready_at(0)
+        await self.node_ready_at()
         for token in (False, True):
             name = f"learn-{token}".lower()
             await self.api.create_pod(cluster_pod(name, token))
@@ -67,23 +69,29 @@ class ClusterBench:
             await self.watch.gone_at(name)
         await self.bench.rest()
 
-    async def node_ready_at(self, after_ns: int, timeout_s: float = 30.0) -> int:
-        """When the node was first seen Ready with a heartbeat of its own since `after_ns` (to the second)."""
+    async def mark_node_unknown(self) -> None:
+        """Set the node's Ready condition to Unknown, as the node lifecycle controller does when an agent is away.
+
+        What is read as Ready afterwards was written by the agent afterwards.
+        """
+        condition = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
+        await self.api.request("PATCH", f"{_NODE}/status", {"status": {"conditions": [condition]}}, STRATEGIC_MERGE)
+        if await self._node_is_ready():
+            raise BenchError("the node's Ready condition could not be set to Unknown")
+
+    async def node_ready_at(self, timeout_s: float = 30.0) -> int:
+        """When the node was first seen Ready."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
-            nodes = await self.api.request("GET", "/api/v1/nodes")
-            conditions = [
-                c
-                for n in nodes["items"]
-                if n["metadata"]["name"] == NODE_NAME
-                for c in n["status"].get("conditions", ())
-            ]
-            if any(
-                c["type"] == "Ready" and c["status"] == "True" and _seconds(c) >= after_ns // 10**9 for c in conditions
-            ):
+            if await self._node_is_ready():
                 return time.time_ns()
             await asyncio.sleep(0.02)
-        raise BenchError(f"the node is not told Ready within {timeout_s:.0f} s")
+        raise BenchError(f"the node does not become Ready within {timeout_s:.0f} s")
+
+    async def _node_is_ready(self) -> bool:
+        nodes = (await self.api.request("GET", _NODES))["items"]
+        found = [c for n in nodes if n["metadata"]["name"] == NODE_NAME for c in n["status"].get("conditions", ())]
+        return any(c["type"] == "Ready" and c["status"] == "True" for c in found)
 
     async def round_trips(self, trips: RoundTrips, count: int = 5) -> None:
         """What the API server needs, of a pod that no node takes."""
@@ -143,11 +151,6 @@ class ClusterBench:
         ]
 
 
-def _seconds(condition: Mapping[str, Any]) -> int:
-    moment = condition.get("lastHeartbeatTime") or "1970-01-01T00:00:00Z"
-    return int(time.mktime(time.strptime(moment, "%Y-%m-%dT%H:%M:%SZ")) - time.timezone)
-
-
 async def single(cluster: ClusterBench) -> None:
     """20 pods started one by one, then deleted one by one; without and with a token."""
     bench, trips = cluster.bench, RoundTrips()
@@ -190,6 +193,8 @@ async def _start_one(cluster: ClusterBench, singles: Singles, name: str, token: 
 def _requests(cluster: ClusterBench, what: str, mark: int, pods: int) -> float:
     """By pod, without what an idle node sends: its lease and its status."""
     sent = [request for request in cluster.audit.since(mark) if request[1] not in ("leases", "nodes/status")]
+    if not sent:
+        raise BenchError(f"no request for {pods} pods {what}: the audit log does not show the node's requests")
     cluster.sent.setdefault(what, []).extend(sent)
     return len(sent) / pods
 
@@ -252,13 +257,16 @@ async def idle(cluster: ClusterBench) -> None:
     mark = cluster.audit.mark()
     await asyncio.sleep(idle_s)
     sent = cluster.audit.since(mark)
+    if not any(resource == "leases" for _, resource in sent):
+        raise BenchError(f"no renewal of the node's lease in {idle_s:.0f} s: the audit log does not show its requests")
     requests = len(sent) * 60 / idle_s
     cluster.sent["idle"] = sent
     synced, told = [], []
     for _ in range(kills):
         agent.kill()
+        await cluster.mark_node_unknown()
         began = agent.spawn()
-        node = asyncio.create_task(cluster.node_ready_at(began))
+        node = asyncio.create_task(cluster.node_ready_at())
         await same_again(agent, pods, 30)
         synced.append((time.time_ns() - began) / 1e9)
         told.append((await node - began) / 1e9)

@@ -131,7 +131,13 @@ def idle_figures(count: int, requests: float, synced: Sequence[float], told: Seq
     return [
         Figure(f"requests a minute, {count} idle pods", "", spread([requests]), None, 8, "<= 8"),
         Figure(
-            f"killed with {count} pods, start to the node told Ready", "s", spread(told), None, 1.0, "<= 1.0 s", "1.2 s"
+            f"killed with {count} pods, start to the node Ready again",
+            "s",
+            spread(told),
+            None,
+            1.0,
+            "<= 1.0 s",
+            "1.2 s",
         ),
         Figure(f"killed with {count} pods, start to all in sync", "s", spread(synced), None, 1.8, "<= 1.8 s", "2.7 s"),
     ]

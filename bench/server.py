@@ -15,6 +15,7 @@ import socket
 import ssl
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -35,6 +36,8 @@ STREAM_BYTES = 200 * MB
 TALK = f"head -c {LOG_BYTES * 3 // 4} /dev/urandom | base64; sleep 100000"
 IDLE = ["sleep", "100000"]
 _CROWD = 50
+_EXECS = 100
+_THREADS = ThreadPoolExecutor(_EXECS)  # asyncio's own has six threads here: no more would be at work at once
 _REST_S = 0.03
 
 
@@ -98,7 +101,7 @@ def get(connection: http.client.HTTPSConnection, path: str) -> bytes:
 
 
 def stream(connection: socket.socket, path: str) -> int:
-    """Upgrade to a WebSocket and read until the other side ends."""
+    """Upgrade to a WebSocket and read until the command's result; the bytes read. Raises BenchError unless it is Success."""
     key = base64.b64encode(os.urandom(16)).decode()
     lines = (
         f"GET {path} HTTP/1.1",
@@ -112,15 +115,17 @@ def stream(connection: socket.socket, path: str) -> int:
     connection.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
     size, buffer, tail = 0, bytearray(MIB), b""
     while got := connection.recv_into(buffer):
+        if not size and not buffer.startswith(b"HTTP/1.1 101 "):
+            raise BenchError(f"{path}: no stream: {bytes(buffer[: min(got, 200)])!r}")
         size += got
         tail = (tail + bytes(buffer[max(0, got - 200) : got]))[-200:]
-        if b'"status":"' in tail:  # the last frame says how the command ended
+        if b'"status":"Success"' in tail:  # the last frame says how the command ended
             return size
-    return size
+    raise BenchError(f"{path}: the stream ends without success: {tail!r}")
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    return await asyncio.get_running_loop().run_in_executor(None, work)
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, work)
 
 
 async def timed(work: Callable[[], Awaitable[object]], times: int) -> list[float]:
@@ -160,7 +165,7 @@ async def _logs(bench: Bench, client: Client) -> None:
     path = f"/containerLogs/default/{runtime_name('log')}/main"
     deadline = time.monotonic() + 120
     size, grown = await in_thread(lambda: client.count(path)), -1
-    while size != grown:
+    while size != grown or size < LOG_BYTES:
         if time.monotonic() > deadline:
             raise BenchError("the log of 100 MiB is not written within 120 s")
         await asyncio.sleep(2)
@@ -171,6 +176,8 @@ async def _logs(bench: Bench, client: Client) -> None:
         used, began = bench.agent.cpu_s(), time.perf_counter()
         size = await in_thread(lambda: client.count(path))
         passed = time.perf_counter() - began
+        if size < LOG_BYTES:
+            raise BenchError(f"a log of {LOG_BYTES} bytes brought {size}")
         await asyncio.sleep(0.3)
         speeds.append(size / MB / passed)
         costs.append((bench.agent.cpu_s() - used) * 100 * MIB / size)
@@ -214,7 +221,7 @@ async def _exec(bench: Bench, client: Client) -> None:
     own = [await in_thread(client.shake_hands) for _ in range(20)]
     bench.figures.append(Figure("the client's own TLS in it, CPU", "ms", spread(own), None, None, "-", "-"))
     memory = bench.agent.tree_rss_mib()
-    await asyncio.gather(*(in_thread(lambda: client.exec(name, "main", ["true"])) for _ in range(100)))
+    await asyncio.gather(*(in_thread(lambda: client.exec(name, "main", ["true"])) for _ in range(_EXECS)))
     await asyncio.sleep(2)
     grown = bench.agent.tree_rss_mib() - memory
     bench.figures.append(Figure("RSS kept after 100 concurrent execs", "MiB", one(grown), None, 10.0, "<= 10 MiB", "-"))
