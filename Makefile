@@ -1,4 +1,4 @@
-# `make help` lists the targets. All logic is in tools/testbed (Python, standard library only).
+# `make help` lists the targets. All logic is in tools/testbed and tools/testvm (Python, standard library only).
 PYTHON ?= python3
 RUN_DIR ?= .run
 CLUSTER_DIR ?= .run-cluster
@@ -8,8 +8,10 @@ VENV := .venv/bin
 WORKERS ?= 2
 PYTEST := $(VENV)/pytest -n $(WORKERS) --dist loadfile
 TESTBED := PYTHONPATH=tools PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m testbed
+VM_DIR ?= .vm
+TESTVM := PYTHONPATH=tools PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m testvm --folder $(VM_DIR)
 
-.PHONY: help env packages programs run run-cluster down test test-cluster lint unit integration bench bench-cluster gen python
+.PHONY: help env packages programs run run-cluster down test test-cluster test-crash test-vm vm-shell lint unit integration bench bench-cluster gen python
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -34,10 +36,19 @@ down: python ## Remove everything that `make run` and `make run-cluster` made (r
 	@$(TESTBED) down --folder $(CLUSTER_DIR)
 
 test: packages lint ## Lint, types, architecture, all tests with real containers (root)
-	$(PYTEST) -m "not cluster"
+	$(PYTEST) -m "not cluster and not crash"
+
+test-crash: packages env ## Kill the agent at every effect it has on the machine (root; long)
+	$(PYTEST) --dist load -m crash
 
 test-cluster: packages env programs ## The tests on a real control plane (root; the first time builds for 5 minutes)
 	$(PYTEST) -m cluster
+
+test-vm: python ## Tests in a virtual machine with systemd and cgroup v2 (root; PARTS="life groups" chooses, the first time builds)
+	@$(TESTVM) run $(PARTS)
+
+vm-shell: python ## The console of that machine, for looking around; Ctrl-A X ends it (root)
+	@$(TESTVM) shell
 
 programs: python
 	@$(TESTBED) programs
@@ -52,7 +63,7 @@ unit: env ## The tests that need neither root nor containers
 	$(PYTEST) -m "not integration and not cluster"
 
 integration: packages env ## The tests with real containers (root)
-	$(PYTEST) -m integration
+	$(PYTEST) -m "integration and not crash"
 
 bench: packages env ## Speed and cost, against the floor of raw runtime calls (root)
 	$(VENV)/python -m bench
