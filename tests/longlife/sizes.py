@@ -20,7 +20,7 @@ from pykubelet.report.events import correlate, loop, send
 BOUNDED = {
     "Correlator._groups": correlate.MEMORY,
     "Correlator._known": correlate.MEMORY,
-    "SpamFilter._free_at": correlate.MEMORY,
+    "SpamFilter._buckets": correlate.MEMORY,
     "_Group.messages": correlate.MEMORY * correlate.SIMILAR_MAX,
     "EventSender._names": send.REMEMBERED,
     "EventsLoop._pods": loop.KEPT_PODS,

@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykubelet.act.images.line import Line, TokenBucket
+from pykubelet.act.images.line import Line
+from pykubelet.base.kit.bucket import TokenBucket
 
 
 def line(limit: int | None = None, rate: float = 0.0, burst: int = 1) -> Line:
-    return Line(limit, TokenBucket(rate, burst, 0.0))
+    return Line(limit, TokenBucket(rate, burst))
 
 
 def join(to: Line, *tickets: int) -> None:
@@ -73,7 +74,7 @@ def test_saved_tokens_are_limited_by_the_burst() -> None:
     steps=st.lists(st.sampled_from(["join", "leave", "tick"]), max_size=60),
 )
 def test_order_cap_and_rate_always_hold(limit: int | None, rate: float, burst: int, steps: list[str]) -> None:
-    under_test = Line(limit, TokenBucket(rate, burst, 0.0))
+    under_test = Line(limit, TokenBucket(rate, burst))
     now, made = 0.0, 0
     running: list[int] = []
     admitted: list[int] = []

@@ -9,29 +9,7 @@ from __future__ import annotations
 
 import bisect
 
-
-class TokenBucket:
-    """`rate` tokens a second, at most `burst` saved up; rate 0 is no limit."""
-
-    def __init__(self, rate: float, burst: int, now: float) -> None:
-        self._rate = rate
-        self._burst = float(max(1, burst))
-        self._tokens = self._burst
-        self._at = now
-
-    def wait_s(self, now: float) -> float:
-        """Seconds until a token is there; 0 when one can be taken."""
-        if self._rate <= 0:
-            return 0.0
-        self._tokens = min(self._burst, self._tokens + max(0.0, now - self._at) * self._rate)
-        self._at = now
-        missing = 1.0 - self._tokens
-        return missing / self._rate if missing > 1e-9 else 0.0
-
-    def take(self, now: float) -> None:
-        """Take a token; only after `wait_s` has said 0."""
-        if self._rate > 0 and self.wait_s(now) == 0:
-            self._tokens -= 1.0
+from pykubelet.base.kit.bucket import TokenBucket
 
 
 class Line:
@@ -62,10 +40,8 @@ class Line:
         while self._waiting:
             if self._limit is not None and len(self._running) >= self._limit:
                 return admitted, None
-            wait_s = self._bucket.wait_s(now)
-            if wait_s > 0:
-                return admitted, wait_s
-            self._bucket.take(now)
+            if not self._bucket.take(now):
+                return admitted, self._bucket.wait_s(now)
             _, ticket = self._waiting.pop(0)
             self._running.add(ticket)
             admitted.append(ticket)

@@ -15,10 +15,11 @@ from msgspec import Struct
 
 from pykubelet.act.images.decide import access_of, joined_errors
 from pykubelet.act.images.keyring import Auth, Credential
-from pykubelet.act.images.line import Line, TokenBucket
+from pykubelet.act.images.line import Line
 from pykubelet.act.images.model import ActivePull, ImageSettings, Pulls, PullStage, WaitingPod
 from pykubelet.act.images.record_store import RecordStore
 from pykubelet.act.images.tally import PULL_DURATIONS, size_words
+from pykubelet.base.kit.bucket import TokenBucket
 from pykubelet.base.kit.cells import CellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
@@ -106,7 +107,7 @@ class PullRunner:
         self._records = records if settings.ensure_secret_pulled else None
         self._clock = clock
         self._cell = cell
-        self._bucket = TokenBucket(settings.qps, settings.burst, clock.monotonic())
+        self._bucket = TokenBucket(settings.qps, settings.burst)
         self._line = Line(1 if settings.serialize else settings.max_parallel, self._bucket)
         self._tasks = Supervisor("image-pulls")
         self._numbers = itertools.count(1)
@@ -219,11 +220,11 @@ class PullRunner:
 
     async def _take_token(self) -> None:
         """A further attempt of a running pull is a pull of its own for the registry."""
-        wait_s = self._bucket.wait_s(self._clock.monotonic())
-        while wait_s > 0:
-            await asyncio.sleep(wait_s)
-            wait_s = self._bucket.wait_s(self._clock.monotonic())
-        self._bucket.take(self._clock.monotonic())
+        while True:
+            now = self._clock.monotonic()
+            if self._bucket.take(now):
+                return
+            await asyncio.sleep(self._bucket.wait_s(now))
 
     def _retire(self, pull: _Pull) -> None:
         """From now on nobody joins it, and its place is free."""

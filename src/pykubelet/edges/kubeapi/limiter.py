@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 
+from pykubelet.base.kit.bucket import TokenBucket
+
 #: Timers of event loops are not finer.
 _TICK_S = 0.001
 
@@ -22,26 +24,19 @@ class Limiter:
     """`qps` requests a second on average, `burst` at once; `qps` <= 0: no limit. `longest_s`: nobody waits longer."""
 
     def __init__(self, qps: float, burst: int, longest_s: float = float("inf")) -> None:
-        self._qps = qps
-        self._burst = max(1, burst)
+        self._bucket = TokenBucket(qps, burst)
         self._longest_s = longest_s
-        # the bucket as a time: full when it lies a whole burst in the past
-        self._free_at = float("-inf")
         # in the order in which they came; a dictionary, since any of them may leave at any time
         self._waiting: dict[asyncio.Future[None], None] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     async def take(self) -> None:
         """Return when one may send. Raises QueueFull."""
-        if self._qps <= 0:
-            return
         loop = asyncio.get_running_loop()
-        now, step = loop.time(), 1.0 / self._qps
-        self._free_at = max(self._free_at, now - (self._burst - 1) * step)
-        if not self._waiting and self._free_at <= now:
-            self._free_at += step
+        now = loop.time()
+        if not self._waiting and self._bucket.take(now):
             return
-        if self._free_at - now + len(self._waiting) * step > self._longest_s:
+        if self._bucket.wait_s(now, ahead=len(self._waiting)) > self._longest_s:
             raise QueueFull
         turn: asyncio.Future[None] = loop.create_future()
         self._waiting[turn] = None
@@ -51,23 +46,23 @@ class Limiter:
         except asyncio.CancelledError:
             self._waiting.pop(turn, None)
             if not turn.cancelled():  # its turn had come just now
-                self._free_at -= step
+                self._bucket.give_back()
             self._let_through(loop)
             raise
 
     def _let_through(self, loop: asyncio.AbstractEventLoop) -> None:
         """Whoever's turn has come."""
-        while self._waiting and self._free_at <= loop.time():
+        while self._waiting and not self._bucket.wait_s(loop.time()):
             turn = next(iter(self._waiting))
             del self._waiting[turn]
             if not turn.done():
-                self._free_at += 1.0 / self._qps
+                self._bucket.take(loop.time())
                 turn.set_result(None)
         self._set_timer(loop)
 
     def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._waiting and self._timer is None:
-            self._timer = loop.call_later(max(_TICK_S, self._free_at - loop.time()), self._ring, loop)
+            self._timer = loop.call_later(max(_TICK_S, self._bucket.wait_s(loop.time())), self._ring, loop)
 
     def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None

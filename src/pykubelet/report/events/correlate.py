@@ -20,6 +20,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
+from pykubelet.base.kit.bucket import TokenBucket
 from pykubelet.base.kit.text import shorten
 from pykubelet.base.kit.values import field, replace
 from pykubelet.base.model.happenings import Happening
@@ -89,16 +90,14 @@ class SpamFilter:
     """`lets_pass` takes Events in order of time. Remembers the 4096 objects and types that had the newest ones."""
 
     def __init__(self) -> None:
-        self._free_at: OrderedDict[tuple[Object, str], float] = OrderedDict()
+        self._buckets: OrderedDict[tuple[Object, str], TokenBucket] = OrderedDict()
 
     def lets_pass(self, happening: Happening, now: float) -> bool:
         """Whether the Event may be sent; one that may counts. `now`: monotonic seconds."""
-        # a bucket as a time: full when it lies a whole burst in the past
         key = about(happening), happening.type
-        free_at = max(self._free_at.get(key, float("-inf")), now - (SPAM_BURST - 1) * SPAM_REFILL_S)
-        passes = free_at <= now
-        _remember(self._free_at, key, free_at + SPAM_REFILL_S if passes else free_at)
-        return passes
+        bucket = self._buckets.get(key) or TokenBucket(1.0 / SPAM_REFILL_S, SPAM_BURST)
+        _remember(self._buckets, key, bucket)
+        return bucket.take(now)
 
 
 def about(happening: Happening) -> Object:

@@ -8,6 +8,7 @@ Plugins" (monitoring device plugin resources); KEP-606.
 from __future__ import annotations
 
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.bucket import TokenBucket
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.metrics import Counter
 from pykubelet.base.model.restart import is_sidecar
@@ -17,7 +18,7 @@ from pykubelet.edges.rpc.status import Code, RpcError
 from pykubelet.report.server.known_pods import KnownPods
 
 SERVICE = "/v1.PodResourcesLister/"
-QPS, BURST = 100.0, 10.0
+QPS, BURST = 100.0, 10
 _OVER = ("Succeeded", "Failed")
 _METHODS = (("list", "List"), ("get", "Get"), ("get_allocatable", "GetAllocatableResources"))
 REQUESTS = Counter(
@@ -51,8 +52,7 @@ class PodResources:
     def __init__(self, pods: KnownPods, clock: Clock) -> None:
         self._pods = pods
         self._clock = clock
-        self._tokens = BURST
-        self._at = clock.monotonic()
+        self._bucket = TokenBucket(QPS, BURST)
 
     def methods(self) -> dict[str, Method]:
         """By path."""
@@ -86,12 +86,8 @@ class PodResources:
 
     def _take(self) -> None:
         REQUESTS.inc("v1")
-        now = self._clock.monotonic()
-        self._tokens = min(BURST, self._tokens + (now - self._at) * QPS)
-        self._at = now
-        if self._tokens < 1:
+        if not self._bucket.take(self._clock.monotonic()):
             raise RpcError(Code.RESOURCE_EXHAUSTED, "rejected by rate limit")
-        self._tokens -= 1
 
 
 def _counted(name: str, method: Method) -> Method:

@@ -1,4 +1,4 @@
-"""Which stranger comes in next, which one has to go, and how many come in a second.
+"""Which stranger comes in next, which one has to go.
 
 Rules:
 
@@ -8,7 +8,7 @@ Rules:
 2. Of these it is the one who came last. Under a flood somebody is not served in either order; this way who is, is served at once
    and not when he has given up.
 3. When there is no place, one goes from where most are inside: of these the one who has been in for longest.
-4. A handshake costs time whoever asks for it. `at_once` may begin together, then one more each `1 / rate` seconds, which leaves
+4. A handshake costs time whoever asks for it. A token bucket (`doors.py`) limits how many begin, which leaves
    everybody his place long enough to say who he is. Who is let in gives back what he took: people who are known come as fast as
    they like.
 """
@@ -16,8 +16,6 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-
-from pykubelet.base.kit.values import Value
 
 FEW = 8
 
@@ -39,30 +37,3 @@ def choose_leaver(order: Sequence[str], inside: Mapping[str, int]) -> int:
     """The index in `order`, the addresses of those who are inside as they came in."""
     most = max(inside.values())
     return next(index for index, address in enumerate(order) if inside[address] == most)
-
-
-class Pace(Value):
-    """How many may come in: `left` at the time `at`, in seconds, and `rate` more each second, up to `at_once`."""
-
-    at_once: int
-    rate: float
-    left: float
-    at: float
-
-    def wait_s(self, now: float) -> float:
-        """Until the next one may."""
-        return max(0.0, (1.0 - self._left(now)) / self.rate)
-
-    def entered(self, now: float) -> Pace:
-        """One has."""
-        return self._with(self._left(now) - 1.0, now)
-
-    def given_back(self, now: float) -> Pace:
-        """One of them is a stranger no more."""
-        return self._with(min(self._left(now) + 1.0, self.at_once), now)
-
-    def _left(self, now: float) -> float:
-        return min(self.left + (now - self.at) * self.rate, self.at_once)
-
-    def _with(self, left: float, now: float) -> Pace:
-        return Pace(self.at_once, self.rate, left, now)

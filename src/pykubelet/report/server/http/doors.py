@@ -17,11 +17,12 @@ from collections import Counter
 from functools import partial
 from typing import NamedTuple
 
+from pykubelet.base.kit.bucket import TokenBucket
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
 from pykubelet.report.server.http.client_hello import ContextsByGroup
-from pykubelet.report.server.http.decide import Pace, choose_leaver, choose_next
+from pykubelet.report.server.http.decide import choose_leaver, choose_next
 from pykubelet.report.server.http.server import HttpServer
 
 log = Log("server")
@@ -106,7 +107,7 @@ class Lobby:
         self._from: Counter[str] = Counter()
         self._known: dict[str, None] = {}
         rate = (limits.places - limits.handshakes) / limits.grace_s  # so it takes a grace to fill all places
-        self._pace = Pace(limits.handshakes, rate, limits.handshakes, _now())
+        self._handshakes = TokenBucket(rate, limits.handshakes)
         self._changed = asyncio.Event()
         self._said_at = -SAID_AGAIN_S
 
@@ -120,12 +121,12 @@ class Lobby:
 
     async def wait_next(self) -> tuple[socket.socket, Stranger]:
         """Whoever comes in next, as soon as he may. He has a place then, and somebody else may have lost his."""
-        while not self._waiting or (pause_s := self._pace.wait_s(_now())):
+        while not self._waiting or (pause_s := self._handshakes.wait_s(_now())):
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s if self._waiting else None):
                     await self._changed.wait()
-        self._pace = self._pace.entered(_now())
+        self._handshakes.take(_now())
         chosen = 0
         if len(self._waiting) > 1:
             chosen = choose_next([arrival.address for arrival in self._waiting], self._from, self._known)
@@ -145,7 +146,7 @@ class Lobby:
 
     def let_in(self, stranger: Stranger) -> None:
         if self._leave(stranger):
-            self._pace = self._pace.given_back(_now())
+            self._handshakes.give_back()
             self._changed.set()
             self._known.pop(stranger.address, None)
             self._known[stranger.address] = None  # the latest is last
