@@ -74,3 +74,11 @@ def test_no_number_of_failures_is_too_large(failures: int, initial_s: float, cap
     delay_s = BackoffPolicy(initial_s, cap_s).delay_s(failures)
     assert min(initial_s, cap_s) <= delay_s <= cap_s
     assert failures < 64 or delay_s == cap_s
+
+
+def test_the_pause_follows_the_last_one_by_the_factor() -> None:
+    policy, pauses = BackoffPolicy(initial_s=0.5, cap_s=2.0, factor=1.5), [0.0]
+    for _ in range(5):
+        pauses.append(policy.next_s(pauses[-1]))
+    assert pauses == [0.0, 0.5, 0.75, 1.125, 1.6875, 2.0]
+    assert [policy.delay_s(failures) for failures in range(1, 6)] == pauses[1:]

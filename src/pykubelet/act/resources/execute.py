@@ -15,6 +15,7 @@ from typing import TypeVar
 from pykubelet.act.resources import decide, names
 from pykubelet.act.resources.model import CgroupDriver, CgroupError, Enforce, NodeResources, ResourceSettings
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.flight import Done, Failed, Flight, Outcome, Uncertain
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
@@ -33,6 +34,7 @@ T = TypeVar("T")
 
 FIRST_PAUSE_S = 0.005
 LONGEST_PAUSE_S = 0.5
+REMOVAL = BackoffPolicy(FIRST_PAUSE_S, LONGEST_PAUSE_S)
 NEEDED = {CgroupVersion.V1: ("cpu", "cpuacct", "cpuset", "memory"), CgroupVersion.V2: ("cpu", "cpuset", "memory")}
 _RESERVED_GROUPS = (
     (Enforce.SYSTEM_RESERVED, Enforce.SYSTEM_RESERVED_COMPRESSIBLE, "System", "system"),
@@ -281,8 +283,7 @@ class PodCgroups:
             return True
         known = self._paths.get(uid)
         paths = (known,) if known else self._possible_paths(uid)
-        pause_s = FIRST_PAUSE_S
-        for _ in range(self._patience.removals):
+        for failures in range(1, self._patience.removals + 1):
             outcome = await self._run(f"cgroup:{uid}", lambda: self._remove_or_kill(paths), "destroy")
             if outcome == Done(True):
                 self._paths.pop(uid, None)
@@ -292,8 +293,7 @@ class PodCgroups:
                     raise outcome.error
                 log.warning("a pod's cgroup cannot be removed", uid=uid, error=outcome.error)
                 return False
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+            await asyncio.sleep(REMOVAL.delay_s(failures))
         log.warning("a pod's cgroup is still in use", uid=uid, paths=paths)
         return False
 

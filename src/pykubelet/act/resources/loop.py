@@ -15,6 +15,7 @@ from math import inf
 
 from pykubelet.act.resources.execute import PodCgroups
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.changes import missing_keys
 from pykubelet.base.kit.values import Value
@@ -28,6 +29,7 @@ QUIET_S = 1.0
 PERIOD_S = 60.0
 #: So long after a pod has gone its group is looked for, and again after twice as long each time.
 SWEEP_S = 2.0
+SWEEP = BackoffPolicy(SWEEP_S, inf)
 
 
 class ResourceInputs(Value):
@@ -82,7 +84,7 @@ class ResourcesLoop:
                 await self._follow()
                 if loop.time() >= sweep_at:
                     await self._cgroups.sweep(self._inputs.known)
-                    sweep_at, pause_s = loop.time() + pause_s, pause_s * 2
+                    sweep_at, pause_s = loop.time() + pause_s, SWEEP.next_s(pause_s)
             await asyncio.sleep(self._quiet_s)
             try:
                 async with asyncio.timeout_at(min(complete_at, max(sweep_at, loop.time()))):

@@ -59,6 +59,7 @@ from pykubelet.act.volumes.model import (
 from pykubelet.act.volumes.plan import has_subpaths, kind_of, mounted_volume, plan_volume, plugin_of
 from pykubelet.act.volumes.project import is_ready, missing_volumes, project_pod
 from pykubelet.base.api.core import Volume
+from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model import reasons
 from pykubelet.base.model.happenings import warning
@@ -69,8 +70,7 @@ from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.roster import pod_ref
 
 T = TypeVar("T")
-FIRST_DELAY_S = 0.5
-LAST_DELAY_S = 122.0
+RETRY = BackoffPolicy(initial_s=0.5, cap_s=122.0)
 COMPLAIN_AFTER_S = 123.0
 
 
@@ -122,7 +122,7 @@ def _times(pod: PodState) -> tuple[float, ...]:
 
 
 def _trouble(last: Trouble | None, error: str, now: Moment) -> Trouble:
-    delay = min(max(FIRST_DELAY_S, 2 * last.delay_s if last is not None else 0.0), LAST_DELAY_S)
+    delay = RETRY.next_s(last.delay_s if last is not None else 0.0)
     since = last.since if last is not None else now.wall
     return Trouble(error, since, delay, now.mono + delay, now.wall + delay)
 

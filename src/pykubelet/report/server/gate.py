@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 from pykubelet.base.api.auth import SubjectAccessReview, TokenReview, TokenReviewSpec
+from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import Value
@@ -32,7 +33,8 @@ from pykubelet.report.server.http.server import Connection, Request, Response, t
 log = Log("server")
 T = TypeVar("T")
 KEPT = 4096
-TRIES, FIRST_PAUSE_S, FACTOR = 5, 0.5, 1.5
+TRIES = 5
+RETRY = BackoffPolicy(initial_s=0.5, cap_s=float("inf"), factor=1.5)
 TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
@@ -206,15 +208,13 @@ class Gate:
 
 async def _ask(reviewer: Reviewer, path: str, review: object, kind: type[T]) -> T:
     """The API server's answer; asked again while it is in trouble, a few times."""
-    pause = FIRST_PAUSE_S
-    for _ in range(TRIES - 1):
+    for failures in range(1, TRIES):
         try:
             return await reviewer.create(path, review, kind)
         except ApiError as error:
             if error.was_queue_full or not error.is_transient:
                 raise
-            await asyncio.sleep(error.retry_after_s or pause)
-            pause *= FACTOR
+            await asyncio.sleep(error.retry_after_s or RETRY.delay_s(failures))
     return await reviewer.create(path, review, kind)
 
 
