@@ -21,8 +21,8 @@ from pykubelet.act.images.keyring import Credential, SecretSource, ServiceAccoun
 from pykubelet.act.images.model import ImageRequest, ImageSettings, PullPolicy, VerificationPolicy
 from pykubelet.act.images.names import InvalidImage, bare_name, parse_image
 from pykubelet.act.images.records import ImageAccess, PulledRecord, SecretGrant
-from pykubelet.base.config.durations import MILLISECOND, format_duration
 from pykubelet.base.kit.backoff import BackoffPolicy
+from pykubelet.base.kit.durations import MILLISECOND, format_duration
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model import reasons
 from pykubelet.base.model.happenings import Happening, normal, warning

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pykubelet.act.images.model import ImageSettings
 from pykubelet.act.images.names import complete_name
-from pykubelet.base.kit.durations import format_duration
+from pykubelet.base.kit.durations import format_seconds
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model import reasons
 from pykubelet.base.model.happenings import Happening, warning
@@ -139,7 +139,7 @@ def _size_in_words(size: int) -> str:
 
 
 def age_deletion_failed(max_age_s: float, errors: str) -> str:
-    age = format_duration(max_age_s)
+    age = format_seconds(max_age_s)
     return f"wanted to free images older than {age}, encountered errors in image deletion: {errors}"
 
 

@@ -61,7 +61,7 @@ from pykubelet.act.pods.model import (
 from pykubelet.act.runtime.plan import HashOf, PodPlan, plan_pod
 from pykubelet.base.api.core import Container, EphemeralContainer, Pod, PodSpec
 from pykubelet.base.kit.backoff import BackoffPolicy
-from pykubelet.base.kit.durations import format_duration
+from pykubelet.base.kit.durations import format_seconds
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.fieldpath import every_container
 from pykubelet.base.model.ids import ContainerID
@@ -515,7 +515,7 @@ def back_off_key(pod: Pod, container: Container | EphemeralContainer) -> str:
 
 
 def back_off_message(state: PodState, container: str, delay_s: float) -> str:
-    return f"back-off {format_duration(delay_s)} restarting failed container={container} pod={state.ref}"
+    return f"back-off {format_seconds(delay_s)} restarting failed container={container} pod={state.ref}"
 
 
 def find_container(pod: Pod, name: str) -> Container | EphemeralContainer:

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from pykubelet.base.config.defaults import for_file, merge_patch, with_defaults, without_file
-from pykubelet.base.config.durations import parse_duration
 from pykubelet.base.config.effects import gates_without_effect, in_part, without_effect
 from pykubelet.base.config.errors import ConfigError, Problem
 from pykubelet.base.config.flag_values import validate_flags
@@ -24,6 +23,7 @@ from pykubelet.base.config.text import parse_document
 from pykubelet.base.config.validate import validate
 from pykubelet.base.config.validate_host import HostFacts, validate_host
 from pykubelet.base.config.validate_server import is_ip, unavailable_curves
+from pykubelet.base.kit.durations import parse_duration
 from pykubelet.base.kit.values import Value, field
 
 GATES = "featureGates"

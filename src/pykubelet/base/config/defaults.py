@@ -9,10 +9,10 @@ import posixpath
 from collections.abc import Mapping
 from typing import Any
 
-from pykubelet.base.config.durations import parse_duration
 from pykubelet.base.config.eviction import with_default_hard
 from pykubelet.base.config.gates import ALL_ALPHA, ALL_BETA, FeatureGates, known_gates
 from pykubelet.base.config.schema import complete, drop_path, get_path, set_path
+from pykubelet.base.kit.durations import parse_duration
 
 MAX_CRASH_BACKOFF = "5m0s"
 RELATIVE_PATHS = (

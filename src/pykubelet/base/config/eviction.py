@@ -9,9 +9,9 @@ import struct
 from collections.abc import Mapping
 
 from pykubelet.base.api.quantity import Amount, QuantityError, parse_text
-from pykubelet.base.config.durations import Duration, duration
 from pykubelet.base.config.errors import Problem
 from pykubelet.base.config.kubelet import KubeletConfiguration
+from pykubelet.base.kit.durations import Duration, duration
 from pykubelet.base.kit.values import Value
 
 DEFAULT_HARD: Mapping[str, str] = {

@@ -12,7 +12,7 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
-from pykubelet.base.config.durations import MILLISECOND, MINUTE, SECOND, Duration
+from pykubelet.base.kit.durations import MILLISECOND, MINUTE, SECOND, Duration
 
 T = TypeVar("T")
 

@@ -17,9 +17,9 @@ import msgspec
 
 from pykubelet.base.api.quantity import QuantityError
 from pykubelet.base.api.quantity import parse as parse_quantity
-from pykubelet.base.config.durations import Duration, format_duration, parse_duration
 from pykubelet.base.config.errors import Problem
 from pykubelet.base.config.kubelet import NS_TOO, POINTER, QUANTITY, KubeletConfiguration, Range
+from pykubelet.base.kit.durations import Duration, format_duration, parse_duration
 from pykubelet.base.kit.values import Value
 
 S = TypeVar("S", bound=msgspec.Struct)

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator
 from operator import attrgetter
 
 from pykubelet.base.api.labels import label_value_errors, qualified_name_errors
-from pykubelet.base.config.durations import MILLISECOND, SECOND, Duration
 from pykubelet.base.config.errors import Problem
 from pykubelet.base.config.gates import FeatureGates, dependency_problems, setting_problems
 from pykubelet.base.config.kubelet import KubeletConfiguration, Taint
 from pykubelet.base.config.validate_logs import check_logging, check_pod_logs, check_tracing
 from pykubelet.base.config.validate_node import check_node_resources
 from pykubelet.base.config.validate_server import check_server
+from pykubelet.base.kit.durations import MILLISECOND, SECOND, Duration
 
 PREFIX = "invalid configuration: "
 MAX_INT32 = 2**31 - 1

@@ -6,10 +6,10 @@ import posixpath
 from collections.abc import Iterator
 
 from pykubelet.base.api.quantity import QuantityError, parse_text
-from pykubelet.base.config.durations import SECOND
 from pykubelet.base.config.errors import Problem
 from pykubelet.base.config.gates import FeatureGates
 from pykubelet.base.config.kubelet import KubeletConfiguration, Logging, Tracing
+from pykubelet.base.kit.durations import SECOND
 
 MAX_VERBOSITY = 2**31 - 1
 FORMATS = ("text", "json")

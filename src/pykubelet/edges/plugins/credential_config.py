@@ -14,9 +14,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pykubelet.base.config.durations import SECOND, parse_duration
 from pykubelet.base.config.errors import ConfigError
 from pykubelet.base.config.text import parse_document
+from pykubelet.base.kit.durations import SECOND, parse_duration
 from pykubelet.base.kit.metrics import Gauge
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host import files

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import msgspec
 
-from pykubelet.base.config.durations import SECOND, parse_duration
+from pykubelet.base.kit.durations import SECOND, parse_duration
 from pykubelet.base.kit.values import Discreet
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.process import run_program

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pykubelet.base.kit.durations import format_duration
+from pykubelet.base.kit.durations import format_seconds
 from pykubelet.edges.cri.errors import translated
 from pykubelet.edges.probing.dial import join_host_port
 from pykubelet.edges.probing.outcome import Outcome, failed, passed
@@ -61,7 +61,7 @@ async def _ask(channel: Channel, request: bytes, deadline: float) -> bytes:
 
 
 def _failure(error: RpcError, address: str, timeout_s: float, connected: bool, late_s: float) -> Outcome:
-    within = format_duration(timeout_s)
+    within = format_seconds(timeout_s)
     match error.code:
         case Code.UNIMPLEMENTED:
             what = "this server does not implement the grpc health protocol (grpc.health.v1.Health)"

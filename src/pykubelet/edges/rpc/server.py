@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from pykubelet.base.kit.durations import format_duration
+from pykubelet.base.kit.durations import format_seconds
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import field
@@ -91,7 +91,7 @@ class RpcServer:
                     await client.run()
                 except TimeoutError:
                     client.send_goaway(
-                        ConnectionFault(ErrorCode.NO_ERROR, f"no call within {format_duration(self._idle_s)}")
+                        ConnectionFault(ErrorCode.NO_ERROR, f"no call within {format_seconds(self._idle_s)}")
                     )
                 except ConnectionFault as fault:
                     log.debug("a client's connection is closed", error=fault)

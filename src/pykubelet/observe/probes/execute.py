@@ -18,7 +18,7 @@ from pykubelet.base.api.core import (
     TCPSocketAction,
 )
 from pykubelet.base.api.intorstring import go_quotable, port_problem, resolve_port
-from pykubelet.base.kit.durations import format_duration
+from pykubelet.base.kit.durations import format_seconds
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.expansion import expand
 from pykubelet.base.model.ids import ContainerID, PodRef
@@ -85,7 +85,7 @@ class ContainerProber:
             answer = await self._cri.exec_sync(ask.id, command, int(ask.timeout_s))
         except CriError as error:
             if error.is_deadline:
-                after = format_duration(ask.timeout_s)
+                after = format_seconds(ask.timeout_s)
                 said = f'command timed out: "{go_quotable(" ".join(command))}" timed out after {after}'
                 return failed(said, timed_out=True)
             return errored(str(error), is_final=error.is_unavailable)

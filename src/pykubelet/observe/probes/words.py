@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from pykubelet.base.kit.durations import format_duration
+from pykubelet.base.kit.durations import format_seconds
 from pykubelet.base.model.fieldpath import container_field_path
 from pykubelet.base.model.happenings import Happening, warning
 from pykubelet.base.model.lifecycle import PodLifecycle
@@ -69,7 +69,7 @@ def wait_of(
     if worker.phase is Phase.PROBING and worker.due is not None:
         step, next_at = "the probe that runs ends", wall + ends_at - now
     if late is not None and worker.due is not None:
-        ago = format_duration(round(now - worker.due))
+        ago = format_seconds(round(now - worker.due))
         how, until = late
         if how is Late.HANGS:
             why, step = "has not ended: the runtime or the command does not answer", "give the try up"

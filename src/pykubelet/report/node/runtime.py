@@ -18,7 +18,7 @@ import os
 
 from pykubelet.base.kit.cells import Cell, CellWriter
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.durations import format_duration
+from pykubelet.base.kit.durations import format_seconds
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, replace
@@ -85,7 +85,7 @@ def pleg_error(age_s: float | None, lost_s: float) -> str:
         return "PLEG is not healthy: pleg has yet to be successful"
     if age_s < lost_s:
         return ""
-    ago, threshold = format_duration(age_s // 60 * 60), format_duration(lost_s)
+    ago, threshold = format_seconds(age_s // 60 * 60), format_seconds(lost_s)
     return f"PLEG is not healthy: pleg was last seen active {ago} ago; threshold is {threshold}"
 
 
