@@ -16,18 +16,16 @@ from urllib.parse import urlencode
 from pykubelet.base.api.codec import DecodeError, decode
 from pykubelet.base.api.core import Status
 from pykubelet.base.kit.digits import parse_decimal
-from pykubelet.edges.kubeapi.answer import BadAnswer
 from pykubelet.edges.kubeapi.credentials import Identity
-from pykubelet.edges.kubeapi.dial import Wire, dial, route_to
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.kubeconfig import Access
+from pykubelet.net.http.dial import FAILURES, HttpConnection, destination_of, dial
 
 #: Less than the API server's own limit for idle connections (90 s), so that we never write into one it is closing.
 IDLE_S = 60.0
 _SHOWN = 400
 #: An API server asks for half a minute at most. Something between it and us must not keep the node silent for longer.
 _LONGEST_PAUSE_S = 60.0
-_FAILURES = (OSError, ssl.SSLError, BadAnswer)
 
 
 class Connection:
@@ -35,12 +33,12 @@ class Connection:
 
     def __init__(self, access: Access, user_agent: str) -> None:
         self._server = access.server
-        self._route = route_to(access)
-        self._fixed = f"Host: {self._route.netloc}\r\nUser-Agent: {user_agent}\r\nAccept: application/json\r\n"
+        self._destination = destination_of(access.server, access.proxy, access.server_name)
+        self._fixed = f"Host: {self._destination.netloc}\r\nUser-Agent: {user_agent}\r\nAccept: application/json\r\n"
         self._identity: Identity | None = None
         self._headers = ""
-        self._idle: list[Wire] = []
-        self._busy: set[Wire] = set()
+        self._idle: list[HttpConnection] = []
+        self._busy: set[HttpConnection] = set()
         self._closed = False
 
     async def request(
@@ -48,97 +46,99 @@ class Connection:
     ) -> bytes:
         """The body of a good answer. Raises ApiError."""
         request = self._rendered(method, path, identity, body, content_type)
-        wire = await self._sent(request, identity)
+        connection = await self._sent(request, identity)
         try:
-            data = await wire.body()
-        except _FAILURES as error:
-            self._discard(wire)
+            data = await connection.body()
+        except FAILURES as error:
+            self._discard(connection)
             raise unreached(error, self._server) from error
         except BaseException:
-            self._discard(wire)
+            self._discard(connection)
             raise
-        answer = wire.answer
-        self._release(wire)
-        if answer.status >= 300:
-            raise answer_error(answer.status, data, answer.headers)
+        response = connection.response
+        self._release(connection)
+        if response.status >= 300:
+            raise answer_error(response.status, data, response.headers)
         return data
 
     async def open(self, path: str, identity: Identity) -> Stream:
         """A GET whose body goes on: returns when the head has come. Raises ApiError."""
-        wire = await self._sent(self._rendered("GET", path, identity, None, ""), identity)
-        stream = Stream(wire, self._server, self._busy)
-        answer = wire.answer
-        if answer.status < 300:
+        connection = await self._sent(self._rendered("GET", path, identity, None, ""), identity)
+        stream = Stream(connection, self._server, self._busy)
+        response = connection.response
+        if response.status < 300:
             return stream
         try:
             data = b"".join([part async for part in stream.chunks()])
         finally:
             stream.close()
-        raise answer_error(answer.status, data, answer.headers)
+        raise answer_error(response.status, data, response.headers)
 
     async def close(self) -> None:
         """End everything; who waits for an answer is told that the connection was closed."""
         self._closed = True
-        for wire in (*self._idle, *self._busy):
-            wire.abort()
+        for connection in (*self._idle, *self._busy):
+            connection.abort()
         self._idle.clear()
         self._busy.clear()
         await asyncio.sleep(0)  # the transports end in the loop's next round
 
-    async def _sent(self, request: bytes, identity: Identity) -> Wire:
-        """A wire on which the head of the answer has arrived."""
+    async def _sent(self, request: bytes, identity: Identity) -> HttpConnection:
+        """A connection on which the head of the answer has arrived."""
         while True:
             try:
-                wire = self._take_idle(identity) or await dial(self._route, identity.tls)
-            except _FAILURES as error:
+                connection = self._take_idle(identity) or await dial(self._destination, identity.tls)
+            except FAILURES as error:
                 raise unreached(error, self._server) from error
-            reused = wire.used
-            self._busy.add(wire)
+            reused = connection.used
+            self._busy.add(connection)
             try:
-                await wire.exchange(request)
-                return wire
-            except _FAILURES as error:
-                self._discard(wire)
-                if not reused or wire.answer.heard or self._closed:
+                await connection.exchange(request)
+                return connection
+            except FAILURES as error:
+                self._discard(connection)
+                if not reused or connection.response.heard or self._closed:
                     raise unreached(error, self._server) from error
                 # the server closed an idle connection as we wrote: it has not read the request
             except BaseException:
-                self._discard(wire)
+                self._discard(connection)
                 raise
 
-    def _take_idle(self, identity: Identity) -> Wire | None:
+    def _take_idle(self, identity: Identity) -> HttpConnection | None:
         now = asyncio.get_running_loop().time()
         while self._idle:
-            wire = self._idle.pop()
-            if not wire.closed and wire.tls is identity.tls and now - wire.idle_since < IDLE_S:
-                return wire
-            wire.abort()
+            connection = self._idle.pop()
+            is_usable = not connection.closed and connection.response.keeps_alive
+            if is_usable and connection.tls is identity.tls and now - connection.idle_since < IDLE_S:
+                return connection
+            connection.abort()
         return None
 
-    def _release(self, wire: Wire) -> None:
-        self._busy.discard(wire)
-        if self._closed or wire.closed or not wire.answer.keeps_alive or not wire.answer.complete:
-            wire.abort()
+    def _release(self, connection: HttpConnection) -> None:
+        self._busy.discard(connection)
+        response = connection.response
+        if self._closed or connection.closed or not response.keeps_alive or not response.complete:
+            connection.abort()
             return
-        wire.idle_since = asyncio.get_running_loop().time()
-        self._idle.append(wire)
-        while self._idle and wire.idle_since - self._idle[0].idle_since > IDLE_S:
+        connection.idle_since = asyncio.get_running_loop().time()
+        self._idle.append(connection)
+        while self._idle and connection.idle_since - self._idle[0].idle_since > IDLE_S:
             self._idle.pop(0).abort()
 
-    def _discard(self, wire: Wire) -> None:
-        self._busy.discard(wire)
-        wire.abort()
+    def _discard(self, connection: HttpConnection) -> None:
+        self._busy.discard(connection)
+        connection.abort()
 
     def _rendered(self, method: str, path: str, identity: Identity, body: bytes | None, content_type: str) -> bytes:
         if identity is not self._identity:
             self._headers = self._fixed + _header_lines(identity)
             self._identity = identity
-        route = self._route
-        target = route.prefix + path
+        destination = self._destination
+        target = destination.prefix + path
         login = ""
-        if route.is_passed_on:
-            target = f"http://{route.netloc}{target}"
-            login = f"Proxy-Authorization: {route.proxy_login}\r\n" if route.proxy_login else ""
+        if destination.is_passed_on:
+            target = f"http://{destination.netloc}{target}"
+            login = f"Proxy-Authorization: {destination.proxy_login}\r\n" if destination.proxy_login else ""
         head = f"{method} {target} HTTP/1.1\r\n{login}{self._headers}"
         if body is None:
             length = "" if method == "GET" else "Content-Length: 0\r\n"
@@ -149,22 +149,22 @@ class Connection:
 class Stream:
     """The body of one answer, piece by piece. Close it."""
 
-    def __init__(self, wire: Wire, server: str, busy: set[Wire]) -> None:
-        self._wire = wire
+    def __init__(self, connection: HttpConnection, server: str, busy: set[HttpConnection]) -> None:
+        self._connection = connection
         self._server = server
         self._busy = busy
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """What has arrived, as it arrives; ends when the server ends the answer. Raises ApiError."""
         try:
-            while (part := await self._wire.part()) is not None:
+            while (part := await self._connection.part()) is not None:
                 yield part
-        except _FAILURES as error:
+        except FAILURES as error:
             raise unreached(error, self._server) from error
 
     def close(self) -> None:
-        self._busy.discard(self._wire)
-        self._wire.abort()
+        self._busy.discard(self._connection)
+        self._connection.abort()
 
 
 def with_query(path: str, query: Mapping[str, str] | None) -> str:

@@ -1,7 +1,6 @@
-"""Connections to the API server: TCP with limits that find a dead peer, TLS, and a proxy on the way.
+"""Connections of an HTTP client: TCP with limits that find a dead peer, TLS, and a proxy on the way.
 
-Owns: `Wire`, one connection that carries one exchange after the other. Raises OSError, ssl.SSLError and BadAnswer;
-`connection.py` makes ApiErrors of them.
+Owns: `HttpConnection`, which carries one exchange after the other. Raises OSError, ssl.SSLError and BadResponse (`FAILURES`).
 """
 
 from __future__ import annotations
@@ -18,9 +17,10 @@ from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from pykubelet.base.kit.values import Value
-from pykubelet.edges.kubeapi.answer import Answer, BadAnswer
-from pykubelet.edges.kubeapi.kubeconfig import Access
-from pykubelet.edges.kubeapi.socks import connect_through
+from pykubelet.net.http.response import BadResponse, ResponseParser
+from pykubelet.net.http.socks import connect_through
+
+FAILURES = (OSError, ssl.SSLError, BadResponse)
 
 #: A peer that is gone is noticed within about half a minute: what was sent stays unacknowledged, or probes do.
 _KEEP_ALIVE = (
@@ -39,7 +39,7 @@ SOCKS = "socks5"
 _PROXY_PORTS = {"http": 80, "https": 443, SOCKS: 1080}
 
 
-class Route(Value):
+class Destination(Value):
     """Where a connection leads. `prefix`: the path of the server's URL. `proxy`: host and port, its credentials, and how it is spoken
     to: `http`, `https` or `socks5`."""
 
@@ -72,18 +72,21 @@ class Route(Value):
         return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode() if user else ""
 
 
-def route_to(access: Access) -> Route:
-    """By the access and the usual environment variables."""
-    parts = urlsplit(access.server)
+def destination_of(url: str, proxy_url: str = "", server_name: str = "") -> Destination:
+    """Of `url`, by `proxy_url` or else the usual environment variables. `server_name`: for TLS, instead of the host.
+
+    ValueError where the URL cannot be read.
+    """
+    parts = urlsplit(url)
     tls = parts.scheme == "https"
     host = parts.hostname or ""
-    proxy = urlsplit(access.proxy or _proxy_of_environment(host, parts.scheme))
+    proxy = urlsplit(proxy_url or _proxy_of_environment(host, parts.scheme))
     scheme = proxy.scheme if proxy.scheme in _PROXY_PORTS else "http"
-    return Route(
+    return Destination(
         host=host,
         port=parts.port or (443 if tls else 80),
         tls=tls,
-        server_name=access.server_name or host,
+        server_name=server_name or host,
         prefix=parts.path,
         proxy=(proxy.hostname, proxy.port or _PROXY_PORTS[scheme]) if proxy.hostname else None,
         proxy_user=(unquote(proxy.username or ""), unquote(proxy.password or "")),
@@ -103,7 +106,7 @@ def _proxy_of_environment(host: str, scheme: str) -> str:
     return getproxies().get(scheme, "")
 
 
-class Wire(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """One connection. `exchange` one after the other; after any error or cancellation it must be `abort`ed."""
 
     def __init__(self) -> None:
@@ -112,7 +115,9 @@ class Wire(asyncio.Protocol):
         self.idle_since = 0.0
         self.used = False
         self.closed = False
-        self.answer = Answer()
+        #: Something followed the head of a response to CONNECT.
+        self.is_early = False
+        self.response = ResponseParser()
         self._failure: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._paused = False
@@ -122,11 +127,12 @@ class Wire(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         try:
-            self.answer.feed(data)
-        except BadAnswer as error:
+            if self.response.feed(data):
+                self.is_early = True
+        except BadResponse as error:
             self._fail(error)
             return
-        if not self._paused and sum(map(len, self.answer.parts)) > _BEHIND and self.transport is not None:
+        if not self._paused and self.response.waiting_bytes > _BEHIND and self.transport is not None:
             self._paused = True
             self.transport.pause_reading()
         self._wake()
@@ -134,22 +140,22 @@ class Wire(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self.closed = True
         try:
-            self.answer.end()
-        except BadAnswer as bad:
+            self.response.end()
+        except BadResponse as bad:
             self._failure = self._failure or error or bad
         self._wake()
 
     def abort(self) -> None:
         self._fail(ConnectionAbortedError("Connection closed"))
 
-    async def exchange(self, request: bytes, *, has_body: bool = True) -> Answer:
+    async def exchange(self, request: bytes, *, has_body: bool = True) -> ResponseParser:
         """Send a request; the answer as soon as its head is there."""
         assert self.transport is not None
-        self.answer = Answer(has_body=has_body)
+        self.response = ResponseParser(has_body=has_body)
         self.used = True
         self.transport.write(request)
-        await self._wait(lambda: self.answer.begun)
-        return self.answer
+        await self._wait(lambda: self.response.begun)
+        return self.response
 
     async def body(self) -> bytes:
         """All of the body."""
@@ -160,9 +166,9 @@ class Wire(asyncio.Protocol):
 
     async def part(self) -> bytes | None:
         """The next part of the body, as large as it has arrived; None at its end."""
-        answer = self.answer
-        await self._wait(lambda: bool(answer.parts) or answer.complete)
-        part = answer.take()
+        response = self.response
+        await self._wait(lambda: bool(response.parts) or response.complete)
+        part = response.take()
         if self._paused and self.transport is not None and not self.closed:
             self._paused = False
             self.transport.resume_reading()
@@ -173,7 +179,7 @@ class Wire(asyncio.Protocol):
             if self._failure is not None:
                 raise self._failure
             if self.closed:
-                raise BadAnswer("the connection was closed")
+                raise ConnectionResetError("the connection was closed")
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 await self._waiter
@@ -192,18 +198,19 @@ class Wire(asyncio.Protocol):
         self._wake()
 
 
-async def dial(route: Route, tls: ssl.SSLContext | None) -> Wire:
+async def dial(destination: Destination, tls: ssl.SSLContext | None) -> HttpConnection:
     """A connection ready for its first exchange."""
-    _spare_memory()
     loop = asyncio.get_running_loop()
-    first, name = _first_hop(route, tls)
-    connected = await _connected(*(route.proxy or (route.host, route.port)))
+    if isinstance(loop, asyncio.BaseEventLoop):
+        _spare_memory()
+    first, name = _first_hop(destination, tls)
+    connected = await _connected(*(destination.proxy or (destination.host, destination.port)))
     try:
-        if route.proxy is not None and route.proxy_scheme == SOCKS:
+        if destination.proxy is not None and destination.proxy_scheme == SOCKS:
             async with asyncio.timeout(CONNECT_S):
-                await connect_through(connected, route.host, route.port, *route.proxy_user)
-        _, wire = await loop.create_connection(
-            Wire,
+                await connect_through(connected, destination.host, destination.port, *destination.proxy_user)
+        _, connection = await loop.create_connection(
+            HttpConnection,
             sock=connected,
             ssl=first,
             server_hostname=name if first is not None else None,
@@ -212,39 +219,41 @@ async def dial(route: Route, tls: ssl.SSLContext | None) -> Wire:
     except BaseException:
         connected.close()
         raise
-    wire.tls = tls
-    if route.through_tunnel and tls is not None:
+    connection.tls = tls
+    if destination.through_tunnel and tls is not None:
         try:
-            await _tunnel(route, wire, tls)
+            await _tunnel(destination, connection, tls)
         except BaseException:
-            wire.abort()
+            connection.abort()
             raise
-    return wire
+    return connection
 
 
-def _first_hop(route: Route, tls: ssl.SSLContext | None) -> tuple[ssl.SSLContext | None, str]:
+def _first_hop(destination: Destination, tls: ssl.SSLContext | None) -> tuple[ssl.SSLContext | None, str]:
     """The TLS of whoever is connected to, and its name: of a proxy by the same authority as the server's, as in the reference."""
-    if route.proxy is not None and route.proxy_scheme == "https":
-        return tls or ssl.create_default_context(), route.proxy[0]
-    return (None if route.through_tunnel else tls), route.server_name
+    if destination.proxy is not None and destination.proxy_scheme == "https":
+        return tls or ssl.create_default_context(), destination.proxy[0]
+    return (None if destination.through_tunnel else tls), destination.server_name
 
 
-async def _tunnel(route: Route, wire: Wire, tls: ssl.SSLContext) -> None:
-    host = f"[{route.host}]" if ":" in route.host else route.host
-    lines = [f"CONNECT {host}:{route.port} HTTP/1.1", f"Host: {host}:{route.port}"]
-    if route.proxy_login:
-        lines.append(f"Proxy-Authorization: {route.proxy_login}")
-    answer = await wire.exchange("\r\n".join((*lines, "", "")).encode(), has_body=False)
-    if answer.status != 200:
-        raise BadAnswer(f"the proxy refuses to connect: status {answer.status}")
-    assert wire.transport is not None
+async def _tunnel(destination: Destination, connection: HttpConnection, tls: ssl.SSLContext) -> None:
+    host = f"[{destination.host}]" if ":" in destination.host else destination.host
+    lines = [f"CONNECT {host}:{destination.port} HTTP/1.1", f"Host: {host}:{destination.port}"]
+    if destination.proxy_login:
+        lines.append(f"Proxy-Authorization: {destination.proxy_login}")
+    response = await connection.exchange("\r\n".join((*lines, "", "")).encode(), has_body=False)
+    if response.status != 200:
+        raise ConnectionRefusedError(f"the proxy refuses to connect: status {response.status}")
+    if connection.is_early:
+        raise ConnectionResetError("the proxy sends something before TLS has begun")
+    assert connection.transport is not None
     transport = await asyncio.get_running_loop().start_tls(
-        wire.transport, wire, tls, server_hostname=route.server_name, ssl_handshake_timeout=CONNECT_S
+        connection.transport, connection, tls, server_hostname=destination.server_name, ssl_handshake_timeout=CONNECT_S
     )
     if transport is None:
         raise ConnectionResetError("the connection ended in the TLS handshake")
-    wire.transport = transport
-    wire.used = False
+    connection.transport = transport
+    connection.used = False
 
 
 async def _connected(host: str, port: int) -> socket.socket:
@@ -273,5 +282,5 @@ async def _connected(host: str, port: int) -> socket.socket:
 
 
 def _spare_memory() -> None:
-    """asyncio's own TLS keeps 256 KiB for each connection; records are 16 KiB at most. uvloop keeps less by itself."""
+    """asyncio's own TLS keeps 256 KiB for each connection; records are 16 KiB at most. uvloop has a TLS of its own."""
     asyncio.sslproto.SSLProtocol.max_size = _ASYNCIO_TLS_READ

@@ -1,4 +1,4 @@
-"""Through a SOCKS5 proxy to the API server: the words before the connection is the caller's.
+"""A connection through a SOCKS5 proxy: the exchange before the connection is the caller's.
 
 The name is resolved by the proxy. Source: RFC 1928, and RFC 1929 for a user name and password.
 """

@@ -1,0 +1,1 @@
+"""Network protocols, on libraries. Knows nothing of Kubernetes."""

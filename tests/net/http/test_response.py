@@ -1,0 +1,261 @@
+"""Responses in whatever pieces they arrive, what is refused of them, and what reading them may cost."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import time
+import weakref
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pykubelet.net.http.response import BadResponse, Problem, ResponseLimits, ResponseParser
+
+LIMITS = ResponseLimits()
+OK = b"HTTP/1.1 200 OK\r\n"
+CHUNKS = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+LENGTH = OK + b"Content-Length: 5\r\nX-Y: a: b\r\n\r\nhello"
+CHUNKED = CHUNKS + b"3;x=y\r\nhel\r\n002\r\nlo\r\n0\r\nTrailer: z\r\n\r\n"
+CONTINUED = b"HTTP/1.1 100 Continue\r\n\r\n" + LENGTH
+RESPONSES = (LENGTH, CHUNKED, CONTINUED)
+
+
+def problem_of(*pieces: bytes, is_lenient: bool = False) -> Problem:
+    response = ResponseParser(is_lenient=is_lenient)
+    with pytest.raises(BadResponse) as refused:
+        for piece in pieces:
+            response.feed(piece)
+    return refused.value.problem
+
+
+@given(st.sampled_from(RESPONSES), st.lists(st.integers(0, len(CONTINUED)), max_size=8))
+def test_a_response_is_the_same_in_all_its_pieces(data: bytes, cuts: list[int]) -> None:
+    places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
+    response = ResponseParser()
+    for start, end in itertools.pairwise(places):
+        assert not response.complete
+        response.feed(data[start:end])
+    assert (response.status, response.reason, response.take()) == (200, "OK", b"hello")
+    assert response.complete and response.keeps_alive
+
+
+@pytest.mark.parametrize("data", RESPONSES)
+def test_a_response_that_is_cut_anywhere_is_none(data: bytes) -> None:
+    for end in range(len(data)):
+        response = ResponseParser()
+        response.feed(data[:end])
+        with pytest.raises(BadResponse) as refused:
+            response.end()
+        assert refused.value.problem is (Problem.CUT_SHORT if end else Problem.NO_RESPONSE)
+
+
+@pytest.mark.parametrize("is_lenient", [False, True])
+def test_a_body_without_length_ends_with_the_connection(is_lenient: bool) -> None:
+    response = ResponseParser(is_lenient=is_lenient)
+    response.feed(b"HTTP/1.1 500 Oh\r\n\r\nhel")
+    response.feed(b"lo")
+    assert response.begun and not response.complete
+    response.end()
+    assert (response.status, response.take(), response.keeps_alive) == (500, b"hello", False)
+
+
+def test_header_names_are_in_lower_case_and_the_first_value_counts() -> None:
+    response = ResponseParser()
+    response.feed(OK + b"X-Y: a: b \t\r\nx-y: c\r\nConnection: x\r\nConnection: Close\r\nContent-Length: 0\r\n\r\n")
+    assert response.headers == {"x-y": "a: b", "connection": "x, Close", "content-length": "0"}
+    assert not response.keeps_alive
+
+
+@pytest.mark.parametrize("head", [b"HTTP/1.0 200 OK\r\n", OK + b"Connection: Close\r\n"])
+def test_some_connections_are_not_used_again(head: bytes) -> None:
+    response = ResponseParser()
+    response.feed(head + b"Content-Length: 0\r\n\r\n")
+    assert response.complete and not response.keeps_alive
+
+
+@pytest.mark.parametrize("pieces", [(LENGTH + OK,), (LENGTH, OK), (LENGTH, b"\r\n"), (LENGTH + b"x",)])
+def test_more_than_was_asked_for_spoils_the_connection(pieces: tuple[bytes, ...]) -> None:
+    response = ResponseParser()
+    for piece in pieces:
+        response.feed(piece)
+    assert response.complete and response.take() == b"hello" and not response.keeps_alive
+
+
+@pytest.mark.parametrize("status", [b"204", b"304"])
+def test_some_responses_have_no_body(status: bytes) -> None:
+    response = ResponseParser()
+    response.feed(b"HTTP/1.1 " + status + b" X\r\nContent-Length: 3\r\n\r\n")
+    assert response.complete and response.keeps_alive
+
+
+@pytest.mark.parametrize("rest", [b"", b"\x16\x03\x01", b"HTTP/1.1 200 OK\r\n\r\n", b"\r\n\r\n"])
+@pytest.mark.parametrize("step", [1, 7, 1000])
+def test_the_response_to_connect_ends_exactly_with_its_head(rest: bytes, step: int) -> None:
+    data = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 Connection established\r\nContent-Length: 9\r\n\r\n" + rest
+    response, after = ResponseParser(has_body=False), b""
+    for start in range(0, len(data), step):
+        after += response.feed(data[start : start + step])
+    assert (response.complete, response.status, response.take(), after) == (True, 200, b"", rest)
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"SSH-2.0-OpenSSH\r\n", Problem.NOT_HTTP),
+        (b"HTTP/2 200 OK\r\n\r\n", Problem.NOT_HTTP),
+        (b"HTTP/2.0 200 OK\r\n\r\n", Problem.NOT_HTTP),
+        (b"RTSP/1.0 200 OK\r\n\r\n", Problem.NOT_HTTP),
+        (b"\r\n" + LENGTH, Problem.NOT_HTTP),
+        (b"HTTP/1.2 200 OK\r\n\r\n", Problem.MALFORMED_HEAD),
+        (b"HTTP/1.1 ok\r\n\r\n", Problem.MALFORMED_HEAD),
+        (b"HTTP/1.1 2x0 OK\r\n\r\n", Problem.MALFORMED_HEAD),
+        (b"HTTP/1.1 099 OK\r\n\r\n", Problem.NOT_HTTP),
+        (b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", Problem.UNEXPECTED_UPGRADE),
+        (OK + b"no colon\r\n\r\n", Problem.MALFORMED_HEAD),
+        (OK + b" : x\r\n\r\n", Problem.MALFORMED_HEAD),
+        (OK + b"a : x\r\n\r\n", Problem.MALFORMED_HEAD),
+        (OK + b"a: x\r\n folded\r\n\r\n", Problem.MALFORMED_HEAD),
+        (OK + b"a: x\ry\r\n\r\n", Problem.MALFORMED_HEAD),
+        (OK + b"a: x\0y\r\n\r\n", Problem.MALFORMED_HEAD),
+        (OK + b"a: x\n\r\n", Problem.MALFORMED_HEAD),
+        (b"HTTP/1.1 200 OK\n\n", Problem.MALFORMED_HEAD),
+        (OK + b"Content-Length: -1\r\n\r\n", Problem.MALFORMED_HEAD),
+        (OK + b"Content-Length: +1\r\n\r\n", Problem.MALFORMED_HEAD),
+        (OK + b"Content-Length: \r\n\r\n", Problem.MALFORMED_HEAD),
+        (OK + b"Content-Length: 1, 1\r\n\r\n", Problem.MALFORMED_HEAD),
+        (OK + b"Content-Length: 1\r\nContent-Length: 1\r\n\r\n", Problem.MALFORMED_HEAD),
+        (OK + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n", Problem.MALFORMED_HEAD),
+        (OK + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", Problem.MALFORMED_HEAD),
+        (OK + b"Transfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n", Problem.MALFORMED_HEAD),
+        (OK + b"Transfer-Encoding: gzip\r\n\r\n", Problem.UNKNOWN_CODING),
+        (OK + b"Transfer-Encoding: gzip, chunked\r\n\r\n", Problem.UNKNOWN_CODING),
+        (OK + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n", Problem.UNKNOWN_CODING),
+        (OK + b"Transfer-Encoding: \x0bchunked\r\n\r\n", Problem.MALFORMED_HEAD),
+        (OK + b"Transfer-Encoding: chunked\xa0\r\n\r\n", Problem.UNKNOWN_CODING),
+        (CHUNKS + b"zz\r\n", Problem.MALFORMED_CHUNK),
+        (CHUNKS + b"-1\r\n", Problem.MALFORMED_CHUNK),
+        (CHUNKS + b"0x1\r\n", Problem.MALFORMED_CHUNK),
+        (CHUNKS + b"1_0\r\n", Problem.MALFORMED_CHUNK),
+        (CHUNKS + b"1 \r\nx\r\n", Problem.MALFORMED_CHUNK),
+        (CHUNKS + b"1\nx\r\n", Problem.MALFORMED_CHUNK),
+        (CHUNKS + b"1;a\nb\r\nx\r\n", Problem.MALFORMED_CHUNK),
+        (CHUNKS + b"1\r\nab\r\n", Problem.MALFORMED_CHUNK),
+        (CHUNKS + b"1\r\na\n0\r\n\r\n", Problem.MALFORMED_CHUNK),
+        (CHUNKS + b"1" * 17, Problem.MALFORMED_CHUNK),
+        (CHUNKS + b"0\r\nno colon\r\n\r\n", Problem.MALFORMED_CHUNK),
+    ],
+)
+def test_what_is_ambiguous_is_refused(data: bytes, problem: Problem) -> None:
+    assert problem_of(data) is problem
+    assert problem_of(*(data[at : at + 1] for at in range(len(data)))) is problem
+
+
+@pytest.mark.parametrize("step", [1000, 1 << 17])
+@pytest.mark.parametrize(
+    ("first", "again", "problem"),
+    [
+        (b"HTTP/1.1 200 ", b"x", Problem.HEAD_TOO_LARGE),
+        (OK + b"a: ", b"x", Problem.HEAD_TOO_LARGE),
+        (OK, b"x", Problem.HEAD_TOO_LARGE),
+        (OK, b"a: " + b"x" * 30_000 + b"\r\n", Problem.HEAD_TOO_LARGE),
+        (OK, b"a:\r\n", Problem.TOO_MANY_FIELDS),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n", Problem.TOO_MANY_INTERIM),
+        (b"", b"HTTP/1.1 103 Early Hints\r\nLink: " + b"x" * 20_000 + b"\r\n\r\n", Problem.HEAD_TOO_LARGE),
+        (CHUNKS, b"0", Problem.CHUNK_OVERHEAD),
+        (CHUNKS, b"1" + b";a=b" * 500 + b"\r\nx\r\n", Problem.CHUNK_OVERHEAD),
+        (CHUNKS + b"0\r\n", b"a: b\r\n", Problem.CHUNK_OVERHEAD),
+        (CHUNKS + b"0\r\na: ", b"x", Problem.CHUNK_OVERHEAD),
+    ],
+)
+def test_nothing_without_an_end_is_read_for_long(first: bytes, again: bytes, problem: Problem, step: int) -> None:
+    """Refused within 64 KiB and a piece, at little cost."""
+    data = first + again * ((1 << 20) // len(again))
+    response = ResponseParser()
+    began = time.process_time()
+    with pytest.raises(BadResponse) as refused:
+        for at in range(0, len(data), step):
+            response.feed(data[at : at + step])
+    assert refused.value.problem is problem
+    assert at <= LIMITS.head_bytes + 2 * step
+    assert time.process_time() - began < 0.05
+
+
+def test_heads_of_the_largest_size_are_read() -> None:
+    fields = b"".join(b"X-%d: y\r\n" % number for number in range(LIMITS.fields - 1))
+    response = ResponseParser()
+    response.feed(b"HTTP/1.1 103 Early Hints\r\n\r\n" * LIMITS.interim + OK + fields + b"Content-Length: 0\r\n\r\n")
+    assert response.complete and len(response.headers) == LIMITS.fields
+
+
+def test_a_watch_goes_on_for_ever_and_keeps_nothing() -> None:
+    response = ResponseParser()
+    response.feed(CHUNKS)
+    event = b'{"type":"BOOKMARK"}\n'
+    for _ in range(10_000):
+        response.feed(b"%x\r\n%b\r\n" % (len(event), event))
+        assert response.waiting_bytes == len(event)
+        assert response.take() == event and response.waiting_bytes == 0
+    response.feed(b"1\r\nx\r\n" * 50_000)
+    assert (response.waiting_bytes, len(response.take())) == (50_000, 50_000)
+
+
+def test_a_broken_response_stays_broken() -> None:
+    response = ResponseParser()
+    for data in (b"HTTP/1.1 x", LENGTH):
+        with pytest.raises(BadResponse):
+            response.feed(data)
+
+
+@pytest.mark.parametrize("end", [b"lo", b"lo" + OK])
+def test_a_whole_response_is_freed_without_the_garbage_collector(end: bytes) -> None:
+    response = ResponseParser()
+    response.feed(LENGTH.removesuffix(b"lo"))
+    response.feed(end)
+    left = weakref.ref(response)
+    gc.disable()
+    try:
+        del response
+        assert left() is None
+    finally:
+        gc.enable()
+
+
+# What Go's client accepts of a container
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"HTTP/1.1 200 OK\nContent-Length: 5\n\nhello",
+        b"HTTP/1.2 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+        b"HTTP/1.1 200\r\nContent-Length: 5\r\n\r\nhello",
+        OK + b"a: b\r\n c\r\n\td\r\nContent-Length: 5\r\n\r\nhello",
+        OK + b"a: \xff\x01\r\nContent-Length: 5\r\n\r\nhello",
+        OK + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n5 \r\nhello\r\n0\r\n\r\n",
+        OK + b"Connection: close\r\nContent-Length: 5\r\n\r\nhello and more",
+    ],
+)
+def test_a_lenient_parser_takes_what_the_reference_takes(data: bytes) -> None:
+    response = ResponseParser(is_lenient=True)
+    response.feed(data)
+    assert (response.status, response.take(), response.complete) == (200, b"hello", True)
+
+
+def test_a_lenient_parser_ends_at_an_upgrade() -> None:
+    response = ResponseParser(is_lenient=True)
+    response.feed(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nrest")
+    assert (response.status, response.take(), response.complete) == (101, b"", True)
+
+
+@given(st.binary(max_size=200), st.booleans())
+def test_nothing_but_bad_responses_comes_of_any_bytes(data: bytes, is_lenient: bool) -> None:
+    for start in (CHUNKS, OK, b"HTTP/1.1 ", b""):
+        response = ResponseParser(is_lenient=is_lenient)
+        try:
+            response.feed(start + data)
+            response.end()
+        except BadResponse:
+            continue
+        assert response.complete and 100 <= response.status < 1000
