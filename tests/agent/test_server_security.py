@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from support.agent import Agent, make_container, make_pod
-from support.api import NodeApi, endpoints, tls_context
+from support.api import NodeApi, endpoint_requests, tls_context
 from testbed.certificates import issue, make_authority
 
 pytestmark = pytest.mark.integration
@@ -81,7 +81,7 @@ def open_files(agent: Agent) -> int:
 async def test_strangers_get_nothing(agent: Agent, pki: Path) -> None:
     nobody = NodeApi(agent.port)
     with_token = NodeApi(agent.port, token="eyJhbGciOiJub25lIn0.e30.")
-    for method, path in endpoints(POD):
+    for method, path in endpoint_requests(POD):
         for stranger in (nobody, with_token):
             assert stranger.ask(path, method) == (401, "Unauthorized"), (method, path)
     strange = NodeApi(agent.port, certificate=pair(pki / "strange" / "admin"))
@@ -95,7 +95,7 @@ async def test_no_path_is_left_out_of_what_strangers_try(agent: Agent, pki: Path
     """The agent's own list of its paths, those with more below them included."""
     told = NodeApi(agent.port, certificate=pair(pki / "trusted" / "admin")).ask("/statusz")[1]
     paths = told.split("Paths: ")[1].split("\n")[0].split()
-    tried = [path.split("?")[0] + "/" for _, path in endpoints(POD)]
+    tried = [path.split("?")[0] + "/" for _, path in endpoint_requests(POD)]
     assert {"/pods", "/exec/", "/healthz", "/debug/pods/", "/statusz"} <= set(paths)
     assert [path for path in paths if not any(one.startswith(path) for one in tried)] == []
 

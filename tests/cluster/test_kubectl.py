@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from support.agent import NODE_NAME, Agent, Json, make_container, make_pod
-from support.api import NodeApi, endpoints
+from support.api import NodeApi, endpoint_requests
 from support.cluster import Cluster
 from testbed import images
 
@@ -257,7 +257,7 @@ def test_a_token_opens_what_its_owner_may_and_with_the_verb_that_he_may(
     )
     assert api.ask("/pods") == (403, f"Forbidden ({who}, verb=get, resource=nodes, subresource(s)=[pods proxy])\n")
     may = "/metrics", "/stats/summary"
-    for method, path in endpoints("web"):
+    for method, path in endpoint_requests("web"):
         if not (method == "GET" and path.startswith(may)):
             assert api.ask(path, method)[0] == 403, (method, path)
     for trick in (

@@ -12,9 +12,11 @@ import time
 from collections.abc import Iterator, Mapping
 from urllib.parse import quote, urlencode
 
+from pykubelet.report.server.endpoints.table import ENDPOINTS
+
 
 def tls_context(certificate: str = "", key: str = "") -> ssl.SSLContext:
-    """Trusts anybody, as tests do; shows a client certificate where one is given."""
+    """Trusts every server, as tests do; with a client certificate where one is given."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -23,26 +25,17 @@ def tls_context(certificate: str = "", key: str = "") -> ssl.SSLContext:
     return context
 
 
-def endpoints(pod: str) -> list[tuple[str, str]]:
-    """Method and path of all there is to ask; `pod` is in the namespace default."""
-    ways = {
-        "GET": (
-            "/ /pods /runningpods/ /configz /healthz /healthz/syncloop /statusz /flagz /stats/summary /metrics"
-            " /metrics/cadvisor /metrics/resource /metrics/probes /metrics/slis /logs/ /logs/syslog /logs/?query=kubelet"
-            " /debug/pprof/ /debug/pprof/heap /debug/pprof/goroutine /debug/pprof/profile?seconds=1 /debug/node /debug/pods/"
-            f" /debug/pods/default/{pod} /page/ /page/state /containerLogs/default/{pod}/talk"
-            f" /exec/default/{pod}/talk?command=id&output=1 /attach/default/{pod}/talk?output=1"
-            f" /portForward/default/{pod}?port=80 /nothing"
-        ),
-        "POST": (
-            f"/run/default/{pod}/talk?cmd=id /exec/default/{pod}/talk?command=id&output=1 /stats/summary"
-            f" /attach/default/{pod}/talk?output=1 /portForward/default/{pod} /checkpoint/default/{pod}/talk"
-        ),
-        "PUT": "/debug/flags/v",
-        "DELETE": "/pods /logs/syslog",
-        "PATCH": "/configz",
-    }
-    return [(method, path) for method, paths in ways.items() for path in paths.split(" ")]
+def endpoint_requests(pod: str) -> list[tuple[str, str]]:
+    """Method and path of requests to every endpoint, with methods that are allowed and one that is not; and to paths that do
+    not exist. `pod` is in the namespace default. No HEAD: its answers have no body."""
+    requests = [("GET", "/"), ("GET", "/nothing")]
+    for endpoint in ENDPOINTS:
+        methods = sorted((endpoint.methods or {"GET", "POST"}) - {"HEAD"} | {"DELETE"})
+        paths = [endpoint.path]
+        if endpoint.below:
+            paths.append(f"{endpoint.path.rstrip('/')}/default/{pod}/talk?command=id&cmd=id&output=1&port=80")
+        requests += [(method, path) for path in paths for method in methods]
+    return requests
 
 
 class NodeApi:

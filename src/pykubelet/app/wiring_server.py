@@ -1,4 +1,5 @@
-"""The wiring of the ports: which cell and which edge each answer is made from. Nothing is decided here."""
+"""The wiring of the ports: which cells and adapters their endpoints (`report/server/endpoints/table.py`) read. Nothing is
+decided here."""
 
 from __future__ import annotations
 
@@ -10,23 +11,20 @@ from pykubelet.app.prepare import StartError
 from pykubelet.app.room_settings import paths_of, pull_waits
 from pykubelet.app.version import FULL, KUBERNETES
 from pykubelet.base.api.codec import encode
-from pykubelet.base.config.schema import to_plain
 from pykubelet.base.config.settings import Settings
 from pykubelet.base.model.node import NodeView
-from pykubelet.edges.cri.log_reader import LogReader
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.machine import Machine
 from pykubelet.edges.host.notify import notify, watchdog_interval_s
 from pykubelet.edges.identity.server_tls import ServerTls, TlsRules
 from pykubelet.edges.identity.serving import ServingChoice, ensure_self_signed, needs_self_signed, serving_files
 from pykubelet.edges.rpc.server import RpcServer
-from pykubelet.report.server.api_routes import ApiRoutes, configz_answer, pods_answer, running_pods_answer
-from pykubelet.report.server.container_logs import ContainerLogs
+from pykubelet.report.server.api_routes import ApiHandler
 from pykubelet.report.server.counted import READ_ONLY, READ_WRITE, counted
-from pykubelet.report.server.debug import Checkpoints, Debugging, DebugSettings, stories
+from pykubelet.report.server.endpoints.endpoint import authorization_rules, metric_labels
+from pykubelet.report.server.endpoints.table import ENDPOINTS, EndpointInputs
 from pykubelet.report.server.explain.documents import AskInputs, ask_routes
 from pykubelet.report.server.gate import Gate, Reviewers, gate_rules
-from pykubelet.report.server.health import PATH as HEALTH_PATH
 from pykubelet.report.server.health import Check, default_checks, ping_check
 from pykubelet.report.server.http.client_hello import ContextsByGroup
 from pykubelet.report.server.http.listen import (
@@ -38,32 +36,18 @@ from pykubelet.report.server.http.listen import (
     serve_socket,
     serve_tls,
 )
-from pykubelet.report.server.http.server import JSON, Request, Response, Route, plain
+from pykubelet.report.server.http.server import JSON, Handler, Request, Response, Route, plain
 from pykubelet.report.server.known_pods import KnownPods
 from pykubelet.report.server.metrics.cadvisor import MachineFacts
-from pykubelet.report.server.metrics.kubelet import Told
-from pykubelet.report.server.metrics.routes import StatsRoutes, agent_metrics, health_metrics, probe_metrics
-from pykubelet.report.server.node_logs import NodeLogs
+from pykubelet.report.server.metrics.kubelet import MetricsInputs
+from pykubelet.report.server.metrics.routes import StatsRoutes
 from pykubelet.report.server.page.door import PageDoor, Sessions
 from pykubelet.report.server.page.history import History
 from pykubelet.report.server.page.serve import NodePage
 from pykubelet.report.server.pod_resources import PodResources
-from pykubelet.report.server.routes import (
-    GET,
-    POST,
-    PUT,
-    STREAM,
-    Ask,
-    OpenRoutes,
-    Path,
-    answering,
-    health_routes,
-    open_handler,
-)
-from pykubelet.report.server.streams import Streams
-from pykubelet.report.server.turning import TurningInputs, syncloop_check
+from pykubelet.report.server.routes import api_router, health_routes, read_only_router, unauthenticated_handler
+from pykubelet.report.server.syncloop import SyncLoopInputs, syncloop_check
 from pykubelet.report.server.watchdog import tell_service_manager
-from pykubelet.report.server.zpages import Facts, ZPages
 
 
 def serving_choice(settings: Settings) -> ServingChoice:
@@ -105,23 +89,43 @@ def wire_ports(m: Machinery, cells: Cells, reviewers: Reviewers | None) -> Loops
     path = f"{m.settings.root_dir}/pod-resources/kubelet.sock"
     loops.append(("pod-resources", serve_rpc_socket(resources, path, "pod resources")))
     loops.append(("service-manager", tell_service_manager(checks, watchdog_interval(m.settings), notify)))
-    node = cells.node.cell.get()
-    stats = StatsRoutes(cells.usage.cell, m.usage_wanted, m.clock, node.name, m.clock.wall(), machine_facts(m.machine))
-    shown = shown_paths(pods, stats) | metrics_paths(m, cells, checks)
+    node, paths = cells.node.cell.get(), metric_labels(ENDPOINTS)
+    inputs = endpoint_inputs(m, cells, pods, checks, explained, page)
     if "readOnlyPort" in listening:
-        handler = counted(open_handler(OpenRoutes(checks, shown)), READ_ONLY)
+        handler = unauthenticated_handler(read_only_router(ENDPOINTS, inputs))
+        handler = counted(handler, READ_ONLY, paths)
         loops.append(("read-only", serve_port(handler, listening["readOnlyPort"], "the read-only port")))
     if "port" in listening:
-        gate = Gate(gate_rules(node.name, config.authentication, config.authorization), reviewers, m.clock)
-        told = stories(explained, pods)
-        routes = api_routes(m, pods, gate, (shown, checks), told, page if door is not None else None)
-        loops += wire_server(m, node, routes, listening["port"])
+        gate = Gate(gate_rules(node.name, config, authorization_rules(ENDPOINTS)), reviewers, m.clock)
+        api = ApiHandler(gate, api_router(ENDPOINTS, m.settings, inputs))
+        loops += wire_server(m, node, counted(api.handle, READ_WRITE, paths), listening["port"])
     return loops
 
 
+def endpoint_inputs(
+    m: Machinery, cells: Cells, pods: KnownPods, checks: Mapping[str, Check], explained: Route, page: NodePage
+) -> EndpointInputs:
+    started_at, gates = m.clock.wall(), m.settings.gates.all()
+    node, machine = cells.node.cell.get().name, machine_facts(m.machine)
+    return EndpointInputs(
+        settings=m.settings,
+        clock=m.clock,
+        flight=m.flight,
+        runtime=m.cri,
+        pods=pods,
+        checks=checks,
+        usage=StatsRoutes(cells.usage.cell, m.usage_wanted, m.clock, node, started_at, machine),
+        metrics=lambda: metrics_inputs(m, cells, gates),
+        explain=explained,
+        page=page,
+        started_at=started_at,
+        version=KUBERNETES,
+    )
+
+
 def health_checks(m: Machinery, cells: Cells) -> dict[str, Check]:
-    turns = (cells.roster_turn.cell, cells.pods_turn.cell)
-    inputs = TurningInputs(turns, cells.observed.cell, m.settings.sync_frequency_s)
+    heartbeats = (cells.roster_turn.cell, cells.pods_turn.cell)
+    inputs = SyncLoopInputs(heartbeats, cells.observed.cell, m.settings.sync_frequency_s)
     return {**default_checks(), "syncloop": syncloop_check(inputs, m.clock)}
 
 
@@ -166,45 +170,22 @@ def asked_cells(cells: Cells) -> AskInputs:
     )
 
 
-def shown_paths(pods: KnownPods, stats: StatsRoutes) -> dict[str, Path]:
-    """What the read-only port shows too."""
-    listed = Path(answering(lambda: pods_answer(pods)), GET)
-    summary = Path(stats.summary, STREAM | GET)
-    return {
-        "/pods": listed,
-        "/pods/": listed,
-        "/stats/summary": summary,
-        "/stats/summary/": summary,
-        "/metrics/resource": Path(stats.resource_metrics, GET),
-        "/metrics/cadvisor": Path(stats.cadvisor_metrics, GET),
-    }
-
-
-def metrics_paths(m: Machinery, cells: Cells, checks: Mapping[str, Check]) -> dict[str, Path]:
-    """What is counted, and what the cells say at the moment of the scrape."""
-    gates = m.settings.gates.all()
-
-    def told() -> Told:
-        return Told(
-            roster=cells.roster.cell.get(),
-            lifecycles=cells.lifecycles.cell.get(),
-            observed=cells.observed.cell.get(),
-            statuses=cells.statuses.cell.get(),
-            node=cells.node.cell.get(),
-            gates=gates,
-            version=KUBERNETES,
-            cgroup_version=int(m.cgroups.version),
-            credentials=cells.credentials.cell.get(),
-            now=m.clock.wall(),
-            mounts=cells.mounts.cell.get(),
-            usage=cells.usage.cell.get(),
-        )
-
-    return {
-        "/metrics": Path(agent_metrics(told), GET),
-        "/metrics/probes": Path(probe_metrics, GET),
-        "/metrics/slis": Path(health_metrics(checks), GET),
-    }
+def metrics_inputs(m: Machinery, cells: Cells, gates: Mapping[str, tuple[bool, str]]) -> MetricsInputs:
+    """What the cells hold at the moment of the scrape."""
+    return MetricsInputs(
+        roster=cells.roster.cell.get(),
+        lifecycles=cells.lifecycles.cell.get(),
+        observed=cells.observed.cell.get(),
+        statuses=cells.statuses.cell.get(),
+        node=cells.node.cell.get(),
+        gates=gates,
+        version=KUBERNETES,
+        cgroup_version=int(m.cgroups.version),
+        credentials=cells.credentials.cell.get(),
+        now=m.clock.wall(),
+        mounts=cells.mounts.cell.get(),
+        usage=cells.usage.cell.get(),
+    )
 
 
 def machine_facts(machine: Machine) -> MachineFacts:
@@ -220,74 +201,6 @@ def machine_facts(machine: Machine) -> MachineFacts:
         system_uuid=machine.system_uuid,
         kernel=machine.kernel_version,
         os=machine.os_image,
-    )
-
-
-def api_routes(
-    m: Machinery,
-    pods: KnownPods,
-    gate: Gate,
-    open_to_all: tuple[Mapping[str, Path], Mapping[str, Check]],
-    told: Ask,
-    page: NodePage | None,
-) -> ApiRoutes:
-    """Every path of the authenticated port and who answers it. `open_to_all`: the read-only port's paths, and checks."""
-    shown, checks = open_to_all
-    settings, config = m.settings, m.settings.config
-    websockets = settings.enabled("ExtendWebSocketsToKubelet")
-    streams = Streams(pods, m.cri, config.streamingConnectionIdleTimeout.s, websockets=websockets)
-    split = settings.enabled("PodLogsQuerySplitStreams")
-    logs = ContainerLogs(pods, LogReader(m.flight), m.clock, split_streams=split)
-    configz = configz_answer(to_plain(config))
-    exact = dict(shown)
-    below = {
-        "/exec/": Path(streams.exec, STREAM),
-        "/attach/": Path(streams.attach, STREAM),
-        "/portForward/": Path(streams.port_forward, STREAM),
-        "/run/": Path(streams.run, POST),
-        "/containerLogs/": Path(logs.answer, GET),
-        "/runningpods/": Path(answering(lambda: running_pods_answer(pods.observed)), GET),
-    }
-    debugging = bool(config.enableDebuggingHandlers)
-    if debugging:
-        exact["/configz"] = Path(answering(lambda: configz), GET)
-        debug = Debugging(
-            DebugSettings(
-                profiling=bool(config.enableProfilingHandler), flags_handler=bool(config.enableDebugFlagsHandler)
-            )
-        )
-        exact["/debug/flags/v"] = Path(debug.verbosity, PUT)
-        below["/debug/pprof/"] = Path(debug.pprof, GET)
-        below["/debug/pods/"] = Path(told, GET)
-        exact["/debug/node"] = Path(told, GET)
-        queries = bool(config.enableSystemLogQuery) and settings.enabled("NodeLogQuery")
-        node_logs = NodeLogs(m.flight, enabled=bool(config.enableSystemLogHandler), queries=queries)
-        below["/logs/"] = Path(node_logs.answer, GET)
-        if page is not None:
-            below["/page/"] = Path(page.ask, GET)
-        if settings.enabled("ContainerCheckpoint"):
-            below["/checkpoint/"] = Path(Checkpoints(pods, m.cri, settings.root_dir, m.flight, m.clock).answer, POST)
-        exact |= about_itself(m, (HEALTH_PATH, *exact, *below))
-    return ApiRoutes(gate, OpenRoutes(checks, exact, below, debugging=debugging))
-
-
-def about_itself(m: Machinery, paths: tuple[str, ...]) -> dict[str, Path]:
-    """What the agent says of its flags, and of itself and all its paths; `paths`: those that there are beside."""
-    enabled = m.settings.enabled
-    there = {"/flagz": enabled("ComponentFlagz"), "/statusz": enabled("ComponentStatusz")}
-    names = [name for name, is_there in there.items() if is_there]
-    zpages = ZPages(page_facts(m, (*paths, *names)), m.clock)
-    asks = {"/flagz": zpages.flagz, "/statusz": zpages.statusz}
-    return {name: Path(asks[name], GET) for name in names}
-
-
-def page_facts(m: Machinery, paths: tuple[str, ...]) -> Facts:
-    flags = m.settings.flags
-    return Facts(
-        flags={name.replace("_", "-"): str(getattr(flags, name)) for name in flags.__struct_fields__},
-        version=KUBERNETES,
-        started_at=m.clock.wall(),
-        paths=tuple(sorted(paths)),
     )
 
 
@@ -307,7 +220,7 @@ def open_ports(settings: Settings) -> dict[str, socket.socket]:
     return opened
 
 
-def wire_server(m: Machinery, node: NodeView, routes: ApiRoutes, listening: socket.socket) -> Loops:
+def wire_server(m: Machinery, node: NodeView, handler: Handler, listening: socket.socket) -> Loops:
     """The authenticated port and its certificate."""
     config = m.settings.config
     choice = serving_choice(m.settings)
@@ -316,5 +229,5 @@ def wire_server(m: Machinery, node: NodeView, routes: ApiRoutes, listening: sock
     tls = ServerTls(files, rules, m.clock)
     context = ContextsByGroup(tls.contexts) if len(tls.contexts) > 1 else tls.context
     made = ensure_self_signed(files, node.name, node.ips, m.flight) if needs_self_signed(choice) else None
-    handler, idle_s = counted(routes.handle, READ_WRITE), config.streamingConnectionIdleTimeout.s
+    idle_s = config.streamingConnectionIdleTimeout.s
     return [("server", serve_tls(handler, listening, context, made, idle_s))]

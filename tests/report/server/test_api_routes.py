@@ -6,17 +6,23 @@ import asyncio
 from typing import Any
 
 import pytest
+from report.server.ports import settings_of
 
 from pykubelet.base.kit.clock import ManualClock
-from pykubelet.report.server.api_routes import ApiRoutes
+from pykubelet.report.server.access import Subresource
+from pykubelet.report.server.api_routes import ApiHandler
+from pykubelet.report.server.endpoints.endpoint import CORE, PUT, Endpoint
 from pykubelet.report.server.gate import Gate, GateRules
 from pykubelet.report.server.http.server import Answer, Connection, Request, Response, text
 from pykubelet.report.server.http.wire import Body
-from pykubelet.report.server.routes import PUT, OpenRoutes, Path
+from pykubelet.report.server.routes import api_router
 
 
 async def echo(request: Request) -> Answer:
     return text(200, request.body.decode())
+
+
+ECHO: Endpoint[None] = Endpoint("/echo", PUT, lambda _: echo, (Subresource.PROXY,), CORE)
 
 
 @pytest.mark.parametrize(
@@ -26,9 +32,16 @@ async def test_a_body_is_read_after_the_request_was_authorized(
     anonymous: bool, expected: tuple[int, bytes, bytes]
 ) -> None:
     rules = GateRules(
-        "node", anonymous, tokens=False, token_ttl_s=1, always_allow=True, allowed_ttl_s=1, denied_ttl_s=1
+        "node",
+        anonymous,
+        tokens=False,
+        token_ttl_s=1,
+        always_allow=True,
+        allowed_ttl_s=1,
+        denied_ttl_s=1,
+        authorization={},
     )
-    routes = ApiRoutes(Gate(rules, None, ManualClock()), OpenRoutes({}, {"/echo": Path(echo, PUT)}, debugging=True))
+    routes = ApiHandler(Gate(rules, None, ManualClock()), api_router((ECHO,), settings_of(), None))
     reader = asyncio.StreamReader()
     reader.feed_data(b"body")
     reader.feed_eof()

@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from pykubelet.report.server.counted import DURATIONS, IN_FLIGHT, READ_ONLY, REQUESTS, counted, request_labels
+from pykubelet.report.server.endpoints.endpoint import metric_labels
+from pykubelet.report.server.endpoints.table import ENDPOINTS
 from pykubelet.report.server.http.server import (
     HEAD_BYTES,
     Answer,
@@ -19,6 +21,8 @@ from pykubelet.report.server.http.server import (
     Takeover,
     text,
 )
+
+PATHS = metric_labels(ENDPOINTS)
 
 
 class Asked:
@@ -48,7 +52,7 @@ class Asked:
         await self.go.wait()
 
     async def asking(self, path: str, words: bytes = b"") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        labels = request_labels(Request("GET", path), READ_ONLY)
+        labels = request_labels(Request("GET", path), READ_ONLY, PATHS)
         self._before[path] = REQUESTS.value(*labels), DURATIONS.count(*labels)
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         writer.write(b"GET " + path.encode() + b" HTTP/1.1\r\nHost: x\r\n" + words + b"\r\n")
@@ -57,7 +61,7 @@ class Asked:
 
     def counts(self, path: str) -> tuple[float, float, float]:
         """Came, are there, have ended."""
-        labels = request_labels(Request("GET", path), READ_ONLY)
+        labels = request_labels(Request("GET", path), READ_ONLY, PATHS)
         came, ended = self._before[path]
         return REQUESTS.value(*labels) - came, IN_FLIGHT.value(*labels), DURATIONS.count(*labels) - ended
 
@@ -65,7 +69,7 @@ class Asked:
 @asynccontextmanager
 async def asked() -> AsyncIterator[Asked]:
     world = Asked()
-    server = HttpServer(counted(world.handle, READ_ONLY))
+    server = HttpServer(counted(world.handle, READ_ONLY, PATHS))
     async with await asyncio.start_server(server.serve, "127.0.0.1", 0, limit=HEAD_BYTES) as listener:
         world.port = listener.sockets[0].getsockname()[1]
         async with asyncio.timeout(60):
@@ -104,7 +108,10 @@ async def test_a_stream_is_under_way_until_its_end(path: str, words: bytes) -> N
         ("GET", "/pods/", ("GET", "pods", "readonly", "false")),
         ("BREW", "/exec/a/b/c", ("other", "exec", "readonly", "true")),
         ("GET", "/made/up", ("GET", "other", "readonly", "false")),
+        ("GET", "/page/state", ("GET", "other", "readonly", "false")),
+        ("GET", "/metrics/none", ("GET", "other", "readonly", "false")),
+        ("PUT", "/debug/flags/v", ("PUT", "debug", "readonly", "true")),
     ],
 )
 def test_the_labels_have_few_values(method: str, path: str, labels: tuple[str, ...]) -> None:
-    assert request_labels(Request(method, path), READ_ONLY) == labels
+    assert request_labels(Request(method, path), READ_ONLY, PATHS) == labels

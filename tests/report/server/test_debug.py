@@ -14,17 +14,15 @@ import uvloop
 from report.server.world import make_world
 
 from pykubelet.report.server.api_routes import configz_answer
-from pykubelet.report.server.debug import Debugging, DebugSettings, stories
+from pykubelet.report.server.debug import Profiles, explain_handler, set_verbosity
 from pykubelet.report.server.explain.documents import ask_routes
 from pykubelet.report.server.http.server import Request, Response
 from pykubelet.report.server.known_pods import KnownPods
 from pykubelet.report.server.profile import CpuSamples, sampling
 
-ON = DebugSettings(profiling=True, flags_handler=True)
 
-
-async def ask(debugging: Debugging, profile: str, **query: list[str]) -> Response:
-    answer = await debugging.pprof(Request("GET", f"/debug/pprof/{profile}", urlencode(query, doseq=True)))
+async def ask(profiles: Profiles, profile: str, **query: list[str]) -> Response:
+    answer = await profiles.answer(Request("GET", f"/debug/pprof/{profile}", urlencode(query, doseq=True)))
     assert isinstance(answer, Response)
     return answer
 
@@ -73,7 +71,7 @@ def counts_of(samples: CpuSamples) -> dict[str, int]:
 
 async def test_a_profile_of_some_seconds() -> None:
     async with asyncio.TaskGroup() as group:
-        profile = group.create_task(ask(Debugging(ON), "profile", seconds=["1"]))
+        profile = group.create_task(ask(Profiles(), "profile", seconds=["1"]))
         await asyncio.sleep(0)
         work_hard(0.2)
     assert b"work_hard (test_debug.py" in profile.result().body
@@ -81,7 +79,7 @@ async def test_a_profile_of_some_seconds() -> None:
 
 async def test_a_trace_is_for_programs_that_show_such() -> None:
     async with asyncio.TaskGroup() as group:
-        trace = group.create_task(ask(Debugging(ON), "trace"))
+        trace = group.create_task(ask(Profiles(), "trace"))
         await asyncio.sleep(0)
         work_hard(0.2)
     events = json.loads(trace.result().body)["traceEvents"]
@@ -90,36 +88,23 @@ async def test_a_trace_is_for_programs_that_show_such() -> None:
 
 
 async def test_one_profile_at_a_time() -> None:
-    debugging = Debugging(ON)
+    profiles = Profiles()
     async with asyncio.TaskGroup() as group:
-        first = group.create_task(ask(debugging, "profile", seconds=["1"]))
+        first = group.create_task(ask(profiles, "profile", seconds=["1"]))
         await asyncio.sleep(0)
-        assert (await ask(debugging, "trace")).status == 500
+        assert (await ask(profiles, "trace")).status == 500
     assert first.result().status == 200
 
 
 async def test_symbols_are_in_the_profiles_already() -> None:
-    assert (await ask(Debugging(ON), "symbol")).body == b"num_symbols: 0\n"
-
-
-@pytest.mark.parametrize("profile", ["", "profile", "trace", "symbol", "heap", "cmdline"])
-async def test_profiling_is_switched_off(profile: str) -> None:
-    off = await ask(Debugging(DebugSettings(profiling=False, flags_handler=True)), profile)
-    assert (off.status, off.body) == (405, b"profiling endpoint is disabled.\n")
-
-
-async def test_flags_are_switched_off() -> None:
-    off = Debugging(DebugSettings(profiling=True, flags_handler=False))
-    answer = await off.verbosity(Request("PUT", "/debug/flags/v", body=b"5"))
-    assert isinstance(answer, Response)
-    assert (answer.status, answer.body) == (405, b"flags endpoint is disabled.\n")
+    assert (await ask(Profiles(), "symbol")).body == b"num_symbols: 0\n"
 
 
 async def test_stories_are_those_that_explain_tells() -> None:
     world = make_world()
     inputs = world.inputs
     explained = ask_routes(inputs, world.clock)
-    told = stories(explained, KnownPods(inputs.roster, inputs.lifecycles, inputs.observed, inputs.statuses))
+    told = explain_handler(explained, KnownPods(inputs.roster, inputs.lifecycles, inputs.observed, inputs.statuses))
 
     async def body(path: str) -> tuple[int, bytes]:
         answer = await told(Request("GET", path))
@@ -141,14 +126,14 @@ async def test_stories_are_those_that_explain_tells() -> None:
 
 @pytest.mark.parametrize("given", ["²", "9" * 5000, "-1", "4294967296", ""])
 async def test_what_is_no_verbosity_is_refused(given: str) -> None:
-    answer = await Debugging(ON).verbosity(Request("PUT", "/debug/flags/v", body=given.encode()))
+    answer = await set_verbosity(Request("PUT", "/debug/flags/v", body=given.encode()))
     assert isinstance(answer, Response)
     assert answer.status == 400 and b"failed to set the verbosity" in answer.body and len(answer.body) < 200
 
 
 @pytest.mark.parametrize("given", ["²", "0", "121", "9" * 5000])
 async def test_what_is_no_time_for_a_profile_is_refused(given: str) -> None:
-    assert (await ask(Debugging(ON), "profile", seconds=[given])).status == 400
+    assert (await ask(Profiles(), "profile", seconds=[given])).status == 400
 
 
 def test_configz_has_no_credentials() -> None:

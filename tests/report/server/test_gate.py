@@ -22,6 +22,8 @@ from pykubelet.base.kit.values import replace
 from pykubelet.edges.kubeapi.errors import QUEUE_FULL, ApiError
 from pykubelet.edges.kubeapi.limiter import Limiter, QueueFull
 from pykubelet.report.server.access import attributes_of, bearer_token
+from pykubelet.report.server.endpoints.endpoint import authorization_rules
+from pykubelet.report.server.endpoints.table import ENDPOINTS
 from pykubelet.report.server.gate import Gate, GateRules, Reviewers
 from pykubelet.report.server.http.server import Connection, Request
 
@@ -34,6 +36,7 @@ RULES = GateRules(
     always_allow=False,
     allowed_ttl_s=300.0,
     denied_ttl_s=30.0,
+    authorization=authorization_rules(ENDPOINTS),
 )
 ADMIN = {"subject": ((("organizationName", "system:masters"),), (("commonName", "admin"),))}
 
@@ -221,7 +224,7 @@ async def test_always_allow_asks_nobody_and_still_wants_a_name() -> None:
     ],
 )
 def test_what_a_path_stands_for(method: str, path: str, verb: str, subresources: tuple[str, ...]) -> None:
-    found = attributes_of(method, path)
+    found = attributes_of(method, path, RULES.authorization)
     assert (found.verb, found.subresources) == (verb, subresources)
 
 

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 import pytest
 from report.samples import UID, container, entry, make_pod
+from report.server.ports import inputs_of
 from testbed.host import free_port
 
 from pykubelet.base.api import core
@@ -24,14 +25,13 @@ from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.roster import Roster
 from pykubelet.base.model.statuses import Statuses
-from pykubelet.report.server.api_routes import pods_answer
+from pykubelet.report.server.endpoints.table import ENDPOINTS
 from pykubelet.report.server.health import HEALTH_CHECKS, default_checks, ping_check
 from pykubelet.report.server.http.listen import ListenError, keep_serving_port, open_required_port, serve_socket
 from pykubelet.report.server.http.server import Answer, Connection, Handler, Request, Response
 from pykubelet.report.server.known_pods import KnownPods
-from pykubelet.report.server.metrics.routes import health_metrics
-from pykubelet.report.server.routes import GET, OpenRoutes, Path, answering, health_routes, open_handler
-from pykubelet.report.server.turning import TurningInputs, syncloop_check
+from pykubelet.report.server.routes import health_routes, read_only_router, unauthenticated_handler
+from pykubelet.report.server.syncloop import SyncLoopInputs, syncloop_check
 
 FAILING = {**default_checks(), "syncloop": lambda: "sync Loop took longer than expected"}
 
@@ -104,7 +104,7 @@ def test_checks_are_counted_when_they_are_made_and_not_when_they_are_read() -> N
         return tuple(HEALTH_CHECKS.value("syncloop", status, "healthz") for status in ("success", "error"))  # type: ignore[return-value]
 
     well, ill = counts()
-    metrics = open_handler(OpenRoutes({}, {"/metrics/slis": Path(health_metrics(FAILING), GET)}))
+    metrics = unauthenticated_handler(read_only_router(ENDPOINTS, inputs_of(checks=FAILING)))
     for _ in range(3):
         assert 'kubernetes_healthcheck{name="syncloop",type="healthz"} 0\n' in ask(metrics, "/metrics/slis")[1]
     assert counts() == (well, ill)
@@ -118,7 +118,7 @@ def test_the_sync_loop_is_well_while_roster_pods_and_look_out_come_round() -> No
     clock = ManualClock()
     (roster, turn_roster), (pods, turn_pods) = make_cell("roster-turn", Turn()), make_cell("pods-turn", Turn())
     observed, look = make_cell("observed", Observed())
-    check = syncloop_check(TurningInputs((roster, pods), observed, 60.0), clock)
+    check = syncloop_check(SyncLoopInputs((roster, pods), observed, 60.0), clock)
     clock.advance(3600)
     assert check() == ""  # nothing has begun yet
     turn_roster.publish(Turn(clock.monotonic()))
@@ -145,8 +145,7 @@ def read_only(*pods: core.Pod, statuses: dict[PodUID, core.PodStatus] | None = N
     lifecycles, _ = make_cell("lifecycles", Lifecycles())
     observed, _ = make_cell("observed", Observed())
     known = KnownPods(roster, lifecycles, observed, told)
-    shown = {"/pods": Path(answering(lambda: pods_answer(known)), GET)}
-    return open_handler(OpenRoutes(default_checks(), shown))
+    return unauthenticated_handler(read_only_router(ENDPOINTS, inputs_of(pods=known)))
 
 
 def test_pods_are_a_list_of_the_desired_ones_with_their_statuses() -> None:

@@ -42,8 +42,8 @@ def logs(tmp_path: Path) -> Path:
     return root
 
 
-async def ask(logs: Path, path: str, *, enabled: bool = True, **query: list[str]) -> tuple[int, str]:
-    handler = NodeLogs(Flight("test"), enabled=enabled, queries=True, root=str(logs))
+async def ask(logs: Path, path: str, **query: list[str]) -> tuple[int, str]:
+    handler = NodeLogs(Flight("test"), queries=True, root=str(logs))
     answer = await handler.answer(Request("GET", path, urlencode(query or {}, doseq=True)))
     if isinstance(answer, Stream):
         said = b"".join([chunk async for chunk in answer.chunks]).decode()
@@ -74,7 +74,7 @@ async def test_nothing_outside_is_shown(logs: Path, path: str) -> None:
 
 async def served(logs: Path, asked: bytes) -> bytes:
     """The answer as it goes over a connection, which ends with it."""
-    handler = NodeLogs(Flight("test"), enabled=True, queries=True, root=str(logs))
+    handler = NodeLogs(Flight("test"), queries=True, root=str(logs))
 
     async def handle(request: Request, _: Connection) -> Answer:
         return await handler.answer(request)
@@ -108,10 +108,6 @@ def open_files() -> set[str]:
         with contextlib.suppress(OSError):
             found.add(os.readlink(f"/proc/self/fd/{number}"))
     return found
-
-
-async def test_switched_off(logs: Path) -> None:
-    assert (await ask(logs, "/logs/", enabled=False))[0] == 405
 
 
 async def test_a_service_without_a_journal_is_looked_for_among_the_files(logs: Path) -> None:
@@ -208,7 +204,7 @@ def query(query: str, **headers: str) -> Request:
 
 async def test_the_answer_to_a_query_is_compressed_piece_by_piece(logs: Path) -> None:
     (logs / "large").write_bytes(said := os.urandom(3 * PIECE + 7))
-    handler = NodeLogs(Flight("test"), enabled=True, queries=True, root=str(logs))
+    handler = NodeLogs(Flight("test"), queries=True, root=str(logs))
     answer = await handler.answer(query("/large", accept_encoding="gzip"))
     assert isinstance(answer, Stream) and answer.headers == {"Content-Encoding": "gzip"}
     pieces = [piece async for piece in answer.chunks]
@@ -218,7 +214,7 @@ async def test_the_answer_to_a_query_is_compressed_piece_by_piece(logs: Path) ->
 
 async def test_few_queries_are_answered_at_a_time(logs: Path) -> None:
     """Until their clients have read the answers or left."""
-    handler = NodeLogs(Flight("test"), enabled=True, queries=True, root=str(logs))
+    handler = NodeLogs(Flight("test"), queries=True, root=str(logs))
     answers = [await handler.answer(query("/syslog")) for _ in range(MAX_QUERIES)]
     refused = await handler.answer(query("/syslog"))
     assert isinstance(refused, Response) and refused.status == 429
@@ -233,7 +229,7 @@ async def test_few_queries_are_answered_at_a_time(logs: Path) -> None:
 
 async def test_names_that_are_not_utf_8_are_listed(logs: Path) -> None:
     Path(os.fsdecode(os.fsencode(logs) + b"/caf\xe9")).write_text("")
-    handler = NodeLogs(Flight("test"), enabled=True, queries=True, root=str(logs))
+    handler = NodeLogs(Flight("test"), queries=True, root=str(logs))
     answer = await handler.answer(Request("GET", "/logs/"))
     assert isinstance(answer, Response)
     assert b'<a href="caf%E9">caf\xe9</a>' in answer.body

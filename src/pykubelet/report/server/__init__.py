@@ -1,5 +1,5 @@
-"""Everything the agent answers: kubectl, monitors and people.
+"""The agent's ports: for kubectl, for monitoring and for people.
 
-`http` is the server, `gate` and `access` stand before its table of paths (`routes`, `api_routes`); `metrics`, `explain` and `page`
-are the larger answers. The server is our own: it starts at once and costs no memory to speak of.
+`endpoints` is the table of all endpoints, `routes` the routing, `gate` and `access` authenticate and authorize, `http` is the HTTP
+server; `metrics`, `explain` and `page` are the larger answers.
 """

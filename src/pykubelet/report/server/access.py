@@ -1,4 +1,4 @@
-"""Who asks, and what for: users from certificates and reviews, the attributes of a request. Pure.
+"""Users of requests, from certificates and reviews, and the attributes that authorize a request. Pure.
 
 Rules: every path stands for one or more subresources of the node, tried in order; the verb follows from the method.
 Source: the Kubernetes documentation "Kubelet authentication/authorization"; KEP-2862 (fine-grained authorization).
@@ -7,6 +7,7 @@ Source: the Kubernetes documentation "Kubelet authentication/authorization"; KEP
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from enum import StrEnum
 from typing import Any
 
 from pykubelet.base.api.auth import ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec, UserInfo
@@ -14,18 +15,24 @@ from pykubelet.base.kit.values import Value
 
 AUTHENTICATED = "system:authenticated"
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-_SUBRESOURCES = {
-    "/pods": ("pods", "proxy"),
-    "/runningpods": ("pods", "proxy"),
-    "/healthz": ("healthz", "proxy"),
-    "/configz": ("configz", "proxy"),
-    "/flagz": ("configz",),
-    "/statusz": ("statusz",),
-    "/stats": ("stats",),
-    "/metrics": ("metrics",),
-    "/logs": ("log",),
-    "/checkpoint": ("checkpoint",),
-}
+
+
+class Subresource(StrEnum):
+    """Subresources of `nodes` that authorize requests."""
+
+    CHECKPOINT = "checkpoint"
+    CONFIGZ = "configz"
+    HEALTHZ = "healthz"
+    LOG = "log"
+    METRICS = "metrics"
+    PODS = "pods"
+    PROXY = "proxy"
+    STATS = "stats"
+    STATUSZ = "statusz"
+
+
+#: Subresources by the first segment of the path.
+AuthorizationRules = Mapping[str, tuple[Subresource, ...]]
 
 
 class User(Value):
@@ -41,10 +48,10 @@ ANONYMOUS = User("system:anonymous", groups=("system:unauthenticated",))
 
 
 class Attributes(Value):
-    """What a request wants: a verb on one of these subresources of the node, the first that is allowed."""
+    """What a request needs: the verb on one of these subresources of the node, the first that is allowed."""
 
     verb: str
-    subresources: tuple[str, ...]
+    subresources: tuple[Subresource, ...]
 
 
 def user_of_certificate(certificate: Mapping[str, Any]) -> User | None:
@@ -70,21 +77,24 @@ def user_of_review(info: UserInfo) -> User:
 
 
 def authenticated(user: User) -> User:
-    """With the group of all that are known by name."""
+    """The user with the group `system:authenticated`, unless it has that or `system:unauthenticated`."""
     if AUTHENTICATED in user.groups or ANONYMOUS.groups[0] in user.groups:
         return user
     return User(user.name, user.uid, (*user.groups, AUTHENTICATED), user.extra)
 
 
-def attributes_of(method: str, path: str) -> Attributes:
-    for prefix, subresources in _SUBRESOURCES.items():
-        if path == prefix or path.startswith(prefix + "/"):
-            return Attributes(_VERBS.get(method, ""), subresources)
-    return Attributes(_VERBS.get(method, ""), ("proxy",))
+def first_segment(path: str) -> str:
+    """The name before the second slash; "" for a path that does not begin with a slash."""
+    return path.split("/", 2)[1] if path.startswith("/") else ""
+
+
+def attributes_of(method: str, path: str, rules: AuthorizationRules) -> Attributes:
+    """What a request must be allowed to do. A path that `rules` do not know needs the most: `nodes/proxy`."""
+    return Attributes(_VERBS.get(method, ""), rules.get(first_segment(path), (Subresource.PROXY,)))
 
 
 def review_of(user: User, verb: str, subresource: str, node: str) -> SubjectAccessReview:
-    """The question to the API server."""
+    """The SubjectAccessReview of a request to the node named `node`."""
     wanted = ResourceAttributes(version="v1", resource="nodes", name=node, verb=verb, subresource=subresource)
     spec = SubjectAccessReviewSpec(
         user=user.name, uid=user.uid, groups=user.groups, extra=dict(user.extra), resourceAttributes=wanted

@@ -1,6 +1,7 @@
-"""The authenticated port: every request passes the gate, then goes to the one that answers its path.
+"""The authenticated port: every request passes the gate, then goes to the handler of its path. And the answers of `/pods`,
+`/runningpods/` and `/configz`.
 
-Owns: the table of paths and what is said where nobody answers. Reads: the configuration of which groups are switched on.
+Reads: `Roster`, `Statuses`, `Observed`.
 """
 
 from __future__ import annotations
@@ -15,28 +16,42 @@ from pykubelet.base.api.codec import encode
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.observed import Observed
+from pykubelet.base.model.roster import Roster, is_mirror
+from pykubelet.base.model.statuses import Statuses
 from pykubelet.report.server.gate import Gate
 from pykubelet.report.server.http.server import JSON, Answer, Connection, Request, Response
 from pykubelet.report.server.known_pods import KnownPods
-from pykubelet.report.server.routes import OpenRoutes, answer_path, pod_list
+from pykubelet.report.server.routes import Router
 
 MASK = "<masked>"
 _USER_INFORMATION = re.compile(r"^([^/?#]*//)[^/?#]*@")
 
 
-class ApiRoutes(Value):
-    """The gate, and what lies behind it."""
+class ApiHandler(Value):
+    """The handler of the authenticated port: the gate, and the routes behind it."""
 
     gate: Gate
-    open: OpenRoutes
+    router: Router
 
     async def handle(self, request: Request, connection: Connection) -> Answer:
         refused = await self.gate.refuse(request, connection)
         if refused is not None:
             return refused
         connection.let_in()
-        body = await connection.read_body()  # only now: who may not ask makes the agent read nothing but heads
-        return await answer_path(self.open, replace(request, body=body) if body else request)
+        body = await connection.read_body()  # only now: of a request that is refused nothing but the head is read
+        return await self.router.answer(replace(request, body=body) if body else request)
+
+
+def pod_list(roster: Roster, statuses: Statuses) -> core.PodList:
+    """All desired pods with their statuses, mirror pods left out, by namespace and name. Pure."""
+    items = []
+    for uid, entry in roster.pods.items():
+        if is_mirror(entry.pod):
+            continue
+        status = statuses.pods.get(uid, entry.pod.status)
+        items.append(replace(entry.pod, kind="", apiVersion="", status=status))
+    items.sort(key=lambda pod: (pod.metadata.namespace, pod.metadata.name, pod.metadata.uid))
+    return core.PodList(kind="PodList", apiVersion="v1", items=tuple(items))
 
 
 def pods_answer(pods: KnownPods) -> Response:
@@ -45,7 +60,7 @@ def pods_answer(pods: KnownPods) -> Response:
 
 
 def running_pods_answer(observed: Cell[Observed]) -> Response:
-    """`/runningpods/`: what the runtime has, with no more than it knows."""
+    """`/runningpods/`: the pods that the runtime runs, with the fields that it knows."""
     items = []
     for view in observed.get().pods.values():
         if not view.is_alive:

@@ -1,4 +1,4 @@
-"""Requests as they are counted: those that the gate turns away too, and each until its last byte.
+"""Metrics of HTTP requests, those that are refused too, each until its last byte.
 
 Owns: their metrics and labels.
 """
@@ -10,16 +10,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
 
 from pykubelet.base.kit.metrics import Counter, Gauge, Histogram
+from pykubelet.report.server.endpoints.endpoint import OTHER, PathLabels, counted_name
 from pykubelet.report.server.http.server import Answer, Closable, Connection, Handler, Request, Stream, Takeover
 
 METHODS = frozenset({"OPTIONS", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "CONNECT"})
-PATHS = frozenset(
-    ("pods", "runningpods", "healthz", "configz", "flagz", "statusz", "stats", "logs", "checkpoint", "debug")
-    + ("metrics", "metrics/resource", "metrics/cadvisor", "metrics/probes", "metrics/slis")
-    + ("run", "exec", "attach", "portForward", "containerLogs")
-)
-LONG = frozenset({"exec", "attach", "portForward", "debug"})
-#: The authenticated port, and the one that asks nobody who he is.
+#: The authenticated port, and the one for clients without credentials.
 READ_WRITE, READ_ONLY = "readwrite", "readonly"
 _LABELS = ("method", "path", "server_type", "long_running")
 REQUESTS = Counter(
@@ -30,11 +25,11 @@ IN_FLIGHT = Gauge("kubelet_http_inflight_requests", "Number of the inflight http
 Labels = tuple[str, str, str, str]
 
 
-def counted(handler: Handler, server_type: str) -> Handler:
+def counted(handler: Handler, server_type: str, paths: PathLabels) -> Handler:
     """A handler whose requests are counted."""
 
     async def handle(request: Request, connection: Connection) -> Answer:
-        labels = request_labels(request, server_type)
+        labels = request_labels(request, server_type, paths)
         with ExitStack() as until_answered:
             ended = _began(labels)
             until_answered.callback(ended)
@@ -44,18 +39,17 @@ def counted(handler: Handler, server_type: str) -> Handler:
                 return Stream(answer.status, _Chunks(answer.chunks, ended), answer.content_type, answer.headers)
             if isinstance(answer, Takeover):
                 until_answered.pop_all()
-                return _until_said(answer, ended)
+                return _until_ended(answer, ended)
             return answer
 
     return handle
 
 
-def request_labels(request: Request, server_type: str) -> Labels:
-    """Method, path, kind of server, and whether such requests last: with few values, whatever is asked."""
-    parts = request.path.strip("/").split("/")
-    path = "/".join(parts[:2]) if parts[0] == "metrics" else parts[0]
-    method = request.method if request.method in METHODS else "other"
-    return method, path if path in PATHS else "other", server_type, str(parts[0] in LONG).lower()
+def request_labels(request: Request, server_type: str, paths: PathLabels) -> Labels:
+    """Method, path, server type, and whether such requests are long-running. The values are few, whatever is requested."""
+    method = request.method if request.method in METHODS else OTHER
+    path, long_running = paths.get(counted_name(request.path), (OTHER, False))
+    return method, path, server_type, str(long_running).lower()
 
 
 def _began(labels: Labels) -> Callable[[], None]:
@@ -71,7 +65,7 @@ def _began(labels: Labels) -> Callable[[], None]:
     return ended
 
 
-def _until_said(answer: Takeover, ended: Callable[[], None]) -> Takeover:
+def _until_ended(answer: Takeover, ended: Callable[[], None]) -> Takeover:
     async def talk(connection: Connection) -> None:
         try:
             await answer.talk(connection)

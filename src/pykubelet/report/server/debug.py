@@ -1,8 +1,8 @@
-"""`/debug/...`, `/checkpoint/...`: the agent about itself, and a container frozen into a file.
+"""`/debug/...` and `/checkpoint/...`: profiles, tasks and heap of the agent, its log verbosity, and checkpoints of containers.
 
-Owns: their texts. `/debug/pprof/profile?seconds=N` tells where CPU is spent, in folded lines, which flame graph programs read;
-`/debug/pprof/trace?seconds=N` the same by time, as the Trace Event Format; `/debug/pprof/goroutine` lists tasks,
-`/debug/pprof/heap` what the heap is made of.
+Owns: their texts. `/debug/pprof/profile?seconds=N` shows where CPU is spent, in folded lines for flame graph programs;
+`/debug/pprof/trace?seconds=N` the same by time, in the Trace Event Format; `/debug/pprof/goroutine` lists tasks,
+`/debug/pprof/heap` counts objects by type.
 """
 
 from __future__ import annotations
@@ -21,30 +21,21 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.flight import Done, Flight
 from pykubelet.base.kit.lag import LAG
-from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.kit.values import replace
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.files import make_dirs
+from pykubelet.report.server.endpoints.endpoint import EndpointHandler
 from pykubelet.report.server.http.server import JSON, Answer, Request, Response, Route, text
 from pykubelet.report.server.known_pods import KnownPods, container_spec
 from pykubelet.report.server.metrics.exposition import render_metrics
 from pykubelet.report.server.profile import CpuSamples, Samples, TraceSamples, sampling
-from pykubelet.report.server.routes import Ask
 from pykubelet.report.server.streams import container_target
 
-NO_PROFILING = text(405, "profiling endpoint is disabled.\n")
-NO_FLAGS = text(405, "flags endpoint is disabled.\n")
 MAX_PROFILE_S = 120
 #: The verbosity is kept in 32 bits; no checkpoint takes more seconds.
 MAX_INT32 = 2**31 - 1
 HEAP_LINES = 60
-
-
-class DebugSettings(Value):
-    """`enableProfilingHandler`, `enableDebugFlagsHandler`."""
-
-    profiling: bool
-    flags_handler: bool
 
 
 class CheckpointRuntime(Protocol):
@@ -53,23 +44,20 @@ class CheckpointRuntime(Protocol):
     async def checkpoint_container(self, container_id: str, location: str, timeout_s: int = 0) -> None: ...
 
 
-class Debugging:
-    """The handlers."""
+class Profiles:
+    """`/debug/pprof/`. One profile at a time is taken."""
 
-    def __init__(self, settings: DebugSettings) -> None:
-        self._settings = settings
+    def __init__(self) -> None:
         self._is_profiling = False
 
-    async def pprof(self, request: Request) -> Answer:
-        if not self._settings.profiling:
-            return NO_PROFILING
+    async def answer(self, request: Request) -> Answer:
         match request.path.removeprefix("/debug/pprof").strip("/"):
             case "profile":
                 return await self._sampled(request, CpuSamples)
             case "trace":
                 return await self._sampled(request, TraceSamples)
             case "symbol":
-                return text(200, "num_symbols: 0\n")  # what is answered here has names in it
+                return text(200, "num_symbols: 0\n")  # profiles have names in them
             case "goroutine" | "tasks":
                 return text(200, tasks_text())
             case "heap":
@@ -98,23 +86,22 @@ class Debugging:
             self._is_profiling = False
         return samples.answer()
 
-    async def verbosity(self, request: Request) -> Answer:
-        """PUT /debug/flags/v."""
-        if not self._settings.flags_handler:
-            return NO_FLAGS
-        given = request.body.decode("ascii", "replace").strip()
-        verbosity = parse_decimal(given, MAX_INT32)
-        if verbosity is None:
-            return text(400, f"failed to set the verbosity: must be from 0 to {MAX_INT32}, not {given[:64]!r}\n")
-        logging.getLogger("pykubelet").setLevel(logging.DEBUG if verbosity >= 4 else logging.INFO)
-        return text(200, f"successfully set klog.logging.verbosity to {verbosity}")
+
+async def set_verbosity(request: Request) -> Answer:
+    """`PUT /debug/flags/v`."""
+    given = request.body.decode("ascii", "replace").strip()
+    verbosity = parse_decimal(given, MAX_INT32)
+    if verbosity is None:
+        return text(400, f"failed to set the verbosity: must be from 0 to {MAX_INT32}, not {given[:64]!r}\n")
+    logging.getLogger("pykubelet").setLevel(logging.DEBUG if verbosity >= 4 else logging.INFO)
+    return text(200, f"successfully set klog.logging.verbosity to {verbosity}")
 
 
-def stories(route: Route, pods: KnownPods) -> Ask:
-    """`/debug/pods`, `/debug/pods/<namespace>/<name>` or `/debug/pods/<uid>`, `/debug/node`: what `route` tells of them to
-    `pykubelet pods` and `pykubelet explain`."""
+def explain_handler(route: Route, pods: KnownPods) -> EndpointHandler:
+    """`/debug/pods`, `/debug/pods/<namespace>/<name>` or `/debug/pods/<uid>`, `/debug/node`: the documents that `route` gives
+    to `pykubelet pods` and `pykubelet explain`."""
 
-    async def ask(request: Request) -> Answer:
+    async def handle(request: Request) -> Answer:
         path = request.path.removeprefix("/debug").rstrip("/")
         parts = path.split("/")
         if len(parts) == 4:
@@ -124,7 +111,7 @@ def stories(route: Route, pods: KnownPods) -> Ask:
             path = f"/pods/{pod.metadata.uid}"
         return route(replace(request, path=path))
 
-    return ask
+    return handle
 
 
 def tasks_text() -> str:

@@ -10,9 +10,10 @@ import asyncio
 import hashlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from pykubelet.base.api.auth import SubjectAccessReview, TokenReview, TokenReviewSpec
+from pykubelet.base.config.kubelet import KubeletConfiguration
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
@@ -21,6 +22,7 @@ from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.report.server.access import (
     ANONYMOUS,
     Attributes,
+    AuthorizationRules,
     User,
     attributes_of,
     bearer_token,
@@ -54,7 +56,7 @@ class Reviewers(Value):
 
 
 class GateRules(Value):
-    """From the configuration: `authentication` and `authorization`. Times in seconds."""
+    """From the configuration: `authentication` and `authorization`, times in seconds; and `authorization` of the endpoints."""
 
     node: str
     anonymous: bool
@@ -63,6 +65,7 @@ class GateRules(Value):
     always_allow: bool
     allowed_ttl_s: float
     denied_ttl_s: float
+    authorization: AuthorizationRules
 
 
 class _Remembered(Generic[T]):
@@ -141,7 +144,7 @@ class Gate:
             return text(401, "Unauthorized")
         if self._rules.always_allow:
             return None
-        wanted = attributes_of(request.method, request.path)
+        wanted = attributes_of(request.method, request.path, self._rules.authorization)
         return await self._forbid(user, wanted)
 
     async def _user(self, request: Request, connection: Connection) -> User | None:
@@ -218,15 +221,16 @@ async def _ask(reviewer: Reviewer, path: str, review: object, kind: type[T]) -> 
     return await reviewer.create(path, review, kind)
 
 
-def gate_rules(node: str, authentication: Any, authorization: Any) -> GateRules:
-    """From `KubeletConfiguration.authentication` and `.authorization`."""
-    webhook = authorization.webhook
+def gate_rules(node: str, config: KubeletConfiguration, authorization: AuthorizationRules) -> GateRules:
+    """From `authentication` and `authorization` of the configuration, and the rules that the endpoints declare."""
+    authentication, webhook = config.authentication, config.authorization.webhook
     return GateRules(
         node=node,
         anonymous=bool(authentication.anonymous.enabled),
         tokens=bool(authentication.webhook.enabled),
         token_ttl_s=authentication.webhook.cacheTTL.ns / 1e9,
-        always_allow=authorization.mode == "AlwaysAllow",
+        always_allow=config.authorization.mode == "AlwaysAllow",
         allowed_ttl_s=webhook.cacheAuthorizedTTL.ns / 1e9,
         denied_ttl_s=webhook.cacheUnauthorizedTTL.ns / 1e9,
+        authorization=authorization,
     )

@@ -1,8 +1,8 @@
 """The health endpoints: `/healthz`, `/healthz/<check>`. Pure but for the checks that are handed in, and for counting them.
 
 Answers as the reference: `ok`, a line for each check with `?verbose`, `?exclude=<check>`, 500 with all checks on failure.
-`ping` is always there; `log` is answered from the agent's one event loop, so that an answer is itself the proof that it
-turns; of `syncloop` see `turning.py`. Source: the Kubernetes documentation "Kubernetes API health endpoints".
+`ping` is always there; `log` is answered from the agent's one event loop, so that an answer proves that the loop runs; of
+`syncloop` see `syncloop.py`. Source: the Kubernetes documentation "Kubernetes API health endpoints".
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from pykubelet.base.kit.metrics import Counter, Registry
-from pykubelet.report.server.http.server import Request, Response, text
+from pykubelet.report.server.endpoints.endpoint import NOT_FOUND, EndpointHandler
+from pykubelet.report.server.http.server import Answer, Request, Response, text
 
 Check = Callable[[], str]
 PATH = "/healthz"
@@ -27,24 +28,28 @@ def always_ok() -> str:
 
 
 def ping_check() -> dict[str, Check]:
-    """All that the health port knows, as the reference's."""
+    """The checks of the health port, as the reference's."""
     return {"ping": always_ok}
 
 
 def default_checks() -> dict[str, Check]:
-    """A check gives an empty string when all is well, else what is wrong."""
+    """A check returns an empty string when all is well, else the problem."""
     return {"ping": always_ok, "log": always_ok, "syncloop": always_ok}
 
 
-def answer_health(request: Request, checks: Mapping[str, Check]) -> Response | None:
-    """None when the path is no health endpoint."""
-    if request.path in (PATH, PATH + "/"):
-        return _all(request, checks)
-    name = request.path.removeprefix(PATH + "/")
-    if name == request.path or name not in checks:
-        return None
-    problem = checks[name]()
-    return text(500, f"internal server error: {problem}\n") if problem else text(200, "ok")
+def health_handler(checks: Mapping[str, Check]) -> EndpointHandler:
+    """`/healthz`: all checks. `/healthz/<check>`: one."""
+
+    async def handle(request: Request) -> Answer:
+        if request.path in (PATH, PATH + "/"):
+            return _all(request, checks)
+        check = checks.get(request.path.removeprefix(PATH + "/"))
+        if check is None:
+            return NOT_FOUND
+        problem = check()
+        return text(500, f"internal server error: {problem}\n") if problem else text(200, "ok")
+
+    return handle
 
 
 def _all(request: Request, checks: Mapping[str, Check]) -> Response:

@@ -34,7 +34,6 @@ PIECE = 1 << 20
 MAX_SERVICES, MAX_NAME, MAX_TAIL = 4, 256, 100_000
 AS_FILES = "\noptions present and query resolved to log files for [{}]\ntry without specifying options\n"
 TOO_MANY = Response(429, b"too many log queries at once; try again later\n", headers={"Retry-After": "5"})
-DISABLED = text(405, "logs endpoint is disabled.\n")
 _SERVICE = re.compile(r"[a-zA-Z\-_.:0-9@]+")
 
 
@@ -205,18 +204,15 @@ class _QueryChunks:
 
 
 class NodeLogs:
-    """The handler. `enabled`: enableSystemLogHandler. `queries`: enableSystemLogQuery."""
+    """The handler. `queries`: enableSystemLogQuery."""
 
-    def __init__(self, flight: Flight, *, enabled: bool, queries: bool, root: str = ROOT) -> None:
+    def __init__(self, flight: Flight, *, queries: bool, root: str = ROOT) -> None:
         self._flight = flight
-        self._enabled = enabled
         self._queries = queries
         self._root = root
         self._running = 0
 
     async def answer(self, request: Request) -> Answer:
-        if not self._enabled:
-            return DISABLED
         if "query" in request.query and self._queries:
             return await self._query(request)
         path = request.path.removeprefix("/logs").lstrip("/")

@@ -1,107 +1,107 @@
-"""The tables of paths: who answers what on the ports that ask nobody who they are, and what all ports have in common.
-
-Reads: `Roster`, `Statuses`.
-"""
+"""Routing on all ports: from a table of endpoints to the handler of a request."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from pykubelet.base.api import core
-from pykubelet.base.kit.values import Value, field, replace
-from pykubelet.base.model.roster import Roster, is_mirror
-from pykubelet.base.model.statuses import Statuses
-from pykubelet.report.server.health import Check, answer_health
-from pykubelet.report.server.http.server import Answer, Connection, Handler, Request, Response, text
-
-Ask = Callable[[Request], Awaitable[Answer]]
-DEBUG_PREFIXES = (
-    "/run/",
-    "/exec/",
-    "/attach/",
-    "/portForward/",
-    "/containerLogs/",
-    "/runningpods/",
-    "/debug/pprof/",
-    "/logs/",
+from pykubelet.base.config.settings import Settings
+from pykubelet.base.kit.values import Value
+from pykubelet.report.server.endpoints.endpoint import (
+    ANY,
+    NOT_FOUND,
+    WRONG_METHOD,
+    Endpoint,
+    EndpointHandler,
+    InputsT,
 )
-NOT_FOUND = text(404, "404: Page Not Found")
-WRONG_METHOD = text(405, "405: Method Not Allowed")
-NO_DEBUGGING = text(405, "Debug endpoints are disabled.\n")
+from pykubelet.report.server.health import PATH as HEALTH_PATH
+from pykubelet.report.server.health import Check, health_handler
+from pykubelet.report.server.http.server import Answer, Connection, Handler, Request, Response
 
 
-class Path(Value):
-    """Who answers, and for which methods; none: for all."""
+class _Route(Value):
+    """`methods`: those that are allowed; ANY: all. `below`: everything below the path, too, and the path without its last slash."""
 
-    ask: Ask
-    methods: frozenset[str] = frozenset()
-
-
-GET = frozenset({"GET", "HEAD"})
-STREAM = frozenset({"GET", "POST"})
-POST = frozenset({"POST"})
-PUT = frozenset({"PUT"})
+    path: str
+    methods: frozenset[str]
+    handler: EndpointHandler
+    below: bool = False
 
 
-class OpenRoutes(Value):
-    """`exact`: whole paths. `below`: everything below these prefixes, which end in a slash. `debugging` is
-    `enableDebuggingHandlers`: without it those prefixes say so."""
+class Router:
+    """The routes of a port. A whole path goes before the path of which it is below, else the first route that matches counts."""
 
-    checks: Mapping[str, Check]
-    exact: Mapping[str, Path] = field(default_factory=dict)
-    below: Mapping[str, Path] = field(default_factory=dict)
-    debugging: bool = False
+    def __init__(self, routes: Iterable[_Route]) -> None:
+        self._exact: dict[str, _Route] = {}
+        self._below: list[tuple[str, _Route]] = []
+        for route in routes:
+            if route.below:
+                self._below.append((route.path.rstrip("/") + "/", route))
+            else:
+                self._exact[route.path] = route
 
+    async def answer(self, request: Request) -> Answer:
+        """The answer to a request that is authorized, or needs not be."""
+        route = self._exact.get(request.path) or self._find_above(request.path + "/")
+        if route is None:
+            return NOT_FOUND
+        if route.methods and request.method not in route.methods:
+            return WRONG_METHOD
+        return await route.handler(request)
 
-async def answer_path(routes: OpenRoutes, request: Request) -> Answer:
-    """The answer to a request that may be asked."""
-    health = answer_health(request, routes.checks)
-    if health is not None:
-        return health
-    if not routes.debugging and any(
-        request.path.startswith(prefix) or request.path == prefix[:-1] for prefix in DEBUG_PREFIXES
-    ):
-        return NO_DEBUGGING
-    path = routes.exact.get(request.path)
-    if path is None:
-        path = next((p for prefix, p in routes.below.items() if (request.path + "/").startswith(prefix)), None)
-    if path is None:
-        return NOT_FOUND
-    if path.methods and request.method not in path.methods:
-        return WRONG_METHOD
-    return await path.ask(request)
+    def _find_above(self, path: str) -> _Route | None:
+        return next((route for prefix, route in self._below if path.startswith(prefix)), None)
 
 
-def open_handler(routes: OpenRoutes) -> Handler:
-    """For a port that asks nobody who they are."""
+def api_router(table: Iterable[Endpoint[InputsT]], settings: Settings, inputs: InputsT) -> Router:
+    """The authenticated port."""
+    routes = (_api_route(endpoint, settings, inputs) for endpoint in table)
+    return Router(route for route in routes if route is not None)
+
+
+def _api_route(endpoint: Endpoint[InputsT], settings: Settings, inputs: InputsT) -> _Route | None:
+    if endpoint.group.needs_debugging and not settings.config.enableDebuggingHandlers:
+        return _refusal(endpoint)
+    if not endpoint.when(settings):
+        return None
+    if not endpoint.group.is_on(settings.config):
+        return _route(endpoint, constant_handler(lambda: endpoint.group.disabled))
+    return _route(endpoint, endpoint.handler(inputs))
+
+
+def read_only_router(table: Iterable[Endpoint[InputsT]], inputs: InputsT) -> Router:
+    """The read-only port: the endpoints that are there for clients without credentials; others as without debugging."""
+    routes = (_route(one, one.handler(inputs)) if one.read_only else _refusal(one) for one in table)
+    return Router(route for route in routes if route is not None)
+
+
+def _route(endpoint: Endpoint[InputsT], handler: EndpointHandler) -> _Route:
+    return _Route(endpoint.path, endpoint.methods, handler, endpoint.below)
+
+
+def _refusal(endpoint: Endpoint[InputsT]) -> _Route | None:
+    refusal = endpoint.group.refusal
+    return _Route(endpoint.path, ANY, constant_handler(lambda: refusal), endpoint.below) if refusal else None
+
+
+def unauthenticated_handler(router: Router) -> Handler:
+    """For a port that asks for no credentials."""
 
     async def handle(request: Request, _: Connection) -> Answer:
-        return await answer_path(routes, request)
+        return await router.answer(request)
 
     return handle
 
 
 def health_routes(checks: Mapping[str, Check]) -> Handler:
     """The health port."""
-    return open_handler(OpenRoutes(checks, debugging=True))
+    return unauthenticated_handler(Router((_Route(HEALTH_PATH, ANY, health_handler(checks), below=True),)))
 
 
-def answering(make: Callable[[], Response]) -> Ask:
-    """A path whose answer does not depend on the request."""
+def constant_handler(make: Callable[[], Response]) -> EndpointHandler:
+    """An endpoint whose answer does not depend on the request."""
 
-    async def ask(_: Request) -> Answer:
+    async def handle(_: Request) -> Answer:
         return make()
 
-    return ask
-
-
-def pod_list(roster: Roster, statuses: Statuses) -> core.PodList:
-    """All desired pods with their statuses, mirror pods left out, by namespace and name. Pure."""
-    items = []
-    for uid, entry in roster.pods.items():
-        if is_mirror(entry.pod):
-            continue
-        status = statuses.pods.get(uid, entry.pod.status)
-        items.append(replace(entry.pod, kind="", apiVersion="", status=status))
-    items.sort(key=lambda pod: (pod.metadata.namespace, pod.metadata.name, pod.metadata.uid))
-    return core.PodList(kind="PodList", apiVersion="v1", items=tuple(items))
+    return handle

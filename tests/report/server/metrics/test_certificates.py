@@ -10,7 +10,7 @@ from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.roster import Roster
 from pykubelet.base.model.statuses import Statuses
-from pykubelet.report.server.metrics.kubelet import Told, kubelet_families
+from pykubelet.report.server.metrics.kubelet import MetricsInputs, kubelet_families
 
 FILE = "/pki/kubelet-client-current.pem"
 
@@ -24,7 +24,7 @@ FILE = "/pki/kubelet-client-current.pem"
     ],
 )
 def test_the_time_certificates_have_left(states: dict[str, CertificateState], client: float, server: float) -> None:
-    told = Told(
+    told = MetricsInputs(
         Roster(), Lifecycles(), Observed(), Statuses(), NodeView("n", "n"), {}, "v1.36.0", 1, Credentials(states), 100.0
     )
     found = {family.name: family.samples for family in kubelet_families(told)}

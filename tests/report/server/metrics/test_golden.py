@@ -41,7 +41,7 @@ from pykubelet.report.server.health import HEALTH_CHECKS
 from pykubelet.report.server.http.server import Request, Response
 from pykubelet.report.server.metrics.cadvisor import MachineFacts, cadvisor_families
 from pykubelet.report.server.metrics.exposition import render_metrics
-from pykubelet.report.server.metrics.kubelet import Told, kubelet_families, process_families
+from pykubelet.report.server.metrics.kubelet import MetricsInputs, kubelet_families, process_families
 from pykubelet.report.server.metrics.resource import resource_families
 from pykubelet.report.server.metrics.routes import health_metrics, probe_metrics
 
@@ -123,12 +123,12 @@ def everything_used() -> Usage:
     return Usage(1.0, node, {ref.uid: pod}, True, details)
 
 
-def told() -> Told:
+def told() -> MetricsInputs:
     cells = make_world().inputs
     (uid, entry), *others = cells.roster.get().pods.items()
     resized = replace(entry, pending=PendingResize("Deferred", "no room", 2, NOW))
     scratch = MountedVolume("scratch", "emptyDir", "/scratch")
-    return Told(
+    return MetricsInputs(
         roster=replace(cells.roster.get(), pods={uid: resized, **dict(others)}),
         mounts=Mounts({uid: PodMounts({"scratch": scratch})}),
         usage=everything_used(),

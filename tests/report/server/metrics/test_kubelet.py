@@ -15,7 +15,7 @@ from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.roster import Roster, pod_ref
 from pykubelet.base.model.sizing import PendingResize, ResizeProgress
 from pykubelet.base.model.statuses import Statuses
-from pykubelet.report.server.metrics.kubelet import Told, kubelet_families
+from pykubelet.report.server.metrics.kubelet import MetricsInputs, kubelet_families
 
 VOLUMES = tuple(
     from_object(Volume, one)
@@ -26,11 +26,11 @@ VOLUMES = tuple(
     )
 )
 POD = make_pod(volumes=VOLUMES)
-TOLD = Told(Roster(), Lifecycles(), Observed(), Statuses(), NodeView("n", "n"), {}, "v1.36.0", 2)
+TOLD = MetricsInputs(Roster(), Lifecycles(), Observed(), Statuses(), NodeView("n", "n"), {}, "v1.36.0", 2)
 ByLabels = dict[tuple[str, ...], float]
 
 
-def values(told: Told, name: str) -> ByLabels:
+def values(told: MetricsInputs, name: str) -> ByLabels:
     """By the values of the labels."""
     family = next(family for family in kubelet_families(told) if family.name == name)
     return {tuple(value for _, value in sample.labels): sample.value for sample in family.samples}

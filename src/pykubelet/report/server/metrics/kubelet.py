@@ -1,4 +1,4 @@
-"""`/metrics`: what the cells say at the moment of the scrape, beside what was counted in the registry. Pure.
+"""Gauges of `/metrics` that are read from the cells at the moment of the scrape, beside the metrics of the registry. Pure.
 
 Source: the Kubernetes documentation "Kubernetes Metrics Reference".
 """
@@ -40,7 +40,7 @@ _PLUGINS = {
 }
 
 
-class Told(Value):
+class MetricsInputs(Value):
     """The cells at the moment of the scrape. `gates`: by name, whether it is on, and its stage. `now`: wall seconds."""
 
     roster: Roster
@@ -57,27 +57,27 @@ class Told(Value):
     usage: Usage = Usage()
 
 
-def kubelet_families(told: Told) -> Iterator[Family]:
+def kubelet_families(inputs: MetricsInputs) -> Iterator[Family]:
     """Gauges of the present."""
     yield _gauge(
-        "kubelet_node_name", "The node's name. The count is always 1.", [Sample(1, (("node", told.node.name),))]
+        "kubelet_node_name", "The node's name. The count is always 1.", [Sample(1, (("node", inputs.node.name),))]
     )
-    yield from _certificates(told)
-    yield from _pods(told)
-    yield from _resizes(told)
-    yield from _volumes(told)
-    yield _logs(told.usage)
-    yield from _runtime(told.observed)
-    yield _gauge("kubelet_cgroup_version", "cgroup version on the hosts.", [Sample(told.cgroup_version)])
+    yield from _certificates(inputs)
+    yield from _pods(inputs)
+    yield from _resizes(inputs)
+    yield from _volumes(inputs)
+    yield _logs(inputs.usage)
+    yield from _runtime(inputs.observed)
+    yield _gauge("kubelet_cgroup_version", "cgroup version on the hosts.", [Sample(inputs.cgroup_version)])
     provider = (("provider", "cadvisor"),)
     yield _gauge("kubelet_metrics_provider", "Where the stats of pods and containers come from.", [Sample(1, provider)])
-    major, minor = told.version.removeprefix("v").split(".")[:2]
-    build = (("git_version", told.version), ("major", major), ("minor", minor), ("platform", "linux"))
+    major, minor = inputs.version.removeprefix("v").split(".")[:2]
+    build = (("git_version", inputs.version), ("major", major), ("minor", minor), ("platform", "linux"))
     text = "A metric with a constant '1' value labeled by major, minor, git version and platform."
     yield _gauge("kubernetes_build_info", text, [Sample(1, build)])
     gates = [
         Sample(float(on), (("name", name), ("stage", "" if stage == "GA" else stage.upper())))
-        for name, (on, stage) in sorted(told.gates.items())
+        for name, (on, stage) in sorted(inputs.gates.items())
     ]
     yield _gauge(
         "kubernetes_feature_enabled",
@@ -110,13 +110,13 @@ def _counted(counts: Tally[str]) -> list[Sample]:
     return [Sample(counts[key], (("static", key),)) for key in ("", "true")]
 
 
-def _pods(told: Told) -> Iterator[Family]:
+def _pods(inputs: MetricsInputs) -> Iterator[Family]:
     desired: Tally[str] = Tally()
     active: Tally[str] = Tally()
-    for uid, entry in told.roster.pods.items():
+    for uid, entry in inputs.roster.pods.items():
         key = _static(is_static(entry.pod))
         desired[key] += 1
-        status = told.statuses.pods.get(uid)
+        status = inputs.statuses.pods.get(uid)
         if status is None or status.phase not in _OVER:
             active[key] += 1
     yield _gauge(
@@ -130,23 +130,23 @@ def _pods(told: Told) -> Iterator[Family]:
         " static is true if the pod is not from the apiserver.",
         _counted(active),
     )
-    managed = sum(len(entry.pod.spec.ephemeralContainers) for entry in told.roster.pods.values())
+    managed = sum(len(entry.pod.spec.ephemeralContainers) for entry in inputs.roster.pods.values())
     yield _gauge(
         "kubelet_managed_ephemeral_containers",
         "Current number of ephemeral containers in pods managed by this kubelet.",
         [Sample(managed)],
     )
-    mirrors = told.roster.mirrors or {}
+    mirrors = inputs.roster.mirrors or {}
     yield _gauge(
         "kubelet_mirror_pods",
         "The number of mirror pods the kubelet will try to create (one per admitted static pod)",
         [Sample(len(mirrors))],
     )
     working: Tally[tuple[str, str, str]] = Tally()
-    for uid, lifecycle in told.lifecycles.pods.items():
+    for uid, lifecycle in inputs.lifecycles.pods.items():
         stage = _LIFECYCLES.get(lifecycle.stage)
         if stage is not None:
-            config, static = _working(lifecycle, is_desired=uid in told.roster.pods)
+            config, static = _working(lifecycle, is_desired=uid in inputs.roster.pods)
             working[config, stage, static] += 1
     yield _gauge(
         "kubelet_working_pods",
@@ -166,28 +166,28 @@ def _working(lifecycle: PodLifecycle, *, is_desired: bool) -> tuple[str, str]:
     return "desired" if is_desired else "orphan", _static(is_static(lifecycle.pod))
 
 
-def _resizes(told: Told) -> Iterator[Family]:
-    waiting = Tally(e.pending.reason.lower() for e in told.roster.pods.values() if e.pending is not None)
+def _resizes(inputs: MetricsInputs) -> Iterator[Family]:
+    waiting = Tally(e.pending.reason.lower() for e in inputs.roster.pods.values() if e.pending is not None)
     yield _gauge(
         "kubelet_pod_pending_resizes",
         "Number of pending resizes for pods.",
         [Sample(number, (("reason", reason),)) for reason, number in sorted(waiting.items())],
     )
-    under_way = sum(1 for life in told.lifecycles.pods.values() if life.resize is not None)
+    under_way = sum(1 for life in inputs.lifecycles.pods.values() if life.resize is not None)
     yield _gauge("kubelet_pod_in_progress_resizes", "Number of in-progress resizes for pods.", [Sample(under_way)])
 
 
-def _volumes(told: Told) -> Iterator[Family]:
+def _volumes(inputs: MetricsInputs) -> Iterator[Family]:
     """Those that pods need, and those that are in place, by their plugins."""
     wanted = Tally(
         plugin
-        for life in told.lifecycles.pods.values()
+        for life in inputs.lifecycles.pods.values()
         if life.stage is Stage.SYNCING
         for volume in life.pod.spec.volumes
         for kind, plugin in _PLUGINS.items()
         if getattr(volume, kind) is not None
     )
-    mounted = (volume.kind for mounts in told.mounts.pods.values() for volume in mounts.volumes.values())
+    mounted = (volume.kind for mounts in inputs.mounts.pods.values() for volume in mounts.volumes.values())
     actual = Tally(_PLUGINS[kind] for kind in mounted if kind in _PLUGINS)
     samples = [
         Sample(number, (("plugin_name", plugin), ("state", state)))
@@ -210,11 +210,11 @@ def _logs(usage: Usage) -> Family:
     return _gauge("kubelet_container_log_filesystem_used_bytes", text, samples)
 
 
-def _certificates(told: Told) -> Iterator[Family]:
+def _certificates(inputs: MetricsInputs) -> Iterator[Family]:
     """How long they hold; for ever where there is none that could expire."""
     for use, title in (("client", "client"), ("serving", "server")):
-        state = told.credentials.certificates.get(use)
-        left = state.expires_at - told.now if state is not None and state.expires_at is not None else float("inf")
+        state = inputs.credentials.certificates.get(use)
+        left = state.expires_at - inputs.now if state is not None and state.expires_at is not None else float("inf")
         text = f"Gauge of the TTL (time-to-live) of the Kubelet's {use} certificate."
         yield _gauge(f"kubelet_certificate_manager_{title}_ttl_seconds", text, [Sample(left)])
 

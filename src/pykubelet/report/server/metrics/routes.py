@@ -1,6 +1,6 @@
-"""`/stats/summary` and `/metrics/resource`: asks observe/stats for a look and renders it.
+"""The handlers of `/stats/summary` and of all paths of metrics: a fresh `Usage` from observe/stats, rendered.
 
-Reads: the cell `Usage`. Writes nothing; a wish goes into the mailbox of observe/stats.
+Reads: the cell `Usage`. Writes nothing; `UsageWanted` goes into the mailbox of observe/stats.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.metrics import PROBES, REGISTRY, Family, Sample
 from pykubelet.base.model.usage import Usage, UsageWanted
 from pykubelet.edges.host.self_stats import read_self
+from pykubelet.report.server.endpoints.endpoint import EndpointHandler
 from pykubelet.report.server.health import HEALTH_CHECKS, Check
 from pykubelet.report.server.http.server import JSON, Answer, Request, Response, text
 from pykubelet.report.server.metrics.cadvisor import MachineFacts, cadvisor_families
 from pykubelet.report.server.metrics.exposition import CONTENT_TYPE, render_metrics
-from pykubelet.report.server.metrics.kubelet import Told, kubelet_families, process_families
+from pykubelet.report.server.metrics.kubelet import MetricsInputs, kubelet_families, process_families
 from pykubelet.report.server.metrics.resource import resource_families
 from pykubelet.report.server.metrics.summary import render_summary
-from pykubelet.report.server.routes import Ask
 
 MAX_AGE_S = 1.0
 DEADLINE_S = 15.0
@@ -48,12 +48,12 @@ class StatsRoutes:
         self._machine = machine
 
     async def fresh(self, *, with_files: bool, with_details: bool = False) -> Usage | None:
-        """A look that is hardly older than now; None when it does not come in time."""
+        """Usage that is at most MAX_AGE_S old; None if it does not come within DEADLINE_S."""
         at_least = self._clock.monotonic() - MAX_AGE_S
         self._wanted.post(UsageWanted(at_least, with_files, with_details))
 
         def is_fresh(usage: Usage) -> bool:
-            """A failure counts as a look, and it too is not to be older."""
+            """A failure counts too, if it is not older."""
             has_all = (usage.with_files or not with_files) and (usage.details is not None or not with_details)
             is_young = usage.taken_at is not None and usage.taken_at >= at_least
             return is_young and (has_all or bool(usage.error))
@@ -84,15 +84,15 @@ class StatsRoutes:
         return Response(200, render_metrics(cadvisor_families(usage, self._machine)), CONTENT_TYPE)
 
 
-def agent_metrics(told: Callable[[], Told]) -> Ask:
+def agent_metrics(inputs: Callable[[], MetricsInputs]) -> EndpointHandler:
     """`/metrics`."""
 
-    async def ask(_: Request) -> Answer:
-        families = [*REGISTRY.families(), *kubelet_families(told()), *process_families(read_self())]
+    async def handle(_: Request) -> Answer:
+        families = [*REGISTRY.families(), *kubelet_families(inputs()), *process_families(read_self())]
         families.sort(key=lambda family: family.name)
         return Response(200, render_metrics(families), CONTENT_TYPE)
 
-    return ask
+    return handle
 
 
 async def probe_metrics(_: Request) -> Answer:
@@ -103,13 +103,13 @@ async def probe_metrics(_: Request) -> Answer:
     return Response(200, render_metrics(families), CONTENT_TYPE)
 
 
-def health_metrics(checks: Mapping[str, Check]) -> Ask:
-    """`/metrics/slis`: each health check now, and how often it was well when somebody asked `/healthz`."""
+def health_metrics(checks: Mapping[str, Check]) -> EndpointHandler:
+    """`/metrics/slis`: each health check now, and its results so far when `/healthz` was requested."""
 
-    async def ask(_: Request) -> Answer:
+    async def handle(_: Request) -> Answer:
         now = [Sample(0.0 if check() else 1.0, (("name", name), ("type", "healthz"))) for name, check in checks.items()]
         text = "This metric records the result of a single healthcheck."
         families = [Family("kubernetes_healthcheck", "gauge", text, now), HEALTH_CHECKS.family()]
         return Response(200, render_metrics(families), CONTENT_TYPE)
 
-    return ask
+    return handle

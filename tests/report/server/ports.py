@@ -1,0 +1,66 @@
+"""The ports' endpoints over cells that tests fill, and over handlers that only say which endpoint was reached."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from report.server.world import NOW, make_world
+
+from pykubelet.base.config.gates import FeatureGates
+from pykubelet.base.config.kubelet import KubeletConfiguration
+from pykubelet.base.config.settings import Flags, Settings
+from pykubelet.base.kit.clock import ManualClock
+from pykubelet.base.kit.values import replace
+from pykubelet.report.server.endpoints.endpoint import Endpoint, EndpointHandler
+from pykubelet.report.server.endpoints.table import ENDPOINTS, EndpointInputs
+from pykubelet.report.server.health import Check, default_checks
+from pykubelet.report.server.http.server import Answer, Request, text
+from pykubelet.report.server.known_pods import KnownPods
+
+
+def settings_of(gates: Mapping[str, bool] | None = None, page_port: int = 0, **config: Any) -> Settings:
+    return Settings(KubeletConfiguration(**config), Flags(cadvisor_port=page_port), FeatureGates(gates or {}))
+
+
+def inputs_of(
+    settings: Settings | None = None, pods: KnownPods | None = None, checks: Mapping[str, Check] | None = None
+) -> EndpointInputs:
+    """The runtime and the files of this node are not there: no handler that needs them can be called."""
+    world, nothing = make_world(), _Nothing()
+    cells = world.inputs
+    stub: Any = nothing
+    return EndpointInputs(
+        settings=settings or settings_of(),
+        clock=ManualClock(wall=NOW),
+        flight=stub,
+        runtime=stub,
+        pods=pods or KnownPods(cells.roster, cells.lifecycles, cells.observed, cells.statuses),
+        checks=default_checks() if checks is None else checks,
+        usage=stub,
+        metrics=stub,
+        explain=stub,
+        page=stub,
+        started_at=NOW,
+        version="v1.36.0",
+    )
+
+
+class _Nothing:
+    """Has every attribute, and can do nothing."""
+
+    def __getattr__(self, name: str) -> None:
+        return None
+
+
+def reached(path: str) -> EndpointHandler:
+    async def handle(_: Request) -> Answer:
+        return text(200, f"reached {path}")
+
+    return handle
+
+
+#: The table of the agent with handlers that answer `reached <path>`.
+REACHED: tuple[Endpoint[EndpointInputs], ...] = tuple(
+    replace(one, handler=lambda _, path=one.path: reached(path)) for one in ENDPOINTS
+)
