@@ -194,9 +194,9 @@ async def _run_scenarios(
                 try:
                     await scenario()
                     print(f" {time.monotonic() - began:.0f} s", flush=True)
-                except (BenchError, CriError, TestbedError) as error:
+                except (BenchError, CriError, TestbedError, OSError) as error:  # OSError: also a client's time-out
                     print(" failed", flush=True)
-                    failures.append(f"{name}: {error}{agent.trouble()}")
+                    failures.append(f"{name}: {type(error).__name__}: {error}{agent.trouble()}")
     except (BenchError, CriError, TestbedError) as error:
         failures.append(f"start: {error}{agent.trouble()}")
     except TimeoutError:
