@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from observe.probes.stand import LoopClock
 from report.samples import UID, entry, exited, lifecycle, make_pod, running, view
 
 from pykubelet.base.api import core
@@ -25,7 +26,8 @@ from pykubelet.base.model.observed import MountView, Observed, PodView
 from pykubelet.base.model.probes import ProbeKind, ProbeResult, ProbeResults
 from pykubelet.base.model.roster import Roster
 from pykubelet.base.model.statuses import Statuses
-from pykubelet.report.status.loop import BETWEEN_S, StatusInputs, StatusLoop
+from pykubelet.report.status.decide import EXIT_STATUS_S
+from pykubelet.report.status.loop import SETTLE_S, StatusInputs, StatusLoop
 
 READY_RUNTIME = RuntimeReady(checked=True, runtime_error="", name="containerd")
 
@@ -133,7 +135,7 @@ async def test_a_restart_is_told_together_with_how_the_instance_before_ended(rin
 async def test_a_runtime_that_never_tells_of_an_end_does_not_hide_what_came_after_it(ring: Ring) -> None:
     await ring.show(lifecycle(make_pod()))
     await ring.see(view(running(number=1), running(), read_at=1.0))
-    ring.clock.advance(BETWEEN_S)
+    ring.clock.advance(EXIT_STATUS_S)
     status = await ring.see(view(running(number=1), running(), read_at=2.0))
     assert status.containerStatuses[0].containerID == "containerd://app-1"
 
@@ -197,6 +199,59 @@ async def test_pods_that_are_ended_are_told_until_they_are_gone(ring: Ring) -> N
 async def test_the_same_name_again_is_another_pod(ring: Ring) -> None:
     await ring.show(lifecycle(make_pod(), Stage.TERMINATING), lifecycle(make_pod(uid="uid-2")))
     assert set(ring.statuses.get().pods) == {UID, PodUID("uid-2")}
+
+
+# What acts goes first
+
+CREATING, NO_IMAGE = "ContainerCreating", {"app": ("ErrImageNeverPull", "it is not there")}
+
+
+async def _take_up(roster: Cell[Roster], lifecycles: CellWriter[Lifecycles], tasks_s: float) -> None:
+    """act/pods with a long way from the manifest to the lifecycle: many tasks that wake one another, then `tasks_s`."""
+    async for now in roster.changes():
+        for _ in range(50):
+            await asyncio.sleep(0)
+        await asyncio.sleep(tasks_s)
+        lifecycles.publish(Lifecycles({uid: lifecycle(entry.pod, errors=NO_IMAGE) for uid, entry in now.pods.items()}))
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    ("tasks_s", "published"),
+    [
+        pytest.param(0.0, [(0.0, "ErrImageNeverPull")], id="taken up at once: one status, without delay"),
+        pytest.param(0.01, [(0.01, "ErrImageNeverPull")], id="taken up in time: one status"),
+        pytest.param(0.1, [(SETTLE_S, CREATING), (0.1, "ErrImageNeverPull")], id="taken up late: pending without it"),
+    ],
+)
+async def test_a_status_shows_what_became_of_the_manifest(tasks_s: float, published: list[tuple[float, str]]) -> None:
+    loop = asyncio.get_running_loop()
+    roster, desire = make_cell("roster", Roster())
+    lifecycles, take_up = make_cell("lifecycles", Lifecycles())
+    statuses, publish = make_cell("statuses", Statuses())
+    cells = make_cell("observed", Observed({}, 1.0))[0], make_cell("probes", ProbeResults())[0]
+    node, runtime = make_cell("node", NodeView("n", "n"))[0], make_cell("runtime", READY_RUNTIME)[0]
+    status_loop = StatusLoop(
+        StatusInputs(roster, lifecycles, *cells, node, runtime), publish, LoopClock(), Flight("test")
+    )
+    seen: list[tuple[float, str]] = []
+
+    async def record() -> None:
+        async for now in statuses.changes():
+            for status in now.pods.values():
+                state = status.containerStatuses[0].state
+                assert state is not None and state.waiting is not None
+                seen.append((round(loop.time() - began, 3), state.waiting.reason))
+
+    async with Supervisor("test") as supervisor:
+        supervisor.start_root("status", status_loop.run())
+        supervisor.start_root("pods", _take_up(roster, take_up, tasks_s))
+        supervisor.start_root("record", record())
+        await asyncio.sleep(1)
+        began = loop.time()
+        desire.publish(Roster({UID: entry(make_pod())}))
+        await asyncio.sleep(1)
+    assert seen == published
 
 
 # Pods of the API server

@@ -12,7 +12,8 @@ from report.samples import exited, running, view
 from pykubelet.base.kit.flight import Flight
 from pykubelet.base.model.labels import CONTAINER_TERMINATION_MESSAGE_PATH, CONTAINER_TERMINATION_MESSAGE_POLICY
 from pykubelet.base.model.observed import ContainerView, MountView
-from pykubelet.report.status.messages import TerminationMessages, is_unread, read_message
+from pykubelet.report.status.changes import has_unread_message
+from pykubelet.report.status.messages import TerminationMessages, read_message
 
 PATH = "/dev/termination-log"
 
@@ -90,11 +91,11 @@ async def test_each_ended_container_is_read_once_and_forgotten_with_its_pod(tmp_
     (tmp_path / "m").write_text("first")
     seen = view(ended(tmp_path / "m"), running("other"))
     messages = TerminationMessages(Flight("test"))
-    assert is_unread(seen, messages.known)
+    assert has_unread_message(seen, messages.known)
     await messages.read(seen)
     (tmp_path / "m").write_text("later")
     await messages.read(seen)
     assert list(messages.known.values()) == ["first"]
-    assert not is_unread(seen, messages.known)
+    assert not has_unread_message(seen, messages.known)
     messages.keep_only({})
     assert messages.known == {}

@@ -1,14 +1,14 @@
-"""Termination messages: what a container left in its message file, or at the end of its log.
+"""Termination messages of exited containers: the content of the message file, or the end of the log.
 
-Owns: the bounded reads (4096 bytes of the file, 80 lines and 2048 bytes of the log) and the memory of them, one read for
-each ended container. The file is the host's end of the mount at the container's terminationMessagePath; a user's volume
+Owns: the bounded reads (4096 bytes of the file, 80 lines and 2048 bytes of the log) and their results, one read for
+each exited container. The file is the host's end of the mount at the container's terminationMessagePath; a user's volume
 may be mounted there, so every read has a deadline.
 Source: the Kubernetes documentation "Determine the Reason for Pod Failure".
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from pykubelet.base.kit.flight import Done, Failed, Flight
 from pykubelet.base.kit.log import Log
@@ -26,20 +26,15 @@ FALLBACK_TO_LOGS = "FallbackToLogsOnError"
 CANNOT_RUN = "ContainerCannotRun"
 
 
-def is_unread(view: PodView | None, known: Collection[ContainerID]) -> bool:
-    """Whether a container has ended whose message was not read yet."""
-    return view is not None and any(c.state is ContainerState.EXITED and c.id not in known for c in view.containers)
-
-
 class TerminationMessages:
-    """The messages of ended containers, by container id."""
+    """The messages of exited containers, by container ID."""
 
     def __init__(self, flight: Flight) -> None:
         self._flight = flight
         self.known: dict[ContainerID, str] = {}
 
     async def read(self, view: PodView) -> None:
-        """Read what is not known yet of this pod's containers. Never fails: a message may say why there is none."""
+        """Read the messages of this pod's exited containers that are not known yet. Never fails: a message may hold the error."""
         ended = [c for c in view.containers if c.state is ContainerState.EXITED and c.id not in self.known]
         if not ended:
             return
@@ -54,27 +49,27 @@ class TerminationMessages:
                 self.known.update({c.id: "Error on reading termination log: no answer in time" for c in ended})
 
     def keep_only(self, views: Mapping[PodUID, PodView]) -> None:
-        """Forget the messages of containers that are gone."""
+        """Forget the messages of containers that are in none of these snapshots."""
         present = {c.id for view in views.values() for c in view.containers}
         self.known = {key: text for key, text in self.known.items() if key in present}
 
 
 def read_messages(containers: Iterable[ContainerView]) -> dict[ContainerID, str]:
-    """Blocks. One entry for each container, empty where it left nothing."""
+    """Read the messages of containers, an empty one where there is none. Blocks."""
     return {container.id: read_message(container) for container in containers}
 
 
 def read_message(container: ContainerView) -> str:
-    """What one ended container left."""
+    """Read the message of one exited container. Blocks."""
     annotations = container.annotations
     policy = annotations.get(CONTAINER_TERMINATION_MESSAGE_POLICY, "")
     may_fall_back = policy == FALLBACK_TO_LOGS and container.exit_code != 0 and container.reason != CANNOT_RUN
-    message, look_at_logs = _from_file(container, annotations.get(CONTAINER_TERMINATION_MESSAGE_PATH, ""))
-    return _from_log(container.log_path) if look_at_logs and may_fall_back else message
+    message, is_missing = _from_file(container, annotations.get(CONTAINER_TERMINATION_MESSAGE_PATH, ""))
+    return _from_log(container.log_path) if is_missing and may_fall_back else message
 
 
 def _from_file(container: ContainerView, path: str) -> tuple[str, bool]:
-    """The message, and whether the log is to be asked instead."""
+    """The message of the file, and whether there is none (then the log may serve)."""
     absolute = path if path.startswith("/") else f"/{path}"
     mount = next((m for m in container.mounts if path and m.container_path == absolute), None)
     if mount is None:

@@ -16,7 +16,7 @@ from pykubelet.base.model.sizing import PendingResize
 ENDED_STAGES = (Stage.TERMINATED, Stage.FINISHED)
 
 
-def told_view(view: PodView | None, lifecycle: PodLifecycle) -> PodView | None:
+def reported_view(view: PodView | None, lifecycle: PodLifecycle) -> PodView | None:
     """A look at a pod, as its status may tell it.
 
     A container is not there before its postStart hook has ended. One that was killed to be started again runs until the

@@ -34,7 +34,7 @@ from pykubelet.report.status.containers import (
     regular_statuses,
     told_ends,
 )
-from pykubelet.report.status.model import StatusFacts, told_view
+from pykubelet.report.status.model import StatusFacts, reported_view
 from pykubelet.report.status.readiness import starting_sidecars, with_init_readiness, with_readiness
 from pykubelet.report.status.resources import pod_allocated, pod_resources
 
@@ -43,7 +43,7 @@ MESSAGES_BYTES = 12 * 1024
 
 def project_status(facts: StatusFacts) -> core.PodStatus:
     """The status; equal facts give an equal one, but for the transition times of changed conditions."""
-    view = told_view(facts.view, facts.lifecycle)
+    view = reported_view(facts.view, facts.lifecycle)
     if view is not facts.view:
         facts = replace(facts, view=view)
     if facts.lifecycle.kill_reason is KillReason.REJECTED and (facts.view is None or facts.view.is_gone):

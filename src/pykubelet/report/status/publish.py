@@ -1,22 +1,21 @@
-"""The publisher: makes the API server's copies of the pods' statuses what `Statuses` says, and has finished pods deleted.
+"""The publisher: patches the API server's copies of the pods' statuses to equal `Statuses`, and deletes finished pods.
 
-Owns: the cell `ReportWaits`; when what is sent; one request at a time for a pod, at most `AT_ONCE` together. Reads:
-`ApiPods`, `Roster`, `Statuses`, `Lifecycles`, `ApiState`. What to send is decided in `merge`, from the newest that is known of the API
-server's copy: by its watch, or by the answer to the last patch.
+Owns: the cell `ReportWaits`, one record per pod, when a patch is sent, and that a pod has one request at a time, all together
+at most `AT_ONCE`. Reads: `ApiPods`, `Roster`, `Statuses`, `Lifecycles`, `ApiState`. The content of a patch is decided in `merge`, from
+the newest copy that is known: from the watch, or from the answer to the last patch.
 
 Rules:
-- Level, not edge: nothing is queued. What is newest when a request goes out is what is sent; the API server may have been
-  away for hours. A status that another one overwrote is put right.
-- An answer that differs from what was asked for (a server may drop what it does not know) is not asked for again.
-- When nothing is left of a deleted pod and its end was told, it is deleted for good, and nothing more is told of it.
-- Ends and last deletions go first, then changes of readiness, then other news. Statuses that tell nothing yet (the
-  container is being created) wait for `quiet_s`, longer where there were many, and much longer after one of the same
-  pod unless a condition has changed: most are overtaken by the start itself, if nothing is in its way. Of a pod that is
-  being deleted hardly more than its end is told.
-- What was told before a restart of the agent is not told again before the pod was looked at: the API server may know more.
-- What fails is tried again, later and later; after a conflict, too: should the pod be another, its watch tells. When the
-  server cannot be reached at all, everything rests together; once `ApiState` tells that it is back, nothing does that
-  had got no answer.
+- Level, not edge: nothing is queued. A request carries the newest status when it goes out; the API server may have been away for
+  hours. A status that another client overwrote is restored.
+- An answer that differs from the request (a server may drop unknown fields) is not repeated.
+- When nothing is left of a deleted pod and its final status is published, it is deleted for good; no patch follows.
+- Final statuses and last deletions go first, then changes of readiness, then other changes. Statuses with little content (the
+  container is being created) wait for `quiet_s`, longer where there are many, and much longer after one of the same
+  pod unless a condition changed: most are overtaken by the start itself, unless something is in its way. Of a pod that is
+  being deleted, hardly more than its final status is sent.
+- The status from before a restart of the agent is not sent: the API server may have a newer one.
+- A failed request is repeated with exponential back-off, after a conflict too: if the pod is another by then, its watch shows it.
+  While the server cannot be reached, all requests rest together; once `ApiState` shows it is back, those that got no answer go at once.
 """
 
 from __future__ import annotations
@@ -44,7 +43,6 @@ from pykubelet.base.model.statuses import ReportWaits, Statuses
 from pykubelet.base.model.waits import Wait
 from pykubelet.edges.kubeapi.client import ApiClient, PatchKind
 from pykubelet.edges.kubeapi.errors import ApiError
-from pykubelet.report.status.cases import Case, Seen, is_same, sources_of
 from pykubelet.report.status.merge import (
     Urgency,
     final_delete,
@@ -56,15 +54,16 @@ from pykubelet.report.status.merge import (
     turns_condition,
     urgency_of,
 )
+from pykubelet.report.status.patch_inputs import PatchInput, PatchSnapshot, is_same, sources_of
 
 log = Log("status")
 AT_ONCE = 10
 NEWS_S = 0.1
-#: Seconds that each other quiet pod adds to the wait of all.
+#: Seconds that each pending quiet patch adds to the delay of all.
 QUIET_EACH_S = 0.2
 QUIET_AGAIN_S = 20.0
 LATE_S = 20.0
-#: How often those that may wait are gone through: they are many when much happens.
+#: The interval between two passes over the patches that may wait: they are many when much happens.
 PATIENCE_S = 0.2
 _PATIENT = (Urgency.QUIET, Urgency.LATE)
 _ALL = "all"
@@ -78,7 +77,7 @@ SYNC_DURATIONS = Histogram(
 
 
 class PublishPeriods(Value):
-    """Seconds. `quiet_s`: see the rules. `retry_s`: the first pause after a failure, doubling to `retry_max_s`, and to
+    """Seconds. `quiet_s`: see the rules. `retry_s`: the first back-off after a failure, doubling to `retry_max_s`, and to
     `away_max_s` for all together while the server cannot be reached."""
 
     quiet_s: float = 1.0
@@ -88,7 +87,7 @@ class PublishPeriods(Value):
 
 
 class PublishInputs(Value):
-    """The cells this loop reads."""
+    """The cells that the publisher reads."""
 
     pods: Cell[ApiPods]
     roster: Cell[Roster]
@@ -98,33 +97,34 @@ class PublishInputs(Value):
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    """What of the answer to a patch of the status may be new."""
+    """The part of the answer to a status patch that may be new."""
 
     metadata: ObjectMeta
     status: PodStatus
 
 
-class _Order(Value):
-    """What the API server's copy of a status is to become. `turns`: a condition becomes true or is no longer."""
+class _Patch(Value):
+    """The status that the API server is to have. `changes_condition`: a condition becomes true or is no longer."""
 
     wanted: PodStatus
     urgency: Urgency
-    turns: bool
+    changes_condition: bool
 
 
-class _Book(Struct):
-    """One pod. `known`: its newest state at the API server. `here`: the UID of the pod it stands for. `settled`: the status
-    told, and what was answered to it.
+class _PodRecord(Struct):
+    """One pod of the API server.
 
-    `looked`: what `order` was made from. `since`: when there first was something to send. `crowd`: the most quiet pods there
-    were at once since then. `quiet_at`: when something quiet was sent.
+    `known`: its newest copy. `here`: the UID it has on this node. `inputs`: those that `patch` was made from. `deletes`: its last
+    deletion is to be sent. `since`: when there first was something to send (monotonic seconds). `crowd`: the highest number of
+    pending quiet patches since then. `quiet_at`: when the last quiet patch was sent (monotonic seconds). `settled`: the status that
+    was sent last, whether the pod had ended, and the answer.
     """
 
     known: Pod
     here: PodUID
-    looked: Case | None = None
-    order: _Order | None = None
-    ends: bool = False
+    inputs: PatchInput | None = None
+    patch: _Patch | None = None
+    deletes: bool = False
     since: float = 0.0
     crowd: int = 0
     quiet_at: float = float("-inf")
@@ -134,8 +134,8 @@ class _Book(Struct):
 
     @property
     def urgency(self) -> Urgency | None:
-        """Of what is to be sent; None when there is nothing."""
-        return self.order.urgency if self.order is not None else Urgency.END if self.ends else None
+        """Of the request that is to be sent; None: nothing is."""
+        return self.patch.urgency if self.patch is not None else Urgency.END if self.deletes else None
 
 
 class StatusPublisher:
@@ -155,8 +155,8 @@ class StatusPublisher:
         self._clock = clock
         self._periods = periods or PublishPeriods()
         self._api = inputs.api.get()
-        self._books: dict[PodUID, _Book] = {}
-        # where a pod waits for its turn, and those that are deleted for good and still there
+        self._records: dict[PodUID, _PodRecord] = {}
+        # pods with something to send, by whether it may wait; pods that were deleted for good and still exist
         self._prompt: set[PodUID] = set()
         self._patient: set[PodUID] = set()
         self._patient_at = 0.0
@@ -166,8 +166,8 @@ class StatusPublisher:
         self._away = Retries[str](self._periods.retry_s, self._periods.away_max_s)
         self._unanswered: set[PodUID] = set()
         self._failures: dict[PodUID, Wait] = {}
-        self._seen = Seen()
-        self._is_stirred = False
+        self._snapshot = PatchSnapshot()
+        self._must_send = False
         self._bell = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._supervisor = Supervisor("publisher")
@@ -183,97 +183,101 @@ class StatusPublisher:
         while True:
             await self._bell.wait()
             self._bell.clear()
-            self._hear_of_server()
-            self._look()
-            if self._is_stirred:
-                self._is_stirred = False
+            self._note_server()
+            self._update()
+            if self._must_send:
+                self._must_send = False
                 self._send_due()
-                self._tell_waits()
+                self._publish_waits()
 
-    def _stir(self) -> None:
-        """What is due may be something else now."""
-        self._is_stirred = True
+    def _reschedule(self) -> None:
+        """Have the due requests computed anew."""
+        self._must_send = True
         self._bell.set()
 
-    def _hear_of_server(self) -> None:
+    def _note_server(self) -> None:
         before, self._api = self._api, self._inputs.api.get()
         if self._api.is_back_since(before):
             self._away.succeeded(_ALL)
             for uid in self._unanswered:
                 self._retries.hasten(uid)
             self._unanswered.clear()
-            self._is_stirred = True
+            self._must_send = True
 
-    # What there is to send
+    # Planning
 
-    def _look(self) -> None:
-        cells, before = self._inputs, self._seen
+    def _update(self) -> None:
+        cells, before = self._inputs, self._snapshot
         pods, roster = cells.pods.get().pods, cells.roster.get()
         is_old = pods is before.pods and roster is before.roster
         sources = before.sources if is_old else sources_of(pods, roster)
-        now = self._seen = Seen(pods, roster, cells.statuses.get(), cells.lifecycles.get().pods, sources)
-        if gone := missing_keys(self._books, pods):
+        now = self._snapshot = PatchSnapshot(pods, roster, cells.statuses.get(), cells.lifecycles.get().pods, sources)
+        if gone := missing_keys(self._records, pods):
             self._forget(gone)
         for uid in now.changed_since(before):
-            self._look_at(uid, now)
+            self._update_pod(uid, now)
 
     def _forget(self, gone: list[PodUID]) -> None:
         for uid in gone:
-            if self._books[uid].is_busy:
+            if self._records[uid].is_busy:
                 continue
-            del self._books[uid]
-            self._open(uid, None)
+            del self._records[uid]
+            self._enter(uid, None)
             self._over.discard(uid)
             self._retries.succeeded(uid)
             self._unanswered.discard(uid)
             self._failures.pop(uid, None)
-            self._is_stirred = True
+            self._must_send = True
 
-    def _look_at(self, uid: PodUID, now: Seen) -> None:
-        case, here = now.case(uid), now.sources.get(uid, uid)
-        book = self._books.get(uid)
-        if book is None:
-            book = self._books[uid] = _Book(case.api, here)
-        book.here = here
-        if book.looked is None or not is_same(book.looked, case):
-            book.looked = case
-            book.known = newer(book.known, case.api)
-            self._plan(uid, book, case)
+    def _update_pod(self, uid: PodUID, now: PatchSnapshot) -> None:
+        inputs, here = now.of(uid), now.sources.get(uid, uid)
+        record = self._records.get(uid)
+        if record is None:
+            record = self._records[uid] = _PodRecord(inputs.api, here)
+        record.here = here
+        if record.inputs is None or not is_same(record.inputs, inputs):
+            record.inputs = inputs
+            record.known = newer(record.known, inputs.api)
+            self._plan(uid, record, inputs)
 
-    def _plan(self, uid: PodUID, book: _Book, case: Case) -> None:
-        had = book.urgency
-        book.order = self._order(book, case)
-        book.ends = case.is_finished and not book.is_deleted and may_delete(book.known)
-        if book.ends or book.is_deleted:
-            book.order = None  # nobody reads any more of it
+    def _plan(self, uid: PodUID, record: _PodRecord, inputs: PatchInput) -> None:
+        had = record.urgency
+        record.patch = self._patch(record, inputs)
+        record.deletes = inputs.is_finished and not record.is_deleted and may_delete(record.known)
+        if record.deletes or record.is_deleted:
+            record.patch = None  # the object is about to go
         if had is None:
-            book.since, book.crowd = self._clock.monotonic(), 0
-        self._open(uid, book.urgency)
-        self._is_stirred |= had is not None or book.urgency is not None
+            record.since, record.crowd = self._clock.monotonic(), 0
+        self._enter(uid, record.urgency)
+        self._must_send |= had is not None or record.urgency is not None
 
-    def _open(self, uid: PodUID, urgency: Urgency | None) -> None:
-        """Among whom the pod waits for its turn; None: nowhere."""
+    def _enter(self, uid: PodUID, urgency: Urgency | None) -> None:
+        """Enter the pod among those with something to send, by urgency; None: nothing to send."""
         self._prompt.discard(uid)
         self._patient.discard(uid)
         if urgency is not None:
             (self._patient if urgency in _PATIENT else self._prompt).add(uid)
 
-    def _order(self, book: _Book, case: Case) -> _Order | None:
-        told = case.told
-        if told is None:
+    def _patch(self, record: _PodRecord, inputs: PatchInput) -> _Patch | None:
+        status = inputs.status
+        if status is None:
             return None
-        if book.settled is not None:
-            sent, ended, answer = book.settled
-            if sent is told and ended == case.has_ended and answer == book.known.status:
+        if record.settled is not None:
+            sent, ended, answer = record.settled
+            if sent is status and ended == inputs.has_ended and answer == record.known.status:
                 return None
-        if container := revived(book.known, told):
-            log.warning("no status is told in which an end is undone", pod=pod_ref(book.known), container=container)
+        if container := revived(record.known, status):
+            log.warning(
+                "not publishing: the status would revert a terminated container to running",
+                pod=pod_ref(record.known),
+                container=container,
+            )
             return None
-        wanted = status_for_api(book.known, told, has_ended=case.has_ended)
-        if wanted is None or wanted == book.known.status:
+        wanted = status_for_api(record.known, status, has_ended=inputs.has_ended)
+        if wanted is None or wanted == record.known.status:
             return None
-        urgency = urgency_of(book.known, wanted, is_held_up=case.is_held_up)
-        return _Order(wanted, urgency, turns_condition(book.known.status, wanted))
+        urgency = urgency_of(record.known, wanted, is_held_up=inputs.is_held_up)
+        return _Patch(wanted, urgency, turns_condition(record.known.status, wanted))
 
     # Sending
 
@@ -287,98 +291,102 @@ class StatusPublisher:
             waiting, self._patient_at = self._prompt | self._patient, now + PATIENCE_S
             self._count_quiet()
         for uid in waiting:
-            book = self._books[uid]
-            urgency = book.urgency
-            if book.is_busy or urgency is None:
+            record = self._records[uid]
+            urgency = record.urgency
+            if record.is_busy or urgency is None:
                 continue
             if urgency is Urgency.QUIET:
-                pauses[urgency] = self._periods.quiet_s + QUIET_EACH_S * book.crowd
-            at = max(book.since + pauses.get(urgency, 0.0), self._retries.free_at(uid), self._away.free_at(_ALL))
-            if urgency is Urgency.QUIET and book.order is not None and not book.order.turns:
-                at = max(at, book.quiet_at + QUIET_AGAIN_S)
+                pauses[urgency] = self._periods.quiet_s + QUIET_EACH_S * record.crowd
+            at = max(record.since + pauses.get(urgency, 0.0), self._retries.free_at(uid), self._away.free_at(_ALL))
+            if urgency is Urgency.QUIET and record.patch is not None and not record.patch.changes_condition:
+                at = max(at, record.quiet_at + QUIET_AGAIN_S)
             if at <= now:
-                due.append((urgency, book.since, uid))
+                due.append((urgency, record.since, uid))
             elif urgency not in _PATIENT:
                 later.append(at)
         for _, _, uid in sorted(due)[: max(0, AT_ONCE - self._busy)]:
-            self._start(uid, self._books[uid])
+            self._start(uid, self._records[uid])
         if self._patient:
             later.append(self._patient_at)
         self._wake_at(min(later, default=None), now)
 
     def _count_quiet(self) -> None:
-        """What says little waits the longer, the more of it there was: the last of a crowd are no sooner told than the first."""
-        quiet = [book for uid in self._patient if (book := self._books[uid]).urgency is Urgency.QUIET]
-        for book in quiet:
-            book.crowd = max(book.crowd, len(quiet))
+        """Delay low-priority patches in proportion to the number that is pending."""
+        quiet = [record for uid in self._patient if (record := self._records[uid]).urgency is Urgency.QUIET]
+        for record in quiet:
+            record.crowd = max(record.crowd, len(quiet))
 
     def _wake_at(self, at: float | None, now: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if at is not None:
-            self._timer = asyncio.get_running_loop().call_later(max(0.001, at - now), self._stir)
+            self._timer = asyncio.get_running_loop().call_later(max(0.001, at - now), self._reschedule)
 
-    def _start(self, uid: PodUID, book: _Book) -> None:
-        assert book.looked is not None
-        book.is_busy = True
+    def _start(self, uid: PodUID, record: _PodRecord) -> None:
+        assert record.inputs is not None
+        record.is_busy = True
         self._busy += 1
-        if book.order is not None and book.order.urgency is Urgency.QUIET:
-            book.quiet_at = self._clock.monotonic()
-        work = self._patched(uid, book, book.looked, book.order) if book.order is not None else self._deleted(uid, book)
-        self._supervisor.start_root(f"publish-{uid}", self._tracked(book, work))
+        if record.patch is not None and record.patch.urgency is Urgency.QUIET:
+            record.quiet_at = self._clock.monotonic()
+        work = (
+            self._patched(uid, record, record.inputs, record.patch)
+            if record.patch is not None
+            else self._deleted(uid, record)
+        )
+        self._supervisor.start_root(f"publish-{uid}", self._tracked(record, work))
 
-    async def _tracked(self, book: _Book, work: Any) -> None:
+    async def _tracked(self, record: _PodRecord, work: Any) -> None:
         try:
             await work
         finally:
-            book.is_busy = False
+            record.is_busy = False
             self._busy -= 1
-            self._stir()
+            self._reschedule()
 
-    async def _patched(self, uid: PodUID, book: _Book, case: Case, order: _Order) -> None:
-        body = render_patch(book.known, order.wanted)
+    async def _patched(self, uid: PodUID, record: _PodRecord, inputs: PatchInput, patch: _Patch) -> None:
+        body = render_patch(record.known, patch.wanted)
         if body is None:  # only the order of conditions differs
-            self._settle(uid, book, case, book.known.status)
+            self._settle(uid, record, inputs, record.known.status)
             return
         try:
-            answer = await self._client.patch(f"{_path(book.known)}/status", body, PatchKind.STRATEGIC, _Answer)
+            answer = await self._client.patch(f"{_path(record.known)}/status", body, PatchKind.STRATEGIC, _Answer)
         except ApiError as error:
-            self._failed(uid, book, error, "status")
+            self._failed(uid, record, error, "status")
             return
-        self._went_well(uid, book)
-        SYNC_DURATIONS.observe(self._clock.monotonic() - book.since)
+        self._went_well(uid, record)
+        SYNC_DURATIONS.observe(self._clock.monotonic() - record.since)
         fields = ",".join(sorted(body["status"]))
-        log.debug("status told", pod=pod_ref(book.known), uid=uid, urgency=order.urgency.name, fields=fields)
-        told = replace(book.known, metadata=answer.metadata, status=answer.status)
-        book.known = newer(told, book.known)
-        self._settle(uid, book, case, answer.status)
+        log.debug("status patched", pod=pod_ref(record.known), uid=uid, urgency=patch.urgency.name, fields=fields)
+        patched = replace(record.known, metadata=answer.metadata, status=answer.status)
+        record.known = newer(patched, record.known)
+        self._settle(uid, record, inputs, answer.status)
 
-    def _settle(self, uid: PodUID, book: _Book, case: Case, answer: PodStatus) -> None:
-        """What `case` tells is done, with this result; on to what has come up meanwhile."""
-        if case.told is not None:
-            book.settled = (case.told, case.has_ended, answer)
-        if book.looked is not None:
-            self._plan(uid, book, book.looked)
+    def _settle(self, uid: PodUID, record: _PodRecord, inputs: PatchInput, answer: PodStatus) -> None:
+        """Note the answer to the patch that was made from `inputs`, and plan anew: the inputs may have changed meanwhile."""
+        if inputs.status is not None:
+            record.settled = (inputs.status, inputs.has_ended, answer)
+        if record.inputs is not None:
+            self._plan(uid, record, record.inputs)
 
-    async def _deleted(self, uid: PodUID, book: _Book) -> None:
+    async def _deleted(self, uid: PodUID, record: _PodRecord) -> None:
         try:
-            await self._client.delete(_path(book.known), final_delete(book.known))
+            await self._client.delete(_path(record.known), final_delete(record.known))
         except ApiError as error:
-            if not error.is_not_found:  # should the name be another pod's by now, the watch will tell
-                self._failed(uid, book, error, "last deletion")
+            if not error.is_not_found:  # if another pod has the name by now, the watch shows it
+                self._failed(uid, record, error, "last deletion")
                 return
-        self._went_well(uid, book)
-        book.is_deleted, book.ends = True, False
-        self._open(uid, None)
+        self._went_well(uid, record)
+        record.is_deleted, record.deletes = True, False
+        self._enter(uid, None)
         self._over.add(uid)
-        log.info("pod is deleted for good", pod=pod_ref(book.known), uid=uid)
+        log.info("pod deleted for good", pod=pod_ref(record.known), uid=uid)
 
-    def _failed(self, uid: PodUID, book: _Book, error: ApiError, what: str) -> None:
+    def _failed(self, uid: PodUID, record: _PodRecord, error: ApiError, what: str) -> None:
         now, at_least = self._clock.monotonic(), error.retry_after_s or 0.0
         if error.is_not_found:
-            book.order = None  # the pod is gone: its watch will tell
-            self._open(uid, None)
+            record.patch = None  # the pod is gone: the watch shows it
+            self._enter(uid, None)
             return
         count = self._retries.failed(uid, now, at_least)
         if error.status > 0:
@@ -400,31 +408,33 @@ class StatusPublisher:
             wall + max(0.0, free_at - now),
         )
         if count == 1:
-            log.warning("a pod cannot be reported", pod=pod_ref(book.known), uid=uid, what=what, error=error.message)
+            log.warning(
+                "cannot publish a pod's status", pod=pod_ref(record.known), uid=uid, what=what, error=error.message
+            )
 
-    def _went_well(self, uid: PodUID, book: _Book) -> None:
+    def _went_well(self, uid: PodUID, record: _PodRecord) -> None:
         if self._away.succeeded(_ALL):
-            self._stir()
+            self._reschedule()
         self._unanswered.discard(uid)
         self._failures.pop(uid, None)
         if self._retries.succeeded(uid):
-            log.info("the pod can be reported again", pod=pod_ref(book.known), uid=uid)
+            log.info("a pod's status is published again", pod=pod_ref(record.known), uid=uid)
 
-    def _tell_waits(self) -> None:
-        """For the pods of this node, under the UIDs they have here."""
+    def _publish_waits(self) -> None:
+        """Publish why statuses have not reached the API server, by the UIDs that the pods have on this node."""
         before = self._waits.get().pods
-        told: dict[PodUID, tuple[Wait, ...]] = {}
+        waits: dict[PodUID, tuple[Wait, ...]] = {}
         for uid, wait in self._failures.items():
-            told[self._books[uid].here] = (wait,)
+            waits[self._records[uid].here] = (wait,)
         for uid in self._over:
-            book = self._books[uid]
-            if book.known.metadata.finalizers and uid not in told:
-                keepers = ", ".join(book.known.metadata.finalizers)
+            record = self._records[uid]
+            if record.known.metadata.finalizers and uid not in waits:
+                finalizers = ", ".join(record.known.metadata.finalizers)
                 known = before.get(uid)
-                fresh = Wait("finalizers", "the API server", self._clock.wall(), detail=keepers)
-                told[uid] = known if known is not None and known[0].detail == keepers else (fresh,)
-        if told != before:
-            self._waits.publish(ReportWaits(told))
+                fresh = Wait("finalizers", "the API server", self._clock.wall(), detail=finalizers)
+                waits[uid] = known if known is not None and known[0].detail == finalizers else (fresh,)
+        if waits != before:
+            self._waits.publish(ReportWaits(waits))
 
 
 def _path(pod: Pod) -> str:

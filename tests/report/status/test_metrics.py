@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from report.samples import container, exited, facts, make_pod, running, view
 
+from pykubelet.report.status.metrics import TERMINATED, count_ends
 from pykubelet.report.status.project import project_status
-from pykubelet.report.status.tally import TERMINATED, count_ends
 
 
 def test_an_end_counts_once() -> None:

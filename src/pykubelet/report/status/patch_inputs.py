@@ -1,6 +1,6 @@
-"""What the report of each pod is made from, and of which pods something of it is new. Pure.
+"""The inputs of one pod's status patch (`PatchInput`), and the pods whose inputs changed since the last pass. Pure.
 
-A mirror pod is reported with what is known of the static pod that it stands for.
+A mirror pod is patched with the status of its static pod.
 """
 
 from __future__ import annotations
@@ -18,18 +18,22 @@ from pykubelet.base.model.statuses import Statuses
 from pykubelet.report.status.model import ENDED_STAGES
 
 
-class Case(Value):
-    """All that the report of one pod is made from. `api`: as the watch has it."""
+class PatchInput(Value):
+    """All inputs of one pod's patch. `api`: the pod as the watch has it. `status`: this node's; None: nothing newer is known.
+
+    `has_ended`: the agent has stopped the pod for good. `is_finished`: nothing is left of a deleted pod. `is_held_up`: a failure
+    keeps the pod from starting.
+    """
 
     api: Pod
-    told: PodStatus | None
+    status: PodStatus | None
     has_ended: bool = False
     is_finished: bool = False
     is_held_up: bool = False
 
 
-class Seen(Value):
-    """What was looked at last. `sources`: by the UID of a mirror pod that of the static pod it stands for."""
+class PatchSnapshot(Value):
+    """The inputs of all pods' patches, at one moment. `sources`: the UID of the static pod by the UID of its mirror pod."""
 
     pods: Mapping[PodUID, Pod] = field(default_factory=dict)
     roster: Roster = field(default_factory=Roster)
@@ -37,8 +41,8 @@ class Seen(Value):
     lifecycles: Mapping[PodUID, PodLifecycle] = field(default_factory=dict)
     sources: Mapping[PodUID, PodUID] = field(default_factory=dict)
 
-    def changed_since(self, before: Seen) -> list[PodUID]:
-        """The API server's pods of which something is new."""
+    def changed_since(self, before: PatchSnapshot) -> list[PodUID]:
+        """The API server's pods with other inputs than before."""
         here = [
             *changed_keys(before.statuses.pods, self.statuses.pods),
             *changed_keys(before.lifecycles, self.lifecycles),
@@ -47,25 +51,26 @@ class Seen(Value):
         if self.sources:
             mirrors = {source: uid for uid, source in self.sources.items()}
             here = [mirrors.get(uid, uid) for uid in here]
-        news = [*changed_keys(before.pods, self.pods), *changed_keys(before.sources, self.sources), *here]
-        return [uid for uid in dict.fromkeys(news) if uid in self.pods]
+        changed = [*changed_keys(before.pods, self.pods), *changed_keys(before.sources, self.sources), *here]
+        return [uid for uid in dict.fromkeys(changed) if uid in self.pods]
 
-    def case(self, uid: PodUID) -> Case:
-        """Of one of the API server's pods."""
+    def of(self, uid: PodUID) -> PatchInput:
+        """The inputs of one of the API server's pods."""
         here = self.sources.get(uid, uid)
-        told = self.statuses.pods.get(here) if here not in self.statuses.remembered else None
-        return case_of(self.pods[uid], told, self.lifecycles.get(here))
+        status = self.statuses.pods.get(here) if here not in self.statuses.remembered else None
+        return patch_input(self.pods[uid], status, self.lifecycles.get(here))
 
 
-def case_of(api: Pod, told: PodStatus | None, lifecycle: PodLifecycle | None) -> Case:
+def patch_input(api: Pod, status: PodStatus | None, lifecycle: PodLifecycle | None) -> PatchInput:
     if lifecycle is None:
-        return Case(api, told)
+        return PatchInput(api, status)
     finished = lifecycle.stage is Stage.FINISHED and lifecycle.kill_reason is KillReason.DELETED
-    return Case(api, told, lifecycle.stage in ENDED_STAGES, finished, lifecycle.is_held_up)
+    return PatchInput(api, status, lifecycle.stage in ENDED_STAGES, finished, lifecycle.is_held_up)
 
 
-def is_same(before: Case, now: Case) -> bool:
-    if before.api is not now.api or before.told is not now.told:
+def is_same(before: PatchInput, now: PatchInput) -> bool:
+    """True if nothing differs; objects are compared by identity."""
+    if before.api is not now.api or before.status is not now.status:
         return False
     flags = before.has_ended, before.is_finished, before.is_held_up
     return flags == (now.has_ended, now.is_finished, now.is_held_up)

@@ -11,7 +11,7 @@ from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import KillReason, Stage
 from pykubelet.base.model.observed import PodView
-from pykubelet.report.status.news import has_told_all, is_cleared, tells_the_same, was_last_word
+from pykubelet.report.status.changes import is_cleaned_up, is_complete, is_final, lifecycle_unchanged
 from pykubelet.report.status.project import project_status
 
 PODS: dict[str, Pod] = {
@@ -42,7 +42,7 @@ def test_a_stage_that_is_no_news_changes_no_status(name: str, sight: str) -> Non
     pod, seen, quiet = PODS[name], SIGHTS[sight], 0
     for (stage, kill), (later, reason) in product(LIVES, LIVES):
         before, now = lifecycle(pod, stage, kill_reason=kill), lifecycle(pod, later, kill_reason=reason)
-        if list(Stage).index(later) < list(Stage).index(stage) or not tells_the_same(before, now, seen):
+        if list(Stage).index(later) < list(Stage).index(stage) or not lifecycle_unchanged(before, now, seen):
             continue
         quiet += before.stage is not now.stage
         started = project_status(facts(pod, view(running(), running("side"), exited("first"))))
@@ -59,17 +59,17 @@ def test_that_an_ended_pod_was_removed_is_no_news(name: str, sight: str) -> None
     now = lifecycle(pod, Stage.FINISHED, kill_reason=KillReason.DELETED)
     started = project_status(facts(pod, view(running(), running("side"), exited("first"))))
     told = project_status(facts(pod, seen, lifecycle=before, old=started))
-    assert is_cleared(seen, gone, before)
+    assert is_cleaned_up(seen, gone, before)
     assert project_status(facts(pod, gone, lifecycle=now, old=told)) == told
 
 
 def test_what_still_runs_was_not_told_to_the_end() -> None:
     pod = PODS["Always, static True, init 0"]
     ending = lifecycle(pod, Stage.TERMINATED, kill_reason=KillReason.REMOVED)
-    assert not has_told_all(project_status(facts(pod, view(running()))), ending)
+    assert not is_complete(project_status(facts(pod, view(running()))), ending)
     ended = project_status(facts(pod, view(exited("app", 1)), lifecycle=ending))
-    assert has_told_all(ended, ending)
-    assert not has_told_all(ended, lifecycle(pod, Stage.TERMINATED, kill_reason=KillReason.DELETED))
+    assert is_complete(ended, ending)
+    assert not is_complete(ended, lifecycle(pod, Stage.TERMINATED, kill_reason=KillReason.DELETED))
 
 
 @pytest.mark.parametrize("name", [name for name in PODS if "static False" in name])
@@ -77,17 +77,17 @@ def test_how_a_deleted_pod_is_taken_down_after_its_end_was_told_is_no_news(name:
     pod, seen = PODS[name], SIGHTS["ended well"]
     ending = lifecycle(pod, Stage.TERMINATED, kill_reason=KillReason.DELETED)
     told = project_status(facts(pod, seen, lifecycle=ending))
-    assert was_last_word(told, ending)
-    assert not was_last_word(told, lifecycle(pod, Stage.TERMINATING, kill_reason=KillReason.DELETED))
-    assert not was_last_word(told, lifecycle(pod, Stage.TERMINATED, kill_reason=KillReason.COMPLETED))
-    assert not was_last_word(project_status(facts(pod, view(running()))), ending)
+    assert is_final(told, ending)
+    assert not is_final(told, lifecycle(pod, Stage.TERMINATING, kill_reason=KillReason.DELETED))
+    assert not is_final(told, lifecycle(pod, Stage.TERMINATED, kill_reason=KillReason.COMPLETED))
+    assert not is_final(project_status(facts(pod, view(running()))), ending)
     kept = replace(pod, metadata=replace(pod.metadata, finalizers=("example.com/keep",)))
-    assert not was_last_word(told, lifecycle(kept, Stage.TERMINATED, kill_reason=KillReason.DELETED))
+    assert not is_final(told, lifecycle(kept, Stage.TERMINATED, kill_reason=KillReason.DELETED))
 
 
 def test_what_is_left_of_a_pod_is_looked_at() -> None:
     ended = lifecycle(PODS["Always, static False, init 0"], Stage.TERMINATED, kill_reason=KillReason.DELETED)
     left = view(exited(), sandboxes=())
-    assert is_cleared(left, view(sandboxes=()), ended)
-    assert not is_cleared(view(running()), view(sandboxes=()), ended)
-    assert not is_cleared(left, left, ended)
+    assert is_cleaned_up(left, view(sandboxes=()), ended)
+    assert not is_cleaned_up(view(running()), view(sandboxes=()), ended)
+    assert not is_cleaned_up(left, left, ended)

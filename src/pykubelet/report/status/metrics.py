@@ -15,7 +15,7 @@ TERMINATED = Counter(
 
 
 def count_ends(before: PodStatus | None, now: PodStatus) -> None:
-    """Count each container that is told as ended and was not before."""
+    """Count each container that is terminated in the status `now` and was not in the status `before` (None: there was none)."""
     old = before if before is not None else PodStatus()
     _count("init_container", old.initContainerStatuses, now.initContainerStatuses)
     _count("container", old.containerStatuses, now.containerStatuses)

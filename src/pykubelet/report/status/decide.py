@@ -1,0 +1,337 @@
+"""Decides the next step for one pod's status, and when it is due. Pure; `now` is monotonic seconds.
+
+Rules, in their order:
+1. Until the runtime was listed and the pod was read, the status from before the agent's restart stays published.
+2. A desired pod is projected once act/pods has taken up its manifest, so that one status shows what the node makes of it. act/pods
+   publishes a lifecycle after it has started the pod's work: what acts goes first. Where nothing takes the manifest up, the status
+   is due `take_up_s` after the manifest came.
+3. A pod that has ended in the API, and of which the runtime has nothing, keeps its status from there.
+4. What cannot alter the status is not projected (`changes`). A snapshot that began before the projected one is ignored.
+5. Container IDs need the name of the runtime; an exit status is published together with its termination message.
+6. A new instance may run before the exit status of the previous one is known: the status waits for it, at most EXIT_STATUS_S.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from pykubelet.base.api.core import Pod, PodStatus
+from pykubelet.base.kit.changes import changed_keys
+from pykubelet.base.kit.values import Value, field, replace
+from pykubelet.base.model.ids import ContainerID, PodUID
+from pykubelet.base.model.lifecycle import PodLifecycle, Stage
+from pykubelet.base.model.node import HandlerFeatures
+from pykubelet.base.model.observed import Observed, PodView
+from pykubelet.base.model.phase import Phase, pod_phase
+from pykubelet.base.model.probes import ProbeKind, ProbeResults
+from pykubelet.base.model.roster import TERMINAL_PHASES, RosterPod, has_ended_in_api, is_static, pod_ref
+from pykubelet.base.model.sizing import PendingResize
+from pykubelet.report.status.changes import (
+    has_unread_message,
+    is_absent,
+    is_cleaned_up,
+    is_complete,
+    is_final,
+    lifecycle_unchanged,
+    starts_over,
+    view_unchanged,
+)
+
+EXIT_STATUS_S = 5.0
+
+
+class SharedInputs(Value):
+    """The inputs that all pods have in common. `host_ips`: the node's. `runtime`: its name."""
+
+    probes: ProbeResults = field(default_factory=ProbeResults)
+    host_ips: tuple[str, ...] = ()
+    runtime: str = ""
+    handlers: Mapping[str, HandlerFeatures] = field(default_factory=dict)
+
+
+class PodSnapshot(Value):
+    """All inputs of one pod's status, now.
+
+    `entry` None: the pod is not desired any more. `lifecycle` None: act/pods has not taken the pod up. `view` None: the
+    runtime's newest snapshot does not have the pod, or there is none. `listed_at`: as in `Observed`. `is_unread`: the runtime
+    has the pod, and it was not read yet.
+    """
+
+    pod: Pod
+    entry: RosterPod | None
+    lifecycle: PodLifecycle | None
+    view: PodView | None
+    listed_at: float | None
+    is_unread: bool
+    shared: SharedInputs
+
+
+class Snapshot(Value):
+    """The inputs of all pods' statuses, at one moment."""
+
+    roster: Mapping[PodUID, RosterPod] = field(default_factory=dict)
+    lifecycles: Mapping[PodUID, PodLifecycle] = field(default_factory=dict)
+    observed: Observed = field(default_factory=Observed)
+    shared: SharedInputs = field(default_factory=SharedInputs)
+
+    def has(self, uid: PodUID) -> bool:
+        """True for a pod that is desired, or is being ended."""
+        return uid in self.lifecycles or uid in self.roster
+
+    def pod(self, uid: PodUID) -> PodSnapshot | None:
+        """None for a pod that is neither desired nor being ended."""
+        entry, lifecycle = self.roster.get(uid), self.lifecycles.get(uid)
+        if lifecycle is not None:
+            pod = lifecycle.pod
+        elif entry is not None:
+            pod = entry.pod
+        else:
+            return None
+        seen = self.observed
+        return PodSnapshot(pod, entry, lifecycle, seen.pods.get(uid), seen.listed_at, seen.is_unread(uid), self.shared)
+
+    def changed_since(self, before: Snapshot) -> list[PodUID]:
+        """The pods with other inputs than before, or gone since; may repeat some."""
+        if self.shared is not before.shared:
+            return [*self.lifecycles, *self.roster, *before.lifecycles, *before.roster]
+        return [
+            *changed_keys(before.lifecycles, self.lifecycles),
+            *changed_keys(before.roster, self.roster),
+            *changed_keys(before.observed.pods, self.observed.pods),
+        ]
+
+
+class Projected(Value):
+    """The inputs that one status was made from. `pending`: a size that the node has not given the pod."""
+
+    pod: Pod
+    lifecycle: PodLifecycle
+    view: PodView | None
+    shared: SharedInputs
+    pending: PendingResize | None = None
+
+
+class PodRecord(Value):
+    """One pod, from one pass to the next. Times are monotonic seconds.
+
+    `made_from`: the inputs of `status`, None before the first projection. `not_before`: snapshots of the runtime that began
+    earlier are of the pod's life before this one. `remembered`: the status from before the agent's restart, while there is no
+    newer one. `entry`, `entry_since`: the newest manifest, and when it came. `between_since`: since when the exit status of a
+    replaced instance is missing. `is_reading`: its termination messages are being read.
+    """
+
+    made_from: Projected | None = None
+    status: PodStatus = field(default_factory=PodStatus)
+    not_before: float = 0.0
+    remembered: PodStatus | None = None
+    entry: RosterPod | None = None
+    entry_since: float = 0.0
+    between_since: float | None = None
+    is_reading: bool = False
+
+    @property
+    def newest(self) -> PodStatus | None:
+        """The status to be published; None while there is none."""
+        return self.status if self.made_from is not None else self.remembered
+
+    @property
+    def is_remembered(self) -> bool:
+        """True while the status from before the agent's restart is the newest."""
+        return self.made_from is None and self.remembered is not None
+
+    def reflects(self, view: PodView | None) -> bool:
+        """True if the status was made from this snapshot of the runtime, or needs none."""
+        if self.made_from is None:
+            return False
+        return self.made_from.view is view or (is_absent(self.made_from.view) and is_absent(view))
+
+
+class Keep(Value):
+    """Nothing is to be published now."""
+
+    record: PodRecord
+
+
+class Publish(Value):
+    """Publish `record.newest`."""
+
+    record: PodRecord
+
+
+class Defer(Value):
+    """Decide again at `until` (monotonic seconds), or at the next change of an input."""
+
+    record: PodRecord
+    until: float
+
+
+class ReadMessages(Value):
+    """Read the termination messages of this snapshot, then decide again."""
+
+    record: PodRecord
+    view: PodView
+
+
+class Project(Value):
+    """Make a status from `inputs`, following on from `old`, and publish it. `record` is that of before."""
+
+    record: PodRecord
+    inputs: Projected
+    old: PodStatus | None
+
+
+Step = Keep | Publish | Defer | ReadMessages | Project
+
+
+def plan_status(
+    record: PodRecord, pod: PodSnapshot, read: Collection[ContainerID], now: float, take_up_s: float
+) -> Step:
+    """The next step for a pod. `read`: the containers whose termination messages are known."""
+    if pod.entry is not record.entry:
+        record = replace(record, entry=pod.entry, entry_since=now)
+    made_from = record.made_from
+    before = _status_before_restart(record, pod.pod)
+    if made_from is None and before is not None and (pod.listed_at is None or pod.is_unread):
+        return Publish(replace(record, remembered=before))
+    if _awaits_take_up(pod) and now < record.entry_since + take_up_s:
+        return Defer(record, record.entry_since + take_up_s)
+    lifecycle = _lifecycle(record, pod)
+    if _rests(record, pod):
+        return Publish(_with_api_status(record, pod, lifecycle))
+    if made_from is not None and pod.entry is None and is_complete(record.status, lifecycle):
+        return Keep(record)
+    is_new_life = made_from is not None and starts_over(made_from.lifecycle, lifecycle)
+    if is_new_life:
+        made_from = Projected(pod.pod, lifecycle, None, pod.shared)
+        record = replace(record, made_from=made_from, status=PodStatus(), not_before=now)
+    pending = pod.entry.pending if pod.entry is not None else None
+    inputs = Projected(pod.pod, lifecycle, _newest_view(record, pod, lifecycle), pod.shared, pending)
+    if made_from is not None and not is_new_life and _same_status(record.status, made_from, inputs):
+        return Keep(replace(record, made_from=inputs))
+    return _plan_projection(record, inputs, read, now)
+
+
+def _plan_projection(record: PodRecord, inputs: Projected, read: Collection[ContainerID], now: float) -> Step:
+    """Rules 5 and 6."""
+    view = inputs.view
+    if view is not None and not view.is_gone and not inputs.shared.runtime:
+        return Keep(record)
+    if view is not None and has_unread_message(view, read):
+        return ReadMessages(record, view)
+    if view is None or not view.is_between:
+        record = replace(record, between_since=None) if record.between_since is not None else record
+    else:
+        since = now if record.between_since is None else record.between_since
+        record = replace(record, between_since=since)
+        if now - since < EXIT_STATUS_S:
+            return Defer(record, since + EXIT_STATUS_S)
+    return Project(record, inputs, _old_status(record, inputs.pod, view))
+
+
+def with_status(step: Project, status: PodStatus) -> PodRecord:
+    """The record after the step's projection has brought `status`."""
+    return replace(step.record, made_from=step.inputs, status=status, remembered=None)
+
+
+def without_pod(record: PodRecord) -> PodRecord | None:
+    """The record of a pod that is neither desired nor being ended (it may be found yet); None: nothing to keep."""
+    return PodRecord(remembered=record.remembered) if record.remembered is not None else None
+
+
+def _awaits_take_up(pod: PodSnapshot) -> bool:
+    """True if the newest manifest has not reached act/pods. A pod that is being ended needs no newer one."""
+    if pod.entry is None:
+        return False
+    if pod.lifecycle is None:
+        return True
+    return pod.lifecycle.kill_reason is None and pod.lifecycle.pod is not pod.entry.pod
+
+
+def _lifecycle(record: PodRecord, pod: PodSnapshot) -> PodLifecycle:
+    """The pod's lifecycle; before act/pods has one, a placeholder that is made once."""
+    if pod.lifecycle is not None:
+        return pod.lifecycle
+    if record.made_from is not None and record.made_from.pod is pod.pod:
+        return record.made_from.lifecycle
+    assert pod.entry is not None
+    seen_at = pod.entry.seen_at
+    return PodLifecycle(pod_ref(pod.pod), pod.pod, Stage.SYNCING, seen_at, seen_at)
+
+
+def _rests(record: PodRecord, pod: PodSnapshot) -> bool:
+    """True if the pod has ended in the API and nothing in the runtime could add to its status."""
+    if is_static(pod.pod) or not has_ended_in_api(pod.pod):
+        return False
+    return is_absent(pod.view) and (record.made_from is None or is_absent(record.made_from.view))
+
+
+def _with_api_status(record: PodRecord, pod: PodSnapshot, lifecycle: PodLifecycle) -> PodRecord:
+    made_from = record.made_from
+    if made_from is not None and made_from.lifecycle is lifecycle and made_from.pod is pod.pod:
+        return record
+    keeps = made_from is not None and record.status.phase in TERMINAL_PHASES
+    status = record.status if keeps else pod.pod.status
+    inputs = Projected(pod.pod, lifecycle, None, pod.shared)
+    return replace(record, made_from=inputs, status=status, not_before=0.0, remembered=None)
+
+
+def _newest_view(record: PodRecord, pod: PodSnapshot, lifecycle: PodLifecycle) -> PodView | None:
+    """The newest snapshot of the pod, never older than the one that was projected. None: the runtime was not read yet."""
+    view, listed_at = pod.view, pod.listed_at
+    if record.made_from is None:
+        existed = listed_at is not None and _status_before_restart(record, pod.pod) is not None
+        return PodView(lifecycle.ref, read_at=listed_at or 0.0) if view is None and existed else view
+    projected = record.made_from.view
+    if projected is None:
+        return view if view is not None and view.read_at >= record.not_before else None
+    if view is None and listed_at is not None and listed_at > projected.read_at and not projected.is_gone:
+        return PodView(projected.ref, read_at=listed_at)
+    return projected if view is None or view.read_at < projected.read_at else view
+
+
+def _same_status(status: PodStatus, before: Projected, now: Projected) -> bool:
+    """True if the inputs `now` make the same status as those of `before`."""
+    if before.pod is not now.pod or before.pending is not now.pending:
+        return False
+    is_same = view_unchanged(before.view, now.view) or is_cleaned_up(before.view, now.view, before.lifecycle)
+    is_same = is_same or is_final(status, now.lifecycle)
+    is_same = is_same and lifecycle_unchanged(before.lifecycle, now.lifecycle, now.view)
+    return is_same and _shared_unchanged(now.view, before.shared, now.shared)
+
+
+def _shared_unchanged(view: PodView | None, before: SharedInputs, now: SharedInputs) -> bool:
+    """True if the change of the shared inputs means nothing to a pod with this snapshot."""
+    if before is now:
+        return True
+    if (before.host_ips, before.runtime, before.handlers) != (now.host_ips, now.runtime, now.handlers):
+        return False
+    if before.probes.watched != now.probes.watched:
+        return False
+    return view is None or all(
+        before.probes.get(c.id, kind) is now.probes.get(c.id, kind) for c in view.containers for kind in ProbeKind
+    )
+
+
+def _old_status(record: PodRecord, pod: Pod, view: PodView | None) -> PodStatus | None:
+    """The status that the next one follows on from; None: none.
+
+    For a static pod, a terminal status from before the agent's restart counts only if the runtime shows the end too: otherwise
+    the pod starts over, as does one whose manifest was removed and put back meanwhile.
+    """
+    if record.made_from is not None:
+        return record.status if record.status.phase else None
+    old = _status_before_restart(record, pod)
+    if old is None or not is_static(pod):
+        return old
+    if old.phase not in (Phase.SUCCEEDED, Phase.FAILED):
+        # no API server confirms it: an init container that is gone is only known to have succeeded
+        return replace(old, initContainerStatuses=())
+    is_over = view is not None and view.containers and pod_phase(pod, view, {}, ended=False).is_terminal
+    return old if is_over else None
+
+
+def _status_before_restart(record: PodRecord, pod: Pod) -> PodStatus | None:
+    """The status from before the agent's restart: as this node kept it, else as the API server has it."""
+    if record.remembered is None and not is_static(pod) and (pod.status.startTime or has_ended_in_api(pod)):
+        return pod.status
+    return record.remembered

@@ -1,0 +1,142 @@
+"""The next step for one pod's status, as a table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from report.samples import UID, entry, exited, lifecycle, make_pod, running, view
+
+from pykubelet.base.api.core import PodStatus
+from pykubelet.base.kit.values import replace
+from pykubelet.base.model.ids import ContainerID
+from pykubelet.base.model.lifecycle import KillReason, Lifecycles, Stage
+from pykubelet.base.model.observed import Observed
+from pykubelet.report.status.decide import (
+    EXIT_STATUS_S,
+    Defer,
+    Keep,
+    PodRecord,
+    PodSnapshot,
+    Project,
+    Publish,
+    ReadMessages,
+    SharedInputs,
+    Snapshot,
+    Step,
+    plan_status,
+    with_status,
+)
+
+POD = make_pod()
+ENTRY = entry(POD)
+NEXT_POD = make_pod(meta={"generation": 2})
+TOLD = PodStatus(phase="Running", startTime="2026-01-01T00:00:00Z")
+SHARED = SharedInputs(runtime="containerd")
+READ = frozenset({ContainerID("app-0")})
+NOW, TAKE_UP_S = 1000.0, 0.015
+BETWEEN = view(running(number=1), running())
+
+
+def snapshot(**given: Any) -> PodSnapshot:
+    """A desired pod that act/pods has taken up and of which the runtime has nothing."""
+    taken = PodSnapshot(POD, ENTRY, lifecycle(POD), None, 1.0, is_unread=False, shared=SHARED)
+    return replace(taken, **given)
+
+
+def step(pod: PodSnapshot, record: PodRecord | None = None, at: float = NOW) -> Step:
+    return plan_status(record or PodRecord(), pod, READ, at, TAKE_UP_S)
+
+
+def projected(pod: PodSnapshot, status: PodStatus = TOLD) -> PodRecord:
+    found = step(pod, at=NOW - 10)
+    assert isinstance(found, Project)
+    return with_status(found, status)
+
+
+@pytest.mark.parametrize(
+    ("pod", "expected"),
+    [
+        pytest.param(snapshot(), Project, id="taken up"),
+        pytest.param(snapshot(lifecycle=None), Defer, id="not taken up"),
+        pytest.param(snapshot(pod=NEXT_POD, entry=entry(NEXT_POD)), Defer, id="an older manifest taken up"),
+        pytest.param(
+            snapshot(entry=entry(NEXT_POD), lifecycle=lifecycle(POD, kill_reason=KillReason.REJECTED)),
+            Project,
+            id="an ending pod needs no newer manifest",
+        ),
+        pytest.param(snapshot(entry=None), Project, id="not desired any more"),
+        pytest.param(snapshot(view=view(running()), shared=SharedInputs()), Keep, id="the runtime's name is unknown"),
+        pytest.param(snapshot(view=view(exited())), Project, id="an exit whose message was read"),
+        pytest.param(snapshot(view=view(exited(number=1))), ReadMessages, id="an exit whose message was not read"),
+        pytest.param(snapshot(view=BETWEEN), Defer, id="the exit status of the previous instance is missing"),
+    ],
+)
+def test_the_first_step(pod: PodSnapshot, expected: type) -> None:
+    assert isinstance(step(pod), expected)
+
+
+def test_the_status_from_before_the_restart_stays_until_the_pod_was_read() -> None:
+    record = PodRecord(remembered=TOLD)
+    for unknown in (snapshot(listed_at=None), snapshot(is_unread=True), snapshot(listed_at=None, lifecycle=None)):
+        found = step(unknown, record)
+        assert isinstance(found, Publish)
+        assert (found.record.newest, found.record.is_remembered) == (TOLD, True)
+    after = step(snapshot(view=view(running())), record)
+    assert isinstance(after, Project)
+    assert not with_status(after, TOLD).is_remembered
+
+
+def test_a_manifest_that_nobody_takes_up_is_projected_when_its_time_is_over() -> None:
+    first = step(snapshot(lifecycle=None))
+    assert isinstance(first, Defer)
+    assert first.until == NOW + TAKE_UP_S
+    again = step(snapshot(lifecycle=None, view=view(running())), first.record, NOW + TAKE_UP_S / 2)
+    assert isinstance(again, Defer)
+    assert again.until == first.until
+    assert isinstance(step(snapshot(lifecycle=None), again.record, first.until), Project)
+
+
+def test_an_exit_status_that_never_comes_is_waited_for_once() -> None:
+    first = step(snapshot(view=BETWEEN))
+    assert isinstance(first, Defer)
+    assert first.until == NOW + EXIT_STATUS_S
+    last = step(snapshot(view=replace(BETWEEN, read_at=2.0)), first.record, first.until)
+    assert isinstance(last, Project)
+    healed = step(snapshot(view=view(running(number=1))), last.record, first.until)
+    assert isinstance(healed, Project)
+    assert healed.record.between_since is None
+
+
+def test_an_older_snapshot_of_the_runtime_does_not_replace_a_newer_one() -> None:
+    record = projected(snapshot(view=view(running(number=1), read_at=5.0)))
+    assert isinstance(step(snapshot(view=view(running(), read_at=4.0), listed_at=6.0), record), Keep)
+    assert isinstance(step(snapshot(view=view(running(), read_at=6.0), listed_at=6.0), record), Project)
+    gone = step(snapshot(view=None, listed_at=6.0), record)
+    assert isinstance(gone, Project)
+    assert gone.inputs.view is not None
+    assert gone.inputs.view.is_gone
+
+
+def test_a_pod_that_starts_over_follows_on_from_nothing_and_from_no_old_snapshot() -> None:
+    ended = snapshot(lifecycle=lifecycle(POD, Stage.TERMINATED, kill_reason=KillReason.RENEWED), view=view(exited()))
+    found = step(snapshot(view=view(exited(), read_at=NOW - 1)), projected(ended))
+    assert isinstance(found, Project)
+    assert (found.inputs.view, found.old) == (None, None)
+
+
+def test_a_pod_that_ended_in_the_api_keeps_the_status_it_has_there() -> None:
+    pod = replace(make_pod(static=False), status=PodStatus(phase="Failed", reason="OutOfcpu"))
+    found = step(snapshot(pod=pod, entry=entry(pod), lifecycle=lifecycle(pod)))
+    assert isinstance(found, Publish)
+    assert found.record.newest is pod.status
+
+
+def test_the_inputs_of_all_pods_are_compared_by_identity() -> None:
+    pods = {UID: lifecycle(POD)}
+    before = Snapshot({UID: entry(POD)}, Lifecycles(pods).pods, Observed(), SHARED)
+    assert before.changed_since(before) == []
+    assert before.pod(UID) is not None
+    assert set(replace(before, shared=SharedInputs(runtime="containerd")).changed_since(before)) == {UID}
+    assert Snapshot(shared=SHARED).changed_since(before) == [UID, UID]
+    assert Snapshot().pod(UID) is None
