@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from report.server.websocket.bytes_of import cut, masked, messages
 
@@ -48,10 +48,29 @@ def test_messages_arrive_whole_however_they_are_cut(said: list[list[bytes]], mas
     assert {each.pong for each in received} <= {b"", b"\x8a\x04ping"}
 
 
-def test_a_long_message_is_not_kept() -> None:
+LARGE = b"".join(number.to_bytes(4, "big") for number in range(frames.FRAGMENT // 2))
+
+
+@given(
+    st.lists(st.integers(0, len(LARGE)), min_size=1, max_size=3),
+    st.binary(min_size=4, max_size=4),
+    st.lists(st.integers(0, 1_000_000), max_size=20),
+)
+@settings(max_examples=20, deadline=None)
+def test_a_frame_may_have_any_size(sizes: list[int], mask: bytes, places: list[int]) -> None:
+    last = len(sizes) - 1
+    sent = [masked(0 if n else 2, LARGE[:size], mask=mask, final=n == last) for n, size in enumerate(sizes)]
+    sent.append(masked(2, b"next"))
     reader = frames.FrameReader()
-    begun = reader.feed(masked(2, bytes(100_000))[:14] + bytes(1000))
-    assert sum(len(piece.data) for piece in begun.pieces) == 1000
+    received = [reader.feed(piece) for piece in cut(b"".join(sent), places)]
+    assert joined(received) == [b"".join(LARGE[:size] for size in sizes), b"next"]
+    assert max(len(piece.data) for each in received for piece in each.pieces) <= frames.FRAGMENT
+
+
+def test_a_large_frame_is_passed_on_before_it_is_whole() -> None:
+    reader = frames.FrameReader()
+    begun = reader.feed(masked(2, bytes(10 * frames.FRAGMENT))[: 14 + 5 * frames.FRAGMENT + 1000])
+    assert sum(len(piece.data) for piece in begun.pieces) == 5 * frames.FRAGMENT
 
 
 def test_of_many_pings_the_last_is_answered() -> None:
@@ -69,40 +88,52 @@ def test_a_flood_of_pings_is_the_end() -> None:
 @pytest.mark.parametrize(
     ("payload", "answer"),
     [
-        (b"", 1000),
-        (b"\x03\xe8", 1000),
-        (b"\x03\xe9going away", 1001),
-        (b"\x0f\xa0", 4000),
-        (b"\x03", 1002),
-        (b"\x03\xed", 1002),
-        (b"\x00\x01", 1002),
+        (b"", b""),
+        (b"\x03\xe8", b"\x03\xe8"),
+        (b"\x03\xe9going away", b"\x03\xe9going away"),
+        (b"\x0f\xa0", b"\x0f\xa0"),
+        (b"\x03", b"\x03\xeaclose frame too short"),
+        (b"\x03\xed", b"\x03\xeainvalid status code"),
+        (b"\x00\x01", b"\x03\xeainvalid status code"),
     ],
 )
-def test_a_goodbye_is_answered_and_nothing_is_heard_after_it(payload: bytes, answer: int) -> None:
+def test_a_goodbye_is_answered_and_nothing_is_heard_after_it(payload: bytes, answer: bytes) -> None:
     reader = frames.FrameReader()
     received = reader.feed(masked(8, payload) + masked(2, b"unheard"))
-    assert messages(received.goodbye) == [(0x88, answer.to_bytes(2, "big"))]
+    assert messages(received.goodbye) == [(0x88, answer)]
     assert not received.pieces
+
+
+PROTOCOL_ERROR, TOO_BIG = b"\x03\xea", b"\x03\xf1"
 
 
 @pytest.mark.parametrize(
     ("sent", "why"),
     [
-        (b"\x82\x05hello", b"a frame without a mask"),
-        (masked(0x42, b""), b"an extension that was not agreed on"),
-        (masked(3, b""), b"an unknown kind of frame"),
-        (masked(11, b""), b"an unknown kind of frame"),
-        (masked(0, b""), b"nothing to continue"),
-        (masked(2, b"a", final=False) + masked(2, b"b"), b"a message begins within another"),
-        (masked(9, bytes(126)), b"a control frame that is too long"),
-        (masked(9, b"", final=False), b"a control frame that is too long"),
-        (b"\x82\xff" + b"\xff" * 12, b"a frame of an impossible size"),
+        (b"\x82\x05hello", PROTOCOL_ERROR + b"incorrect masking"),
+        (b"\x82\x7f\0\0\0\0\0\1\0\1hello", PROTOCOL_ERROR + b"incorrect masking"),
+        (masked(0x42, b""), PROTOCOL_ERROR + b"reserved bits must be 0"),
+        (masked(3, b""), PROTOCOL_ERROR + b"invalid opcode"),
+        (masked(11, b""), PROTOCOL_ERROR + b"invalid opcode"),
+        (masked(0, b""), PROTOCOL_ERROR + b"unexpected continuation frame"),
+        (
+            masked(2, b"a", final=False) + masked(2, b"b"),
+            PROTOCOL_ERROR + b"expected a continuation frame",
+        ),
+        (masked(2, b"a", final=False) + masked(8, b""), PROTOCOL_ERROR + b"incomplete fragmented message"),
+        (masked(9, bytes(126)), PROTOCOL_ERROR + b"control frame too long"),
+        (masked(9, b"", final=False), PROTOCOL_ERROR + b"fragmented control frame"),
+        (masked(9, bytes(frames.FRAGMENT + 1)), TOO_BIG + b"frame with 65537 bytes exceeds limit of 65536 bytes"),
+        (
+            b"\x82\xff" + b"\xff" * 12,
+            TOO_BIG + b"frame with 18446744073709551615 bytes exceeds limit of 65536 bytes",
+        ),
     ],
 )
 def test_what_is_not_allowed_ends_the_connection(sent: bytes, why: bytes) -> None:
     received = frames.FrameReader().feed(masked(2, b"before") + sent)
     assert joined([received])[0] == b"before"
-    assert messages(received.goodbye) == [(0x88, b"\x03\xea" + why)]
+    assert messages(received.goodbye) == [(0x88, why)]
 
 
 @given(st.lists(st.binary(max_size=200), max_size=20))

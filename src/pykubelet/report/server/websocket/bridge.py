@@ -11,7 +11,7 @@ class Step(Value):
     """What follows from bytes of one side. `onward`: for the other one. `back`: answers to the one they came from, which
     it may miss when it does not read. `ended`: nothing is left to be said but the farewell."""
 
-    onward: list[bytes | bytearray] = field(default_factory=list)
+    onward: list[bytes] = field(default_factory=list)
     back: bytes = b""
     ended: bool = False
 

@@ -58,7 +58,7 @@ class RemoteCommand:
 
     def from_client(self, data: bytes) -> Step:
         received = self._from_client.feed(data)
-        onward: list[bytes | bytearray] = []
+        onward: list[bytes] = []
         for piece in received.pieces:
             content = piece.data
             if piece.first:
@@ -74,14 +74,14 @@ class RemoteCommand:
         self._goodbye = self._goodbye or received.goodbye
         return Step(onward, received.pong, bool(self._goodbye))
 
-    def _end_channels(self, names: bytearray) -> Iterator[bytes]:
+    def _end_channels(self, names: bytes) -> Iterator[bytes]:
         for channel in names[:1]:
             stream = self._listened.pop(channel, None)
             if stream is not None:
                 yield spdy.data_head(stream, 0, last=True)
 
     def from_runtime(self, data: bytes) -> Step:
-        onward: list[bytes | bytearray] = []
+        onward: list[bytes] = []
         back = b""
         for frame in self._from_runtime.feed(data):
             match frame:
