@@ -22,14 +22,13 @@ from pykubelet.edges.rpc.http2 import (
     Kind,
     frame,
 )
-from pykubelet.edges.rpc.server import (
+from pykubelet.edges.rpc.server import MAX_CONNECTIONS, RpcServer
+from pykubelet.edges.rpc.server_connection import (
     MAX_CALLS,
-    MAX_CONNECTIONS,
     MAX_EMPTY_FRAMES,
     MAX_HEADER_BYTES,
     MAX_REQUEST_BYTES,
     MAX_RESETS,
-    RpcServer,
 )
 from pykubelet.edges.rpc.status import Code, RpcError, framed
 
@@ -215,7 +214,8 @@ async def test_limits_are_announced(path: str) -> None:
     async with connected(path) as client:
         await client.send(HELLO)
         _, body = await client.next(Kind.SETTINGS)
-    assert body == b"\0\x03" + number(MAX_CALLS) + b"\0\x06" + number(MAX_HEADER_BYTES)
+    announced = {int.from_bytes(body[at : at + 2], "big"): body[at + 2 : at + 6] for at in range(0, len(body), 6)}
+    assert (announced[3], announced[6]) == (number(MAX_CALLS), number(MAX_HEADER_BYTES))
 
 
 async def test_calls_that_are_cancelled_at_once_are_no_bug(
@@ -271,11 +271,24 @@ async def test_calls_beyond_the_limit_are_refused(path: str) -> None:
     [
         (frame(Kind.PING, 0, 0, b"12345678"), MAX_EMPTY_FRAMES + 1, ErrorCode.ENHANCE_YOUR_CALM, "frames in a row"),
         (frame(Kind.SETTINGS, ACK, 0), MAX_EMPTY_FRAMES + 1, ErrorCode.ENHANCE_YOUR_CALM, "frames in a row"),
-        (frame(Kind.SETTINGS, 0, 0, bytes(6 * 33)), 1, ErrorCode.ENHANCE_YOUR_CALM, "more than 32 settings"),
-        (frame(Kind.SETTINGS, 0, 0, bytes(7)), 1, ErrorCode.FRAME_SIZE_ERROR, "settings of 7 bytes"),
-        (frame(Kind.PING, 0, 0, bytes(FRAME_BYTES)), 1, ErrorCode.FRAME_SIZE_ERROR, "a ping of 16384 bytes"),
+        (
+            frame(Kind.SETTINGS, 0, 0, b"".join(id.to_bytes(2, "big") + number(1) for id in range(100, 133))),
+            1,
+            ErrorCode.ENHANCE_YOUR_CALM,
+            "more than 32 settings",
+        ),
+        (frame(Kind.SETTINGS, 0, 0, bytes(7)), 1, ErrorCode.FRAME_SIZE_ERROR, "FrameDataMissing"),
+        (frame(Kind.PING, 0, 0, bytes(FRAME_BYTES)), 1, ErrorCode.FRAME_SIZE_ERROR, "FrameDataMissing"),
+        (frame(Kind.DATA, 0, 1, b"a"), 1, ErrorCode.PROTOCOL_ERROR, "Invalid input"),
+        (b"\x00\x40\x01" + bytes(6), 1, ErrorCode.FRAME_SIZE_ERROR, "a frame of 16385 bytes"),
         (
             frame(Kind.HEADERS, 0, 1, ECHO) + frame(Kind.CONTINUATION, 0, 1) * 65,
+            1,
+            ErrorCode.PROTOCOL_ERROR,
+            "Too many continuation frames",
+        ),
+        (
+            frame(Kind.HEADERS, 0, 1, ECHO) + frame(Kind.CONTINUATION, 0, 1, bytes(4096)) * 2,
             1,
             ErrorCode.ENHANCE_YOUR_CALM,
             "request headers larger than 8192 bytes",
@@ -284,10 +297,17 @@ async def test_calls_beyond_the_limit_are_refused(path: str) -> None:
             frame(Kind.HEADERS, PRIORITY | END_HEADERS, 1, bytes(5) + b"\x82" * 1000),
             1,
             ErrorCode.ENHANCE_YOUR_CALM,
-            "request headers larger than 8192 bytes",
+            "Oversized header block",
         ),
-        (frame(Kind.HEADERS, END_HEADERS, 1, b"\xff"), 1, ErrorCode.COMPRESSION_ERROR, "cannot be decoded"),
-        (frame(Kind.CONTINUATION, 0, 1), 1, ErrorCode.PROTOCOL_ERROR, "a continuation of nothing"),
+        (frame(Kind.HEADERS, END_HEADERS, 1, b"\xff"), 1, ErrorCode.PROTOCOL_ERROR, "Error decoding header block"),
+        (frame(Kind.CONTINUATION, 0, 1), 1, ErrorCode.PROTOCOL_ERROR, "NoSuchStreamError"),
+        (
+            frame(Kind.HEADERS, END_HEADERS, 3, ECHO) + frame(Kind.HEADERS, END_HEADERS, 1, ECHO),
+            1,
+            ErrorCode.PROTOCOL_ERROR,
+            "StreamIDTooLow",
+        ),
+        (frame(Kind.WINDOW_UPDATE, 0, 0, number(0x7FFFFFFF)), 1, ErrorCode.FLOW_CONTROL_ERROR, "FlowControlError"),
     ],
 )
 async def test_who_sends_too_much_is_told_so_and_turned_away(
@@ -307,6 +327,13 @@ async def test_a_client_that_asks_nothing_is_turned_away(tmp_path: Path) -> None
         await pinging.send(HELLO + frame(Kind.PING, 0, 0, b"12345678"))
         assert await silent.goaway() == (ErrorCode.NO_ERROR, "no call within 500ms")
         assert (await pinging.goaway())[0] is ErrorCode.NO_ERROR
+
+
+async def test_a_client_that_says_it_goes_gets_the_answer_it_waits_for(path: str) -> None:
+    async with connected(path) as client:
+        await client.send(HELLO + frame(Kind.HEADERS, END_HEADERS, 1, ECHO) + frame(Kind.GOAWAY, 0, 0, bytes(8)))
+        await client.send(frame(Kind.DATA, END_STREAM, 1, framed(b"a")))
+        assert await client.next(Kind.DATA) == (1, framed(b"aa"))
 
 
 async def test_of_too_many_connections_the_one_without_a_call_for_longest_is_closed(path: str) -> None:

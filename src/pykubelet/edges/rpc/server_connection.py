@@ -1,0 +1,273 @@
+"""One connection of the gRPC server, on the library `h2`.
+
+Owns: the calls of one client, and every bound of what it sends: the size of frames and headers, calls at once, resets,
+settings, and frames that bring no call. A client that exceeds one loses its connection, with GOAWAY and the reason.
+`h2` knows the protocol. Frames are counted, and their sizes checked, before it sees them: it holds a frame of any size, and
+has no limit for floods. Source: RFC 9113, "gRPC over HTTP2".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import struct
+from collections.abc import Awaitable, Callable, Mapping
+from urllib.parse import quote
+
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import (
+    DataReceived,
+    Event,
+    RemoteSettingsChanged,
+    RequestReceived,
+    StreamEnded,
+    StreamReset,
+    WindowUpdated,
+)
+from h2.exceptions import ProtocolError
+from h2.settings import SettingCodes, Settings
+from msgspec import Struct
+
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import field
+from pykubelet.edges.rpc.http2 import FRAME_BYTES, PREFACE, ConnectionFault, ErrorCode, Kind
+from pykubelet.edges.rpc.status import Code, RpcError, framed
+
+Method = Callable[[bytes], Awaitable[bytes]]
+MAX_REQUEST_BYTES = 64 << 10
+MAX_HEADER_BYTES = 8 << 10
+MAX_CALLS = 16
+#: Calls that the client has cancelled, more than those that were answered.
+MAX_RESETS = 100
+#: Frames in a row that bring no part of a request.
+MAX_EMPTY_FRAMES = 10_000
+#: Of these `h2` keeps each, known or not.
+MAX_SETTINGS = 32
+#: So many are taken before other work of the event loop goes on.
+FRAMES_AT_ONCE = 100
+PREFACE_DEADLINE_S = 10.0
+_UNLIMITED = 2**31 - 1
+_HEAD = struct.Struct(">BHBBL")
+_LENGTH = struct.Struct(">BL")
+_ANSWER = ((":status", "200"), ("content-type", "application/grpc"))
+_OK = (("grpc-status", "0"),)
+
+
+class _Http(H2Connection):
+    """`h2` with our bounds, where they are constants of its class."""
+
+    DEFAULT_MAX_HEADER_LIST_SIZE = MAX_HEADER_BYTES
+    MAX_CLOSED_STREAMS = 1000
+
+
+class _Call(Struct):
+    path: str
+    body: bytearray = field(default_factory=bytearray)
+    task: asyncio.Task[None] | None = None
+
+
+class ServerConnection:
+    """The state of one connection. `used_at`: when it was opened or had its last call, in the event loop's time."""
+
+    def __init__(
+        self,
+        methods: Mapping[str, Method],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        supervisor: Supervisor,
+        idle_s: float,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.used_at = self._loop.time()
+        self._idle_s = idle_s
+        self._methods = methods
+        self._reader = reader
+        self._writer = writer
+        self._supervisor = supervisor
+        # what gRPC clients leave out or write otherwise is no reason to turn them away
+        config = H2Configuration(client_side=False, header_encoding=False, validate_inbound_headers=False)
+        self._http = _Http(config)
+        self._calls: dict[int, _Call] = {}
+        self._window_opened = asyncio.Event()
+        self._header_bytes = 0
+        self._resets = 0
+        self._empty_frames = 0
+
+    async def run(self) -> None:
+        """Until the client ends it, or has nothing to ask (TimeoutError). Raises ConnectionFault for a breach."""
+        async with asyncio.timeout(PREFACE_DEADLINE_S):
+            preface = await self._reader.readexactly(len(PREFACE))
+        if preface != PREFACE:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "not the preface of HTTP/2")
+        self._http.receive_data(preface)
+        self._greet()
+        async with asyncio.timeout(self._idle_s) as idle:
+            for number in itertools.count(1):
+                if number % FRAMES_AT_ONCE == 0:  # frames that are here already are read without a pause
+                    await asyncio.sleep(0)
+                head = await self._reader.readexactly(_HEAD.size)
+                high, low, kind, _, _ = _HEAD.unpack(head)
+                size = high << 16 | low
+                self._check_frame(kind, size)
+                self._take(kind, head + await self._reader.readexactly(size))
+                await self._writer.drain()
+                idle.reschedule(self.used_at + self._idle_s)
+
+    def abort(self) -> None:
+        """Close at once; `run` ends by it."""
+        self._writer.transport.abort()
+
+    def send_goaway(self, fault: ConnectionFault) -> None:
+        """Say why the connection ends."""
+        self._http.clear_outbound_data_buffer()  # of a breach, `h2` has written a GOAWAY without the reason
+        self._http.close_connection(int(fault.code), fault.problem.encode())
+        self._flush()
+
+    def _greet(self) -> None:
+        """Announce the limits. More calls than announced are no breach for `h2`: each of them is refused."""
+        limits = {SettingCodes.MAX_HEADER_LIST_SIZE: MAX_HEADER_BYTES}
+        announced = limits | {SettingCodes.MAX_CONCURRENT_STREAMS: MAX_CALLS}
+        self._http.local_settings = Settings(client=False, initial_values=announced)
+        self._http.initiate_connection()
+        unlimited = limits | {SettingCodes.MAX_CONCURRENT_STREAMS: _UNLIMITED}
+        self._http.local_settings = Settings(client=False, initial_values=unlimited)
+        self._flush()
+
+    def _flush(self) -> None:
+        self._writer.write(self._http.data_to_send())
+
+    # Receiving
+
+    def _check_frame(self, kind: int, size: int) -> None:
+        """Bounds of a frame whose payload has not been read. Raises ConnectionFault."""
+        if size > FRAME_BYTES:
+            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {size} bytes")
+        self._empty_frames = 0 if size and kind in (Kind.HEADERS, Kind.DATA) else self._empty_frames + 1
+        if self._empty_frames > MAX_EMPTY_FRAMES:
+            problem = f"{self._empty_frames} frames in a row without a part of a request"
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, problem)
+        self._header_bytes = size + (self._header_bytes if kind == Kind.CONTINUATION else 0)
+        if kind in (Kind.HEADERS, Kind.CONTINUATION) and self._header_bytes > MAX_HEADER_BYTES:
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, f"request headers larger than {MAX_HEADER_BYTES} bytes")
+        if kind == Kind.RST_STREAM:
+            self._count_reset()
+
+    def _count_reset(self) -> None:
+        """A client may cancel calls, but not only cancel them: each has cost a task and a header block."""
+        self._resets += 1
+        if self._resets > MAX_RESETS:
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, f"{MAX_RESETS} more calls were cancelled than answered")
+
+    def _take(self, kind: int, frame: bytes) -> None:
+        if kind == Kind.GOAWAY:  # calls that are under way are answered all the same, which `h2` would not allow
+            return
+        try:
+            events = self._http.receive_data(frame)
+            for event in events:
+                self._take_event(event)
+        except ProtocolError as error:
+            raise ConnectionFault(ErrorCode(error.error_code), f"{type(error).__name__}: {error}") from error
+        self._flush()
+
+    def _take_event(self, event: Event) -> None:
+        match event:
+            case RequestReceived():
+                self._begin(event.stream_id, dict(event.headers).get(b":path", b"").decode("latin-1"))
+            case DataReceived():
+                self._take_data(event)
+            case StreamEnded() if event.stream_id in self._calls:
+                self._start(event.stream_id)
+            case StreamReset():
+                call = self._calls.pop(event.stream_id, None)
+                if call is not None and call.task is not None:
+                    call.task.cancel()
+            case WindowUpdated():
+                self._window_opened.set()
+            case RemoteSettingsChanged():
+                if len(self._http.remote_settings) > MAX_SETTINGS:
+                    raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, f"more than {MAX_SETTINGS} settings")
+                self._window_opened.set()
+            case _:
+                return  # acknowledgments, pings, which `h2` has answered, priorities, trailers
+
+    def _begin(self, id: int, path: str) -> None:
+        self.used_at = self._loop.time()
+        if len(self._calls) >= MAX_CALLS:
+            self._http.reset_stream(id, ErrorCode.REFUSED_STREAM)
+        else:
+            self._calls[id] = _Call(path)
+
+    def _take_data(self, event: DataReceived) -> None:
+        self._http.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+        call = self._calls.get(event.stream_id)
+        if call is None:
+            return
+        call.body += event.data
+        if len(call.body) > MAX_REQUEST_BYTES:
+            self._calls.pop(event.stream_id)
+            self._count_reset()
+            self._http.reset_stream(event.stream_id, ErrorCode.ENHANCE_YOUR_CALM)
+
+    # Answering
+
+    def _start(self, id: int) -> None:
+        call = self._calls[id]
+        work = self._answer(id, call)
+        call.task = self._supervisor.start_child(f"rpc-call-{id}", work, on_crash=lambda _: self._give_up(id))
+
+    def _give_up(self, id: int) -> None:
+        """A bug in a method is one call without an answer."""
+        if self._calls.pop(id, None) is not None:
+            self._http.reset_stream(id, ErrorCode.INTERNAL_ERROR)
+            self._flush()
+
+    async def _answer(self, id: int, call: _Call) -> None:
+        try:
+            method = self._methods.get(call.path)
+            if method is None:
+                raise RpcError(Code.UNIMPLEMENTED, f"unknown method {call.path}")
+            answer = await method(_message(call.body))
+        except RpcError as error:
+            trailers = (("grpc-status", str(int(error.code))), ("grpc-message", quote(error.message)))
+            self._send_last(id, (*_ANSWER, *trailers))
+            return
+        self._http.send_headers(id, _ANSWER)
+        await self._send_body(id, framed(answer))
+        self._send_last(id, _OK)
+
+    def _send_last(self, id: int, headers: tuple[tuple[str, str], ...]) -> None:
+        """End a call that is being answered, if the client still waits for it."""
+        self._resets = max(0, self._resets - 1)
+        self.used_at = self._loop.time()
+        if self._calls.pop(id, None) is not None:
+            self._http.send_headers(id, headers, end_stream=True)
+            self._flush()
+
+    async def _send_body(self, id: int, body: bytes) -> None:
+        """As much at a time as the client takes."""
+        rest = memoryview(body)
+        while rest and id in self._calls:
+            size = min(len(rest), self._http.local_flow_control_window(id), FRAME_BYTES)
+            if size <= 0:
+                self._flush()
+                self._window_opened.clear()
+                await self._window_opened.wait()
+                continue
+            self._http.send_data(id, bytes(rest[:size]))
+            rest = rest[size:]
+            if rest:
+                self._flush()
+                await self._writer.drain()
+
+
+def _message(body: bytearray) -> bytes:
+    """The one message of a request. Raises RpcError."""
+    if len(body) < _LENGTH.size:
+        raise RpcError(Code.INTERNAL, "the request has no message")
+    packed, size = _LENGTH.unpack_from(body)
+    if packed:
+        raise RpcError(Code.UNIMPLEMENTED, "compressed messages are not taken")
+    if size != len(body) - _LENGTH.size:
+        raise RpcError(Code.INTERNAL, "the request has not one message")
+    return bytes(body[_LENGTH.size :])
