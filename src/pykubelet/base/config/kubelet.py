@@ -3,6 +3,9 @@
 Owns: names, types and plain defaults (doc page: Kubelet Configuration v1beta1). Attribute names are the JSON names.
 Not here: defaults that follow from other fields (`defaults.py`), rules (`validate*.py`), reading (`schema.py`).
 
+A field marked `NoEffect` is accepted and checked and does nothing yet; given explicitly, it is named once in the log at start. Take
+the mark off when a part of the agent reads the field. `Partly` says which part of its work a field does.
+
 A type marked `Ptr` tells "not given" from the zero value, as a pointer does in the reference: an explicit `0`, `false` or
 `""` stays. Of the others a zero value counts as not given and takes the default. `T | None` has no default at all.
 Annotations here are evaluated at once (no `from __future__ import annotations`): `schema.py` reads them.
@@ -33,11 +36,19 @@ class Mark(msgspec.Struct, frozen=True):
     name: str
 
 
+class Partly(msgspec.Struct, frozen=True):
+    """A field that does a part of its work: the part, and the part that is missing. Logged at start if the field is given."""
+
+    text: str
+
+
 POINTER = Mark("pointer")
 QUANTITY = Mark("quantity")
 NS_TOO = Mark("nanoseconds too")
+NO_EFFECT = Mark("no effect")
 
 Ptr = Annotated[T, POINTER]
+NoEffect = Annotated[T, NO_EFFECT]
 Int32 = Annotated[int, Range(-(2**31), 2**31 - 1)]
 Int64 = Annotated[int, Range(-(2**63), 2**63 - 1)]
 UInt32 = Annotated[int, Range(0, 2**32 - 1)]
@@ -99,10 +110,10 @@ class FormatOptions(_Part, frozen=True, kw_only=True):
 
 class Logging(_Part, frozen=True, kw_only=True):
     format: str = "text"
-    flushFrequency: TimeOrDuration = Duration(5 * SECOND)
+    flushFrequency: NoEffect[TimeOrDuration] = Duration(5 * SECOND)
     verbosity: UInt32 = 0
-    vmodule: tuple[VModuleItem, ...] = ()
-    options: FormatOptions = FormatOptions()
+    vmodule: NoEffect[tuple[VModuleItem, ...]] = ()
+    options: NoEffect[FormatOptions] = FormatOptions()
 
 
 class ShutdownGracePeriodByPodPriority(_Part, frozen=True, kw_only=True):
@@ -165,7 +176,7 @@ class KubeletConfiguration(_Part, frozen=True, kw_only=True):
     eventRecordQPS: Ptr[Int32] = 50
     eventBurst: Int32 = 100
     enableDebuggingHandlers: Ptr[bool] = True
-    enableContentionProfiling: bool = False
+    enableContentionProfiling: NoEffect[bool] = False
     healthzPort: Ptr[Int32] = 10248
     healthzBindAddress: str = "127.0.0.1"
     oomScoreAdj: Ptr[Int32] = -999
@@ -181,23 +192,25 @@ class KubeletConfiguration(_Part, frozen=True, kw_only=True):
     imageGCLowThresholdPercent: Ptr[Int32] = 80
     volumeStatsAggPeriod: Duration = Duration(MINUTE)
     kubeletCgroups: str = ""
-    systemCgroups: str = ""
+    systemCgroups: Annotated[
+        str, Partly("systemCgroups names the group of which usage is told; no process is moved there yet")
+    ] = ""
     cgroupRoot: str = ""
     cgroupsPerQOS: Ptr[bool] = True
     cgroupDriver: str = "cgroupfs"
-    cpuManagerPolicy: str = "none"
+    cpuManagerPolicy: NoEffect[str] = "none"
     singleProcessOOMKill: bool | None = None
-    cpuManagerPolicyOptions: dict[str, str] = {}
-    cpuManagerReconcilePeriod: Duration = Duration(10 * SECOND)
-    memoryManagerPolicy: str = "None"
-    topologyManagerPolicy: str = "none"
-    topologyManagerScope: str = "container"
-    topologyManagerPolicyOptions: dict[str, str] = {}
+    cpuManagerPolicyOptions: NoEffect[dict[str, str]] = {}
+    cpuManagerReconcilePeriod: NoEffect[Duration] = Duration(10 * SECOND)
+    memoryManagerPolicy: NoEffect[str] = "None"
+    topologyManagerPolicy: NoEffect[str] = "none"
+    topologyManagerScope: NoEffect[str] = "container"
+    topologyManagerPolicyOptions: NoEffect[dict[str, str]] = {}
     qosReserved: dict[str, str] = {}
     runtimeRequestTimeout: Duration = Duration(2 * MINUTE)
-    hairpinMode: str = "promiscuous-bridge"
+    hairpinMode: NoEffect[str] = "promiscuous-bridge"
     maxPods: Int32 = 110
-    podCIDR: str = ""
+    podCIDR: NoEffect[str] = ""
     podPidsLimit: Ptr[Int64] = -1
     resolvConf: Ptr[str] = "/etc/resolv.conf"
     runOnce: bool = False
@@ -205,24 +218,27 @@ class KubeletConfiguration(_Part, frozen=True, kw_only=True):
     cpuCFSQuotaPeriod: Ptr[Duration] = Duration(100 * MILLISECOND)
     nodeStatusMaxImages: Ptr[Int32] = 50
     maxOpenFiles: Int64 = 1_000_000
-    contentType: str = "application/vnd.kubernetes.protobuf"
+    contentType: NoEffect[str] = "application/vnd.kubernetes.protobuf"
     kubeAPIQPS: Ptr[Int32] = 50
     kubeAPIBurst: Int32 = 100
     serializeImagePulls: Ptr[bool] = True
     maxParallelImagePulls: Int32 | None = None
-    evictionHard: dict[str, str] = {}
-    evictionSoft: dict[str, str] = {}
-    evictionSoftGracePeriod: dict[str, str] = {}
-    evictionPressureTransitionPeriod: Duration = Duration(5 * MINUTE)
-    evictionMaxPodGracePeriod: Int32 = 0
-    evictionMinimumReclaim: dict[str, str] = {}
-    mergeDefaultEvictionSettings: Ptr[bool] = False
+    evictionHard: Annotated[
+        dict[str, str],
+        Partly("evictionHard lowers what pods may request (allocatable); no pod is evicted because of it yet"),
+    ] = {}
+    evictionSoft: NoEffect[dict[str, str]] = {}
+    evictionSoftGracePeriod: NoEffect[dict[str, str]] = {}
+    evictionPressureTransitionPeriod: NoEffect[Duration] = Duration(5 * MINUTE)
+    evictionMaxPodGracePeriod: NoEffect[Int32] = 0
+    evictionMinimumReclaim: NoEffect[dict[str, str]] = {}
+    mergeDefaultEvictionSettings: NoEffect[Ptr[bool]] = False
     podsPerCore: Int32 = 0
     enableControllerAttachDetach: Ptr[bool] = True
     protectKernelDefaults: bool = False
     makeIPTablesUtilChains: Ptr[bool] = True
-    iptablesMasqueradeBit: Ptr[Int32] = 14
-    iptablesDropBit: Ptr[Int32] = 15
+    iptablesMasqueradeBit: NoEffect[Ptr[Int32]] = 14
+    iptablesDropBit: NoEffect[Ptr[Int32]] = 15
     featureGates: dict[str, bool] = {}
     failSwapOn: Ptr[bool] = True
     memorySwap: MemorySwap = MemorySwap()
@@ -234,22 +250,22 @@ class KubeletConfiguration(_Part, frozen=True, kw_only=True):
     systemReserved: dict[str, str] = {}
     kubeReserved: dict[str, str] = {}
     reservedSystemCPUs: str = ""
-    showHiddenMetricsForVersion: str = ""
+    showHiddenMetricsForVersion: NoEffect[str] = ""
     systemReservedCgroup: str = ""
     kubeReservedCgroup: str = ""
     enforceNodeAllocatable: tuple[str, ...] = ("pods",)
     allowedUnsafeSysctls: tuple[str, ...] = ()
-    volumePluginDir: str = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/"
+    volumePluginDir: NoEffect[str] = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/"
     providerID: str = ""
-    kernelMemcgNotification: bool = False
+    kernelMemcgNotification: NoEffect[bool] = False
     logging: Logging = Logging()
     enableSystemLogHandler: Ptr[bool] = True
     enableSystemLogQuery: Ptr[bool] = False
-    shutdownGracePeriod: Duration = Duration(0)
-    shutdownGracePeriodCriticalPods: Duration = Duration(0)
-    shutdownGracePeriodByPodPriority: tuple[ShutdownGracePeriodByPodPriority, ...] = ()
+    shutdownGracePeriod: NoEffect[Duration] = Duration(0)
+    shutdownGracePeriodCriticalPods: NoEffect[Duration] = Duration(0)
+    shutdownGracePeriodByPodPriority: NoEffect[tuple[ShutdownGracePeriodByPodPriority, ...]] = ()
     crashLoopBackOff: CrashLoopBackOff = CrashLoopBackOff()
-    reservedMemory: tuple[MemoryReservation, ...] = ()
+    reservedMemory: NoEffect[tuple[MemoryReservation, ...]] = ()
     enableProfilingHandler: Ptr[bool] = True
     enableDebugFlagsHandler: Ptr[bool] = True
     seccompDefault: Ptr[bool] = False
@@ -257,7 +273,7 @@ class KubeletConfiguration(_Part, frozen=True, kw_only=True):
     memoryReservationPolicy: str = "None"
     registerWithTaints: tuple[Taint, ...] = ()
     registerNode: Ptr[bool] = True
-    tracing: Tracing = Tracing()
+    tracing: NoEffect[Tracing] = Tracing()
     localStorageCapacityIsolation: Ptr[bool] = True
     containerRuntimeEndpoint: str = "unix:///run/containerd/containerd.sock"
     imageServiceEndpoint: str = ""

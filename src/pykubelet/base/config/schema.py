@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ import msgspec
 from pykubelet.base.api.quantity import QuantityError
 from pykubelet.base.api.quantity import parse as parse_quantity
 from pykubelet.base.config.errors import Problem
-from pykubelet.base.config.kubelet import NS_TOO, POINTER, QUANTITY, KubeletConfiguration, Range
+from pykubelet.base.config.kubelet import NO_EFFECT, NS_TOO, POINTER, QUANTITY, KubeletConfiguration, Partly, Range
 from pykubelet.base.kit.durations import Duration, format_duration, parse_duration
 from pykubelet.base.kit.values import Value
 
@@ -53,12 +53,14 @@ class MapOf(Value):
 
 
 class Field(Value):
-    """`default`: plain, None where there is none. `pointer`: zero is not the same as not given."""
+    """`default`: plain, None where there is none. `pointer`: zero is not the same as not given.
+    `partly`: which part of its work a field does; "" for one without any effect, None for one with its whole effect."""
 
     name: str
     node: Node
     pointer: bool
     default: Any
+    partly: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,12 @@ def config_shape() -> Object:
 
 def _field(name: str, hint: Any, default: Any) -> Field:
     node, pointer = _node(hint)
-    return Field(name, node, pointer, to_plain(default))
+    return Field(name, node, pointer, to_plain(default), _partly(hint))
+
+
+def _partly(hint: Any) -> str | None:
+    marks: tuple[Any, ...] = getattr(hint, "__metadata__", ())
+    return "" if NO_EFFECT in marks else next((mark.text for mark in marks if isinstance(mark, Partly)), None)
 
 
 def _node(hint: Any) -> tuple[Node, bool]:
@@ -231,6 +238,21 @@ def _paths(node: Object, prefix: str) -> Iterator[str]:
             yield from _paths(entry.node, f"{prefix}{name}.")
         else:
             yield prefix + name
+
+
+@cache
+def partly_by_path() -> Mapping[str, str]:
+    """`Field.partly` of the `field_paths` without their whole effect, by path; a field covers all below it."""
+    return dict(_partly_below(config_shape(), "", None))
+
+
+def _partly_below(node: Object, prefix: str, above: str | None) -> Iterator[tuple[str, str]]:
+    for name, entry in node.fields.items():
+        partly = entry.partly if above is None else above
+        if isinstance(entry.node, Object):
+            yield from _partly_below(entry.node, f"{prefix}{name}.", partly)
+        elif partly is not None:
+            yield prefix + name, partly
 
 
 def given_paths(value: dict[str, Any]) -> list[str]:
