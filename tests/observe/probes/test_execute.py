@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
+from msgspec import Struct
 
 from pykubelet.base.api import core
 from pykubelet.base.api.codec import from_object
@@ -65,6 +66,19 @@ def answering(exit_code: int, stdout: bytes = b"", stderr: bytes = b"", delay_s:
         return pb.ExecSyncResponse(exit_code=exit_code, stdout=stdout, stderr=stderr)
 
     return handle
+
+
+def actions() -> list[str]:
+    """The fields of a probe that are objects."""
+    hints = get_type_hints(core.Probe)
+    return [name for name in core.Probe.__struct_fields__ if issubclass(get_args(hints[name])[0], Struct)]
+
+
+async def test_every_action_of_a_probe_can_be_run(cri: CriClient) -> None:
+    assert {"exec", "grpc", "httpGet", "tcpSocket"} <= set(actions())
+    for action in actions():
+        outcome = await ContainerProber(cri).probe(ask({action: {"port": 1} if action != "exec" else {}}, ip=""))
+        assert outcome.error and "missing probe handler" not in outcome.error, action
 
 
 @pytest.mark.parametrize(("code", "verdict"), [(0, Verdict.SUCCESS), (1, Verdict.FAILURE), (137, Verdict.FAILURE)])

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from pykubelet.base.api import labels as names
 from pykubelet.base.api.core import (
     ExecAction,
-    GRPCAction,
     HTTPGetAction,
     IntOrString,
     Lifecycle,
     LifecycleHandler,
     Probe,
     SleepAction,
-    TCPSocketAction,
 )
 from pykubelet.base.api.validation.errors import (
     Errors,
@@ -33,7 +33,8 @@ _SIGNAL_NAMES = (
     *(f"RTMAX-{n}" for n in range(1, 15)),
 )
 LINUX_SIGNALS = tuple(sorted(f"SIG{name}" for name in _SIGNAL_NAMES))
-Handler = ExecAction | HTTPGetAction | TCPSocketAction | GRPCAction | SleepAction
+#: The first action that is given is validated, the others are forbidden. Actions without a place here come last.
+_ORDER = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
 
 
 def validate_port(port: IntOrString, path: str) -> Errors:
@@ -42,7 +43,8 @@ def validate_port(port: IntOrString, path: str) -> Errors:
     return invalids(path, port, reasons)
 
 
-def _validate_action(action: Handler, grace_s: int | None, path: str) -> Errors:
+def _validate_action(action: Struct, grace_s: int | None, path: str) -> Errors:
+    """An action without rules of its own has those of its port."""
     match action:
         case ExecAction():
             return [] if action.command else [required(f"{path}.command")]
@@ -54,17 +56,25 @@ def _validate_action(action: Handler, grace_s: int | None, path: str) -> Errors:
             for header in action.httpHeaders:
                 errors += invalids(f"{path}.httpHeaders", header.name, names.header_name_errors(header.name))
             return errors
-        case TCPSocketAction() | GRPCAction():
-            return validate_port(action.port, f"{path}.port")
         case SleepAction():
             if grace_s is not None and not 0 <= action.seconds <= grace_s:
                 detail = f"must be non-negative and less than terminationGracePeriodSeconds ({grace_s})"
                 return [invalid(path, action.seconds, detail)]
             return []
+        case _:
+            port: IntOrString | None = getattr(action, "port", None)
+            return validate_port(port, f"{path}.port") if port is not None else []
 
 
-def _validate_handlers(handlers: list[tuple[str, Handler | None]], grace_s: int | None, path: str) -> Errors:
-    given = [(name, action) for name, action in handlers if action is not None]
+def _given_actions(handler: Probe | LifecycleHandler) -> list[tuple[str, Struct]]:
+    """Actions by their fields: all fields of a handler that are objects."""
+    fields = [name for name in handler.__struct_fields__ if name not in _ORDER]
+    values = ((name, getattr(handler, name, None)) for name in (*_ORDER, *fields))
+    return [(name, value) for name, value in values if isinstance(value, Struct)]
+
+
+def _validate_handler(handler: Probe | LifecycleHandler, grace_s: int | None, path: str) -> Errors:
+    given = _given_actions(handler)
     if not given:
         return [required(path, "must specify a handler type")]
     (name, action), others = given[0], given[1:]
@@ -73,11 +83,7 @@ def _validate_handlers(handlers: list[tuple[str, Handler | None]], grace_s: int 
 
 
 def _validate_probe(probe: Probe, grace_s: int | None, path: str) -> Errors:
-    errors = _validate_handlers(
-        [("exec", probe.exec), ("httpGet", probe.httpGet), ("tcpSocket", probe.tcpSocket), ("grpc", probe.grpc)],
-        grace_s,
-        path,
-    )
+    errors = _validate_handler(probe, grace_s, path)
     for field in ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"):
         errors += nonnegative(f"{path}.{field}", getattr(probe, field))
     grace = probe.terminationGracePeriodSeconds
@@ -111,11 +117,7 @@ def validate_readiness_probe(probe: Probe | None, grace_s: int | None, path: str
 def _validate_hook(hook: LifecycleHandler | None, grace_s: int | None, path: str) -> Errors:
     if hook is None:
         return []
-    return _validate_handlers(
-        [("exec", hook.exec), ("httpGet", hook.httpGet), ("tcpSocket", hook.tcpSocket), ("sleep", hook.sleep)],
-        grace_s,
-        path,
-    )
+    return _validate_handler(hook, grace_s, path)
 
 
 def validate_lifecycle(lifecycle: Lifecycle | None, grace_s: int | None, os_name: str, path: str) -> Errors:
