@@ -11,7 +11,7 @@ TESTBED := PYTHONPATH=tools PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m testbed
 VM_DIR ?= .vm
 TESTVM := PYTHONPATH=tools PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m testvm --folder $(VM_DIR)
 
-.PHONY: help env packages programs run run-cluster down test test-cluster test-crash test-vm vm-shell lint unit integration bench bench-cluster gen python
+.PHONY: help env packages programs run run-cluster down test test-cluster test-crash test-vm vm-shell lint unit coverage integration bench bench-cluster gen python
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -61,6 +61,13 @@ lint: env ## Style, types and the architecture's contracts
 
 unit: env ## The tests that need neither root nor containers
 	$(PYTEST) -m "not integration and not cluster"
+
+# Coverage by branches; what decides and plans has to be covered nearly whole.
+DECISIONS := */decide*.py,*/*plan*.py
+coverage: env ## Branch coverage of `make unit`; fails when decisions are covered below 95 %
+	$(PYTEST) -m "not integration and not cluster" --cov=pykubelet --cov-branch --cov-report=
+	$(VENV)/coverage report --sort=cover --skip-covered | tail -n 40
+	$(VENV)/coverage report --include="$(DECISIONS)" --fail-under=95
 
 integration: packages env ## The tests with real containers (root)
 	$(PYTEST) -m "integration and not crash"
