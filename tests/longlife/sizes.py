@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from longlife.machine import Lines, Node
 from support.reachable import container_sizes, open_descriptors, resident_bytes
 
-from pykubelet.act.pods.actor import STORY_LINES
+from pykubelet.act.pods.worker import HISTORY_LINES
 from pykubelet.report.events import correlate, loop, send
 
 #: Containers that fill up once and then stay: their limits, by owner.
@@ -25,8 +25,8 @@ BOUNDED = {
     "EventSender._names": send.REMEMBERED,
     "EventsLoop._pods": loop.KEPT_PODS,
     "Recent.pods": loop.KEPT_PODS,
-    "PodActor._story": 3 * STORY_LINES,
-    "PodLifecycle.story": 3 * STORY_LINES,
+    "PodWorker._history": 3 * HISTORY_LINES,
+    "PodLifecycle.story": 3 * HISTORY_LINES,
     "Counter._values": 400,  # series of all counters together: status codes and error kinds come one by one
 }
 #: So many more entries than before are no leak.

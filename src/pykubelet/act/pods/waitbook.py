@@ -46,7 +46,7 @@ TROUBLES = {
 
 
 class WaitsChanged:
-    """Posted to the pod's actor when there is something new to tell."""
+    """Posted to the pod worker when its waits have changed."""
 
 
 class WaitBook:

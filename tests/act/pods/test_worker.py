@@ -1,4 +1,4 @@
-"""The actor: events that cross each other on the way lose nothing and never lead to two things at once."""
+"""The pod worker: events that cross each other lose nothing and never lead to two things at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 from act.pods.playbook import RULES
 from act.pods.scenes import REF, WALL, box, pod, running, view
 
-from pykubelet.act.pods.actor import PodActor
 from pykubelet.act.pods.execute import PodExecution
 from pykubelet.act.pods.model import (
     CleanEnded,
@@ -27,6 +26,7 @@ from pykubelet.act.pods.model import (
 )
 from pykubelet.act.pods.tally import PullTime
 from pykubelet.act.pods.waitbook import WaitBook, WaitsChanged
+from pykubelet.act.pods.worker import PodWorker
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.clock import Clock, ManualClock, SystemClock
 from pykubelet.base.kit.mailbox import Post, Sink
@@ -40,7 +40,7 @@ REMOVED = KillReason.REMOVED
 
 @dataclass
 class Work:
-    """What the actor asks for, as it begins and ends; each waits for its gate."""
+    """What the worker asks for, as it begins and ends; each waits for its gate."""
 
     log: list[str] = field(default_factory=list)
     sync_gate: asyncio.Event = field(default_factory=asyncio.Event)
@@ -84,13 +84,13 @@ class Work:
 
 
 @asynccontextmanager
-async def actor(work: Work, of: Pod | None = None, since: float = 0.0) -> AsyncIterator[PodActor]:
+async def worker(work: Work, of: Pod | None = None, since: float = 0.0) -> AsyncIterator[PodWorker]:
     lifecycles: Sink[PodLifecycle] = Sink()
     touched: Sink[PodTouched] = Sink()
     async with Supervisor("test") as supervisor:
         state = PodState(REF, of or pod(), Stage.SYNCING, WALL, since)
-        made = PodActor(state, lambda: RULES, cast(PodExecution, work), lifecycles, touched, supervisor)
-        task = supervisor.start_root("actor", made.run())
+        made = PodWorker(state, lambda: RULES, cast(PodExecution, work), lifecycles, touched, supervisor)
+        task = supervisor.start_root("worker", made.run())
         yield made
         assert not task.done()
         made.close()
@@ -108,7 +108,7 @@ def look(*things: object, ago: float = 0.0) -> RuntimeChanged:
 
 async def test_a_pod_that_is_killed_in_the_moment_it_is_taken_up_is_stopped() -> None:
     work = Work()
-    async with actor(work) as it:
+    async with worker(work) as it:
         it.mailbox.post(look())
         it.mailbox.post(KillRequested(KillReason.REJECTED, "rejected"))
         await settle()
@@ -120,7 +120,7 @@ async def test_a_pod_that_is_killed_in_the_moment_it_is_taken_up_is_stopped() ->
 
 async def test_a_shorter_grace_that_crosses_the_end_of_the_stop_stops_nothing_twice() -> None:
     work = Work()
-    async with actor(work) as it:
+    async with worker(work) as it:
         it.mailbox.post(KillRequested(REMOVED, "removed"))
         await settle()
         work.stop_gate.set()
@@ -135,7 +135,7 @@ async def test_a_shorter_grace_that_crosses_the_end_of_the_stop_stops_nothing_tw
 
 async def test_a_shorter_grace_after_the_stop_has_ended_unseen_begins_no_other() -> None:
     work = Work()
-    async with actor(work) as it:
+    async with worker(work) as it:
         it.mailbox.post(KillRequested(REMOVED, "removed"))
         await settle()
         work.stop_gate.set()
@@ -150,7 +150,7 @@ async def test_a_shorter_grace_after_the_stop_has_ended_unseen_begins_no_other()
 
 async def test_a_shorter_grace_hurries_the_stop() -> None:
     work = Work()
-    async with actor(work) as it:
+    async with worker(work) as it:
         it.mailbox.post(KillRequested(REMOVED, "removed"))
         await settle()
         it.mailbox.post(KillRequested(REMOVED, "in a hurry", 1))
@@ -163,7 +163,7 @@ async def test_a_shorter_grace_hurries_the_stop() -> None:
 
 async def test_news_between_a_decision_and_its_first_step_is_not_lost() -> None:
     work = Work()
-    async with actor(work) as it:
+    async with worker(work) as it:
         it.mailbox.post(look(ago=1.0))
         await asyncio.sleep(0)
         it.mailbox.post(SpecChanged(pod(metadata={"labels": {"a": "b"}}), "labels"))
@@ -176,7 +176,7 @@ async def test_news_between_a_decision_and_its_first_step_is_not_lost() -> None:
 
 async def test_an_interruption_is_over_with_the_sync_it_was_meant_for() -> None:
     work = Work()
-    async with actor(work) as it:
+    async with worker(work) as it:
         it.mailbox.post(look())
         await settle()
         it.mailbox.post(look(box()))
@@ -191,7 +191,7 @@ async def test_an_interruption_is_over_with_the_sync_it_was_meant_for() -> None:
 
 async def test_of_several_looks_the_newest_counts_whatever_their_order() -> None:
     work = Work()
-    async with actor(work) as it:
+    async with worker(work) as it:
         it.mailbox.post(look(box(), running()))
         it.mailbox.post(look(ago=5.0))
         await settle()
@@ -200,7 +200,7 @@ async def test_of_several_looks_the_newest_counts_whatever_their_order() -> None
 
 async def test_an_abandoned_sync_is_followed_by_one_for_the_new_manifest() -> None:
     work = Work()
-    async with actor(work) as it:
+    async with worker(work) as it:
         it.mailbox.post(look())
         await settle()
         it.mailbox.post(SpecChanged(pod(terminationGracePeriodSeconds=3), "manifest changed"))
@@ -215,12 +215,12 @@ async def test_the_story_tells_what_was_done_and_why() -> None:
     work = Work()
     work.sync_gate.set()
     work.stop_gate.set()
-    async with actor(work) as it:
+    async with worker(work) as it:
         it.mailbox.post(look())
         await settle()
         it.mailbox.post(KillRequested(REMOVED, "no longer desired"))
         await settle()
-        assert [(line.what, line.cause) for line in it.story] == [
+        assert [(line.what, line.cause) for line in it.history] == [
             ("taken up", ""),
             ("create sandbox (attempt 0); start app", "runtime changed"),
             ("syncing -> terminating", "no longer desired"),
@@ -232,7 +232,7 @@ async def test_the_story_tells_what_was_done_and_why() -> None:
 
 async def test_a_pod_that_is_taken_up_after_its_deadline_starts_nothing() -> None:
     work = Work()
-    async with actor(work, pod(activeDeadlineSeconds=60), since=SystemClock().monotonic() - 61) as it:
+    async with worker(work, pod(activeDeadlineSeconds=60), since=SystemClock().monotonic() - 61) as it:
         it.mailbox.post(look())
         await settle()
         assert work.log == ["stop 30"]
@@ -243,7 +243,7 @@ async def test_a_pod_that_is_taken_up_after_its_deadline_starts_nothing() -> Non
 async def test_a_wall_clock_that_jumps_moves_no_deadline(jump: float) -> None:
     clock = ManualClock()
     of = pod(activeDeadlineSeconds=1800)
-    async with actor(Work(clock=clock), of, since=clock.monotonic() - 600) as it:
+    async with worker(Work(clock=clock), of, since=clock.monotonic() - 600) as it:
         clock.jump_wall(jump)
         it.mailbox.post(SpecChanged(of, "looked at again"))
         clock.advance(1199)

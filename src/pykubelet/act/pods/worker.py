@@ -1,6 +1,6 @@
-"""One actor per pod UID: feeds events through the machine in `decide`, and carries out its commands.
+"""The pod worker, one per pod UID: feeds events through the state machine in `decide.py` and carries out its commands.
 
-Owns: one pod's state, story, timer and running work. Reads: the probe results. Talks to: its loop, by its lifecycle.
+Owns: one pod's state, history, timers and running work. Reads: the probe results. Posts its lifecycle to the loop.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.kit.values import replace
+from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.fieldpath import container_field_path
 from pykubelet.base.model.happenings import Happening, normal, warning
-from pykubelet.base.model.ids import PodRef
+from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, Stage, StartError, StatusOverride
 from pykubelet.base.model.observed import PodTouched, Removed, Stopped
 from pykubelet.base.model.phase import Phase
@@ -56,21 +56,28 @@ from pykubelet.base.model.sizing import size_in_words
 from pykubelet.base.model.waits import StoryLine
 
 log = Log("pods")
-STORY_LINES = 40
-#: After these nobody looks at how the containers ended: they are removed next, and that is looked at.
+HISTORY_LINES = 40
+#: After these kills the exits of the containers are not read: the containers are removed next.
 REMOVED_AT_ONCE = frozenset({KillReason.REMOVED, KillReason.ORPHANED})
 DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
 
 
-class PodActor:
-    """`mailbox` takes the pod's events; `lifecycles` gets its lifecycle after every change."""
+class WorkerCrashed(Value):
+    """A bug ended a pod's worker."""
+
+    uid: PodUID
+    error: BaseException
+
+
+class PodWorker:
+    """`mailbox` takes the pod's events; `lifecycles` gets its lifecycle after every change, and its crash."""
 
     def __init__(
         self,
         state: PodState,
         rules: Callable[[], Rules],
         execution: PodExecution,
-        lifecycles: Post[PodLifecycle],
+        lifecycles: Post[PodLifecycle | WorkerCrashed],
         touched: Post[PodTouched],
         supervisor: Supervisor,
     ) -> None:
@@ -82,29 +89,37 @@ class PodActor:
         self._lifecycles = lifecycles
         self._touched = touched
         self._supervisor = supervisor
-        self._story: deque[StoryLine] = deque(maxlen=STORY_LINES)
+        self._history: deque[StoryLine] = deque(maxlen=HISTORY_LINES)
+        self._task: asyncio.Task[None] | None = None
         self._work: asyncio.Task[None] | None = None
         self._abandoned = False
         self._stage_since = self._clock.wall()
         self._timer: asyncio.TimerHandle | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._waits = execution.book(self.mailbox)
-        self._told: PodLifecycle | None = None
-        view, told = state.view, state.pod.status
-        is_new = (view is None or view.is_gone) and not (told is not None and told.startTime)
+        self._published: PodLifecycle | None = None
+        view, status = state.view, state.pod.status
+        is_new = (view is None or view.is_gone) and not (status is not None and status.startTime)
         self._counts = StartCount(state.started_wall, is_new=is_new)
 
     @property
     def ref(self) -> PodRef:
         return self.state.ref
 
+    def start(self) -> None:
+        """Run until `close`. A bug is posted as `WorkerCrashed`."""
+        uid = self.ref.uid
+        self._task = self._supervisor.start_child(
+            f"pod-{uid}", self.run(), lambda error: self._lifecycles.post(WorkerCrashed(uid, error))
+        )
+
     async def run(self) -> None:
-        """Until cancelled."""
-        self._tell("taken up", "")
+        """Take events until cancelled."""
+        self._record("taken up", "")
         self._publish()
         self._watch_deadline()
         while True:
-            for event in _conflated(await self.mailbox.get_all()):
+            for event in _conflate(await self.mailbox.get_all()):
                 if not isinstance(event, WaitsChanged):
                     self._take(event)
             self._publish()
@@ -116,7 +131,7 @@ class PodActor:
         self.state, commands = step(before, event, self._clock.monotonic(), self._rules())
         if self.state.stage is not before.stage:
             self._stage_since = self._clock.wall()
-            self._tell(f"{before.stage} -> {self.state.stage}", event.cause)
+            self._record(f"{before.stage} -> {self.state.stage}", event.cause)
             log.info(f"pod is {self.state.stage}", pod=self.ref, uid=self.ref.uid, cause=event.cause)
         if isinstance(event, SpecChanged):
             self._watch_deadline()
@@ -128,7 +143,7 @@ class PodActor:
     def _carry_out(self, command: Command) -> None:
         match command:
             case Sync():
-                self._tell(_described(command), command.cause)
+                self._record(_describe(command), command.cause)
                 self._abandoned = False
                 self._execution.attend()
                 self._start("sync", self._sync(command)).add_done_callback(self._sync_over)
@@ -139,10 +154,10 @@ class PodActor:
                 else:
                     self._execution.interrupt(is_outdated=command.is_outdated)
             case StopPod():
-                self._tell(f"stopping within {command.grace_s} s", command.cause)
+                self._record(f"stopping within {command.grace_s} s", command.cause)
                 if self._work is not None:
                     if self._work.done():
-                        return  # its end is in the mailbox already
+                        return  # its StopEnded is in the mailbox already
                     self._work.cancel()
                 self._start("stop", self._stop(command))
             case CleanUp():
@@ -150,14 +165,14 @@ class PodActor:
             case WakeAt():
                 self._wake_at(command.at)
             case SayResize():
-                self._execution.happenings.post(_told_resize(command, self.ref))
-                self._tell(f"resize: {command.progress.error or 'done'}", command.cause)
+                self._execution.happenings.post(_resize_event(command, self.ref))
+                self._record(f"resize: {command.progress.error or 'done'}", command.cause)
             case SayHeld():
                 container = find_container(self.state.pod, command.container)
                 message = f"Back-off restarting failed container {container.name} in pod {self.ref}"
                 path = container_field_path(self.state.pod, container.name)
                 self._execution.happenings.post(warning(EVENT_BACK_OFF, message, self.ref, path))
-                self._tell(f"{container.name} is held back", command.cause)
+                self._record(f"{container.name} is held back", command.cause)
 
     def _start(self, what: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         self._work = self._supervisor.start_child(f"{what}-{self.ref.uid}", work)
@@ -174,7 +189,7 @@ class PodActor:
         self._sync_ended(ended)
 
     def _sync_over(self, task: asyncio.Task[None]) -> None:
-        """A sync that was abandoned has ended too, even one that was cancelled before its first step."""
+        """An abandoned sync has ended too, even if it was cancelled before its first step."""
         if task.cancelled() and self._abandoned:
             self._sync_ended(SyncEnded(unfinished=True, cause="sync abandoned"))
 
@@ -206,7 +221,7 @@ class PodActor:
         except Exception as bug:  # noqa: BLE001 - as above
             ended = CleanEnded(error=self._report_bug("clean-up", bug).message)
         if self._abandoned:
-            ended = replace(ended, gone_at=None)  # the runtime may still be making what it was asked for
+            ended = replace(ended, gone_at=None)  # the runtime may still create what an abandoned call has asked for
         self.mailbox.post(ended)
         kill = self.state.kill
         if command.remove or (kill is not None and kill.reason is KillReason.RENEWED):
@@ -215,11 +230,10 @@ class PodActor:
             self._touched.post(PodTouched(self.ref, cause, answer=answer))
 
     def _report_bug(self, what: str, error: Exception) -> StartError:
-        lines = [f"{line.at:.3f} {line.what} ({line.cause})" for line in self._story]
-        log.error(f"{what} crashed", pod=self.ref, uid=self.ref.uid, story=lines, exc_info=error)
+        lines = [f"{line.at:.3f} {line.what} ({line.cause})" for line in self._history]
+        log.error(f"{what} crashed", pod=self.ref, uid=self.ref.uid, history=lines, exc_info=error)
         message = f"internal error in {what}: {error!r}"
-        happening: Happening = warning(EVENT_FAILED_SYNC, message, self.ref)
-        self._execution.happenings.post(happening)
+        self._execution.happenings.post(warning(EVENT_FAILED_SYNC, message, self.ref))
         return StartError(INTERNAL_ERROR, message)
 
     def _wake_at(self, at: float) -> None:
@@ -229,18 +243,19 @@ class PodActor:
         self._timer = asyncio.get_running_loop().call_later(delay, self.mailbox.post, Woke())
 
     @property
-    def story(self) -> tuple[StoryLine, ...]:
-        return tuple(self._story)
+    def history(self) -> tuple[StoryLine, ...]:
+        """The newest transitions, oldest first."""
+        return tuple(self._history)
 
     def abandon(self) -> None:
-        """Cancel the work under way; what it has done already is seen by the next look."""
+        """Cancel the work under way. The next view shows what it has done already."""
         if self._work is not None:
             self._work.cancel()
 
     def _watch_deadline(self) -> None:
-        """Ask for the pod's end when `activeDeadlineSeconds` have passed since it was taken up.
+        """Request the pod's kill when `activeDeadlineSeconds` have passed since the pod became active.
 
-        A wall clock that jumps changes nothing: `active_since` was found out once.
+        A jump of the wall clock changes nothing: `active_since` is monotonic and was computed once.
         """
         if self._deadline is not None:
             self._deadline.cancel()
@@ -251,7 +266,7 @@ class PodActor:
         if left > 0:
             self._deadline = asyncio.get_running_loop().call_later(left, self._pass_deadline)
         else:
-            self._pass_deadline()  # before anything is started
+            self._pass_deadline()  # before any work starts
 
     def _pass_deadline(self) -> None:
         if self.state.kill is not None:
@@ -261,18 +276,20 @@ class PodActor:
         self.mailbox.post(KillRequested(KillReason.DEADLINE, "active deadline passed", override=override))
 
     def close(self) -> None:
-        """Drop the timers; the tasks end with the supervisor."""
+        """End the worker and its timers. Work under way goes on unless `abandon` was called."""
+        if self._task is not None:
+            self._task.cancel()
         for timer in (self._timer, self._deadline):
             if timer is not None:
                 timer.cancel()
         self._waits.close()
 
-    def _tell(self, what: str, cause: str) -> None:
-        self._story.append(StoryLine(self._clock.wall(), what, cause))
+    def _record(self, what: str, cause: str) -> None:
+        self._history.append(StoryLine(self._clock.wall(), what, cause))
 
     def _publish(self) -> None:
-        """What is so now. Most looks at the runtime change nothing of it; that a pod is finished is told at each, because
-        whether it may be dropped depends on others too."""
+        """Post the lifecycle if it changed. That of a finished pod is posted after every event: whether the worker may end
+        depends on the roster too."""
         state = self.state
         waits = self._waits.snapshot(state)
         lifecycle = PodLifecycle(
@@ -292,31 +309,31 @@ class PodActor:
             post_starting=self._execution.post_starting,
             is_held_up=state.stage is Stage.SYNCING and any(wait.reason for wait in waits),
             waits=waits,
-            story=self.story,
+            story=self.history,
         )
-        if lifecycle != self._told or state.stage is Stage.FINISHED:
-            self._told = lifecycle
+        if lifecycle != self._published or state.stage is Stage.FINISHED:
+            self._published = lifecycle
             self._lifecycles.post(lifecycle)
 
 
-def _conflated(events: list[Event | WaitsChanged]) -> list[Event | WaitsChanged]:
-    """Only the newest look at the runtime counts."""
-    looks = [event for event in events if isinstance(event, RuntimeChanged)]
-    if len(looks) < 2:
+def _conflate(events: list[Event | WaitsChanged]) -> list[Event | WaitsChanged]:
+    """Keep only the newest view of the runtime."""
+    changes = [event for event in events if isinstance(event, RuntimeChanged)]
+    if len(changes) < 2:
         return events
-    newest = max(reversed(looks), key=lambda look: look.view.read_at)
+    newest = max(reversed(changes), key=lambda change: change.view.read_at)
     return [event for event in events if not isinstance(event, RuntimeChanged) or event is newest]
 
 
-def _told_resize(command: SayResize, ref: PodRef) -> Happening:
+def _resize_event(command: SayResize, ref: PodRef) -> Happening:
     pod, progress = command.pod, command.progress
     if progress.error:
-        words = size_in_words("Pod resize error", pod, progress.generation, progress.error)
-        return warning(EVENT_RESIZE_ERROR, words, ref)
+        message = size_in_words("Pod resize error", pod, progress.generation, progress.error)
+        return warning(EVENT_RESIZE_ERROR, message, ref)
     return normal(EVENT_RESIZE_COMPLETED, size_in_words("Pod resize completed", pod, progress.generation), ref)
 
 
-def _described(command: Sync) -> str:
+def _describe(command: Sync) -> str:
     plan = command.plan
     parts: list[str] = []
     if plan.stop_pod and command.view.sandboxes:

@@ -1,0 +1,84 @@
+"""What a pod worker starts with, and what it is sent when its pod's roster entry changes. Pure."""
+
+from __future__ import annotations
+
+from pykubelet.act.pods.decide import MIN_GRACE_S
+from pykubelet.act.pods.model import Event, KillOrder, KillRequested, PodState, RuntimeChanged, SpecChanged
+from pykubelet.act.pods.orphans import orphan_pod
+from pykubelet.base.api.times import parse_time
+from pykubelet.base.kit.values import replace
+from pykubelet.base.model.lifecycle import KillReason, Stage, StatusOverride
+from pykubelet.base.model.moments import moment_of
+from pykubelet.base.model.observed import PodView
+from pykubelet.base.model.phase import Phase
+from pykubelet.base.model.reasons import PREEMPTING
+from pykubelet.base.model.roster import Rejection, RosterPod, has_ended_in_api, is_static, pod_ref
+
+ORPHAN_GRACE_S = 1
+
+#: The first state of a worker, and its first events.
+Start = tuple[PodState, tuple[Event, ...]]
+
+
+def desired_start(entry: RosterPod, view: PodView | None, at: float, wall: float) -> Start:
+    """The start of a desired pod. Its worker takes over what the runtime holds of the pod.
+
+    `at`, `wall`: the present on the monotonic and on the wall clock.
+    """
+    ref, pod = pod_ref(entry.pod), entry.pod
+    dates = _earlier_starts(entry, view)
+    state = PodState(
+        ref=ref,
+        pod=pod,
+        stage=Stage.SYNCING,
+        started_wall=min((entry.seen_at, *dates)),
+        active_since=min((moment_of(date, at, wall) for date in dates), default=at),
+        view=view if view is not None else PodView(ref, read_at=at),
+    )
+    has_ended = has_ended_in_api(pod)
+    if has_ended and (view is None or not view.is_alive):
+        kill = KillOrder(KillReason.COMPLETED, MIN_GRACE_S)
+        state = replace(state, stage=Stage.TERMINATED, kill=kill, terminal=True)
+    events: list[Event] = []
+    if entry.rejection is not None:  # first of all, so that no work begins
+        events.append(_refusal(entry.rejection))
+    elif pod.metadata.deletionTimestamp or has_ended:
+        events.append(SpecChanged(pod, "deleted or ended in the API"))
+    if view is not None:
+        events.append(RuntimeChanged(view, wall, "found running"))
+    else:
+        events.append(RuntimeChanged(PodView(ref, read_at=at), wall, "new pod"))
+    return state, tuple(events)
+
+
+def orphan_start(view: PodView, wall: float) -> Start:
+    """The start of a pod that only the runtime knows: its worker kills it."""
+    state = PodState(ref=view.ref, pod=orphan_pod(view), stage=Stage.SYNCING, started_wall=wall, view=view)
+    return state, (KillRequested(KillReason.ORPHANED, "found running, not desired", ORPHAN_GRACE_S),)
+
+
+def update_events(before: RosterPod | None, entry: RosterPod) -> tuple[Event, ...]:
+    """The events of a running worker whose pod has a new roster entry. `before` None: it was an orphan."""
+    if entry.rejection is not None and (before is None or before.rejection is None):
+        return (_refusal(entry.rejection),)
+    changed = SpecChanged(entry.pod, "manifest changed")
+    if before is not None and before.seen_at != entry.seen_at and is_static(entry.pod):
+        return KillRequested(KillReason.REMOVED, "it was away and has come back"), changed
+    return (changed,)
+
+
+def _refusal(rejection: Rejection) -> KillRequested:
+    """The kill of a pod that the node refuses, or that a more important pod preempts."""
+    if rejection.reason == PREEMPTING:
+        override = StatusOverride(Phase.FAILED, rejection.reason, rejection.message, yields=True)
+        return KillRequested(KillReason.EVICTED, "preempted", override=override)
+    override = StatusOverride(Phase.FAILED, rejection.reason, f"Pod was rejected: {rejection.message}")
+    return KillRequested(KillReason.REJECTED, "rejected by the node", override=override)
+
+
+def _earlier_starts(entry: RosterPod, view: PodView | None) -> tuple[float, ...]:
+    """Dates of the pod's start before the agent's last restart, from its status and its sandboxes: wall seconds."""
+    start_time = entry.pod.status.startTime
+    sandboxes = view.sandboxes if view is not None else ()
+    dates = (parse_time(start_time),) if start_time else ()
+    return (*dates, *(sandbox.created_at / 1e9 for sandbox in sandboxes))
