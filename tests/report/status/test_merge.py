@@ -8,9 +8,9 @@ import pytest
 
 from pykubelet.base.api import core
 from pykubelet.base.api.codec import from_object, to_object
-from pykubelet.base.api.patch import POD_STATUS_KEYS, apply_strategic
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.labels import CONFIG_MIRROR
+from pykubelet.edges.kubeapi.fake_patch import strategic
 from pykubelet.report.status.merge import (
     Urgency,
     final_delete,
@@ -227,5 +227,5 @@ def test_the_patch_makes_what_is_wanted() -> None:
     new = wanted(api, told("Running", "True", containerStatuses=(RUNNING,), podIPs=(core.PodIP(ip="b"),)))
     patch = render_patch(api, new)
     assert patch is not None
-    made = apply_strategic(patch["status"], to_object(api.status), POD_STATUS_KEYS)
+    made = strategic(to_object(api.status), patch["status"])
     assert from_object(core.PodStatus, made) == replace(new)

@@ -1,13 +1,16 @@
 """How the fake API server applies patches to plain objects. Pure.
 
 Owns: merge patches (RFC 7386), JSON patches (RFC 6902) and strategic merge patches as far as pods and nodes need them:
-lists merged by key, `$patch`, `$retainKeys`, `$deleteFromPrimitiveList`.
+lists merged by key, `$patch`, `$retainKeys`, `$setElementOrder`, `$deleteFromPrimitiveList`. The differences that the agent
+sends are of `base/api/patch.py`.
 """
 
 from __future__ import annotations
 
 import copy
 from typing import Any
+
+from pykubelet.base.api.patch import DIRECTIVE, ORDER
 
 Json = dict[str, Any]
 
@@ -32,7 +35,7 @@ _KEYS = {
     "topologySpreadConstraints": "topologyKey",
 }
 _SETS = frozenset({"finalizers", "podCIDRs"})
-_DELETE_FROM = "$deleteFromPrimitiveList/"
+_DELETE_FROM, _RETAIN = "$deleteFromPrimitiveList/", "$retainKeys"
 
 
 class PatchError(ValueError):
@@ -53,14 +56,20 @@ def merge(old: Any, patch: Any) -> Any:
 
 
 def strategic(old: Any, patch: Any) -> Any:
-    """A strategic merge patch of one object."""
+    """A strategic merge patch of one object. Raises PatchError for a malformed one."""
     if not isinstance(patch, dict):
         return copy.deepcopy(patch)
-    if patch.get("$patch") == "replace":
-        return {key: copy.deepcopy(value) for key, value in patch.items() if key != "$patch"}
-    new = dict(old) if isinstance(old, dict) else {}
-    if "$retainKeys" in patch:
-        new = {key: value for key, value in new.items() if key in patch["$retainKeys"]}
+    match patch.get(DIRECTIVE, "merge"):
+        case "replace":
+            return {key: copy.deepcopy(value) for key, value in patch.items() if key != DIRECTIVE}
+        case "delete":
+            return {}
+        case "merge":
+            new = dict(old) if isinstance(old, dict) else {}
+        case other:
+            raise PatchError(f"unknown directive {other!r}")
+    if _RETAIN in patch:
+        new = {key: value for key, value in new.items() if key in patch[_RETAIN]}
     for key, value in patch.items():
         if key.startswith(_DELETE_FROM):
             name = key.removeprefix(_DELETE_FROM)
@@ -74,8 +83,8 @@ def strategic(old: Any, patch: Any) -> Any:
         else:
             new[key] = strategic(new.get(key), value)
     for key, value in patch.items():
-        if key.startswith("$setElementOrder/"):
-            name = key.removeprefix("$setElementOrder/")
+        if key.startswith(ORDER):
+            name = key.removeprefix(ORDER)
             new[name] = _ordered(name, new.get(name, []), value)
     return new
 
@@ -84,14 +93,15 @@ def _merged_list(field: str, old: list[Any], patch: list[Any]) -> list[Any]:
     if field in _SETS:
         return old + [item for item in patch if item not in old]
     key = "containerPort" if field == "ports" else _KEYS.get(field)
-    if key is None or any(item.get("$patch") == "replace" for item in patch if isinstance(item, dict)):
-        return [copy.deepcopy(item) for item in patch if not (isinstance(item, dict) and set(item) == {"$patch"})]
+    plain = [item for item in patch if not (isinstance(item, dict) and item.get(DIRECTIVE) == "replace")]
+    if key is None or len(plain) < len(patch):
+        return copy.deepcopy(plain)
     found = list(old)
     for item in patch:
         if not isinstance(item, dict) or key not in item:
             raise PatchError(f"an element of {field} has no {key}")
         place = next((i for i, known in enumerate(found) if known.get(key) == item[key]), None)
-        if item.get("$patch") == "delete":
+        if item.get(DIRECTIVE) == "delete":
             found = [known for known in found if known.get(key) != item[key]]
         elif place is None:
             found.append(strategic({}, item))
@@ -100,13 +110,16 @@ def _merged_list(field: str, old: list[Any], patch: list[Any]) -> list[Any]:
     return found
 
 
-def _ordered(field: str, items: list[Any], order: list[Any]) -> list[Any]:
+def _ordered(field: str, items: list[Any], order: object) -> list[Any]:
+    """Elements that the order does not name stay in their places."""
+    if not isinstance(order, list):
+        raise PatchError(f"the order of {field} is not a list")
     key = _KEYS.get(field)
     if key is None:
         return items
-    names = [item[key] for item in order if isinstance(item, dict) and key in item]
-    rank = {name: place for place, name in enumerate(names)}
-    return sorted(items, key=lambda item: rank.get(item.get(key), len(rank)))
+    rank = {item[key]: place for place, item in enumerate(order) if isinstance(item, dict) and key in item}
+    named = iter(sorted((item for item in items if item[key] in rank), key=lambda item: rank[item[key]]))
+    return [next(named) if item[key] in rank else item for item in items]
 
 
 def json_patch(old: Json, operations: list[Json]) -> Json:

@@ -30,6 +30,7 @@ from pykubelet.base.api.core import (
     NodeStatus,
     NodeSystemInfo,
 )
+from pykubelet.base.api.patch import DIRECTIVE, strategic_diff
 from pykubelet.base.api.quantity import Amount, Format
 from pykubelet.base.config.flag_values import UNSPECIFIED
 from pykubelet.base.kit.digits import parse_decimal
@@ -140,19 +141,14 @@ def status_patch(
     `labels`: what to change in them.
     """
     old, new = to_object(before.status), to_object(after)
-    status: dict[str, Any] = {}
-    for key in old.keys() | new.keys():
-        if key == "conditions":
-            status[key] = [condition for condition in new[key] if condition["type"] in OWN_CONDITIONS]
-        elif key == "addresses" and old.get(key) != new.get(key):
-            # two addresses of one type cannot be merged by type
-            status[key] = [*new.get(key, []), {"$patch": "replace"}]
-        elif isinstance(old.get(key), dict) and isinstance(new.get(key), dict):
-            if changed := _map_patch(old[key], new[key]):
-                status[key] = changed
-        elif old.get(key) != new.get(key):
-            status[key] = new.get(key)
-    metadata = {"annotations": _map_patch(before.metadata.annotations, annotations), "labels": dict(labels)}
+    status = strategic_diff(old, new, {})
+    # all of them have a new heartbeat
+    status["conditions"] = [condition for condition in new["conditions"] if condition["type"] in OWN_CONDITIONS]
+    if "addresses" in status:
+        # two addresses of one type cannot be merged by type
+        status["addresses"] = [*new.get("addresses", []), {DIRECTIVE: "replace"}]
+    changed = strategic_diff(dict(before.metadata.annotations), dict(annotations), {})
+    metadata = {"annotations": changed, "labels": dict(labels)}
     metadata = {key: value for key, value in metadata.items() if value}
     return {"status": status} | ({"metadata": metadata} if metadata else {})
 
@@ -304,8 +300,3 @@ def _handlers(runtime: RuntimeReady) -> tuple[NodeRuntimeHandler, ...]:
         )
         for name, features in sorted(runtime.handlers.items())
     )
-
-
-def _map_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    changed = {key: value for key, value in new.items() if old.get(key) != value}
-    return changed | {key: None for key in old if key not in new}
