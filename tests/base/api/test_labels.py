@@ -88,6 +88,7 @@ def test_selector_with_an_unknown_operator_is_refused() -> None:
 def test_ports_by_number_and_name() -> None:
     ports = (ContainerPort(name="web", containerPort=8080),)
     assert [resolve_port(port, ports) for port in (80, "web", "81", "other", 0)] == [80, 8080, 81, None, None]
+    assert [resolve_port(port, ports) for port in ("65536", "9" * 5000, "²")] == [None, None, None]
 
 
 def test_counts_by_number_and_percentage() -> None:

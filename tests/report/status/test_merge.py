@@ -220,6 +220,8 @@ def test_the_newer_of_two_states() -> None:
     assert newer(new, old) is new
     odd = api_pod(resourceVersion="x1")
     assert newer(new, odd) is odd
+    endless = api_pod(resourceVersion="9" * 5_000_000)
+    assert newer(endless, new) is new and newer(new, endless) is endless, "what comes later counts"
 
 
 def test_the_patch_makes_what_is_wanted() -> None:

@@ -20,6 +20,7 @@ from pykubelet.act.runtime.removal import remove_container, remove_sandbox
 from pykubelet.base.kit.bulkhead import Bulkhead
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.flight import Done, Failed, Flight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
@@ -190,7 +191,7 @@ class ContainerCollector:
         try:
             if container.state is ContainerState.UNKNOWN:
                 grace = container.annotations.get(POD_TERMINATION_GRACE_PERIOD, "")
-                await self._cri.stop_container(container.id, max(MIN_STOP_S, int(grace) if grace.isdigit() else 0))
+                await self._cri.stop_container(container.id, max(MIN_STOP_S, parse_decimal(grace) or 0))
             await remove_container(self._cri, container.id)
         except CriError as error:
             if not error.is_not_found:

@@ -19,6 +19,7 @@ from pykubelet.act.runtime.sandbox import Sandbox
 from pykubelet.act.runtime.stop import ContainerStopper, StopTarget, restart_grace
 from pykubelet.act.runtime.tally import STARTED_CONTAINERS, STARTED_CONTAINERS_ERRORS, container_kind
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.finish import finish
 from pykubelet.base.kit.flight import Done, Failed, Flight, Uncertain
 from pykubelet.base.kit.log import Log
@@ -27,7 +28,6 @@ from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.fieldpath import container_field_path
 from pykubelet.base.model.happenings import Happening, normal, warning
 from pykubelet.base.model.ids import ContainerID
-from pykubelet.base.model.labels import CONTAINER_RESTART_COUNT
 from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.observed import ContainerView
@@ -297,13 +297,8 @@ def _wants_etc_hosts(pod: Pod, container: AnyContainer, pod_ips: tuple[str, ...]
 def _restart_count(newest: ContainerView | None, log_dir: str, existed: bool) -> int:
     """One more than the newest instance's; without one, than the newest log's: the runtime may have lost its memory."""
     if newest is not None:
-        return _recorded(newest.annotations, newest.attempt) + 1
+        return newest.restart_count + 1
     if not existed:
         return 0
-    numbers = [entry.name.partition(".")[0] for entry in list_dir(log_dir) if ".log" in entry.name]
-    return max((int(number) + 1 for number in numbers if number.isdigit()), default=0)
-
-
-def _recorded(annotations: Mapping[str, str], attempt: int) -> int:
-    text = annotations.get(CONTAINER_RESTART_COUNT, "")
-    return int(text) if text.isdigit() else attempt
+    numbers = [parse_decimal(entry.name.partition(".")[0]) for entry in list_dir(log_dir) if ".log" in entry.name]
+    return max((number + 1 for number in numbers if number is not None), default=0)

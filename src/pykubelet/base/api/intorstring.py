@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pykubelet.base.api.core import ContainerPort, IntOrString
+from pykubelet.base.kit.digits import parse_decimal
 
 
 def resolve_port(port: IntOrString, ports: tuple[ContainerPort, ...]) -> int | None:
@@ -12,9 +13,7 @@ def resolve_port(port: IntOrString, ports: tuple[ContainerPort, ...]) -> int | N
     """
     if isinstance(port, str):
         named = next((candidate.containerPort for candidate in ports if candidate.name == port), None)
-        if named is None and port.isascii() and port.isdigit():
-            named = int(port)
-        port = named if named is not None else 0
+        port = named if named is not None else parse_decimal(port, 65535) or 0
     return port if 0 < port < 65536 else None
 
 

@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
+from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
+from pykubelet.base.model.labels import CONTAINER_RESTART_COUNT
 from pykubelet.base.model.reasons import COMPLETED, ERROR
+
+_INT32_MAX = 2**31 - 1  # restartCount is an int32
 
 
 class ContainerState(StrEnum):
@@ -77,6 +81,12 @@ class ContainerView(Value):
     @property
     def is_running(self) -> bool:
         return self.state is ContainerState.RUNNING
+
+    @property
+    def restart_count(self) -> int:
+        """From the annotation that the agent gave the instance, else its attempt."""
+        count = parse_decimal(self.annotations.get(CONTAINER_RESTART_COUNT, ""), _INT32_MAX)
+        return count if count is not None else self.attempt
 
 
 class SandboxView(Value):

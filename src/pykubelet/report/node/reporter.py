@@ -28,6 +28,7 @@ from typing import Protocol
 
 from pykubelet.base.api.core import ContainerImage, Node, NodeStatus, ObjectMeta
 from pykubelet.base.api.times import format_time
+from pykubelet.base.api.versions import compare_versions
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.cells import Cell, CellWriter, make_cell, ringing
 from pykubelet.base.kit.clock import Clock
@@ -387,7 +388,7 @@ def _may_not_list(listed: Listed[Node]) -> bool:
 
 def _is_newer(found: Node, known: Node) -> bool:
     """By resource version where both count, which those of Kubernetes do; else what comes later is newer."""
-    one, other = found.metadata.resourceVersion, known.metadata.resourceVersion
-    if found.metadata.uid == known.metadata.uid and one.isdigit() and other.isdigit():
-        return int(one) > int(other)
+    order = compare_versions(found.metadata.resourceVersion, known.metadata.resourceVersion)
+    if found.metadata.uid == known.metadata.uid and order is not None:
+        return order > 0
     return found is not known

@@ -19,9 +19,7 @@ from typing import Any
 
 from pykubelet.base.api import core
 from pykubelet.base.api.times import format_time
-from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.labels import CONTAINER_RESTART_COUNT
 from pykubelet.base.model.observed import ContainerState, ContainerView
 from pykubelet.base.model.phase import UNKNOWN_EXIT_CODE, has_created_regular
 from pykubelet.base.model.reasons import (
@@ -43,7 +41,6 @@ INIT_NOT_LOCATED = (
     "treat it as exited normally"
 )
 REMOVED_TO_RESTART = "The container is removed because RestartAllContainers in place"
-_INT32_MAX = 2**31 - 1  # restartCount is an int32
 Statuses = tuple[core.ContainerStatus, ...]
 
 
@@ -207,7 +204,7 @@ def _vanished(
 def _of_instance(
     facts: StatusFacts, container: core.Container, newest: ContainerView, old: core.ContainerStatus | None
 ) -> core.ContainerStatus:
-    count = restart_count(newest)
+    count = newest.restart_count
     if newest.state is ContainerState.UNKNOWN and _state(old).running is not None and old is not None:
         count = old.restartCount + 1
     resources = told_resources(container, newest, old, container_id(facts, newest))
@@ -234,13 +231,6 @@ def _of_instance(
 
 def container_id(facts: StatusFacts, container: ContainerView) -> str:
     return f"{facts.runtime}://{container.id}"
-
-
-def restart_count(container: ContainerView) -> int:
-    """From the annotation that the agent gave the instance, else its attempt."""
-    text = container.annotations.get(CONTAINER_RESTART_COUNT, "")
-    count = parse_decimal(text, _INT32_MAX)
-    return count if count is not None else container.attempt
 
 
 def _instance_state(

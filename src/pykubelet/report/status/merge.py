@@ -20,6 +20,7 @@ from typing import Any
 from pykubelet.base.api import core
 from pykubelet.base.api.codec import to_object
 from pykubelet.base.api.patch import POD_STATUS_KEYS, strategic_diff
+from pykubelet.base.api.versions import compare_versions
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.reasons import (
     CONTAINER_CREATING,
@@ -173,7 +174,5 @@ def final_delete(api: core.Pod) -> dict[str, Any]:
 
 def newer(one: core.Pod, other: core.Pod) -> core.Pod:
     """The later of two states of one object (KEP-5504: resource versions can be compared); `other` when in doubt."""
-    first, second = one.metadata.resourceVersion, other.metadata.resourceVersion
-    if first.isdecimal() and second.isdecimal() and int(first) > int(second):
-        return one
-    return other
+    order = compare_versions(one.metadata.resourceVersion, other.metadata.resourceVersion)
+    return one if order is not None and order > 0 else other

@@ -14,6 +14,7 @@ import yaml
 from pykubelet.base.api import codec, core
 from pykubelet.base.api.defaults import default_pod
 from pykubelet.base.api.validation import ErrorKind, validate_pod
+from pykubelet.base.api.validation.metadata import DELETION_COST, validate_pod_annotations
 
 SUBDOMAIN = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
@@ -104,3 +105,11 @@ def test_errors_are_values_with_parts() -> None:
         "name or generateName is required",
     )
     assert error.body == "Required value: name or generateName is required"
+
+
+@pytest.mark.parametrize(
+    ("cost", "allowed"), [("2147483647", True), ("-2147483648", True), ("2147483648", False), ("9" * 5000, False)]
+)
+def test_a_deletion_cost_has_32_bits(cost: str, allowed: bool) -> None:
+    errors = validate_pod_annotations({DELETION_COST: cost}, core.PodSpec(), "metadata.annotations")
+    assert (errors == []) is allowed

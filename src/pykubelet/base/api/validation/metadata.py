@@ -21,7 +21,7 @@ ANNOTATIONS_LIMIT = 256 * 1024
 STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 MIRROR = "kubernetes.io/config.mirror"
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
-_DELETION_COST = re.compile(r"0|-?[1-9]\d*", re.ASCII)
+_DELETION_COST = re.compile(r"0|-?[1-9]\d{0,9}", re.ASCII)
 
 
 def validate_labels(labels: Mapping[str, str], path: str) -> Errors:
