@@ -40,7 +40,6 @@ AUTHN = "io.k8s.api.authentication.v1."
 AUTHZ = "io.k8s.api.authorization.v1."
 CERTS = "io.k8s.api.certificates."
 STORAGE = "io.k8s.api.storage.v1."
-RESOURCE = "io.k8s.api.resource.v1."
 
 # Definitions that are not structs: what they become, and whether an empty string is a legal value on the wire.
 SCALARS = {
@@ -104,11 +103,6 @@ MODULES = (
             CERTS + "v1beta1.PodCertificateRequest",
             CERTS + "v1beta1.PodCertificateRequestList",
         ),
-    ),
-    Module(
-        "resource",
-        "Dynamic resource allocation: claims and slices.",
-        tuple(RESOURCE + n for n in ("ResourceClaim", "ResourceClaimList", "ResourceSlice", "ResourceSliceList")),
     ),
 )
 

@@ -5,8 +5,15 @@ from act.runtime.rendering import CONTEXT, GIB, SETTINGS, make_container, make_p
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykubelet.act.runtime.context import ApiObjects, ConfigError, ContainerContext, Devices, Unavailable
-from pykubelet.act.runtime.env import make_environment, read_env_file
+from pykubelet.act.runtime.context import (
+    ApiObjects,
+    ConfigError,
+    ContainerContext,
+    Devices,
+    Unavailable,
+    errors_as_values,
+)
+from pykubelet.act.runtime.env import build_environment, read_env_file
 from pykubelet.base.api import core
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.mounts import MountedVolume
@@ -15,6 +22,8 @@ OBJECTS = ApiObjects(
     config_maps={"cm": core.ConfigMap(data={"a": "1", "b": "2"}), "gone": Unavailable("boom")},
     secrets={"s": core.Secret(data={"b": b"secret", "bin": b"\xff"})},
 )
+
+make_environment = errors_as_values(build_environment)
 
 
 def environment(env: list[dict[str, Any]], ctx: ContainerContext = CONTEXT, env_from: Any = (), **spec: Any) -> Any:

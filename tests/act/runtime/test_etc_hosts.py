@@ -1,8 +1,8 @@
 import pytest
 from act.runtime.rendering import SETTINGS, make_pod
 
-from pykubelet.act.runtime.context import ConfigError
-from pykubelet.act.runtime.etc_hosts import PodName, etc_hosts_content, pod_hostname_and_domain
+from pykubelet.act.runtime.context import ConfigError, errors_as_values
+from pykubelet.act.runtime.etc_hosts import PodName, etc_hosts_content, name_pod
 
 LOCAL = (
     "# Kubernetes-managed hosts file.\n"
@@ -39,7 +39,7 @@ LONG = "a" * 60 + ".bcd"
     ],
 )
 def test_names(metadata: dict, spec: dict, expected: PodName) -> None:
-    assert pod_hostname_and_domain(make_pod(metadata=metadata, **spec), SETTINGS) == expected
+    assert name_pod(make_pod(metadata=metadata, **spec), SETTINGS.cluster_domain) == expected
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_names(metadata: dict, spec: dict, expected: PodName) -> None:
     ],
 )
 def test_names_that_cannot_be(spec: dict, message: str) -> None:
-    result = pod_hostname_and_domain(make_pod(**spec), SETTINGS)
+    result = errors_as_values(name_pod)(make_pod(**spec), SETTINGS.cluster_domain)
     assert isinstance(result, ConfigError)
     assert message in result.message
     assert result.reason == "CreateContainerConfigError"

@@ -12,12 +12,12 @@ from types import ModuleType
 import msgspec
 import pytest
 
-from pykubelet.base.api import auth, certificates, core, resource, storage
+from pykubelet.base.api import auth, certificates, core, storage
 
 ROOT = Path(__file__).resolve().parents[3]
 OUT = ROOT / "src" / "pykubelet" / "base" / "api"
-NAMES = ("core", "storage", "auth", "certificates", "resource")
-MODULES: tuple[ModuleType, ...] = (core, storage, auth, certificates, resource)
+NAMES = ("core", "storage", "auth", "certificates")
+MODULES: tuple[ModuleType, ...] = (core, storage, auth, certificates)
 
 
 def load_generator() -> ModuleType:

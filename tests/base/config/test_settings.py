@@ -23,16 +23,9 @@ def test_periods_are_seconds() -> None:
     assert settings.file_check_frequency_s == 20
     assert settings.http_check_frequency_s == 20
     assert settings.runtime_request_timeout_s == 120
-    assert settings.node_status_update_frequency_s == 10
-    assert settings.node_status_report_frequency_s == 300
     assert settings.image_minimum_gc_age_s == 120
     assert settings.image_maximum_gc_age_s == 0
-    assert settings.volume_stats_agg_period_s == 60
-    assert settings.cpu_manager_reconcile_period_s == 10
-    assert settings.eviction_pressure_transition_period_s == 300
     assert settings.container_log_monitor_interval_s == 10
-    assert settings.shutdown_grace_period_s == 0
-    assert settings.shutdown_grace_period_critical_pods_s == 0
 
 
 def test_crash_backoff_follows_field_and_gates() -> None:

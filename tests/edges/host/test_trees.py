@@ -181,13 +181,6 @@ def test_fs_group_of_a_read_only_volume(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "v").stat().st_mode) == 0o2750
 
 
-@needs_root
-def test_chown_tree(tmp_path: Path) -> None:
-    (tmp_path / "t" / "d").mkdir(parents=True)
-    trees.chown_tree(str(tmp_path / "t"), 1234, -1)
-    assert {(p.stat().st_uid, p.stat().st_gid) for p in (tmp_path / "t", tmp_path / "t" / "d")} == {(1234, 0)}
-
-
 def test_disk_usage_is_exact_without_remembering_every_hard_link(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()

@@ -70,11 +70,6 @@ def slice_name(name: GroupName) -> str:
     return "-".join(part.replace("-", "_") for part in name) + _SLICE
 
 
-def child_name(parent: GroupName, part: str, driver: CgroupDriver) -> str:
-    """How the directory of `part` is called inside that of `parent`."""
-    return part if driver is CgroupDriver.CGROUPFS else slice_name((*parent, part))
-
-
 def cgroup_parent(settings: ResourceSettings, qos: QOSClass, uid: PodUID) -> str:
     """What the runtime is told (`linux.cgroup_parent`): a path for cgroupfs, the name of a slice for systemd."""
     if not settings.cgroups_per_qos:

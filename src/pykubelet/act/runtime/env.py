@@ -19,7 +19,6 @@ from pykubelet.act.runtime.context import (
     RenderError,
     RenderSettings,
     Unavailable,
-    errors_as_values,
 )
 from pykubelet.act.runtime.render_fields import field_text, resource_text
 from pykubelet.base.api.core import EnvFromSource, EnvVar, EnvVarSource, FileKeySelector, Pod
@@ -51,14 +50,6 @@ def build_environment(
         if value is not None:
             defined[variable.name] = value
     return {**ctx.devices.env, **defined, **{name: text for name, text in services.items() if name not in defined}}
-
-
-@errors_as_values
-def make_environment(
-    pod: Pod, container: AnyContainer, settings: RenderSettings, ctx: ContainerContext
-) -> dict[str, str]:
-    """`build_environment` with its refusal as a value."""
-    return build_environment(pod, container, settings, ctx)
 
 
 def _services(pod: Pod, ctx: ContainerContext) -> Mapping[str, str]:

@@ -63,12 +63,6 @@ def name_pod(pod: Pod, cluster_domain: str) -> PodName:
 
 
 @errors_as_values
-def pod_hostname_and_domain(pod: Pod, settings: RenderSettings) -> PodName:
-    """`name_pod` with its refusal as a value."""
-    return name_pod(pod, settings.cluster_domain)
-
-
-@errors_as_values
 def etc_hosts_content(pod: Pod, settings: RenderSettings, pod_ips: tuple[str, ...], node_hosts: str) -> str:
     """The text of the pod's `/etc/hosts`. `node_hosts`: the node's own, which pods on its network get."""
     aliases = _alias_lines(pod.spec.hostAliases)

@@ -10,11 +10,11 @@ from pykubelet.act.runtime.context import AnyContainer, ConfigError, RenderError
 from pykubelet.act.runtime.dns import dns_config
 from pykubelet.act.runtime.etc_hosts import name_pod
 from pykubelet.act.runtime.render_annotations import sandbox_labels
-from pykubelet.act.runtime.render_sysctls import sysctls_of
 from pykubelet.act.runtime.security import groups_policy, pod_namespaces, selinux_options
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.model.reasons import CREATE_POD_SANDBOX_ERROR
 from pykubelet.base.model.roster import pod_ref
+from pykubelet.base.model.sysctls import sysctls_of
 from pykubelet.edges.cri import cri_pb2
 
 _PROTOCOLS = {"UDP": cri_pb2.UDP, "SCTP": cri_pb2.SCTP}

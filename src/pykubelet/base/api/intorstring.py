@@ -28,13 +28,3 @@ def go_quotable(text: str) -> str:
     """As Go prints it between double quotes."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return escaped.replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
-
-
-def scaled_value(amount: IntOrString, total: int, round_up: bool) -> int:
-    """A count out of `total`: the number, or the percentage of it. ValueError when the text is no percentage."""
-    if isinstance(amount, int):
-        return amount
-    digits = amount.removesuffix("%")
-    if digits == amount or not (digits.isascii() and digits.isdigit()):
-        raise ValueError("invalid value for IntOrString: invalid type: string is not a percentage")
-    return -(-int(digits) * total // 100) if round_up else int(digits) * total // 100

@@ -15,12 +15,10 @@ _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _LABEL_UNDERSCORE = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = _LABEL + r"(\." + _LABEL + ")*"
 _SUBDOMAIN_UNDERSCORE = _LABEL_UNDERSCORE + r"(\." + _LABEL_UNDERSCORE + ")*"
-_LABEL_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
 _QUALIFIED = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _LABEL_VALUE = "(" + _QUALIFIED + ")?"
 _CONFIG_KEY = "[-._a-zA-Z0-9]+"
 _HEADER = "[-A-Za-z0-9]+"
-_ENV_FILE_KEY = "[-._a-zA-Z][-._a-zA-Z0-9]*"
 
 _LABEL_TEXT = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
@@ -33,10 +31,6 @@ _SUBDOMAIN_TEXT = (
 _SUBDOMAIN_UNDERSCORE_TEXT = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', "
     "and must start and end with an alphanumeric character"
-)
-_LABEL_1035_TEXT = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', "
-    "start with an alphabetic character, and end with an alphanumeric character"
 )
 _QUALIFIED_TEXT = (
     "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
@@ -99,14 +93,6 @@ def dns_search_errors(value: str) -> list[str]:
     errors = [_too_long(253)] if _length(value) > 253 else []
     if not _matches(_SUBDOMAIN_UNDERSCORE, value):
         errors.append(_regex(_SUBDOMAIN_UNDERSCORE_TEXT, _SUBDOMAIN_UNDERSCORE, "example.com"))
-    return errors
-
-
-def dns_1035_label_errors(value: str) -> list[str]:
-    """RFC 1035 label: names of Services."""
-    errors = [_too_long(63)] if _length(value) > 63 else []
-    if not _matches(_LABEL_1035, value):
-        errors.append(_regex(_LABEL_1035_TEXT, _LABEL_1035, "my-name", "abc-123"))
     return errors
 
 

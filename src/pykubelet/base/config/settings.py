@@ -125,14 +125,6 @@ class Settings(Value):
         return self.config.runtimeRequestTimeout.s
 
     @property
-    def node_status_update_frequency_s(self) -> float:
-        return self.config.nodeStatusUpdateFrequency.s
-
-    @property
-    def node_status_report_frequency_s(self) -> float:
-        return self.config.nodeStatusReportFrequency.s
-
-    @property
     def image_minimum_gc_age_s(self) -> float:
         return self.config.imageMinimumGCAge.s
 
@@ -142,29 +134,8 @@ class Settings(Value):
         return self.config.imageMaximumGCAge.s
 
     @property
-    def volume_stats_agg_period_s(self) -> float:
-        """Negative: off."""
-        return self.config.volumeStatsAggPeriod.s
-
-    @property
-    def cpu_manager_reconcile_period_s(self) -> float:
-        return self.config.cpuManagerReconcilePeriod.s
-
-    @property
-    def eviction_pressure_transition_period_s(self) -> float:
-        return self.config.evictionPressureTransitionPeriod.s
-
-    @property
     def container_log_monitor_interval_s(self) -> float:
         return self.config.containerLogMonitorInterval.s
-
-    @property
-    def shutdown_grace_period_s(self) -> float:
-        return self.config.shutdownGracePeriod.s
-
-    @property
-    def shutdown_grace_period_critical_pods_s(self) -> float:
-        return self.config.shutdownGracePeriodCriticalPods.s
 
     @property
     def crash_backoff_max_s(self) -> float:
@@ -183,11 +154,6 @@ class Settings(Value):
         return min(initial, self.crash_backoff_max_s)
 
     # -- containers and images
-
-    @property
-    def max_parallel_pulls(self) -> int | None:
-        """How many images may be pulled at once; None: any number."""
-        return 1 if self.config.serializeImagePulls else self.config.maxParallelImagePulls
 
     @property
     def container_log_max_bytes(self) -> int:

@@ -15,7 +15,6 @@ from pykubelet.base.model.reasons import OOM_KILLED
 ALWAYS = "Always"
 ON_FAILURE = "OnFailure"
 NEVER = "Never"
-ACTION_RESTART = "Restart"
 ACTION_RESTART_ALL = "RestartAllContainers"
 
 

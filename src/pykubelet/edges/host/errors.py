@@ -32,10 +32,6 @@ class HostError(Exception):
         return self.errno_name in ("ENOENT", "ENOTDIR")
 
     @property
-    def is_exists(self) -> bool:
-        return self.errno_name == "EEXIST"
-
-    @property
     def is_no_space(self) -> bool:
         """The disk, its inodes or the quota are used up."""
         return self.errno_name in ("ENOSPC", "EDQUOT")
@@ -45,18 +41,9 @@ class HostError(Exception):
         return self.errno_name == "EROFS"
 
     @property
-    def is_permission(self) -> bool:
-        return self.errno_name in ("EACCES", "EPERM")
-
-    @property
     def is_busy(self) -> bool:
         """In use: mounted, or a cgroup with processes or children."""
         return self.errno_name in ("EBUSY", "ENOTEMPTY")
-
-    @property
-    def is_stale(self) -> bool:
-        """The file system behind the path is dead or gone away."""
-        return self.errno_name in ("ESTALE", "EIO", "ENOTCONN", "EHOSTDOWN", "ETIMEDOUT")
 
     @property
     def is_too_large(self) -> bool:

@@ -208,11 +208,6 @@ def make_shared(path: str) -> None:
     libc.mount(None, path, None, libc.MS_SHARED | libc.MS_REC, None)
 
 
-def make_private(path: str) -> None:
-    """Mounts made below stay here."""
-    libc.mount(None, path, None, libc.MS_PRIVATE | libc.MS_REC, None)
-
-
 def unmount(target: str, *, detach: bool = False) -> bool:
     """Undo the newest mount at `target`; False when there is none. `detach` hides it at once, even when in use."""
     flags = libc.UMOUNT_NOFOLLOW | (libc.MNT_DETACH if detach else 0)

@@ -36,13 +36,6 @@ class HugePages(Value):
     free: int
 
 
-class SwapArea(Value):
-    path: str
-    kind: str
-    size_bytes: int
-    used_bytes: int
-
-
 class DefaultRoute(Value):
     """A default route: through which interface, and how much it costs (less wins)."""
 
@@ -150,16 +143,6 @@ def read_huge_pages(root: str = "/") -> tuple[HugePages, ...]:
 def _number(path: str, default: int = 0) -> int:
     text = _optional(path).strip()
     return int(text) if text.isdigit() else default
-
-
-def read_swaps(root: str = "/") -> tuple[SwapArea, ...]:
-    """The swap areas in use."""
-    areas = []
-    for line in _optional(_under(root, "/proc/swaps")).splitlines()[1:]:
-        fields = line.split()
-        if len(fields) >= 4:
-            areas.append(SwapArea(fields[0], fields[1], int(fields[2]) * 1024, int(fields[3]) * 1024))
-    return tuple(areas)
 
 
 def read_boot_id(root: str = "/") -> str:

@@ -213,15 +213,6 @@ def _passing_by() -> Iterator[None]:
             raise
 
 
-def chown_tree(path: str, uid: int, gid: int) -> None:
-    """Give everything to `uid` and `gid` (-1 keeps); links themselves, never what they point at."""
-
-    def own(dir_fd: int, name: str, _: os.stat_result) -> None:
-        os.chown(name, uid, gid, dir_fd=dir_fd, follow_symlinks=False)
-
-    walk_tree(path, own)
-
-
 def apply_group(path: str, gid: int, *, read_only: bool = False) -> None:
     """The ownership that `fsGroup` asks for: the group owns and may use everything, new files inherit it.
 

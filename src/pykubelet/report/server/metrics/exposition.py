@@ -6,7 +6,7 @@ Owns: escaping, numbers and the order of lines. Source: the Prometheus documenta
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from pykubelet.base.kit.metrics import Family, Labels
 
@@ -71,11 +71,6 @@ def with_labels(labels: Labels, *more: tuple[str, str]) -> Labels:
     for pair in more:
         insort(found, pair)
     return tuple(found)
-
-
-def labelled(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Labels in the order of their names."""
-    return tuple(sorted(labels.items()))
 
 
 def _number(value: float) -> str:

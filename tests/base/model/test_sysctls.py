@@ -1,7 +1,7 @@
 import pytest
 from act.runtime.rendering import make_pod
 
-from pykubelet.act.runtime.render_sysctls import forbidden_sysctl, normalized, sysctls_of
+from pykubelet.base.model.sysctls import forbidden_sysctl, normalized, sysctls_of
 
 
 def pod_with(*names: str, **spec):
