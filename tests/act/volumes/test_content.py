@@ -6,22 +6,20 @@ from act.volumes.samples import NODE, inputs, make_pod, moment, roster
 
 from pykubelet.act.volumes.api_files import user_of_files
 from pykubelet.act.volumes.decide import step
+from pykubelet.act.volumes.kind import Plan, RefusedPlan, UndecidedPlan
 from pykubelet.act.volumes.model import (
     Command,
     Inputs,
     Looked,
     MakeTree,
-    PayloadFile,
-    PayloadPlan,
-    RefusedPlan,
     Result,
     SetUp,
     SetUpEnded,
     State,
     Tell,
-    UndecidedPlan,
 )
-from pykubelet.act.volumes.plan import Plan, plan_volume
+from pykubelet.act.volumes.payload import PayloadFile, PayloadPlan
+from pykubelet.act.volumes.plan import plan_volume
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import ConfigMap, Pod, Secret, Volume
 from pykubelet.base.kit.values import replace

@@ -6,15 +6,14 @@ import pytest
 from act.volumes.samples import NODE, empty_dir, inputs, lifecycles, make_pod, moment, roster, running
 
 from pykubelet.act.volumes.decide import next_wake, step
+from pykubelet.act.volumes.kinds.empty_dir import EmptyDirPlan
 from pykubelet.act.volumes.model import (
     Command,
-    EmptyDirPlan,
     Event,
     FoundPod,
     FoundVolume,
     Looked,
     MakeTree,
-    PayloadPlan,
     RemoveTree,
     Result,
     Scan,
@@ -30,6 +29,7 @@ from pykubelet.act.volumes.model import (
     TreeRemoved,
     Woke,
 )
+from pykubelet.act.volumes.payload import PayloadPlan
 from pykubelet.base.api.core import (
     DownwardAPIVolumeFile,
     DownwardAPIVolumeSource,
@@ -42,7 +42,7 @@ from pykubelet.base.api.core import (
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Stage
-from pykubelet.base.model.mounts import PodMounts
+from pykubelet.base.model.mounts import MountedVolume, PodMounts
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.roster import Roster
@@ -50,7 +50,8 @@ from pykubelet.base.model.roster import Roster
 PATHS = Paths("/k", "/logs")
 UID = PodUID("u1")
 DIR = "/k/pods/u1/volumes/kubernetes.io~empty-dir/data"
-META = "/k/pods/u1/plugins/kubernetes.io~empty-dir/data"
+PRIVATE = "/k/pods/u1/plugins/kubernetes.io~empty-dir/data"
+MOUNTED = MountedVolume("data", "emptyDir", DIR, supports_relabel=True)
 
 
 class Room:
@@ -115,7 +116,7 @@ def test_host_path_of_any_type_and_image_are_ready_in_the_same_step() -> None:
 def test_an_empty_dir_is_set_up_and_then_ready() -> None:
     room = Room()
     commands = room.see(Looked(inputs(roster(make_pod(empty_dir(), fs_group=2000)))))
-    assert commands == [SetUp(UID, "data", EmptyDirPlan(DIR, META, "", fs_group=2000), "changed")]
+    assert commands == [SetUp(UID, "data", EmptyDirPlan(MOUNTED, PRIVATE, fs_group=2000), "changed")]
     assert not room.up().ready
     assert [(w.what, w.owner, w.subject) for w in room.up().waits] == [("volume", "act/volumes", "data")]
     assert room.see(SetUpEnded(UID, "data", Result.DONE), after=0.001) == []
@@ -320,7 +321,9 @@ def test_memory_volumes_wait_until_the_node_is_known() -> None:
     room.see(Looked(inputs(roster(pod), node=unknown)))
     assert room.up().waits[0].detail == "what the node can allocate is not known yet"
     commands = room.see(Looked(inputs(roster(pod), node=NODE)))
-    assert [c.plan for c in commands if isinstance(c, SetUp)] == [EmptyDirPlan(DIR, META, "Memory", size=64 << 20)]
+    assert [c.plan for c in commands if isinstance(c, SetUp)] == [
+        EmptyDirPlan(MOUNTED, PRIVATE, "Memory", size=64 << 20)
+    ]
 
 
 def test_after_a_restart_what_nobody_knows_is_unmounted_and_removed() -> None:

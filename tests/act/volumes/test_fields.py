@@ -6,7 +6,9 @@ import pytest
 from act.volumes.samples import NODE, empty_dir, make_pod
 
 from pykubelet.act.volumes.fields import field_value, quote
-from pykubelet.act.volumes.model import EmptyDirPlan, PayloadPlan, Plan, RefusedPlan, UndecidedPlan
+from pykubelet.act.volumes.kind import Plan, RefusedPlan, UndecidedPlan
+from pykubelet.act.volumes.kinds.empty_dir import EmptyDirPlan
+from pykubelet.act.volumes.payload import PayloadPlan
 from pykubelet.act.volumes.plan import plan_volume
 from pykubelet.base.api.core import (
     ConfigMapProjection,

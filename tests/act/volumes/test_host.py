@@ -11,20 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from pykubelet.act.volumes import disk, empty_dir, host_path, payload
+from pykubelet.act.volumes import disk, payload_kind
 from pykubelet.act.volumes.atomic_writer import write_payload
-from pykubelet.act.volumes.model import (
-    CONFIG_MAP,
-    EMPTY_DIR,
-    EmptyDirPlan,
-    FoundPod,
-    FoundVolume,
-    HostPathPlan,
-    PayloadFile,
-    PayloadPlan,
-    VolumesError,
-)
+from pykubelet.act.volumes.kind import SetUpContext, VolumesError
+from pykubelet.act.volumes.kinds import empty_dir, host_path
+from pykubelet.act.volumes.model import FoundPod, FoundVolume
+from pykubelet.act.volumes.payload import PayloadFile, PayloadPlan
 from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.paths import Paths
 from pykubelet.edges.host import files as host_files
 from pykubelet.edges.host import mounts
@@ -32,6 +26,8 @@ from pykubelet.edges.host.errors import HostError
 
 UID = PodUID("0f1e2d3c")
 WALL = 1_700_000_000.0
+NOW = SetUpContext(WALL)
+EMPTY_DIR, CONFIG_MAP = "kubernetes.io~empty-dir", "kubernetes.io~configmap"
 
 
 @pytest.fixture
@@ -47,9 +43,18 @@ def mode(path: str | Path) -> int:
     return stat.S_IMODE(os.lstat(path).st_mode)
 
 
-def empty_plan(paths: Paths, medium: str = "", size: int = 0, group: int | None = None) -> EmptyDirPlan:
-    meta = f"{paths.pod_plugins(UID)}/{EMPTY_DIR}/data"
-    return EmptyDirPlan(paths.volume(UID, "kubernetes.io/empty-dir", "data"), meta, medium, size, 0, group)
+def empty_plan(paths: Paths, medium: str = "", size: int = 0, group: int | None = None) -> empty_dir.EmptyDirPlan:
+    mounted = MountedVolume("data", "emptyDir", paths.volume(UID, "kubernetes.io/empty-dir", "data"))
+    private = f"{paths.pod_plugins(UID)}/{EMPTY_DIR}/data"
+    return empty_dir.EmptyDirPlan(mounted, private, medium, size, 0, group)
+
+
+def host_plan(path: str | Path, kind: str) -> host_path.HostPathPlan:
+    return host_path.HostPathPlan(MountedVolume("host", "hostPath", str(path)), kind)
+
+
+def at(path: str | Path, kind: str = "configMap") -> MountedVolume:
+    return MountedVolume("v", kind, str(path))
 
 
 def test_the_pods_directory(paths: Paths) -> None:
@@ -59,13 +64,13 @@ def test_the_pods_directory(paths: Paths) -> None:
 
 def test_an_empty_dir_on_disk_survives_a_restart_with_its_data(paths: Paths) -> None:
     plan = empty_plan(paths, group=2000)
-    empty_dir.set_up(plan)
+    empty_dir.set_up(plan, NOW)
     assert plan.path.endswith(f"/pods/{UID}/volumes/kubernetes.io~empty-dir/data")
     assert mode(plan.path) == 0o2777
     assert os.stat(plan.path).st_gid == 2000
     Path(plan.path, "kept").write_text("yes")
     os.chmod(plan.path, 0o700)  # a container may do that
-    empty_dir.set_up(plan)
+    empty_dir.set_up(plan, NOW)
     assert Path(plan.path, "kept").read_text() == "yes"
     assert mode(plan.path) == 0o700
 
@@ -73,15 +78,15 @@ def test_an_empty_dir_on_disk_survives_a_restart_with_its_data(paths: Paths) -> 
 def test_an_empty_dir_that_was_not_finished_is_finished(paths: Paths) -> None:
     plan = empty_plan(paths, group=2000)
     os.makedirs(plan.path, 0o755)
-    empty_dir.set_up(plan)
+    empty_dir.set_up(plan, NOW)
     assert mode(plan.path) == 0o2777
 
 
 @pytest.mark.integration
 def test_an_empty_dir_in_memory_has_its_size_and_goes_with_its_data(paths: Paths) -> None:
     plan = empty_plan(paths, "Memory", size=1 << 20, group=2000)
-    empty_dir.set_up(plan)
-    empty_dir.set_up(plan)
+    empty_dir.set_up(plan, NOW)
+    empty_dir.set_up(plan, NOW)
     assert mounts.read_fs_usage(plan.path).capacity_bytes == 1 << 20
     assert [m.fs_type for m in mounts.mounts_below(plan.path)] == ["tmpfs"]
     assert mode(plan.path) & 0o2777 == 0o2777
@@ -94,13 +99,13 @@ def test_an_empty_dir_in_memory_has_its_size_and_goes_with_its_data(paths: Paths
 
 def test_tearing_down_removes_data_and_marker_and_may_be_repeated(paths: Paths) -> None:
     plan = empty_plan(paths)
-    empty_dir.set_up(plan)
+    empty_dir.set_up(plan, NOW)
     Path(plan.path, "deep", "er").mkdir(parents=True)
     Path(plan.path, "deep", "er", "file").write_text("x")
     for _ in range(2):
         disk.tear_down(paths, UID, EMPTY_DIR, "data")
         assert not os.path.exists(plan.path)
-        assert not os.path.exists(plan.meta)
+        assert not os.path.exists(plan.private)
     assert disk.remove_pod(paths, UID) == ()
     assert not os.path.exists(paths.pod(UID))
 
@@ -117,7 +122,7 @@ def test_mounts_are_found_whatever_their_names(paths: Paths) -> None:
 @pytest.mark.integration
 def test_what_a_container_mounted_below_is_unmounted_not_deleted(paths: Paths, tmp_path: Path) -> None:
     plan = empty_plan(paths)
-    empty_dir.set_up(plan)
+    empty_dir.set_up(plan, NOW)
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "file").write_text("mine")
@@ -155,7 +160,7 @@ def test_a_directory_is_not_removed_while_something_is_mounted_below(paths: Path
 
 
 def test_reading_back_skips_garbage(paths: Paths) -> None:
-    empty_dir.set_up(empty_plan(paths))
+    empty_dir.set_up(empty_plan(paths), NOW)
     Path(paths.pods, "a file").write_text("?")
     Path(paths.pods, "..strange").mkdir()
     Path(paths.pod_volumes(UID), "file").write_text("?")
@@ -170,7 +175,7 @@ def test_a_pods_directory_that_cannot_be_read_hides_no_other_and_is_not_removed(
 ) -> None:
     broken = PodUID("bad")
     disk.make_tree(paths, broken)
-    empty_dir.set_up(empty_plan(paths))
+    empty_dir.set_up(empty_plan(paths), NOW)
     list_dir = host_files.list_dir
 
     def failing(path: str) -> tuple[host_files.DirEntry, ...]:
@@ -210,22 +215,22 @@ def make_things(tmp_path: Path) -> dict[str, Path]:
 def test_host_path_types(tmp_path: Path, kind: str, good: set[str], words: str) -> None:
     for name, path in make_things(tmp_path).items():
         if name in good:
-            host_path.set_up(HostPathPlan(str(path), kind))
+            host_path.set_up(host_plan(path, kind), NOW)
             assert path.exists()
         else:
             with pytest.raises(VolumesError) as caught:
-                host_path.set_up(HostPathPlan(str(path), kind))
+                host_path.set_up(host_plan(path, kind), NOW)
             assert str(caught.value) == f"hostPath type check failed: {path} is not a {words}"
             assert path.exists() == (name != "none")
 
 
 def test_host_paths_that_are_made(tmp_path: Path) -> None:
-    host_path.set_up(HostPathPlan(str(tmp_path / "a" / "b"), "DirectoryOrCreate"))
+    host_path.set_up(host_plan(tmp_path / "a" / "b", "DirectoryOrCreate"), NOW)
     assert mode(tmp_path / "a" / "b") == 0o755
-    host_path.set_up(HostPathPlan(str(tmp_path / "f"), "FileOrCreate"))
+    host_path.set_up(host_plan(tmp_path / "f", "FileOrCreate"), NOW)
     assert mode(tmp_path / "f") == 0o644
     with pytest.raises(VolumesError, match="Wrong is an invalid volume type"):
-        host_path.set_up(HostPathPlan("/", "Wrong"))
+        host_path.set_up(host_plan("/", "Wrong"), NOW)
 
 
 def test_a_host_path_made_where_containers_write_changes_nothing_elsewhere(
@@ -242,7 +247,7 @@ def test_a_host_path_made_where_containers_write_changes_nothing_elsewhere(
 
     monkeypatch.setattr(os, "mkdir", make_and_swap)
     with contextlib.suppress(HostError):
-        host_path.set_up(HostPathPlan(str(tmp_path / "shared" / "made"), "DirectoryOrCreate"))
+        host_path.set_up(host_plan(tmp_path / "shared" / "made", "DirectoryOrCreate"), NOW)
     assert (tmp_path / "shared" / "made").is_symlink()
     assert mode(tmp_path / "private") == 0o700
 
@@ -275,9 +280,9 @@ def test_the_layout_of_written_volumes(tmp_path: Path) -> None:
 
 
 def test_a_file_where_another_volume_is_mounted_is_hidden_by_it(tmp_path: Path) -> None:
-    plan = PayloadPlan("configMap", str(tmp_path / "v"), files(a="1", sub__b="2"), in_memory=False, nested=("sub",))
+    plan = PayloadPlan(at(tmp_path / "v"), files(a="1", sub__b="2"), in_memory=False, nested=("sub",))
     for wall in (WALL, WALL + 1):
-        payload.set_up(plan, wall)
+        payload_kind.set_up(plan, SetUpContext(wall))
         assert (tmp_path / "v" / "a").read_text() == "1"
         assert os.listdir(tmp_path / "v" / "sub") == []
 
@@ -307,13 +312,13 @@ def test_what_an_interrupted_write_left_is_cleared(tmp_path: Path) -> None:
 @pytest.mark.integration
 def test_a_written_volume_is_in_memory_and_follows_its_content(paths: Paths) -> None:
     path = paths.volume(UID, "kubernetes.io/downward-api", "info")
-    payload.set_up(PayloadPlan("downwardAPI", path, files(labels='a="1"'), 1 << 20, 2000), WALL)
+    payload_kind.set_up(PayloadPlan(at(path, "downwardAPI"), files(labels='a="1"'), 1 << 20, 2000), NOW)
     labels = Path(path, "labels")
     assert [m.fs_type for m in mounts.mounts_below(path)] == ["tmpfs"]
     assert labels.read_text() == 'a="1"'
     assert os.stat(labels).st_gid == 2000
     assert stat.S_IMODE(os.stat(labels).st_mode) == 0o640
-    payload.set_up(PayloadPlan("downwardAPI", path, files(labels='a="2"'), 1 << 20, 2000), WALL)
+    payload_kind.set_up(PayloadPlan(at(path, "downwardAPI"), files(labels='a="2"'), 1 << 20, 2000), NOW)
     assert labels.read_text() == 'a="2"'
     assert len(mounts.mounts_below(path)) == 1
     assert mode(path) & 0o2550 == 0o2550
@@ -323,12 +328,13 @@ def test_a_written_volume_is_in_memory_and_follows_its_content(paths: Paths) -> 
 
 def test_a_config_map_lies_on_the_disk_below_directories_of_its_own_and_goes_with_its_data(paths: Paths) -> None:
     path = paths.volume(UID, CONFIG_MAP, "conf")
-    plan = PayloadPlan("configMap", path, files(a="1"), in_memory=False, nested=("cache/deep",))
-    payload.set_up(plan, WALL)
+    plan = PayloadPlan(at(path), files(a="1"), in_memory=False, nested=("cache/deep",))
+    payload_kind.set_up(plan, NOW)
     assert not mounts.is_mount_point(path)
     assert mode(path) == 0o777 and mode(f"{path}/cache/deep") == 0o755
     assert Path(path, "a").read_text() == "1"
-    payload.set_up(PayloadPlan("configMap", path, files(b="2"), in_memory=False, nested=("cache/deep",)), WALL + 1)
+    plan = PayloadPlan(at(path), files(b="2"), in_memory=False, nested=("cache/deep",))
+    payload_kind.set_up(plan, SetUpContext(WALL + 1))
     assert sorted(name for name in os.listdir(path) if not name.startswith("..")) == ["b", "cache"]
     assert disk.read_volumes(paths, UID) == (FoundVolume(CONFIG_MAP, "conf"),)
     disk.tear_down(paths, UID, CONFIG_MAP, "conf")
@@ -339,11 +345,11 @@ def test_a_config_map_lies_on_the_disk_below_directories_of_its_own_and_goes_wit
 def test_a_private_file_belongs_to_its_user_before_anybody_can_see_it(paths: Paths) -> None:
     path = paths.volume(UID, "kubernetes.io/projected", "token")
     token = PayloadFile("token", b"secret", 0o600, 1000)
-    payload.set_up(PayloadPlan("projected", path, (token, *files(ca="CA")), 1 << 20), WALL)
+    payload_kind.set_up(PayloadPlan(at(path, "projected"), (token, *files(ca="CA")), 1 << 20), NOW)
     found = os.stat(f"{path}/token")
     assert (found.st_uid, stat.S_IMODE(found.st_mode)) == (1000, 0o600)
     assert (os.stat(f"{path}/ca").st_uid, mode(f"{path}/..data/ca")) == (0, 0o640)
-    group = PayloadPlan("projected", path, (PayloadFile("token", b"new", 0o600),), 1 << 20, fs_group=2000)
-    payload.set_up(group, WALL + 1)
+    group = PayloadPlan(at(path, "projected"), (PayloadFile("token", b"new", 0o600),), 1 << 20, fs_group=2000)
+    payload_kind.set_up(group, SetUpContext(WALL + 1))
     found = os.stat(f"{path}/token")
     assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (0, 2000, 0o640)

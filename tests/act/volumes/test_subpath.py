@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from pykubelet.act.volumes import disk
-from pykubelet.act.volumes.model import EMPTY_DIR
 from pykubelet.act.volumes.subpath import SubPathError, Subpaths
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.flight import Flight
@@ -34,7 +33,7 @@ class Place:
     def __init__(self, tmp_path: Path) -> None:
         self.paths = Paths(str(tmp_path / "root"), str(tmp_path / "logs"))
         disk.make_tree(self.paths, UID)
-        self.volume = Path(self.paths.volume(UID, EMPTY_DIR, "data"))
+        self.volume = Path(self.paths.volume(UID, "kubernetes.io~empty-dir", "data"))
         self.volume.mkdir(parents=True)
         os.chmod(self.volume, 0o3775)
         view = PodMounts({"data": MountedVolume("data", "emptyDir", str(self.volume))}, ready=True)
@@ -141,7 +140,7 @@ async def test_binds_go_with_their_volume(place: Place) -> None:
     (place.volume / "conf").write_text("one")
     assert isinstance(await place.prepare("conf", 0), str)
     assert isinstance(await place.prepare("dir", 1), str)
-    disk.tear_down(place.paths, UID, EMPTY_DIR, "data")
+    disk.tear_down(place.paths, UID, "kubernetes.io~empty-dir", "data")
     assert mounts.mounts_below(place.paths.pod(UID)) == ()
     assert not place.volume.exists()
     assert disk.read_volumes(place.paths, UID) == ()

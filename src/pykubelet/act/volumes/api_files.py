@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pykubelet.act.volumes.model import PayloadFile, VolumesError
+from pykubelet.act.volumes.kind import VolumesError
+from pykubelet.act.volumes.payload import PayloadFile
 from pykubelet.base.api.core import (
     ClusterTrustBundleProjection,
     ConfigMap,

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from pykubelet.act.volumes.model import PayloadFile
+from pykubelet.act.volumes.payload import PayloadFile
 from pykubelet.edges.host import files, trees
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.files import FileKind

@@ -15,28 +15,24 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeVar, assert_never
 
 from pykubelet.act.volumes.claims import affected, claim_of, concerned, is_alive, is_running, is_same_pod, spec_of
+from pykubelet.act.volumes.kind import InPlacePlan, Plan, RefusedPlan, UndecidedPlan, VolumePlan
 from pykubelet.act.volumes.model import (
     BUSY,
     Claim,
     Command,
-    EmptyDirPlan,
     Event,
     FoundPod,
     FoundVolume,
-    InPlacePlan,
     Inputs,
     Looked,
     MakeTree,
     Moment,
-    PayloadPlan,
     Phase,
-    Plan,
     PodState,
-    RefusedPlan,
     RemoveTree,
     Result,
     Scan,
@@ -52,12 +48,12 @@ from pykubelet.act.volumes.model import (
     TreeMade,
     TreeRemoved,
     Trouble,
-    UndecidedPlan,
     VolumeState,
     Woke,
 )
-from pykubelet.act.volumes.plan import has_subpaths, kind_of, mounted_volume, plan_volume, plugin_of
+from pykubelet.act.volumes.plan import has_subpaths, plan_volume
 from pykubelet.act.volumes.project import is_ready, missing_volumes, project_pod
+from pykubelet.act.volumes.registry import kind_named, volume_keys
 from pykubelet.base.api.core import Volume
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.values import replace
@@ -65,7 +61,7 @@ from pykubelet.base.model import reasons
 from pykubelet.base.model.happenings import warning
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.mounts import Mounts
-from pykubelet.base.model.needs import used_volumes, volume_keys
+from pykubelet.base.model.needs import used_volumes
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.roster import pod_ref
 
@@ -206,9 +202,8 @@ class _Turn:
         refreshing, is_late = volume.phase is Phase.REFRESHING, volume.is_late
         volume = replace(volume, is_late=False)
         if event.result is Result.DONE:
-            assert volume.plan is not None and not isinstance(volume.plan, (RefusedPlan, UndecidedPlan))
-            mounted = mounted_volume(volume.name, volume.plan)
-            volume = replace(volume, phase=Phase.MOUNTED, mounted=mounted, trouble=None)
+            assert isinstance(volume.plan, VolumePlan)
+            volume = replace(volume, phase=Phase.MOUNTED, mounted=volume.plan.mounted, trouble=None)
             if pod.tree is Tree.UNKNOWN and _makes_tree(volume):
                 pod = replace(pod, tree=Tree.MADE, tree_trouble=None)
         else:
@@ -309,33 +304,34 @@ class _Turn:
         refused = waits_for_change or isinstance(state.plan, (RefusedPlan, UndecidedPlan))
         if not _is_due(state.trouble, self.now) and not (refused and afresh):
             return state
-        if state.phase is Phase.MOUNTED and not isinstance(state.plan, PayloadPlan):
+        if state.phase is Phase.MOUNTED and _needs_refresh(state) is None:
             return state
         if state.phase is Phase.MOUNTED and not afresh and state.trouble is None:
             return state
         plan = plan_volume(pod.pod, wanted, self.inputs.node, self.inputs.content, self.paths)
         if state.phase is Phase.MOUNTED:
             return self._refresh_volume(pod, state, plan)
-        state = replace(state, plugin=plugin_of(kind_of(wanted)))
         match plan:
             case RefusedPlan():
                 return replace(state, plan=plan, trouble=self._refused(pod, state, plan))
             case UndecidedPlan():
                 return replace(state, plan=plan, trouble=None)
             case InPlacePlan():
-                mounted = mounted_volume(wanted.name, plan)
-                return replace(state, phase=Phase.MOUNTED, plan=plan, mounted=mounted, trouble=None)
+                plugin, mounted = _directory(plan), plan.mounted
+                return replace(state, phase=Phase.MOUNTED, plugin=plugin, plan=plan, mounted=mounted, trouble=None)
         self.commands.append(SetUp(pod.uid, wanted.name, plan, cause))
-        return replace(state, phase=Phase.SETTING_UP, plan=plan, trouble=None if waits_for_change else state.trouble)
+        trouble = None if waits_for_change else state.trouble
+        return replace(state, phase=Phase.SETTING_UP, plugin=_directory(plan), plan=plan, trouble=trouble)
 
     def _refresh_volume(self, pod: PodState, state: VolumeState, plan: Plan) -> VolumeState:
         """A volume in place gets what it should hold now; what cannot be had is told and changes nothing (rule 5)."""
         match plan:
             case RefusedPlan():
                 return replace(state, trouble=self._refused(pod, state, plan))
-            case PayloadPlan() if isinstance(state.plan, PayloadPlan):
+            case VolumePlan() if isinstance(state.plan, VolumePlan) and state.plan.kind == plan.kind:
                 failed = state.trouble is not None and state.trouble.retry_at is not None
-                if plan.files == state.plan.files and not failed:
+                needs_refresh = _needs_refresh(state)
+                if not failed and (needs_refresh is None or not needs_refresh(state.plan, plan)):
                     return replace(state, trouble=None)
                 self.commands.append(SetUp(pod.uid, state.name, plan, "content changed"))
                 return replace(state, phase=Phase.REFRESHING, plan=plan)
@@ -436,9 +432,19 @@ def _is_due(trouble: Trouble | None, now: Moment) -> bool:
     return trouble is None or (trouble.retry_at is not None and now.mono >= trouble.retry_at)
 
 
+def _directory(plan: VolumePlan) -> str:
+    """The directory below the pod's `volumes`, "" for kinds without one."""
+    return kind_named(plan.kind).directory
+
+
+def _needs_refresh(volume: VolumeState) -> Callable[[VolumePlan, VolumePlan], bool] | None:
+    """`VolumeKind.needs_refresh` of a volume that was planned."""
+    return kind_named(volume.plan.kind).needs_refresh if isinstance(volume.plan, VolumePlan) else None
+
+
 def _makes_tree(volume: VolumeState) -> bool:
     """Setting up a volume below the pod's directory makes that directory too."""
-    return isinstance(volume.plan, (EmptyDirPlan, PayloadPlan))
+    return volume.plugin != "" and isinstance(volume.plan, VolumePlan)
 
 
 def _brings_tree(volume: VolumeState) -> bool:

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar, assert_never
 
-from pykubelet.act.volumes import disk, empty_dir, host_path, payload
+from pykubelet.act.volumes import disk
+from pykubelet.act.volumes.kind import SetUpContext, VolumesError
+from pykubelet.act.volumes.metrics import count_found, count_operation
 from pykubelet.act.volumes.model import (
     Command,
-    EmptyDirPlan,
     Event,
-    HostPathPlan,
     MakeTree,
-    PayloadPlan,
     RemoveTree,
     Result,
     Scan,
@@ -29,9 +28,8 @@ from pykubelet.act.volumes.model import (
     Tell,
     TreeMade,
     TreeRemoved,
-    VolumesError,
 )
-from pykubelet.act.volumes.tally import count_found, count_operation
+from pykubelet.act.volumes.registry import kind_named
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Failed, Flight, Outcome, Uncertain
 from pykubelet.base.kit.log import Log
@@ -114,14 +112,8 @@ class Executor:
         assert_never(outcome)
 
     def _set_up(self, command: SetUp) -> None:
-        match command.plan:
-            case HostPathPlan():
-                host_path.set_up(command.plan)
-            case EmptyDirPlan():
-                disk.make_tree(self._paths, command.uid)
-                empty_dir.set_up(command.plan)
-            case PayloadPlan():
-                disk.make_tree(self._paths, command.uid)
-                payload.set_up(command.plan, self._clock.wall())
-            case _:
-                assert_never(command.plan)
+        kind = kind_named(command.plan.kind)
+        assert kind.set_up is not None, f"{kind.name} volumes are planned, but cannot be set up"
+        if kind.has_directory:
+            disk.make_tree(self._paths, command.uid)
+        kind.set_up(command.plan, SetUpContext(self._clock.wall()))

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import ClassVar
 
+from pykubelet.act.volumes.kind import Plan, VolumePlan
 from pykubelet.base.api.core import Pod
-from pykubelet.base.kit.values import Discreet, Value, field
+from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.content import Content, ContentKey
 from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import PodRef, PodUID
@@ -20,92 +20,12 @@ from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.roster import Roster
 
-EMPTY_DIR = "kubernetes.io~empty-dir"
-DOWNWARD_API = "kubernetes.io~downward-api"
-PROJECTED = "kubernetes.io~projected"
-CONFIG_MAP = "kubernetes.io~configmap"
-SECRET = "kubernetes.io~secret"
-
-
-class VolumesError(Exception):
-    """A volume's set-up, tear-down or check failed; the text is what people read."""
-
 
 class Moment(Value):
     """When an event is looked at: `mono` seconds for decisions, `wall` seconds for what people read."""
 
     mono: float
     wall: float
-
-
-# What has to be done for one volume of a pod.
-
-
-class EmptyDirPlan(Value):
-    """A directory of the pod's own. `size`: bytes, 0 for no limit; `page_size`: bytes of a huge page; `meta`: marker dir."""
-
-    path: str
-    meta: str
-    medium: str
-    size: int = 0
-    page_size: int = 0
-    fs_group: int | None = None
-
-
-class HostPathPlan(Value):
-    """A path of the node that must be of `type` before it is used."""
-
-    path: str
-    type: str
-
-
-class PayloadFile(Discreet):
-    """`owner`: the user it is given to; None leaves it to root."""
-
-    hidden: ClassVar = ("data",)
-    path: str
-    data: bytes
-    mode: int
-    owner: int | None = None
-
-
-class PayloadPlan(Value):
-    """Files written by the agent into a tmpfs of `size` bytes, or a directory, and swapped as one.
-
-    `nested`: directories below the volume on which containers mount other volumes.
-    """
-
-    kind: str
-    path: str
-    files: tuple[PayloadFile, ...]
-    size: int = 0
-    fs_group: int | None = None
-    in_memory: bool = True
-    nested: tuple[str, ...] = ()
-
-
-class InPlacePlan(Value):
-    """Nothing to do on the host: an image volume, or a host path taken as it is."""
-
-    kind: str
-    path: str
-
-
-class RefusedPlan(Value):
-    """The volume cannot be had as things are; another pod, node or content changes that."""
-
-    error: str
-
-
-class UndecidedPlan(Value):
-    """Something must be known first: `missing`, or answers about `awaited`."""
-
-    missing: str
-    awaited: tuple[ContentKey, ...] = ()
-
-
-Plan = EmptyDirPlan | HostPathPlan | PayloadPlan | InPlacePlan | RefusedPlan | UndecidedPlan
-HostPlan = EmptyDirPlan | HostPathPlan | PayloadPlan
 
 
 class Phase(StrEnum):
@@ -296,7 +216,7 @@ class SetUp(Value):
 
     uid: PodUID
     key: str
-    plan: HostPlan
+    plan: VolumePlan
     cause: str
 
 

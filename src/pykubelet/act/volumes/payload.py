@@ -1,25 +1,99 @@
-"""Volumes whose content the agent writes (downwardAPI, projected, secret, configMap): the atomic writer. Blocks.
+"""Volumes of files that the agent writes: which files, where, and which of them are refused. Pure; `payload_kind.py` writes them.
 
-The content of all but configMaps never reaches a disk. Setting up a volume that is there refreshes it.
+Source: the Kubernetes documentation "ConfigMaps", "Secrets", "Projected Volumes", "Downward API".
 """
 
 from __future__ import annotations
 
-from pykubelet.act.volumes.atomic_writer import write_payload
-from pykubelet.act.volumes.empty_dir import make_volume_dir
-from pykubelet.act.volumes.model import PayloadPlan
-from pykubelet.edges.host import files, mounts, trees
+import posixpath
+from collections.abc import Iterable
+from typing import ClassVar
+
+from pykubelet.act.volumes.kind import PlanInputs, UndecidedPlan, VolumePlan, VolumesError
+from pykubelet.act.volumes.memory import memory_size
+from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.values import Discreet, replace
+from pykubelet.base.model.content import ContentKey, spoken_key
+from pykubelet.base.model.fieldpath import every_container
 
 
-def set_up(plan: PayloadPlan, wall: float) -> None:
-    """Mount if needed, then write what has changed. `wall`: seconds. HostError when the host refuses."""
-    if not plan.in_memory:
-        make_volume_dir(plan.path)
-    elif not mounts.is_mount_point(plan.path):
-        make_volume_dir(plan.path)
-        mounts.mount_tmpfs(plan.path, plan.size, no_swap=True)
-    for nested in plan.nested:
-        files.make_dirs(f"{plan.path}/{nested}", 0o755)
-    written = write_payload(plan.path, plan.files, wall, plan.fs_group)
-    if plan.fs_group is not None and (written or not trees.group_is_applied(plan.path, plan.fs_group, read_only=True)):
-        trees.apply_group(plan.path, plan.fs_group, read_only=True)
+class PayloadFile(Discreet):
+    """One file. `owner`: the user ID that owns it; None leaves it to root."""
+
+    hidden: ClassVar = ("data",)
+    path: str
+    data: bytes
+    mode: int
+    owner: int | None = None
+
+
+class PayloadPlan(VolumePlan):
+    """Files written into a tmpfs of `size` bytes, or into a directory, and replaced all at once.
+
+    `nested`: directories below the volume on which containers mount other volumes.
+    """
+
+    files: tuple[PayloadFile, ...]
+    size: int = 0
+    fs_group: int | None = None
+    in_memory: bool = True
+    nested: tuple[str, ...] = ()
+
+
+def plan_payload(
+    inputs: PlanInputs, files: Iterable[PayloadFile], awaited: Iterable[ContentKey] = (), *, in_memory: bool = True
+) -> PayloadPlan | UndecidedPlan:
+    """The plan for these files; of two with one path, the later one. Undecided while an answer about `awaited` is missing."""
+    keys = tuple(awaited)
+    if keys:
+        whats = dict.fromkeys(" ".join(spoken_key(key)) for key in keys)
+        return UndecidedPlan(f"no answer about {', '.join(whats)} yet", keys)
+    by_path: dict[str, PayloadFile] = {}
+    for file in files:
+        _check_path(file.path)
+        path = posixpath.normpath(file.path)  # `./a//b/` is `a/b`: the name under which the file is found again
+        by_path[path] = file if path == file.path else replace(file, path=path)
+    return PayloadPlan(
+        inputs.mounted(inputs.dirs.path, read_only=True, supports_relabel=True),
+        tuple(by_path.values()),
+        memory_size(inputs.pod, None, inputs.node),
+        inputs.fs_group,
+        in_memory=in_memory,
+        nested=nested_mount_points(inputs.pod, inputs.volume.name),
+    )
+
+
+def nested_mount_points(pod: Pod, name: str) -> tuple[str, ...]:
+    """Directories of the volume on which a container mounts another volume; those below one of them are left out.
+
+    The volume is read-only to the runtime, which therefore cannot make them itself.
+    """
+    found: dict[str, None] = {}
+    for container in every_container(pod):
+        mounts = [(mount.name, posixpath.normpath(mount.mountPath)) for mount in container.volumeMounts]
+        for own in (path for mounted, path in mounts if mounted == name):
+            if own.startswith("../"):
+                raise VolumesError(f"invalid container mount point {own}")
+            outer: list[str] = []
+            for path in sorted(path for _, path in mounts):
+                if path.startswith(own + "/") and not any(path.startswith(before + "/") for before in outer):
+                    outer.append(path)
+                    found[path.removeprefix(own + "/")] = None
+    return tuple(found)
+
+
+def _check_path(path: str) -> None:
+    """The atomic writer's own names begin with `..`, and no path may lead out of the volume."""
+    parts = path.split("/")
+    if path in ("", "."):
+        raise VolumesError('invalid path: must not be empty: ""')
+    if path.startswith("/"):
+        raise VolumesError(f"invalid path: must be relative path: {path}")
+    if len(path.encode()) > 4096:
+        raise VolumesError("invalid path: must be less than or equal to 4096 characters")
+    if ".." in parts:
+        raise VolumesError(f"invalid path: must not contain '..': {path}")
+    if parts[0].startswith(".."):
+        raise VolumesError(f"invalid path: must not start with '..': {path}")
+    if any(len(part.encode()) > 255 for part in parts):
+        raise VolumesError("invalid path: filenames must be less than or equal to 255 characters")

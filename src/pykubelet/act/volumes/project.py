@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from pykubelet.act.volumes.kind import UndecidedPlan, VolumePlan
 from pykubelet.act.volumes.model import (
     BUSY,
     Claim,
-    PayloadPlan,
     Phase,
     PodState,
     Tree,
     Trouble,
-    UndecidedPlan,
     VolumeState,
 )
+from pykubelet.act.volumes.registry import kind_named
 from pykubelet.base.model import reasons
 from pykubelet.base.model.content import TokenKey, wait_for_key
 from pykubelet.base.model.mounts import PodMounts
@@ -54,8 +54,8 @@ def _is_coming(volume: VolumeState) -> bool:
     if volume.trouble is not None:
         return False
     match volume.plan:
-        case PayloadPlan():
-            return volume.phase is Phase.SETTING_UP
+        case VolumePlan(kind=kind):
+            return volume.phase is Phase.SETTING_UP and not kind_named(kind).holds_sandbox
         case UndecidedPlan(awaited=awaited):
             return bool(awaited) and all(isinstance(key, TokenKey) for key in awaited)
         case _:

@@ -7,7 +7,7 @@ Source: the Kubernetes documentation "Volumes", subPath.
 
 from __future__ import annotations
 
-from pykubelet.act.volumes.model import VolumesError
+from pykubelet.act.volumes.kind import VolumesError
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.flight import Done, Failed, Flight, Uncertain
 from pykubelet.base.kit.log import Log

@@ -13,7 +13,8 @@ class MountedVolume(Value):
     """One volume ready for use.
 
     `host_path`: what a container's mount binds (a directory, file, socket or device). `read_only`: the volume itself
-    is. `supports_relabel`: SELinux. `is_block`: host_path is a block device for `volumeDevices`.
+    is. `supports_relabel`: SELinux. `is_block`: host_path is a block device for `volumeDevices`. `kind`: its field in the
+    pod's volume. `is_measured`: its use of disk or memory is the pod's, and counted.
     """
 
     name: str
@@ -22,6 +23,7 @@ class MountedVolume(Value):
     read_only: bool = False
     supports_relabel: bool = False
     is_block: bool = False
+    is_measured: bool = True
 
 
 class PodMounts(Value):

@@ -1,4 +1,4 @@
-"""downwardAPI volumes: which files with which content. Pure; `payload.py` writes them.
+"""Files of the downward API, for downwardAPI and projected volumes. Pure.
 
 Source: the Kubernetes documentation "Downward API" and the API reference, DownwardAPIVolumeSource.
 """
@@ -9,7 +9,8 @@ import posixpath
 from collections.abc import Mapping, Sequence
 
 from pykubelet.act.volumes.fields import field_value
-from pykubelet.act.volumes.model import PayloadFile, VolumesError
+from pykubelet.act.volumes.kind import VolumesError
+from pykubelet.act.volumes.payload import PayloadFile
 from pykubelet.base.api.core import DownwardAPIVolumeFile, Pod
 from pykubelet.base.model.fieldrefs import FieldRefError, file_resource_text, needs_allocatable
 

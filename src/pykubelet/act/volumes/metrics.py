@@ -1,18 +1,9 @@
-"""Counts of work on volumes, for `/metrics`."""
+"""Metrics of work on volumes."""
 
 from __future__ import annotations
 
-from pykubelet.act.volumes.model import (
-    EMPTY_DIR,
-    EmptyDirPlan,
-    FoundPod,
-    HostPathPlan,
-    PayloadPlan,
-    Result,
-    SetUp,
-    TearDown,
-)
-from pykubelet.act.volumes.plan import plugin_of as directory_of
+from pykubelet.act.volumes.model import FoundPod, Result, SetUp, TearDown
+from pykubelet.act.volumes.registry import kind_named
 from pykubelet.base.kit.metrics import Counter, Histogram
 
 OPERATIONS = Histogram(
@@ -33,7 +24,7 @@ NOT_FOUND = Counter(
 
 
 def count_found(found: tuple[FoundPod, ...] | None) -> None:
-    """The first look at the disk, which tells what an earlier run has left."""
+    """Count the first scan of the disk, which finds what an earlier life of the agent has left. None: it failed."""
     if FOUND.value() or NOT_FOUND.value():
         return
     if found is None:
@@ -48,13 +39,7 @@ def count_operation(command: SetUp | TearDown, result: Result, took_s: float) ->
 
 
 def plugin_of(command: SetUp | TearDown) -> str:
-    """By its name at Kubernetes: `kubernetes.io/empty-dir`. Pure."""
-    if isinstance(command, TearDown):
-        return command.plugin.replace("~", "/")
-    match command.plan:
-        case EmptyDirPlan():
-            return EMPTY_DIR.replace("~", "/")
-        case HostPathPlan():
-            return "kubernetes.io/host-path"
-        case PayloadPlan():
-            return directory_of(command.plan.kind).replace("~", "/")
+    """The plugin's name at Kubernetes: `kubernetes.io/empty-dir`. Pure."""
+    if isinstance(command, SetUp):
+        return kind_named(command.plan.kind).plugin
+    return command.plugin.replace("~", "/")

@@ -1,11 +1,11 @@
-"""hostPath volumes: the path must be what the pod says it is. Blocks, for ever on a dead file system.
+"""hostPath volumes: a path of the node, which must be of the type that the pod asks for.
 
 Source: the Kubernetes documentation "Volumes", hostPath types.
 """
 
 from __future__ import annotations
 
-from pykubelet.act.volumes.model import HostPathPlan, VolumesError
+from pykubelet.act.volumes.kind import InPlacePlan, PlanInputs, SetUpContext, VolumeKind, VolumePlan, VolumesError
 from pykubelet.edges.host import files
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.files import FileKind
@@ -21,8 +21,23 @@ _TYPES = {
 }
 
 
-def set_up(plan: HostPathPlan) -> None:
-    """Check the path, or make it where the type says so. VolumesError in the reference's words."""
+class HostPathPlan(VolumePlan):
+    """The path must be of `type` before it is used."""
+
+    type: str
+
+
+def plan(inputs: PlanInputs) -> HostPathPlan | InPlacePlan:
+    source = inputs.volume.hostPath
+    assert source is not None
+    if ".." in source.path.split("/"):
+        raise VolumesError(f"invalid HostPath `{source.path}`: must not contain '..'")
+    mounted = inputs.mounted(source.path, is_measured=False)
+    return HostPathPlan(mounted, source.type) if source.type else InPlacePlan(mounted)
+
+
+def set_up(plan: HostPathPlan, context: SetUpContext) -> None:  # noqa: ARG001
+    """Check the path, or make it where the type says so. Blocks, for ever on a dead file system."""
     if plan.type not in _TYPES:
         raise VolumesError(f"{plan.type} is an invalid volume type")
     kind, words = _TYPES[plan.type]
@@ -37,3 +52,12 @@ def set_up(plan: HostPathPlan) -> None:
         files.create_file(plan.path, 0o644)
     elif found is None or found.kind is not kind:
         raise VolumesError(failed)
+
+
+KIND = VolumeKind(
+    name="hostPath",
+    plugin="kubernetes.io/host-path",
+    has_directory=False,
+    plan=plan,
+    set_up=set_up,
+)

@@ -1,0 +1,98 @@
+"""The directories of one volume on the host: making, unmounting and removing them. Blocks.
+
+Nothing is deleted through a mount. A volume is unmounted first, and `delete_volume` then removes what lies in its directory;
+`release_volume` removes the directory only when it is empty, because the data may live elsewhere.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable
+
+from pykubelet.base.kit.values import Value
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.paths import Paths
+from pykubelet.edges.host import files, mounts, trees
+from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.files import DirEntry, FileKind
+
+_CSI_DATA = "vol_data.json"  # lies beside the mount of a CSI volume
+
+
+class VolumeDirs(Value):
+    """`path`: what containers see, below the pod's `volumes`. `private`: what the agent notes down, below its `plugins`."""
+
+    path: str
+    private: str
+
+    @classmethod
+    def of(cls, paths: Paths, uid: PodUID, directory: str, name: str) -> VolumeDirs:
+        """`directory`: that of the kind, `kubernetes.io~empty-dir`."""
+        return cls(paths.volume(uid, directory, name), f"{paths.pod_plugins(uid)}/{directory}/{name}")
+
+
+def list_entries(path: str) -> tuple[DirEntry, ...]:
+    """The entries of a directory; none when there is no such directory. HostError when it cannot be read."""
+    try:
+        return files.list_dir(path)
+    except HostError as error:
+        if error.is_not_found:
+            return ()
+        raise
+
+
+def list_directories(path: str) -> list[DirEntry]:
+    return [entry for entry in list_entries(path) if entry.kind is FileKind.DIRECTORY]
+
+
+def make_volume_dir(path: str) -> None:
+    """Make the directory of a volume, which every user may use, below directories that they may not."""
+    files.make_dirs(posixpath.dirname(path), 0o750)
+    if not files.make_dirs(path, 0o777) and not mounts.is_mount_point(path):
+        files.change_mode(path, 0o777)
+
+
+def delete_volume(dirs: VolumeDirs) -> None:
+    """Unmount the volume and delete its data. A volume that is not there is fine."""
+    _tear_down(dirs, _delete)
+
+
+def release_volume(dirs: VolumeDirs) -> None:
+    """Unmount the volume and leave its data alone. A volume that is not there is fine."""
+    _tear_down(dirs, _release)
+
+
+def _tear_down(dirs: VolumeDirs, remove: Callable[[str], None]) -> None:
+    trees.remove_tree(dirs.private)
+    while mounts.unmount(dirs.path):
+        continue
+    try:
+        _remove_volume(dirs.path, remove)
+    except HostError as error:
+        if not error.is_busy:
+            raise
+        for below in mounts.mounts_below(dirs.path):
+            mounts.unmount(below.target)
+        _remove_volume(dirs.path, remove)
+
+
+def _remove_volume(path: str, remove: Callable[[str], None]) -> None:
+    try:
+        files.remove_dir(path)
+    except HostError as error:
+        if not error.is_busy and not error.is_not_found:
+            raise
+        remove(path)
+
+
+def _delete(path: str) -> None:
+    trees.remove_tree(path)
+
+
+def _release(path: str) -> None:
+    files.remove_file(f"{path}/{_CSI_DATA}")
+    for entry in list_directories(path):
+        while mounts.unmount(f"{path}/{entry.name}"):
+            continue
+        files.remove_dir(f"{path}/{entry.name}")
+    files.remove_dir(path)

@@ -1,0 +1,115 @@
+"""emptyDir volumes: a directory of the pod's own, on disk, in memory or in huge pages.
+
+A volume that was set up once keeps its content when that is done again: the agent may restart at any moment.
+Source: the Kubernetes documentation "Volumes", emptyDir; KEP-1967; KEP-2400 (tmpfs without swap).
+"""
+
+from __future__ import annotations
+
+from pykubelet.act.volumes.directories import delete_volume, make_volume_dir
+from pykubelet.act.volumes.kind import (
+    NODE_UNKNOWN,
+    PlanInputs,
+    SetUpContext,
+    UndecidedPlan,
+    VolumeKind,
+    VolumePlan,
+    VolumesError,
+)
+from pykubelet.act.volumes.memory import memory_size
+from pykubelet.base.api.core import EmptyDirVolumeSource, Pod
+from pykubelet.base.api.huge_pages import page_size
+from pykubelet.base.api.quantity import parse
+from pykubelet.base.model.node import NodeView
+from pykubelet.edges.host import files, mounts, trees
+
+MEMORY = "Memory"
+HUGE_PAGES = "HugePages"
+READY = "ready"
+
+
+class EmptyDirPlan(VolumePlan):
+    """`private`: the directory of the marker of a finished set-up. `size`: bytes, 0 for no limit. `page_size`: bytes of a huge page."""
+
+    private: str
+    medium: str = ""
+    size: int = 0
+    page_size: int = 0
+    fs_group: int | None = None
+
+
+def plan(inputs: PlanInputs) -> EmptyDirPlan | UndecidedPlan:
+    source, node, dirs = inputs.volume.emptyDir or EmptyDirVolumeSource(), inputs.node, inputs.dirs
+    mounted = inputs.mounted(dirs.path, supports_relabel=True)
+    group = inputs.fs_group
+    if source.medium == "":
+        return EmptyDirPlan(mounted, dirs.private, fs_group=group)
+    if source.medium == MEMORY:
+        if not node.allocatable:
+            return NODE_UNKNOWN
+        size = memory_size(inputs.pod, source.sizeLimit, node)
+        return EmptyDirPlan(mounted, dirs.private, MEMORY, size=size, fs_group=group)
+    if source.medium == HUGE_PAGES or source.medium.startswith(HUGE_PAGES + "-"):
+        if not node.page_sizes and not node.allocatable:
+            return NODE_UNKNOWN
+        wanted = _page_size(inputs.pod, source.medium, node)
+        return EmptyDirPlan(mounted, dirs.private, HUGE_PAGES, page_size=wanted, fs_group=group)
+    raise VolumesError(f'unknown storage medium "{source.medium}"')
+
+
+def _page_size(pod: Pod, medium: str, node: NodeView) -> int:
+    """Bytes of a huge page, as the medium names it or the containers request it."""
+    requested = _huge_page_sizes(pod)
+    if medium == HUGE_PAGES:
+        if len(requested) > 1:
+            raise VolumesError(f"medium: {medium} can't be used if container requests multiple huge page sizes")
+        wanted = next(iter(requested), 0)
+    else:
+        wanted = parse(medium.removeprefix(HUGE_PAGES + "-")).value()
+    if wanted not in requested or wanted == 0:
+        raise VolumesError(
+            f"medium {medium}: hugePages storage requested, but there is no resource request for huge pages"
+        )
+    if wanted not in node.page_sizes:
+        raise VolumesError(f"medium {medium}: the node has no huge pages of {wanted} bytes")
+    return wanted
+
+
+def _huge_page_sizes(pod: Pod) -> set[int]:
+    """Bytes of each page size that the pod or a container names."""
+    containers = (*pod.spec.containers, *pod.spec.initContainers)
+    every = (pod.spec.resources, *(container.resources for container in containers))
+    names = {name for each in every if each is not None for name in (*each.requests, *each.limits)}
+    return {size for name in names if (size := page_size(name)) is not None}
+
+
+def set_up(plan: EmptyDirPlan, context: SetUpContext) -> None:  # noqa: ARG001
+    """Make the volume, then mark it as finished. HostError when the host refuses."""
+    finished = files.stat_file(f"{plan.private}/{READY}") is not None
+    mounted = plan.medium != "" and mounts.is_mount_point(plan.path)
+    if finished and (mounted or (plan.medium == "" and _is_dir(plan.path))):
+        return
+    make_volume_dir(plan.path)
+    if not mounted:
+        if plan.medium == MEMORY:
+            mounts.mount_tmpfs(plan.path, plan.size, no_swap=True)
+        elif plan.medium == HUGE_PAGES:
+            mounts.mount_huge_pages(plan.path, plan.page_size)
+    if plan.fs_group is not None:
+        trees.apply_group(plan.path, plan.fs_group)
+    files.make_dirs(plan.private, 0o750)
+    files.create_file(f"{plan.private}/{READY}", 0o644)
+
+
+def _is_dir(path: str) -> bool:
+    found = files.stat_file(path, follow=False)
+    return found is not None and found.is_dir
+
+
+KIND = VolumeKind(
+    name="emptyDir",
+    plugin="kubernetes.io/empty-dir",
+    plan=plan,
+    set_up=set_up,
+    tear_down=delete_volume,
+)

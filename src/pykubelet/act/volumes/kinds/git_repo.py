@@ -1,0 +1,11 @@
+"""gitRepo volumes: no longer supported. Another kubelet may have left some on disk; their data belong to the pod.
+
+Source: the Kubernetes documentation "Volumes", gitRepo (deprecated).
+"""
+
+from __future__ import annotations
+
+from pykubelet.act.volumes.directories import delete_volume
+from pykubelet.act.volumes.kind import VolumeKind, VolumePlan
+
+KIND = VolumeKind[VolumePlan](name="gitRepo", plugin="kubernetes.io/git-repo", tear_down=delete_volume)

@@ -1,0 +1,32 @@
+"""secret volumes: the keys of a Secret as files in memory.
+
+Source: the Kubernetes documentation "Secrets".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pykubelet.act.volumes.api_files import Reader
+from pykubelet.act.volumes.kind import PlanInputs, UndecidedPlan
+from pykubelet.act.volumes.payload import PayloadPlan, plan_payload
+from pykubelet.act.volumes.payload_kind import payload_kind
+from pykubelet.base.api.core import Pod, Volume
+from pykubelet.base.model.content import ContentKey
+from pykubelet.base.model.needs import secret_key
+
+
+def keys(pod: Pod, volume: Volume) -> Iterable[ContentKey]:
+    if volume.secret is not None and volume.secret.secretName:
+        yield secret_key(pod, volume.secret.secretName)
+
+
+def plan(inputs: PlanInputs) -> PayloadPlan | UndecidedPlan:
+    source = inputs.volume.secret
+    assert source is not None
+    reader = Reader(inputs.pod, inputs.content, source.defaultMode)
+    files = reader.secret(source.secretName, source.items, source.optional)
+    return plan_payload(inputs, files, reader.awaited)
+
+
+KIND = payload_kind("secret", "kubernetes.io/secret", plan, keys)

@@ -1,0 +1,54 @@
+"""What the kinds have in common whose files the agent writes: set-up, refresh and tear-down. Blocks.
+
+No content but that of configMaps reaches a disk. Setting up a volume that is there refreshes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from pykubelet.act.volumes.atomic_writer import write_payload
+from pykubelet.act.volumes.directories import delete_volume, make_volume_dir
+from pykubelet.act.volumes.kind import PlanInputs, RefusedPlan, SetUpContext, UndecidedPlan, VolumeKind, no_keys
+from pykubelet.act.volumes.payload import PayloadPlan
+from pykubelet.base.api.core import Pod, Volume
+from pykubelet.base.model.content import ContentKey
+from pykubelet.edges.host import files, mounts, trees
+
+
+def set_up(plan: PayloadPlan, context: SetUpContext) -> None:
+    """Mount the tmpfs if needed, then write the files that have changed. HostError when the host refuses."""
+    if not plan.in_memory:
+        make_volume_dir(plan.path)
+    elif not mounts.is_mount_point(plan.path):
+        make_volume_dir(plan.path)
+        mounts.mount_tmpfs(plan.path, plan.size, no_swap=True)
+    for nested in plan.nested:
+        files.make_dirs(f"{plan.path}/{nested}", 0o755)
+    written = write_payload(plan.path, plan.files, context.wall, plan.fs_group)
+    if plan.fs_group is not None and (written or not trees.group_is_applied(plan.path, plan.fs_group, read_only=True)):
+        trees.apply_group(plan.path, plan.fs_group, read_only=True)
+
+
+def needs_refresh(present: PayloadPlan, wanted: PayloadPlan) -> bool:
+    """Whether the files differ. The size of a tmpfs and the mount points inside stay as they were made."""
+    return present.files != wanted.files
+
+
+def payload_kind(
+    name: str,
+    plugin: str,
+    plan: Callable[[PlanInputs], PayloadPlan | RefusedPlan | UndecidedPlan],
+    keys: Callable[[Pod, Volume], Iterable[ContentKey]] = no_keys,
+) -> VolumeKind[PayloadPlan]:
+    """A kind that plans files. Writing them takes a moment only, so no sandbox waits for it."""
+    return VolumeKind(
+        name=name,
+        plugin=plugin,
+        keys=keys,
+        plan=plan,
+        set_up=set_up,
+        needs_refresh=needs_refresh,
+        holds_sandbox=False,
+        tear_down=delete_volume,
+    )

@@ -1,0 +1,50 @@
+"""The volume kinds that there are: one for each module in `kinds/`.
+
+A kind that no module provides is a `VolumeKind` too: it plans nothing, and its volumes on disk are released, their data left alone.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from typing import Any, Final
+
+from pykubelet.act.volumes import kinds
+from pykubelet.act.volumes.kind import VolumeKind
+from pykubelet.base.api.core import Pod, Volume
+from pykubelet.base.model.content import ContentKey
+
+AnyKind = VolumeKind[Any]
+
+
+def _load() -> Iterable[AnyKind]:
+    for module in pkgutil.iter_modules(kinds.__path__):
+        kind: AnyKind = import_module(f"{kinds.__name__}.{module.name}").KIND
+        yield kind
+
+
+KINDS: Final[Mapping[str, AnyKind]] = {kind.name: kind for kind in _load()}
+_BY_DIRECTORY: Final[Mapping[str, AnyKind]] = {kind.directory: kind for kind in KINDS.values() if kind.directory}
+#: By kind: the plugin's name in metrics, `kubernetes.io/empty-dir`.
+PLUGINS: Final[Mapping[str, str]] = {k.name: k.plugin for k in KINDS.values() if k.plugin and k.plan is not None}
+
+
+def kind_named(name: str) -> AnyKind:
+    return KINDS.get(name) or VolumeKind(name)
+
+
+def kind_in(directory: str) -> AnyKind:
+    """The kind with this directory below a pod's `volumes`: `kubernetes.io~empty-dir`."""
+    return _BY_DIRECTORY.get(directory) or VolumeKind("", directory.replace("~", "/"))
+
+
+def kind_of(volume: Volume) -> AnyKind:
+    """By the field of the volume that is set. A volume without a source is an emptyDir."""
+    fields = (name for name in volume.__struct_fields__ if name != "name")
+    return kind_named(next((name for name in fields if getattr(volume, name) is not None), "emptyDir"))
+
+
+def volume_keys(pod: Pod, volume: Volume) -> Iterable[ContentKey]:
+    """The objects of the API server that one volume of the pod is made from."""
+    return kind_of(volume).keys(pod, volume)

@@ -1,0 +1,48 @@
+"""Metrics of work on volumes."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykubelet.act.volumes.kind import VolumePlan
+from pykubelet.act.volumes.metrics import OPERATIONS, count_operation, plugin_of
+from pykubelet.act.volumes.model import Result, SetUp, TearDown
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.mounts import MountedVolume
+
+UID = PodUID("uid-1")
+
+
+def set_up(kind: str) -> SetUp:
+    return SetUp(UID, "v", VolumePlan(MountedVolume("v", kind, "/p")), "wanted")
+
+
+def tear_down(plugin: str) -> TearDown:
+    return TearDown(UID, "v", plugin, "v", "over")
+
+
+@pytest.mark.parametrize(
+    ("command", "plugin"),
+    [
+        (set_up("emptyDir"), "kubernetes.io/empty-dir"),
+        (set_up("hostPath"), "kubernetes.io/host-path"),
+        (set_up("secret"), "kubernetes.io/secret"),
+        (set_up("configMap"), "kubernetes.io/configmap"),
+        (set_up("downwardAPI"), "kubernetes.io/downward-api"),
+        (set_up("projected"), "kubernetes.io/projected"),
+        (tear_down("kubernetes.io~configmap"), "kubernetes.io/configmap"),
+        (tear_down("example.com~left-by-another"), "example.com/left-by-another"),
+        (tear_down(""), ""),
+    ],
+)
+def test_plugins_by_their_names(command: SetUp | TearDown, plugin: str) -> None:
+    assert plugin_of(command) == plugin
+
+
+def test_operations_by_their_results() -> None:
+    done = ("kubernetes.io/empty-dir", "volume_mount", "success", "false")
+    failed = ("kubernetes.io/configmap", "volume_unmount", "fail-unknown", "false")
+    before = OPERATIONS.count(*done), OPERATIONS.count(*failed)
+    count_operation(set_up("emptyDir"), Result.DONE, 0.01)
+    count_operation(tear_down("kubernetes.io~configmap"), Result.UNCERTAIN, 30.0)
+    assert (OPERATIONS.count(*done), OPERATIONS.count(*failed)) == (before[0] + 1, before[1] + 1)
