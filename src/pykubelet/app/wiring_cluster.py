@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pykubelet.act.volumes.registry import volume_keys
 from pykubelet.app.parts import Cells, Loops, Machinery
 from pykubelet.app.prepare import StartError
 from pykubelet.app.room_settings import declared_features
@@ -18,6 +19,7 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.happenings import normal
+from pykubelet.base.model.needs import pod_needs
 from pykubelet.base.model.reasons import EVENT_STARTING
 from pykubelet.desired.sources.api import PODS_PATH, ApiSource, pods_of_node
 from pykubelet.edges.content.loop import ContentLoop
@@ -209,7 +211,10 @@ def wire_content(m: Machinery, cells: Cells, cluster: Cluster) -> Loops:
     config, writer = m.settings.config, cells.content.writer
     strategy = Strategy(config.configMapAndSecretChangeDetectionStrategy)
     settings = ContentSettings(strategy, reread_s=m.settings.sync_frequency_s)
-    content = ContentLoop(cells.roster.cell, writer, cluster.client, m.clock, settings, cells.node.cell)
+    roster, node = cells.roster.cell, cells.node.cell
+    content = ContentLoop(
+        roster, writer, cluster.client, m.clock, settings, node, lambda pod: pod_needs(pod, volume_keys)
+    )
     return [("content", content.run())]
 
 

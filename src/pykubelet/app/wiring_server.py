@@ -6,6 +6,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 
+from pykubelet.act.volumes.registry import PLUGINS
 from pykubelet.app.parts import Cells, Loops, Machinery
 from pykubelet.app.prepare import StartError
 from pykubelet.app.room_settings import paths_of, pull_waits
@@ -185,6 +186,7 @@ def metrics_inputs(m: Machinery, cells: Cells, gates: Mapping[str, tuple[bool, s
         now=m.clock.wall(),
         mounts=cells.mounts.cell.get(),
         usage=cells.usage.cell.get(),
+        volume_plugins=PLUGINS,
     )
 
 

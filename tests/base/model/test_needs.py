@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pykubelet.act.volumes.registry import volume_keys
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import LabelSelector, Pod
 from pykubelet.base.model.content import (
@@ -67,7 +68,7 @@ EVERYTHING = from_object(
 
 
 def test_everything_a_pod_refers_to_is_found_once_and_nothing_else() -> None:
-    needs = pod_needs(EVERYTHING)
+    needs = pod_needs(EVERYTHING, volume_keys)
     named = {(key.kind, key.name) for key in needs.objects}
     kind = ContentKind
     assert named == {
@@ -86,7 +87,7 @@ def test_everything_a_pod_refers_to_is_found_once_and_nothing_else() -> None:
 
 
 def test_a_pod_without_references_needs_nothing() -> None:
-    needs = pod_needs(Pod())
+    needs = pod_needs(Pod(), volume_keys)
     assert (needs.objects, needs.tokens) == (frozenset(), frozenset())
 
 

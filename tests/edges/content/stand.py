@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from pykubelet.act.volumes.registry import volume_keys
 from pykubelet.base.api.core import ConfigMapEnvSource as ConfigMapEnv
 from pykubelet.base.api.core import (
     Container,
@@ -29,6 +31,7 @@ from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.content import Content, ContentKey, ContentKind, Found, ObjectKey, Present
 from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.needs import pod_needs
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.roster import Roster, RosterPod
 from pykubelet.edges.content.loop import ContentLoop
@@ -151,7 +154,9 @@ async def stand(
     roster, roster_writer = make_cell("roster", Roster())
     node, _ = make_cell("node", NodeView("n", "n", object_ttl_s=object_ttl_s))
     content, writer = make_cell("content", Content())
-    loop = ContentLoop(roster, writer, client, SystemClock(), settings or ContentSettings(), node)
+    settings = settings or ContentSettings()
+    needs = partial(pod_needs, volume_keys=volume_keys)
+    loop = ContentLoop(roster, writer, client, SystemClock(), settings, node, needs)
     made = Stand(server, client, content, roster_writer)
 
     async def record() -> None:

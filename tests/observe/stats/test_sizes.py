@@ -36,7 +36,7 @@ def test_volumes_are_walked_or_asked_of_their_own_file_system(tmp_path: Path) ->
     mounted = {
         "scratch": MountedVolume("scratch", "emptyDir", str(scratch)),
         "shm": MountedVolume("shm", "emptyDir", "/proc"),
-        "etc": MountedVolume("etc", "hostPath", "/etc"),
+        "etc": MountedVolume("etc", "hostPath", "/etc", is_measured=False),
         "gone": MountedVolume("gone", "configMap", str(tmp_path / "gone")),
     }
     sizes = read_pod_sizes(paths(tmp_path), REF, None, mounted, AT)

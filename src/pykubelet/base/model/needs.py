@@ -1,13 +1,13 @@
 """What a pod refers to at the API server. Pure.
 
-Owns: the keys under which `Content` holds the answers. Rules: only volumes that a container uses count; a reference
-without a name leads nowhere; a pod that has no service account takes no token.
+Owns: the keys under which `Content` holds the answers. Rules: only volumes that a container uses count, and each volume kind
+knows the keys of its volumes; a reference without a name is ignored; a pod without a service account takes no token.
 Source: the Kubernetes documentation "Secrets", "ConfigMaps", "Projected Volumes", "Runtime Class", "Images".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from pykubelet.base.api.codec import DecodeError, decode, encode
 from pykubelet.base.api.core import (
@@ -20,7 +20,6 @@ from pykubelet.base.api.core import (
     Pod,
     ServiceAccountTokenProjection,
     Volume,
-    VolumeProjection,
 )
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.content import ContentKey, ContentKind, ObjectKey, TokenKey
@@ -39,8 +38,11 @@ class Needs(Value):
     tokens: frozenset[TokenKey] = frozenset()
 
 
-def pod_needs(pod: Pod) -> Needs:
-    """Everything that the pod's volumes, environments, pulls and runtime class refer to."""
+VolumeKeys = Callable[[Pod, Volume], Iterable[ContentKey]]
+
+
+def pod_needs(pod: Pod, volume_keys: VolumeKeys) -> Needs:
+    """Everything that the pod's volumes, environments, pulls and runtime class refer to. `volume_keys`: the keys of one volume."""
     keys: set[ContentKey] = set()
     for volume in used_volumes(pod):
         keys.update(volume_keys(pod, volume))
@@ -73,31 +75,6 @@ def _names_used(container: Container | EphemeralContainer) -> Iterator[str]:
     for variable in container.env:
         if variable.valueFrom is not None and variable.valueFrom.fileKeyRef is not None:
             yield variable.valueFrom.fileKeyRef.volumeName
-
-
-def volume_keys(pod: Pod, volume: Volume) -> Iterator[ContentKey]:
-    """The keys of one volume."""
-    if volume.configMap is not None and volume.configMap.name:
-        yield config_map_key(pod, volume.configMap.name)
-    if volume.secret is not None and volume.secret.secretName:
-        yield secret_key(pod, volume.secret.secretName)
-    if volume.projected is not None:
-        for source in volume.projected.sources:
-            yield from projection_keys(pod, source)
-
-
-def projection_keys(pod: Pod, source: VolumeProjection) -> Iterator[ContentKey]:
-    """The keys of one source of a projected volume."""
-    if source.configMap is not None and source.configMap.name:
-        yield config_map_key(pod, source.configMap.name)
-    if source.secret is not None and source.secret.name:
-        yield secret_key(pod, source.secret.name)
-    if source.serviceAccountToken is not None and pod.spec.serviceAccountName:
-        yield token_key(pod, source.serviceAccountToken)
-    if source.clusterTrustBundle is not None:
-        bundle = bundle_key(source.clusterTrustBundle)
-        if bundle is not None:
-            yield bundle
 
 
 def config_map_key(pod: Pod, name: str) -> ObjectKey:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from pykubelet.base.api.core import Pod
@@ -21,7 +21,7 @@ from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.content import Content, ContentKey, ContentKind, Found, ObjectKey, TokenKey, spoken_key
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.needs import Needs, pod_needs
+from pykubelet.base.model.needs import Needs
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.phase import Phase
 from pykubelet.base.model.roster import Roster, RosterPod
@@ -41,7 +41,10 @@ _LINGERING = frozenset({ContentKind.CONFIG_MAP, ContentKind.RUNTIME_CLASS})
 
 
 class ContentLoop:
-    """`run` never returns. From its making on `Content` says that there is an API server to ask."""
+    """`run` never returns. From its making on `Content` says that there is an API server to ask.
+
+    `needs`: what a pod refers to; pure.
+    """
 
     def __init__(
         self,
@@ -51,7 +54,9 @@ class ContentLoop:
         clock: Clock,
         settings: ContentSettings,
         node: Cell[NodeView],
+        needs: Callable[[Pod], Needs],
     ) -> None:
+        self._needs_of = needs
         self._node = node
         self._roster = roster
         self._content = content
@@ -148,7 +153,7 @@ class ContentLoop:
             if entry is not None and _is_wanted(entry):
                 # most news of a pod are of its status
                 is_same = had is not None and (had[0] is entry.pod or had[0].spec == entry.pod.spec)
-                needs = had[1] if had is not None and is_same else pod_needs(entry.pod)
+                needs = had[1] if had is not None and is_same else self._needs_of(entry.pod)
                 self._needs[uid] = entry.pod, needs
             old = had[1] if had is not None else Needs()
             if needs != old:

@@ -20,9 +20,6 @@ from pykubelet.edges.host.files import list_dir, stat_file
 from pykubelet.edges.host.mounts import is_mount_point, read_fs_usage
 from pykubelet.edges.host.trees import read_disk_usage
 
-#: Kinds that have no files of the pod's own to count.
-_NOT_COUNTED = frozenset({"hostPath", "image"})
-
 
 class PodSizes(Value):
     """`logs`: by container name. `host_files`: bytes of the files the agent made for the pod. `took`: how each volume was
@@ -57,7 +54,7 @@ def read_pod_sizes(
     began = [time.perf_counter()]
     volumes = []
     for volume in mounted.values():
-        if volume.kind not in _NOT_COUNTED:
+        if volume.is_measured:
             volumes.append(_volume(volume, at))
             began.append(time.perf_counter())
     took = [

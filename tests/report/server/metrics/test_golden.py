@@ -140,6 +140,7 @@ def told() -> MetricsInputs:
         version="v1.36.0",
         cgroup_version=2,
         now=NOW,
+        volume_plugins={"emptyDir": "kubernetes.io/empty-dir"},
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from report.samples import entry, lifecycle, make_pod
 from report.server.metrics.test_golden import everything_used
 
+from pykubelet.act.volumes.registry import PLUGINS
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import Volume
 from pykubelet.base.kit.values import replace
@@ -26,7 +27,9 @@ VOLUMES = tuple(
     )
 )
 POD = make_pod(volumes=VOLUMES)
-TOLD = MetricsInputs(Roster(), Lifecycles(), Observed(), Statuses(), NodeView("n", "n"), {}, "v1.36.0", 2)
+TOLD = MetricsInputs(
+    Roster(), Lifecycles(), Observed(), Statuses(), NodeView("n", "n"), {}, "v1.36.0", 2, volume_plugins=PLUGINS
+)
 ByLabels = dict[tuple[str, ...], float]
 
 

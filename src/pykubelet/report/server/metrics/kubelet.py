@@ -30,18 +30,13 @@ _LIFECYCLES = {Stage.SYNCING: "sync", Stage.TERMINATING: "terminating", Stage.TE
 #: How a pod in work came to be there, and whether it is static, which is not known of one that only the runtime has.
 _WORKING = (("desired", ""), ("desired", "true"), ("orphan", ""), ("orphan", "true"), ("runtime_only", "unknown"))
 _OVER = ("Succeeded", "Failed")
-_PLUGINS = {
-    "configMap": "kubernetes.io/configmap",
-    "downwardAPI": "kubernetes.io/downward-api",
-    "emptyDir": "kubernetes.io/empty-dir",
-    "hostPath": "kubernetes.io/host-path",
-    "projected": "kubernetes.io/projected",
-    "secret": "kubernetes.io/secret",
-}
 
 
 class MetricsInputs(Value):
-    """The cells at the moment of the scrape. `gates`: by name, whether it is on, and its stage. `now`: wall seconds."""
+    """The cells at the moment of the scrape. `gates`: by name, whether it is on, and its stage. `now`: wall seconds.
+
+    `volume_plugins`: by volume kind, the name of its plugin; kinds without an entry are not counted.
+    """
 
     roster: Roster
     lifecycles: Lifecycles
@@ -55,6 +50,7 @@ class MetricsInputs(Value):
     now: float = 0.0
     mounts: Mounts = Mounts()
     usage: Usage = Usage()
+    volume_plugins: Mapping[str, str] = field(default_factory=dict)
 
 
 def kubelet_families(inputs: MetricsInputs) -> Iterator[Family]:
@@ -178,17 +174,17 @@ def _resizes(inputs: MetricsInputs) -> Iterator[Family]:
 
 
 def _volumes(inputs: MetricsInputs) -> Iterator[Family]:
-    """Those that pods need, and those that are in place, by their plugins."""
+    """The volumes that pods need, and those that are in place, by their plugins."""
     wanted = Tally(
         plugin
         for life in inputs.lifecycles.pods.values()
         if life.stage is Stage.SYNCING
         for volume in life.pod.spec.volumes
-        for kind, plugin in _PLUGINS.items()
+        for kind, plugin in inputs.volume_plugins.items()
         if getattr(volume, kind) is not None
     )
     mounted = (volume.kind for mounts in inputs.mounts.pods.values() for volume in mounts.volumes.values())
-    actual = Tally(_PLUGINS[kind] for kind in mounted if kind in _PLUGINS)
+    actual = Tally(inputs.volume_plugins[kind] for kind in mounted if kind in inputs.volume_plugins)
     samples = [
         Sample(number, (("plugin_name", plugin), ("state", state)))
         for state, tally in (("actual_state_of_world", actual), ("desired_state_of_world", wanted))
