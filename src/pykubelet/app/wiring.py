@@ -75,9 +75,9 @@ from pykubelet.edges.host.procfs import read_default_routes, read_hostname
 from pykubelet.edges.plugins.credential_config import Providers, load_providers
 from pykubelet.edges.plugins.credential_provider import run_provider
 from pykubelet.observe.pleg.loop import LookoutCells, PodLookout
-from pykubelet.observe.probes.decide import kept_of
+from pykubelet.observe.probes.decide import earlier_results
 from pykubelet.observe.probes.execute import ContainerProber
-from pykubelet.observe.probes.gates import ProbeLimits
+from pykubelet.observe.probes.limiter import ProbeLimits
 from pykubelet.observe.probes.loop import ProbeInputs, ProbesLoop
 from pykubelet.observe.stats.loop import StatsInputs, StatsLoop, StatsSettings
 from pykubelet.observe.stats.tree import Ground
@@ -147,7 +147,7 @@ def wire_lookout(m: Machinery, cells: Cells) -> PodLookout:
 def wire_observe(m: Machinery, cells: Cells) -> Loops:
     """The rest of observe: the probes write ProbeResults and ProbeWaits."""
     forgets = m.settings.enabled("ChangeContainerStatusOnKubeletRestart")
-    had = {} if forgets else kept_of(status_memory(m).load().values())
+    had = {} if forgets else earlier_results(status_memory(m).load().values())
     inputs = ProbeInputs(cells.lifecycles.cell, cells.observed.cell, cells.node.cell, had, not forgets)
     ends = (cells.probes.writer, cells.probe_waits.writer)
     cpus = max(1, m.machine.cpu_milli // 1000)

@@ -21,9 +21,9 @@ from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.observed import ContainerState, ContainerView, Observed, PodView, SandboxView
 from pykubelet.base.model.probes import ProbeKind, ProbeResult, ProbeResults, ProbeWaits
 from pykubelet.edges.probing.outcome import Outcome, passed
-from pykubelet.observe.probes.decide import Kept
-from pykubelet.observe.probes.execute import Ask, Prober
-from pykubelet.observe.probes.gates import ProbeLimits
+from pykubelet.observe.probes.decide import EarlierResults
+from pykubelet.observe.probes.execute import Prober, ProbeRequest
+from pykubelet.observe.probes.limiter import ProbeLimits
 from pykubelet.observe.probes.loop import ProbeInputs, ProbesLoop
 
 WALL = 1_700_000_000.0
@@ -46,11 +46,11 @@ class LoopClock:
 class ScriptedProber:
     """Answers by container name; remembers when it was asked what."""
 
-    answers: dict[str, Outcome | Callable[[Ask], Awaitable[Outcome]]] = field(default_factory=dict)
+    answers: dict[str, Outcome | Callable[[ProbeRequest], Awaitable[Outcome]]] = field(default_factory=dict)
     asked: list[tuple[float, str, ContainerID]] = field(default_factory=list)
-    asks: list[Ask] = field(default_factory=list)
+    asks: list[ProbeRequest] = field(default_factory=list)
 
-    async def probe(self, ask: Ask) -> Outcome:
+    async def probe(self, ask: ProbeRequest) -> Outcome:
         self.asked.append((round(asyncio.get_running_loop().time(), 3), ask.container.name, ask.id))
         self.asks.append(ask)
         answer = self.answers.get(ask.container.name, passed())
@@ -157,7 +157,7 @@ class Node:
     async def probing(
         self,
         prober: Prober,
-        remembered: Mapping[ContainerID, Kept] | None = None,
+        remembered: Mapping[ContainerID, EarlierResults] | None = None,
         limits: ProbeLimits | None = None,
         fraction: float = 0.0,
         keeps: bool = True,

@@ -12,7 +12,15 @@ from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.probes import ProbeKind, ProbeResult
 from pykubelet.edges.probing.outcome import Outcome, Verdict, errored, failed, passed
 from pykubelet.observe.probes import decide
-from pykubelet.observe.probes.decide import ASSUMED, Kept, Phase, Sight, Started, Terms, Worker
+from pykubelet.observe.probes.decide import (
+    ASSUMED,
+    ContainerObservation,
+    EarlierResults,
+    StartState,
+    Terms,
+    Worker,
+    WorkerPhase,
+)
 
 SUCCESS, FAILURE, UNKNOWN = ProbeResult.SUCCESS, ProbeResult.FAILURE, ProbeResult.UNKNOWN
 READINESS, LIVENESS, STARTUP = ProbeKind.READINESS, ProbeKind.LIVENESS, ProbeKind.STARTUP
@@ -36,13 +44,13 @@ class Play:
         self,
         container: ContainerID | None = C1,
         started_at: float = 0.0,
-        started: Started = Started.YES,
+        started: StartState = StartState.YES,
         stopping: bool = False,
         old: bool = False,
-        kept: Kept | None = None,
+        earlier: EarlierResults | None = None,
     ) -> Play:
-        sight = Sight(container, 1000.0 + started_at, started, stopping, old, kept)
-        self.worker = decide.look(self.worker, sight, 1000.0 + self.at)
+        sight = ContainerObservation(container, 1000.0 + started_at, started, stopping, old, earlier)
+        self.worker = decide.observe(self.worker, sight, 1000.0 + self.at)
         return self
 
     @property
@@ -54,12 +62,12 @@ class Play:
         assert self.due is not None
         self.at = max(self.at, self.due)
         assert decide.is_due(self.worker, 1000.0 + self.at)
-        self.worker = decide.begin(self.worker)
+        self.worker = decide.start(self.worker)
         return self
 
     def ends(self, outcome: Outcome, after_s: float = 0.01, container: ContainerID = C1) -> Play:
         self.at += after_s
-        self.worker = decide.finish(self.worker, container, outcome, 1000.0 + self.at)
+        self.worker = decide.take_outcome(self.worker, container, outcome, 1000.0 + self.at)
         return self
 
     def probes(self, *outcomes: Outcome) -> Play:
@@ -133,14 +141,14 @@ def test_errors_are_no_outcomes() -> None:
 def test_a_time_out_that_the_agent_noticed_late_is_no_outcome() -> None:
     play = Play(LIVENESS, Terms(failure_threshold=1)).sees().probes(failed("timeout", late_s=0.9))
     assert play.worker.result is SUCCESS
-    assert "node was slow" in play.worker.words
+    assert "node was slow" in play.worker.message
     assert play.probes(failed("timeout", late_s=0.01)).worker.result is FAILURE
 
 
 def test_a_failed_liveness_holds_until_there_is_a_new_container() -> None:
     play = Play(LIVENESS, Terms(failure_threshold=2)).sees().probes(BAD, BAD)
-    assert (play.worker.result, play.worker.phase, play.due) == (FAILURE, Phase.HELD, None)
-    assert play.sees().worker.phase is Phase.HELD
+    assert (play.worker.result, play.worker.phase, play.due) == (FAILURE, WorkerPhase.HELD, None)
+    assert play.sees().worker.phase is WorkerPhase.HELD
     play.sees(None)
     assert (play.worker.result, play.worker.container) == (None, None)
     play.sees(C2, started_at=play.at)
@@ -163,27 +171,27 @@ def test_readiness_goes_on_after_failures() -> None:
 @pytest.mark.parametrize(("outcomes", "result"), [((GOOD,), SUCCESS), ((BAD, BAD, BAD), FAILURE)])
 def test_startup_ends_with_its_first_result(outcomes: tuple[Outcome, ...], result: ProbeResult) -> None:
     play = Play(STARTUP).sees().probes(*outcomes)
-    assert (play.worker.result, play.worker.phase, play.due) == (result, Phase.HELD, None)
+    assert (play.worker.result, play.worker.phase, play.due) == (result, WorkerPhase.HELD, None)
 
 
 @pytest.mark.parametrize("kind", [LIVENESS, READINESS])
 def test_the_others_wait_for_the_startup_probe(kind: ProbeKind) -> None:
-    play = Play(kind, at=1.0).sees(started=Started.NO)
-    assert (play.worker.phase, play.due) == (Phase.BLOCKED, None)
+    play = Play(kind, at=1.0).sees(started=StartState.NO)
+    assert (play.worker.phase, play.due) == (WorkerPhase.BLOCKED, None)
     play.at = 31.5
-    play.sees(started=Started.YES)
+    play.sees(started=StartState.YES)
     assert play.due == pytest.approx(31.5 if kind is READINESS else 40.0)
 
 
 @pytest.mark.parametrize("kind", [LIVENESS, STARTUP])
 def test_a_pod_that_is_ended_has_no_failing_liveness_or_startup(kind: ProbeKind) -> None:
     play = Play(kind, Terms(failure_threshold=1)).sees().probes(BAD).sees(stopping=True)
-    assert (play.worker.result, play.worker.phase, play.due) == (SUCCESS, Phase.QUIET, None)
+    assert (play.worker.result, play.worker.phase, play.due) == (SUCCESS, WorkerPhase.QUIET, None)
 
 
 def test_a_probe_under_way_when_the_pod_is_ended_counts_for_nothing() -> None:
     play = Play(LIVENESS, Terms(failure_threshold=1)).sees().begins().sees(stopping=True).ends(BAD)
-    assert (play.worker.result, play.worker.phase) == (SUCCESS, Phase.QUIET)
+    assert (play.worker.result, play.worker.phase) == (SUCCESS, WorkerPhase.QUIET)
 
 
 def test_readiness_of_a_pod_that_is_ended_goes_on() -> None:
@@ -195,13 +203,13 @@ def test_the_outcome_for_a_container_that_is_gone_is_not_used() -> None:
     play = Play(LIVENESS, Terms(failure_threshold=1)).sees().begins().sees(C2, started_at=20.0)
     play.ends(BAD, container=C1)
     assert play.worker.result is SUCCESS
-    assert play.begins().ends(BAD, container=C1).worker.phase is Phase.PROBING
+    assert play.begins().ends(BAD, container=C1).worker.phase is WorkerPhase.PROBING
     assert play.ends(BAD, container=C2).worker.result is FAILURE
 
 
 def test_a_result_ends_with_its_container() -> None:
     play = Play(READINESS).sees().probes(GOOD).sees(None)
-    assert (play.worker.result, play.worker.phase, play.due) == (None, Phase.ABSENT, None)
+    assert (play.worker.result, play.worker.phase, play.due) == (None, WorkerPhase.ABSENT, None)
 
 
 def test_a_tick_that_passed_during_a_probe_is_made_up_for_once() -> None:
@@ -221,7 +229,7 @@ def test_a_second_probe_cannot_begin_while_one_is_under_way() -> None:
     play = Play(LIVENESS).sees().begins()
     assert not decide.is_due(play.worker, 5000.0)
     with pytest.raises(ValueError, match="liveness probe began while probing"):
-        decide.begin(play.worker)
+        decide.start(play.worker)
 
 
 def test_looking_again_changes_nothing() -> None:
@@ -235,45 +243,51 @@ def test_looking_again_changes_nothing() -> None:
 
 
 def test_a_container_that_was_ready_stays_ready_until_failures_add_up() -> None:
-    play = Play(READINESS, age_s=1.0, fraction=0.4).sees(started_at=-60.0, old=True, kept=Kept(readiness=SUCCESS))
+    play = Play(READINESS, age_s=1.0, fraction=0.4).sees(
+        started_at=-60.0, old=True, earlier=EarlierResults(readiness=SUCCESS)
+    )
     assert (play.worker.result, play.due) == (SUCCESS, pytest.approx(4.0))
     assert play.probes(BAD, BAD).worker.result is SUCCESS
     assert play.probes(BAD).worker.result is FAILURE
 
 
 def test_a_container_that_was_not_ready_is_not_ready() -> None:
-    assert Play(READINESS).sees(started_at=-60.0, old=True, kept=Kept()).worker.result is FAILURE
+    assert Play(READINESS).sees(started_at=-60.0, old=True, earlier=EarlierResults()).worker.result is FAILURE
 
 
 def test_a_container_that_had_started_is_not_asked_again() -> None:
-    play = Play(STARTUP).sees(started_at=-60.0, old=True, kept=Kept(startup=SUCCESS))
-    assert (play.worker.result, play.worker.phase) == (SUCCESS, Phase.HELD)
-    assert decide.started_by(play.worker, C1) is Started.YES
+    play = Play(STARTUP).sees(started_at=-60.0, old=True, earlier=EarlierResults(startup=SUCCESS))
+    assert (play.worker.result, play.worker.phase) == (SUCCESS, WorkerPhase.HELD)
+    assert decide.started_by(play.worker, C1) is StartState.YES
 
 
 def test_a_container_that_is_taken_for_started_is_asked_and_may_fail() -> None:
-    play = Play(STARTUP, Terms(failure_threshold=2)).sees(started_at=-60.0, old=True, kept=ASSUMED)
-    assert decide.started_by(play.worker, C1) is Started.ASSUMED
+    play = Play(STARTUP, Terms(failure_threshold=2)).sees(started_at=-60.0, old=True, earlier=ASSUMED)
+    assert decide.started_by(play.worker, C1) is StartState.ASSUMED
     assert play.probes(BAD).worker.result is SUCCESS
     assert play.probes(BAD).worker.result is FAILURE
-    assert decide.started_by(play.worker, C1) is Started.NO
+    assert decide.started_by(play.worker, C1) is StartState.NO
 
 
 def test_liveness_waits_for_the_startup_probe_of_a_container_taken_for_started() -> None:
-    sight = {"started_at": -60.0, "old": True, "kept": ASSUMED}
-    play = Play(LIVENESS).sees(started=Started.ASSUMED, **sight)  # type: ignore[arg-type]
-    assert (play.worker.phase, play.worker.result) == (Phase.BLOCKED, SUCCESS)
-    play = Play(READINESS).sees(started=Started.ASSUMED, **sight)  # type: ignore[arg-type]
-    assert (play.worker.phase, play.worker.result) == (Phase.ARMED, SUCCESS)
+    sight = {"started_at": -60.0, "old": True, "earlier": ASSUMED}
+    play = Play(LIVENESS).sees(started=StartState.ASSUMED, **sight)  # type: ignore[arg-type]
+    assert (play.worker.phase, play.worker.result) == (WorkerPhase.BLOCKED, SUCCESS)
+    play = Play(READINESS).sees(started=StartState.ASSUMED, **sight)  # type: ignore[arg-type]
+    assert (play.worker.phase, play.worker.result) == (WorkerPhase.ARMED, SUCCESS)
 
 
 def test_what_is_kept() -> None:
     running = {C1: 900.0, C2: 989.9, ContainerID("young"): 990.1, ContainerID("known young"): 999.0}
-    remembered = {C1: Kept(), ContainerID("known young"): Kept(readiness=SUCCESS), ContainerID("gone"): ASSUMED}
-    assert decide.keep(remembered, running, agent_started=1000.0) == {
-        C1: Kept(),
+    remembered = {
+        C1: EarlierResults(),
+        ContainerID("known young"): EarlierResults(readiness=SUCCESS),
+        ContainerID("gone"): ASSUMED,
+    }
+    assert decide.inherit_results(remembered, running, agent_started=1000.0) == {
+        C1: EarlierResults(),
         C2: ASSUMED,
-        ContainerID("known young"): Kept(readiness=SUCCESS),
+        ContainerID("known young"): EarlierResults(readiness=SUCCESS),
     }
 
 
@@ -291,14 +305,14 @@ def test_what_was_told_of_running_containers_is_what_they_had() -> None:
             told(ContainerID("over"), started=False, ready=False, state=ContainerState()),
         ),
     )
-    assert decide.kept_of([status]) == {
-        ContainerID("mesh"): Kept(),
-        C1: Kept(SUCCESS, SUCCESS),
-        C2: Kept(SUCCESS),
+    assert decide.earlier_results([status]) == {
+        ContainerID("mesh"): EarlierResults(),
+        C1: EarlierResults(SUCCESS, SUCCESS),
+        C2: EarlierResults(SUCCESS),
     }
 
 
 def test_started_without_a_startup_probe() -> None:
-    assert decide.started_by(None, C1) is Started.YES
-    assert decide.started_by(Play(STARTUP).sees().worker, C1) is Started.NO
-    assert decide.started_by(Play(STARTUP).sees().probes(GOOD).worker, C2) is Started.NO
+    assert decide.started_by(None, C1) is StartState.YES
+    assert decide.started_by(Play(STARTUP).sees().worker, C1) is StartState.NO
+    assert decide.started_by(Play(STARTUP).sees().probes(GOOD).worker, C2) is StartState.NO

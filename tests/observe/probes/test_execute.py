@@ -19,14 +19,16 @@ from pykubelet.edges.cri.errors import CriCode
 from pykubelet.edges.cri.fake import FakeRuntime, Fault
 from pykubelet.edges.cri.fake_state import FakeContainer
 from pykubelet.edges.probing.outcome import Outcome, Verdict
-from pykubelet.observe.probes.execute import Ask, ContainerProber, expanded_command
+from pykubelet.observe.probes.execute import ContainerProber, ProbeRequest, expanded_command
 
 REF = PodRef("shop", "web", PodUID("u"))
 
 
-def ask(probe: dict[str, Any], container_id: str = "c", timeout_s: float = 1.0, ip: str = "127.0.0.1", **c: Any) -> Ask:
+def ask(
+    probe: dict[str, Any], container_id: str = "c", timeout_s: float = 1.0, ip: str = "127.0.0.1", **c: Any
+) -> ProbeRequest:
     container = from_object(core.Container, {"name": "app", "image": "i", **c})
-    return Ask(REF, container, from_object(core.Probe, probe), ContainerID(container_id), ip, timeout_s)
+    return ProbeRequest(REF, container, from_object(core.Probe, probe), ContainerID(container_id), ip, timeout_s)
 
 
 @pytest.fixture

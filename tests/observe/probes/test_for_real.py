@@ -22,8 +22,8 @@ from pykubelet.base.model.probes import ProbeKind, ProbeResult
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.observe.probes.execute import ContainerProber
-from pykubelet.observe.probes.gates import ProbeLimits
-from pykubelet.observe.probes.tally import SUCCESSFUL, TOTAL
+from pykubelet.observe.probes.limiter import ProbeLimits
+from pykubelet.observe.probes.metrics import SUCCESSFUL, TOTAL
 
 pytestmark = pytest.mark.integration
 

@@ -12,10 +12,10 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Stage
 from pykubelet.base.model.probes import ProbeKind, ProbeResult
 from pykubelet.edges.probing.outcome import Outcome, Verdict, errored, failed, passed
-from pykubelet.observe.probes import tally
-from pykubelet.observe.probes.decide import CALM_GRID_S, Kept
-from pykubelet.observe.probes.execute import Ask
-from pykubelet.observe.probes.gates import ProbeLimits
+from pykubelet.observe.probes import metrics
+from pykubelet.observe.probes.decide import CALM_GRID_S, EarlierResults
+from pykubelet.observe.probes.execute import ProbeRequest
+from pykubelet.observe.probes.limiter import ProbeLimits
 
 pytestmark = pytest.mark.looptime
 
@@ -24,12 +24,12 @@ READINESS, LIVENESS, STARTUP = ProbeKind.READINESS, ProbeKind.LIVENESS, ProbeKin
 TICK = 0.01
 
 
-async def never(_ask: Ask) -> Outcome:
+async def never(_ask: ProbeRequest) -> Outcome:
     await asyncio.Event().wait()
     return passed()
 
 
-async def quickly(_ask: Ask) -> Outcome:
+async def quickly(_ask: ProbeRequest) -> Outcome:
     await asyncio.sleep(0.005)
     return passed()
 
@@ -169,7 +169,7 @@ async def test_a_pod_that_is_ended_is_quiet() -> None:
 async def test_a_probe_that_hangs_is_cancelled_with_its_container() -> None:
     ended: list[str] = []
 
-    async def hangs(ask: Ask) -> Outcome:
+    async def hangs(ask: ProbeRequest) -> Outcome:
         try:
             return await never(ask)
         finally:
@@ -207,7 +207,7 @@ async def test_one_that_hangs_holds_up_nobody_else() -> None:
 
 
 async def test_a_probe_that_waits_for_its_turn_has_not_begun() -> None:
-    async def takes_a_second(_ask: Ask) -> Outcome:
+    async def takes_a_second(_ask: ProbeRequest) -> Outcome:
         await asyncio.sleep(1.0)
         return passed()
 
@@ -241,7 +241,7 @@ async def test_errors_are_told_and_change_nothing() -> None:
 
 
 async def test_a_bug_in_a_prober_is_one_bad_try() -> None:
-    async def buggy(_ask: Ask) -> Outcome:
+    async def buggy(_ask: ProbeRequest) -> Outcome:
         raise ZeroDivisionError("oops")
 
     node, prober = Node(), ScriptedProber({"app": buggy})
@@ -302,7 +302,7 @@ async def test_what_was_ready_stays_ready_over_a_restart() -> None:
     node, prober = Node(), ScriptedProber({"app": failed("busy")})
     uid = node.pod("web", probed("app", "startup", "readiness", "liveness"))
     container = node.run(uid, "app", ago_s=300)
-    remembered = {container: Kept(startup=SUCCESS, readiness=SUCCESS)}
+    remembered = {container: EarlierResults(startup=SUCCESS, readiness=SUCCESS)}
     async with node.probing(prober, remembered, fraction=0.5):
         assert node.result(container, STARTUP) is SUCCESS
         assert node.result(container, READINESS) is SUCCESS
@@ -333,7 +333,7 @@ async def test_what_was_ready_stays_ready_though_the_runtime_says_late_how_it_is
     uid = node.pod("web", probed("app", "readiness"), probed("settled", "readiness"))
     container, settled = node.run(uid, "app", ago_s=3), node.run(uid, "settled", ago_s=60)
     show = node.hide(uid)
-    async with node.probing(prober, {container: Kept(readiness=SUCCESS)}, fraction=0.5):
+    async with node.probing(prober, {container: EarlierResults(readiness=SUCCESS)}, fraction=0.5):
         assert node.result(container, READINESS) is SUCCESS
         await asyncio.sleep(3)
         assert node.result(container, READINESS) is SUCCESS
@@ -430,7 +430,7 @@ async def test_a_probe_that_does_not_end_is_named() -> None:
 
 
 async def test_a_command_that_waits_long_for_its_turn_is_told() -> None:
-    async def takes_six_seconds(_ask: Ask) -> Outcome:
+    async def takes_six_seconds(_ask: ProbeRequest) -> Outcome:
         await asyncio.sleep(6)
         return passed()
 
@@ -457,7 +457,7 @@ async def test_a_command_that_waits_long_for_its_turn_is_told() -> None:
 async def test_when_a_command_goes_on_is_never_told_as_past() -> None:
     """Whether it runs, waits for its turn, waits on because the turn comes late, or does not come back."""
 
-    async def slow(_ask: Ask) -> Outcome:
+    async def slow(_ask: ProbeRequest) -> Outcome:
         await asyncio.sleep(7)
         return failed("no")
 
@@ -485,19 +485,19 @@ async def test_probes_are_counted() -> None:
         node.run(uid, "app")
 
         def counted(result: str) -> float:
-            return tally.TOTAL.value("app", "shop", "counted", uid, "Readiness", result)
+            return metrics.TOTAL.value("app", "shop", "counted", uid, "Readiness", result)
 
         await asyncio.sleep(25)
         prober.answers["app"] = failed("no")
         await asyncio.sleep(20)
         prober.answers["app"] = errored("away")
         await asyncio.sleep(10)
-        assert (counted(tally.SUCCESSFUL), counted(tally.FAILED), counted(tally.UNKNOWN)) == (3, 2, 1)
-        assert tally.DURATION.count("app", "shop", "counted", "Readiness") == 3
+        assert (counted(metrics.SUCCESSFUL), counted(metrics.FAILED), counted(metrics.UNKNOWN)) == (3, 2, 1)
+        assert metrics.DURATION.count("app", "shop", "counted", "Readiness") == 3
         node.forget(uid)
         await asyncio.sleep(TICK)
-        assert counted(tally.SUCCESSFUL) == 0
-        assert tally.DURATION.count("app", "shop", "counted", "Readiness") == 0
+        assert counted(metrics.SUCCESSFUL) == 0
+        assert metrics.DURATION.count("app", "shop", "counted", "Readiness") == 0
 
 
 async def test_the_gate_that_changes_statuses_on_a_restart_makes_all_containers_begin_anew() -> None:

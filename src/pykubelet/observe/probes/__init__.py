@@ -1,1 +1,1 @@
-"""Startup, liveness and readiness: asked of running containers, told as results."""
+"""The prober: startup, liveness and readiness probes of running containers, published as results."""

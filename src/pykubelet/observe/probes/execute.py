@@ -1,7 +1,7 @@
-"""Carrying out one probe: which question is asked of what, and by whom.
+"""Carries out one probe: exec, HTTP, TCP or gRPC.
 
-Owns: the choice of the prober, ports and addresses, `$(VAR)` in commands, retries. Reads nothing. A probe never raises;
-what it came to is an `Outcome`.
+Owns: the choice of the handler, ports and addresses, `$(VAR)` in commands, retries. Reads no cell. A probe never raises:
+its result is an `Outcome`.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ OUTPUT_LIMIT = 10 << 10
 NO_ADDRESS = "the pod has no IP address"
 
 
-class Ask(Value):
-    """One probe to be carried out. `pod_ip` is empty while the pod has none."""
+class ProbeRequest(Value):
+    """One probe to be carried out. `id`: the container instance. `pod_ip`: empty while the pod has none."""
 
     ref: PodRef
     container: Container
@@ -47,76 +47,76 @@ class Ask(Value):
 
 
 class Prober(Protocol):
-    """The real one, and fakes in tests."""
+    """Carries out probes; tests have doubles."""
 
-    async def probe(self, ask: Ask) -> Outcome: ...
+    async def probe(self, request: ProbeRequest) -> Outcome: ...
 
 
 class ContainerProber:
-    """Asks real containers."""
+    """Probes containers over the network, and by commands that the runtime runs."""
 
     def __init__(self, cri: CriClient) -> None:
         self._cri = cri
         self._http = HttpProber()
 
-    async def probe(self, ask: Ask) -> Outcome:
-        """Up to three tries, as long as they tell nothing and the next one might."""
+    async def probe(self, request: ProbeRequest) -> Outcome:
+        """The outcome of up to three tries: an error is tried again unless it is final."""
         for _ in range(TRIES - 1):
-            outcome = await self._try(ask)
+            outcome = await self._try(request)
             if not outcome.error or outcome.is_final:
                 return outcome
-        return await self._try(ask)
+        return await self._try(request)
 
-    async def _try(self, ask: Ask) -> Outcome:
-        probe = ask.probe
+    async def _try(self, request: ProbeRequest) -> Outcome:
+        probe = request.probe
         if probe.exec is not None:
-            return await self._exec(probe.exec, ask)
+            return await self._exec(probe.exec, request)
         if probe.httpGet is not None:
-            return await self._http_get(probe.httpGet, ask)
+            return await self._http_get(probe.httpGet, request)
         if probe.tcpSocket is not None:
-            return await self._tcp(probe.tcpSocket, ask)
+            return await self._tcp(probe.tcpSocket, request)
         if probe.grpc is not None:
-            return await self._grpc(probe.grpc, ask)
-        return errored(f"missing probe handler for {ask.ref}:{ask.container.name}")
+            return await self._grpc(probe.grpc, request)
+        return errored(f"missing probe handler for {request.ref}:{request.container.name}")
 
-    async def _exec(self, action: ExecAction, ask: Ask) -> Outcome:
-        command = expanded_command(action.command, ask.container)
+    async def _exec(self, action: ExecAction, request: ProbeRequest) -> Outcome:
+        command = expanded_command(action.command, request.container)
         try:
-            answer = await self._cri.exec_sync(ask.id, command, int(ask.timeout_s))
+            answer = await self._cri.exec_sync(request.id, command, int(request.timeout_s))
         except CriError as error:
             if error.is_deadline:
-                after = format_seconds(ask.timeout_s)
-                said = f'command timed out: "{go_quotable(" ".join(command))}" timed out after {after}'
-                return failed(said, timed_out=True)
+                after = format_seconds(request.timeout_s)
+                message = f'command timed out: "{go_quotable(" ".join(command))}" timed out after {after}'
+                return failed(message, timed_out=True)
             return errored(str(error), is_final=error.is_unavailable)
         output = (answer.stdout[:OUTPUT_LIMIT] + answer.stderr[:OUTPUT_LIMIT])[:OUTPUT_LIMIT].decode("utf-8", "replace")
         return passed(output) if answer.exit_code == 0 else failed(output)
 
-    async def _http_get(self, action: HTTPGetAction, ask: Ask) -> Outcome:
-        host, port = action.host or ask.pod_ip, resolve_port(action.port, ask.container.ports)
+    async def _http_get(self, action: HTTPGetAction, request: ProbeRequest) -> Outcome:
+        host, port = action.host or request.pod_ip, resolve_port(action.port, request.container.ports)
         if port is None:
             return errored(port_problem(action.port))
         if not host:
             return errored(NO_ADDRESS)
         headers = tuple((header.name, header.value) for header in action.httpHeaders)
         target = HttpTarget((action.scheme or "http").lower(), host.strip("[]"), port, action.path, headers)
-        return await self._http.probe(target, ask.timeout_s)
+        return await self._http.probe(target, request.timeout_s)
 
-    async def _tcp(self, action: TCPSocketAction, ask: Ask) -> Outcome:
-        host, port = action.host or ask.pod_ip, resolve_port(action.port, ask.container.ports)
+    async def _tcp(self, action: TCPSocketAction, request: ProbeRequest) -> Outcome:
+        host, port = action.host or request.pod_ip, resolve_port(action.port, request.container.ports)
         if port is None:
             return errored(port_problem(action.port))
         if not host:
             return errored(NO_ADDRESS)
-        return await probe_tcp(host.strip("[]"), port, ask.timeout_s)
+        return await probe_tcp(host.strip("[]"), port, request.timeout_s)
 
-    async def _grpc(self, action: GRPCAction, ask: Ask) -> Outcome:
-        if not ask.pod_ip:
+    async def _grpc(self, action: GRPCAction, request: ProbeRequest) -> Outcome:
+        if not request.pod_ip:
             return errored(NO_ADDRESS)
-        return await probe_grpc(ask.pod_ip, action.port, action.service, ask.timeout_s)
+        return await probe_grpc(request.pod_ip, action.port, action.service, request.timeout_s)
 
 
 def expanded_command(command: Sequence[str], container: Container) -> list[str]:
-    """With the variables that the manifest gives literally; others are not known outside the container."""
+    """The command with the variables that the manifest sets literally; others are not known outside the container."""
     variables = {variable.name: variable.value for variable in container.env}
     return [expand(word, variables) for word in command]

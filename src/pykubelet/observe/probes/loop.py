@@ -1,24 +1,20 @@
-"""The probes' loop: workers for all probes of all pods, one timer, and what they find out.
+"""The prober's loop: probe workers for all probes of all pods, one timer, and the results.
 
-Owns: the cells `ProbeResults` and `ProbeWaits`, the workers, the running probes. Reads: `Lifecycles` (which pods, which
-probes), `Observed` (which containers run), `NodeView` (addresses of pods in the host's network). Does not restart or
-judge anything: act/pods and report/status read the results.
+Owns: the cells `ProbeResults` and `ProbeWaits`, the workers, the running probes. Reads: `Lifecycles` (the pods and their
+probes), `Observed` (the running containers), `NodeView` (addresses of pods in the host's network). It restarts nothing:
+act/pods and report/status read the results.
 
-Results are told once per turn of the loop, and only when they have changed. Each probe runs in a task of its own,
-behind the bulkhead of its sort; what hangs, hangs alone.
+Results are published once per pass, and only when they have changed. Each probe runs in a task of its own,
+behind the bulkhead of its sort: one that hangs delays no other.
 """
 
 from __future__ import annotations
 
 import asyncio
-import heapq
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
 
-from msgspec import Struct
-
-from pykubelet.base.api.core import Container, Probe
 from pykubelet.base.kit.bulkhead import Place
 from pykubelet.base.kit.cells import Cell, CellWriter, ringing
 from pykubelet.base.kit.changes import changed_keys
@@ -31,58 +27,34 @@ from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import ContainerID, PodUID
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle
 from pykubelet.base.model.node import NodeView
-from pykubelet.base.model.observed import Observed, PodView
-from pykubelet.base.model.probes import ProbeKind, ProbeResult, ProbeResults, ProbeWaits
+from pykubelet.base.model.observed import Observed
+from pykubelet.base.model.probes import ProbeKind, ProbeResults, ProbeWaits
 from pykubelet.edges.probing.outcome import Outcome, errored
 from pykubelet.observe.probes import decide
-from pykubelet.observe.probes.decide import Kept, Phase, Started, Worker
-from pykubelet.observe.probes.execute import Ask, Prober
-from pykubelet.observe.probes.gates import Gates, ProbeLimits
-from pykubelet.observe.probes.sights import (
-    Key,
-    Scene,
-    Starts,
-    address_of,
-    is_at_work,
-    is_probed,
-    probed_containers,
-    probes_of,
-    scene_of,
-)
-from pykubelet.observe.probes.tally import FAILED, SUCCESSFUL, UNKNOWN, ProbeTally
-from pykubelet.observe.probes.words import Late, happening, needs_word, wait_of
+from pykubelet.observe.probes.decide import EarlierResults
+from pykubelet.observe.probes.execute import Prober, ProbeRequest
+from pykubelet.observe.probes.limiter import ProbeLimiter, ProbeLimits
+from pykubelet.observe.probes.messages import has_wait, probe_event
+from pykubelet.observe.probes.metrics import FAILED, SUCCESSFUL, UNKNOWN
+from pykubelet.observe.probes.plan_workers import ProbeId, address_of
+from pykubelet.observe.probes.running import SOON_S, RunningProbe, next_check
+from pykubelet.observe.probes.timer import DueTimes
+from pykubelet.observe.probes.workers import ProbeRecord, ProbeWorkers
 
-OVERDUE_S = 3.0
-"""So long beyond its time-out a probe may take before it is shown as hanging."""
-AT_WORK_S = 2.0
-"""So long after its last change a pod that is being made or ended keeps commands waiting: one that is stuck does not."""
-SOON_S = 0.25
-"""What is told of a probe may be so much behind."""
 log = Log("probes")
 
 
 class ProbeInputs(Value):
-    """The cells this room reads, and what was written down before the agent's start.
+    """The cells that the loop reads, and the results from before the agent's start.
 
-    `keeps`: rule 7 of `decide`; without it all containers begin anew (gate ChangeContainerStatusOnKubeletRestart).
+    `inherits`: rule 7 of `decide`; without it all containers begin anew (gate ChangeContainerStatusOnKubeletRestart).
     """
 
     lifecycles: Cell[Lifecycles]
     observed: Cell[Observed]
     node: Cell[NodeView]
-    remembered: Mapping[ContainerID, Kept] = field(default_factory=dict)
-    keeps: bool = True
-
-
-class _Running(Struct):
-    """A probe that is being carried out, or waits for its turn. `told_until`: what is said of it may be wrong after that."""
-
-    container: ContainerID
-    task: asyncio.Task[None]
-    place: Place
-    timeout_s: float
-    began_at: float | None = None
-    told_until: float = inf
+    remembered: Mapping[ContainerID, EarlierResults] = field(default_factory=dict)
+    inherits: bool = True
 
 
 class ProbesLoop:
@@ -103,362 +75,193 @@ class ProbesLoop:
         self._prober = prober
         self._clock = clock
         self._happenings = happenings
-        self._fraction = fraction
         self._limits = limits or ProbeLimits()
-        self._gates = Gates(self._limits)
-        self._started = clock.monotonic()
-        self._workers: dict[Key, Worker] = {}
-        self._asked: dict[Key, tuple[Container, Probe]] = {}
-        self._tallies: dict[Key, ProbeTally] = {}
-        self._running: dict[Key, _Running] = {}
-        self._pods: dict[PodUID, tuple[PodLifecycle, PodView | None]] = {}
-        self._keys: dict[PodUID, list[Key]] = {}
-        self._at_work: dict[PodUID, float] = {}
-        self._starts = Starts()
-        self._kept: dict[ContainerID, Kept] | None = None
-        self._unread: frozenset[PodUID] = frozenset()  # were there at the first look, and nobody knows yet how they are
+        self._limiter = ProbeLimiter(self._limits)
+        self._workers = ProbeWorkers(inputs.remembered, inputs.inherits, clock.monotonic(), fraction)
         self._followed: tuple[Mapping[PodUID, PodLifecycle], Observed] = {}, Observed()
-        self._heap: list[tuple[float, int, Key]] = []
-        self._count = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
-        self._bell = asyncio.Event()
-        self._changed = True
-        self._unsaid: set[PodUID] = set()
+        self._wake = asyncio.Event()
+        self._due = DueTimes[ProbeId](self._wake)
         self._supervisor = Supervisor("probes")
-        kept = {
-            (c, kind): found for c, had in inputs.remembered.items() for kind in ProbeKind if (found := had.of(kind))
-        }
-        self._results.publish(ProbeResults(kept, frozenset(ProbeKind)))
+        self._results.publish(ProbeResults(self._workers.results(Observed()), frozenset(ProbeKind)))
 
     async def run(self) -> None:
         async with self._supervisor as supervisor:
-            with ringing(self._bell, self._inputs.lifecycles, self._inputs.observed):
-                supervisor.start_root("probes-turns", self._turn_for_ever())
+            with ringing(self._wake, self._inputs.lifecycles, self._inputs.observed):
+                supervisor.start_root("probes-loop", self._follow())
                 raise await supervisor.wait_failed()
 
-    async def _turn_for_ever(self) -> None:
+    async def _follow(self) -> None:
         while True:
-            await self._bell.wait()
-            self._bell.clear()
+            await self._wake.wait()
+            self._wake.clear()
             now = self._clock.monotonic()
             self._follow_cells(now)
+            self._enter_armed()
             self._start_due(now)
             self._publish(now)
-            self._set_timer(now)
+            self._arm(now)
 
-    # Which workers there are, and what they see
+    # Following the snapshots
 
     def _follow_cells(self, now: float) -> None:
         observed, lifecycles = self._inputs.observed.get(), self._inputs.lifecycles.get().pods
-        had, before = self._followed
-        if observed.listed_at is None or (had is lifecycles and before is observed):
+        lifecycles_before, before = self._followed
+        if observed.listed_at is None or (lifecycles_before is lifecycles and before is observed):
             return
         self._followed = lifecycles, observed
-        if self._kept is None or self._unread:
-            self._take_over(observed, now)
-        changed = dict.fromkeys([*changed_keys(had, lifecycles), *changed_keys(before.pods, observed.pods)])
-        for uid in changed:
+        wall = self._clock.wall()
+        self._workers.inherit(observed, now, wall)
+        changed = [*changed_keys(lifecycles_before, lifecycles), *changed_keys(before.pods, observed.pods)]
+        for uid in dict.fromkeys(changed):
             lifecycle, view = lifecycles.get(uid), observed.pods.get(uid)
-            if lifecycle is not None:
-                self._pods[uid] = lifecycle, view
-                self._follow_pod(uid, lifecycle, view, now)
-                self._claim(view)
-            elif uid in self._pods:
-                self._drop_pod(uid)
-            self._at_work.pop(uid, None)
-            if lifecycle is not None and is_at_work(lifecycle):
-                self._at_work[uid] = now
+            if lifecycle is None:
+                self._forget(self._workers.drop_pod(uid))
+                continue
+            started, stopped = self._workers.update_pod(lifecycle, view, now, wall)
+            self._forget(stopped)
+            for record in started:
+                if record.is_exec:
+                    self._limiter.add(record.id, record.worker.terms.period_s)
         if changed:
-            self._gates.pods_moved(now, at_work=any(since > now - AT_WORK_S for since in self._at_work.values()))
-        self._starts.looked(observed)
+            self._limiter.pods_changed(now, at_work=self._workers.is_busy(now))
+        self._workers.remember(observed)
 
-    def _take_over(self, observed: Observed, now: float) -> None:
-        """The first look at each pod: what its containers had before the agent's start. Not all may be in the first list."""
-        wall, is_first = self._clock.wall(), self._kept is None
-        views = [view for uid, view in observed.pods.items() if is_first or uid in self._unread]
-        self._unread = frozenset(ref.uid for ref in observed.unread if is_first or ref.uid in self._unread)
-        for view in views:
-            self._starts.learn(view, now, wall)
-        running = {container.id: self._starts[container.id] for view in views for container in view.running}
-        remembered = self._inputs.remembered
-        if self._kept is None:
-            self._kept = dict(remembered) if self._unread and self._inputs.keeps else {}
-        if self._inputs.keeps:
-            self._kept |= decide.keep(remembered, running, self._started)
-        self._changed = True
+    def _forget(self, stopped: Iterable[ProbeRecord]) -> None:
+        for record in stopped:
+            self._limiter.forget(record.id)
+            record.metrics.forget()
 
-    def _follow_pod(self, uid: PodUID, lifecycle: PodLifecycle, view: PodView | None, now: float) -> None:
-        if not is_probed(lifecycle):
-            self._drop_workers(uid)
-            return
-        containers = list(probed_containers(lifecycle))
-        if not containers:
-            return
-        if view is not None:
-            self._starts.learn(view, now, self._clock.wall())
-        keys = []
-        for container in containers:
-            for kind, probe in probes_of(container):
-                key = Key(uid, container.name, kind)
-                keys.append(key)
-                self._asked[key] = (container, probe)
-                if key not in self._workers:
-                    terms, age = decide.terms_of(probe), now - self._started
-                    self._workers[key] = decide.make_worker(kind, terms, now, age, self._fraction())
-                    self._tallies[key] = ProbeTally(lifecycle.ref, container.name, kind)
-                    if probe.exec is not None:
-                        self._gates.asked(key, terms.period_s)
-        for key in [key for key in self._keys.get(uid, ()) if key not in keys]:
-            self._drop(key)
-        self._keys[uid] = keys
-        for container in containers:
-            self._look(uid, container.name, now)
+    def _enter_armed(self) -> None:
+        """Enter the times of the workers that were armed."""
+        for at, probe_id in self._workers.armed:
+            self._due.add(at, probe_id)
+        self._workers.armed.clear()
 
-    def _claim(self, view: PodView | None) -> None:
-        """What a pod's containers had is with its workers now, or of no use to anybody."""
-        for container in view.running if view is not None else ():
-            self._keep_no_more(container.id)
-
-    def _keep_no_more(self, container: ContainerID) -> None:
-        if self._kept is not None and self._kept.pop(container, None) is not None:
-            self._changed = True
-
-    def _look(self, uid: PodUID, name: str, now: float) -> None:
-        """Let the workers of a container see how it is."""
-        lifecycle, view = self._pods[uid]
-        scene = scene_of(name, lifecycle, view, self._starts, self._kept or {}, self._started)
-        startup = self._see(Key(uid, name, ProbeKind.STARTUP), scene, Started.NO, now)
-        started = decide.started_by(startup, scene.container)
-        for kind in (ProbeKind.LIVENESS, ProbeKind.READINESS):
-            self._see(Key(uid, name, kind), scene, started, now)
-
-    def _see(self, key: Key, scene: Scene, started: Started, now: float) -> Worker | None:
-        worker = self._workers.get(key)
-        if worker is None:
-            return None
-        return self._put(key, worker, decide.look(worker, scene.sight(started), now))
-
-    def _put(self, key: Key, before: Worker, after: Worker) -> Worker:
-        if after is before:
-            return after
-        self._workers[key] = after
-        if after.container != before.container or after.result is not before.result:
-            self._changed = True
-        if needs_word(after) or needs_word(before):
-            self._unsaid.add(key.uid)
-        if after.phase is not Phase.PROBING and (running := self._running.pop(key, None)) is not None:
-            running.task.cancel()
-        is_news = before.phase is not Phase.ARMED or after.due != before.due
-        if after.phase is Phase.ARMED and after.due is not None and is_news:
-            self._push(after.due, key)
-        return after
-
-    def _push(self, at: float, key: Key) -> None:
-        self._count += 1
-        heapq.heappush(self._heap, (at, self._count, key))
-
-    def _drop_pod(self, uid: PodUID) -> None:
-        del self._pods[uid]
-        self._drop_workers(uid)
-
-    def _drop_workers(self, uid: PodUID) -> None:
-        for key in self._keys.pop(uid, ()):
-            self._drop(key)
-
-    def _drop(self, key: Key) -> None:
-        """A pod that is taken up again goes on with what its containers had."""
-        worker = self._workers.pop(key)
-        if worker.container is not None and worker.result is ProbeResult.SUCCESS and self._kept is not None:
-            before = self._kept.get(worker.container, Kept())
-            self._kept[worker.container] = decide.with_kept(before, worker)
-        self._tallies.pop(key).forget()
-        del self._asked[key]
-        self._gates.forget(key)
-        if (running := self._running.pop(key, None)) is not None:
-            running.task.cancel()
-        self._changed = True
-        self._unsaid.add(key.uid)
+    def _arm(self, now: float) -> None:
+        """Set the timer, also for the workers that were armed."""
+        self._enter_armed()
+        self._due.arm(now)
 
     # Probing
 
     def _start_due(self, now: float) -> None:
-        while self._heap and self._heap[0][0] <= now + decide.EARLY_S:
-            _, _, key = heapq.heappop(self._heap)
-            worker = self._workers.get(key)
-            if worker is None:
+        for probe_id in self._due.take(now + decide.EARLY_S):
+            record = self._workers.find(probe_id)
+            if record is None:
                 continue
-            if decide.is_due(worker, now):
-                self._start(key, worker, now)
-            elif (running := self._running.get(key)) is not None and running.told_until <= now + decide.EARLY_S:
-                self._unsaid.add(key.uid)
-                self._tell_anew(key, running, now)
+            if decide.is_due(record.worker, now):
+                self._start(record, now)
+            elif record.running is not None and record.running.check_at <= now + decide.EARLY_S:
+                self._workers.stale_waits.add(probe_id.uid)
+                self._set_check(record.running, probe_id, now)
 
-    def _tell_anew(self, key: Key, running: _Running, now: float) -> None:
-        """Set the time after which what is told of a command now will be wrong; others keep their time themselves."""
-        if running.began_at is None:
-            after_s = running.place.turn_within_s() if running.told_until < inf else running.timeout_s
-            running.told_until = now + max(after_s, SOON_S)
-        else:
-            late_at = running.began_at + running.timeout_s
-            running.told_until = next((at for at in (late_at, late_at + OVERDUE_S) if at > now + decide.EARLY_S), inf)
-        if running.told_until < inf:
-            self._push(running.told_until, key)
+    def _set_check(self, running: RunningProbe, probe_id: ProbeId, now: float) -> None:
+        """Have the wait of a command published anew when it will be wrong."""
+        running.check_at = next_check(running, now)
+        if running.check_at < inf:
+            self._due.add(running.check_at, probe_id)
 
-    def _start(self, key: Key, worker: Worker, now: float) -> None:
-        lifecycle, view = self._pods[key.uid]
-        container, probe = self._asked[key]
+    def _start(self, record: ProbeRecord, now: float) -> None:
+        pod, worker, probe_id = self._workers.pod(record.id.uid), record.worker, record.id
         assert worker.container is not None
-        address = address_of(lifecycle, view, self._inputs.node.get().ips)
-        ask = Ask(lifecycle.ref, container, probe, worker.container, address, worker.terms.timeout_s)
-        self._workers[key] = decide.begin(worker)
-        if needs_word(worker):
-            self._unsaid.add(key.uid)  # what comes next has changed
-        place = self._gates.place(key, is_exec=probe.exec is not None, is_first=worker.last is None)
+        address = address_of(pod.lifecycle, pod.view, self._inputs.node.get().ips)
+        timeout_s = worker.terms.timeout_s
+        request = ProbeRequest(pod.lifecycle.ref, record.container, record.probe, worker.container, address, timeout_s)
+        record.worker = decide.start(worker)
+        if has_wait(worker):
+            self._workers.stale_waits.add(probe_id.uid)  # its next step has changed
+        place = self._limiter.place(probe_id, is_exec=record.is_exec, is_first=worker.last is None)
         task = self._supervisor.start_child(
-            f"probe-{key.kind}", self._probe(key, ask, place), lambda error: self._crashed(key, ask, error)
+            f"probe-{probe_id.kind}",
+            self._probe(record, request, place),
+            lambda error: self._crashed(record, request, error),
         )
-        self._running[key] = running = _Running(worker.container, task, place, worker.terms.timeout_s)
-        if probe.exec is not None:
-            self._tell_anew(key, running, now)
+        record.running = RunningProbe(worker.container, timeout_s, place.turn_within_s, task.cancel)
+        if record.is_exec:
+            self._set_check(record.running, probe_id, now)
 
-    async def _probe(self, key: Key, ask: Ask, place: Place) -> None:
+    async def _probe(self, record: ProbeRecord, request: ProbeRequest, place: Place) -> None:
+        is_exec = request.probe.exec is not None
         async with place:
             began = self._clock.monotonic()
-            if ask.probe.exec is not None:
-                self._begun(key, began)
-            outcome = await self._prober.probe(ask)
+            if is_exec:
+                self._note_begin(record, began)
+            outcome = await self._prober.probe(request)
         now = self._clock.monotonic()
-        if ask.probe.exec is not None:
-            outcome = self._gates.judge(key, outcome, now - began, ask.timeout_s, now)
-        self._ended(key, ask, outcome, now - began)
+        if is_exec:
+            outcome = self._limiter.judge(record.id, outcome, now - began, request.timeout_s, now)
+        self._take_outcome(record, request, outcome, now - began)
 
-    def _begun(self, key: Key, now: float) -> None:
-        """Its turn has come; only from now on it can hang."""
-        running, due = self._running[key], self._workers[key].due
+    def _note_begin(self, record: ProbeRecord, now: float) -> None:
+        """Note that a command has left the queue: its time-out begins."""
+        running, due = record.running, record.worker.due
+        assert running is not None
         running.began_at = now
-        self._tell_anew(key, running, now)
+        self._set_check(running, record.id, now)
         if due is not None and now > due + SOON_S:
-            self._unsaid.add(key.uid)
-            self._wake(now)
+            self._workers.stale_waits.add(record.id.uid)
+        self._reschedule(now)
 
-    def _crashed(self, key: Key, ask: Ask, error: BaseException) -> None:
-        """A bug in a prober is one probe without an outcome."""
-        self._ended(key, ask, errored(f"internal error: {error!r}"), 0.0)
+    def _crashed(self, record: ProbeRecord, request: ProbeRequest, error: BaseException) -> None:
+        """Count a bug in a prober as one probe without an outcome."""
+        self._take_outcome(record, request, errored(f"internal error: {error!r}"), 0.0)
 
-    def _ended(self, key: Key, ask: Ask, outcome: Outcome, took_s: float) -> None:
-        running = self._running.get(key)
-        if running is None or running.container != ask.id:
+    def _take_outcome(self, record: ProbeRecord, request: ProbeRequest, outcome: Outcome, took_s: float) -> None:
+        running = record.running
+        if running is None or running.container != request.id:
             return
-        del self._running[key]
-        now = self._clock.monotonic()
-        before = self._workers[key]
-        after = self._put(key, before, decide.finish(before, ask.id, outcome, now))
+        record.running = None
+        now, before, probe_id = self._clock.monotonic(), record.worker, record.id
+        after = decide.take_outcome(before, request.id, outcome, now)
+        self._workers.set_worker(record, after)
         if decide.counts(outcome):
-            self._tallies[key].count(SUCCESSFUL if decide.is_pass(outcome) else FAILED, took_s)
+            record.metrics.count(SUCCESSFUL if decide.is_pass(outcome) else FAILED, took_s)
         elif outcome.error:
-            self._tallies[key].count(UNKNOWN, took_s)
-        lifecycle, _ = self._pods[key.uid]
-        event = happening(key.kind, outcome, lifecycle, key.container)
+            record.metrics.count(UNKNOWN, took_s)
+        lifecycle = self._workers.pod(probe_id.uid).lifecycle
+        event = probe_event(probe_id.kind, outcome, lifecycle, probe_id.container)
         if event is not None:
             self._happenings.post(event)
         if after.result is not before.result:
             log.info(
                 "a probe result changed",
                 pod=lifecycle.ref,
-                container=key.container,
-                probe=key.kind,
+                container=probe_id.container,
+                probe=probe_id.kind,
                 result=after.result,
                 cause=outcome.output[:200] or None,
             )
-        if key.kind is ProbeKind.STARTUP and (after.result, after.assumed) != (before.result, before.assumed):
-            self._look(key.uid, key.container, now)  # the others have waited for it
-        self._wake(now)
+        if probe_id.kind is ProbeKind.STARTUP and (after.result, after.assumed) != (before.result, before.assumed):
+            self._workers.observe(probe_id.uid, probe_id.container, now)  # the others have waited for it
+        self._reschedule(now)
 
-    # Telling
+    def _reschedule(self, now: float) -> None:
+        """Make a pass at once if there is something to publish, else set the timer."""
+        if self._workers.results_changed or self._workers.stale_waits:
+            self._wake.set()
+        else:
+            self._arm(now)
+
+    # Publishing
 
     def _publish(self, now: float) -> None:
-        if self._unsaid:
+        if self._workers.stale_waits:
             self._publish_waits(now)
-        if not self._changed:
+        if not self._workers.results_changed:
             return
-        self._changed = False
-        observed = self._inputs.observed.get()
-        self._starts.forget_all_but(observed)
-        results: dict[tuple[ContainerID, ProbeKind], ProbeResult] = {}
-        for container, kept in self._unclaimed().items():
-            for kind in ProbeKind:
-                if (found := kept.of(kind)) is not None:
-                    results[container, kind] = found
-        for key, worker in self._workers.items():
-            if worker.container is not None and worker.result is not None:
-                results[worker.container, key.kind] = worker.result
-        told = self._results.get()
-        if results != told.results:
-            self._results.publish(ProbeResults(results, told.watched))
-
-    def _unclaimed(self) -> dict[ContainerID, Kept]:
-        """Running containers from before the agent's start that nobody has taken up yet."""
-        if self._kept is None:
-            return dict(self._inputs.remembered)
-        if not self._unread:
-            for container in self._kept.keys() - self._starts.all.keys():
-                del self._kept[container]
-        return self._kept
+        self._workers.results_changed = False
+        results, published = self._workers.results(self._inputs.observed.get()), self._results.get()
+        if results != published.results:
+            self._results.publish(ProbeResults(results, published.watched))
 
     def _publish_waits(self, now: float) -> None:
         wall = self._clock.wall()
         waits = dict(self._waits.get().pods)
-        for uid in self._unsaid:
-            told = tuple(
-                wait_of(worker, key.container, (now, wall), self._ends_at(key, now), self._late(key, now))
-                for key in self._keys.get(uid, ())
-                if needs_word(worker := self._workers[key]) or self._late(key, now)
-            )
-            if told:
-                waits[uid] = told
+        for uid in self._workers.stale_waits:
+            found = self._workers.waits(uid, now, wall, self._limits.answer_s)
+            if found:
+                waits[uid] = found
             else:
                 waits.pop(uid, None)
-        self._unsaid.clear()
+        self._workers.stale_waits.clear()
         self._waits.publish(ProbeWaits(waits))
-
-    def _ends_at(self, key: Key, now: float) -> float:
-        """The monotonic second at which a probe that is being carried out ends, as far as one can tell."""
-        worker, running = self._workers[key], self._running.get(key)
-        began = (running.began_at if running is not None else None, worker.due, now)
-        ends_at = next(at for at in began if at is not None) + worker.terms.timeout_s
-        return ends_at if now < ends_at - decide.EARLY_S else ends_at + OVERDUE_S
-
-    def _late(self, key: Key, now: float) -> tuple[Late, float] | None:
-        """How a command is late, and the monotonic second at which that ends by itself, at the latest."""
-        running, worker = self._running.get(key), self._workers[key]
-        if running is None or worker.due is None or self._asked[key][1].exec is None:
-            return None
-        now += decide.EARLY_S
-        if running.began_at is None:
-            waits_on = now >= worker.due + running.timeout_s
-            return (Late.QUEUED, now + running.place.turn_within_s()) if waits_on else None
-        late_at = running.began_at + running.timeout_s
-        return (Late.HANGS, late_at + self._limits.answer_s) if now >= late_at + OVERDUE_S else None
-
-    def _wake(self, now: float) -> None:
-        """Have a turn at once if there is something to tell; else only see to it that the timer is early enough."""
-        if self._changed or self._unsaid:
-            self._bell.set()
-        else:
-            self._set_timer(now)
-
-    def _set_timer(self, now: float) -> None:
-        if not self._heap:
-            return
-        at = self._heap[0][0]
-        if self._timer is not None:
-            if self._timer_at <= at:
-                return
-            self._timer.cancel()
-        self._timer_at = at
-        self._timer = asyncio.get_running_loop().call_later(max(0.0, at - now), self._rang)
-
-    def _rang(self) -> None:
-        self._timer = None
-        self._bell.set()

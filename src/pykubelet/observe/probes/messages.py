@@ -1,4 +1,4 @@
-"""What people read about probes: Events, and the waits of a pod. Pure."""
+"""The texts about probes: Events, and the waits of a pod. Pure."""
 
 from __future__ import annotations
 
@@ -12,24 +12,23 @@ from pykubelet.base.model.probes import ProbeKind, ProbeResult
 from pykubelet.base.model.reasons import EVENT_PROBE_WARNING, EVENT_UNHEALTHY
 from pykubelet.base.model.waits import Wait
 from pykubelet.edges.probing.outcome import Outcome, Verdict
-from pykubelet.observe.probes.decide import Phase, Worker, counts
+from pykubelet.observe.probes.decide import Worker, WorkerPhase, counts
 
 OWNER = "observe/probes"
 DETAIL_LIMIT = 500
 TITLES = {ProbeKind.STARTUP: "Startup", ProbeKind.LIVENESS: "Liveness", ProbeKind.READINESS: "Readiness"}
 
 
-def happening(kind: ProbeKind, outcome: Outcome, life: PodLifecycle, container: str) -> Happening | None:
-    """The Event of one try, in the reference's words; None when there is nothing to tell."""
-    told = _told(TITLES[kind], outcome)
-    if told is None:
+def probe_event(kind: ProbeKind, outcome: Outcome, life: PodLifecycle, container: str) -> Happening | None:
+    """The Event of one outcome, in the reference's words; None: no Event."""
+    found = _reason_and_message(TITLES[kind], outcome)
+    if found is None:
         return None
-    reason, message = told
+    reason, message = found
     return warning(reason, message, life.ref, container_field_path(life.pod, container))
 
 
-def _told(title: str, outcome: Outcome) -> tuple[str, str] | None:
-    """Reason and message."""
+def _reason_and_message(title: str, outcome: Outcome) -> tuple[str, str] | None:
     if outcome.error:
         return EVENT_UNHEALTHY, f"{title} probe errored and resulted in {outcome.verdict} state: {outcome.error}"
     match outcome.verdict:
@@ -41,37 +40,40 @@ def _told(title: str, outcome: Outcome) -> tuple[str, str] | None:
             return (EVENT_UNHEALTHY, f"{title} probe failed: {outcome.output}") if counts(outcome) else None
 
 
-def needs_word(worker: Worker) -> bool:
-    """Whether a worker is anything but content."""
-    if worker.last is worker.result is ProbeResult.SUCCESS and not worker.words:
-        return False  # as nearly all are, nearly always
-    if worker.phase in (Phase.ABSENT, Phase.QUIET):
+def has_wait(worker: Worker) -> bool:
+    """True if `explain` should show this probe: it does not pass, or has a message."""
+    if worker.last is worker.result is ProbeResult.SUCCESS and not worker.message:
+        return False  # fast path
+    if worker.phase in (WorkerPhase.ABSENT, WorkerPhase.QUIET):
         return False
-    return worker.result is not ProbeResult.SUCCESS or worker.last is ProbeResult.FAILURE or bool(worker.words)
+    return worker.result is not ProbeResult.SUCCESS or worker.last is ProbeResult.FAILURE or bool(worker.message)
 
 
-class Late(StrEnum):
-    """Why a try has not ended long ago: it waits for its turn, or it began and does not come back."""
+class Lateness(StrEnum):
+    """Why an overdue probe has no outcome: it waits in the queue, or it has begun and does not end."""
 
     QUEUED = "queued"
     HANGS = "hangs"
 
 
-def wait_of(
-    worker: Worker, name: str, clocks: tuple[float, float], ends_at: float, late: tuple[Late, float] | None
+def probe_wait(
+    worker: Worker, name: str, clocks: tuple[float, float], ends_at: float, late: tuple[Lateness, float] | None
 ) -> Wait:
-    """What container `name` waits for at this probe. `clocks`: monotonic and wall seconds now. `ends_at`: when the one that is
-    being carried out ends (monotonic). `late`: how it is late, and the monotonic second that ends it."""
+    """The wait of container `name` for this probe.
+
+    `clocks`: monotonic and wall seconds now. `ends_at`: the end of the probe that is carried out (monotonic seconds). `late`: why it is
+    late, and the time when that ends (monotonic seconds).
+    """
     now, wall = clocks
     since = wall - max(0.0, now - worker.started_at)
     next_at = None if worker.due is None else wall + (worker.due - now)
     detail, step = _detail(worker)
-    if worker.phase is Phase.PROBING and worker.due is not None:
+    if worker.phase is WorkerPhase.PROBING and worker.due is not None:
         step, next_at = "the probe that runs ends", wall + ends_at - now
     if late is not None and worker.due is not None:
         ago = format_seconds(round(now - worker.due))
         how, until = late
-        if how is Late.HANGS:
+        if how is Lateness.HANGS:
             why, step = "has not ended: the runtime or the command does not answer", "give the try up"
         else:
             why, step = "waits for its turn: there are more commands to be run than the node can run in time", "probe"
@@ -81,17 +83,17 @@ def wait_of(
 
 
 def _detail(worker: Worker) -> tuple[str, str]:
-    words = worker.words[:DETAIL_LIMIT].strip()
+    message = worker.message[:DETAIL_LIMIT].strip()
     match worker.phase:
-        case Phase.BLOCKED:
+        case WorkerPhase.BLOCKED:
             return "waits for the startup probe", "probe once the container has started"
-        case Phase.HELD:
-            return words, "the container is killed"
-        case Phase.ARMED | Phase.PROBING | Phase.ABSENT | Phase.QUIET:
+        case WorkerPhase.HELD:
+            return message, "the container is killed"
+        case WorkerPhase.ARMED | WorkerPhase.PROBING | WorkerPhase.ABSENT | WorkerPhase.QUIET:
             if worker.last is None:
-                return words or "not probed yet", "probe"
+                return message or "not probed yet", "probe"
             if worker.last is ProbeResult.FAILURE:
                 limit = worker.terms.failure_threshold
                 count = f"{worker.run} of {limit} failures in a row" if worker.run < limit else f"{worker.run} failures"
-                return f"{words} ({count})", "probe again"
-            return f"{words} ({worker.run} of {worker.terms.success_threshold} successes in a row)", "probe again"
+                return f"{message} ({count})", "probe again"
+            return f"{message} ({worker.run} of {worker.terms.success_threshold} successes in a row)", "probe again"

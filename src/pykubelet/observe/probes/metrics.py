@@ -1,4 +1,4 @@
-"""Counts of probes, for `/metrics/probes`: by probe and outcome, and how long passing ones took.
+"""Metrics of probes, for `/metrics/probes`: their number by probe and outcome, and the duration of passing ones.
 
 Source: the reference's `prober_probe_total` and `prober_probe_duration_seconds`.
 """
@@ -25,8 +25,8 @@ DURATION = Histogram(
 SUCCESSFUL, FAILED, UNKNOWN = "successful", "failed", "unknown"
 
 
-class ProbeTally(Value):
-    """Of one probe of one container of a pod."""
+class ProbeMetrics(Value):
+    """The metrics of one probe of one container of a pod."""
 
     ref: PodRef
     container: str
@@ -38,7 +38,7 @@ class ProbeTally(Value):
             DURATION.observe(took_s, self.container, self.ref.namespace, self.ref.name, self.kind.capitalize())
 
     def forget(self) -> None:
-        """The probe is no more."""
+        """Drop the series: the probe is gone."""
         for result in (SUCCESSFUL, FAILED, UNKNOWN):
             TOTAL.forget(*self._labels(result))
         DURATION.forget(self.container, self.ref.namespace, self.ref.name, self.kind.capitalize())

@@ -1,0 +1,64 @@
+"""The probe that a worker carries out now, or that waits in the queue: its times, and whether it is late. Pure.
+
+All times are monotonic seconds. Only commands (exec probes) can be late: the others end within their time-out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+
+from msgspec import Struct
+
+from pykubelet.base.model.ids import ContainerID
+from pykubelet.observe.probes.decide import EARLY_S, Worker
+from pykubelet.observe.probes.messages import Lateness
+
+OVERDUE_S = 3.0
+"""A probe is shown as hanging this long after its time-out."""
+SOON_S = 0.25
+"""The published wait of a probe may be out of date for this long."""
+
+
+class RunningProbe(Struct):
+    """`queue_s`: the longest time until it may begin, from now. `cancel`: ends its task. `began_at` None: it waits in the queue.
+
+    `check_at`: when the published wait may be wrong, so that it is published anew.
+    """
+
+    container: ContainerID
+    timeout_s: float
+    queue_s: Callable[[], float]
+    cancel: Callable[[], object]
+    began_at: float | None = None
+    check_at: float = inf
+
+
+def next_check(running: RunningProbe, now: float) -> float:
+    """The next time at which the wait of a command will be wrong; infinity: never."""
+    if running.began_at is None:
+        after_s = running.queue_s() if running.check_at < inf else running.timeout_s
+        return now + max(after_s, SOON_S)
+    late_at = running.began_at + running.timeout_s
+    return next((at for at in (late_at, late_at + OVERDUE_S) if at > now + EARLY_S), inf)
+
+
+def expected_end(worker: Worker, running: RunningProbe | None, now: float) -> float:
+    """When the probe of a worker ends, as far as is known."""
+    began = (running.began_at if running is not None else None, worker.due, now)
+    ends_at = next(at for at in began if at is not None) + worker.terms.timeout_s
+    return ends_at if now < ends_at - EARLY_S else ends_at + OVERDUE_S
+
+
+def lateness(
+    worker: Worker, running: RunningProbe | None, now: float, answer_s: float
+) -> tuple[Lateness, float] | None:
+    """Why a command is late, and when that ends at the latest; None: it is not. `answer_s`: as in `ProbeLimits`."""
+    if running is None or worker.due is None:
+        return None
+    now += EARLY_S
+    if running.began_at is None:
+        is_late = now >= worker.due + running.timeout_s
+        return (Lateness.QUEUED, now + running.queue_s()) if is_late else None
+    late_at = running.began_at + running.timeout_s
+    return (Lateness.HANGS, late_at + answer_s) if now >= late_at + OVERDUE_S else None

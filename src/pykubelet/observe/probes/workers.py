@@ -1,0 +1,231 @@
+"""The probe workers of all pods: one record per pod, and in it one per probe. Pure.
+
+The methods keep the records equal to the snapshots that they are given, and collect what follows from it for the loop: the
+times at which workers are due, whether the results changed, and the pods whose waits are out of date.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct, field
+
+from pykubelet.base.api.core import Container, Probe
+from pykubelet.base.model.ids import ContainerID, PodUID
+from pykubelet.base.model.lifecycle import PodLifecycle
+from pykubelet.base.model.observed import Observed, PodView
+from pykubelet.base.model.probes import ProbeKind, ProbeResult
+from pykubelet.base.model.waits import Wait
+from pykubelet.observe.probes import decide
+from pykubelet.observe.probes.decide import EarlierResults, Worker, WorkerPhase
+from pykubelet.observe.probes.inherited import InheritedResults
+from pykubelet.observe.probes.messages import has_wait, probe_wait
+from pykubelet.observe.probes.metrics import ProbeMetrics
+from pykubelet.observe.probes.plan_workers import (
+    ContainerStarts,
+    ProbeId,
+    WorkerPlan,
+    is_at_work,
+    observation_of,
+    plan_workers,
+)
+from pykubelet.observe.probes.running import RunningProbe, expected_end, lateness
+
+AT_WORK_S = 2.0
+"""For this long after its last change, a pod that is being made or ended keeps commands waiting: one that is stuck does not."""
+Results = dict[tuple[ContainerID, ProbeKind], ProbeResult]
+
+
+class ProbeRecord(Struct):
+    """One probe of one container. `running`: the probe that is carried out now."""
+
+    id: ProbeId
+    container: Container
+    probe: Probe
+    worker: Worker
+    metrics: ProbeMetrics
+    running: RunningProbe | None = None
+
+    @property
+    def is_exec(self) -> bool:
+        """True for a command."""
+        return self.probe.exec is not None
+
+    def late(self, now: float, answer_s: float) -> bool:
+        """True if a command is late."""
+        return self.is_exec and lateness(self.worker, self.running, now, answer_s) is not None
+
+    def wait(self, now: float, wall: float, answer_s: float) -> Wait:
+        """The wait of the container for this probe."""
+        late = lateness(self.worker, self.running, now, answer_s) if self.is_exec else None
+        ends_at = expected_end(self.worker, self.running, now)
+        return probe_wait(self.worker, self.id.container, (now, wall), ends_at, late)
+
+
+class ProbedPod(Struct):
+    """One pod. `busy_at`: its last change, if the runtime makes or ends something of it (monotonic seconds)."""
+
+    lifecycle: PodLifecycle
+    view: PodView | None
+    busy_at: float | None = None
+    probes: dict[ProbeId, ProbeRecord] = field(default_factory=dict)
+
+
+class ProbeWorkers:
+    """`remembered`, `inherits`: rule 7 of `decide`. `started`: the agent's start (monotonic seconds). `fraction`: gives random numbers in
+    [0, 1)."""
+
+    def __init__(
+        self,
+        remembered: Mapping[ContainerID, EarlierResults],
+        inherits: bool,
+        started: float,
+        fraction: Callable[[], float],
+    ) -> None:
+        self._pods: dict[PodUID, ProbedPod] = {}
+        self._starts = ContainerStarts()
+        self._inherited = InheritedResults(remembered, enabled=inherits)
+        self._started = started
+        self._fraction = fraction
+        self.armed: list[tuple[float, ProbeId]] = []
+        self.results_changed = True
+        self.stale_waits: set[PodUID] = set()
+
+    def pod(self, uid: PodUID) -> ProbedPod:
+        return self._pods[uid]
+
+    def find(self, probe_id: ProbeId) -> ProbeRecord | None:
+        pod = self._pods.get(probe_id.uid)
+        return pod.probes.get(probe_id) if pod is not None else None
+
+    def is_busy(self, now: float) -> bool:
+        """True while the runtime makes or ends some pod."""
+        return any(pod.busy_at is not None and pod.busy_at > now - AT_WORK_S for pod in self._pods.values())
+
+    # Following the snapshots
+
+    def inherit(self, observed: Observed, now: float, wall: float) -> None:
+        """Take the results that containers had before the agent's start, at the first snapshot of each pod."""
+        if self._inherited.is_complete:
+            return
+        for view in self._inherited.unread_views(observed):
+            self._starts.learn(view, now, wall)
+        self._inherited.learn(observed, self._starts, self._started)
+        self.results_changed = True
+
+    def update_pod(
+        self, lifecycle: PodLifecycle, view: PodView | None, now: float, wall: float
+    ) -> tuple[list[ProbeRecord], list[ProbeRecord]]:
+        """Follow a pod's newest snapshots; the records of the workers that were started and stopped."""
+        uid = lifecycle.ref.uid
+        pod = self._pods.get(uid)
+        if pod is None:
+            pod = self._pods[uid] = ProbedPod(lifecycle, view)
+        pod.lifecycle, pod.view = lifecycle, view
+        pod.busy_at = now if is_at_work(lifecycle) else None
+        plan = plan_workers(lifecycle, pod.probes)
+        stopped = [self._stop(pod, probe_id) for probe_id in plan.stop]
+        started = self._start_missing(pod, plan, now)
+        if plan.wanted and view is not None:
+            self._starts.learn(view, now, wall)
+        for name in dict.fromkeys(probe_id.container for probe_id in plan.wanted):
+            self.observe(uid, name, now)
+        for container in view.running if view is not None else ():
+            self.results_changed |= self._inherited.claim(container.id)
+        return started, stopped
+
+    def drop_pod(self, uid: PodUID) -> list[ProbeRecord]:
+        """Forget a pod; the records of its workers, which were stopped. If it is taken up again, it keeps its results."""
+        pod = self._pods.get(uid)
+        if pod is None:
+            return []
+        stopped = [self._stop(pod, probe_id) for probe_id in tuple(pod.probes)]
+        del self._pods[uid]
+        return stopped
+
+    def remember(self, observed: Observed) -> None:
+        """Remember this snapshot as the previous one."""
+        self._starts.remember(observed)
+
+    def observe(self, uid: PodUID, name: str, now: float) -> None:
+        """Have the workers of a container observe it."""
+        pod = self._pods[uid]
+        earlier = self._inherited.results
+        seen = observation_of(name, pod.lifecycle, pod.view, self._starts, earlier, self._started)
+        records = {probe_id.kind: record for probe_id, record in pod.probes.items() if probe_id.container == name}
+        workers = {kind: record.worker for kind, record in records.items()}
+        for kind, worker in decide.observe_container(workers, seen, now).items():
+            self.set_worker(records[kind], worker)
+
+    def set_worker(self, record: ProbeRecord, after: Worker) -> None:
+        """Give a record the next state of its worker. A probe that the worker does not carry out any more is cancelled."""
+        before = record.worker
+        if after is before:
+            return
+        record.worker = after
+        self.results_changed |= decide.changes_result(before, after)
+        if has_wait(after) or has_wait(before):
+            self.stale_waits.add(record.id.uid)
+        if after.phase is not WorkerPhase.PROBING and record.running is not None:
+            record.running.cancel()
+            record.running = None
+        if (at := decide.armed_at(before, after)) is not None:
+            self.armed.append((at, record.id))
+
+    def _start_missing(self, pod: ProbedPod, plan: WorkerPlan, now: float) -> list[ProbeRecord]:
+        started: list[ProbeRecord] = []
+        before, pod.probes = pod.probes, {}
+        for probe_id, (container, probe) in plan.wanted.items():
+            record = before.get(probe_id)
+            if record is None:
+                record = self._make_record(probe_id, pod, container, probe, now)
+                started.append(record)
+            record.container, record.probe = container, probe
+            pod.probes[probe_id] = record
+        return started
+
+    def _make_record(
+        self, probe_id: ProbeId, pod: ProbedPod, container: Container, probe: Probe, now: float
+    ) -> ProbeRecord:
+        terms, age_s = decide.terms_of(probe), now - self._started
+        worker = decide.make_worker(probe_id.kind, terms, now, age_s, self._fraction())
+        metrics = ProbeMetrics(pod.lifecycle.ref, container.name, probe_id.kind)
+        return ProbeRecord(probe_id, container, probe, worker, metrics)
+
+    def _stop(self, pod: ProbedPod, probe_id: ProbeId) -> ProbeRecord:
+        record = pod.probes.pop(probe_id)
+        self._inherited.leave(record.worker)
+        if record.running is not None:
+            record.running.cancel()
+            record.running = None
+        self.results_changed = True
+        self.stale_waits.add(probe_id.uid)
+        return record
+
+    # What is published
+
+    def results(self, observed: Observed) -> Results:
+        """The results of all running containers. Containers that do not run any more are forgotten."""
+        self._starts.forget_all_but(observed)
+        self._inherited.forget_gone(self._starts)
+        found: Results = {}
+        for container, earlier in self._inherited.results.items():
+            for kind in ProbeKind:
+                if (result := earlier.of(kind)) is not None:
+                    found[container, kind] = result
+        for pod in self._pods.values():
+            for record in pod.probes.values():
+                worker = record.worker
+                if worker.container is not None and worker.result is not None:
+                    found[worker.container, record.id.kind] = worker.result
+        return found
+
+    def waits(self, uid: PodUID, now: float, wall: float, answer_s: float) -> tuple[Wait, ...]:
+        """The waits of a pod for its probes. `answer_s`: as in `ProbeLimits`."""
+        pod = self._pods.get(uid)
+        records = pod.probes.values() if pod is not None else ()
+        return tuple(
+            record.wait(now, wall, answer_s)
+            for record in records
+            if has_wait(record.worker) or record.late(now, answer_s)
+        )
