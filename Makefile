@@ -11,7 +11,7 @@ TESTBED := PYTHONPATH=tools PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m testbed
 VM_DIR ?= .vm
 TESTVM := PYTHONPATH=tools PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m testvm --folder $(VM_DIR)
 
-.PHONY: help env packages programs run run-cluster down test test-cluster test-crash test-vm vm-shell lint unit coverage integration bench bench-cluster gen python
+.PHONY: help env packages programs run run-cluster down test test-cluster test-crash test-vm vm-shell lint unit coverage integration bench bench-cluster docs gen python
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -77,6 +77,11 @@ bench: packages env ## Speed and cost, against the floor of raw runtime calls (r
 
 bench-cluster: packages env programs ## The same of a node in a cluster (root)
 	$(VENV)/python -m bench --cluster
+
+docs: env ## Build the documentation site in .site/html, with reference pages generated from the code
+	$(VENV)/uv sync -q --locked --group docs
+	$(VENV)/python tools/gen_docs.py .site/pages
+	$(VENV)/mkdocs build -q --strict -f mkdocs.yml
 
 gen: env ## Generate the API structs and the protobuf modules again
 	$(VENV)/python tools/gen_api.py
