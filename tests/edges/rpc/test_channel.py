@@ -12,7 +12,17 @@ from pathlib import Path
 import grpc
 import pytest
 
-from pykubelet.edges.rpc.channel import CLOSED, LATE, Channel, tcp_dial, unix_dial
+from pykubelet.edges.rpc.channel import (
+    CLOSED,
+    HUNG,
+    LATE,
+    UNREAD,
+    Channel,
+    ServerStream,
+    Session,
+    tcp_dial,
+    unix_dial,
+)
 from pykubelet.edges.rpc.hpack import literal
 from pykubelet.edges.rpc.http2 import ACK, END_HEADERS, END_STREAM, FRAME_BYTES, PREFACE, Kind, frame
 from pykubelet.edges.rpc.limits import RUNTIME
@@ -422,3 +432,92 @@ async def test_pings_are_answered_together_a_moment_later(tmp_path: Path) -> Non
         assert answered.result() == b"".join(frame(Kind.PING, ACK, 0, ping[9:]) for ping in pings)
         channel.close()
         await asyncio.sleep(0.02)  # the server hears of it
+
+
+# Signs of life
+
+
+class Sent(asyncio.Transport):
+    """A connection in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.data = b""
+        self.is_read = True
+
+    def get_write_buffer_size(self) -> int:
+        return 0 if self.is_read else len(self.data)
+
+    @property
+    def pings(self) -> int:
+        return self.data.count(frame(Kind.PING, 0, 0, bytes(8)))
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.data += bytes(data)
+
+    def is_closing(self) -> bool:
+        return False
+
+    def close(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+def opened() -> tuple[Sent, Session, ServerStream]:
+    """A session with one stream that has begun."""
+    transport, session = Sent(), Session(asyncio.Event())
+    session.connection_made(transport)
+    session.data_received(frame(Kind.SETTINGS, 0, 0))
+    stream = ServerStream(session, session.request(literal(":path", "/t.S/Count"), framed(b"")))
+    session.attach(stream)
+    session.data_received(GOOD)
+    return transport, session, stream
+
+
+@pytest.mark.looptime
+async def test_a_server_that_hangs_is_found_out_by_a_ping() -> None:
+    transport, session, stream = opened()
+    await asyncio.sleep(RUNTIME.silence_s - 1)
+    assert transport.pings == 0
+    await asyncio.sleep(2)
+    assert transport.pings == 1 and stream.end is None
+    session.data_received(frame(Kind.PING, ACK, 0, bytes(8)))
+    await asyncio.sleep(RUNTIME.silence_s + 1)
+    assert transport.pings == 2 and stream.end is None
+    await asyncio.sleep(RUNTIME.ping_s)
+    assert session.is_over
+    assert await failure(stream.read()) == (Code.UNAVAILABLE, HUNG)
+
+
+@pytest.mark.looptime
+async def test_a_server_that_speaks_is_not_pinged() -> None:
+    transport, session, stream = opened()
+    for _ in range(20):
+        await asyncio.sleep(RUNTIME.silence_s / 2)
+        session.data_received(frame(Kind.DATA, 0, stream.stream.id, framed(b"event")))
+    assert transport.pings == 0 and not session.is_over
+    session.end(Code.CANCELED, CLOSED)
+
+
+@pytest.mark.looptime
+async def test_a_server_of_which_nothing_is_expected_is_not_pinged() -> None:
+    transport, session, stream = opened()
+    stream.close()
+    await asyncio.sleep(10 * RUNTIME.silence_s)
+    assert transport.pings == 0 and not session.is_over
+    session.end(Code.CANCELED, CLOSED)
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("again", [frame(Kind.PING, 0, 0, b"12345678"), frame(Kind.SETTINGS, 0, 0)])
+async def test_a_server_that_does_not_read_answers_is_left(again: bytes) -> None:
+    transport, session, stream = opened()
+    event = frame(Kind.DATA, 0, stream.stream.id, framed(b"event"))
+    for _ in range(2 * RUNTIME.answers):
+        session.data_received(again + event)
+    assert not session.is_over
+    transport.is_read = False
+    for _ in range(2 * RUNTIME.answers):
+        session.data_received(again + event)
+    assert session.is_over and len(transport.data) < 17 * 4 * RUNTIME.answers
+    assert stream.end is not None and (stream.end.code, stream.end.message) == (Code.RESOURCE_EXHAUSTED, UNREAD)

@@ -18,6 +18,8 @@ from pykubelet.edges.rpc.status import Code, MessageReader, RpcError, framed, he
 CLOSED = "grpc: the client connection is closing"
 LATE = "context deadline exceeded"
 LOST = "error reading from server: EOF"
+HUNG = 'connection error: desc = "keepalive ping failed to receive ACK within timeout"'
+UNREAD = "connection error: the server does not read the answers to its SETTINGS and PING frames"
 _KEPT_TIMEOUTS = 64
 #: How long a closed connection may take to send what is left. A server that does not read would keep it open.
 CLOSE_S = 1.0
@@ -40,7 +42,10 @@ class _Call(Protocol):
 
 
 class Session(asyncio.Protocol):
-    """One connection and the calls on it. Once it `is_over` it takes no more; `lost` is set then."""
+    """One connection and the calls on it. Once it `is_over` it takes no more; `lost` is set then.
+
+    A server that hangs keeps its connection open. Calls have deadlines, streams have none: a PING finds it out.
+    """
 
     def __init__(self, lost: asyncio.Event, limits: Limits = RUNTIME) -> None:
         self.limits = limits
@@ -51,6 +56,9 @@ class Session(asyncio.Protocol):
         self._bell = asyncio.Event()
         self._lost = lost
         self._answering: asyncio.TimerHandle | None = None
+        self._keep_alive: asyncio.TimerHandle | None = None
+        self._heard_at = 0.0
+        self._pinged_at: float | None = None
         self.is_over = False
 
     @property
@@ -105,8 +113,9 @@ class Session(asyncio.Protocol):
         for call in calls:
             call.fail(code, message)
         self._bell.set()
-        if self._answering is not None:
-            self._answering.cancel()
+        for timer in (self._answering, self._keep_alive):
+            if timer is not None:
+                timer.cancel()
         if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
             self._aborting = asyncio.get_running_loop().call_later(CLOSE_S, self._transport.abort)
@@ -121,15 +130,45 @@ class Session(asyncio.Protocol):
         self._http.answer_pings()
         self._send()
 
+    def _check_alive(self) -> None:
+        """Ping a server that is silent while calls wait for it; give it up when the last ping was followed by nothing."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if self._pinged_at is not None and self._heard_at <= self._pinged_at:
+            self.end(Code.UNAVAILABLE, HUNG)
+            return
+        self._pinged_at = None
+        silent_at = self._heard_at + self.limits.silence_s
+        if not self._calls:
+            next_at = now + self.limits.silence_s
+        elif now < silent_at:
+            next_at = silent_at
+        else:
+            self._pinged_at = now
+            self._http.ping()
+            self._send()
+            next_at = now + self.limits.ping_s
+        self._keep_alive = loop.call_at(next_at, self._check_alive)
+
+    def _is_read(self) -> bool:
+        """Whether the server reads the answers that it makes us send; they would pile up."""
+        if self._transport is None or not self._transport.get_write_buffer_size():
+            self._http.answers = 0
+        return self._http.answers <= self.limits.answers
+
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        loop = asyncio.get_running_loop()
+        self._heard_at = loop.time()
+        self._keep_alive = loop.call_later(self.limits.silence_s, self._check_alive)
         self._send()
 
     def data_received(self, data: bytes) -> None:
         if self.is_over:
             return
+        self._heard_at = asyncio.get_running_loop().time()
         try:
             news = self._http.receive(data)
         except ConnectionFault as fault:
@@ -138,6 +177,9 @@ class Session(asyncio.Protocol):
             self.end(Code.RESOURCE_EXHAUSTED if is_limit else Code.UNAVAILABLE, f"connection error: {fault}")
             return
         self._send()
+        if self._http.answers and not self._is_read():
+            self.end(Code.RESOURCE_EXHAUSTED, UNREAD)
+            return
         if self._http.pings and self._answering is None:
             self._answering = asyncio.get_running_loop().call_later(PING_S, self._answer_pings)
         for stream in news:

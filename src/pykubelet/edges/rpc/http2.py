@@ -118,6 +118,7 @@ class Connection:
     """The state of a connection. Whatever was called, send `take_output()` afterwards.
 
     `is_greeted`: the peer has said that it speaks HTTP/2. `pings` of the peer wait for `answer_pings`.
+    `answers`: SETTINGS and PING frames of the peer so far; the caller sets it to 0 when the peer has read the answers.
     """
 
     def __init__(self, limits: Limits = RUNTIME) -> None:
@@ -149,6 +150,7 @@ class Connection:
         self._is_closing = False
         self.is_greeted = False
         self.pings: list[bytes] = []
+        self.answers = 0
 
     @property
     def is_usable(self) -> bool:
@@ -172,6 +174,10 @@ class Connection:
         """Answer all that were not answered yet."""
         self._out.extend(frame(Kind.PING, ACK, 0, body) for body in self.pings)
         self.pings.clear()
+
+    def ping(self) -> None:
+        """Ask for a sign of life; whatever comes next is one."""
+        self._out.append(frame(Kind.PING, 0, 0, bytes(8)))
 
     def request(self, headers: bytes, body: bytes) -> Stream:
         """Send a whole request. `headers` is a header block of at most one frame."""
@@ -277,6 +283,7 @@ class Connection:
         elif kind == _PING:
             _check_size(len(body) == 8, kind)
             if not flags & ACK:
+                self.answers += 1
                 self.pings.append(body)
                 if len(self.pings) > MOST_PINGS:
                     self.answer_pings()
@@ -384,6 +391,7 @@ class Connection:
     def _take_settings(self, flags: int, body: bytes) -> None:
         if flags & ACK:
             return
+        self.answers += 1
         _check_size(len(body) % 6 == 0, Kind.SETTINGS)
         if len(body) > _MAX_SETTINGS * _SETTING.size:
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, f"more than {_MAX_SETTINGS} settings in a frame")

@@ -8,6 +8,8 @@ from __future__ import annotations
 from pykubelet.base.kit.values import Value
 
 _NO_LIMIT = 1 << 62
+#: A server in Go closes connections on which pings come more often than every five minutes.
+SILENCE_S = 330.0
 
 
 class Limits(Value):
@@ -17,7 +19,9 @@ class Limits(Value):
     SETTINGS_MAX_HEADER_LIST_SIZE). `all_headers`: bytes of all header blocks as they arrive. `message`: bytes of one
     gRPC message. `stream_window`, `connection_window`: bytes of data that are sent before we have read them.
     `steps`: reads from the socket and frames, together. `empty_frames`: frames in a row that bring neither headers nor
-    data.
+    data. `answers`: SETTINGS and PING frames that are answered while the peer does not read what it is sent.
+    `silence_s`, `ping_s`: a peer that has sent nothing for so long while calls wait is sent a PING; one that sends nothing
+    for so long after it is lost.
     """
 
     header_list: int
@@ -27,6 +31,9 @@ class Limits(Value):
     all_headers: int = _NO_LIMIT
     steps: int = _NO_LIMIT
     empty_frames: int = 10_000
+    answers: int = 1_000
+    silence_s: float = SILENCE_S
+    ping_s: float = 20.0
 
 
 #: 16 MiB is what the kubelet accepts from a runtime.
