@@ -24,7 +24,17 @@ def test_round_trip_and_private_mode(checkpoint: Checkpoint) -> None:
     assert os.stat(checkpoint.path).st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("damage", [b"", b"garbage", b"pykubelet-checkpoint 1 5 00\nhello"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"",
+        b"garbage",
+        b"pykubelet-checkpoint 1 5 00\nhello",
+        b"pykubelet-checkpoint %s 5 00\nhello" % (b"9" * 5000),
+        b"pykubelet-checkpoint 1 %s 00\nhello" % (b"9" * 5000),
+    ],
+    ids=["empty", "garbage", "digest", "version", "length"],
+)
 def test_bad_file_is_set_aside_and_the_copy_used(
     checkpoint: Checkpoint, damage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 
+from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host import files
@@ -110,12 +111,15 @@ def decode(data: bytes, version: int) -> bytes:
     """The payload; CheckpointError when the header, the version, the length or the checksum is wrong."""
     header, newline, payload = data.partition(b"\n")
     fields = header.split(b" ")
-    if not newline or len(fields) != 4 or fields[0] != _MAGIC or not (fields[1].isdigit() and fields[2].isdigit()):
+    if not newline or len(fields) != 4 or fields[0] != _MAGIC:
         raise CheckpointError("not a checkpoint, or cut short in its header")
-    if int(fields[1]) != version:
-        raise CheckpointError(f"written as version {int(fields[1])}, expected {version}")
-    if int(fields[2]) != len(payload):
-        raise CheckpointError(f"{len(payload)} bytes of payload, expected {int(fields[2])}")
+    written, length = parse_decimal(fields[1]), parse_decimal(fields[2])
+    if written is None or length is None:
+        raise CheckpointError("a header without a version or a length")
+    if written != version:
+        raise CheckpointError(f"written as version {written}, expected {version}")
+    if length != len(payload):
+        raise CheckpointError(f"{len(payload)} bytes of payload, expected {length}")
     if hashlib.sha256(payload).hexdigest().encode() != fields[3]:
         raise CheckpointError("the checksum does not match")
     return payload
