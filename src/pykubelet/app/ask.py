@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.terminal import escape_controls
 
 ROOT_DIR = "/var/lib/kubelet"
@@ -128,9 +129,10 @@ def _get(where: str, path: str) -> tuple[int, bytes]:
                 raise OSError("the answer is too large")
     head, _, body = b"".join(parts).partition(b"\r\n\r\n")
     words = head.split(b" ", 2)
-    if len(words) < 2 or not words[1].isdigit():
+    status = parse_decimal(words[1]) if len(words) > 1 else None
+    if status is None:
         raise OSError("the answer was cut short")
-    return int(words[1]), body
+    return status, body
 
 
 # page

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pykubelet.base.kit.digits import parse_decimal
+
 MAX_CPU = 2**20  # far above any machine; a typing error must not eat the memory
 
 
@@ -12,10 +14,10 @@ def parse_cpuset(text: str) -> frozenset[int]:
         return frozenset()
     for part in text.split(","):
         first, dash, last = part.partition("-")
-        if not first.isascii() or not first.isdigit() or (dash and not (last.isascii() and last.isdigit())):
+        low = parse_decimal(first)
+        high = parse_decimal(last) if dash else low
+        if low is None or high is None:
             raise ValueError(f'"{part}" is not a CPU number or a range like 0-3')
-        low = int(first)
-        high = int(last) if dash else low
         if low > high:
             raise ValueError(f"invalid range {part} ({low} > {high})")
         if high > MAX_CPU:

@@ -11,6 +11,7 @@ from pykubelet.base.api.quantity import Amount, QuantityError, parse_text
 from pykubelet.base.config.cpuset import parse_cpuset
 from pykubelet.base.config.errors import Problem
 from pykubelet.base.config.kubelet import KubeletConfiguration
+from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.values import Value
 
 RESOURCES = ("cpu", "memory", "ephemeral-storage", "pid")
@@ -66,13 +67,13 @@ def _amounts(field: str, given: Mapping[str, str], problems: list[Problem]) -> d
 def _qos(given: Mapping[str, str], problems: list[Problem]) -> dict[str, int]:
     percents = {}
     for name, text in given.items():
-        number = text.removesuffix("%")
+        percent = parse_decimal(text.removesuffix("%"), 100)
         if name not in QOS_RESOURCES:
             what = f'qosReserved: only memory can be reserved for QoS, not "{name}"'
-        elif not text.endswith("%") or not number.isascii() or not number.isdigit() or int(number) > 100:
+        elif not text.endswith("%") or percent is None:
             what = f'qosReserved[{name}]: invalid value "{text}": must be a percentage from 0% to 100%'
         else:
-            percents[name] = int(number)
+            percents[name] = percent
             continue
         problems.append(Problem("qosReserved", what))
     return percents
