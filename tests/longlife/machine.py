@@ -18,7 +18,6 @@ from pykubelet.act.resources.model import CgroupDriver
 from pykubelet.app.flags import parse_command_line
 from pykubelet.app.load import load
 from pykubelet.app.parts import Periods, Runtime
-from pykubelet.app.room_settings import paths_of
 from pykubelet.app.wiring import Agent, make_machinery, node_facts
 from pykubelet.app.wiring_cluster import join_cluster
 from pykubelet.base.config.settings import Settings
@@ -151,7 +150,7 @@ class Node:
 
     def machine(self, settings: Settings) -> Machine:
         """As `prepare_machine`, without what changes this process and the kernel."""
-        paths = paths_of(settings)
+        paths = settings.paths
         for path in (paths.root, paths.pods, paths.logs, CONTAINER_LOG_LINKS):
             make_dirs(path, 0o755)
         return read_machine("/", paths.root)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pykubelet.act.images.credentials import PullCredentials
 from pykubelet.act.images.execute import ImagePuller
 from pykubelet.act.images.gc import ImageCollector
+from pykubelet.act.images.model import image_settings
 from pykubelet.act.images.providers import CredentialProviders, TokenSource
 from pykubelet.act.images.record_store import RecordStore
 from pykubelet.act.network.loop import HostChains
@@ -21,12 +22,13 @@ from pykubelet.act.resources.decide import node_allocatable
 from pykubelet.act.resources.execute import PodCgroups, ResourcesError
 from pykubelet.act.resources.home import Home
 from pykubelet.act.resources.loop import ResourceInputs, ResourcesLoop
-from pykubelet.act.resources.model import CgroupDriver, NodeResources
+from pykubelet.act.resources.model import CgroupDriver, NodeResources, resource_settings
 from pykubelet.act.resources.names import driver_path, node_group
 from pykubelet.act.runtime.container_hash import container_hash
-from pykubelet.act.runtime.gc import ContainerCollector, GcInputs
+from pykubelet.act.runtime.context import render_settings
+from pykubelet.act.runtime.gc import ContainerCollector, GcInputs, gc_settings
 from pykubelet.act.runtime.hooks import HookRunner
-from pykubelet.act.runtime.log_rotation import LogRotation
+from pykubelet.act.runtime.log_rotation import LogRotation, rotation_settings
 from pykubelet.act.runtime.resize import ContainerResizer
 from pykubelet.act.runtime.sandbox import SandboxCells, Sandboxes
 from pykubelet.act.runtime.start import ContainerStarter
@@ -38,16 +40,6 @@ from pykubelet.app.advice import advice, look_around
 from pykubelet.app.driver import ask_driver, insist_on_driver
 from pykubelet.app.parts import Cells, Loops, Machinery, Periods, Runtime
 from pykubelet.app.prepare import StartError, app_armor_enabled, kernel_version, prepare_machine
-from pykubelet.app.room_settings import (
-    admission_rules,
-    field_gates,
-    gc_settings,
-    image_settings,
-    paths_of,
-    render_settings,
-    resource_settings,
-    rotation_settings,
-)
 from pykubelet.app.wiring_server import wire_ports
 from pykubelet.base.config.settings import CRASH_BACKOFF_RESET_S, Settings
 from pykubelet.base.kit.backoff import BackoffPolicy
@@ -60,9 +52,10 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.labels import SOURCE_API, SOURCE_FILE, SOURCE_HTTP
 from pykubelet.base.model.roster import SourceChanged
 from pykubelet.desired.roster.loop import RosterInputs, RosterLoop
+from pykubelet.desired.roster.model import admission_rules
 from pykubelet.desired.roster.size_memory import SizeMemory
 from pykubelet.desired.sources.file import FileSource
-from pykubelet.desired.sources.gated import ALL_ON, GatedPods
+from pykubelet.desired.sources.gated import ALL_ON, GatedPods, field_gates
 from pykubelet.desired.sources.url import UrlSource
 from pykubelet.edges.content.pull_credentials import read_docker_configs
 from pykubelet.edges.cri.client import CriClient
@@ -175,7 +168,7 @@ def wire_stats(m: Machinery, cells: Cells) -> StatsLoop:
     interface = routes[0].interface if routes else "eth0"
     ground = Ground(detect_reader(), pods_root, capacity, read_boot_time(), system, interface)
     inputs = StatsInputs(m.usage_wanted, cells.observed.cell, cells.mounts.cell)
-    stats = StatsSettings(paths_of(settings), config.volumeStatsAggPeriod.s)
+    stats = StatsSettings(settings.paths, config.volumeStatsAggPeriod.s)
     return StatsLoop(inputs, cells.usage.writer, ground, stats, m.cri, Flight("stats"), m.clock)
 
 
@@ -195,7 +188,7 @@ def wire_images(m: Machinery, cells: Cells, tokens: TokenSource | None) -> tuple
 
 def wire_act(m: Machinery, cells: Cells, puller: ImagePuller, pod_cgroups: PodCgroups) -> Loops:
     """act: volumes write Mounts, pods write Lifecycles; cgroups and garbage follow them."""
-    settings, paths = m.settings, paths_of(m.settings)
+    settings, paths = m.settings, m.settings.paths
     roster, lifecycles, observed = cells.roster.cell, cells.lifecycles.cell, cells.observed.cell
     mounts, node, runtime = cells.mounts.cell, cells.node.cell, cells.runtime.cell
     content = cells.content.cell
@@ -392,7 +385,7 @@ async def build_agent(settings: Settings, clock: Clock) -> Agent:
         from pykubelet.app.wiring_cluster import join_cluster  # a node that stands alone does not pay for it
 
         cluster = join_cluster(settings, clock)
-    machine = prepare_machine(settings, paths_of(settings))
+    machine = prepare_machine(settings, settings.paths)
     cri = CriClient(settings.runtime_endpoint, settings.image_endpoint, settings.runtime_request_timeout_s)
     configured = CgroupDriver(settings.config.cgroupDriver)
     told = await ask_driver(cri, configured)

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from pykubelet.act.volumes.registry import volume_keys
 from pykubelet.app.parts import Cells, Loops, Machinery
 from pykubelet.app.prepare import StartError
-from pykubelet.app.room_settings import declared_features
 from pykubelet.app.version import FULL, user_agent
 from pykubelet.app.wiring_server import serving_choice
 from pykubelet.base.api.core import NodeSwapStatus, NodeSystemInfo, Pod, Taint
@@ -198,7 +197,7 @@ def registration(settings: Settings, machine: Machine, labels: Mapping[str, str]
         controller_attach=config.enableControllerAttachDetach is not False,
         info=info,
         port=config.port,
-        features=declared_features(settings),
+        features=settings.declared_features,
         max_images=50 if config.nodeStatusMaxImages is None else config.nodeStatusMaxImages,
         reset_extended=stat_file(f"{settings.root_dir}/{DEVICE_CHECKPOINT}") is None,
         root_dir=settings.root_dir,

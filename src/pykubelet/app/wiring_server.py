@@ -6,10 +6,10 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 
+from pykubelet.act.images.model import pull_waits
 from pykubelet.act.volumes.registry import PLUGINS
 from pykubelet.app.parts import Cells, Loops, Machinery
 from pykubelet.app.prepare import StartError
-from pykubelet.app.room_settings import paths_of, pull_waits
 from pykubelet.app.version import FULL, KUBERNETES
 from pykubelet.base.api.codec import encode
 from pykubelet.base.config.settings import Settings
@@ -76,7 +76,7 @@ def wire_ports(m: Machinery, cells: Cells, reviewers: Reviewers | None) -> Loops
     sessions = Sessions(m.clock)
     door = PageDoor(page.ask, sessions, m.clock, page_port) if page_port else None
     explained = ask_routes(asked, m.clock)
-    loops: Loops = [("socket", serve_socket(plain(with_link(explained, door)), paths_of(m.settings).socket))]
+    loops: Loops = [("socket", serve_socket(plain(with_link(explained, door)), m.settings.paths.socket))]
     if door is not None:
         loops.append(("history", history.run()))
         loops.append(("page", keep_serving_port(door.handle, "127.0.0.1", page_port, "the node's page")))

@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from pykubelet.act.images.keyring import PullSecret
+from pykubelet.base.config.settings import Settings
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import PodRef
+from pykubelet.base.model.waits import Wait
 from pykubelet.edges.cri.cri_pb2 import PodSandboxConfig
 
 
@@ -117,6 +119,19 @@ class Pulls(Value):
         return tuple(pull for pull in self.active if any(waiting.pod == pod for waiting in pull.pods))
 
 
+def pull_waits(pulls: Pulls, pod: PodRef) -> list[Wait]:
+    """The waits of a pod's containers for images, with the place in the queue."""
+    waits = []
+    for pull in pulls.of_pod(pod):
+        detail = f"{pull.stage} {pull.image}" + (f", number {pull.position} in the queue" if pull.position else "")
+        waits += [
+            Wait("image pull", "act/images", waiting.since, waiting.container, "Pulling", detail, "start the container")
+            for waiting in pull.pods
+            if waiting.pod == pod
+        ]
+    return waits
+
+
 class ImageSettings(Value):
     """Plain values of the configuration that this room needs.
 
@@ -142,3 +157,26 @@ class ImageSettings(Value):
     low_percent: int = 80
     gc_period_s: float = 300.0
     protected: frozenset[str] = frozenset()
+
+
+def image_settings(settings: Settings) -> ImageSettings:
+    config = settings.config
+    return ImageSettings(
+        records_dir=f"{settings.root_dir}/image_manager",
+        serialize=config.serializeImagePulls,
+        max_parallel=config.maxParallelImagePulls,
+        qps=float(config.registryPullQPS),
+        burst=config.registryBurst,
+        verification=_verification(config.imagePullCredentialsVerificationPolicy),
+        allowlist=frozenset(config.preloadedImagesVerificationAllowlist),
+        ensure_secret_pulled=settings.enabled("KubeletEnsureSecretPulledImages"),
+        min_age_s=settings.image_minimum_gc_age_s,
+        max_age_s=settings.image_maximum_gc_age_s,
+        high_percent=config.imageGCHighThresholdPercent,
+        low_percent=config.imageGCLowThresholdPercent,
+    )
+
+
+def _verification(policy: str) -> VerificationPolicy:
+    """Empty while the gate KubeletEnsureSecretPulledImages is off: then nothing is verified."""
+    return VerificationPolicy(policy) if policy else VerificationPolicy.NEVER_VERIFY

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
+from pykubelet.base.api.resources import in_units
+from pykubelet.base.config.settings import Settings
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import PodUID
 
@@ -58,6 +60,31 @@ class ResourceSettings(Value):
     kube_reserved_cgroup: str = ""
     qos_reserved_memory: int | None = None
     memory_protection: MemoryProtection = MemoryProtection.OFF
+
+
+def resource_settings(
+    settings: Settings, capacity: Mapping[str, int], driver: CgroupDriver, *, cgroup_v2: bool = False
+) -> ResourceSettings:
+    """`driver`: the runtime's choice if it names one, else the configured one."""
+    config = settings.config
+    reserved = settings.reserved
+    protects = settings.enabled("MemoryQoS") and cgroup_v2
+    return ResourceSettings(
+        cgroup_root=settings.cgroup_root,
+        cgroups_per_qos=config.cgroupsPerQOS,
+        driver=driver,
+        cpu_cfs_quota=config.cpuCFSQuota,
+        cpu_cfs_quota_period_us=settings.cpu_cfs_quota_period_us,
+        pod_pids_limit=settings.pod_pids_limit,
+        system_reserved=in_units(reserved.system),
+        kube_reserved=in_units(reserved.kube),
+        eviction_reserved=settings.eviction_reserved(capacity),
+        enforce=frozenset(Enforce(name) for name in config.enforceNodeAllocatable),
+        system_reserved_cgroup=config.systemReservedCgroup,
+        kube_reserved_cgroup=config.kubeReservedCgroup,
+        qos_reserved_memory=reserved.qos.get("memory"),
+        memory_protection=MemoryProtection(config.memoryReservationPolicy) if protects else MemoryProtection.OFF,
+    )
 
 
 class NodeResources(Value):

@@ -11,11 +11,14 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from pykubelet.base.api.core import ConfigMap, Container, EphemeralContainer, Secret
+from pykubelet.base.api.resources import in_units
+from pykubelet.base.config.settings import Settings
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.node import HandlerFeatures, NodeView
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.reasons import CREATE_CONTAINER_CONFIG_ERROR
+from pykubelet.edges.host.machine import Machine
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -103,6 +106,31 @@ class RenderSettings(Value):
     def page_sizes(self) -> tuple[int, ...]:
         """Bytes of each huge page size of the machine."""
         return self.node.page_sizes
+
+
+def render_settings(settings: Settings, node: NodeView, *, cgroup_v2: bool, machine: Machine) -> RenderSettings:
+    config = settings.config
+    reserved = settings.reserved
+    kept = in_units(reserved.system).get("memory", 0) + in_units(reserved.kube).get("memory", 0)
+    for_pods = max(0, node.capacity.get("memory", 0) - kept)
+    qos = MemoryQos(config.memoryThrottlingFactor or 0.9, settings.has_tiered_memory, for_pods)
+    return RenderSettings(
+        paths=settings.paths,
+        node=node,
+        cluster_domain=config.clusterDomain,
+        cluster_dns=tuple(config.clusterDNS),
+        cpu_cfs_quota=config.cpuCFSQuota,
+        cpu_cfs_quota_period_us=settings.cpu_cfs_quota_period_us,
+        seccomp_default=settings.seccomp_default,
+        single_process_oom_kill=config.singleProcessOOMKill,
+        cgroup_v2=cgroup_v2,
+        swap_behavior=config.memorySwap.swapBehavior or "NoSwap",
+        swap_controller=cgroup_v2,
+        swap_capacity=machine.swap_bytes,
+        extra_masked_paths=machine.throttle_paths,
+        container_stop_signals=settings.enabled("ContainerStopSignals"),
+        memory_qos=qos if settings.enabled("MemoryQoS") and cgroup_v2 else None,
+    )
 
 
 class IDMapping(Value):

@@ -17,6 +17,7 @@ from typing import TypeVar
 from pykubelet.act.runtime.gc_files import dangling_links, pod_log_dirs, remove_container_log, remove_dangling_link
 from pykubelet.act.runtime.gc_plan import GcPolicy, Known, PodGarbage, plan_ended, plan_gc, unknown_pod_dirs
 from pykubelet.act.runtime.removal import remove_container, remove_sandbox
+from pykubelet.base.config.settings import Settings
 from pykubelet.base.kit.bulkhead import Bulkhead
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
@@ -72,6 +73,16 @@ class GcSettings(Value):
     policy: GcPolicy = field(default_factory=GcPolicy)
     period_s: float = PERIOD_S
     round_s: float = ROUND_S
+
+
+def gc_settings(settings: Settings, period_s: float) -> GcSettings:
+    flags = settings.flags
+    policy = GcPolicy(
+        min_age_s=flags.minimum_container_ttl_s,
+        per_container=flags.maximum_dead_containers_per_container,
+        total=flags.maximum_dead_containers,
+    )
+    return GcSettings(settings.paths, policy, period_s)
 
 
 class ContainerCollector:

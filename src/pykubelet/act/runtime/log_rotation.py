@@ -14,6 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 from pykubelet.act.runtime.log_rotation_plan import plan_rotation, rotated_name
+from pykubelet.base.config.settings import Settings
 from pykubelet.base.kit.bulkhead import Bulkhead
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
@@ -42,6 +43,16 @@ class RotationSettings(Value):
     max_files: int = 5
     workers: int = 1
     period_s: float = 10.0
+
+
+def rotation_settings(settings: Settings) -> RotationSettings:
+    config = settings.config
+    return RotationSettings(
+        max_bytes=settings.container_log_max_bytes,
+        max_files=config.containerLogMaxFiles,
+        workers=config.containerLogMaxWorkers,
+        period_s=settings.container_log_monitor_interval_s,
+    )
 
 
 class RotationError(Exception):

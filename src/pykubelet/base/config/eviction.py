@@ -6,7 +6,7 @@ Source: the doc page Node-pressure Eviction. What to do about a met threshold is
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pykubelet.base.api.quantity import Amount, QuantityError, parse_text
 from pykubelet.base.config.errors import Problem
@@ -32,6 +32,10 @@ SIGNALS = (
     "containerfs.inodesFree",
     "pid.available",
 )
+
+
+#: Which hard threshold keeps which resource from pods.
+_RESERVES = {"memory.available": "memory", "nodefs.available": "ephemeral-storage"}
 
 
 class Limit(Value):
@@ -81,6 +85,20 @@ def read_thresholds(config: KubeletConfiguration) -> Thresholds:
         Threshold(signal, limit, grace.get(signal, Duration(0)), reclaim.get(signal)) for signal, limit in soft.items()
     ]
     return Thresholds(tuple(found), tuple(problems))
+
+
+def reserved_by(thresholds: Iterable[Threshold], capacity: Mapping[str, int]) -> dict[str, int]:
+    """Bytes by resource that the hard thresholds keep free of the `capacity` of the node."""
+    kept: dict[str, int] = {}
+    for threshold in thresholds:
+        resource = _RESERVES.get(threshold.signal)
+        if resource is None or threshold.grace.s > 0:
+            continue
+        if threshold.limit.amount is not None:
+            kept[resource] = threshold.limit.amount.value()
+        elif threshold.limit.fraction is not None:
+            kept[resource] = int(capacity.get(resource, 0) * threshold.limit.fraction)
+    return kept
 
 
 def _limits(field: str, given: Mapping[str, str], problems: list[Problem]) -> dict[str, Limit]:

@@ -1,7 +1,8 @@
-"""`Settings`: everything the agent was told, one frozen value that is read everywhere and changed nowhere.
+"""`Settings`: the configuration and the flags in one frozen value, which is read everywhere and changed nowhere.
 
-Owns: the flag-only values, and the shapes in which rooms want the configuration (seconds as float ending `_s`, bytes,
-effective values where two fields make one). The fields themselves are in `settings.config`. Pure.
+Owns: the flag-only values, and values that are derived from fields (seconds as float ending `_s`, bytes, one value from two
+fields). The fields themselves are in `settings.config`. A component builds its own settings from these, in the module that
+declares them. Pure.
 """
 
 from __future__ import annotations
@@ -10,12 +11,21 @@ from collections.abc import Mapping
 
 from pykubelet.base.api.quantity import parse_text
 from pykubelet.base.config.errors import ConfigError
-from pykubelet.base.config.eviction import Threshold, read_thresholds
+from pykubelet.base.config.eviction import Threshold, read_thresholds, reserved_by
 from pykubelet.base.config.gates import FeatureGates
 from pykubelet.base.config.kubelet import KubeletConfiguration
 from pykubelet.base.config.reserved import Reserved, read_reserved
 from pykubelet.base.kit.values import Value, field
+from pykubelet.base.model.paths import Paths
 
+#: Gates whose features a node declares, in the order of their names.
+DECLARED = (
+    "ExtendWebSocketsToKubelet",
+    "InPlacePodLevelResourcesVerticalScaling",
+    "InPlacePodVerticalScalingInitContainers",
+    "RestartAllContainersOnContainerExits",
+    "UserNamespacesHostNetworkSupport",
+)
 CRASH_BACKOFF_INITIAL_S = 10.0
 REDUCED_CRASH_BACKOFF_INITIAL_S = 1.0
 CRASH_BACKOFF_MAX_S = 300.0
@@ -91,6 +101,10 @@ class Settings(Value):
         return self.flags.root_dir
 
     @property
+    def paths(self) -> Paths:
+        return Paths(self.root_dir, self.config.podLogsDir)
+
+    @property
     def runtime_endpoint(self) -> str:
         return self.config.containerRuntimeEndpoint
 
@@ -105,6 +119,13 @@ class Settings(Value):
     @property
     def log_json(self) -> bool:
         return self.config.logging.format == "json"
+
+    @property
+    def declared_features(self) -> tuple[str, ...]:
+        """The optional features of this node that the scheduler must know (KEP-5328)."""
+        if not self.enabled("NodeDeclaredFeatures"):
+            return ()
+        return tuple(gate for gate in DECLARED if self.enabled(gate))
 
     # -- periods, in seconds
 
@@ -193,3 +214,14 @@ class Settings(Value):
     def eviction_thresholds(self) -> tuple[Threshold, ...]:
         """Computed at each call."""
         return read_thresholds(self.config).thresholds
+
+    def eviction_reserved(self, capacity: Mapping[str, int]) -> dict[str, int]:
+        """Bytes by resource that the hard eviction thresholds keep from pods. `capacity`: of the node, by resource."""
+        if self.flags.experimental_allocatable_ignore_eviction:
+            return {}
+        return reserved_by(self.eviction_thresholds, capacity)
+
+    @property
+    def has_tiered_memory(self) -> bool:
+        """Memory protection is by tiers (memory QoS)."""
+        return self.config.memoryReservationPolicy == "TieredReservation"

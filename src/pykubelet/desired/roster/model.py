@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from pykubelet.base.api.core import Pod
+from pykubelet.base.config.settings import Settings
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.lifecycle import Lifecycles
@@ -39,6 +40,25 @@ class AdmissionRules(Value):
     limited_swap: bool = False
     pod_level_resources: bool = True
     features: frozenset[str] | None = None
+
+
+def admission_rules(settings: Settings, kernel: tuple[int, int], *, app_armor: bool) -> AdmissionRules:
+    """`kernel`: major and minor version. `app_armor`: the kernel has it switched on."""
+    config = settings.config
+    return AdmissionRules(
+        allowed_unsafe_sysctls=tuple(config.allowedUnsafeSysctls),
+        kernel=kernel,
+        max_pods=config.maxPods,
+        app_armor=app_armor,
+        resize_containers=settings.enabled("InPlacePodVerticalScaling"),
+        resize_pods=settings.enabled("InPlacePodLevelResourcesVerticalScaling"),
+        resize_init_containers=settings.enabled("InPlacePodVerticalScalingInitContainers"),
+        static_cpus=config.cpuManagerPolicy == "static",
+        static_memory=config.memoryManagerPolicy == "Static",
+        limited_swap=config.memorySwap.swapBehavior == "LimitedSwap",
+        pod_level_resources=settings.enabled("PodLevelResources"),
+        features=frozenset(settings.declared_features) if settings.enabled("NodeDeclaredFeatures") else None,
+    )
 
 
 class HostPort(Value):

@@ -6,6 +6,7 @@ Between the sources and the roster, and only where such a gate is off. Pods that
 from __future__ import annotations
 
 from pykubelet.base.api.core import Container, EnvVar, Pod
+from pykubelet.base.config.settings import Settings
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.restart import ACTION_RESTART_ALL, ALWAYS
@@ -22,6 +23,16 @@ class FieldGates(Value):
     env_files: bool = True
     restart_rules: bool = True
     restart_all: bool = True
+
+
+def field_gates(settings: Settings) -> FieldGates:
+    return FieldGates(
+        hostname_override=settings.enabled("HostnameOverride"),
+        env_files=settings.enabled("EnvFiles"),
+        restart_rules=settings.enabled("ContainerRestartRules"),
+        restart_all=settings.enabled("RestartAllContainersOnContainerExits")
+        or settings.enabled("NodeDeclaredFeatures"),
+    )
 
 
 ALL_ON = FieldGates()

@@ -1,12 +1,12 @@
-"""What rooms are told of every legal configuration."""
+"""The settings that components build from a configuration."""
 
 from __future__ import annotations
 
 import pytest
 
-from pykubelet.act.images.model import VerificationPolicy
-from pykubelet.act.resources.model import CgroupDriver, MemoryProtection
-from pykubelet.app.room_settings import eviction_reserved, image_settings, render_settings, resource_settings
+from pykubelet.act.images.model import VerificationPolicy, image_settings
+from pykubelet.act.resources.model import CgroupDriver, MemoryProtection, resource_settings
+from pykubelet.act.runtime.context import render_settings
 from pykubelet.app.wiring import node_facts
 from pykubelet.base.config.combine import File, FlagInput, combine
 from pykubelet.base.model.node import NodeView
@@ -31,7 +31,7 @@ def test_percentages_are_of_single_precision_as_in_the_reference(percent: str, c
     """1 % of a file system of 12573614080 bytes, as a node of the Go kubelet tells it: allocatable 12447877943."""
     file = File("/k.yaml", f'{HEADER}evictionHard: {{nodefs.available: "{percent}"}}\n'.encode())
     settings = combine(file, (), FlagInput(), None)
-    assert eviction_reserved(settings, {"ephemeral-storage": capacity}) == {"ephemeral-storage": kept}
+    assert settings.eviction_reserved({"ephemeral-storage": capacity}) == {"ephemeral-storage": kept}
 
 
 @pytest.mark.parametrize("isolated", [True, False])
