@@ -25,7 +25,7 @@ from bench.stats import Spread, spread, without_idle
 from bench.table import Figure
 from pykubelet.base.model.labels import POD_NAME
 from pykubelet.edges.cri.client import CriClient
-from pykubelet.observe.pleg.loop import RelistPeriods
+from pykubelet.observe.pleg.decide import RelistPeriods
 
 _START_S, _SETTLE_S = 20.0, 0.35
 #: Before a pod of the floor nothing has happened for so long, as before one of the agent.

@@ -26,7 +26,7 @@ from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.fake_answers import FakeFeatures
 from pykubelet.edges.host.files import make_dirs
 from pykubelet.edges.host.machine import Machine, read_machine
-from pykubelet.observe.pleg.loop import RelistPeriods
+from pykubelet.observe.pleg.decide import RelistPeriods
 from pykubelet.report.node.runtime import RuntimePeriods
 
 NODE_NAME = "node"

@@ -32,7 +32,7 @@ from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.host.cgroups import Cgroups
 from pykubelet.edges.host.machine import Machine
 from pykubelet.edges.plugins.credential_config import Providers
-from pykubelet.observe.pleg.loop import RelistPeriods
+from pykubelet.observe.pleg.decide import RelistPeriods
 from pykubelet.report.node.runtime import RuntimePeriods
 
 T = TypeVar("T")

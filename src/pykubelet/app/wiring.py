@@ -67,7 +67,7 @@ from pykubelet.edges.host.machine import Machine
 from pykubelet.edges.host.procfs import read_default_routes, read_hostname
 from pykubelet.edges.plugins.credential_config import Providers, load_providers
 from pykubelet.edges.plugins.credential_provider import run_provider
-from pykubelet.observe.pleg.loop import LookoutCells, PodLookout
+from pykubelet.observe.pleg.loop import Pleg, PlegCells
 from pykubelet.observe.probes.decide import earlier_results
 from pykubelet.observe.probes.execute import ContainerProber
 from pykubelet.observe.probes.limiter import ProbeLimits
@@ -131,10 +131,10 @@ def status_memory(m: Machinery) -> StatusMemory:
     return StatusMemory(f"{m.settings.root_dir}/pod_statuses", Flight("statuses", workers=1))
 
 
-def wire_lookout(m: Machinery, cells: Cells) -> PodLookout:
-    """observe/pleg: writes Observed. Nothing is done with pods before it has listed them."""
-    ends = LookoutCells(cells.observed.writer, cells.runtime.cell)
-    return PodLookout(m.cri, m.clock, ends, m.touched, m.periods.relist, m.happenings)
+def wire_pleg(m: Machinery, cells: Cells) -> Pleg:
+    """observe/pleg: writes Observed. No pod is acted on before the first relist."""
+    pleg_cells = PlegCells(cells.observed.writer, cells.runtime.cell)
+    return Pleg(m.cri, m.clock, pleg_cells, m.touched, m.periods.relist, m.happenings)
 
 
 def wire_observe(m: Machinery, cells: Cells) -> Loops:
@@ -307,7 +307,7 @@ class Agent:
         """Begin: what tells first, so that the health port answers at once. Raises StartError."""
         m, cells = self._m, self.cells
         self._begin(wire_home(m))
-        observers = [("pleg", self._look_out(wire_lookout(m, cells))), *wire_observe(m, cells)]
+        observers = [("pleg", self._run_pleg(wire_pleg(m, cells))), *wire_observe(m, cells)]
         self._prepared += observers
         reviewers = self._cluster.reviewers if self._cluster is not None else None
         self._begin(wire_report(m, cells, self._facts, reviewers))
@@ -339,7 +339,7 @@ class Agent:
         self._begin(self._image_loops)
         self._begin(wire_act(m, cells, self._puller, self._cgroups))
 
-    async def _look_out(self, pleg: PodLookout) -> None:
+    async def _run_pleg(self, pleg: Pleg) -> None:
         """Follow the runtime. One that was away at the start tells its cgroup driver first (`driver.py`)."""
         m = self._m
         if not m.driver_is_known:

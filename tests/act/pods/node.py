@@ -1,4 +1,4 @@
-"""A small node for whole lives of pods: the pods room and the look-out on a fake runtime, with small rooms beside them.
+"""A small node for whole lives of pods: the pod workers and the PLEG on a fake runtime, with small components beside them.
 
 Images, volumes and cgroups are stand-ins that do their part at once unless a test says otherwise.
 """
@@ -57,7 +57,8 @@ from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.fake import FakeRuntime
 from pykubelet.edges.cri.fake_state import FakeContainer
 from pykubelet.edges.host.files import make_dirs
-from pykubelet.observe.pleg.loop import LookoutCells, PodLookout, RelistPeriods
+from pykubelet.observe.pleg.decide import RelistPeriods
+from pykubelet.observe.pleg.loop import Pleg, PlegCells
 
 QUICK = BackoffPolicy(initial_s=0.2, cap_s=1.0)
 
@@ -316,9 +317,7 @@ async def node(
     )
     rules = Rules(container_hash, crash, 60.0, probes.get())
     pods = PodsLoop(PodInputs(roster, observed, probes, content), lifecycles_writer, tools, rules, touched)
-    lookout = PodLookout(
-        client, clock, LookoutCells(observed_writer, runtime), touched, periods or RelistPeriods(), happenings
-    )
+    pleg = Pleg(client, clock, PlegCells(observed_writer, runtime), touched, periods or RelistPeriods(), happenings)
     writers = (roster_writer, runtime_writer, content_writer)
     made = Node(fake, paths, images, groups, volumes, *writers, lifecycles, observed, happenings)
     made.sources_ready = sources_ready
@@ -326,7 +325,7 @@ async def node(
     async with Supervisor("test") as supervisor, work:
         rooms = [
             supervisor.start_root(name, loop)
-            for name, loop in (("pods", pods.run()), ("pleg", lookout.run()), ("volumes", volumes.run()))
+            for name, loop in (("pods", pods.run()), ("pleg", pleg.run()), ("volumes", volumes.run()))
         ]
         try:
             yield made

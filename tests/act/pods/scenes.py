@@ -1,4 +1,4 @@
-"""Pods and looks at the runtime in few words, for tests of plans, phases and lives of pods.
+"""Pods and views of the runtime in few words, for tests of plans, phases and lives of pods.
 
 Container instances are called `<name>-<attempt>`, sandboxes `s<attempt>`; the order of creation follows the attempts.
 """
@@ -114,7 +114,7 @@ def unknown(name: str = "app", **how: Any) -> ContainerView:
 
 
 def view(*things: SandboxView | ContainerView, read_at: float = 0.0, ref: PodRef = REF) -> PodView:
-    """One look; newest first, as the look-out gives it."""
+    """One view; newest first, as the PLEG publishes it."""
     sandboxes = [thing for thing in things if isinstance(thing, SandboxView)]
     containers = [thing for thing in things if isinstance(thing, ContainerView)]
     return PodView(

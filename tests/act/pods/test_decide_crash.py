@@ -12,7 +12,7 @@ from pykubelet.base.model.probes import ProbeResult
 
 
 def crash(play: Playbook, attempt: int, name: str = "app", code: int = 1, **how: int) -> list[str]:
-    """The container has just ended; the look-out sees it 30 ms later."""
+    """The container has just ended; the PLEG sees it 30 ms later."""
     ended = play.wall
     play.passes(0.03)
     return play.sees(box(), exited(name, code=code, attempt=attempt, ended=ended, **how))

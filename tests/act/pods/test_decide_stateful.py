@@ -186,7 +186,7 @@ class PodLife(RuleBasedStateMachine):
     def sandbox_dies(self) -> None:
         self.runtime.stop_all(self.wall)
 
-    # The look-out
+    # The PLEG
 
     @action()
     def looks(self) -> None:

@@ -17,7 +17,7 @@ from pykubelet.base.model.labels import CONTAINER_RESTART_COUNT
 from pykubelet.base.model.lifecycle import KillReason, Stage
 from pykubelet.base.model.roster import Rejection
 from pykubelet.edges.cri.fake import FakeRuntime, Fault
-from pykubelet.observe.pleg.loop import RelistPeriods
+from pykubelet.observe.pleg.decide import RelistPeriods
 
 # Coming and going
 

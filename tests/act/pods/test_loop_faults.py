@@ -21,7 +21,7 @@ from pykubelet.base.model.node import RuntimeReady
 from pykubelet.base.model.observed import BeingStopped, PodTouched
 from pykubelet.edges.cri.errors import CriCode
 from pykubelet.edges.cri.fake import FakeFeatures, FakeRuntime, Fault
-from pykubelet.observe.pleg.loop import RelistPeriods
+from pykubelet.observe.pleg.decide import RelistPeriods
 
 SANDBOX_CALL = "RunPodSandbox: network and pause container"
 
@@ -123,7 +123,7 @@ class _Forgetful(Mailbox[PodTouched | BeingStopped]):
             super().post(event)
 
 
-async def test_a_pod_whose_look_was_missed_gets_one_after_the_next_full_look(tmp_path: Path) -> None:
+async def test_a_pod_whose_touch_was_lost_is_read_after_the_next_relist(tmp_path: Path) -> None:
     fake = FakeRuntime(str(tmp_path / "cri.sock"), features=FakeFeatures(containerd_events=False))
     fake.add_image(IMAGE)
     await fake.start()

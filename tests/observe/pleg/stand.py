@@ -1,4 +1,4 @@
-"""A look-out in front of a fake runtime, with pods that tests make in the runtime directly."""
+"""A PLEG in front of a fake runtime, with pods that tests make in the runtime directly."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from pykubelet.edges.cri.errors import CriCode, CriError
 from pykubelet.edges.cri.events import EventSource, HintKind, RuntimeHint, StreamLost, watch_runtime
 from pykubelet.edges.cri.fake import FakeFeatures, FakeRuntime
 from pykubelet.edges.cri.fake_state import FakeContainer, FakeSandbox
-from pykubelet.observe.pleg.loop import Hints, LookoutCells, PodLookout, RelistPeriods
+from pykubelet.observe.pleg.decide import RelistPeriods
+from pykubelet.observe.pleg.loop import Hints, Pleg, PlegCells
 
 IMAGE = "busybox:1"
 RUNNING, EXITED = ContainerState.RUNNING, ContainerState.EXITED
@@ -70,7 +71,7 @@ class Stand:
         self.fake.state.start(container)
         return container
 
-    # What the look-out tells
+    # What the PLEG publishes
 
     async def wait(self, condition: Callable[[Observed], bool]) -> Observed:
         return await asyncio.wait_for(self.cell.wait_for(condition), 30.0)
@@ -84,12 +85,12 @@ class Stand:
         raise AssertionError(f"not {what}")
 
     async def listed(self, *unread: str) -> Observed:
-        """Everything was looked at, and each pod was read but those named."""
+        """A relist was published, and each pod was read except those named."""
         refs = {ref(name) for name in unread}
         return await self.wait(lambda now: now.listed_at is not None and now.unread == refs)
 
     async def followed(self) -> Observed:
-        """Everything was looked at since events are told: what happens from now on is heard of, and nothing else is under way."""
+        """A relist was published since the subscription: later changes lead to events, and nothing else is under way."""
         await self.until("subscribed", lambda: self.subscribed_at is not None)
         since = self.subscribed_at
         assert since is not None
@@ -116,14 +117,14 @@ def pods(stand: Stand, *names: str) -> None:
 
 
 @asynccontextmanager
-async def lookout(
+async def run_pleg(
     folder: Path,
     periods: RelistPeriods = SLOW,
     features: FakeFeatures | None = None,
     hints: Hints = watch_runtime,
     before: Callable[[Stand], None] | None = None,
 ) -> AsyncIterator[Stand]:
-    """A running look-out. `before` prepares the runtime; after the block nothing of it may have crashed."""
+    """A running PLEG. `before` prepares the runtime; at the end of the block no task may have crashed."""
     fake = FakeRuntime(str(folder / "cri.sock"), features=features)
     fake.add_image(IMAGE)
     await fake.start()
@@ -132,12 +133,12 @@ async def lookout(
     stand = Stand(fake, client, cell, Mailbox("pleg"))
     if before is not None:
         before(stand)
-    cells = LookoutCells(writer, stand.runtime.cell)
+    cells = PlegCells(writer, stand.runtime.cell)
     noted = _noting(stand, hints)
-    room = PodLookout(client, SystemClock(), cells, stand.mailbox, periods, stand.happenings, noted)
+    pleg = Pleg(client, SystemClock(), cells, stand.mailbox, periods, stand.happenings, noted)
     async with Supervisor("test") as supervisor:
         supervisor.start_root("keep", _keep(stand))
-        running = supervisor.start_child("pleg", room.run())
+        running = supervisor.start_child("pleg", pleg.run())
         try:
             yield stand
             if running.done():

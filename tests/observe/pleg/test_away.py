@@ -1,4 +1,4 @@
-"""A runtime that is away: the look-out hardly asks, and looks at once when it is back."""
+"""A runtime that is away: the PLEG hardly asks, and relists at once when it is back."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from observe.pleg.stand import Stand, lookout, pods
+from observe.pleg.stand import Stand, pods, run_pleg
 
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.observed import ContainerState
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.events import RuntimeHint, watch_runtime
 from pykubelet.edges.cri.tally import OPERATIONS
-from pykubelet.observe.pleg.loop import RelistPeriods
+from pykubelet.observe.pleg.decide import RelistPeriods
 
 NAMES = [f"pod-{number}" for number in range(10)]
 
@@ -38,11 +38,11 @@ def set_away(stand: Stand, away: bool) -> None:
     stand.runtime.publish(replace(stand.runtime.get(), away=away))
 
 
-async def test_nobody_is_asked_while_the_runtime_is_away_and_everything_when_it_is_back(tmp_path: Path) -> None:
+async def test_a_runtime_that_is_away_is_hardly_asked_and_relisted_when_it_is_back(tmp_path: Path) -> None:
     """Without a word from the runtime's own room these 1.5 s would see dozens of questions."""
     asked = Asked()
     periods = RelistPeriods(with_events_s=30.0, without_events_s=0.05)
-    async with lookout(tmp_path, periods, hints=asked, before=lambda stand: pods(stand, *NAMES)) as stand:
+    async with run_pleg(tmp_path, periods, hints=asked, before=lambda stand: pods(stand, *NAMES)) as stand:
         await stand.wait_state(NAMES[-1], "app", ContainerState.RUNNING)
         await stand.fake.stop()
         set_away(stand, True)
@@ -51,7 +51,7 @@ async def test_nobody_is_asked_while_the_runtime_is_away_and_everything_when_it_
             stand.touch(name)
         await asyncio.sleep(1.5)
         assert asked.times <= 3
-        assert questions() - before <= 2 * len(NAMES) + 10, "each pod's own look once, and not again"
+        assert questions() - before <= 2 * len(NAMES) + 10, "one read of each pod, and no more"
         stand.make_pod("new", "app")
         await stand.fake.start()
         set_away(stand, False)
@@ -59,7 +59,7 @@ async def test_nobody_is_asked_while_the_runtime_is_away_and_everything_when_it_
 
 
 async def test_a_runtime_that_is_wrongly_called_away_is_followed_all_the_same(tmp_path: Path) -> None:
-    async with lookout(tmp_path, before=lambda stand: pods(stand, "web")) as stand:
+    async with run_pleg(tmp_path, before=lambda stand: pods(stand, "web")) as stand:
         set_away(stand, True)
         await stand.wait_state("web", "app", ContainerState.RUNNING)
         stand.start(stand.make_pod("more"), "app")

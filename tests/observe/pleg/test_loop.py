@@ -1,4 +1,4 @@
-"""The look-out: sees what happens at once when told, soon when not, and never mistakes old news for new."""
+"""The PLEG: sees a change at once with an event, soon without one, and never takes an old read for a new one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from observe.pleg.stand import EXITED, NO_EVENTS, RUNNING, FedHints, Stand, lookout, pods, ref
+from observe.pleg.stand import EXITED, NO_EVENTS, RUNNING, FedHints, Stand, pods, ref, run_pleg
 
 from pykubelet.base.model.ids import ContainerID, SandboxID
 from pykubelet.base.model.observed import (
@@ -23,7 +23,8 @@ from pykubelet.base.model.observed import (
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.events import HintKind
 from pykubelet.edges.cri.fake import FakeFeatures, Fault
-from pykubelet.observe.pleg.loop import LAST_SEEN, READ_DURATIONS, SUBSCRIPTIONS, RelistPeriods
+from pykubelet.observe.pleg.decide import RelistPeriods
+from pykubelet.observe.pleg.metrics import LAST_SEEN, READ_DURATIONS, SUBSCRIPTIONS
 
 STREAMS = [
     pytest.param(FakeFeatures(cri_events=False), id="containerd events"),
@@ -31,15 +32,15 @@ STREAMS = [
 ]
 
 
-# The first look
+# The first relist
 
 
-async def test_the_first_look_shows_what_is_there(tmp_path: Path) -> None:
+async def test_the_first_relist_shows_what_is_there(tmp_path: Path) -> None:
     def before(stand: Stand) -> None:
         stand.make_pod("web", "app", "mesh")
         stand.fake.state.end(stand.start(stand.make_pod("job"), "work"), 3)
 
-    async with lookout(tmp_path, before=before) as stand:
+    async with run_pleg(tmp_path, before=before) as stand:
         assert stand.cell.get().listed_at is None, "before that it is not known"
         observed = await stand.listed()
         assert set(observed.pods) == {ref("web").uid, ref("job").uid}
@@ -54,24 +55,24 @@ async def test_the_first_look_shows_what_is_there(tmp_path: Path) -> None:
         assert not observed.unread
 
 
-async def test_metrics_tell_that_it_looks(tmp_path: Path) -> None:
+async def test_metrics_show_that_it_is_active(tmp_path: Path) -> None:
     def with_web(stand: Stand) -> None:
         stand.make_pod("web", "app")
 
     subscribed, read = SUBSCRIPTIONS.value(), READ_DURATIONS.count()
-    async with lookout(tmp_path, before=with_web) as stand:
+    async with run_pleg(tmp_path, before=with_web) as stand:
         await stand.wait(lambda observed: ref("web").uid in observed.pods and SUBSCRIPTIONS.value() > subscribed)
         assert LAST_SEEN.value() > 0
         assert READ_DURATIONS.count() > read
 
 
 async def test_an_empty_runtime_is_an_answer_too(tmp_path: Path) -> None:
-    async with lookout(tmp_path) as stand:
+    async with run_pleg(tmp_path) as stand:
         assert (await stand.listed()).pods == {}
 
 
 async def test_a_runtime_that_comes_late_is_seen_when_it_comes(tmp_path: Path) -> None:
-    async with lookout(tmp_path) as stand:
+    async with run_pleg(tmp_path) as stand:
         await stand.listed()
         await stand.fake.stop()
         stand.make_pod("web", "app")
@@ -85,7 +86,7 @@ async def test_what_no_agent_made_is_left_out(tmp_path: Path) -> None:
         meta = pb.PodSandboxMetadata(name="foreign", uid="x", namespace="moby")
         stand.fake.state.run_sandbox(pb.PodSandboxConfig(metadata=meta), "")
 
-    async with lookout(tmp_path, before=before) as stand:
+    async with run_pleg(tmp_path, before=before) as stand:
         assert (await stand.listed()).pods == {}
 
 
@@ -94,18 +95,18 @@ async def test_what_no_agent_made_is_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("features", STREAMS)
 async def test_an_exit_is_seen_within_a_moment(features: FakeFeatures, tmp_path: Path) -> None:
-    async with lookout(tmp_path, features=features) as stand:
+    async with run_pleg(tmp_path, features=features) as stand:
         await stand.followed()
         container = stand.start(stand.make_pod("web"), "app")
         await stand.wait_state("web", "app", RUNNING)
         stand.fake.state.end(container, 7)
-        view = await stand.wait_state("web", "app", EXITED)  # long before the next full look
+        view = await stand.wait_state("web", "app", EXITED)  # long before the next relist
         assert view.containers[0].exit_code == 7
 
 
 @pytest.mark.parametrize("features", STREAMS)
 async def test_a_sandbox_that_dies_is_seen(features: FakeFeatures, tmp_path: Path) -> None:
-    async with lookout(tmp_path, features=features, before=lambda stand: pods(stand, "web")) as stand:
+    async with run_pleg(tmp_path, features=features, before=lambda stand: pods(stand, "web")) as stand:
         view = (await stand.followed()).pods[ref("web").uid]
         address = view.sandboxes[0].ips
         stand.fake.state.stop_sandbox(next(iter(stand.fake.state.sandboxes.values())))
@@ -117,7 +118,7 @@ async def test_a_sandbox_that_dies_is_seen(features: FakeFeatures, tmp_path: Pat
 async def test_a_status_that_lags_behind_the_event_is_read_again(tmp_path: Path, lag_s: float) -> None:
     """Also far behind, as on a machine whose disk is busy."""
     hints = FedHints()
-    async with lookout(tmp_path, hints=hints, before=lambda stand: pods(stand, "web")) as stand:
+    async with run_pleg(tmp_path, hints=hints, before=lambda stand: pods(stand, "web")) as stand:
         await stand.listed()
         container = stand.fake.container("app")
         hints.say(HintKind.STOPPED, container.id)
@@ -127,9 +128,9 @@ async def test_a_status_that_lags_behind_the_event_is_read_again(tmp_path: Path,
         await stand.wait_state("web", "app", EXITED)
 
 
-async def test_how_a_container_ended_is_told_before_the_runtime_shows_it(tmp_path: Path) -> None:
+async def test_a_pending_exit_is_published_before_the_runtime_shows_it(tmp_path: Path) -> None:
     hints = FedHints()
-    async with lookout(tmp_path, hints=hints, before=lambda stand: pods(stand, "web")) as stand:
+    async with run_pleg(tmp_path, hints=hints, before=lambda stand: pods(stand, "web")) as stand:
         await stand.listed()
         container = stand.fake.container("app")
         end = ContainerEnd(ContainerID(container.id), 3, 1_700_000_000_000_000_000)
@@ -139,9 +140,9 @@ async def test_how_a_container_ended_is_told_before_the_runtime_shows_it(tmp_pat
         assert app is not None and app.state is RUNNING
         assert foretold is not None and (foretold.state, foretold.exit_code, foretold.reason) == (EXITED, 3, "Error")
         assert foretold.finished_at == end.finished_at
-        stand.touch("web")  # a look meanwhile that shows it running does not make anybody forget
-        looked = await stand.wait(lambda now: now.pods[ref("web").uid].read_at > view.read_at)
-        assert looked.pods[ref("web").uid].ends == (end,)
+        stand.touch("web")  # a read that still shows it running does not drop the pending exit
+        read = await stand.wait(lambda now: now.pods[ref("web").uid].read_at > view.read_at)
+        assert read.pods[ref("web").uid].ends == (end,)
         stand.fake.state.end(container, 3)
         assert not (await stand.wait_state("web", "app", EXITED)).ends
 
@@ -152,7 +153,7 @@ async def test_exit_code_0_after_memory_ran_out_is_not_acted_on_before_the_statu
 ) -> None:
     """Only the status says whether the container counts as OOM-killed, which is a failure for an init container."""
     hints = FedHints()
-    async with lookout(tmp_path, hints=hints) as stand:
+    async with run_pleg(tmp_path, hints=hints) as stand:
         await stand.listed()
         container = stand.start(stand.make_pod("web"), "app")
         end = ContainerEnd(ContainerID(container.id), 0, 1_700_000_000_000_000_000)
@@ -170,9 +171,9 @@ async def test_exit_code_0_after_memory_ran_out_is_not_acted_on_before_the_statu
         assert not any(view.ends for view in views)
 
 
-async def test_an_end_told_before_the_container_was_ever_seen_is_in_the_first_look(tmp_path: Path) -> None:
+async def test_an_exit_before_the_first_read_of_a_container_is_in_that_read(tmp_path: Path) -> None:
     hints = FedHints()
-    async with lookout(tmp_path, hints=hints) as stand:
+    async with run_pleg(tmp_path, hints=hints) as stand:
         await stand.listed()
         container = stand.start(stand.make_pod("web"), "app")
         hints.say(
@@ -184,9 +185,9 @@ async def test_an_end_told_before_the_container_was_ever_seen_is_in_the_first_lo
         assert [end.id for end in view.ends] == [container.id]
 
 
-async def test_what_is_being_stopped_is_looked_at_once_when_the_runtime_has_answered(tmp_path: Path) -> None:
+async def test_what_is_being_stopped_is_read_once_when_the_runtime_has_answered(tmp_path: Path) -> None:
     hints = FedHints()
-    async with lookout(tmp_path, hints=hints, before=lambda stand: pods(stand, "web")) as stand:
+    async with run_pleg(tmp_path, hints=hints, before=lambda stand: pods(stand, "web")) as stand:
         await stand.listed()
         container = stand.fake.container("app")
         before = len(stand.fake.calls)
@@ -203,9 +204,9 @@ async def test_what_is_being_stopped_is_looked_at_once_when_the_runtime_has_answ
         assert len(stand.fake.calls) == before + 1
 
 
-async def test_nobody_asks_how_it_ended_when_it_is_removed_next(tmp_path: Path) -> None:
+async def test_the_exit_is_not_read_when_the_container_is_removed_next(tmp_path: Path) -> None:
     feed = FedHints()
-    async with lookout(tmp_path, hints=feed, before=lambda stand: pods(stand, "web")) as stand:
+    async with run_pleg(tmp_path, hints=feed, before=lambda stand: pods(stand, "web")) as stand:
         await stand.listed()
         container = stand.fake.container("app")
         calls = len(stand.fake.called("ContainerStatus"))
@@ -221,7 +222,7 @@ async def test_nobody_asks_how_it_ended_when_it_is_removed_next(tmp_path: Path) 
 async def test_the_end_of_what_is_being_stopped_is_seen_also_when_that_call_hangs(tmp_path: Path) -> None:
     hints = FedHints()
     periods = RelistPeriods(300.0, 300.0, stopper_s=0.3)
-    async with lookout(tmp_path, hints=hints, periods=periods, before=lambda stand: pods(stand, "web")) as stand:
+    async with run_pleg(tmp_path, hints=hints, periods=periods, before=lambda stand: pods(stand, "web")) as stand:
         await stand.listed()
         container = stand.fake.container("app")
         stand.mailbox.post(BeingStopped(ref("web"), container.id))
@@ -233,7 +234,7 @@ async def test_the_end_of_what_is_being_stopped_is_seen_also_when_that_call_hang
 
 async def test_an_exit_is_not_missed_while_the_start_is_still_being_read(tmp_path: Path) -> None:
     hints = FedHints()
-    async with lookout(tmp_path, hints=hints) as stand:
+    async with run_pleg(tmp_path, hints=hints) as stand:
         await stand.listed()
         container = stand.create(stand.make_pod("web"), "app")
         stand.touch("web")
@@ -250,7 +251,7 @@ async def test_an_exit_is_not_missed_while_the_start_is_still_being_read(tmp_pat
 
 async def test_the_end_of_a_container_not_seen_before_is_kept_until_it_is(tmp_path: Path) -> None:
     hints = FedHints()
-    async with lookout(tmp_path, hints=hints) as stand:
+    async with run_pleg(tmp_path, hints=hints) as stand:
         await stand.listed()
         container = stand.start(stand.make_pod("web"), "app")
         hints.say(HintKind.STOPPED, container.id)
@@ -262,11 +263,11 @@ async def test_the_end_of_a_container_not_seen_before_is_kept_until_it_is(tmp_pa
 
 
 @pytest.mark.parametrize("after_s", [0.25, 0.29])
-async def test_an_end_told_just_before_others_unknown_ids_lead_to_a_full_look_is_kept_too(
+async def test_an_exit_hint_just_before_other_unknown_ids_lead_to_a_relist_is_kept_too(
     tmp_path: Path, after_s: float
 ) -> None:
     hints = FedHints()
-    async with lookout(tmp_path, hints=hints, periods=RelistPeriods(300.0, 300.0, unknown_s=0.3)) as stand:
+    async with run_pleg(tmp_path, hints=hints, periods=RelistPeriods(300.0, 300.0, unknown_s=0.3)) as stand:
         await stand.listed()
         hints.say(HintKind.STARTED, "of-another")
         await asyncio.sleep(after_s)
@@ -280,21 +281,21 @@ async def test_an_end_told_just_before_others_unknown_ids_lead_to_a_full_look_is
         await stand.wait_state("web", "app", EXITED)
 
 
-async def test_ids_of_others_cost_one_look_and_are_forgotten(tmp_path: Path) -> None:
+async def test_ids_of_others_cost_one_relist_and_are_forgotten(tmp_path: Path) -> None:
     hints = FedHints()
-    async with lookout(tmp_path, hints=hints, periods=RelistPeriods(300.0, 300.0, unknown_s=0.5)) as stand:
+    async with run_pleg(tmp_path, hints=hints, periods=RelistPeriods(300.0, 300.0, unknown_s=0.5)) as stand:
         await stand.followed()
         before = len(stand.fake.called("ListContainers"))
         for number in range(3):
             hints.say(HintKind.STARTED, f"of-another-{number}")
-        await stand.until("looking", lambda: len(stand.fake.called("ListContainers")) > before)
+        await stand.until("reading", lambda: len(stand.fake.called("ListContainers")) > before)
         await asyncio.sleep(0.8)
         assert len(stand.fake.called("ListContainers")) == before + 1
 
 
-async def test_an_id_nobody_knows_leads_to_a_full_look(tmp_path: Path) -> None:
+async def test_an_unknown_id_leads_to_a_relist(tmp_path: Path) -> None:
     hints = FedHints()
-    async with lookout(tmp_path, hints=hints) as stand:
+    async with run_pleg(tmp_path, hints=hints) as stand:
         await stand.listed()
         sandbox = stand.make_pod("web")
         hints.say(HintKind.STARTED, sandbox.id)
@@ -303,7 +304,7 @@ async def test_an_id_nobody_knows_leads_to_a_full_look(tmp_path: Path) -> None:
 
 async def test_events_of_containers_known_to_run_cost_no_call(tmp_path: Path) -> None:
     hints = FedHints()
-    async with lookout(tmp_path, hints=hints, before=lambda stand: pods(stand, "web")) as stand:
+    async with run_pleg(tmp_path, hints=hints, before=lambda stand: pods(stand, "web")) as stand:
         await stand.followed()
         before = len(stand.fake.calls)
         for _ in range(3):
@@ -313,7 +314,7 @@ async def test_events_of_containers_known_to_run_cost_no_call(tmp_path: Path) ->
 
 
 async def test_an_idle_node_makes_no_calls(tmp_path: Path) -> None:
-    async with lookout(tmp_path, before=lambda stand: pods(stand, "a", "b", "c")) as stand:
+    async with run_pleg(tmp_path, before=lambda stand: pods(stand, "a", "b", "c")) as stand:
         await stand.followed()
         before = len(stand.fake.calls)
         await asyncio.sleep(0.4)
@@ -323,9 +324,9 @@ async def test_an_idle_node_makes_no_calls(tmp_path: Path) -> None:
 # The stream is lost
 
 
-async def test_after_a_lost_stream_it_subscribes_again_and_looks_at_everything(tmp_path: Path) -> None:
+async def test_after_a_lost_stream_it_subscribes_again_and_relists(tmp_path: Path) -> None:
     hints = FedHints()
-    async with lookout(tmp_path, hints=hints, before=lambda stand: pods(stand, "web")) as stand:
+    async with run_pleg(tmp_path, hints=hints, before=lambda stand: pods(stand, "web")) as stand:
         await stand.listed()
         stand.fake.state.end(stand.fake.container("app"), 1)  # nobody says so
         hints.lose()
@@ -337,7 +338,7 @@ async def test_after_a_lost_stream_it_subscribes_again_and_looks_at_everything(t
 async def test_what_happens_while_the_runtime_restarts_is_seen_afterwards(
     features: FakeFeatures, tmp_path: Path
 ) -> None:
-    async with lookout(tmp_path, features=features, before=lambda stand: pods(stand, "web", "gone")) as stand:
+    async with run_pleg(tmp_path, features=features, before=lambda stand: pods(stand, "web", "gone")) as stand:
         await stand.followed()
         await stand.fake.stop()
         stand.fake.state.end(stand.fake.container("app", "web"), 1)
@@ -355,9 +356,9 @@ async def test_what_happens_while_the_runtime_restarts_is_seen_afterwards(
 # Without events
 
 
-async def test_without_events_it_looks_every_so_often(tmp_path: Path) -> None:
+async def test_without_events_it_relists_periodically(tmp_path: Path) -> None:
     periods = RelistPeriods(with_events_s=300.0, without_events_s=0.05)
-    async with lookout(tmp_path, periods, NO_EVENTS, before=lambda stand: pods(stand, "web")) as stand:
+    async with run_pleg(tmp_path, periods, NO_EVENTS, before=lambda stand: pods(stand, "web")) as stand:
         await stand.listed()
         stand.fake.state.end(stand.fake.container("app"), 1)
         await stand.wait_state("web", "app", EXITED)
@@ -365,9 +366,9 @@ async def test_without_events_it_looks_every_so_often(tmp_path: Path) -> None:
         await stand.wait_state("new", "app", RUNNING)
 
 
-async def test_a_full_look_asks_only_for_the_statuses_that_changed(tmp_path: Path) -> None:
+async def test_a_relist_reads_only_the_statuses_that_changed(tmp_path: Path) -> None:
     periods = RelistPeriods(with_events_s=300.0, without_events_s=0.05)
-    async with lookout(tmp_path, periods, NO_EVENTS, before=lambda stand: pods(stand, "a", "b")) as stand:
+    async with run_pleg(tmp_path, periods, NO_EVENTS, before=lambda stand: pods(stand, "a", "b")) as stand:
         await stand.listed()
         await asyncio.sleep(0.1)
         stand.fake.calls.clear()
@@ -384,7 +385,7 @@ async def test_a_full_look_asks_only_for_the_statuses_that_changed(tmp_path: Pat
 
 async def test_a_pod_that_vanished_is_first_shown_empty_and_then_forgotten(tmp_path: Path) -> None:
     periods = RelistPeriods(with_events_s=300.0, without_events_s=0.05)
-    async with lookout(tmp_path, periods, NO_EVENTS, before=lambda stand: pods(stand, "web", "other")) as stand:
+    async with run_pleg(tmp_path, periods, NO_EVENTS, before=lambda stand: pods(stand, "web", "other")) as stand:
         await stand.listed()
         stand.fake.state.remove_sandbox(stand.fake.container("app", "web").sandbox)
         observed = await stand.wait(lambda now: ref("web").uid not in now.pods)
@@ -395,7 +396,7 @@ async def test_a_pod_that_vanished_is_first_shown_empty_and_then_forgotten(tmp_p
 
 @pytest.mark.parametrize("features", STREAMS)
 async def test_a_removed_pod_is_seen_to_be_gone(features: FakeFeatures, tmp_path: Path) -> None:
-    async with lookout(tmp_path, features=features, before=lambda stand: pods(stand, "web")) as stand:
+    async with run_pleg(tmp_path, features=features, before=lambda stand: pods(stand, "web")) as stand:
         await stand.followed()
         stand.fake.state.remove_sandbox(stand.fake.container("app").sandbox)
         stand.touch("web")
@@ -405,8 +406,8 @@ async def test_a_removed_pod_is_seen_to_be_gone(features: FakeFeatures, tmp_path
 # Touches
 
 
-async def test_a_touched_pod_gets_a_newer_look_even_when_nothing_changed(tmp_path: Path) -> None:
-    async with lookout(tmp_path, before=lambda stand: pods(stand, "web")) as stand:
+async def test_a_touched_pod_is_read_even_when_nothing_changed(tmp_path: Path) -> None:
+    async with run_pleg(tmp_path, before=lambda stand: pods(stand, "web")) as stand:
         first = (await stand.listed()).pods[ref("web").uid]
         touched_at = time.monotonic()
         stand.touch("web")
@@ -414,16 +415,16 @@ async def test_a_touched_pod_gets_a_newer_look_even_when_nothing_changed(tmp_pat
         assert observed.pods[ref("web").uid].containers == first.containers
 
 
-async def test_a_pod_that_the_runtime_does_not_have_gets_its_look_too(tmp_path: Path) -> None:
-    async with lookout(tmp_path) as stand:
+async def test_a_touched_pod_that_the_runtime_does_not_have_is_published_empty(tmp_path: Path) -> None:
+    async with run_pleg(tmp_path) as stand:
         await stand.listed()
         stand.touch("never-started")
         observed = await stand.wait(lambda now: ref("never-started").uid in now.pods)
         assert observed.pods[ref("never-started").uid].is_gone
 
 
-async def test_a_touch_during_a_look_leads_to_another_one(tmp_path: Path) -> None:
-    async with lookout(tmp_path, hints=FedHints(), before=lambda stand: pods(stand, "web")) as stand:
+async def test_a_touch_during_a_read_leads_to_another_one(tmp_path: Path) -> None:
+    async with run_pleg(tmp_path, hints=FedHints(), before=lambda stand: pods(stand, "web")) as stand:
         await stand.listed()
         slow = stand.fake.inject(Fault("ListContainers", delay_s=0.1, after=True))
         stand.touch("web")
@@ -435,7 +436,7 @@ async def test_a_touch_during_a_look_leads_to_another_one(tmp_path: Path) -> Non
 
 
 async def test_what_was_started_is_asked_for_by_id(tmp_path: Path) -> None:
-    async with lookout(tmp_path, hints=FedHints()) as stand:
+    async with run_pleg(tmp_path, hints=FedHints()) as stand:
         await stand.listed()
         sandbox = stand.make_pod("web", "init")
         first = stand.fake.container("init")
@@ -458,7 +459,7 @@ async def test_what_was_started_is_asked_for_by_id(tmp_path: Path) -> None:
 
 
 async def test_what_was_started_and_is_gone_already_is_not_shown(tmp_path: Path) -> None:
-    async with lookout(tmp_path, hints=FedHints(), before=lambda stand: pods(stand, "web")) as stand:
+    async with run_pleg(tmp_path, hints=FedHints(), before=lambda stand: pods(stand, "web")) as stand:
         await stand.listed()
         sandbox = stand.fake.container("app").sandbox
         gone = stand.start(sandbox, "short")
@@ -471,29 +472,29 @@ async def test_what_was_started_and_is_gone_already_is_not_shown(tmp_path: Path)
         assert [c.name for c in observed.pods[ref("web").uid].containers] == ["app"]
 
 
-async def test_a_stopped_pod_is_looked_at_only_when_it_is_not_known_how_it_ended(tmp_path: Path) -> None:
-    async with lookout(tmp_path, hints=FedHints(), before=lambda stand: pods(stand, "web")) as stand:
+async def test_a_stopped_pod_is_read_only_when_its_exits_are_not_known(tmp_path: Path) -> None:
+    async with run_pleg(tmp_path, hints=FedHints(), before=lambda stand: pods(stand, "web")) as stand:
         await stand.listed()
         app = stand.fake.container("app")
         stand.fake.state.end(app, 0)
         stand.mailbox.post(PodTouched(ref("web"), "stopped", answer=Stopped(time.monotonic())))
         view = await stand.wait_state("web", "app", ContainerState.EXITED)
         assert view.sandboxes[0].ready
-        looks = len(stand.fake.called("ListContainers"))
+        lists = len(stand.fake.called("ListContainers"))
         stand.mailbox.post(PodTouched(ref("web"), "stopped", answer=Stopped(time.monotonic())))
         await stand.wait(lambda now: not now.pods[ref("web").uid].sandboxes[0].ready)
-        assert len(stand.fake.called("ListContainers")) == looks
+        assert len(stand.fake.called("ListContainers")) == lists
 
 
-async def test_a_pod_told_to_be_removed_is_gone_without_a_look_and_an_older_look_does_not_bring_it_back(
+async def test_a_removed_pod_is_gone_without_a_read_and_an_older_read_does_not_bring_it_back(
     tmp_path: Path,
 ) -> None:
-    async with lookout(tmp_path, hints=FedHints(), before=lambda stand: pods(stand, "web")) as stand:
+    async with run_pleg(tmp_path, hints=FedHints(), before=lambda stand: pods(stand, "web")) as stand:
         await stand.listed()
         slow = stand.fake.inject(Fault("ListContainers", delay_s=0.2, after=True, times=1))
         stand.touch("web")
         lists = ("ListContainers", "ListPodSandbox")
-        await stand.until("looking", lambda: [len(stand.fake.called(method)) for method in lists] == [2, 2])
+        await stand.until("reading", lambda: [len(stand.fake.called(method)) for method in lists] == [2, 2])
         assert slow.met
         calls = len(stand.fake.calls)
         stand.mailbox.post(PodTouched(ref("web"), "removed", answer=Removed(time.monotonic())))
@@ -504,12 +505,12 @@ async def test_a_pod_told_to_be_removed_is_gone_without_a_look_and_an_older_look
         assert len(stand.fake.calls) == calls, "the runtime was not asked for what it has said already"
 
 
-# Old looks and new ones
+# Older reads and newer ones
 
 
-async def test_an_older_look_never_replaces_a_newer_one(tmp_path: Path) -> None:
+async def test_an_older_read_never_replaces_a_newer_one(tmp_path: Path) -> None:
     hints = FedHints()
-    async with lookout(tmp_path, RelistPeriods(0.05, 0.05), hints=hints, before=lambda s: pods(s, "web")) as stand:
+    async with run_pleg(tmp_path, RelistPeriods(0.05, 0.05), hints=hints, before=lambda s: pods(s, "web")) as stand:
         await stand.listed()
         container = stand.fake.container("app")
         for _ in range(5):
@@ -526,15 +527,15 @@ async def test_an_older_look_never_replaces_a_newer_one(tmp_path: Path) -> None:
         assert states == sorted(states, key=[RUNNING, EXITED].index)
 
 
-async def test_a_slow_look_does_not_bring_back_a_pod_that_has_gone_meanwhile(tmp_path: Path) -> None:
+async def test_a_slow_read_does_not_bring_back_a_pod_that_has_gone_meanwhile(tmp_path: Path) -> None:
     periods = RelistPeriods(0.15, 0.15)
-    async with lookout(tmp_path, periods, hints=FedHints(), before=lambda stand: pods(stand, "web")) as stand:
+    async with run_pleg(tmp_path, periods, hints=FedHints(), before=lambda stand: pods(stand, "web")) as stand:
         await stand.listed()
         sandbox = stand.fake.container("app").sandbox
         fault = stand.fake.inject(Fault("ContainerStatus", delay_s=0.5, after=True, times=1))
         stand.start(sandbox, "late")
         stand.touch("web")
-        await stand.until("beginning to look at the new container", lambda: fault.met)
+        await stand.until("reading the new container", lambda: fault.met)
         stand.fake.state.remove_sandbox(sandbox)
         await stand.wait(lambda now: ref("web").uid not in now.pods or now.pods[ref("web").uid].is_gone)
         await asyncio.sleep(0.6)
@@ -543,8 +544,8 @@ async def test_a_slow_look_does_not_bring_back_a_pod_that_has_gone_meanwhile(tmp
         assert all(view is None or view.is_gone for view in seen[gone_from:])
 
 
-async def test_what_changed_about_a_container_that_runs_on_is_read_when_told(tmp_path: Path) -> None:
-    async with lookout(tmp_path, before=lambda stand: pods(stand, "web")) as stand:
+async def test_a_touch_reads_what_changed_in_a_running_container(tmp_path: Path) -> None:
+    async with run_pleg(tmp_path, before=lambda stand: pods(stand, "web")) as stand:
         first = (await stand.listed()).pods[ref("web").uid]
         (made,) = stand.fake.state.containers.values()
         made.resources.CopyFrom(pb.LinuxContainerResources(cpu_shares=77))

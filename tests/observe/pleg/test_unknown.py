@@ -1,4 +1,4 @@
-"""Ids that no look has shown yet, in virtual time."""
+"""Ids that no read has shown yet, in virtual time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def hint(runtime_id: str, kind: HintKind = HintKind.STARTED) -> RuntimeHint:
     return RuntimeHint(runtime_id, kind, EventSource.CONTAINERD)
 
 
-async def test_a_crowd_of_which_one_after_the_other_becomes_known_leads_to_no_full_look() -> None:
+async def test_a_crowd_of_which_one_after_the_other_becomes_known_leads_to_no_relist() -> None:
     due = asyncio.Event()
     unknown = UnknownIds(LoopClock(), 2.0, due)
     for name in ("a", "b", "c", "d", "last"):
@@ -28,10 +28,10 @@ async def test_a_crowd_of_which_one_after_the_other_becomes_known_leads_to_no_fu
     await asyncio.sleep(1.9)
     assert not due.is_set()
     await asyncio.sleep(0.2)
-    assert due.is_set(), "nobody has come to know the last one"
+    assert due.is_set(), "no read has shown the last one"
 
 
-async def test_a_full_look_is_asked_for_until_one_has_succeeded() -> None:
+async def test_a_relist_is_requested_until_one_has_succeeded() -> None:
     due, clock = asyncio.Event(), LoopClock()
     unknown = UnknownIds(clock, 2.0, due)
     unknown.note(hint("others"))
@@ -44,7 +44,7 @@ async def test_a_full_look_is_asked_for_until_one_has_succeeded() -> None:
     assert not due.is_set()
 
 
-async def test_what_is_told_while_a_full_look_is_made_is_kept() -> None:
+async def test_a_hint_during_a_relist_is_kept() -> None:
     due, clock = asyncio.Event(), LoopClock()
     unknown = UnknownIds(clock, 2.0, due)
     unknown.note(hint("before"))

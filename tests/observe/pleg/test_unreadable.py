@@ -1,14 +1,14 @@
-"""The look-out beside a runtime that hangs or fails for one pod, or for a list."""
+"""The PLEG with a runtime that hangs or fails for one pod, or for a list."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from observe.pleg.stand import EXITED, RUNNING, Stand, lookout, pods, ref
+from observe.pleg.stand import EXITED, RUNNING, Stand, pods, ref, run_pleg
 
 from pykubelet.edges.cri.errors import CriCode
 from pykubelet.edges.cri.fake import Fault
-from pykubelet.observe.pleg.loop import RelistPeriods
+from pykubelet.observe.pleg.decide import RelistPeriods
 
 
 async def test_a_pod_whose_status_hangs_at_the_start_delays_no_other(tmp_path: Path) -> None:
@@ -16,7 +16,7 @@ async def test_a_pod_whose_status_hangs_at_the_start_delays_no_other(tmp_path: P
         pods(stand, "stuck", "web")
         stand.fake.inject(Fault("ContainerStatus", pod="stuck", hang=True))
 
-    async with lookout(tmp_path, before=before) as stand:
+    async with run_pleg(tmp_path, before=before) as stand:
         observed = await stand.listed("stuck")
         assert ref("web").uid in observed.pods
         assert observed.unread == {ref("stuck")}, "it is there, but nothing can be said of it"
@@ -33,7 +33,7 @@ async def test_a_pod_whose_status_fails_is_read_again_until_it_works(tmp_path: P
         pods(stand, "broken", "web")
         faults.append(stand.fake.inject(Fault("ContainerStatus", pod="broken", code=CriCode.UNKNOWN, message="boom")))
 
-    async with lookout(tmp_path, before=before) as stand:
+    async with run_pleg(tmp_path, before=before) as stand:
         await stand.listed("broken")
         stand.fake.withdraw(faults[0])
         view = await stand.wait_state("broken", "app", RUNNING)
@@ -41,8 +41,8 @@ async def test_a_pod_whose_status_fails_is_read_again_until_it_works(tmp_path: P
         assert not stand.cell.get().unread
 
 
-async def test_a_look_that_hangs_later_delays_no_other(tmp_path: Path) -> None:
-    async with lookout(tmp_path, before=lambda stand: pods(stand, "stuck", "web")) as stand:
+async def test_a_read_that_hangs_later_delays_no_other(tmp_path: Path) -> None:
+    async with run_pleg(tmp_path, before=lambda stand: pods(stand, "stuck", "web")) as stand:
         await stand.followed()
         stand.fake.inject(Fault("ContainerStatus", pod="stuck", hang=True))
         for name in ("stuck", "web"):
@@ -51,8 +51,8 @@ async def test_a_look_that_hangs_later_delays_no_other(tmp_path: Path) -> None:
         assert stand.view("stuck").newest("app").state is RUNNING  # type: ignore[union-attr]
 
 
-async def test_a_failed_look_is_made_again_and_keeps_what_is_known(tmp_path: Path) -> None:
-    async with lookout(tmp_path, before=lambda stand: pods(stand, "web")) as stand:
+async def test_a_failed_read_is_repeated_and_keeps_the_last_view(tmp_path: Path) -> None:
+    async with run_pleg(tmp_path, before=lambda stand: pods(stand, "web")) as stand:
         await stand.followed()
         fault = stand.fake.inject(Fault("ContainerStatus", pod="web", code=CriCode.INTERNAL))
         stand.fake.state.end(stand.fake.container("app"), 1)
@@ -71,7 +71,7 @@ async def test_containers_that_go_while_they_are_read_are_left_out(tmp_path: Pat
         stand.start(sandbox, "going")
         stand.fake.inject(Fault("ContainerStatus", pod="web", code=CriCode.NOT_FOUND, times=1))
 
-    async with lookout(tmp_path, before=before) as stand:
+    async with run_pleg(tmp_path, before=before) as stand:
         view = (await stand.listed()).pods[ref("web").uid]
         assert len(view.containers) == 1
 
@@ -81,5 +81,5 @@ async def test_a_list_that_fails_is_tried_again(tmp_path: Path) -> None:
         pods(stand, "web")
         stand.fake.inject(Fault("ListPodSandbox", code=CriCode.INTERNAL, times=2))
 
-    async with lookout(tmp_path, RelistPeriods(0.05, 0.05), before=before) as stand:
+    async with run_pleg(tmp_path, RelistPeriods(0.05, 0.05), before=before) as stand:
         assert ref("web").uid in (await stand.listed()).pods

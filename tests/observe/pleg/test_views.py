@@ -8,7 +8,6 @@ from pykubelet.base.model import labels
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.observed import ContainerState, NetworkMode
 from pykubelet.edges.cri import cri_pb2 as pb
-from pykubelet.observe.pleg.read import find_pod, is_unchanged
 from pykubelet.observe.pleg.views import MESSAGE_LIMIT, REASON_LIMIT, container_view, pod_of, pod_view, sandbox_view
 
 REF = PodRef("shop", "web", PodUID("u1"))
@@ -157,21 +156,3 @@ def test_a_pods_instances_are_sorted_newest_first() -> None:
     assert newest.attempt == 2
     assert view.newest("other") is None
     assert view.read_at == 5.0
-
-
-def test_a_list_shows_whether_anything_changed() -> None:
-    view = pod_view(REF, [sandbox_view(box(), None)], [container_view(item(), status(item()))], 0)
-    assert is_unchanged(view, [box()], [item()])
-    assert not is_unchanged(view, [box()], [item(state=pb.CONTAINER_EXITED)])
-    assert not is_unchanged(view, [box(state=pb.SANDBOX_NOTREADY)], [item()])
-    assert not is_unchanged(view, [box()], [])
-    assert not is_unchanged(view, [box()], [item(attempt=1)])
-    assert not is_unchanged(view, [box(), box(1)], [item()])
-
-
-def test_a_pod_is_found_by_the_ids_of_its_parts() -> None:
-    view = pod_view(REF, [sandbox_view(box(), None)], [container_view(item(), status(item()))], 0)
-    found = {REF.uid: view}
-    assert find_pod(found, "s0") == REF.uid
-    assert find_pod(found, "app-0") == REF.uid
-    assert find_pod(found, "else") is None

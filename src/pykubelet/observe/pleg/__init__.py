@@ -1,1 +1,1 @@
-"""The runtime's state, as a diff of looks at it. Writes the cell `Observed`."""
+"""The pod lifecycle event generator (PLEG): observes the pods of the container runtime. Writes the cell `Observed`."""

@@ -1,22 +1,23 @@
-"""Looks at the runtime: one pod, or all. Asks for the status only of what is new or has changed.
+"""Reads of the runtime: one container, one pod, or a list of all. Asks for a status only where something may have changed.
 
-An exited container never changes again, and a running one changes only by ending, so a list tells which statuses are
+An exited container never changes again, and a running one changes only by exiting, so a list shows which statuses are
 worth a call.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.ids import PodRef, PodUID
+from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.observed import ContainerView, PodView, SandboxView, Started
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.observe.pleg.views import (
+    ListedPod,
     container_view,
     pod_of,
     pod_view,
@@ -26,25 +27,22 @@ from pykubelet.observe.pleg.views import (
     updated_view,
 )
 
-#: A pod's sandboxes and containers as listed, without their statuses.
-ListedPod = tuple[list[pb.PodSandbox], list[pb.Container]]
-
 
 async def read_pod(cri: CriClient, clock: Clock, ref: PodRef, known: PodView | None) -> PodView:
-    """One pod as it is now. Raises CriError."""
+    """Read one pod. `known`: its last view, whose statuses are taken where they cannot have changed. Raises CriError."""
     read_at = clock.monotonic()
     sandboxes, containers = await asyncio.gather(cri.list_pod_sandboxes(uid=ref.uid), cri.list_containers(uid=ref.uid))
     return await _complete(cri, ref, sandboxes, containers, known, read_at)
 
 
 async def read_started(cri: CriClient, clock: Clock, ref: PodRef, started: Started, known: PodView | None) -> PodView:
-    """A pod of which nothing is new but these containers, and perhaps their sandbox. Raises CriError."""
+    """Read a pod of which only these containers, and perhaps their sandbox, are new: by id, without a list. Raises CriError."""
     read_at = clock.monotonic()
     before = known if known is not None else PodView(ref)
-    home = next((s for s in before.sandboxes if s.id == started.sandbox), started.seen)
-    is_known = home is not None and home.ready and bool(home.ips)
+    sandbox = next((s for s in before.sandboxes if s.id == started.sandbox), started.seen)
+    is_known = sandbox is not None and sandbox.ready and bool(sandbox.ips)
     try:
-        asked, containers = await asyncio.gather(
+        statuses, containers = await asyncio.gather(
             asyncio.gather(*(() if is_known else (cri.pod_sandbox_status(started.sandbox),))),
             asyncio.gather(*(cri.container_status(container) for container in started.containers)),
         )
@@ -52,15 +50,15 @@ async def read_started(cri: CriClient, clock: Clock, ref: PodRef, started: Start
         if error.is_not_found:
             return await read_pod(cri, clock, ref, known)
         raise
-    homes = [sandbox_view(s.status, s.status) for s in asked] if home is None or asked else [home]
-    sandboxes = (*(s for s in before.sandboxes if s.id != started.sandbox), *homes)
+    read = [sandbox_view(s.status, s.status) for s in statuses] if sandbox is None or statuses else [sandbox]
+    sandboxes = (*(s for s in before.sandboxes if s.id != started.sandbox), *read)
     old = (c for c in before.containers if c.id not in started.containers)
     new = [started_view(c.status, started.sandbox) for c in containers]
     return pod_view(ref, sandboxes, (*old, *new), read_at)
 
 
 async def list_pods(cri: CriClient, clock: Clock) -> tuple[float, dict[PodRef, ListedPod]]:
-    """What there is, by pod, and when the look began; no statuses yet. Raises CriError."""
+    """List the sandboxes and containers by pod, without statuses, and when the list began (monotonic seconds). Raises CriError."""
     read_at = clock.monotonic()
     sandboxes, containers = await asyncio.gather(cri.list_pod_sandboxes(), cri.list_containers())
     pods: dict[PodRef, ListedPod] = {}
@@ -73,22 +71,6 @@ async def list_pods(cri: CriClient, clock: Clock) -> tuple[float, dict[PodRef, L
     return read_at, pods
 
 
-def ids_of(pods: Iterable[ListedPod]) -> set[str]:
-    """Of all sandboxes and containers in a list."""
-    return {s.id for sandboxes, _ in pods for s in sandboxes} | {c.id for _, containers in pods for c in containers}
-
-
-def is_unchanged(known: PodView, sandboxes: Sequence[pb.PodSandbox], containers: Sequence[pb.Container]) -> bool:
-    """Whether a list shows nothing that the known view does not."""
-    if len(known.sandboxes) != len(sandboxes) or len(known.containers) != len(containers):
-        return False
-    ready = {str(s.id): s.ready for s in known.sandboxes}
-    states = {str(c.id): c.state for c in known.containers}
-    return all(ready.get(s.id) == (s.state == pb.SANDBOX_READY) for s in sandboxes) and all(
-        states.get(c.id) is state_of(c) for c in containers
-    )
-
-
 async def complete_pod(
     cri: CriClient,
     ref: PodRef,
@@ -96,7 +78,7 @@ async def complete_pod(
     known: PodView | None,
     read_at: float,
 ) -> PodView:
-    """The view of a pod that a list has shown, with the statuses that are missing. Raises CriError."""
+    """The view of a listed pod: reads the statuses that `known` does not have. Raises CriError."""
     return await _complete(cri, ref, listed[0], listed[1], known, read_at)
 
 
@@ -122,7 +104,7 @@ async def _sandbox(cri: CriClient, sandbox: pb.PodSandbox, old: SandboxView | No
     if old is not None and old.ready == ready and (old.ips or not ready):
         return old
     if old is not None and not ready:
-        # a stopped sandbox tells nothing new, and no address any more: the pod's status keeps the last one
+        # the status of a stopped sandbox has no address any more: keep the last one
         return replace(old, ready=False)
     try:
         response = await cri.pod_sandbox_status(sandbox.id)
@@ -146,21 +128,9 @@ async def _container(cri: CriClient, container: pb.Container, old: ContainerView
 
 
 async def read_exit(cri: CriClient, view: PodView, container: str) -> ContainerView | None:
-    """One container of a known pod as it is now; None when the view does not have it. Raises CriError."""
+    """Read one container of a view; None if the view does not have it. Raises CriError."""
     known = next((c for c in view.containers if c.id == container), None)
     if known is None:
         return None
     status = (await cri.container_status(container)).status
     return updated_view(known, status)
-
-
-def find_pod(pods: dict[PodUID, PodView], runtime_id: str) -> PodUID | None:
-    """The pod that a container or sandbox id belongs to."""
-    for uid, view in pods.items():
-        for sandbox in view.sandboxes:
-            if sandbox.id == runtime_id:
-                return uid
-        for container in view.containers:
-            if container.id == runtime_id:
-                return uid
-    return None

@@ -1,8 +1,8 @@
-"""Hints of ids that no look has shown yet: most often of what the agent is just making, seldom of what others made.
+"""Hints of ids that no read has shown yet: usually of what the agent is just creating, rarely of what others create.
 
-Owns: those hints, until a look shows the id (a short-lived container ends before it was ever read) or a full look that
-began after the hint does not. Asks for a full look once an id has stayed unknown for a while in which no other became
-known (a crowd of pods being made takes longer than one), one look for all.
+Owns: these hints, until a read shows the id (a short-lived container exits before its first read) or a relist that began
+after the hint does not contain it. Requests a relist when an id has stayed unknown for a while in which no other id became
+known: while many pods are being created, one relist would find few of them.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from pykubelet.edges.cri.events import RuntimeHint
 
 
 class _Noted(Value):
+    """`since`: the monotonic second of the first hint of the id."""
+
     hint: RuntimeHint
     since: float
 
 
 class UnknownIds:
-    """`relist_due` is set when an id stays unknown for `patience_s`, and again as long as no full look succeeds."""
+    """Sets `relist_due` when an id stays unknown for `patience_s`, and again until a relist succeeds."""
 
     def __init__(self, clock: Clock, patience_s: float, relist_due: asyncio.Event) -> None:
         self._clock = clock
@@ -32,7 +34,7 @@ class UnknownIds:
         self._timer: asyncio.TimerHandle | None = None
 
     def note(self, hint: RuntimeHint) -> None:
-        """The newest hint of an id counts."""
+        """Keep the hint in place of an earlier one of the same id."""
         known = self._noted.get(hint.id)
         self._noted[hint.id] = _Noted(hint, known.since if known is not None else self._clock.monotonic())
         if self._timer is None:
@@ -42,16 +44,16 @@ class UnknownIds:
         return runtime_id in self._noted
 
     def take(self, runtime_id: str) -> RuntimeHint | None:
-        """The id is known now: what was said of it."""
+        """Remove an id that a read has shown, and return its hint."""
         noted = self._noted.pop(runtime_id, None)
         if noted is None:
             return None
         self._taken_at = self._clock.monotonic()
         return noted.hint
 
-    def keep_only(self, shown: Collection[str], listed_at: float) -> None:
-        """A full look that began then has shown these: what was unknown before and is not among them is nobody's."""
-        self._noted = {key: noted for key, noted in self._noted.items() if noted.since > listed_at or key in shown}
+    def keep_only(self, listed: Collection[str], listed_at: float) -> None:
+        """Drop the ids noted before `listed_at` that the relist which began then did not contain."""
+        self._noted = {key: noted for key, noted in self._noted.items() if noted.since > listed_at or key in listed}
 
     def _check_in(self, seconds: float) -> None:
         self._timer = asyncio.get_running_loop().call_later(seconds, self._check)

@@ -1,4 +1,4 @@
-"""From CRI messages to the views that the agent decides on. Pure."""
+"""Translates CRI messages to the views that the agent decides on. Pure."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ from pykubelet.base.model.observed import (
 from pykubelet.base.model.reasons import START_ERROR
 from pykubelet.edges.cri import cri_pb2 as pb
 
+#: A pod's sandboxes and containers as listed, without their statuses.
+ListedPod = tuple[list[pb.PodSandbox], list[pb.Container]]
+
 _STATES = {
     pb.CONTAINER_CREATED: ContainerState.CREATED,
     pb.CONTAINER_RUNNING: ContainerState.RUNNING,
@@ -28,11 +31,11 @@ _STATES = {
     pb.CONTAINER_UNKNOWN: ContainerState.UNKNOWN,
 }
 
-#: Characters that are kept of the runtime's words about a container. They may quote what is in its image or its pod.
+#: Characters that are kept of the runtime's reason and message for a container. They may quote its image or its pod.
 REASON_LIMIT, MESSAGE_LIMIT = 256, 8 << 10
 
-#: What containerd says of a start whose caller went away, beside the reason of every start that failed (START_ERROR). It
-#: kills the program that starts the shim.
+#: containerd's message for a start whose caller went away: it kills the program that starts the shim. The reason is that
+#: of every failed start (START_ERROR).
 _CALLER_GONE = re.compile(r"context canceled|failed to start shim: .*signal: killed", re.DOTALL)
 
 
@@ -41,7 +44,7 @@ def state_of(container: pb.Container) -> ContainerState:
 
 
 def pod_of(labels: Mapping[str, str]) -> PodRef | None:
-    """The pod that labels name; None for what no node agent made."""
+    """The pod that the labels name; None if no kubelet has made the object."""
     uid, name, namespace = labels.get(POD_UID), labels.get(POD_NAME), labels.get(POD_NAMESPACE)
     if not uid or not name or not namespace:
         return None
@@ -49,7 +52,7 @@ def pod_of(labels: Mapping[str, str]) -> PodRef | None:
 
 
 def container_view(container: pb.Container, status: pb.ContainerStatus) -> ContainerView:
-    """`container` tells the sandbox and the labels, `status` the rest."""
+    """A listed container: its sandbox and labels come from `container`, the rest from `status`."""
     name = container.labels.get(CONTAINER_NAME) or container.metadata.name
     return _view(ContainerID(container.id), name, SandboxID(container.pod_sandbox_id), status)
 
@@ -66,8 +69,10 @@ def updated_view(known: ContainerView, status: pb.ContainerStatus) -> ContainerV
 
 
 def _state(status: pb.ContainerStatus) -> ContainerState:
-    """One whose start was cut short by the end of the agent that had asked for it has run nothing: it counts as created,
-    so that a pod that never restarts has not failed by it."""
+    """The state; that of a start that was cut short by the end of the agent is CREATED.
+
+    Such a container has run nothing: a pod that never restarts must not fail by it.
+    """
     is_cut = status.reason == START_ERROR and not status.started_at and _CALLER_GONE.search(status.message) is not None
     return ContainerState.CREATED if is_cut and status.state == pb.CONTAINER_EXITED else _STATES[status.state]
 
@@ -107,7 +112,7 @@ def _view(container: ContainerID, name: str, sandbox: SandboxID, status: pb.Cont
 
 
 def sandbox_view(sandbox: pb.PodSandbox | pb.PodSandboxStatus, status: pb.PodSandboxStatus | None) -> SandboxView:
-    """`status` None: it could not be read; the sandbox then counts as one without addresses."""
+    """A sandbox; without a `status` it has no addresses."""
     ips: tuple[str, ...] = ()
     network = NetworkMode.POD
     if status is not None:
@@ -128,7 +133,7 @@ def sandbox_view(sandbox: pb.PodSandbox | pb.PodSandboxStatus, status: pb.PodSan
 def pod_view(
     ref: PodRef, sandboxes: Iterable[SandboxView], containers: Iterable[ContainerView], read_at: float
 ) -> PodView:
-    """Newest first, by attempt, which grows whatever the clock does, and then by time of creation."""
+    """A pod, newest first: by attempt, which grows whatever the clock does, then by time of creation."""
     return PodView(
         ref=ref,
         sandboxes=tuple(sorted(sandboxes, key=lambda s: (s.attempt, s.created_at), reverse=True)),
