@@ -30,8 +30,8 @@ from hostile.test_grpc_answers import (
 )
 from support.cost import check_cost
 
-from pykubelet.edges.rpc.http2 import PREFACE
-from pykubelet.edges.rpc.server import RpcServer
+from pykubelet.net.grpc.http2 import PREFACE
+from pykubelet.net.grpc.server import RpcServer
 
 START = PREFACE + frame(SETTINGS, 0, 0)
 #: ":method: POST", ":scheme: http" and a literal ":path".

@@ -18,7 +18,7 @@ from pykubelet.base.api.core import Pod
 from pykubelet.base.api.defaults import default_pod
 from pykubelet.base.kit.clock import Clock
 from pykubelet.edges.kubeapi.fake_store import Place
-from pykubelet.edges.rpc.server import RpcServer
+from pykubelet.net.grpc.server import RpcServer
 
 Json = dict[str, Any]
 NODE_NAME = "node"

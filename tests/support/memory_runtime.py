@@ -1,7 +1,7 @@
 """The fake container runtime without gRPC and sockets: its answers are called, each with messages as they would travel.
 
 For whole agents under virtual time, where millions of calls are made. What a call does is the fake's own
-(`edges.cri.fake_answers`); how calls travel is tested elsewhere (tests/edges/rpc).
+(`edges.cri.fake_answers`); how calls travel is tested elsewhere (tests/net/grpc).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pykubelet.edges.cri.fake import _task_events
 from pykubelet.edges.cri.fake_answers import FakeAnswers, FakeFeatures
 from pykubelet.edges.cri.fake_state import FakeContainer, FakeSandbox, Refused
 from pykubelet.edges.cri.wire import Wire
-from pykubelet.edges.rpc.status import Code, RpcError
+from pykubelet.net.grpc.status import Code, RpcError
 
 Serve = Callable[[bytes], Awaitable[bytes]]
 SUBSCRIBE = "Subscribe"
@@ -91,7 +91,7 @@ class MemoryRuntime(FakeAnswers):
 
 
 class MemoryStream:
-    """A subscription (`edges.rpc.channel.ServerStream`)."""
+    """A subscription (`net.grpc.channel.ServerStream`)."""
 
     def __init__(self, channel: MemoryChannel) -> None:
         self._channel = channel
@@ -121,7 +121,7 @@ class MemoryStream:
 
 
 class MemoryChannel:
-    """The way to the runtime (`edges.rpc.channel.Channel`)."""
+    """The way to the runtime (`net.grpc.channel.Channel`)."""
 
     def __init__(self, runtime: MemoryRuntime) -> None:
         self._runtime = runtime

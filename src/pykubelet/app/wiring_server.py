@@ -19,7 +19,7 @@ from pykubelet.edges.host.machine import Machine
 from pykubelet.edges.host.notify import notify, watchdog_interval_s
 from pykubelet.edges.identity.server_tls import ServerTls, TlsRules
 from pykubelet.edges.identity.serving import ServingChoice, ensure_self_signed, needs_self_signed, serving_files
-from pykubelet.edges.rpc.server import RpcServer
+from pykubelet.net.grpc.server import RpcServer
 from pykubelet.report.server.api_routes import ApiHandler
 from pykubelet.report.server.counted import READ_ONLY, READ_WRITE, counted
 from pykubelet.report.server.endpoints.endpoint import authorization_rules, metric_labels

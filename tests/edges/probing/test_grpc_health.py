@@ -13,10 +13,10 @@ import pytest
 
 from pykubelet.edges.probing.grpc_health import probe_grpc
 from pykubelet.edges.probing.outcome import Outcome, Verdict
-from pykubelet.edges.rpc.hpack import literal
-from pykubelet.edges.rpc.http2 import END_HEADERS, END_STREAM, FRAME_BYTES, PREFACE, Kind, frame
-from pykubelet.edges.rpc.limits import PROBE
-from pykubelet.edges.rpc.status import framed
+from pykubelet.net.grpc.hpack import literal
+from pykubelet.net.grpc.http2 import END_HEADERS, END_STREAM, FRAME_BYTES, PREFACE, Kind, frame
+from pykubelet.net.grpc.limits import PROBE
+from pykubelet.net.grpc.status import framed
 
 Answer = Callable[[bytes, grpc.aio.ServicerContext], Awaitable[bytes]]
 

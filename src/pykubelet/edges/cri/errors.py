@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 
-from pykubelet.edges.rpc.status import Code
+from pykubelet.net.grpc.status import Code
 
 _RESERVED = re.compile(r'name "(?P<name>[^"]*)" is reserved for "(?P<id>[^"]*)"')
 _RUNNING_TASK = re.compile(r"cannot delete running task (?P<id>\w+)")

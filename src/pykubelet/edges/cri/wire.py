@@ -1,7 +1,7 @@
 """The way to the runtime: endpoints, channels, and one call with its errors translated.
 
 Owns: parsing of `unix://` endpoints, and `Unary`, `Stream` and `OpenStream`, the thin wrappers that every call goes through.
-Does not know any method of CRI; `client.py` does. How calls travel, edges/rpc knows.
+Does not know any method of CRI; `client.py` does. How calls travel, net/grpc knows.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from google.protobuf.message import DecodeError
 
 from pykubelet.edges.cri.errors import CriCode, CriError, translated
 from pykubelet.edges.cri.tally import OPERATION_DURATIONS, OPERATION_ERRORS, OPERATIONS, operation_type
-from pykubelet.edges.rpc.channel import Channel, ServerStream, unix_dial
-from pykubelet.edges.rpc.status import Code, RpcError
+from pykubelet.net.grpc.channel import Channel, ServerStream, unix_dial
+from pykubelet.net.grpc.status import Code, RpcError
 
 _MAX_SOCKET_PATH_BYTES = 107
 

@@ -16,9 +16,9 @@ from pykubelet.edges.cri.errors import translated
 from pykubelet.edges.probing import grpc_health_pb2 as pb
 from pykubelet.edges.probing.dial import join_host_port
 from pykubelet.edges.probing.outcome import Outcome, failed, passed
-from pykubelet.edges.rpc.channel import LATE, Channel, tcp_dial
-from pykubelet.edges.rpc.limits import PROBE
-from pykubelet.edges.rpc.status import Code, RpcError
+from pykubelet.net.grpc.channel import LATE, Channel, tcp_dial
+from pykubelet.net.grpc.limits import PROBE
+from pykubelet.net.grpc.status import Code, RpcError
 
 USER_AGENT = "kube-probe/1.36"
 _METHOD = "/grpc.health.v1.Health/Check"

@@ -13,8 +13,8 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.metrics import Counter
 from pykubelet.base.model.restart import is_sidecar
 from pykubelet.edges.plugins import podresources_pb2 as pb
-from pykubelet.edges.rpc.server import Method
-from pykubelet.edges.rpc.status import Code, RpcError
+from pykubelet.net.grpc.server import Method
+from pykubelet.net.grpc.status import Code, RpcError
 from pykubelet.report.server.known_pods import KnownPods
 
 SERVICE = "/v1.PodResourcesLister/"

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from pykubelet.base.kit.log import Log
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.files import FileKind, change_mode, make_dirs, remove_file, stat_file
-from pykubelet.edges.rpc.server import RpcServer
+from pykubelet.net.grpc.server import RpcServer
 from pykubelet.report.server.http.client_hello import ContextsByGroup
 from pykubelet.report.server.http.doors import HANDSHAKE_S, keep_alive, keep_open
 from pykubelet.report.server.http.server import HEAD_BYTES, Handler, HttpServer, Limits

@@ -11,8 +11,8 @@ from __future__ import annotations
 import struct
 from enum import IntEnum
 
-from pykubelet.edges.rpc.hpack import HeaderReader, Headers, HeadersTooLarge, HpackError
-from pykubelet.edges.rpc.limits import RUNTIME, Limits
+from pykubelet.net.grpc.hpack import HeaderReader, Headers, HeadersTooLarge, HpackError
+from pykubelet.net.grpc.limits import RUNTIME, Limits
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 FRAME_BYTES = 16384

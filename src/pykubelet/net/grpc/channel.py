@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Protocol, cast
 
-from pykubelet.edges.rpc.http2 import Connection, ConnectionFault, ErrorCode, Stream
-from pykubelet.edges.rpc.limits import RUNTIME, Limits
-from pykubelet.edges.rpc.status import Code, MessageReader, RpcError, framed, header_block, status_of, timeout_field
+from pykubelet.net.grpc.http2 import Connection, ConnectionFault, ErrorCode, Stream
+from pykubelet.net.grpc.limits import RUNTIME, Limits
+from pykubelet.net.grpc.status import Code, MessageReader, RpcError, framed, header_block, status_of, timeout_field
 
 CLOSED = "grpc: the client connection is closing"
 LATE = "context deadline exceeded"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykubelet.edges.rpc.hpack import HeaderReader, Headers, HeadersTooLarge, HpackError, indexed, literal
+from pykubelet.net.grpc.hpack import HeaderReader, Headers, HeadersTooLarge, HpackError, indexed, literal
 
 LIMIT = 8192
 FIRST: Headers = ((":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "www.example.com"))

@@ -10,8 +10,8 @@ from enum import IntEnum
 from urllib.parse import unquote
 
 from pykubelet.base.kit.digits import parse_decimal
-from pykubelet.edges.rpc.hpack import Headers, indexed, literal
-from pykubelet.edges.rpc.http2 import ErrorCode, Stream
+from pykubelet.net.grpc.hpack import Headers, indexed, literal
+from pykubelet.net.grpc.http2 import ErrorCode, Stream
 
 #: Of the server's words about a failed call, in characters as they are sent; the rest is cut off. They are kept in
 #: statuses, Events and logs.

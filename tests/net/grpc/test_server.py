@@ -10,8 +10,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from pykubelet.edges.rpc.hpack import literal
-from pykubelet.edges.rpc.http2 import (
+from pykubelet.net.grpc.hpack import literal
+from pykubelet.net.grpc.http2 import (
     ACK,
     END_HEADERS,
     END_STREAM,
@@ -22,15 +22,15 @@ from pykubelet.edges.rpc.http2 import (
     Kind,
     frame,
 )
-from pykubelet.edges.rpc.server import MAX_CONNECTIONS, RpcServer
-from pykubelet.edges.rpc.server_connection import (
+from pykubelet.net.grpc.server import MAX_CONNECTIONS, RpcServer
+from pykubelet.net.grpc.server_connection import (
     MAX_CALLS,
     MAX_EMPTY_FRAMES,
     MAX_HEADER_BYTES,
     MAX_REQUEST_BYTES,
     MAX_RESETS,
 )
-from pykubelet.edges.rpc.status import Code, RpcError, framed
+from pykubelet.net.grpc.status import Code, RpcError, framed
 
 
 async def echo(request: bytes) -> bytes:

@@ -12,7 +12,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from pykubelet.edges.rpc.channel import (
+from pykubelet.net.grpc.channel import (
     CLOSED,
     HUNG,
     LATE,
@@ -23,10 +23,10 @@ from pykubelet.edges.rpc.channel import (
     tcp_dial,
     unix_dial,
 )
-from pykubelet.edges.rpc.hpack import literal
-from pykubelet.edges.rpc.http2 import ACK, END_HEADERS, END_STREAM, FRAME_BYTES, PREFACE, Kind, frame
-from pykubelet.edges.rpc.limits import RUNTIME
-from pykubelet.edges.rpc.status import MAX_STATUS_MESSAGE, Code, RpcError, framed
+from pykubelet.net.grpc.hpack import literal
+from pykubelet.net.grpc.http2 import ACK, END_HEADERS, END_STREAM, FRAME_BYTES, PREFACE, Kind, frame
+from pykubelet.net.grpc.limits import RUNTIME
+from pykubelet.net.grpc.status import MAX_STATUS_MESSAGE, Code, RpcError, framed
 
 Context = grpc.aio.ServicerContext
 GOOD = frame(Kind.HEADERS, END_HEADERS, 1, literal(":status", "200") + literal("content-type", "application/grpc"))

@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from pykubelet.edges.rpc.hpack import literal
-from pykubelet.edges.rpc.http2 import (
+from pykubelet.net.grpc.hpack import literal
+from pykubelet.net.grpc.http2 import (
     ACK,
     END_HEADERS,
     END_STREAM,
@@ -23,7 +23,7 @@ from pykubelet.edges.rpc.http2 import (
     Stream,
     frame,
 )
-from pykubelet.edges.rpc.limits import PROBE, RUNTIME, Limits
+from pykubelet.net.grpc.limits import PROBE, RUNTIME, Limits
 
 STREAM_WINDOW, CONNECTION_WINDOW = RUNTIME.stream_window, RUNTIME.connection_window
 Frame = tuple[Kind, int, int, bytes]

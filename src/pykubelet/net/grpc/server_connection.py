@@ -31,8 +31,8 @@ from msgspec import Struct
 
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import field
-from pykubelet.edges.rpc.http2 import FRAME_BYTES, PREFACE, ConnectionFault, ErrorCode, Kind
-from pykubelet.edges.rpc.status import Code, RpcError, framed
+from pykubelet.net.grpc.http2 import FRAME_BYTES, PREFACE, ConnectionFault, ErrorCode, Kind
+from pykubelet.net.grpc.status import Code, RpcError, framed
 
 Method = Callable[[bytes], Awaitable[bytes]]
 MAX_REQUEST_BYTES = 64 << 10

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from pykubelet.base.kit.durations import format_seconds
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.edges.rpc.http2 import ConnectionFault, ErrorCode
+from pykubelet.net.grpc.http2 import ConnectionFault, ErrorCode
 
 if TYPE_CHECKING:
-    from pykubelet.edges.rpc.server_connection import ServerConnection
+    from pykubelet.net.grpc.server_connection import ServerConnection
 
 log = Log("rpc")
 #: Takes the request message, gives the answer; raises RpcError for an end other than OK.
@@ -39,7 +39,7 @@ class RpcServer:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Until either side ends the connection."""
-        from pykubelet.edges.rpc.server_connection import ServerConnection
+        from pykubelet.net.grpc.server_connection import ServerConnection
 
         try:
             async with Supervisor("rpc-client") as supervisor:
