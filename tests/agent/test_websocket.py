@@ -16,7 +16,7 @@ import pytest
 from support.agent import Agent, make_container, make_pod
 from support.api import NodeApi, WebSocket
 
-from pykubelet.report.server.websocket import spdy
+from pykubelet.net.websocket import spdy
 
 pytestmark = pytest.mark.integration
 POD = "web-node"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from hostile.servers import mutated
-from report.server.websocket.bytes_of import data, masked, reply
+from net.websocket.bytes_of import data, masked, reply
 from report.server.websocket.test_carry import RESULT, STDIN, STDOUT, SUCCESS, Pair
 from support.cost import check_cost
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from report.server.websocket.bytes_of import control, data, masked, messages, reply
+from net.websocket.bytes_of import control, data, masked, messages, reply
 
 from pykubelet.report.server.http.proxy import Backend
 from pykubelet.report.server.http.server import Connection, Request, Response

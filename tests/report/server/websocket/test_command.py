@@ -6,9 +6,9 @@ import json
 import zlib
 
 import pytest
-from report.server.websocket.bytes_of import control, data, masked, messages, reply, reset
+from net.websocket.bytes_of import control, data, masked, messages, reply, reset
 
-from pykubelet.report.server.websocket import spdy
+from pykubelet.net.websocket import spdy
 from pykubelet.report.server.websocket.bridge import Step
 from pykubelet.report.server.websocket.command import MAX_RESULT, RemoteCommand
 

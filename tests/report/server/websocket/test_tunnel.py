@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from report.server.websocket.bytes_of import masked, messages
+from net.websocket.bytes_of import masked, messages
 
 from pykubelet.report.server.websocket.tunnel import tunnel_for
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pykubelet.base.api.codec import encode
-from pykubelet.report.server.websocket import frames, spdy
+from pykubelet.net.websocket import frames, spdy
 from pykubelet.report.server.websocket.bridge import Step
 
 PROTOCOL = "v5.channel.k8s.io"

@@ -5,7 +5,7 @@ Source: KEP-4006 and KEP-4216.
 
 from __future__ import annotations
 
-from pykubelet.report.server.websocket import frames
+from pykubelet.net.websocket import frames
 from pykubelet.report.server.websocket.bridge import Step
 
 _PREFIX, _SUFFIX = "SPDY/3.1+", ".k8s.io"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report.server.websocket.bytes_of import cut, masked, messages
+from net.websocket.bytes_of import cut, masked, messages
 
-from pykubelet.report.server.websocket import frames
+from pykubelet.net.websocket import frames
 
 
 def joined(received: list[frames.Received]) -> list[bytes]:

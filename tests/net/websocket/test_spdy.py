@@ -7,9 +7,9 @@ import zlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from report.server.websocket.bytes_of import control, cut, data, reply, reset
+from net.websocket.bytes_of import control, cut, data, reply, reset
 
-from pykubelet.report.server.websocket import spdy
+from pykubelet.net.websocket import spdy
 
 
 def test_the_dictionary_is_the_one_all_others_have() -> None:

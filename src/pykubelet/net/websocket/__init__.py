@@ -1,0 +1,1 @@
+"""Frames of WebSocket and SPDY: bytes to values and back."""
