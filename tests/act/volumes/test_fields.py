@@ -19,8 +19,9 @@ from pykubelet.base.api.core import (
     EnvVar,
     EnvVarSource,
     FileKeySelector,
+    FlockerVolumeSource,
+    GitRepoVolumeSource,
     HostPathVolumeSource,
-    NFSVolumeSource,
     ObjectFieldSelector,
     ObjectMeta,
     Pod,
@@ -114,9 +115,11 @@ def test_projected_volumes_merge_sources_and_name_those_they_cannot_have() -> No
 
 
 def test_kinds_that_are_refused() -> None:
-    assert plan(Volume(name="v", nfs=NFSVolumeSource(server="s", path="/"))) == RefusedPlan(
-        'volume kind "nfs" is not supported'
+    assert plan(Volume(name="v", flocker=FlockerVolumeSource(datasetName="d"))) == RefusedPlan(
+        'volume kind "flocker" is not supported'
     )
+    repository = GitRepoVolumeSource(repository="https://example.com/x")
+    assert plan(Volume(name="v", gitRepo=repository)) == RefusedPlan('volume kind "gitRepo" is not supported')
     assert plan(Volume(name="v", hostPath=HostPathVolumeSource(path="/a/../b", type=""))) == RefusedPlan(
         "invalid HostPath `/a/../b`: must not contain '..'"
     )

@@ -108,7 +108,7 @@ class SetUpContext(Value):
     wall: float
 
 
-def no_keys(pod: Pod, volume: Volume) -> Iterable[ContentKey]:  # noqa: ARG001
+def no_keys(_pod: Pod, _volume: Volume) -> Iterable[ContentKey]:
     """The volume refers to no object of the API server."""
     return ()
 

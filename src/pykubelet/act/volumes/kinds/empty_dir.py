@@ -83,7 +83,7 @@ def _huge_page_sizes(pod: Pod) -> set[int]:
     return {size for name in names if (size := page_size(name)) is not None}
 
 
-def set_up(plan: EmptyDirPlan, context: SetUpContext) -> None:  # noqa: ARG001
+def set_up(plan: EmptyDirPlan, _context: SetUpContext) -> None:
     """Make the volume, then mark it as finished. HostError when the host refuses."""
     finished = files.stat_file(f"{plan.private}/{READY}") is not None
     mounted = plan.medium != "" and mounts.is_mount_point(plan.path)

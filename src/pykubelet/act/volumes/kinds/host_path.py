@@ -36,7 +36,7 @@ def plan(inputs: PlanInputs) -> HostPathPlan | InPlacePlan:
     return HostPathPlan(mounted, source.type) if source.type else InPlacePlan(mounted)
 
 
-def set_up(plan: HostPathPlan, context: SetUpContext) -> None:  # noqa: ARG001
+def set_up(plan: HostPathPlan, _context: SetUpContext) -> None:
     """Check the path, or make it where the type says so. Blocks, for ever on a dead file system."""
     if plan.type not in _TYPES:
         raise VolumesError(f"{plan.type} is an invalid volume type")
