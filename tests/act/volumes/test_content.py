@@ -10,13 +10,13 @@ from pykubelet.act.volumes.kind import Plan, RefusedPlan, UndecidedPlan
 from pykubelet.act.volumes.model import (
     Command,
     Inputs,
-    Looked,
+    InputsChanged,
     MakeTree,
+    RecordEvent,
     Result,
     SetUp,
     SetUpEnded,
     State,
-    Tell,
 )
 from pykubelet.act.volumes.payload import PayloadFile, PayloadPlan
 from pykubelet.act.volumes.plan import plan_volume
@@ -160,7 +160,7 @@ def test_a_projected_volume_has_all_its_sources_or_all_their_errors() -> None:
     assert plan(KUBE_API, bad) == RefusedPlan(
         "[failed to fetch token: no, configmap references non-existent config key: ca.crt]"
     )
-    # what is wrong already is told, whatever else is still to come
+    # an error is reported at once, whatever answers are still missing
     assert plan(KUBE_API, known(m=Absent('configmap "m" not found'))) == RefusedPlan('configmap "m" not found')
     undecided = plan(KUBE_API, Content(True))
     assert isinstance(undecided, UndecidedPlan) and undecided.awaited == (TOKEN, MAP)
@@ -183,7 +183,7 @@ def test_tokens_are_for_the_pods_user_or_group_alone() -> None:
     of_one = {"name": "c", "image": "x", "securityContext": {"runAsUser": 1000}}
     spec = {**_plain(alone)["spec"], "ephemeralContainers": [{"name": "debug", "image": "x"}]}
     debugged = from_object(Pod, {**_plain(alone), "spec": {**spec, "containers": [of_one]}})
-    assert user_of_files(debugged) is None  # who looks at it may be anybody
+    assert user_of_files(debugged) is None  # an ephemeral container may run as any user
     settled = from_object(Pod, {**_plain(alone), "spec": {**_plain(alone)["spec"], "containers": [of_one]}})
     assert user_of_files(settled) == 1000
 
@@ -205,7 +205,7 @@ def test_trust_bundles_may_be_empty_only_where_that_is_all_right() -> None:
     )
 
 
-def test_what_nobody_here_can_provide_is_named() -> None:
+def test_a_source_that_is_not_supported_is_named() -> None:
     certificate = {"podCertificate": {"signerName": "x/y", "keyType": "ED25519"}}
     volume = from_object(Volume, {"name": "v", "projected": {"sources": [certificate]}})
     assert plan(volume, Content(True)) == RefusedPlan('projected volume source "podCertificate" is not supported')
@@ -231,8 +231,8 @@ def test_directories_for_volumes_mounted_inside_are_made_with_the_volume() -> No
 # A volume's life
 
 
-class Room:
-    """The room without its I/O, and one pod in it."""
+class Driver:
+    """The decisions about one pod with a volume, without I/O."""
 
     def __init__(self, volume: Volume) -> None:
         self.seen = inputs(roster(pod_of(volume)))
@@ -242,14 +242,14 @@ class Room:
     def knows(self, content: Content) -> list[Command]:
         self.at += 1
         self.seen = Inputs(self.seen.roster, self.seen.lifecycles, self.seen.observed, self.seen.node, content)
-        self.state, commands = step(self.state, Looked(self.seen), moment(self.at), PATHS)
-        return [command for command in commands if isinstance(command, (SetUp, Tell))]
+        self.state, commands = step(self.state, InputsChanged(self.seen), moment(self.at), PATHS)
+        return [command for command in commands if isinstance(command, (SetUp, RecordEvent))]
 
     def ended(self, result: Result = Result.DONE, error: str = "") -> list[Command]:
         self.at += 0.01
         event = SetUpEnded(UID, "v", result, error)
         self.state, commands = step(self.state, event, moment(self.at), PATHS)
-        return [command for command in commands if isinstance(command, (SetUp, Tell))]
+        return [command for command in commands if isinstance(command, (SetUp, RecordEvent))]
 
     @property
     def mounts(self) -> PodMounts:
@@ -260,7 +260,7 @@ class Room:
 
 
 def texts(commands: list[Command]) -> list[str]:
-    return [command.happening.message for command in commands if isinstance(command, Tell)]
+    return [command.happening.message for command in commands if isinstance(command, RecordEvent)]
 
 
 def written(commands: list[Command]) -> list[dict[str, bytes]]:
@@ -269,83 +269,83 @@ def written(commands: list[Command]) -> list[dict[str, bytes]]:
 
 
 def test_a_pod_waits_by_name_and_is_set_up_by_the_answer() -> None:
-    room = Room(MAP_VOLUME)
-    assert room.knows(Content(True)) == []
-    assert room.waits() == [("configMap", "shop/m", "edges/content")]
-    assert written(room.knows(known(m=config_map(a="1")))) == [{"a": b"1"}]
-    room.ended()
-    assert room.mounts.ready and room.mounts.waits == ()
+    driver = Driver(MAP_VOLUME)
+    assert driver.knows(Content(True)) == []
+    assert driver.waits() == [("configMap", "shop/m", "edges/content")]
+    assert written(driver.knows(known(m=config_map(a="1")))) == [{"a": b"1"}]
+    driver.ended()
+    assert driver.mounts.ready and driver.mounts.waits == ()
 
 
 def test_the_directory_of_a_pod_comes_with_the_volume_whose_content_is_awaited() -> None:
-    room = Room(KUBE_API)
+    driver = Driver(KUBE_API)
 
     def kinds(content: Content) -> list[type[Command]]:
-        _, commands = step(State(), Looked(replace(room.seen, content=content)), moment(1), PATHS)
+        _, commands = step(State(), InputsChanged(replace(driver.seen, content=content)), moment(1), PATHS)
         return [type(command) for command in commands]
 
     assert kinds(Content(True)) == []
     assert kinds(known(m=config_map(**{"ca.crt": "CA"}), t=Present(Token("t", 9.0)))) == [SetUp]
-    assert kinds(known(m=Absent("no such"), t=Present(Token("t", 9.0)))) == [Tell, MakeTree]
+    assert kinds(known(m=Absent("no such"), t=Present(Token("t", 9.0)))) == [RecordEvent, MakeTree]
 
 
-def test_a_missing_object_is_told_once_and_the_volume_made_as_soon_as_it_comes() -> None:
-    room = Room(MAP_VOLUME)
+def test_a_missing_object_is_reported_once_and_the_volume_made_as_soon_as_it_comes() -> None:
+    driver = Driver(MAP_VOLUME)
     gone = Absent('configmap "m" not found')
-    assert texts(room.knows(known(m=gone))) == ['MountVolume.SetUp failed for volume "v" : configmap "m" not found']
-    assert room.knows(known(m=Absent('configmap "m" not found'), s=Absent("other"))) == []
-    assert not room.mounts.ready and not room.mounts.coming
-    assert written(room.knows(known(m=config_map(a="1")))) == [{"a": b"1"}]
+    assert texts(driver.knows(known(m=gone))) == ['MountVolume.SetUp failed for volume "v" : configmap "m" not found']
+    assert driver.knows(known(m=Absent('configmap "m" not found'), s=Absent("other"))) == []
+    assert not driver.mounts.ready and not driver.mounts.coming
+    assert written(driver.knows(known(m=config_map(a="1")))) == [{"a": b"1"}]
 
 
 def test_new_content_is_written_into_the_running_pods_volume_and_other_objects_mean_nothing() -> None:
-    room = Room(MAP_VOLUME)
+    driver = Driver(MAP_VOLUME)
     first = config_map(a="1")
-    room.knows(known(m=first))
-    room.ended()
-    assert room.knows(known(m=first, s=Present(Secret()))) == []
-    assert written(room.knows(known(m=config_map(a="2")))) == [{"a": b"2"}]
-    assert room.mounts.ready
+    driver.knows(known(m=first))
+    driver.ended()
+    assert driver.knows(known(m=first, s=Present(Secret()))) == []
+    assert written(driver.knows(known(m=config_map(a="2")))) == [{"a": b"2"}]
+    assert driver.mounts.ready
     # while it is being written, there is news again
-    assert room.knows(known(m=config_map(a="3"))) == []
-    assert written(room.ended()) == [{"a": b"3"}]
-    assert room.ended() == [] and room.mounts.ready
+    assert driver.knows(known(m=config_map(a="3"))) == []
+    assert written(driver.ended()) == [{"a": b"3"}]
+    assert driver.ended() == [] and driver.mounts.ready
 
 
 def test_a_volume_in_place_stays_when_its_object_goes_and_says_so_once() -> None:
-    room = Room(MAP_VOLUME)
-    room.knows(known(m=config_map(a="1")))
-    room.ended()
+    driver = Driver(MAP_VOLUME)
+    driver.knows(known(m=config_map(a="1")))
+    driver.ended()
     said = ['MountVolume.SetUp failed for volume "v" : configmap "m" not found']
-    assert texts(room.knows(known(m=Absent('configmap "m" not found')))) == said
-    assert room.mounts.ready and room.mounts.waits[0].detail == 'configmap "m" not found'
-    assert room.knows(known(m=Absent('configmap "m" not found'))) == []
-    assert room.knows(known(m=config_map(a="1"))) == []  # the same again: nothing to write
-    assert room.mounts.waits == ()
-    assert written(room.knows(known(m=config_map(a="2")))) == [{"a": b"2"}]
+    assert texts(driver.knows(known(m=Absent('configmap "m" not found')))) == said
+    assert driver.mounts.ready and driver.mounts.waits[0].detail == 'configmap "m" not found'
+    assert driver.knows(known(m=Absent('configmap "m" not found'))) == []
+    assert driver.knows(known(m=config_map(a="1"))) == []  # the same again: nothing to write
+    assert driver.mounts.waits == ()
+    assert written(driver.knows(known(m=config_map(a="2")))) == [{"a": b"2"}]
 
 
 def test_a_sandbox_need_not_wait_for_tokens_and_writing_but_for_everything_else() -> None:
-    room = Room(KUBE_API)
+    driver = Driver(KUBE_API)
     ca = config_map(**{"ca.crt": "CA"})
 
     def coming(content: Content) -> bool:
-        room.knows(content)
-        return room.mounts.coming
+        driver.knows(content)
+        return driver.mounts.coming
 
-    assert not coming(Content(True))  # nobody knows yet whether the ConfigMap is there
+    assert not coming(Content(True))  # it is not known yet whether the ConfigMap is there
     assert coming(known(m=ca))
     assert not coming(known(m=ca, t=Unreadable("failed to fetch token: no", 1.0)))
     assert coming(known(m=ca, t=Present(Token("t", 9.0))))  # being written
-    room.ended(Result.FAILED, "no space left on device")
-    assert not room.mounts.coming
-    assert not room.mounts.ready
+    driver.ended(Result.FAILED, "no space left on device")
+    assert not driver.mounts.coming
+    assert not driver.mounts.ready
 
 
 def test_a_rejected_pod_hears_nothing_of_content() -> None:
-    room = Room(MAP_VOLUME)
-    room.seen = inputs(roster(pod_of(MAP_VOLUME), rejected=True))
-    assert room.knows(known(m=config_map(a="1"))) == []
+    driver = Driver(MAP_VOLUME)
+    driver.seen = inputs(roster(pod_of(MAP_VOLUME), rejected=True))
+    assert driver.knows(known(m=config_map(a="1"))) == []
 
 
 def keys_of(state: State) -> frozenset[ContentKey]:
@@ -353,6 +353,6 @@ def keys_of(state: State) -> frozenset[ContentKey]:
 
 
 def test_only_what_a_container_uses_counts() -> None:
-    room = Room(KUBE_API)
-    room.knows(Content(True))
-    assert keys_of(room.state) == {TOKEN, MAP}
+    driver = Driver(KUBE_API)
+    driver.knows(Content(True))
+    assert keys_of(driver.state) == {TOKEN, MAP}

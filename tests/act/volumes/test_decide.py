@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 from act.volumes.samples import NODE, empty_dir, inputs, lifecycles, make_pod, moment, roster, running
 
-from pykubelet.act.volumes.decide import next_wake, step
+from pykubelet.act.volumes.decide import next_timer, step
 from pykubelet.act.volumes.kinds.empty_dir import EmptyDirPlan
 from pykubelet.act.volumes.model import (
     Command,
     Event,
     FoundPod,
     FoundVolume,
-    Looked,
+    InputsChanged,
     MakeTree,
+    RecordEvent,
     RemoveTree,
     Result,
     Scan,
@@ -24,10 +25,9 @@ from pykubelet.act.volumes.model import (
     State,
     TearDown,
     TearDownEnded,
-    Tell,
+    TimerFired,
     TreeMade,
     TreeRemoved,
-    Woke,
 )
 from pykubelet.act.volumes.payload import PayloadPlan
 from pykubelet.base.api.core import (
@@ -54,8 +54,8 @@ PRIVATE = "/k/pods/u1/plugins/kubernetes.io~empty-dir/data"
 MOUNTED = MountedVolume("data", "emptyDir", DIR, supports_relabel=True)
 
 
-class Room:
-    """The room without its I/O."""
+class Driver:
+    """The decisions, without I/O."""
 
     def __init__(self) -> None:
         self.state = State()
@@ -66,8 +66,8 @@ class Room:
         self.state, commands = step(self.state, event, moment(self.at), PATHS)
         return commands
 
-    def told(self, event: Event, after: float = 0.0) -> list[str]:
-        return [c.happening.message for c in self.see(event, after) if isinstance(c, Tell)]
+    def messages(self, event: Event, after: float = 0.0) -> list[str]:
+        return [c.happening.message for c in self.see(event, after) if isinstance(c, RecordEvent)]
 
     def pod(self) -> PodMounts | None:
         return self.state.mounts.pods.get(UID)
@@ -78,7 +78,7 @@ class Room:
         return pod
 
     def wake(self) -> float | None:
-        at = next_wake(self.state, moment(self.at))
+        at = next_timer(self.state, moment(self.at))
         return None if at is None else at - 1000.0
 
 
@@ -87,299 +87,301 @@ def labels_volume(name: str = "info") -> Volume:
     return Volume(name=name, downwardAPI=DownwardAPIVolumeSource(items=(item,)))
 
 
-def mounted_room(pod: object = None) -> Room:
-    room = Room()
-    room.see(Scanned(()))
-    room.see(Looked(inputs(roster(make_pod(empty_dir())))))
-    room.see(SetUpEnded(UID, "data", Result.DONE))
-    assert room.up().ready
-    return room
+def mounted_driver(pod: object = None) -> Driver:
+    driver = Driver()
+    driver.see(Scanned(()))
+    driver.see(InputsChanged(inputs(roster(make_pod(empty_dir())))))
+    driver.see(SetUpEnded(UID, "data", Result.DONE))
+    assert driver.up().ready
+    return driver
 
 
 def test_a_pod_without_volumes_is_ready_in_the_same_step() -> None:
-    room = Room()
-    assert room.see(Looked(inputs(roster(make_pod())))) == [MakeTree(UID, "changed")]
-    assert room.up() == PodMounts(ready=True)
+    driver = Driver()
+    assert driver.see(InputsChanged(inputs(roster(make_pod())))) == [MakeTree(UID, "changed")]
+    assert driver.up() == PodMounts(ready=True)
 
 
 def test_host_path_of_any_type_and_image_are_ready_in_the_same_step() -> None:
-    room = Room()
+    driver = Driver()
     host = Volume(name="host", hostPath=HostPathVolumeSource(path="/srv"))
     image = Volume(name="files", image=ImageVolumeSource(reference="x:1"))
-    room.see(Looked(inputs(roster(make_pod(host, image)))))
-    assert room.up().ready
-    assert room.up().volumes["host"].host_path == "/srv"
-    assert room.up().volumes["files"].kind == "image"
-    assert room.up().volumes["files"].host_path == ""
+    driver.see(InputsChanged(inputs(roster(make_pod(host, image)))))
+    assert driver.up().ready
+    assert driver.up().volumes["host"].host_path == "/srv"
+    assert driver.up().volumes["files"].kind == "image"
+    assert driver.up().volumes["files"].host_path == ""
 
 
 def test_an_empty_dir_is_set_up_and_then_ready() -> None:
-    room = Room()
-    commands = room.see(Looked(inputs(roster(make_pod(empty_dir(), fs_group=2000)))))
+    driver = Driver()
+    commands = driver.see(InputsChanged(inputs(roster(make_pod(empty_dir(), fs_group=2000)))))
     assert commands == [SetUp(UID, "data", EmptyDirPlan(MOUNTED, PRIVATE, fs_group=2000), "changed")]
-    assert not room.up().ready
-    assert [(w.what, w.owner, w.subject) for w in room.up().waits] == [("volume", "act/volumes", "data")]
-    assert room.see(SetUpEnded(UID, "data", Result.DONE), after=0.001) == []
-    assert room.up().ready
-    assert room.up().volumes["data"].host_path == DIR
-    assert room.up().waits == ()
+    assert not driver.up().ready
+    assert [(w.what, w.owner, w.subject) for w in driver.up().waits] == [("volume", "act/volumes", "data")]
+    assert driver.see(SetUpEnded(UID, "data", Result.DONE), after=0.001) == []
+    assert driver.up().ready
+    assert driver.up().volumes["data"].host_path == DIR
+    assert driver.up().waits == ()
 
 
 def test_volumes_no_container_uses_are_not_set_up() -> None:
-    room = Room()
+    driver = Driver()
     pod = make_pod(empty_dir(), Volume(name="keys", secret=SecretVolumeSource(secretName="s")), unused=("data", "keys"))
-    assert room.see(Looked(inputs(roster(pod)))) == [MakeTree(UID, "changed")]
-    assert room.up().ready
+    assert driver.see(InputsChanged(inputs(roster(pod)))) == [MakeTree(UID, "changed")]
+    assert driver.up().ready
 
 
-def test_failures_are_told_and_tried_again_later_and_later() -> None:
-    room = Room()
-    room.see(Looked(inputs(roster(make_pod(empty_dir())))))
+def test_failures_are_reported_and_tried_again_later_and_later() -> None:
+    driver = Driver()
+    driver.see(InputsChanged(inputs(roster(make_pod(empty_dir())))))
     failed = SetUpEnded(UID, "data", Result.FAILED, "mkdir /k: no space left on device")
     expected = 'MountVolume.SetUp failed for volume "data" : mkdir /k: no space left on device'
     delays = []
     for _ in range(10):
-        assert room.told(failed) == [expected]
-        wait = room.up().waits[0]
+        assert driver.messages(failed) == [expected]
+        wait = driver.up().waits[0]
         assert (wait.reason, wait.detail) == ("FailedMount", "mkdir /k: no space left on device")
         assert wait.since == 5000.0
         assert wait.next_at is not None
-        delay = wait.next_at - 5000.0 - room.at
+        delay = wait.next_at - 5000.0 - driver.at
         delays.append(delay)
-        assert not [c for c in room.see(Woke(), after=delay - 0.1) if isinstance(c, SetUp)]
-        again = room.see(Woke(), after=0.11)
-        assert [type(c) for c in again if not isinstance(c, (Tell, MakeTree))] == [SetUp]
+        assert not [c for c in driver.see(TimerFired(), after=delay - 0.1) if isinstance(c, SetUp)]
+        again = driver.see(TimerFired(), after=0.11)
+        assert [type(c) for c in again if not isinstance(c, (RecordEvent, MakeTree))] == [SetUp]
     assert [round(d, 3) for d in delays] == [0.5, 1, 2, 4, 8, 16, 32, 64, 122, 122]
-    room.see(SetUpEnded(UID, "data", Result.DONE))
-    assert room.up().ready
-    assert room.up().waits == ()
+    driver.see(SetUpEnded(UID, "data", Result.DONE))
+    assert driver.up().ready
+    assert driver.up().waits == ()
 
 
 def test_a_pod_that_waits_too_long_says_so_like_the_reference() -> None:
-    room = Room()
-    room.see(Looked(inputs(roster(make_pod(empty_dir("logs"), empty_dir("data"))))))
-    assert room.wake() == pytest.approx(123)
-    assert room.told(Woke(), after=123) == [
+    driver = Driver()
+    driver.see(InputsChanged(inputs(roster(make_pod(empty_dir("logs"), empty_dir("data"))))))
+    assert driver.wake() == pytest.approx(123)
+    assert driver.messages(TimerFired(), after=123) == [
         "Unable to attach or mount volumes: unmounted volumes=[data logs], unattached volumes=[], "
         "failed to process volumes=[]: context deadline exceeded"
     ]
-    assert room.wake() == pytest.approx(246)
+    assert driver.wake() == pytest.approx(246)
 
 
 def test_an_answer_that_never_came_is_uncertain_and_torn_down_like_a_mounted_one() -> None:
-    room = Room()
+    driver = Driver()
     pod = make_pod(empty_dir())
-    room.see(Looked(inputs(roster(pod))))
-    room.see(SetUpEnded(UID, "data", Result.UNCERTAIN, "no answer after 30s"))
-    assert room.up().waits[0].detail == "no answer after 30s"
-    gone = room.see(Looked(inputs(roster(), lifecycles((pod, Stage.TERMINATED)))))
+    driver.see(InputsChanged(inputs(roster(pod))))
+    driver.see(SetUpEnded(UID, "data", Result.UNCERTAIN, "no answer after 30s"))
+    assert driver.up().waits[0].detail == "no answer after 30s"
+    gone = driver.see(InputsChanged(inputs(roster(), lifecycles((pod, Stage.TERMINATED)))))
     assert gone == [TearDown(UID, "data", "kubernetes.io~empty-dir", "data", "changed")]
 
 
 def test_volumes_that_need_the_api_server_are_refused_once_by_kind() -> None:
-    room = Room()
+    driver = Driver()
     keys = Volume(name="keys", secret=SecretVolumeSource(secretName="s"))
     seen = inputs(roster(make_pod(keys)))
     error = "kube client is not configured"
-    assert room.told(Looked(seen)) == [f'MountVolume.SetUp failed for volume "keys" : {error}']
-    wait = room.up().waits[0]
+    assert driver.messages(InputsChanged(seen)) == [f'MountVolume.SetUp failed for volume "keys" : {error}']
+    wait = driver.up().waits[0]
     assert (wait.subject, wait.reason, wait.detail, wait.next_at) == ("keys", "FailedMount", error, None)
-    assert room.told(Woke(), after=10) == []
-    assert room.told(Looked(replace(seen, node=replace(NODE, name="other")))) == []
-    assert not room.up().ready
+    assert driver.messages(TimerFired(), after=10) == []
+    assert driver.messages(InputsChanged(replace(seen, node=replace(NODE, name="other")))) == []
+    assert not driver.up().ready
 
 
 def test_a_stopping_pod_keeps_its_volumes_until_its_containers_have_ended() -> None:
-    room = mounted_room()
+    driver = mounted_driver()
     pod = make_pod(empty_dir())
-    assert room.see(Looked(inputs(roster(), lifecycles((pod, Stage.SYNCING)), running("u1")))) == []
-    assert room.see(Looked(inputs(roster(), lifecycles((pod, Stage.TERMINATING)), running("u1")))) == []
-    assert room.up().volumes["data"].host_path == DIR
-    # The state machine is done before the runtime was looked at again.
-    assert room.see(Looked(inputs(roster(), lifecycles((pod, Stage.TERMINATED)), running("u1")))) == []
-    ended = room.see(Looked(inputs(roster(), lifecycles((pod, Stage.TERMINATED)))))
+    assert driver.see(InputsChanged(inputs(roster(), lifecycles((pod, Stage.SYNCING)), running("u1")))) == []
+    assert driver.see(InputsChanged(inputs(roster(), lifecycles((pod, Stage.TERMINATING)), running("u1")))) == []
+    assert driver.up().volumes["data"].host_path == DIR
+    # The state machine is done before the runtime's pods are listed again.
+    assert driver.see(InputsChanged(inputs(roster(), lifecycles((pod, Stage.TERMINATED)), running("u1")))) == []
+    ended = driver.see(InputsChanged(inputs(roster(), lifecycles((pod, Stage.TERMINATED)))))
     assert ended == [TearDown(UID, "data", "kubernetes.io~empty-dir", "data", "changed")]
-    assert room.up().volumes == {}
-    room.see(TearDownEnded(UID, "data", Result.DONE))
-    assert room.pod() is None
-    # Only when nobody knows the pod any more its directory goes.
-    assert room.see(Looked(inputs(roster()))) == [RemoveTree(UID, "changed")]
-    assert room.see(TreeRemoved(UID, Result.DONE)) == []
-    assert room.state.pods == {}
+    assert driver.up().volumes == {}
+    driver.see(TearDownEnded(UID, "data", Result.DONE))
+    assert driver.pod() is None
+    # The directory of an unknown pod is removed, no other.
+    assert driver.see(InputsChanged(inputs(roster()))) == [RemoveTree(UID, "changed")]
+    assert driver.see(TreeRemoved(UID, Result.DONE)) == []
+    assert driver.state.pods == {}
 
 
 def test_a_finished_pod_that_is_still_desired_keeps_its_directory() -> None:
-    room = mounted_room()
+    driver = mounted_driver()
     pod = make_pod(empty_dir())
-    room.see(Looked(inputs(roster(pod), lifecycles((pod, Stage.TERMINATED)))))
-    room.see(TearDownEnded(UID, "data", Result.DONE))
-    assert room.see(Looked(inputs(roster(pod), lifecycles((pod, Stage.FINISHED))))) == []
-    assert room.pod() is None
+    driver.see(InputsChanged(inputs(roster(pod), lifecycles((pod, Stage.TERMINATED)))))
+    driver.see(TearDownEnded(UID, "data", Result.DONE))
+    assert driver.see(InputsChanged(inputs(roster(pod), lifecycles((pod, Stage.FINISHED))))) == []
+    assert driver.pod() is None
 
 
 def test_nothing_is_given_up_before_all_sources_are_ready_and_the_runtime_was_seen() -> None:
-    room = mounted_room()
-    assert room.see(Looked(inputs(roster(ready=False)))) == []
-    assert room.see(Looked(inputs(roster(), observed=Observed()))) == []
-    assert [type(c) for c in room.see(Looked(inputs(roster())))] == [TearDown]
+    driver = mounted_driver()
+    assert driver.see(InputsChanged(inputs(roster(ready=False)))) == []
+    assert driver.see(InputsChanged(inputs(roster(), observed=Observed()))) == []
+    assert [type(c) for c in driver.see(InputsChanged(inputs(roster())))] == [TearDown]
 
 
 def test_a_rejected_pod_gets_no_volumes() -> None:
-    room = Room()
-    assert room.see(Looked(inputs(roster(make_pod(empty_dir()), rejected=True)))) == []
-    assert room.pod() is None
+    driver = Driver()
+    assert driver.see(InputsChanged(inputs(roster(make_pod(empty_dir()), rejected=True)))) == []
+    assert driver.pod() is None
 
 
 def test_unmounting_that_fails_is_tried_again_and_visible() -> None:
-    room = mounted_room()
+    driver = mounted_driver()
     pod = make_pod(empty_dir())
-    room.see(Looked(inputs(roster(), lifecycles((pod, Stage.TERMINATED)))))
-    assert room.see(TearDownEnded(UID, "data", Result.FAILED, "unmount: device or resource busy")) == []
-    assert room.up().waits[0].detail == "unmount: device or resource busy"
-    assert room.wake() == pytest.approx(0.5)
-    assert [type(c) for c in room.see(Woke(), after=0.5)] == [TearDown]
+    driver.see(InputsChanged(inputs(roster(), lifecycles((pod, Stage.TERMINATED)))))
+    assert driver.see(TearDownEnded(UID, "data", Result.FAILED, "unmount: device or resource busy")) == []
+    assert driver.up().waits[0].detail == "unmount: device or resource busy"
+    assert driver.wake() == pytest.approx(0.5)
+    assert [type(c) for c in driver.see(TimerFired(), after=0.5)] == [TearDown]
 
 
 def test_a_due_retry_that_has_to_wait_for_others_does_not_spin() -> None:
-    room = mounted_room()
+    driver = mounted_driver()
     pod = make_pod(empty_dir())
-    room.see(Looked(inputs(roster(), lifecycles((pod, Stage.TERMINATED)))))
-    room.see(TearDownEnded(UID, "data", Result.FAILED, "busy"))
-    room.see(Looked(inputs(roster(), lifecycles((pod, Stage.TERMINATED)), running("u1"))))
-    assert room.see(Woke(), after=5) == []
-    assert room.wake() is None
+    driver.see(InputsChanged(inputs(roster(), lifecycles((pod, Stage.TERMINATED)))))
+    driver.see(TearDownEnded(UID, "data", Result.FAILED, "busy"))
+    driver.see(InputsChanged(inputs(roster(), lifecycles((pod, Stage.TERMINATED)), running("u1"))))
+    assert driver.see(TimerFired(), after=5) == []
+    assert driver.wake() is None
 
 
 def test_a_pod_that_returns_while_it_is_given_up_is_set_up_again_afterwards() -> None:
-    room = mounted_room()
+    driver = mounted_driver()
     pod = make_pod(empty_dir())
-    room.see(Looked(inputs(roster())))
-    assert room.see(Looked(inputs(roster(pod)))) == []
-    assert [type(c) for c in room.see(TearDownEnded(UID, "data", Result.DONE))] == [SetUp]
-    room.see(SetUpEnded(UID, "data", Result.DONE))
-    assert room.up().ready
+    driver.see(InputsChanged(inputs(roster())))
+    assert driver.see(InputsChanged(inputs(roster(pod)))) == []
+    assert [type(c) for c in driver.see(TearDownEnded(UID, "data", Result.DONE))] == [SetUp]
+    driver.see(SetUpEnded(UID, "data", Result.DONE))
+    assert driver.up().ready
 
 
 def test_nothing_is_set_up_while_the_directory_is_being_removed() -> None:
-    room = mounted_room()
+    driver = mounted_driver()
     pod = make_pod(empty_dir())
-    room.see(Looked(inputs(roster())))
-    assert [type(c) for c in room.see(TearDownEnded(UID, "data", Result.DONE))] == [RemoveTree]
-    assert room.see(Looked(inputs(roster(pod)))) == []
-    assert not room.up().ready
-    assert [type(c) for c in room.see(TreeRemoved(UID, Result.DONE))] == [SetUp]
+    driver.see(InputsChanged(inputs(roster())))
+    assert [type(c) for c in driver.see(TearDownEnded(UID, "data", Result.DONE))] == [RemoveTree]
+    assert driver.see(InputsChanged(inputs(roster(pod)))) == []
+    assert not driver.up().ready
+    assert [type(c) for c in driver.see(TreeRemoved(UID, Result.DONE))] == [SetUp]
 
 
 def test_what_is_left_below_a_directory_is_torn_down_before_it_is_removed() -> None:
-    room = mounted_room()
-    room.see(Looked(inputs(roster())))
-    room.see(TearDownEnded(UID, "data", Result.DONE))
+    driver = mounted_driver()
+    driver.see(InputsChanged(inputs(roster())))
+    driver.see(TearDownEnded(UID, "data", Result.DONE))
     left = (FoundVolume("kubernetes.io~nfs", "share"),)
-    commands = room.see(TreeRemoved(UID, Result.DONE, left=left))
+    commands = driver.see(TreeRemoved(UID, Result.DONE, left=left))
     assert commands == [TearDown(UID, "share", "kubernetes.io~nfs", "share", "directory removed")]
-    assert room.see(TearDownEnded(UID, "share", Result.DONE)) == []
-    assert [type(c) for c in room.see(Woke(), after=0.5)] == [RemoveTree]
+    assert driver.see(TearDownEnded(UID, "share", Result.DONE)) == []
+    assert [type(c) for c in driver.see(TimerFired(), after=0.5)] == [RemoveTree]
 
 
 def test_making_the_directory_fails() -> None:
-    room = Room()
-    room.see(Looked(inputs(roster(make_pod()))))
-    assert room.told(TreeMade(UID, Result.FAILED, "mkdir /k: read-only file system")) == [
+    driver = Driver()
+    driver.see(InputsChanged(inputs(roster(make_pod()))))
+    assert driver.messages(TreeMade(UID, Result.FAILED, "mkdir /k: read-only file system")) == [
         "error making pod data directories: mkdir /k: read-only file system"
     ]
-    assert not room.up().ready
-    assert [type(c) for c in room.see(Woke(), after=0.5)] == [MakeTree]
-    room.see(TreeMade(UID, Result.DONE))
-    assert room.up().ready
+    assert not driver.up().ready
+    assert [type(c) for c in driver.see(TimerFired(), after=0.5)] == [MakeTree]
+    driver.see(TreeMade(UID, Result.DONE))
+    assert driver.up().ready
 
 
 def test_labels_that_change_are_written_again_and_the_pod_stays_ready() -> None:
-    room = Room()
+    driver = Driver()
     first = make_pod(labels_volume(), labels={"a": "1"})
-    room.see(Looked(inputs(roster(first))))
-    room.see(SetUpEnded(UID, "info", Result.DONE))
+    driver.see(InputsChanged(inputs(roster(first))))
+    driver.see(SetUpEnded(UID, "info", Result.DONE))
     same = make_pod(labels_volume(), labels={"a": "1"})
-    assert room.see(Looked(inputs(roster(same)))) == []
-    [command] = room.see(Looked(inputs(roster(make_pod(labels_volume(), labels={"a": "2"})))))
+    assert driver.see(InputsChanged(inputs(roster(same)))) == []
+    [command] = driver.see(InputsChanged(inputs(roster(make_pod(labels_volume(), labels={"a": "2"})))))
     assert isinstance(command, SetUp)
     assert isinstance(command.plan, PayloadPlan)
     assert command.plan.files[0].data == b'a="2"'
-    assert room.up().ready
+    assert driver.up().ready
     # It changes again while it is being written.
-    assert room.see(Looked(inputs(roster(make_pod(labels_volume(), labels={"a": "3"}))))) == []
-    assert [type(c) for c in room.see(SetUpEnded(UID, "info", Result.DONE))] == [SetUp]
-    assert room.told(SetUpEnded(UID, "info", Result.FAILED, "disk")) != []
-    assert room.up().ready
-    assert [type(c) for c in room.see(Woke(), after=0.5)] == [SetUp]
-    assert room.see(SetUpEnded(UID, "info", Result.DONE)) == []
+    assert driver.see(InputsChanged(inputs(roster(make_pod(labels_volume(), labels={"a": "3"}))))) == []
+    assert [type(c) for c in driver.see(SetUpEnded(UID, "info", Result.DONE))] == [SetUp]
+    assert driver.messages(SetUpEnded(UID, "info", Result.FAILED, "disk")) != []
+    assert driver.up().ready
+    assert [type(c) for c in driver.see(TimerFired(), after=0.5)] == [SetUp]
+    assert driver.see(SetUpEnded(UID, "info", Result.DONE)) == []
 
 
 def test_memory_volumes_wait_until_the_node_is_known() -> None:
-    room = Room()
+    driver = Driver()
     pod = make_pod(empty_dir(medium="Memory", size_limit="64Mi"))
     unknown = replace(NODE, allocatable={})
-    room.see(Looked(inputs(roster(pod), node=unknown)))
-    assert room.up().waits[0].detail == "what the node can allocate is not known yet"
-    commands = room.see(Looked(inputs(roster(pod), node=NODE)))
+    driver.see(InputsChanged(inputs(roster(pod), node=unknown)))
+    assert driver.up().waits[0].detail == "what the node can allocate is not known yet"
+    commands = driver.see(InputsChanged(inputs(roster(pod), node=NODE)))
     assert [c.plan for c in commands if isinstance(c, SetUp)] == [
         EmptyDirPlan(MOUNTED, PRIVATE, "Memory", size=64 << 20)
     ]
 
 
-def test_after_a_restart_what_nobody_knows_is_unmounted_and_removed() -> None:
-    room = Room()
-    assert room.see(Woke(scan=True)) == [Scan("safety net")]
+def test_after_a_restart_what_is_unknown_is_unmounted_and_removed() -> None:
+    driver = Driver()
+    assert driver.see(TimerFired(scan=True)) == [Scan("safety net")]
     kept, lost = FoundPod(UID, (FoundVolume("kubernetes.io~empty-dir", "data"),)), FoundPod(PodUID("u2"))
     live = FoundPod(PodUID("u3"), (FoundVolume("kubernetes.io~empty-dir", "x"),))
-    assert not room.state.mounts.reconstructed
-    assert room.see(Scanned((kept, live, lost))) == []
-    assert room.state.mounts.reconstructed
+    assert not driver.state.mounts.reconstructed
+    assert driver.see(Scanned((kept, live, lost))) == []
+    assert driver.state.mounts.reconstructed
     pod = make_pod(empty_dir())
-    commands = room.see(Looked(inputs(roster(pod, ready=False), observed=running("u1", "u3"))))
+    commands = driver.see(InputsChanged(inputs(roster(pod, ready=False), observed=running("u1", "u3"))))
     assert [type(c) for c in commands] == [SetUp]
-    room.see(SetUpEnded(UID, "data", Result.DONE))
-    assert room.up().ready
-    assert room.see(Looked(inputs(roster(pod), observed=running("u1", "u3")))) == [RemoveTree(PodUID("u2"), "changed")]
-    commands = room.see(Looked(inputs(roster(pod), observed=running("u1"))))
+    driver.see(SetUpEnded(UID, "data", Result.DONE))
+    assert driver.up().ready
+    assert driver.see(InputsChanged(inputs(roster(pod), observed=running("u1", "u3")))) == [
+        RemoveTree(PodUID("u2"), "changed")
+    ]
+    commands = driver.see(InputsChanged(inputs(roster(pod), observed=running("u1"))))
     assert commands == [TearDown(PodUID("u3"), "x", "kubernetes.io~empty-dir", "x", "changed")]
 
 
-def test_a_disk_that_cannot_be_read_is_looked_at_again() -> None:
-    room = Room()
-    room.see(Woke(scan=True))
-    room.see(ScanFailed("readdir: input/output error"))
-    assert not room.state.mounts.reconstructed
-    assert room.see(Woke(), after=0.5) == [Scan("failed before")]
-    room.see(Scanned(()))
-    assert room.state.mounts.reconstructed
+def test_a_disk_that_cannot_be_read_is_scanned_again() -> None:
+    driver = Driver()
+    driver.see(TimerFired(scan=True))
+    driver.see(ScanFailed("readdir: input/output error"))
+    assert not driver.state.mounts.reconstructed
+    assert driver.see(TimerFired(), after=0.5) == [Scan("failed before")]
+    driver.see(Scanned(()))
+    assert driver.state.mounts.reconstructed
 
 
 def test_host_paths_used_in_part_lose_their_binds() -> None:
-    room = Room()
+    driver = Driver()
     host = Volume(name="host", hostPath=HostPathVolumeSource(path="/srv"))
     pod = make_pod(host, sub_path="a/b")
-    room.see(Looked(inputs(roster(pod))))
-    room.see(TreeMade(UID, Result.DONE))
-    assert room.see(Looked(inputs(roster(), lifecycles((pod, Stage.TERMINATED))))) == [
+    driver.see(InputsChanged(inputs(roster(pod))))
+    driver.see(TreeMade(UID, Result.DONE))
+    assert driver.see(InputsChanged(inputs(roster(), lifecycles((pod, Stage.TERMINATED))))) == [
         TearDown(UID, "host", "", "host", "changed")
     ]
 
 
-def test_an_operation_nobody_began_is_a_bug() -> None:
-    room = mounted_room()
+def test_the_end_of_an_operation_that_was_not_begun_is_a_bug() -> None:
+    driver = mounted_driver()
     with pytest.raises(RuntimeError, match="not begun"):
-        room.see(SetUpEnded(UID, "data", Result.DONE))
+        driver.see(SetUpEnded(UID, "data", Result.DONE))
 
 
 def test_nothing_is_published_when_nothing_changed() -> None:
-    room = mounted_room()
-    before = room.state.mounts
-    room.see(Looked(inputs(roster(make_pod(empty_dir())))))
-    room.see(Woke())
-    assert room.state.mounts is before
+    driver = mounted_driver()
+    before = driver.state.mounts
+    driver.see(InputsChanged(inputs(roster(make_pod(empty_dir())))))
+    driver.see(TimerFired())
+    assert driver.state.mounts is before
 
 
 def test_empty_roster_changes_nothing() -> None:
-    room = Room()
-    assert room.see(Looked(inputs(Roster()))) == []
-    assert room.state.mounts.pods == {}
+    driver = Driver()
+    assert driver.see(InputsChanged(inputs(Roster()))) == []
+    assert driver.state.mounts.pods == {}

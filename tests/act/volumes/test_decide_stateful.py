@@ -7,15 +7,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pykubelet.act.volumes.decide import next_wake, step
+from pykubelet.act.volumes.decide import next_timer, step
 from pykubelet.act.volumes.model import (
     Command,
     Event,
     FoundPod,
     FoundVolume,
     Inputs,
-    Looked,
+    InputsChanged,
     MakeTree,
+    RecordEvent,
     RemoveTree,
     Result,
     Scan,
@@ -26,10 +27,9 @@ from pykubelet.act.volumes.model import (
     State,
     TearDown,
     TearDownEnded,
-    Tell,
+    TimerFired,
     TreeMade,
     TreeRemoved,
-    Woke,
 )
 from pykubelet.base.api.core import HostPathVolumeSource, Pod, Volume
 from pykubelet.base.model.ids import PodUID
@@ -61,7 +61,7 @@ class VolumesMachine(RuleBasedStateMachine):
         self.under_way: list[Command] = []
         # The host as the operations leave it: volumes that are there, and directories.
         self.there: set[tuple[PodUID, str]] = {(UIDS[0], "one"), (UIDS[2], "old")}
-        self.see(Woke(scan=True))
+        self.see(TimerFired(scan=True))
 
     def inputs(self) -> Inputs:
         pods = {uid: RosterPod(pod_of(uid), "file", 1.0) for uid in sorted(self.desired)}
@@ -71,7 +71,7 @@ class VolumesMachine(RuleBasedStateMachine):
     def see(self, event: Event) -> None:
         self.state, commands = step(self.state, event, moment(self.at), PATHS)
         for command in commands:
-            if not isinstance(command, Tell):
+            if not isinstance(command, RecordEvent):
                 self.check(command)
                 self.under_way.append(command)
 
@@ -120,17 +120,17 @@ class VolumesMachine(RuleBasedStateMachine):
     def desire(self, uid: PodUID) -> None:
         if uid not in self.desired:
             self.desired.add(uid)
-            self.see(Looked(self.inputs()))
+            self.see(InputsChanged(self.inputs()))
 
     @rule(uid=POD)
     def undesire(self, uid: PodUID) -> None:
         self.desired.discard(uid)
-        self.see(Looked(self.inputs()))
+        self.see(InputsChanged(self.inputs()))
 
     @rule()
     def sources_are_ready(self) -> None:
         self.sources_ready = True
-        self.see(Looked(self.inputs()))
+        self.see(InputsChanged(self.inputs()))
 
     @rule(uid=POD)
     def life_goes_on(self, uid: PodUID) -> None:
@@ -148,20 +148,20 @@ class VolumesMachine(RuleBasedStateMachine):
                 else:
                     self.stages[uid] = Stage.TERMINATING
             case Stage.TERMINATING:
-                self.stages[uid] = Stage.TERMINATED  # `Observed` may tell later
+                self.stages[uid] = Stage.TERMINATED  # `Observed` may follow later
             case Stage.TERMINATED:
                 if uid not in self.state.mounts.pods:
                     self.stages[uid] = Stage.FINISHED
             case Stage.FINISHED:
                 if uid not in self.desired:
                     del self.stages[uid]
-        self.see(Looked(self.inputs()))
+        self.see(InputsChanged(self.inputs()))
 
     @rule(uid=POD)
     def containers_are_seen_to_have_ended(self, uid: PodUID) -> None:
         if self.stages.get(uid) in (None, Stage.TERMINATING, Stage.TERMINATED):
             self.alive.discard(uid)
-            self.see(Looked(self.inputs()))
+            self.see(InputsChanged(self.inputs()))
 
     @rule(which=st.integers(0, 20), result=RESULT)
     def an_operation_ends(self, which: int, result: Result) -> None:
@@ -171,11 +171,11 @@ class VolumesMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from((0.1, 0.6, 3.0, 130.0)))
     def time_passes(self, seconds: float) -> None:
         self.at += seconds
-        self.see(Woke())
+        self.see(TimerFired())
 
     @rule()
     def the_disk_is_read_again(self) -> None:
-        self.see(Woke(scan=True))
+        self.see(TimerFired(scan=True))
 
     @invariant()
     def what_runs_is_mounted(self) -> None:
@@ -224,19 +224,19 @@ class VolumesMachine(RuleBasedStateMachine):
                 assert uid not in self.state.pods
                 assert not [name for u, name in self.there if u == uid]
         assert self.state.mounts.reconstructed
-        assert next_wake(self.state, moment(self.at)) is None
+        assert next_timer(self.state, moment(self.at)) is None
 
     def settle(self) -> None:
-        self.see(Looked(self.inputs()))
+        self.see(InputsChanged(self.inputs()))
         for _ in range(60):
             if self.under_way:
                 self.end(self.under_way[0], Result.DONE)
                 continue
-            wake = next_wake(self.state, moment(self.at))
+            wake = next_timer(self.state, moment(self.at))
             if wake is None:
                 return
             self.at = wake - 1000.0
-            self.see(Woke())
+            self.see(TimerFired())
 
 
 TestVolumes = VolumesMachine.TestCase

@@ -1,4 +1,4 @@
-"""The whole room on a real file system: from cells to `Mounts` and back to nothing."""
+"""The volumes of pods on a real file system: from cells to `Mounts`, and back to no directory at all."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ UID = PodUID("u1")
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Waits for what the host shows; it tells nobody by itself."""
+    """Poll: the host announces no change."""
     async with asyncio.timeout(30):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
@@ -55,13 +55,13 @@ def fill(root: Path) -> None:
             return
 
 
-def make_room(root: Path) -> None:
+def free_space(root: Path) -> None:
     for path in root.glob("fill*"):
         path.unlink()
 
 
 class Agent:
-    """The room with the cells of its neighbours."""
+    """`Volumes` with the cells that it reads and writes."""
 
     def __init__(self, root: Path, flight: Flight | None = None) -> None:
         self.paths = Paths(str(root), str(root / "logs"))
@@ -71,11 +71,11 @@ class Agent:
         node_cell, _ = make_cell("node", NODE)
         content_cell, self.content = make_cell("content", Content())
         self.mounts, writer = make_cell("mounts", Mounts())
-        self.told: Sink[Happening] = Sink()
+        self.recorded: Sink[Happening] = Sink()
         flight = flight or Flight("test")
         self.subpaths = Subpaths(self.mounts, self.paths, flight)
         inputs = VolumeInputs(roster_cell, life_cell, seen_cell, node_cell, content_cell)
-        self.room = Volumes(self.paths, inputs, writer, flight, SystemClock(), self.told)
+        self.loop = Volumes(self.paths, inputs, writer, flight, SystemClock(), self.recorded)
 
     async def wait(self, condition: Callable[[Mounts], bool], limit_s: float = 30.0) -> Mounts:
         async with asyncio.timeout(limit_s):
@@ -96,7 +96,7 @@ class Agent:
 async def started(root: Path, flight: Flight | None = None) -> AsyncIterator[Agent]:
     agent = Agent(root, flight)
     async with Supervisor("test") as tasks:
-        work = tasks.start_child("volumes", agent.room.run())
+        work = tasks.start_child("volumes", agent.loop.run())
         await agent.wait(lambda now: now.reconstructed)
         yield agent
         assert not work.done()
@@ -147,7 +147,7 @@ async def test_a_life_with_data_through_a_restart_to_nothing(root: Path) -> None
         agent.observed.publish(running())
         await stop_pod(agent, pod)
         await agent.wait_gone(agent.paths.pod(UID))
-        assert agent.told.events == []
+        assert agent.recorded.events == []
 
 
 @pytest.mark.integration
@@ -186,7 +186,7 @@ async def test_labels_follow_the_pod(root: Path) -> None:
 
 
 @pytest.mark.integration
-async def test_a_full_disk_is_told_and_gone_when_space_returns(root: Path) -> None:
+async def test_a_full_disk_is_reported_and_gone_when_space_returns(root: Path) -> None:
     mount_table.mount("tmpfs", str(root), "tmpfs", ("size=256k", "nr_inodes=40"))
     fill(root)
     async with started(root) as agent:
@@ -199,9 +199,9 @@ async def test_a_full_disk_is_told_and_gone_when_space_returns(root: Path) -> No
         assert (wait.what, wait.owner, wait.subject) == ("volume", "act/volumes", "data")
         assert "no space left on device" in wait.detail
         assert wait.next_at is not None
-        make_room(root)
+        free_space(root)
         await agent.wait_ready()
-        messages = [event.message for event in agent.told.events if event.reason == "FailedMount"]
+        messages = [event.message for event in agent.recorded.events if event.reason == "FailedMount"]
         assert messages[0].startswith('MountVolume.SetUp failed for volume "data" : mkdir ')
 
 
@@ -232,7 +232,7 @@ async def test_a_path_that_hangs_holds_up_no_other_pod(root: Path) -> None:
         flight.dead = ""
         error = "hostPath type check failed: /dead is not a directory"
         expected = f'MountVolume.SetUp failed for volume "host" : {error}'
-        await until(lambda: expected in [event.message for event in agent.told.events])
+        await until(lambda: expected in [event.message for event in agent.recorded.events])
 
 
 async def test_work_that_is_stuck_in_a_thread_is_uncertain(root: Path) -> None:

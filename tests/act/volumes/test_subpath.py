@@ -119,7 +119,7 @@ async def test_links_out_of_the_volume_are_refused(place: Place, link: str, sub_
         ("a/../..", "unable to provision SubPath `a/../..`: must not contain '..'"),
     ],
 )
-async def test_paths_that_are_wrong_by_their_looks(place: Place, sub_path: str, error: str) -> None:
+async def test_paths_that_are_refused_as_written(place: Place, sub_path: str, error: str) -> None:
     assert str(await place.prepare(sub_path)) == error
 
 

@@ -84,7 +84,7 @@ class Reader:
         return PayloadFile(path, data, self._mode if user is None and group is None else OWNERS_ONLY, user)
 
     def _find(self, key: ContentKey, optional: bool) -> object | None:
-        """What is there, or `Absent` when that is all right; None, and remembered, while nobody knows."""
+        """The object, or `Absent` when it is optional; None while there is no answer, and the key is then awaited."""
         found = self._content.find(key)
         if found is None:
             if not self._content.available:

@@ -1,4 +1,4 @@
-"""What a look at the cells says to volumes: who claims a pod's, whether its containers use them, whom news concern. Pure."""
+"""The inputs as volumes see them: who claims a pod's volumes, whether containers use them, which pods changed. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def claim_of(uid: PodUID, inputs: Inputs) -> Claim:
 
 
 def is_running(uid: PodUID, inputs: Inputs) -> bool:
-    """Whether containers use its volumes: also true as long as the runtime was not looked at, or the pod in it could not be read."""
+    """Whether containers use its volumes; true also before the runtime's pods were listed, and while the pod cannot be read."""
     view = inputs.observed.pods.get(uid)
     return _is_unknown(uid, inputs) or (view is not None and view.is_running)
 
@@ -48,11 +48,11 @@ def is_alive(uid: PodUID, inputs: Inputs) -> bool:
     return _is_unknown(uid, inputs) or (view is not None and view.is_alive)
 
 
-def concerned(state: State, new: Inputs) -> set[PodUID]:
-    """The pods that a new look is news for: most changes of the cells mean nothing to volumes."""
+def changed_pods(state: State, new: Inputs) -> set[PodUID]:
+    """The pods whose volumes a change of the cells may concern; most changes concern none."""
     old = state.inputs
     uids: set[PodUID] = set()
-    everybody = (
+    concerns_all = (
         old.roster.sources_ready != new.roster.sources_ready
         or (old.observed.listed_at is None) != (new.observed.listed_at is None)
         or old.node is not new.node
@@ -60,22 +60,22 @@ def concerned(state: State, new: Inputs) -> set[PodUID]:
     uids |= _changed(old.roster.pods, new.roster.pods, _is_same_entry)
     uids |= _changed(old.lifecycles.pods, new.lifecycles.pods, _is_same_life)
     uids |= _changed(old.observed.pods, new.observed.pods, _is_same_view)
-    uids = {uid for uid in uids if not _goes_on(state.pods.get(uid), uid, new)}
-    if everybody:
+    uids = {uid for uid in uids if not _is_settled(state.pods.get(uid), uid, new)}
+    if concerns_all:
         uids.update(state.pods)
     return uids | affected(state, new)
 
 
 def spec_of(uid: PodUID, inputs: Inputs) -> Pod | None:
-    """What a pod's volumes are to be, by the roster before the pod's actor."""
+    """The pod that its volumes are planned for: the roster's, else the one of its life cycle."""
     if (entry := inputs.roster.pods.get(uid)) is not None:
         return entry.pod
     life = inputs.lifecycles.pods.get(uid)
     return life.pod if life is not None else None
 
 
-def _goes_on(pod: PodState | None, uid: PodUID, new: Inputs) -> bool:
-    """Its volumes are needed or kept as before, or all given up: what runs of the pod means nothing to them."""
+def _is_settled(pod: PodState | None, uid: PodUID, new: Inputs) -> bool:
+    """Whether its volumes are needed or kept as before, or all given up, so that a change of the pod's containers is of no concern."""
     claim = claim_of(uid, new)
     if pod is None:
         return claim is not Claim.NEEDED
@@ -94,7 +94,7 @@ def affected(state: State, new: Inputs) -> set[PodUID]:
 
 
 def _changed(before: Mapping[PodUID, T], after: Mapping[PodUID, T], is_same: Callable[[T, T], bool]) -> set[PodUID]:
-    """The pods for which something changed that volumes depend on; most changes of these cells are of other kinds."""
+    """The pods with a change that volumes depend on."""
     return {
         uid
         for uid in changed_keys(before, after)
@@ -103,7 +103,7 @@ def _changed(before: Mapping[PodUID, T], after: Mapping[PodUID, T], is_same: Cal
 
 
 def is_same_pod(one: Pod, other: Pod) -> bool:
-    """Nothing differs that volumes are made from; most news of a pod are of its status."""
+    """Whether everything that volumes are made from is the same; most changes of a pod are of its status."""
     if one is other:
         return True
     mine, theirs = one.metadata, other.metadata

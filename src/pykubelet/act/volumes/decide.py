@@ -1,16 +1,16 @@
 """What to do next with the pods' volumes: (state, event, now) -> (state, commands). Pure.
 
 Rules:
- 1. A pod that is desired, admitted and not yet being stopped needs its volumes; one that is being stopped keeps what it
-    has; one whose containers have ended, or that nobody knows, gives up its volumes; one that nobody knows also loses its
-    directory. Nobody knows a pod only once all sources are ready.
- 2. Nothing is unmounted under running containers, nor before the runtime was looked at once.
+ 1. A pod that is desired, admitted and not yet being stopped needs its volumes. A pod that is being stopped keeps the volumes
+    it has. A pod whose containers have ended gives up its volumes; an unknown pod gives up its directory too. No pod counts as
+    unknown before all sources are ready.
+ 2. No volume is unmounted under running containers, nor before the first list of the runtime's pods.
  3. One operation per volume at a time; the pod's directory is removed only when no volume is left, and nothing is set
     up while it is being removed.
- 4. What failed is tried again after 500 ms, doubling to 2 min 2 s. What ended without an answer is uncertain: it may be
-    there, so it is set up again, or torn down, like one that is. A change of what is wanted is acted on at once.
- 5. What cannot be had as things are, is told once and tried again only when the pod, the node or the content that the
-    volume is made from changes. A volume that is in place stays as it is when its new content cannot be had.
+ 4. A failed operation is tried again after 500 ms, doubling to 2 min 2 s. An operation without a result leaves its volume
+    uncertain: the volume may be there, so it is set up again, or torn down, like one that is. A change of the claim is acted on at once.
+ 5. A refused volume gets one Event, and is tried again only when the pod, the node or the content that the volume is made
+    from changes. A mounted volume stays as it is when its new content is refused.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar, assert_never
 
-from pykubelet.act.volumes.claims import affected, claim_of, concerned, is_alive, is_running, is_same_pod, spec_of
+from pykubelet.act.volumes.claims import affected, changed_pods, claim_of, is_alive, is_running, is_same_pod, spec_of
 from pykubelet.act.volumes.kind import InPlacePlan, Plan, RefusedPlan, UndecidedPlan, VolumePlan
 from pykubelet.act.volumes.model import (
     BUSY,
@@ -28,11 +28,12 @@ from pykubelet.act.volumes.model import (
     FoundPod,
     FoundVolume,
     Inputs,
-    Looked,
+    InputsChanged,
     MakeTree,
     Moment,
     Phase,
     PodState,
+    RecordEvent,
     RemoveTree,
     Result,
     Scan,
@@ -43,13 +44,12 @@ from pykubelet.act.volumes.model import (
     State,
     TearDown,
     TearDownEnded,
-    Tell,
+    TimerFired,
     Tree,
     TreeMade,
     TreeRemoved,
     Trouble,
     VolumeState,
-    Woke,
 )
 from pykubelet.act.volumes.plan import has_subpaths, plan_volume
 from pykubelet.act.volumes.project import is_ready, missing_volumes, project_pod
@@ -67,42 +67,42 @@ from pykubelet.base.model.roster import pod_ref
 
 T = TypeVar("T")
 RETRY = BackoffPolicy(initial_s=0.5, cap_s=122.0)
-COMPLAIN_AFTER_S = 123.0
+REMIND_AFTER_S = 123.0
 
 
 def step(state: State, event: Event, now: Moment, paths: Paths) -> tuple[State, list[Command]]:
-    """The next state and what to do. `state.mounts` is what the room publishes, `state.pods` is the same when no pod changed."""
-    news = concerned(state, event.inputs) if isinstance(event, Looked) else set()
-    if isinstance(event, Looked) and not news:
+    """The next state and the commands. `state.mounts` is published; `state.pods` is the same object when no pod changed."""
+    changed = changed_pods(state, event.inputs) if isinstance(event, InputsChanged) else set()
+    if isinstance(event, InputsChanged) and not changed:
         return replace(state, inputs=event.inputs), []
-    turn = _Turn(state, now, paths)
+    this = _Step(state, now, paths)
     match event:
-        case Looked():
-            turn.looked(event.inputs, news)
+        case InputsChanged():
+            this.inputs_changed(event.inputs, changed)
         case SetUpEnded():
-            turn.set_up_ended(event)
+            this.set_up_ended(event)
         case TearDownEnded():
-            turn.tear_down_ended(event)
+            this.tear_down_ended(event)
         case TreeMade():
-            turn.tree_made(event)
+            this.tree_made(event)
         case TreeRemoved():
-            turn.tree_removed(event)
+            this.tree_removed(event)
         case Scanned():
-            turn.scanned(event.found)
+            this.scanned(event.found)
         case ScanFailed():
-            turn.scan = _trouble(state.scan, event.error, now)
-            turn.scanning = False
-        case Woke():
-            turn.woke(event.scan)
+            this.scan = _trouble(state.scan, event.error, now)
+            this.scanning = False
+        case TimerFired():
+            this.timer_fired(event.scan)
         case _:
             assert_never(event)
-    return turn.end(), turn.commands
+    return this.end(), this.commands
 
 
-def next_wake(state: State, now: Moment) -> float | None:
-    """The next monotonic second after `now` at which `Woke` is wanted; None when nothing waits for time.
+def next_timer(state: State, now: Moment) -> float | None:
+    """The next monotonic second after `now` at which `TimerFired` is wanted; None when nothing waits for time.
 
-    What was due by `now` and is still there waits for something else (containers that run, another room).
+    A retry that was due by `now` and has not begun waits for something else, such as containers that run.
     """
     times = [state.scan.retry_at] if state.scan is not None else []
     for due in state.timed.values():
@@ -113,7 +113,7 @@ def next_wake(state: State, now: Moment) -> float | None:
 def _times(pod: PodState) -> tuple[float, ...]:
     """When something of the pod is due, in monotonic seconds."""
     troubles = (pod.tree_trouble, *(volume.trouble for volume in pod.volumes.values()))
-    times = (pod.complain_at, *(trouble.retry_at for trouble in troubles if trouble is not None))
+    times = (pod.remind_at, *(trouble.retry_at for trouble in troubles if trouble is not None))
     return tuple(time for time in times if time is not None)
 
 
@@ -123,8 +123,8 @@ def _trouble(last: Trouble | None, error: str, now: Moment) -> Trouble:
     return Trouble(error, since, delay, now.mono + delay, now.wall + delay)
 
 
-class _Turn:
-    """One step in the making: the pods that changed, and the commands so far."""
+class _Step:
+    """One step under way: the pods changed so far, and the commands so far."""
 
     def __init__(self, state: State, now: Moment, paths: Paths) -> None:
         self.state = state
@@ -143,7 +143,7 @@ class _Turn:
         views = dict(mounts.pods)
         differs = self.reconstructed != mounts.reconstructed
         for uid in self.touched:
-            pod = self._complained(uid)
+            pod = self._with_reminder(uid)
             view = project_pod(pod, self.now.wall) if pod is not None else None
             if views.get(uid) == view:
                 continue
@@ -165,20 +165,20 @@ class _Turn:
 
     # Events
 
-    def looked(self, new: Inputs, news: set[PodUID]) -> None:
+    def inputs_changed(self, new: Inputs, changed: set[PodUID]) -> None:
         self.inputs = new
         node_changed, remade = self.state.inputs.node is not new.node, affected(self.state, new)
-        for uid in sorted(news):
+        for uid in sorted(changed):
             self.advance(uid, "changed", afresh=node_changed or uid in remade)
 
-    def woke(self, scan: bool) -> None:
+    def timer_fired(self, scan: bool) -> None:
         scan_due = self.scan is not None and _is_due(self.scan, self.now)
         if (scan or scan_due) and not self.scanning:
             self.scanning = True
             self.commands.append(Scan("safety net" if self.scan is None else "failed before"))
         for uid, pod in list(self.pods.items()):
             if (
-                pod.complain_at is not None
+                pod.remind_at is not None
                 or pod.tree_trouble is not None
                 or any(v.trouble for v in pod.volumes.values())
             ):
@@ -210,7 +210,7 @@ class _Turn:
             failed = Phase.FAILED if event.result is Result.FAILED else Phase.UNCERTAIN
             phase = Phase.MOUNTED if refreshing else failed
             volume = replace(volume, phase=phase, trouble=_trouble(volume.trouble, event.error, self.now))
-            self._tell_failed_mount(pod, volume.name, event.error)
+            self._record_failed_mount(pod, volume.name, event.error)
         self._put(pod, event.key, volume)
         self.advance(event.uid, "set up", afresh=is_late)
 
@@ -231,7 +231,7 @@ class _Turn:
             pod = replace(pod, tree=Tree.UNKNOWN, tree_trouble=_trouble(pod.tree_trouble, event.error, self.now))
             if pod.ref is not None:
                 text = f"error making pod data directories: {event.error}"
-                self.commands.append(Tell(warning(reasons.EVENT_FAILED, text, pod.ref)))
+                self.commands.append(RecordEvent(warning(reasons.EVENT_FAILED, text, pod.ref)))
         self.pods[event.uid] = pod
         self.advance(event.uid, "directory made")
 
@@ -255,7 +255,7 @@ class _Turn:
     # Decisions
 
     def advance(self, uid: PodUID, cause: str, afresh: bool = False) -> None:
-        """Bring one pod closer to what is wanted of it. `afresh`: something its content may depend on has changed."""
+        """Bring one pod closer to its claim. `afresh`: something that its content may depend on has changed."""
         claim = claim_of(uid, self.inputs)
         known = self.pods.get(uid)
         if known is None and claim is not Claim.NEEDED:
@@ -324,7 +324,7 @@ class _Turn:
         return replace(state, phase=Phase.SETTING_UP, plugin=_directory(plan), plan=plan, trouble=trouble)
 
     def _refresh_volume(self, pod: PodState, state: VolumeState, plan: Plan) -> VolumeState:
-        """A volume in place gets what it should hold now; what cannot be had is told and changes nothing (rule 5)."""
+        """Set a mounted volume up again when its kind asks for that; a refusal changes nothing (rule 5)."""
         match plan:
             case RefusedPlan():
                 return replace(state, trouble=self._refused(pod, state, plan))
@@ -338,10 +338,10 @@ class _Turn:
         return state
 
     def _refused(self, pod: PodState, state: VolumeState, plan: RefusedPlan) -> Trouble:
-        """The trouble of a refusal, told once."""
+        """The trouble of a refusal, with one Event for all tries that are refused with the same error."""
         if state.trouble is not None and state.trouble.error == plan.error and state.trouble.retry_at is None:
             return state.trouble
-        self._tell_failed_mount(pod, state.name, plan.error)
+        self._record_failed_mount(pod, state.name, plan.error)
         return Trouble(plan.error, self.now.wall)
 
     def _give_up(self, pod: PodState, cause: str) -> PodState:
@@ -366,36 +366,36 @@ class _Turn:
             pod = replace(pod, tree=Tree.REMOVING)
         return pod
 
-    def _complained(self, uid: PodUID) -> PodState | None:
-        """The pod with its reminder set, after telling that it has waited too long."""
+    def _with_reminder(self, uid: PodUID) -> PodState | None:
+        """The pod with the time of its next Event about a long wait; the Event that is due now is recorded."""
         pod = self.pods.get(uid)
         if pod is None:
             return None
         waiting = pod.claim is Claim.NEEDED and not is_ready(pod)
         if not waiting:
             after = None
-        elif pod.complain_at is None:
-            after = self.now.mono + COMPLAIN_AFTER_S
-        elif self.now.mono >= pod.complain_at:
-            after = self.now.mono + COMPLAIN_AFTER_S
+        elif pod.remind_at is None:
+            after = self.now.mono + REMIND_AFTER_S
+        elif self.now.mono >= pod.remind_at:
+            after = self.now.mono + REMIND_AFTER_S
             names = " ".join(sorted(missing_volumes(pod)))
             text = (
                 f"Unable to attach or mount volumes: unmounted volumes=[{names}], unattached volumes=[], "
                 "failed to process volumes=[]: context deadline exceeded"
             )
-            self.commands.append(Tell(warning(reasons.EVENT_FAILED_MOUNT, text, pod.ref)))
+            self.commands.append(RecordEvent(warning(reasons.EVENT_FAILED_MOUNT, text, pod.ref)))
         else:
-            after = pod.complain_at
-        if after != pod.complain_at:
-            pod = replace(pod, complain_at=after)
+            after = pod.remind_at
+        if after != pod.remind_at:
+            pod = replace(pod, remind_at=after)
             self.pods[uid] = pod
         return pod
 
-    # Small things
+    # Helpers
 
-    def _tell_failed_mount(self, pod: PodState, name: str, error: str) -> None:
+    def _record_failed_mount(self, pod: PodState, name: str, error: str) -> None:
         text = f'MountVolume.SetUp failed for volume "{name}" : {error}'
-        self.commands.append(Tell(warning(reasons.EVENT_FAILED_MOUNT, text, pod.ref)))
+        self.commands.append(RecordEvent(warning(reasons.EVENT_FAILED_MOUNT, text, pod.ref)))
 
     def _with_found(self, pod: PodState, found: tuple[FoundVolume, ...]) -> PodState:
         volumes = dict(pod.volumes)
@@ -448,10 +448,10 @@ def _makes_tree(volume: VolumeState) -> bool:
 
 
 def _brings_tree(volume: VolumeState) -> bool:
-    """It is under way, or will be as soon as its content is known."""
+    """Its set-up makes the tree, and is under way or begins as soon as its content is known."""
     return isinstance(volume.plan, UndecidedPlan) or (volume.phase in BUSY and _makes_tree(volume))
 
 
 def _needs_tear_down(pod: PodState, volume: VolumeState) -> bool:
-    """Volumes that leave nothing on the host need nothing taken away."""
+    """Whether anything of the volume may be on the host."""
     return volume.plugin != "" or pod.pod is None or volume.plan is None or has_subpaths(pod.pod, volume.name)

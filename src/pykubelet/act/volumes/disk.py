@@ -78,7 +78,7 @@ def _clean_subpaths(paths: Paths, uid: PodUID, name: str) -> None:
 def remove_pod(paths: Paths, uid: PodUID) -> tuple[FoundVolume, ...]:
     """Remove the pod's directory. What it returns is still there, and then nothing was removed.
 
-    Without a volume there is no place left where anybody mounts something; a mount that is there all the same is kept.
+    Volumes are the only mount points in the directory. Another mount is kept, and then the directory too.
     """
     left = read_volumes(paths, uid)
     if left:

@@ -24,7 +24,7 @@ def items_need_node(pod: Pod, items: Sequence[DownwardAPIVolumeFile]) -> bool:
             item.resourceFieldRef is not None and needs_allocatable(pod, item.resourceFieldRef) for item in items
         )
     except FieldRefError:
-        return False  # the error is told when the files are planned
+        return False  # planning the files raises the error
 
 
 def plan_files(

@@ -1,7 +1,7 @@
-"""Commands carried out: each becomes blocking work in the flight, and its end an event. All I/O of the room starts here.
+"""Carries out commands: each becomes blocking work in a thread, and its result an event. All I/O on volumes starts here.
 
-One piece of work at a time per volume, whatever is commanded: one that misses its deadline ends uncertain, and what is
-commanded for the same volume before it has come back ends uncertain at once.
+At most one piece of work runs for a volume. Work that misses its deadline ends uncertain, and so does, at once, work on the same
+volume that is commanded before the late work has returned.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pykubelet.act.volumes.model import (
     Command,
     Event,
     MakeTree,
+    RecordEvent,
     RemoveTree,
     Result,
     Scan,
@@ -25,7 +26,6 @@ from pykubelet.act.volumes.model import (
     SetUpEnded,
     TearDown,
     TearDownEnded,
-    Tell,
     TreeMade,
     TreeRemoved,
 )
@@ -46,22 +46,22 @@ TEAR_DOWN_S = 120.0
 
 
 class Executor:
-    """Carries out commands and posts how they ended."""
+    """Carries out commands and posts their results."""
 
     def __init__(
-        self, paths: Paths, flight: Flight, clock: Clock, tasks: Supervisor, ended: Post[Event], tell: Post[Happening]
+        self, paths: Paths, flight: Flight, clock: Clock, tasks: Supervisor, ended: Post[Event], events: Post[Happening]
     ) -> None:
         self._paths = paths
         self._flight = flight
         self._clock = clock
         self._tasks = tasks
         self._ended = ended
-        self._tell = tell
+        self._events = events
 
     def run(self, command: Command) -> None:
-        """Begin; never waits."""
-        if isinstance(command, Tell):
-            self._tell.post(command.happening)
+        """Begin to carry out a command; never waits."""
+        if isinstance(command, RecordEvent):
+            self._events.post(command.happening)
         else:
             self._tasks.start_child(f"volumes {type(command).__name__}", self._carry_out(command))
 

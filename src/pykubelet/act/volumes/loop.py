@@ -1,4 +1,4 @@
-"""The room's loop: waits for events, decides, publishes `Mounts`, carries out. Owns the cell `Mounts`.
+"""The loop of the volumes: waits for events, decides, publishes `Mounts`, carries out commands. Owns the cell `Mounts`.
 
 Reads `Roster`, `Lifecycles`, `Observed`, `NodeView` and `Content`. Nothing here decides or blocks.
 """
@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import asyncio
 
-from pykubelet.act.volumes.decide import next_wake, step
+from pykubelet.act.volumes.decide import next_timer, step
 from pykubelet.act.volumes.execute import Executor
 from pykubelet.act.volumes.model import (
     Event,
     Inputs,
-    Looked,
+    InputsChanged,
     Moment,
     Result,
     SetUpEnded,
     State,
     TearDownEnded,
+    TimerFired,
     TreeRemoved,
-    Woke,
 )
 from pykubelet.base.kit.cells import Cell, CellWriter, ringing
 from pykubelet.base.kit.clock import Clock
@@ -42,7 +42,7 @@ SCAN_PERIOD_S = 120.0
 
 
 class VolumeInputs(Value):
-    """The cells that the room reads."""
+    """The cells that decisions about volumes read."""
 
     roster: Cell[Roster]
     lifecycles: Cell[Lifecycles]
@@ -50,7 +50,7 @@ class VolumeInputs(Value):
     node: Cell[NodeView]
     content: Cell[Content]
 
-    def look(self) -> Inputs:
+    def read(self) -> Inputs:
         return Inputs(
             self.roster.get(), self.lifecycles.get(), self.observed.get(), self.node.get(), self.content.get()
         )
@@ -77,43 +77,43 @@ class Volumes:
         self._happenings = happenings
         self._scan_period_s = scan_period_s
         self._state = State(mounts=mounts.get())
-        self._bell = asyncio.Event()
-        self._mailbox: Mailbox[Event] = Mailbox("volumes", self._bell)
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_at: float | None = None
+        self._wake = asyncio.Event()
+        self._mailbox: Mailbox[Event] = Mailbox("volumes", self._wake)
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at: float | None = None
 
     async def run(self) -> None:
         async with Supervisor("act.volumes") as tasks:
             executor = Executor(self._paths, self._flight, self._clock, tasks, self._mailbox, self._happenings)
             cells = self._inputs
             try:
-                with ringing(self._bell, cells.roster, cells.lifecycles, cells.observed, cells.node, cells.content):
+                with ringing(self._wake, cells.roster, cells.lifecycles, cells.observed, cells.node, cells.content):
                     scan = tasks.start_root("volumes scan", self._scan_again())
-                    await asyncio.gather(tasks.start_root("volumes loop", self._turn_for_ever(executor)), scan)
+                    await asyncio.gather(tasks.start_root("volumes loop", self._run_steps(executor)), scan)
             finally:
-                if self._alarm is not None:
-                    self._alarm.cancel()
+                if self._timer is not None:
+                    self._timer.cancel()
 
     async def _scan_again(self) -> None:
         while True:
-            self._mailbox.post(Woke(scan=True))
+            self._mailbox.post(TimerFired(scan=True))
             await asyncio.sleep(self._scan_period_s)
 
-    async def _turn_for_ever(self, executor: Executor) -> None:
+    async def _run_steps(self, executor: Executor) -> None:
         while True:
-            await self._bell.wait()
-            self._bell.clear()
-            self._turn(self._mailbox.take_all(), executor)
+            await self._wake.wait()
+            self._wake.clear()
+            self._handle(self._mailbox.take_all(), executor)
 
-    def _turn(self, batch: list[Event], executor: Executor) -> None:
-        """All waiting events, the cells first, in one turn: one publication at most."""
+    def _handle(self, batch: list[Event], executor: Executor) -> None:
+        """Handle all waiting events, changes of the cells first, with at most one publication."""
         now = Moment(self._clock.monotonic(), self._clock.wall())
-        inputs = self._inputs.look()
+        inputs = self._inputs.read()
         if not inputs.is_same_as(self._state.inputs):
-            batch.insert(0, Looked(inputs))
-        if self._alarm_at is not None and now.mono >= self._alarm_at:
-            self._alarm_at = None
-            batch.append(Woke())
+            batch.insert(0, InputsChanged(inputs))
+        if self._timer_at is not None and now.mono >= self._timer_at:
+            self._timer_at = None
+            batch.append(TimerFired())
         before = self._state
         commands = []
         for event in batch:
@@ -125,25 +125,25 @@ class Volumes:
         for command in commands:
             executor.run(command)
         if self._state.pods is not before.pods or self._state.scan is not before.scan:
-            self._set_alarm(now)
+            self._set_timer(now)
 
-    def _set_alarm(self, now: Moment) -> None:
-        at = next_wake(self._state, now)
-        if at == self._alarm_at:
+    def _set_timer(self, now: Moment) -> None:
+        at = next_timer(self._state, now)
+        if at == self._timer_at:
             return
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm_at = at
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
         if at is not None:
-            self._alarm = asyncio.get_running_loop().call_later(at - now.mono, self._ring)
+            self._timer = asyncio.get_running_loop().call_later(at - now.mono, self._on_timer)
 
-    def _ring(self) -> None:
-        self._alarm_at = None
-        self._mailbox.post(Woke())
+    def _on_timer(self) -> None:
+        self._timer_at = None
+        self._mailbox.post(TimerFired())
 
 
 def _log_change(event: Event, before: State) -> None:
-    """Failed once, recovered once."""
+    """Log the first of several failures, and the recovery."""
     if isinstance(event, (SetUpEnded, TearDownEnded)):
         pod = before.pods[event.uid]
         failing = pod.volumes[event.key].trouble is not None

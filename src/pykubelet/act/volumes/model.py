@@ -1,6 +1,6 @@
-"""The room's private values: plans of volumes, their states, the events that change them and the commands that follow.
+"""The values of this package: states of volumes, the events that change them and the commands that follow.
 
-Owns no decision and no I/O. Times are monotonic seconds where nothing else is said.
+Owns no decision and no I/O. Times are monotonic seconds unless another unit is given.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from pykubelet.base.model.roster import Roster
 
 
 class Moment(Value):
-    """When an event is looked at: `mono` seconds for decisions, `wall` seconds for what people read."""
+    """The time of a step: `mono` seconds for decisions, `wall` seconds for texts."""
 
     mono: float
     wall: float
 
 
 class Phase(StrEnum):
-    """new: nothing tried; failed: the last set-up failed, parts may be there; uncertain: nobody knows what is there."""
+    """new: not tried; failed: the last set-up failed, parts may be there; uncertain: it is unknown whether the volume is there."""
 
     NEW = "new"
     SETTING_UP = "setting up"
@@ -73,7 +73,7 @@ class VolumeState(Value):
 
 
 class Tree(StrEnum):
-    """The pod's directory: unknown (made by whoever comes first), being made, there, being removed."""
+    """The pod's directory: unknown (the first operation makes it), being made, there, being removed."""
 
     UNKNOWN = "unknown"
     MAKING = "making"
@@ -91,7 +91,7 @@ class Claim(StrEnum):
 
 
 class PodState(Value):
-    """All volumes of one pod. `pod` is None when it is only known from the disk. `complain_at`: monotonic.
+    """All volumes of one pod. `pod` is None when it is only known from the disk. `remind_at`: monotonic.
 
     `keys`: what of `Content` its volumes are made from.
     """
@@ -103,12 +103,12 @@ class PodState(Value):
     volumes: Mapping[str, VolumeState] = field(default_factory=dict)
     tree: Tree = Tree.UNKNOWN
     tree_trouble: Trouble | None = None
-    complain_at: float | None = None
+    remind_at: float | None = None
     keys: frozenset[ContentKey] = frozenset()
 
 
 class Inputs(Value):
-    """The other rooms' cells, looked at together."""
+    """The snapshots of other components, read together."""
 
     roster: Roster = field(default_factory=Roster)
     lifecycles: Lifecycles = field(default_factory=Lifecycles)
@@ -117,13 +117,13 @@ class Inputs(Value):
     content: Content = field(default_factory=Content)
 
     def is_same_as(self, other: Inputs) -> bool:
-        """Whether no cell has changed between two looks."""
+        """Whether no snapshot has changed."""
         cells = (self.lifecycles is other.lifecycles, self.observed is other.observed, self.roster is other.roster)
         return all(cells) and self.node is other.node and self.content is other.content
 
 
 class State(Value):
-    """All of the room. `timed`: the pods that wait for a time, and for which, in monotonic seconds."""
+    """The whole state. `timed`: for each pod that waits for a time, the monotonic seconds it waits for."""
 
     pods: Mapping[PodUID, PodState] = field(default_factory=dict)
     inputs: Inputs = field(default_factory=Inputs)
@@ -136,8 +136,8 @@ class State(Value):
 # Events
 
 
-class Looked(Value):
-    """One of the cells has changed."""
+class InputsChanged(Value):
+    """One of the snapshots has changed."""
 
     inputs: Inputs
 
@@ -199,13 +199,13 @@ class ScanFailed(Value):
     error: str
 
 
-class Woke(Value):
-    """A time the room asked for has come. `scan`: the periodic look at the disk is due."""
+class TimerFired(Value):
+    """A time that `next_timer` gave has come. `scan`: the periodic scan of the disk is due."""
 
     scan: bool = False
 
 
-Event = Looked | SetUpEnded | TearDownEnded | TreeMade | TreeRemoved | Scanned | ScanFailed | Woke
+Event = InputsChanged | SetUpEnded | TearDownEnded | TreeMade | TreeRemoved | Scanned | ScanFailed | TimerFired
 
 
 # Commands
@@ -244,8 +244,10 @@ class Scan(Value):
     cause: str
 
 
-class Tell(Value):
+class RecordEvent(Value):
+    """Record a Kubernetes Event."""
+
     happening: Happening
 
 
-Command = SetUp | TearDown | MakeTree | RemoveTree | Scan | Tell
+Command = SetUp | TearDown | MakeTree | RemoveTree | Scan | RecordEvent

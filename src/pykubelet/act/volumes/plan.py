@@ -17,7 +17,7 @@ from pykubelet.base.model.content import Content
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.paths import Paths
 
-#: Kinds that are still to come. A kind that has a module is no longer looked up here.
+#: Kinds that are still to come. A kind that has a module is not refused.
 _NOT_YET = (
     "persistentVolumeClaim",
     "ephemeral",

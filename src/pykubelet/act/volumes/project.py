@@ -1,4 +1,4 @@
-"""What the room tells the others: a pod's state as `PodMounts`. Pure."""
+"""A pod's state as the published `PodMounts`. Pure."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def missing_volumes(pod: PodState) -> list[str]:
 
 
 def is_ready(pod: PodState) -> bool:
-    """Everything the containers need is there. Merely making the directory does not hold them up; failing to does."""
+    """Whether everything that the containers need is there. They wait for the pod's directory only when making it has failed."""
     return (
         pod.pod is not None and pod.tree is not Tree.REMOVING and pod.tree_trouble is None and not missing_volumes(pod)
     )
 
 
 def is_coming(pod: PodState) -> bool:
-    """Nothing is missing but what is as good as there: tokens under way, and files that are just being written.
+    """Whether only tokens under way are missing, and volumes being set up that hold no sandbox (`VolumeKind.holds_sandbox`).
 
-    A sandbox need not wait for these. It waits for everything else, as people expect of a pod whose volumes fail.
+    A sandbox need not wait for these. It waits for everything else, as users expect of a pod whose volumes fail.
     """
     if pod.pod is None or pod.tree is Tree.REMOVING or pod.tree_trouble is not None:
         return False
@@ -92,7 +92,7 @@ def _trouble_wait(what: str, subject: str, reason: str, trouble: Trouble, next_s
 
 
 def _waits_for(pod: PodState, state: VolumeState) -> list[Wait]:
-    """Of a volume whose content nobody knows yet, what it is made from; of others, the volume."""
+    """The content that a volume is made from while that is not known yet; else the volume."""
     if state.trouble is None and pod.claim is Claim.NEEDED and state.mounted is None and state.phase not in BUSY:
         awaited = state.plan.awaited if isinstance(state.plan, UndecidedPlan) else ()
         if awaited:

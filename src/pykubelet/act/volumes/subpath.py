@@ -1,7 +1,7 @@
 """Parts of volumes for containers (`subPath`): the way `act/pods` gets a host path that cannot lead out of the volume.
 
 Owns: the bind mounts below `pods/<uid>/volume-subpaths`; they go with their volume (`disk.tear_down`). Reads `Mounts`.
-What went wrong inside the volume is logged, not told to the pod: it could give away what the host has.
+An error inside the volume is logged and not shown to the pod, because it could reveal what the host has.
 Source: the Kubernetes documentation "Volumes", subPath.
 """
 
