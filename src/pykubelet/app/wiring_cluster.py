@@ -35,10 +35,11 @@ from pykubelet.edges.kubeapi.kubeconfig import KubeconfigError, Pem
 from pykubelet.edges.kubeapi.listwatch import follow
 from pykubelet.report.events.send import EventSender
 from pykubelet.report.mirrors.loop import MirrorInputs, MirrorsLoop
+from pykubelet.report.node.api_node import ReporterClients
 from pykubelet.report.node.csi_node import keep_csi_node
 from pykubelet.report.node.lease import LeaseLoop
 from pykubelet.report.node.model import NodePeriods, Registration
-from pykubelet.report.node.reporter import NodeReporter, ReporterCells, ReporterClients
+from pykubelet.report.node.reporter import NodeReporter, ReporterCells
 from pykubelet.report.server.gate import Reviewers
 from pykubelet.report.status.publish import PublishInputs, StatusPublisher
 
@@ -154,7 +155,7 @@ def wire_node(m: Machinery, cells: Cells, cluster: Cluster) -> Loops:
         report=config.nodeStatusReportFrequency.s,
         images=m.periods.images_s,
     )
-    clients = ReporterClients(watching=cluster.client, telling=cluster.heartbeat)
+    clients = ReporterClients(watching=cluster.client, reporting=cluster.heartbeat)
     state = cells.api_state.writer
     reported = ReporterCells(cells.node.writer, cells.runtime.cell, cells.pressure.cell, m.node_wanted, state)
     about = registration(m.settings, m.machine, cells.node.cell.get().labels)

@@ -16,11 +16,11 @@ from pykubelet.report.node.model import NodeInputs, Registration
 from pykubelet.report.node.plan_registration import first_node, label_patch, without_stale
 from pykubelet.report.node.render_status import (
     condition_events,
+    node_image,
     render_annotations,
     render_status,
     same_but_heartbeats,
     status_patch,
-    told_image,
 )
 
 NOW, LATER = "2026-01-02T03:04:05Z", "2026-01-02T03:05:05Z"
@@ -174,7 +174,7 @@ def test_what_somebody_added_to_the_capacity_is_allocatable() -> None:
 
 
 def test_images_are_the_largest_with_few_names() -> None:
-    images = (told_image([f"i@sha256:{n}" for n in range(9)], 5), told_image(["big"], 9), told_image(["small"], 1))
+    images = (node_image([f"i@sha256:{n}" for n in range(9)], 5), node_image(["big"], 9), node_image(["small"], 1))
     status = render(replace(ABOUT, max_images=2), replace(INPUTS, images=images))
     assert [(len(image.names), image.sizeBytes) for image in status.images] == [(1, 9), (5, 5)]
     assert len(render(replace(ABOUT, max_images=-1), replace(INPUTS, images=images)).images) == 3

@@ -1,8 +1,8 @@
-"""Renews the node's Lease: the sign of life by which the cluster knows that the node is there.
+"""Renews the node's Lease, the heartbeat of the node.
 
 Owns: the object `kube-node-lease/<node>`, and the cell `ApiState`, since nothing else asks the API server as regularly.
-Reads: the Node's UID, which owns the lease, from when it is known on: the lease of a Node before is collected. It shares a
-client with the node's status alone, as in the reference, so that nothing else can be in its way. Once the server did not
+Reads: the Node's UID: the Node owns the lease, so the lease of an earlier Node is garbage-collected. The loop shares a
+client with the node's status alone, as in the reference, so that no other request delays it. When the server did not
 answer twice in a row, all connections to it are made anew: half-dead ones would go unnoticed for longer.
 
 Source: the Kubernetes documentation "Leases", section "Node heartbeats"; KEP-589.
@@ -64,16 +64,16 @@ class LeaseLoop:
             is_owner_known = bool(self._node.get().uid)
             error = await self._renew()
             pause = self._pause(error)
-            self._tell(error, self._clock.wall() + pause)
+            self._publish_state(error, self._clock.wall() + pause)
             if error is not None and error.status == 0 and self._failures == RECONNECT_AFTER:
                 for client in (self._client, *self._others):
                     await client.close()
             if error is None and (self._lease is None or not is_owner_known):
-                await self._node_is_there(min(pause, RETRY_MAX_S))
+                await self._wait_for_node(min(pause, RETRY_MAX_S))
             else:
                 await asyncio.sleep(pause)
 
-    async def _node_is_there(self, at_most_s: float) -> None:
+    async def _wait_for_node(self, at_most_s: float) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(at_most_s):
                 await self._node.wait_for(lambda node: bool(node.uid))
@@ -96,7 +96,7 @@ class LeaseLoop:
                 self._lease = await self._client.update(self._path(), self._renewed(self._lease), Lease)
         except ApiError as error:
             if error.is_conflict or error.is_not_found:
-                self._lease = None  # somebody else wrote it, or removed it: look again
+                self._lease = None  # another client wrote or removed it: read it again
             return error
         return None
 
@@ -137,13 +137,13 @@ class LeaseLoop:
     def _path(self) -> str:
         return f"{LEASES}/{self._node.get().name}"
 
-    def _tell(self, error: ApiError | None, next_at: float) -> None:
+    def _publish_state(self, error: ApiError | None, next_at: float) -> None:
         known, now = self._state.get(), self._clock.wall()
         text = str(error) if error is not None and not error.is_conflict and not error.is_not_found else ""
         if text and not known.error:
-            log.warning("the API server is not to be had", server=known.server, error=text)
+            log.warning("API server unreachable", server=known.server, error=text)
         elif known.error and not text:
-            log.info("the API server is back", server=known.server, away_s=round(now - (known.since or now), 1))
+            log.info("API server reachable again", server=known.server, away_s=round(now - (known.since or now), 1))
         since = known.since if known.since is not None and bool(text) == bool(known.error) else now
         answered = error is None or error.status > 0
         ok_at = now if answered else known.ok_at

@@ -1,8 +1,8 @@
-"""The node room's loop: keeps `NodeView` true while addresses come and go.
+"""Keeps the addresses of `NodeView` up to date.
 
-Owns: the cell `NodeView`. Reads: the machine's interfaces and routes, and the resolver for the node's name. What cannot
-change while the agent runs (name, resources) is handed in. What comes of the API's Node (`registered` and what stands
-below it) is put into the same cell by `reporter.py`.
+Owns: the cell `NodeView`. Reads: the machine's interfaces and routes, and the resolver for the node's name. Facts that do not
+change while the agent runs (name, resources) are handed in. The fields that come from the API's Node (`registered` and all
+below it) are published into the same cell by `api_node.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RESOLVE_DEADLINE_S = 2.0
 
 
 def read_network() -> tuple[tuple[InterfaceAddress, ...], tuple[DefaultRoute, ...]]:
-    """Addresses and default routes, now; nothing where the kernel does not tell."""
+    """Read addresses and default routes; none where the kernel gives no answer."""
     try:
         return read_addresses(), read_default_routes()
     except HostError as error:
@@ -47,13 +47,13 @@ def node_view(facts: NodeFacts, addresses: Addresses) -> NodeView:
 
 
 def first_node_view(facts: NodeFacts) -> NodeView:
-    """The node before the resolver was asked: what the cell `NodeView` begins with."""
+    """The first value of the cell `NodeView`, without the answer of the resolver."""
     interfaces, routes = read_network()
     return node_view(facts, choose_addresses(facts, interfaces, routes, ()))
 
 
 class NodeLoop:
-    """`run` never returns. The addresses are looked at every `period_s`; the resolver may take its time in `flight`."""
+    """`run` never returns. The addresses are read every `period_s`; the resolver is called in `flight`, as it may block."""
 
     def __init__(
         self, facts: NodeFacts, node: CellWriter[NodeView], flight: Flight, period_s: float = PERIOD_S

@@ -1,4 +1,4 @@
-"""What report/node tells the API server, as private values."""
+"""The values that the Node's registration and status are made from."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ UNINITIALIZED = Taint(key="node.cloudprovider.kubernetes.io/uninitialized", valu
 
 
 class Registration(Value):
-    """How the node presents itself; nothing of it changes while the agent runs.
+    """The fixed facts of the node's registration: nothing of them changes while the agent runs.
 
     `labels`: the node's own and the given ones. `node_ips`: of `--node-ip`. `info`: without
-    the runtime's version. `features`: declared ones (KEP-5328). `max_images` < 0: all. `reset_extended`: no plugin can
-    stand behind extended resources that an earlier life of the node has left. `root_dir`: `--root-dir`. `local_storage`:
-    `localStorageCapacityIsolation`, the node has `ephemeral-storage` to request.
+    the runtime's version. `features`: declared ones (KEP-5328). `max_images` < 0: all. `reset_extended`: extended
+    resources of an earlier run have no plugin any more. `root_dir`: `--root-dir`. `local_storage`:
+    `localStorageCapacityIsolation`, pods can request `ephemeral-storage`.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Registration(Value):
 
 
 class NodeInputs(Value):
-    """What the node's status is made of, at one moment. `are_volumes_mounted`: some that another kubelet attached are."""
+    """The inputs of the node's status, at one moment. `are_volumes_mounted`: volumes that a controller attached are mounted."""
 
     view: NodeView
     runtime: RuntimeReady
@@ -54,8 +54,12 @@ class NodeInputs(Value):
 
 
 class NodePeriods(Value):
-    """Seconds: between two looks at what nobody announces; until an unchanged status is told again; before a failed
-    request is repeated, doubling; for the runtime's first answer before the status is told without it."""
+    """Seconds.
+
+    `update`: between two comparisons of the status. `report`: until an unchanged status is sent again. `retry`: the first back-off of
+    a failed request, doubling to `retry_max`. `images`: between two lists of images. `first_answer`: the longest wait for the
+    runtime's first answer before a status is sent without it.
+    """
 
     update: float = 10.0
     report: float = 300.0

@@ -1,9 +1,9 @@
-"""The Node as it is first made, and what must be put right in one that is already there. Pure.
+"""The Node as it is created, and the corrections of one that exists. Pure.
 
-Rules, for a Node that exists, of an agent that registers it: labels that every node has, and the zone, region and instance
-type that were given, are made ours; extended resources without a plugin become 0, and sizes of huge pages that the kernel
-no longer has go. Other given labels and all taints count at creation only. Operating system and architecture are put right
-whenever they are not ours.
+Rules for a Node that exists, if this agent registers it: the labels that every node has, and the given zone, region and instance
+type, are set; extended resources without a plugin become 0, and sizes of huge pages that the kernel
+no longer has are removed. Other given labels and all taints count at creation only. Operating system and architecture are set
+whenever they differ.
 Source: the Kubernetes documentation "Nodes", section "Self-registration of Nodes".
 """
 
@@ -35,7 +35,7 @@ ALWAYS_OURS = ("kubernetes.io/os", "kubernetes.io/arch")
 
 
 def first_node(about: Registration, status: NodeStatus) -> Node:
-    """What is sent to make the Node."""
+    """The Node to be created."""
     taints = about.taints
     if about.external_cloud and UNINITIALIZED not in taints:
         taints = (*taints, UNINITIALIZED)
@@ -49,9 +49,9 @@ def first_node(about: Registration, status: NodeStatus) -> Node:
 
 
 def label_patch(about: Registration, node: Node, *, first: bool) -> dict[str, Any]:
-    """What to change in the labels of a Node that exists; an empty value removes a label.
+    """The changes of the labels of a Node that exists; None removes a label.
 
-    `first`: this agent registers the node, and has not told anything about that Node yet.
+    `first`: this agent registers the node, and has not patched that Node yet.
     """
     known = node.metadata.labels
     patch: dict[str, Any] = {}
@@ -63,7 +63,7 @@ def label_patch(about: Registration, node: Node, *, first: bool) -> dict[str, An
 
 
 def without_stale(about: Registration, status: NodeStatus, own: Container[str]) -> NodeStatus:
-    """The status with zeros for extended resources that nobody stands behind any more, and without sizes of huge pages that the
+    """The status with zeros for extended resources whose plugin is gone, and without sizes of huge pages that the
     kernel no longer has. `own`: the resources of this machine."""
     amounts = [
         {

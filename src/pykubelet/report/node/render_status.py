@@ -1,7 +1,7 @@
 """The Node's status and how it differs from what the API server has. Pure.
 
 Rules:
-- A condition's transition time changes with its status only; its heartbeat with every status that is told.
+- A condition's transition time changes with its status only; its heartbeat with every status that is sent.
 - Resources that others have written into the capacity stay, and all of them are allocatable.
 - With an external cloud provider the addresses are the provider's. Before it has spoken: the given node IPs, or the one
   found where `--node-ip` names a family alone (`::`), and the host's name.
@@ -79,7 +79,7 @@ _EVENTS = {
 
 
 def render_status(about: Registration, inputs: NodeInputs, before: NodeStatus, now: str) -> NodeStatus:
-    """The status to tell; `before` is what the API server has, `now` the time of the conditions."""
+    """The status of the node. `before`: the API server's copy. `now`: the time of the conditions."""
     view, runtime = inputs.view, inputs.runtime
     not_theirs = {*view.capacity, *(() if about.local_storage else ("ephemeral-storage",))}
     others = {name: amount for name, amount in before.capacity.items() if name not in not_theirs}
@@ -129,7 +129,7 @@ def seen_from_api(view: NodeView, node: Node, *, external_cloud: bool) -> NodeVi
 
 
 def same_but_heartbeats(one: NodeStatus, other: NodeStatus) -> bool:
-    """Whether there is nothing new to tell."""
+    """True if the statuses differ in heartbeat times at most."""
     return _without_heartbeats(one) == _without_heartbeats(other)
 
 
@@ -172,7 +172,7 @@ def condition_events(name: str, before: NodeStatus, after: NodeStatus) -> tuple[
     return tuple(found)
 
 
-def told_image(names: Iterable[str], size: int) -> ContainerImage:
+def node_image(names: Iterable[str], size: int) -> ContainerImage:
     """`names`: digests before tags."""
     return ContainerImage(names=tuple(names)[:MAX_NAMES_PER_IMAGE], sizeBytes=size)
 

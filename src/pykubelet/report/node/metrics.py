@@ -1,4 +1,4 @@
-"""How long the phases of a node's start took, for `/metrics`: once, when a node that this run has registered is ready."""
+"""Durations of the phases of a node's start, for `/metrics`: set once, when a node that this run has registered is ready."""
 
 from __future__ import annotations
 
@@ -32,9 +32,32 @@ class NodeStart(Value):
     registered_at: float
 
 
-def tell_node_start(start: NodeStart, ready_at: float) -> None:
+def record_node_start(start: NodeStart, ready_at: float) -> None:
+    """Set the metrics. `ready_at`: when the node became ready (wall seconds)."""
     PRE_KUBELET.set(start.agent_at - start.booted_at)
     PRE_REGISTRATION.set(start.tried_at - start.agent_at)
     REGISTRATION.set(start.registered_at - start.tried_at)
     POST_REGISTRATION.set(ready_at - start.registered_at)
     WHOLE.set(ready_at - start.booted_at)
+
+
+class NodeStartTimer:
+    """Collects the times of a start. All are wall seconds."""
+
+    def __init__(self) -> None:
+        self._tried_at: float | None = None
+        self._start: NodeStart | None = None
+
+    def note_attempt(self, now: float) -> None:
+        """Note an attempt to register; the first one counts."""
+        if self._tried_at is None:
+            self._tried_at = now
+
+    def note_registered(self, booted_at: float, agent_at: float, now: float) -> None:
+        self._start = NodeStart(booted_at, agent_at, now if self._tried_at is None else self._tried_at, now)
+
+    def note_ready(self, now: float) -> None:
+        """Set the metrics if this run has registered the node, once."""
+        if self._start is not None:
+            record_node_start(self._start, now)
+            self._start = None

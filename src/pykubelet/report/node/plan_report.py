@@ -1,0 +1,80 @@
+"""The next patch of the Node: whether one is due, and its content. Pure; `now` is monotonic seconds.
+
+Rules:
+- The status is compared with the API server's copy, so a status that another client changed is restored, and an unchanged
+  one costs nothing until `nodeStatusReportFrequency` is over.
+- A Node that this agent has not patched yet gets one patch, changed or not.
+- A status of which the API server keeps less (it is older than this agent) is not repeated for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pykubelet.base.api.core import Node, NodeStatus
+from pykubelet.base.kit.values import Value, replace
+from pykubelet.report.node.model import Registration
+from pykubelet.report.node.plan_registration import label_patch, without_stale
+from pykubelet.report.node.render_status import render_annotations, same_but_heartbeats, status_patch
+
+
+class LastReport(Value):
+    """The last status that this agent sent. `uid`: of its Node; empty: none was sent to the present Node.
+
+    `sent`, `answer`: the status of the last patch, and what the API server made of it: an older one drops unknown fields.
+    `due_at`: when an unchanged status is sent again.
+    """
+
+    uid: str = ""
+    sent: NodeStatus | None = None
+    answer: NodeStatus | None = None
+    due_at: float = float("inf")
+
+    def would_repeat(self, status: NodeStatus, there: NodeStatus) -> bool:
+        """True if sending `status` would leave `there` as it is, as it did the last time."""
+        if self.sent is None or self.answer is None:
+            return False
+        return same_but_heartbeats(status, self.sent) and same_but_heartbeats(there, self.answer)
+
+    def of_lost_node(self) -> LastReport:
+        """The report after the Node was deleted: the next Node gets a patch of its own."""
+        return replace(self, uid="")
+
+
+class NodePatch(Value):
+    """A strategic merge patch of the Node's status. `is_regular`: only the report period makes it due."""
+
+    body: dict[str, Any]
+    status: NodeStatus
+    is_regular: bool
+
+
+def plan_patch(
+    about: Registration, node: Node, rendered: NodeStatus, capacity: Mapping[str, int], last: LastReport, now: float
+) -> NodePatch | None:
+    """The patch that is due now; None: none is. `rendered`: the status of this node. `capacity`: the machine's resources."""
+    is_first = node.metadata.uid != last.uid
+    is_ours = is_first and about.register  # another client registers the Node: only what is always the kubelet's is set
+    status = without_stale(about, rendered, capacity) if is_ours else rendered
+    labels = label_patch(about, node, first=is_ours)
+    annotations = render_annotations(about, node.metadata.annotations)
+    is_changed = not same_but_heartbeats(status, node.status) and not last.would_repeat(status, node.status)
+    has_metadata = bool(labels) or annotations != node.metadata.annotations
+    if not (is_first or is_changed or has_metadata or now >= last.due_at):
+        return None
+    return NodePatch(status_patch(node, status, annotations, labels), status, not (is_first or is_changed))
+
+
+def next_report_at(now: float, period_s: float, fraction: float, *, spread: bool) -> float:
+    """When an unchanged status is sent again. `spread`: at a random time, that the nodes of a cluster do not all report at
+    once. `fraction`: a random number in [0, 1)."""
+    return now + period_s * (1.0 + (fraction - 0.5 if spread else 0.0))
+
+
+def is_newer(found: Node, known: Node) -> bool:
+    """Compare by resource version where both are numbers, as those of Kubernetes are; else the later one is newer."""
+    one, other = found.metadata.resourceVersion, known.metadata.resourceVersion
+    if found.metadata.uid == known.metadata.uid and one.isdigit() and other.isdigit():
+        return int(one) > int(other)
+    return found is not known
