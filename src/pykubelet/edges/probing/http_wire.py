@@ -15,11 +15,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from urllib.parse import quote, urljoin, urlsplit
 
-from msgspec import Struct
-
 from pykubelet.base.kit.digits import parse_decimal
-from pykubelet.base.kit.values import Value, field
+from pykubelet.base.kit.values import Value
 from pykubelet.edges.probing.dial import join_host_port
+from pykubelet.net.http.response import BadResponse, Problem, ResponseLimits, ResponseParser
 
 BODY_LIMIT = 10 << 10
 #: Bytes of all heads of an answer, interim answers (1xx) included.
@@ -28,9 +27,7 @@ MAX_FIELDS = 1000
 MAX_INTERIM = 5
 MAX_REDIRECTS = 10
 MAX_LOCATION = 4 << 10
-_CHUNK_LINE_LIMIT = 4096
-#: Of a chunked body, what is no data; per chunk 16 bytes and twice its size are free. As in Go's net/http.
-_CHUNK_EXCESS_LIMIT = 16 << 10
+_LINE_LIMIT = 4096
 _SHOWN = 512
 #: Targets larger than this are not kept in caches.
 _CACHED_BYTES = 2048
@@ -39,11 +36,18 @@ _QUERY_SAFE = _PATH_SAFE + '?[]{}|\\^`"<>#'
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})|[\x00-\x1f\x7f]")
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _BAD_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,16}")
+_BLANK_LINE = re.compile(rb"\n\r?\n")
 #: What Go's client does not send to another host.
 _CREDENTIALS = frozenset(
     {"authorization", "www-authenticate", "cookie", "cookie2", "proxy-authorization", "proxy-authenticate"}
 )
+_LIMITS = ResponseLimits(head_bytes=HEAD_LIMIT, fields=MAX_FIELDS, interim=MAX_INTERIM)
+_HEAD_PROBLEMS = {
+    Problem.HEAD_TOO_LARGE: f"net/http: server response headers exceeded {HEAD_LIMIT} bytes; aborted",
+    Problem.TOO_MANY_FIELDS: f"net/http: server response has more than {MAX_FIELDS} header fields; aborted",
+    Problem.TOO_MANY_INTERIM: "net/http: too many 1xx informational responses",
+}
+_MALFORMED = "net/http: HTTP/1.x transport connection broken: malformed HTTP response"
 _TELLING = frozenset({b"content-length", b"transfer-encoding", b"location"})
 _VERSION = re.compile(r"HTTP/1\.[0-9]")
 _OWN = frozenset({"Host", "User-Agent", "Content-Length", "Transfer-Encoding", "Trailer", "Connection"})
@@ -213,148 +217,151 @@ def _without_user(url: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
-class AnswerReader(Struct):
-    """Takes what arrives; `feed` is true when no more is needed, `end` when the peer has closed. BadAnswer on rubbish."""
+class AnswerReader:
+    """Takes what arrives; `feed` is true when no more is needed, `end` when the peer has closed. BadAnswer on rubbish.
 
-    status: int = 0
-    location: str = ""
-    body: bytearray = field(default_factory=bytearray)
-    _buffer: bytearray = field(default_factory=bytearray)
-    _searched: int = 0
-    _head_bytes: int = 0
-    _interim: int = 0
-    _excess: int = 0
-    _left: int | None = None
-    _chunked: bool = False
-    _done: bool = False
+    llhttp reads the answer. A head that llhttp refuses is judged by the rules of the reference's client, which accepts some of
+    them; what the head says is given to llhttp again then, in plain form.
+    """
 
-    def feed(self, data: bytes) -> bool:
-        self._buffer += data
-        while not self.status and not self._done:
-            if not self._take_head():
-                return False
-        if not self._done:
-            self._take_body()
-        return self._done
-
-    def end(self) -> None:
-        """The peer has closed. BadAnswer unless that may be the end of the answer."""
-        if not self.status:
-            raise BadAnswer("unexpected EOF" if self._buffer else "EOF")
-        if not self._done and (self._chunked or self._left is not None):
-            raise BadAnswer("unexpected EOF")
-        self._done = True
+    def __init__(self) -> None:
+        self.status = 0
+        self.location = ""
+        self.body = bytearray()
+        self._parser = _new_parser()
+        #: All that has arrived, until the head is whole.
+        self._head = b""
+        self._is_refused = False
 
     @property
     def has_begun(self) -> bool:
         """The head has been read: what goes wrong from now on is about the body."""
         return self.status > 0
 
-    def _take_head(self) -> bool:
-        end = self._buffer.find(b"\n\r\n", self._searched)
-        bare = self._buffer.find(b"\n\n", self._searched, end if end >= 0 else None)
-        if end < 0 and bare < 0:
-            self._searched = max(0, len(self._buffer) - 2)
-            line = bytes(self._buffer[:_SHOWN]).partition(b"\n")[0]
-            if b"\n" in self._buffer or len(self._buffer) > _CHUNK_LINE_LIMIT or not b"HTTP/".startswith(line[:5]):
-                _status(line)
-            self._check_head(len(self._buffer))
-            return False
-        head, blank = (bare, b"\n\n") if bare >= 0 else (end, b"\n\r\n")
-        self._check_head(head + len(blank))
-        self._head_bytes += head + len(blank)
-        self._searched = 0
-        if self._buffer.count(b"\n", 0, head) > MAX_FIELDS:
-            raise BadAnswer(f"net/http: server response has more than {MAX_FIELDS} header fields; aborted")
-        lines = bytes(self._buffer[:head]).splitlines() or [b""]
-        del self._buffer[: head + len(blank)]
-        status = _status(lines[0][:_SHOWN])
-        if 100 <= status < 200 and status != 101:
-            self._interim += 1
-            if self._interim > MAX_INTERIM:
-                raise BadAnswer("net/http: too many 1xx informational responses")
-            return True
-        self._read_headers(lines[1:])
+    def feed(self, data: bytes) -> bool:
+        """Raises BadAnswer."""
+        if not self.status:
+            self._head += data
+            if self._is_refused:
+                _check_head(len(self._head))
+                return b"\n" in data and self._feed_refused()
+        return self._feed(data)
+
+    def end(self) -> None:
+        """The peer has closed. BadAnswer unless that may be the end of the answer."""
+        if not self.status:
+            raise BadAnswer("unexpected EOF" if self._head else "EOF")
+        try:
+            self._parser.end()
+        except BadResponse as error:
+            raise BadAnswer("unexpected EOF") from error
+
+    def _feed(self, data: bytes) -> bool:
+        parser = self._parser
+        try:
+            parser.feed(data)
+        except BadResponse as error:
+            if parser.status:
+                self._begin()
+                raise BadAnswer(_body_problem(error, data)) from error
+            if error.problem not in (Problem.MALFORMED_HEAD, Problem.NOT_HTTP) or self._is_refused:
+                raise BadAnswer(_HEAD_PROBLEMS.get(error.problem, _MALFORMED)) from error
+            self._is_refused = True
+            return self._feed_refused()
+        if not self.status:
+            if not parser.status:
+                return False
+            self._begin()
+        self.body += parser.take()
+        del self.body[BODY_LIMIT:]
+        return parser.complete or len(self.body) >= BODY_LIMIT
+
+    def _begin(self) -> None:
+        status = self._parser.status
+        if 300 <= status < 400:
+            location = self._parser.headers.get("location", "").encode("latin-1")
+            if len(location) > MAX_LOCATION:
+                raise BadAnswer(f"a Location header of more than {MAX_LOCATION} bytes")
+            self.location = location.decode("utf-8", "replace")
         self.status = status
-        if status in (204, 304) or (status == 101 and not self._chunked):
-            self._left, self._chunked = 0, False
+        self._head = b""
+
+    def _feed_refused(self) -> bool:
+        read = _plain_head(self._head) if _has_status_line(self._head) else None
+        if read is None:
+            return False
+        head, rest = read
+        self._parser = _new_parser()
+        return self._feed(head + rest)
+
+
+def _has_status_line(head: bytes) -> bool:
+    """Whether the status line is whole. BadAnswer where it can be no good one."""
+    newline = head.find(b"\n")
+    if newline >= 0:
+        _status(head[: min(newline, _SHOWN)])
         return True
+    if len(head) > _LINE_LIMIT or not b"HTTP/".startswith(head[:5]):
+        _status(head[:_SHOWN])
+    _check_head(len(head))
+    return False
 
-    def _check_head(self, size: int) -> None:
-        if self._head_bytes + size > HEAD_LIMIT:
-            raise BadAnswer(f"net/http: server response headers exceeded {HEAD_LIMIT} bytes; aborted")
 
-    def _read_headers(self, lines: Sequence[bytes]) -> None:
-        for line in lines:
-            name, colon, value = line.partition(b":")
-            name = name.strip().lower()
-            if colon and name in _TELLING:
-                self._learn(name, value.strip())
-            elif (not colon or not name) and line[:1] not in b" \t":
-                raise BadAnswer(f'malformed MIME header: missing colon: "{_text(line)}"')
+def _new_parser() -> ResponseParser:
+    return ResponseParser(_LIMITS, is_lenient=True)
 
-    def _learn(self, name: bytes, value: bytes) -> None:
-        match name:
-            case b"content-length":
-                length = parse_decimal(value)
-                if length is None:
-                    raise BadAnswer(f'bad Content-Length "{_text(value)}"')
-                self._left = length
-            case b"transfer-encoding":
-                self._chunked = value.lower() == b"chunked"
-            case b"location":
-                if len(value) > MAX_LOCATION:
-                    raise BadAnswer(f"a Location header of more than {MAX_LOCATION} bytes")
-                self.location = value.decode("utf-8", "replace")
 
-    def _take_body(self) -> None:
-        if self._chunked:
-            self._take_chunks()
-            return
-        if self._left is not None:
-            taken = min(self._left, len(self._buffer))
-            self._keep(taken)
-            self._left -= taken
-            self._done = self._done or self._left == 0
-        else:
-            self._keep(len(self._buffer))
+def _body_problem(error: BadResponse, data: bytes) -> str:
+    if error.problem is Problem.CHUNK_OVERHEAD:
+        is_long = max(map(len, data.split(b"\n"))) > _LINE_LIMIT
+        return "http: chunk line too long" if is_long else "chunked encoding contains too much non-data"
+    return "malformed chunked encoding" if "chunk data" in error.detail else "invalid byte in chunk length"
 
-    def _keep(self, count: int) -> None:
-        room = BODY_LIMIT - len(self.body)
-        self.body += self._buffer[: min(count, room)]
-        del self._buffer[:count]
-        if len(self.body) >= BODY_LIMIT:
-            self._done = True
 
-    def _take_chunks(self) -> None:
-        """`_left`: bytes of the present chunk with its line end, None between chunks."""
-        while not self._done:
-            if self._left is None:
-                newline = self._buffer.find(b"\n", 0, _CHUNK_LINE_LIMIT + 1)
-                if newline < 0:
-                    if len(self._buffer) > _CHUNK_LINE_LIMIT:
-                        raise BadAnswer("http: chunk line too long")
-                    return
-                size = _chunk_size(bytes(self._buffer[:newline]))
-                del self._buffer[: newline + 1]
-                self._excess = max(0, self._excess + newline + 2 - 16 - 2 * size)
-                if self._excess > _CHUNK_EXCESS_LIMIT:
-                    raise BadAnswer("chunked encoding contains too much non-data")
-                if size == 0:
-                    self._done = True
-                    return
-                self._left = size + 2
-            if not self._buffer:
-                return
-            data = min(max(self._left - 2, 0), len(self._buffer))
-            self._left -= data
-            self._keep(data)
-            rest = min(self._left, len(self._buffer)) if self._left <= 2 else 0
-            del self._buffer[:rest]
-            self._left -= rest
-            if self._left:
-                return
-            self._left = None
+def _check_head(size: int) -> None:
+    if size > HEAD_LIMIT:
+        raise BadAnswer(_HEAD_PROBLEMS[Problem.HEAD_TOO_LARGE])
+
+
+def _plain_head(data: bytes) -> tuple[bytes, bytes] | None:
+    """The final head of `data` by the reference's rules, rendered with what counts of it, and what follows; None where the
+    head is not whole. Interim answers are passed over. BadAnswer where the reference refuses it, too."""
+    start = 0
+    for _ in range(MAX_INTERIM + 1):
+        blank = _BLANK_LINE.search(data, start)
+        _check_head(len(data) if blank is None else blank.end())
+        if blank is None:
+            return None
+        lines = [line.removesuffix(b"\r") for line in data[start : blank.start()].split(b"\n")]
+        start = blank.end()
+        status = _status(lines[0][:_SHOWN])
+        if not 100 <= status < 200 or status == 101:
+            return b"HTTP/1.1 %03d \r\n%b\r\n" % (status, _plain_fields(lines[1:])), data[start:]
+    raise BadAnswer(_HEAD_PROBLEMS[Problem.TOO_MANY_INTERIM])
+
+
+def _plain_fields(lines: Sequence[bytes]) -> bytes:
+    """The fields that say where a body ends, and where a redirect leads."""
+    if len(lines) > MAX_FIELDS:
+        raise BadAnswer(_HEAD_PROBLEMS[Problem.TOO_MANY_FIELDS])
+    found: dict[bytes, bytes] = {}
+    for line in lines:
+        name, colon, value = line.partition(b":")
+        name, value = name.strip().lower(), value.strip()
+        if (not colon or not name) and line[:1] not in b" \t":
+            raise BadAnswer(f'malformed MIME header: missing colon: "{_text(line)}"')
+        if name == b"content-length":
+            length = parse_decimal(value)
+            if length is None or length >= 1 << 63:
+                raise BadAnswer(f'bad Content-Length "{_text(value)}"')
+            value = b"%d" % length
+            if found.get(name, value) != value:
+                raise BadAnswer("http: message cannot contain multiple Content-Length headers")
+        if name == b"location" and b"\r" in value:
+            raise BadAnswer(f'malformed MIME header line: "{_text(line)}"')
+        if name in _TELLING and (name != b"transfer-encoding" or value.lower() == b"chunked"):
+            found.setdefault(name, value)
+    return b"".join(b"%b: %b\r\n" % field for field in found.items())
 
 
 @lru_cache(maxsize=256)
@@ -369,13 +376,6 @@ def _status(line: bytes) -> int:
     if not _VERSION.fullmatch(version):
         raise BadAnswer(f'net/http: HTTP/1.x transport connection broken: malformed HTTP version "{version}"')
     return int(code)
-
-
-def _chunk_size(line: bytes) -> int:
-    digits = line.partition(b";")[0].strip()
-    if _CHUNK_SIZE.fullmatch(digits) is None:
-        raise BadAnswer("invalid byte in chunk length")
-    return int(digits, 16)
 
 
 def _text(raw: bytes) -> str:
