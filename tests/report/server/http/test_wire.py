@@ -9,17 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykubelet.report.server.http.wire import (
-    EXTENSION_BYTES,
-    FIELD_BYTES,
-    MAX_CHUNKS,
-    MAX_QUERY_FIELDS,
-    PATH_BYTES,
-    BadRequest,
-    Body,
-    Head,
-    parse_head,
-)
+from pykubelet.net.http.request import EXTENSION_BYTES, FIELD_BYTES, MAX_CHUNKS
+from pykubelet.report.server.http.wire import MAX_QUERY_FIELDS, PATH_BYTES, BadRequest, Body, Head, parse_head
 
 MIB = 1 << 20
 

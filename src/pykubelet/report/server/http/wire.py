@@ -1,7 +1,7 @@
-"""The text of HTTP/1.1: heads of requests read strictly, heads of answers written. Pure but for the reading of bodies.
+"""Requests as the server's handlers get them, the reading of their bodies, and heads of answers. Pure but for bodies.
 
-What is ambiguous is refused, never guessed: it is with guesses that requests are smuggled. Everything here that is done
-before a request is authorized has a cost that its limits bound; the query is parsed only when it is asked for.
+`net/http/request.py` reads the text of HTTP. All that is done here before a request is authorized has a cost that its
+limits bound; the query is parsed only when it is asked for.
 Source: RFC 9112.
 """
 
@@ -13,14 +13,11 @@ from collections.abc import Mapping
 from functools import cached_property
 from urllib.parse import parse_qs, unquote
 
-from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.values import Value, field
+from pykubelet.net.http import request
+from pykubelet.net.http.request import BadMessage, ChunkedBody
 
 BODY_BYTES = 64 * 1024
-#: A body of that size has a few chunks; one-byte chunks would cost a thousand times their bytes in time.
-MAX_CHUNKS, EXTENSION_BYTES, TRAILER_BYTES = 1000, 4 * 1024, 16 * 1024
-#: `Authorization` may be longer than all other fields together: tokens can be long.
-MAX_FIELDS, FIELD_BYTES = 200, 64 * 1024
 PATH_BYTES = 64 * 1024
 #: Far more than a long command has arguments.
 MAX_QUERY_FIELDS = 10_000
@@ -51,14 +48,8 @@ REASONS = {
     503: "Service Unavailable",
     505: "HTTP Version Not Supported",
 }
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
-_TARGET = re.compile(r"[\x21-\x7e]+")
 _ABSOLUTE = re.compile(r"https?://(?:[\w.-]+|\[[0-9a-f:.]+\])(?::[0-9]*)?(?=[/?]|$)", re.ASCII | re.IGNORECASE)
 _UPGRADE = re.compile(r"(?:^|,)[ \t]*upgrade[ \t]*(?:,|$)", re.IGNORECASE)
-#: The size is followed by extensions, which mean nothing here.
-_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,8})((?:;[\t\x20-\x7e\x80-\xff]*)?)\r\n")
-_ONCE = frozenset({"host", "content-length", "authorization", "transfer-encoding"})
 
 
 class BadRequest(Exception):
@@ -113,19 +104,12 @@ class Head(Value):
 
 def parse_head(head: bytes) -> Head:
     """The head that ends in an empty line. Raises BadRequest."""
-    first, _, rest = head.decode("latin-1").removesuffix("\r\n\r\n").partition("\r\n")
-    parts = first.split(" ", 3)
-    if len(parts) != 3 or not _TOKEN.fullmatch(parts[0]) or not _TARGET.fullmatch(parts[1]):
-        raise BadRequest(400, "malformed request line")
-    method, target, version = parts
-    if version not in ("HTTP/1.1", "HTTP/1.0"):
-        raise BadRequest(505, "unsupported protocol version")
-    headers = _parse_fields(rest)
-    if version == "HTTP/1.1" and "host" not in headers:
-        raise BadRequest(400, "missing required Host header")
-    path, query = _split_target(target)
-    keep = version == "HTTP/1.1" and "close" not in headers.get("connection", "").lower()
-    return Head(Request(method, path, query, headers, target), _body_length(headers), keep)
+    try:
+        found = request.parse_head(head)
+    except BadMessage as error:
+        raise BadRequest(error.status, error.reason) from error
+    path, query = _split_target(found.target)
+    return Head(Request(found.method, path, query, found.headers, found.target), found.body_length, found.keeps_alive)
 
 
 def _split_target(target: str) -> tuple[str, str]:
@@ -142,42 +126,6 @@ def _split_target(target: str) -> tuple[str, str]:
     if "\0" in path:
         raise BadRequest(400, "malformed target")
     return path, query
-
-
-def _parse_fields(text: str) -> dict[str, str]:
-    lines = text.split("\r\n", MAX_FIELDS) if text else []
-    if len(lines) > MAX_FIELDS:
-        raise BadRequest(431, "too many header fields")
-    found: dict[str, list[str]] = {}
-    size = 0
-    for line in lines:
-        name, colon, value = line.partition(":")
-        if not colon or not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(value):
-            raise BadRequest(400, "malformed header")
-        name = name.lower()
-        if name in _ONCE and name in found:
-            raise BadRequest(400, f"header {name} is given twice")
-        if name != "authorization":
-            size += len(line)
-            if size > FIELD_BYTES:
-                raise BadRequest(431, f"header fields other than Authorization have more than {FIELD_BYTES} bytes")
-        found.setdefault(name, []).append(value.strip(" \t"))
-    return {name: ",".join(values) for name, values in found.items()}
-
-
-def _body_length(headers: Mapping[str, str]) -> int | None:
-    coding = headers.get("transfer-encoding")
-    length = headers.get("content-length")
-    if coding is not None:
-        if coding.lower() != "chunked" or length is not None:
-            raise BadRequest(400, "unsupported transfer encoding")
-        return None
-    if length is None:
-        return 0
-    number = parse_decimal(length)
-    if number is None:
-        raise BadRequest(400, "malformed Content-Length")
-    return number
 
 
 class Body:
@@ -227,39 +175,15 @@ async def read_body(reader: asyncio.StreamReader, length: int | None) -> bytes:
 
 
 async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
-    body, extensions = bytearray(), 0
-    for _ in range(MAX_CHUNKS):
-        line = _CHUNK.fullmatch(await reader.readuntil(b"\r\n"))
-        if line is None:
-            raise BadRequest(400, "malformed chunk")
-        size, extensions = int(line[1], 16), extensions + len(line[2])
-        if extensions > EXTENSION_BYTES:
-            raise BadRequest(413, f"chunk extensions have more than {EXTENSION_BYTES} bytes")
-        if len(body) + size > BODY_BYTES:
-            raise BadRequest(413, "the body is too large")
-        if not size:
-            await _read_trailers(reader)
-            return bytes(body)
-        body += await reader.readexactly(size)
-        if await reader.readexactly(2) != b"\r\n":
-            raise BadRequest(400, "malformed chunk")
-    raise BadRequest(413, f"the body has more than {MAX_CHUNKS} chunks")
-
-
-async def _read_trailers(reader: asyncio.StreamReader) -> None:
-    """Trailer fields mean nothing here, but malformed ones are refused."""
-    size = 0
-    for _ in range(MAX_FIELDS + 1):
-        line = await reader.readuntil(b"\r\n")
-        if line == b"\r\n":
-            return
-        size += len(line)
-        name, colon, value = line[:-2].decode("latin-1").partition(":")
-        if not colon or not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(value):
-            raise BadRequest(400, "malformed trailer")
-        if size > TRAILER_BYTES:
-            break
-    raise BadRequest(431, "too many trailers")
+    chunks = ChunkedBody(BODY_BYTES)
+    while not chunks.is_complete:
+        wanted = chunks.wanted
+        piece = await (reader.readuntil(b"\r\n") if wanted is None else reader.readexactly(wanted))
+        try:
+            chunks.feed(piece)
+        except BadMessage as error:
+            raise BadRequest(error.status, error.reason) from error
+    return bytes(chunks.data)
 
 
 def render_head(status: int, headers: Mapping[str, str]) -> bytes:
