@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from pykubelet.edges.probing.http import HttpProber
-from pykubelet.edges.probing.http_wire import Headers, HttpTarget, make_hop, redirect_hop
+from pykubelet.edges.probing.http_wire import HttpTarget
 from pykubelet.edges.probing.outcome import Outcome, Verdict
+from pykubelet.net.http.hops import Headers, make_hop, redirect_hop
 
 Reply = bytes | Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
 

@@ -20,24 +20,20 @@ from pykubelet.base.kit.text import shorten
 from pykubelet.edges.host.errors import reason_of
 from pykubelet.edges.probing.dial import DialError, abort, dial, literal_family
 from pykubelet.edges.probing.http_wire import (
-    MAX_REDIRECTS,
     AnswerReader,
     BadAnswer,
-    BadRequest,
-    Hop,
     HttpTarget,
     first_hop,
-    redirect_hop,
     target_url,
 )
 from pykubelet.edges.probing.outcome import OUTPUT_LIMIT, Outcome, Verdict, errored, failed, passed, warned
 from pykubelet.edges.probing.sockets import READABLE, WRITABLE, Overdue, until, wait_for
+from pykubelet.net.http.hops import MAX_REDIRECTS, REDIRECTS, Hop, UnsendableRequest, redirect_hop
 
 USER_AGENT = "kube-probe/1.36"
 READ_BYTES = 16 << 10
 TLS_FAREWELL_S = 1.0
 PLAIN_ANSWER_TO_TLS = "server gave HTTP response to HTTPS client"
-_FOLLOWED = frozenset({301, 302, 303, 307, 308})
 _PLAIN_ANSWER = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"})
 
 
@@ -78,7 +74,7 @@ class HttpProber:
                 return errored(message, Verdict.FAILURE, late_s=late)
             reason = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
             return failed(f'Get "{talk.url}": {reason}', late_s=late)
-        except (DialError, BadRequest) as error:
+        except (DialError, UnsendableRequest) as error:
             return failed(f'Get "{talk.url}": {error}')
         except _Broken as error:
             if error.in_body:
@@ -91,7 +87,7 @@ class HttpProber:
         talk = _Talk(target_url(target))
         try:
             await self._follow(target, talk, anywhere=True)
-        except (DialError, BadRequest, _Broken) as error:
+        except (DialError, UnsendableRequest, _Broken) as error:
             return "" if talk.in_body else shorten(f'Get "{talk.url}": {error}', OUTPUT_LIMIT)
         return ""
 
@@ -100,7 +96,7 @@ class HttpProber:
         headers = target.headers
         for _ in range(MAX_REDIRECTS):
             answer = await self._exchange(hop, talk)
-            if answer.status not in _FOLLOWED or not answer.location:
+            if answer.status not in REDIRECTS or not answer.location:
                 return answer
             after = redirect_hop(first, hop, answer.location, headers, self._agent)
             if after is None:

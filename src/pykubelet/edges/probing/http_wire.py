@@ -1,11 +1,7 @@
-"""HTTP/1.1 as far as a probe needs it: one request rendered, one answer read. Pure.
+"""What an HTTP probe asks, and one answer read. Pure.
 
-Rules, as the reference's client has them: `Connection: close`, no compression, user headers win over the defaults, an
-empty `Accept` or `User-Agent` is left out, `Host` replaces the URL's. Of the body at most 10 KiB are kept, and no more
-is waited for. Redirects carry what Go's client carries.
-
-The answer comes from a container, so all of it is bounded: heads and interim answers together, header fields, the
-`Location`, and what a chunked body has besides its data.
+Of the body at most 10 KiB are kept, and no more is waited for. The answer comes from a container, so all of it is bounded:
+heads and interim answers together, header fields, the `Location`, and what a chunked body has besides its data.
 """
 
 from __future__ import annotations
@@ -13,11 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from urllib.parse import quote, urljoin, urlsplit
+from urllib.parse import quote, urlsplit
 
 from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.probing.dial import join_host_port
+from pykubelet.net.http.hops import PATH_SAFE, Headers, Hop, UnsendableRequest, make_hop
 from pykubelet.net.http.response import BadResponse, Problem, ResponseLimits, ResponseParser
 
 BODY_LIMIT = 10 << 10
@@ -25,22 +22,14 @@ BODY_LIMIT = 10 << 10
 HEAD_LIMIT = 64 << 10
 MAX_FIELDS = 1000
 MAX_INTERIM = 5
-MAX_REDIRECTS = 10
 MAX_LOCATION = 4 << 10
 _LINE_LIMIT = 4096
 _SHOWN = 512
 #: Targets larger than this are not kept in caches.
 _CACHED_BYTES = 2048
-_PATH_SAFE = "/:@!$&'()*+,;=-._~%"
-_QUERY_SAFE = _PATH_SAFE + '?[]{}|\\^`"<>#'
+_QUERY_SAFE = PATH_SAFE + '?[]{}|\\^`"<>#'
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})|[\x00-\x1f\x7f]")
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_BAD_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _BLANK_LINE = re.compile(rb"\n\r?\n")
-#: What Go's client does not send to another host.
-_CREDENTIALS = frozenset(
-    {"authorization", "www-authenticate", "cookie", "cookie2", "proxy-authorization", "proxy-authenticate"}
-)
 _LIMITS = ResponseLimits(head_bytes=HEAD_LIMIT, fields=MAX_FIELDS, interim=MAX_INTERIM)
 _HEAD_PROBLEMS = {
     Problem.HEAD_TOO_LARGE: f"net/http: server response headers exceeded {HEAD_LIMIT} bytes; aborted",
@@ -50,13 +39,6 @@ _HEAD_PROBLEMS = {
 _MALFORMED = "net/http: HTTP/1.x transport connection broken: malformed HTTP response"
 _TELLING = frozenset({b"content-length", b"transfer-encoding", b"location"})
 _VERSION = re.compile(r"HTTP/1\.[0-9]")
-_OWN = frozenset({"Host", "User-Agent", "Content-Length", "Transfer-Encoding", "Trailer", "Connection"})
-
-Headers = tuple[tuple[str, str], ...]
-
-
-class BadRequest(Exception):
-    """A header cannot be sent; the message is the reference's."""
 
 
 class BadAnswer(Exception):
@@ -93,7 +75,7 @@ def _make_url(target: HttpTarget) -> str:
     try:
         path, mark, query = _parsed_path(target.path)
     except ValueError:
-        path, mark, query = quote(target.path, safe=_PATH_SAFE.replace("%", "")), "", ""
+        path, mark, query = quote(target.path, safe=PATH_SAFE.replace("%", "")), "", ""
     if path and not path.startswith("/"):
         path = f"/{path}"
     return f"{target.scheme}://{join_host_port(target.host, target.port)}{path}{mark}{query}"
@@ -106,21 +88,11 @@ def _parsed_path(given: str) -> tuple[str, str, str]:
     head, mark, query = given.partition("#")[0].partition("?")
     if head.startswith("//") or "://" in head.partition("/")[0] + "//":
         head = urlsplit(head).path
-    return quote(head, safe=_PATH_SAFE), mark, quote(query, safe=_QUERY_SAFE)
-
-
-class Hop(Value):
-    """One request of a chain of redirects, ready to be sent."""
-
-    url: str
-    scheme: str
-    host: str
-    port: int
-    request: bytes
+    return quote(head, safe=PATH_SAFE), mark, quote(query, safe=_QUERY_SAFE)
 
 
 def first_hop(target: HttpTarget, agent: str) -> Hop:
-    """BadRequest when it cannot be sent."""
+    """UnsendableRequest when it cannot be sent."""
     return _known_first_hop(target, agent) if _is_small(target) else _make_first_hop(target, agent)
 
 
@@ -134,87 +106,7 @@ def _make_first_hop(target: HttpTarget, agent: str) -> Hop:
     try:
         return make_hop(url, target.headers, agent)
     except ValueError as error:
-        raise BadRequest(f'parse "{url}": {str(error).lower()}') from error
-
-
-def make_hop(url: str, headers: Headers, agent: str, referer: str = "") -> Hop:
-    parts = urlsplit(url)
-    default = 443 if parts.scheme == "https" else 80
-    where = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    request = _render(where, parts.netloc.rpartition("@")[2], headers, agent, referer)
-    return Hop(url, parts.scheme, parts.hostname or "", parts.port or default, request)
-
-
-def _render(where: str, netloc: str, headers: Headers, agent: str, referer: str) -> bytes:
-    given: dict[str, list[str]] = {}
-    for name, value in headers:
-        if not _NAME.fullmatch(name):
-            raise BadRequest(f'net/http: invalid header field name "{name}"')
-        if _BAD_VALUE.search(value):
-            raise BadRequest(f'net/http: invalid header field value for "{canonical(name)}"')
-        given.setdefault(canonical(name), []).append(value.strip(" \t"))
-    given.setdefault("User-Agent", [agent])
-    given.setdefault("Accept", ["*/*"])
-    if not given["Accept"][0]:
-        del given["Accept"]
-    if referer:
-        given.setdefault("Referer", [referer])
-    lines = [f"GET {where} HTTP/1.1", f"Host: {given.get('Host', [''])[0] or netloc}"]
-    if given["User-Agent"][0]:
-        lines.append(f"User-Agent: {given['User-Agent'][0]}")
-    lines += [f"{name}: {value}" for name in sorted(given.keys() - _OWN) for value in given[name]]
-    others = [value for value in given.get("Connection", ()) if value.lower() != "close"]
-    lines += [f"Connection: {value}" for value in (*others, "close")]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8", "surrogateescape")
-
-
-def canonical(name: str) -> str:
-    """`x-my-header` -> `X-My-Header`."""
-    return "-".join(part[:1].upper() + part[1:].lower() for part in name.split("-"))
-
-
-def redirected(url: str, location: str) -> str | None:
-    """Where a redirect leads; None when that is no URL one can GET."""
-    try:
-        there = urljoin(url, location)
-        parts = urlsplit(there)
-        _ = parts.port
-    except ValueError:
-        return None
-    return there if parts.scheme in ("http", "https") and parts.hostname else None
-
-
-def redirect_hop(first: Hop, last: Hop, location: str, headers: Headers, agent: str) -> tuple[Hop, Headers] | None:
-    """The request that follows an answer with a `Location`, and the headers for redirects after it; None for no URL.
-
-    `first`: the request that the user asked for, `last`: the one that was answered, `headers`: the user's, as far as the
-    redirects so far have left them. Credentials go neither to another host, but to a subdomain of the first one, nor
-    from https to http, and where they were left out they do not come back. A redirect that names a host has that one's
-    `Host`.
-    """
-    url = redirected(last.url, location)
-    if url is None:
-        return None
-    there = urlsplit(url)
-    is_open = last.scheme == "https" and there.scheme == "http"
-    if is_open or not _is_within(there.hostname or "", first.host):
-        headers = tuple(header for header in headers if header[0].lower() not in _CREDENTIALS)
-    asked = urlsplit(location)
-    sent = headers
-    if asked.scheme or asked.netloc:
-        sent = tuple(header for header in headers if header[0].lower() != "host")
-    referer = "" if is_open else _without_user(last.url)
-    return make_hop(url, sent, agent, referer), headers
-
-
-def _is_within(host: str, first: str) -> bool:
-    """Whether a host is the first one or, for names, a subdomain of it."""
-    return host == first or (":" not in host and host.endswith(f".{first}"))
-
-
-def _without_user(url: str) -> str:
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+        raise UnsendableRequest(f'parse "{url}": {str(error).lower()}') from error
 
 
 class AnswerReader:

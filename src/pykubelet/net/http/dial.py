@@ -198,13 +198,13 @@ class HttpConnection(asyncio.Protocol):
         self._wake()
 
 
-async def dial(destination: Destination, tls: ssl.SSLContext | None) -> HttpConnection:
-    """A connection ready for its first exchange."""
+async def dial(destination: Destination, tls: ssl.SSLContext | None, connect_s: float = CONNECT_S) -> HttpConnection:
+    """A connection ready for its first exchange. `connect_s`: for TCP, with each address."""
     loop = asyncio.get_running_loop()
     if isinstance(loop, asyncio.BaseEventLoop):
         _spare_memory()
     first, name = _first_hop(destination, tls)
-    connected = await _connected(*(destination.proxy or (destination.host, destination.port)))
+    connected = await _connected(*(destination.proxy or (destination.host, destination.port)), connect_s)
     try:
         if destination.proxy is not None and destination.proxy_scheme == SOCKS:
             async with asyncio.timeout(CONNECT_S):
@@ -256,7 +256,7 @@ async def _tunnel(destination: Destination, connection: HttpConnection, tls: ssl
     connection.used = False
 
 
-async def _connected(host: str, port: int) -> socket.socket:
+async def _connected(host: str, port: int, connect_s: float) -> socket.socket:
     """By the first address that answers."""
     loop = asyncio.get_running_loop()
     problem: Exception = OSError(f"no address for {host}")
@@ -265,11 +265,11 @@ async def _connected(host: str, port: int) -> socket.socket:
         try:
             for level, option, value in _KEEP_ALIVE:
                 made.setsockopt(level, option, value)
-            async with asyncio.timeout(CONNECT_S):
+            async with asyncio.timeout(connect_s):
                 await loop.sock_connect(made, address)
         except TimeoutError:
             made.close()
-            problem = OSError(f"no connection to {address[0]} within {CONNECT_S:g} s")
+            problem = OSError(f"no connection to {address[0]} within {connect_s:g} s")
         except OSError as error:
             made.close()
             problem = error
