@@ -1,7 +1,7 @@
-"""What strangers and hostile clients get from the authenticated port: nothing, and the pods do not notice.
+"""Unauthenticated and hostile clients of the authenticated port: they get nothing, and the pods are not affected.
 
 The agent trusts one certificate authority and asks nobody else. Smuggled and malformed requests are in
-tests/report/server/http/test_server.py, tokens and permissions in test_gate.py and tests/cluster/test_kubectl.py.
+tests/report/server/http/test_server.py, tokens and permissions in test_auth_filter.py and tests/cluster/test_kubectl.py.
 """
 
 from __future__ import annotations
@@ -78,23 +78,23 @@ def open_files(agent: Agent) -> int:
     return len(os.listdir(f"/proc/{agent.process.pid}/fd"))
 
 
-async def test_strangers_get_nothing(agent: Agent, pki: Path) -> None:
+async def test_unauthenticated_clients_get_nothing(agent: Agent, pki: Path) -> None:
     nobody = NodeApi(agent.port)
     with_token = NodeApi(agent.port, token="eyJhbGciOiJub25lIn0.e30.")
     for method, path in endpoint_requests(POD):
-        for stranger in (nobody, with_token):
-            assert stranger.ask(path, method) == (401, "Unauthorized"), (method, path)
-    strange = NodeApi(agent.port, certificate=pair(pki / "strange" / "admin"))
+        for client in (nobody, with_token):
+            assert client.ask(path, method) == (401, "Unauthorized"), (method, path)
+    foreign = NodeApi(agent.port, certificate=pair(pki / "strange" / "admin"))
     with pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)):
-        strange.ask("/pods")
+        foreign.ask("/pods")
     admin = NodeApi(agent.port, certificate=pair(pki / "trusted" / "admin"))
     assert admin.ask(f"/run/default/{POD}/talk?cmd=echo+hello", "POST") == (200, "hello\n")
 
 
-async def test_no_path_is_left_out_of_what_strangers_try(agent: Agent, pki: Path) -> None:
+async def test_every_listed_path_is_tried_without_credentials(agent: Agent, pki: Path) -> None:
     """The agent's own list of its paths, those with more below them included."""
-    told = NodeApi(agent.port, certificate=pair(pki / "trusted" / "admin")).ask("/statusz")[1]
-    paths = told.split("Paths: ")[1].split("\n")[0].split()
+    answer = NodeApi(agent.port, certificate=pair(pki / "trusted" / "admin")).ask("/statusz")[1]
+    paths = answer.split("Paths: ")[1].split("\n")[0].split()
     tried = [path.split("?")[0] + "/" for _, path in endpoint_requests(POD)]
     assert {"/pods", "/exec/", "/healthz", "/debug/pods/", "/statusz"} <= set(paths)
     assert [path for path in paths if not any(one.startswith(path) for one in tried)] == []

@@ -78,7 +78,7 @@ from pykubelet.report.events.loop import EventsLoop
 from pykubelet.report.node.decide import NodeFacts, node_capacity, node_labels
 from pykubelet.report.node.loop import NodeLoop, first_node_view
 from pykubelet.report.node.runtime import RuntimeLoop
-from pykubelet.report.server.gate import Reviewers
+from pykubelet.report.server.auth_filter import Reviewers
 from pykubelet.report.status.loop import StatusInputs, StatusLoop
 from pykubelet.report.status.memory import StatusMemory
 

@@ -40,7 +40,7 @@ from pykubelet.report.node.csi_node import keep_csi_node
 from pykubelet.report.node.lease import LeaseLoop
 from pykubelet.report.node.model import NodePeriods, Registration
 from pykubelet.report.node.reporter import NodeReporter, ReporterCells
-from pykubelet.report.server.gate import Reviewers
+from pykubelet.report.server.auth_filter import Reviewers
 from pykubelet.report.status.publish import PublishInputs, StatusPublisher
 
 #: Who shows a token waits no longer for its review to be sent: anybody can show tokens.

@@ -21,11 +21,11 @@ from pykubelet.edges.identity.server_tls import ServerTls, TlsRules
 from pykubelet.edges.identity.serving import ServingChoice, ensure_self_signed, needs_self_signed, serving_files
 from pykubelet.net.grpc.server import RpcServer
 from pykubelet.report.server.api_routes import ApiHandler
+from pykubelet.report.server.auth_filter import AuthFilter, Reviewers, auth_rules
 from pykubelet.report.server.counted import READ_ONLY, READ_WRITE, counted
 from pykubelet.report.server.endpoints.endpoint import authorization_rules, metric_labels
 from pykubelet.report.server.endpoints.table import ENDPOINTS, EndpointInputs
 from pykubelet.report.server.explain.documents import AskInputs, ask_routes
-from pykubelet.report.server.gate import Gate, Reviewers, gate_rules
 from pykubelet.report.server.health import Check, default_checks, ping_check
 from pykubelet.report.server.http.client_hello import ContextsByGroup
 from pykubelet.report.server.http.listen import (
@@ -42,13 +42,13 @@ from pykubelet.report.server.known_pods import KnownPods
 from pykubelet.report.server.metrics.cadvisor import MachineFacts
 from pykubelet.report.server.metrics.kubelet import MetricsInputs
 from pykubelet.report.server.metrics.routes import StatsRoutes
-from pykubelet.report.server.page.door import PageDoor, Sessions
+from pykubelet.report.server.page.door import LoopbackPage, Sessions
 from pykubelet.report.server.page.history import History
 from pykubelet.report.server.page.serve import NodePage
 from pykubelet.report.server.pod_resources import PodResources
 from pykubelet.report.server.routes import api_router, health_routes, read_only_router, unauthenticated_handler
 from pykubelet.report.server.syncloop import SyncLoopInputs, syncloop_check
-from pykubelet.report.server.watchdog import tell_service_manager
+from pykubelet.report.server.watchdog import notify_service_manager
 
 
 def serving_choice(settings: Settings) -> ServingChoice:
@@ -69,17 +69,17 @@ def wire_ports(m: Machinery, cells: Cells, reviewers: Reviewers | None) -> Loops
     """
     listening = open_ports(m.settings)
     config, checks = m.settings.config, health_checks(m, cells)
-    asked = asked_cells(cells)
+    documents = explain_inputs(cells)
     history = History(cells.usage.cell, m.usage_wanted, m.clock)
-    page = NodePage(asked, cells.usage.cell, history, m.cri, m.clock, FULL)
+    page = NodePage(documents, cells.usage.cell, history, m.cri, m.clock, FULL)
     page_port = m.settings.flags.cadvisor_port
     sessions = Sessions(m.clock)
-    door = PageDoor(page.ask, sessions, m.clock, page_port) if page_port else None
-    explained = ask_routes(asked, m.clock)
-    loops: Loops = [("socket", serve_socket(plain(with_link(explained, door)), m.settings.paths.socket))]
-    if door is not None:
+    loopback_page = LoopbackPage(page.ask, sessions, m.clock, page_port) if page_port else None
+    explained = ask_routes(documents, m.clock)
+    loops: Loops = [("socket", serve_socket(plain(with_link(explained, loopback_page)), m.settings.paths.socket))]
+    if loopback_page is not None:
         loops.append(("history", history.run()))
-        loops.append(("page", keep_serving_port(door.handle, "127.0.0.1", page_port, "the node's page")))
+        loops.append(("page", keep_serving_port(loopback_page.handle, "127.0.0.1", page_port, "the node's page")))
     if config.healthzPort:
         health = health_routes(ping_check())
         loops.append(
@@ -89,7 +89,7 @@ def wire_ports(m: Machinery, cells: Cells, reviewers: Reviewers | None) -> Loops
     resources = RpcServer(PodResources(pods, m.clock).methods())
     path = f"{m.settings.root_dir}/pod-resources/kubelet.sock"
     loops.append(("pod-resources", serve_rpc_socket(resources, path, "pod resources")))
-    loops.append(("service-manager", tell_service_manager(checks, watchdog_interval(m.settings), notify)))
+    loops.append(("service-manager", notify_service_manager(checks, watchdog_interval(m.settings), notify)))
     node, paths = cells.node.cell.get(), metric_labels(ENDPOINTS)
     inputs = endpoint_inputs(m, cells, pods, checks, explained, page)
     if "readOnlyPort" in listening:
@@ -97,8 +97,8 @@ def wire_ports(m: Machinery, cells: Cells, reviewers: Reviewers | None) -> Loops
         handler = counted(handler, READ_ONLY, paths)
         loops.append(("read-only", serve_port(handler, listening["readOnlyPort"], "the read-only port")))
     if "port" in listening:
-        gate = Gate(gate_rules(node.name, config, authorization_rules(ENDPOINTS)), reviewers, m.clock)
-        api = ApiHandler(gate, api_router(ENDPOINTS, m.settings, inputs))
+        auth = AuthFilter(auth_rules(node.name, config, authorization_rules(ENDPOINTS)), reviewers, m.clock)
+        api = ApiHandler(auth, api_router(ENDPOINTS, m.settings, inputs))
         loops += wire_server(m, node, counted(api.handle, READ_WRITE, paths), listening["port"])
     return loops
 
@@ -140,18 +140,18 @@ def watchdog_interval(settings: Settings) -> float:
         raise StartError(str(error)) from error
 
 
-def with_link(route: Route, door: PageDoor | None) -> Route:
+def with_link(route: Route, loopback_page: LoopbackPage | None) -> Route:
     """The socket's answers, and links to the page where there is one."""
 
     def answer(request: Request) -> Response:
-        if request.path == "/page-link" and door is not None:
-            return Response(200, encode({"link": door.link()}), JSON)
+        if request.path == "/page-link" and loopback_page is not None:
+            return Response(200, encode({"link": loopback_page.link()}), JSON)
         return route(request)
 
     return answer
 
 
-def asked_cells(cells: Cells) -> AskInputs:
+def explain_inputs(cells: Cells) -> AskInputs:
     return AskInputs(
         roster=cells.roster.cell,
         lifecycles=cells.lifecycles.cell,
@@ -191,7 +191,7 @@ def metrics_inputs(m: Machinery, cells: Cells, gates: Mapping[str, tuple[bool, s
 
 
 def machine_facts(machine: Machine) -> MachineFacts:
-    """As cAdvisor tells it."""
+    """As cAdvisor reports it."""
     return MachineFacts(
         cores=machine.cpu_milli // 1000,
         physical_cores=machine.cores,

@@ -11,8 +11,8 @@ from report.server.ports import settings_of
 from pykubelet.base.kit.clock import ManualClock
 from pykubelet.report.server.access import Subresource
 from pykubelet.report.server.api_routes import ApiHandler
+from pykubelet.report.server.auth_filter import AuthFilter, AuthRules
 from pykubelet.report.server.endpoints.endpoint import CORE, PUT, Endpoint
-from pykubelet.report.server.gate import Gate, GateRules
 from pykubelet.report.server.http.server import Answer, Connection, Request, Response, text
 from pykubelet.report.server.http.wire import Body
 from pykubelet.report.server.routes import api_router
@@ -31,7 +31,7 @@ ECHO: Endpoint[None] = Endpoint("/echo", PUT, lambda _: echo, (Subresource.PROXY
 async def test_a_body_is_read_after_the_request_was_authorized(
     anonymous: bool, expected: tuple[int, bytes, bytes]
 ) -> None:
-    rules = GateRules(
+    rules = AuthRules(
         "node",
         anonymous,
         tokens=False,
@@ -41,7 +41,7 @@ async def test_a_body_is_read_after_the_request_was_authorized(
         denied_ttl_s=1,
         authorization={},
     )
-    routes = ApiHandler(Gate(rules, None, ManualClock()), api_router((ECHO,), settings_of(), None))
+    routes = ApiHandler(AuthFilter(rules, None, ManualClock()), api_router((ECHO,), settings_of(), None))
     reader = asyncio.StreamReader()
     reader.feed_data(b"body")
     reader.feed_eof()

@@ -12,7 +12,7 @@ import pytest
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.edges.host.errors import HostError
 from pykubelet.edges.host.notify import notify, watchdog_interval_s
-from pykubelet.report.server.watchdog import tell_service_manager
+from pykubelet.report.server.watchdog import notify_service_manager
 
 
 async def heard(end: socket.socket, number: int) -> list[str]:
@@ -30,7 +30,7 @@ async def test_ready_and_then_well_until_a_check_fails(tmp_path: Path) -> None:
         environ = {"NOTIFY_SOCKET": path}
         async with Supervisor("test") as supervisor:
             checks = {"ping": lambda: problem}
-            telling = tell_service_manager(checks, 0.04, lambda state: notify(state, environ))
+            telling = notify_service_manager(checks, 0.04, lambda state: notify(state, environ))
             supervisor.start_root("telling", telling)
             assert await heard(end, 4) == ["READY=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1"]
             problem = "stuck"

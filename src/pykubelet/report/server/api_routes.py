@@ -1,4 +1,4 @@
-"""The authenticated port: every request passes the gate, then goes to the handler of its path. And the answers of `/pods`,
+"""The authenticated port: every request is authenticated and authorized, then handled by its path. And the answers of `/pods`,
 `/runningpods/` and `/configz`.
 
 Reads: `Roster`, `Statuses`, `Observed`.
@@ -18,7 +18,7 @@ from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.roster import Roster, is_mirror
 from pykubelet.base.model.statuses import Statuses
-from pykubelet.report.server.gate import Gate
+from pykubelet.report.server.auth_filter import AuthFilter
 from pykubelet.report.server.http.server import JSON, Answer, Connection, Request, Response
 from pykubelet.report.server.known_pods import KnownPods
 from pykubelet.report.server.routes import Router
@@ -28,13 +28,13 @@ _USER_INFORMATION = re.compile(r"^([^/?#]*//)[^/?#]*@")
 
 
 class ApiHandler(Value):
-    """The handler of the authenticated port: the gate, and the routes behind it."""
+    """The handler of the authenticated port: authentication and authorization before routing."""
 
-    gate: Gate
+    auth: AuthFilter
     router: Router
 
     async def handle(self, request: Request, connection: Connection) -> Answer:
-        refused = await self.gate.refuse(request, connection)
+        refused = await self.auth.refuse(request, connection)
         if refused is not None:
             return refused
         connection.let_in()

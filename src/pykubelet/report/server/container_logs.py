@@ -1,4 +1,4 @@
-"""`/containerLogs/<namespace>/<pod>/<container>`: which log is meant, and why there is none.
+"""`/containerLogs/<namespace>/<pod>/<container>`: chooses the log, or says why there is none.
 
 Owns: the query's shape and the messages. Reads: the pods that are known. The file is read by `edges/cri/log_reader.py`.
 Source: PodLogOptions in the Kubernetes API reference.
@@ -99,7 +99,7 @@ class _Reads:
 
 
 def choose_log(pod: Pod, statuses: tuple[ContainerStatus, ...], name: str, *, previous: bool) -> str:
-    """The id of the instance whose log is meant, as statuses tell it. LookupError with the reason when there is none."""
+    """The ID of the container instance to read, by the pod's status. Raises LookupError with the message for the client."""
     status = next((s for s in statuses if s.name == name), None)
     where = f'container "{name}" in pod "{pod.metadata.name}"'
     if status is None:
@@ -161,9 +161,9 @@ class ContainerLogs:
         if container_spec(pod, target.container) is None:
             return text(404, f'container "{target.container}" not found in pod "{target.pod}"')
         status = self._pods.status(pod)
-        told = (*status.containerStatuses, *status.initContainerStatuses, *status.ephemeralContainerStatuses)
+        statuses = (*status.containerStatuses, *status.initContainerStatuses, *status.ephemeralContainerStatuses)
         try:
-            chosen = choose_log(pod, told, target.container, previous=previous)
+            chosen = choose_log(pod, statuses, target.container, previous=previous)
         except LookupError as error:
             return text(400, str(error))
         return await self._stream(pod, chosen, options)

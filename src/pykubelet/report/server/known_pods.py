@@ -1,4 +1,4 @@
-"""Which pod and container a request means. Pure but for the cells it looks into.
+"""Looks up the pod and the container of a request. Pure but for the cells it reads.
 
 Reads: `Roster`, `Lifecycles`, `Observed`, `Statuses`. A mirror pod's UID stands for its static pod.
 """
@@ -87,5 +87,5 @@ def container_spec(pod: Pod, name: str) -> Container | EphemeralContainer | None
 
 
 def full_name(pod: Pod) -> str:
-    """`name_namespace`, as messages say it."""
+    """`name_namespace`, as in messages."""
     return pod_ref(pod).full_name

@@ -261,7 +261,7 @@ class NodeLogs:
         units = await self._units()
         known = tuple(name for name in query.services if f"{name}.service" in units)
         files = [name for name in query.services if name not in known]
-        if files and query.has_options:  # they say nothing about files, of which all would be told
+        if files and query.has_options:  # options do not apply to files, which would be shown whole
             return AS_FILES.format(" ".join(files)).encode()
         parts = []
         if known:

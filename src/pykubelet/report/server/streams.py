@@ -1,4 +1,4 @@
-"""exec, attach, portForward and run: what is asked is looked up and checked, the runtime gives the stream.
+"""The handlers of exec, attach, portForward and run: they look up and check the request; the runtime makes the stream.
 
 Owns: the shapes of these paths and queries, and which streams end at the node (`websocket/`); the bytes of all others are
 moved by `http/proxy.py`. Reads: the pods that are known.
@@ -94,7 +94,7 @@ def wanted_streams(request: Request) -> _Streams | None:
 
 class Streams:
     """The handlers of the streaming paths. `idle_s`: `streamingConnectionIdleTimeout`. `websockets`: the newest kinds of
-    WebSocket streams end here, as the gate ExtendWebSocketsToKubelet says.
+    WebSocket streams end here (gate ExtendWebSocketsToKubelet).
     """
 
     def __init__(self, pods: KnownPods, runtime: StreamingRuntime, idle_s: float, *, websockets: bool) -> None:
@@ -114,7 +114,7 @@ class Streams:
         container = self._running(target)
         if container is None:
             return text(500, f'container not found ("{target.container}")')
-        asked = pb.ExecRequest(
+        runtime_request = pb.ExecRequest(
             container_id=container.id,
             cmd=request.query.get("command", []),
             tty=streams.tty,
@@ -122,7 +122,9 @@ class Streams:
             stdout=streams.stdout,
             stderr=streams.stderr,
         )
-        return await self._stream(request, "exec", self._runtime.exec_url(asked), self._translated(request, asked))
+        return await self._stream(
+            request, "exec", self._runtime.exec_url(runtime_request), self._translated(request, runtime_request)
+        )
 
     async def attach(self, request: Request) -> Answer:
         target = container_target(request.path)
@@ -137,14 +139,16 @@ class Streams:
         if container is None or spec is None:
             return text(500, f"container {target.container} not found in pod {full_name(pod)}")
         tty = bool(spec.tty)
-        asked = pb.AttachRequest(
+        runtime_request = pb.AttachRequest(
             container_id=container.id,
             stdin=streams.stdin,
             stdout=streams.stdout,
             stderr=streams.stderr and not tty,
             tty=tty,
         )
-        return await self._stream(request, "attach", self._runtime.attach_url(asked), self._translated(request, asked))
+        return await self._stream(
+            request, "attach", self._runtime.attach_url(runtime_request), self._translated(request, runtime_request)
+        )
 
     async def port_forward(self, request: Request) -> Answer:
         target = pod_target(request.path)
@@ -164,7 +168,7 @@ class Streams:
         return await self._stream(request, "portforward", self._runtime.port_forward_url(sandbox.id, ports), tunnel)
 
     async def run(self, request: Request) -> Answer:
-        """Run a command and answer with all it said."""
+        """Run a command and answer with its output."""
         target = container_target(request.path)
         pod = self._find(target)
         if target is None or pod is None:
@@ -174,24 +178,29 @@ class Streams:
             return text(500, f'container not found ("{target.container}")')
         try:
             command = request.first("cmd").split(" ")
-            said = await self._runtime.exec_sync(container.id, command)
+            result = await self._runtime.exec_sync(container.id, command)
         except CriError as error:
             return text(500, str(error))
-        if said.exit_code:
-            problem = f"command '{' '.join(command)}' exited with {said.exit_code}: "
-            return Response(500, problem.encode() + said.stderr)
-        return Response(200, said.stdout + said.stderr, JSON)
+        if result.exit_code:
+            problem = f"command '{' '.join(command)}' exited with {result.exit_code}: "
+            return Response(500, problem.encode() + result.stderr)
+        return Response(200, result.stdout + result.stderr, JSON)
 
-    def _translated(self, request: Request, asked: pb.ExecRequest | pb.AttachRequest) -> Bridge | None:
+    def _translated(self, request: Request, runtime_request: pb.ExecRequest | pb.AttachRequest) -> Bridge | None:
         """None for streams that go on to the runtime as they are."""
         if not self._websockets or PROTOCOL not in offered(request):
             return None
-        return RemoteCommand(stdin=asked.stdin, stdout=asked.stdout, stderr=asked.stderr, tty=asked.tty)
+        return RemoteCommand(
+            stdin=runtime_request.stdin,
+            stdout=runtime_request.stdout,
+            stderr=runtime_request.stderr,
+            tty=runtime_request.tty,
+        )
 
-    async def _stream(self, request: Request, kind: str, asking: Awaitable[str], bridge: Bridge | None) -> Answer:
-        """The stream at the URL that the runtime is being asked for; with a `bridge`, over it."""
+    async def _stream(self, request: Request, kind: str, url_call: Awaitable[str], bridge: Bridge | None) -> Answer:
+        """The stream at the URL that the runtime returns; with a `bridge`, through it."""
         try:
-            url = await asking
+            url = await url_call
         except CriError as error:
             return _refused(error)
         if bridge is None:

@@ -1,7 +1,7 @@
-"""Tells systemd that the agent is ready, and then again and again that it is well.
+"""Notifies systemd that the agent is ready, and then, periodically, that it is healthy.
 
-Owns: the rhythm, half of what the service manager wants. A failing health check is told by silence: systemd then restarts the
-agent. Source: the Kubernetes documentation "Configure systemd watchdog for kubelet"; KEP-4580's checks.
+Owns: the period, half of the watchdog interval. While a health check fails, nothing is sent: systemd then restarts the agent.
+Source: the Kubernetes documentation "Configure systemd watchdog for kubelet"; KEP-4580's checks.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ log = Log("server")
 PAUSES_S = (1.0, 2.0)
 
 
-async def tell_service_manager(checks: Mapping[str, Check], interval_s: float, notify: Callable[[str], bool]) -> None:
-    """`interval_s`: as `watchdog_interval_s` tells it; 0: only that the agent is ready."""
-    await _tell(READY, notify)
+async def notify_service_manager(checks: Mapping[str, Check], interval_s: float, notify: Callable[[str], bool]) -> None:
+    """`interval_s`: the watchdog interval; 0: there is no watchdog, only readiness is sent."""
+    await _send(READY, notify)
     while interval_s:
         await asyncio.sleep(interval_s / 2)
         failing = {name: problem for name, check in checks.items() if (problem := check())}
         if failing:
-            log.error("not telling the watchdog that all is well", failing=", ".join(sorted(failing)))
+            log.error("health checks fail, not notifying the watchdog", failing=", ".join(sorted(failing)))
             continue
-        await _tell(WATCHDOG, notify)
+        await _send(WATCHDOG, notify)
 
 
-async def _tell(state: str, notify: Callable[[str], bool]) -> None:
+async def _send(state: str, notify: Callable[[str], bool]) -> None:
     for pause in (*PAUSES_S, 0.0):
         try:
             notify(state)
             return
         except HostError as error:
             if not pause:
-                log.error("the service manager cannot be told", state=state, error=error)
+                log.error("cannot notify the service manager", state=state, error=error)
         await asyncio.sleep(pause)

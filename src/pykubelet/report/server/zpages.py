@@ -75,7 +75,7 @@ class ZPages:
         facts = self._facts
         up = int(self._clock.wall() - facts.started_at)
         version = facts.version.removeprefix("v")
-        told = {
+        fields = {
             "startTime": format_time(facts.started_at),
             "uptimeSeconds": up,
             "goVersion": f"python{sys.version.split()[0]}",
@@ -85,24 +85,24 @@ class ZPages:
         }
         lines = (
             *("", "kubelet statusz", WARNING, ""),
-            f"Started: {told['startTime']}",
+            f"Started: {fields['startTime']}",
             f"Up: {up // 3600} hr {up // 60 % 60:02d} min {up % 60:02d} sec",
-            f"Go version: {told['goVersion']}",
+            f"Go version: {fields['goVersion']}",
             f"Binary version: {version}",
-            f"Emulation version: {told['emulationVersion']}",
+            f"Emulation version: {fields['emulationVersion']}",
             f"Paths: {' '.join(facts.paths)}",
         )
-        return _answer(request, "Statusz", lines, told)
+        return _answer(request, "Statusz", lines, fields)
 
 
-def _answer(request: Request, kind: str, lines: tuple[str, ...], told: Mapping[str, Any]) -> Response:
+def _answer(request: Request, kind: str, lines: tuple[str, ...], fields: Mapping[str, Any]) -> Response:
     form = wanted(request.headers.get("accept", ""), kind)
     if form is None:
         forms = f"text/plain, or {JSON} or {YAML} with ;v={NEWEST};g={GROUP};as={kind}"
         return text(406, f"406 Not Acceptable: there are {forms}\n")
     if not form.version:
         return text(200, "\n".join(lines) + "\n")
-    document = {"kind": kind, "apiVersion": f"{GROUP}/{form.version}", "metadata": {"name": NAME}, **told}
+    document = {"kind": kind, "apiVersion": f"{GROUP}/{form.version}", "metadata": {"name": NAME}, **fields}
     headers = {}
     if form.version == OLD:
         newest = f"use {GROUP}/{NEWEST} {kind}"
@@ -113,7 +113,7 @@ def _answer(request: Request, kind: str, lines: tuple[str, ...], told: Mapping[s
 def _rendered(document: Mapping[str, Any], content_type: str) -> bytes:
     if content_type == JSON:
         return json.dumps(document).encode()
-    import yaml  # few ask for it
+    import yaml  # rarely used
 
     rendered: str = yaml.safe_dump(dict(document), sort_keys=False)
     return rendered.encode()

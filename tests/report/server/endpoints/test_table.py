@@ -18,6 +18,7 @@ from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.values import replace
 from pykubelet.report.server.access import Subresource, attributes_of
 from pykubelet.report.server.api_routes import ApiHandler
+from pykubelet.report.server.auth_filter import AuthFilter, AuthRules, Reviewers
 from pykubelet.report.server.endpoints.endpoint import (
     CORE,
     DEBUGGING,
@@ -32,13 +33,12 @@ from pykubelet.report.server.endpoints.endpoint import (
     metric_labels,
 )
 from pykubelet.report.server.endpoints.table import ENDPOINTS
-from pykubelet.report.server.gate import Gate, GateRules, Reviewers
 from pykubelet.report.server.http.server import Connection, Request, Response
 from pykubelet.report.server.routes import Router, api_router, read_only_router
 
 RULES = authorization_rules(ENDPOINTS)
 CONFIG, PROXY = Subresource.CONFIGZ, (Subresource.PROXY,)
-GATE = GateRules(
+AUTH = AuthRules(
     node="n1",
     anonymous=False,
     tokens=False,
@@ -135,8 +135,8 @@ class Reviewer:
 
 
 def port(reviewer: Reviewer, settings: Settings) -> ApiHandler:
-    gate = Gate(GATE, Reviewers(reviewer, reviewer), ManualClock())
-    return ApiHandler(gate, api_router(REACHED, settings, inputs_of(settings)))
+    auth = AuthFilter(AUTH, Reviewers(reviewer, reviewer), ManualClock())
+    return ApiHandler(auth, api_router(REACHED, settings, inputs_of(settings)))
 
 
 async def asked(handler: ApiHandler, method: str, path: str, user: str = "") -> tuple[int, str]:

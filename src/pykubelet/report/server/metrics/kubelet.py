@@ -5,7 +5,7 @@ Source: the Kubernetes documentation "Kubernetes Metrics Reference".
 
 from __future__ import annotations
 
-from collections import Counter as Tally
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from pykubelet.base.kit.metrics import Family, Sample
@@ -102,13 +102,13 @@ def _static(is_static_pod: bool) -> str:
     return "true" if is_static_pod else ""
 
 
-def _counted(counts: Tally[str]) -> list[Sample]:
+def _counted(counts: Counter[str]) -> list[Sample]:
     return [Sample(counts[key], (("static", key),)) for key in ("", "true")]
 
 
 def _pods(inputs: MetricsInputs) -> Iterator[Family]:
-    desired: Tally[str] = Tally()
-    active: Tally[str] = Tally()
+    desired: Counter[str] = Counter()
+    active: Counter[str] = Counter()
     for uid, entry in inputs.roster.pods.items():
         key = _static(is_static(entry.pod))
         desired[key] += 1
@@ -138,7 +138,7 @@ def _pods(inputs: MetricsInputs) -> Iterator[Family]:
         "The number of mirror pods the kubelet will try to create (one per admitted static pod)",
         [Sample(len(mirrors))],
     )
-    working: Tally[tuple[str, str, str]] = Tally()
+    working: Counter[tuple[str, str, str]] = Counter()
     for uid, lifecycle in inputs.lifecycles.pods.items():
         stage = _LIFECYCLES.get(lifecycle.stage)
         if stage is not None:
@@ -163,7 +163,7 @@ def _working(lifecycle: PodLifecycle, *, is_desired: bool) -> tuple[str, str]:
 
 
 def _resizes(inputs: MetricsInputs) -> Iterator[Family]:
-    waiting = Tally(e.pending.reason.lower() for e in inputs.roster.pods.values() if e.pending is not None)
+    waiting = Counter(e.pending.reason.lower() for e in inputs.roster.pods.values() if e.pending is not None)
     yield _gauge(
         "kubelet_pod_pending_resizes",
         "Number of pending resizes for pods.",
@@ -175,7 +175,7 @@ def _resizes(inputs: MetricsInputs) -> Iterator[Family]:
 
 def _volumes(inputs: MetricsInputs) -> Iterator[Family]:
     """The volumes that pods need, and those that are in place, by their plugins."""
-    wanted = Tally(
+    wanted = Counter(
         plugin
         for life in inputs.lifecycles.pods.values()
         if life.stage is Stage.SYNCING
@@ -184,17 +184,17 @@ def _volumes(inputs: MetricsInputs) -> Iterator[Family]:
         if getattr(volume, kind) is not None
     )
     mounted = (volume.kind for mounts in inputs.mounts.pods.values() for volume in mounts.volumes.values())
-    actual = Tally(inputs.volume_plugins[kind] for kind in mounted if kind in inputs.volume_plugins)
+    actual = Counter(inputs.volume_plugins[kind] for kind in mounted if kind in inputs.volume_plugins)
     samples = [
         Sample(number, (("plugin_name", plugin), ("state", state)))
-        for state, tally in (("actual_state_of_world", actual), ("desired_state_of_world", wanted))
-        for plugin, number in sorted(tally.items())
+        for state, counts in (("actual_state_of_world", actual), ("desired_state_of_world", wanted))
+        for plugin, number in sorted(counts.items())
     ]
     yield _gauge("volume_manager_total_volumes", "Number of volumes in Volume Manager", samples)
 
 
 def _logs(usage: Usage) -> Family:
-    """As far as it is known: a scrape of these metrics has no log looked at; those of `/stats/summary` and cAdvisor do."""
+    """As far as it is known: a scrape of these metrics measures no log; those of `/stats/summary` and cAdvisor do."""
     samples = []
     for pod in usage.pods.values():
         for one in pod.containers:
@@ -218,6 +218,6 @@ def _certificates(inputs: MetricsInputs) -> Iterator[Family]:
 def _runtime(observed: Observed) -> Iterator[Family]:
     pods = sum(1 for view in observed.pods.values() if view.ready_sandboxes)
     yield _gauge("kubelet_running_pods", "Number of pods that have a running pod sandbox", [Sample(pods)])
-    states = Tally(container.state for view in observed.pods.values() for container in view.containers)
+    states = Counter(container.state for view in observed.pods.values() for container in view.containers)
     samples = [Sample(number, (("container_state", _STATES[state]),)) for state, number in sorted(states.items())]
     yield _gauge("kubelet_running_containers", "Number of containers currently running", samples)

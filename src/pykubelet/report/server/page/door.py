@@ -1,4 +1,4 @@
-"""The page's door on loopback: a link is good once and for five minutes, and opens a session in one browser.
+"""The node's page on loopback: a link is valid once, for five minutes, and opens a session in one browser.
 
 Owns: the links and the sessions.
 """
@@ -31,7 +31,7 @@ class Sessions:
         self._ends: dict[str, float] = {}
 
     def add(self) -> str:
-        """A new session's cookie. The oldest makes room for it."""
+        """A new session's cookie. Above MAX_SESSIONS the oldest ends."""
         now, cookie = self._clock.monotonic(), secrets.token_urlsafe(32)
         self._ends = {name: end for name, end in self._ends.items() if end > now}
         while len(self._ends) >= MAX_SESSIONS:
@@ -43,8 +43,8 @@ class Sessions:
         return self._clock.monotonic() < self._ends.get(cookie, 0.0)
 
 
-class PageDoor:
-    """`handle` answers on `port` of loopback; `page` is asked for those who are known."""
+class LoopbackPage:
+    """`handle` answers on `port` of loopback; `page` answers requests with a session."""
 
     def __init__(self, page: Page, sessions: Sessions, clock: Clock, port: int) -> None:
         self._page = page
@@ -61,7 +61,7 @@ class PageDoor:
 
     async def handle(self, request: Request, _: Connection) -> Answer:
         if request.headers.get("host", "") not in (f"127.0.0.1:{self._port}", f"localhost:{self._port}"):
-            return text(403, "Forbidden\n")  # a name of somebody else's that leads here
+            return text(403, "Forbidden\n")  # a foreign name that resolves to this address
         if request.method not in ("GET", "HEAD"):
             return text(405, "405: Method Not Allowed")
         if request.path == f"{PREFIX}/open":

@@ -1,4 +1,4 @@
-"""The node's web page: on the authenticated port below `/page/`, and on loopback behind a door (`door.py`).
+"""The node's web page: on the authenticated port below `/page/`, and on loopback for browsers with a session (`door.py`).
 
 Owns: the page's data. Reads: what `pykubelet pods` and `explain` read, the history of usage, and the runtime's images. The
 files lie in `page/`; they load nothing from elsewhere. `data` is short, for it is asked for every few seconds; what concerns

@@ -1,4 +1,4 @@
-"""Who passes the gate of the authenticated port, and what the others are told."""
+"""Authentication and authorization on the authenticated port."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from pykubelet.base.kit.values import replace
 from pykubelet.edges.kubeapi.errors import QUEUE_FULL, ApiError
 from pykubelet.edges.kubeapi.limiter import Limiter, QueueFull
 from pykubelet.report.server.access import attributes_of, bearer_token
+from pykubelet.report.server.auth_filter import AuthFilter, AuthRules, Reviewers
 from pykubelet.report.server.endpoints.endpoint import authorization_rules
 from pykubelet.report.server.endpoints.table import ENDPOINTS
-from pykubelet.report.server.gate import Gate, GateRules, Reviewers
 from pykubelet.report.server.http.server import Connection, Request
 
 T = TypeVar("T")
-RULES = GateRules(
+RULES = AuthRules(
     node="n1",
     anonymous=False,
     tokens=True,
@@ -84,33 +84,33 @@ def request(path: str, token: str = "", method: str = "GET") -> Request:
     return Request(method, path, headers=headers)
 
 
-async def answer(gate: Gate, asked: Request, certificate: Mapping[str, Any] | None = None) -> tuple[int, str]:
-    refused = await gate.refuse(asked, connection(certificate))
+async def answer(auth: AuthFilter, asked: Request, certificate: Mapping[str, Any] | None = None) -> tuple[int, str]:
+    refused = await auth.refuse(asked, connection(certificate))
     return (200, "") if refused is None else (refused.status, refused.body.decode())
 
 
 async def test_nobody_passes_without_saying_who_they_are() -> None:
-    gate = Gate(RULES, both(Cluster()), ManualClock())
-    assert await answer(gate, request("/pods")) == (401, "Unauthorized")
-    assert await answer(gate, request("/pods", "wrong")) == (401, "Unauthorized")
-    assert await answer(Gate(RULES, None, ManualClock()), request("/pods", "any")) == (401, "Unauthorized")
+    auth = AuthFilter(RULES, both(Cluster()), ManualClock())
+    assert await answer(auth, request("/pods")) == (401, "Unauthorized")
+    assert await answer(auth, request("/pods", "wrong")) == (401, "Unauthorized")
+    assert await answer(AuthFilter(RULES, None, ManualClock()), request("/pods", "any")) == (401, "Unauthorized")
 
 
 async def test_the_anonymous_pass_where_they_may_and_a_wrong_token_does_not_make_anonymous() -> None:
     cluster = Cluster(allowed=frozenset({("system:anonymous", "get", "healthz")}))
-    gate = Gate(replace(RULES, anonymous=True), both(cluster), ManualClock())
-    assert await answer(gate, request("/healthz")) == (200, "")
-    assert await answer(gate, request("/metrics")) == (
+    auth = AuthFilter(replace(RULES, anonymous=True), both(cluster), ManualClock())
+    assert await answer(auth, request("/healthz")) == (200, "")
+    assert await answer(auth, request("/metrics")) == (
         403,
         "Forbidden (user=system:anonymous, verb=get, resource=nodes, subresource(s)=[metrics])\n",
     )
-    assert await answer(gate, request("/healthz", "wrong")) == (401, "Unauthorized")
+    assert await answer(auth, request("/healthz", "wrong")) == (401, "Unauthorized")
 
 
 async def test_a_certificate_names_user_and_groups() -> None:
     cluster = Cluster(allowed=frozenset({("admin", "create", "proxy")}))
-    gate = Gate(RULES, both(cluster), ManualClock())
-    assert await answer(gate, request("/exec/a/b/c", method="POST"), ADMIN) == (200, "")
+    auth = AuthFilter(RULES, both(cluster), ManualClock())
+    assert await answer(auth, request("/exec/a/b/c", method="POST"), ADMIN) == (200, "")
     [review] = cluster.asked
     assert isinstance(review, SubjectAccessReview)
     assert review.spec.groups == ("system:masters", "system:authenticated")
@@ -120,19 +120,19 @@ async def test_a_token_is_reviewed_once_and_its_rights_are_remembered_for_their_
     user = UserInfo(username="bob", uid="7", groups=("dev",), extra={"scopes": ("a", "b")})
     cluster = Cluster({"t": user}, frozenset({("bob", "get", "proxy")}))
     clock = ManualClock()
-    gate = Gate(RULES, both(cluster), clock)
+    auth = AuthFilter(RULES, both(cluster), clock)
     for _ in range(3):
-        assert await answer(gate, request("/pods", "t")) == (200, "")
+        assert await answer(auth, request("/pods", "t")) == (200, "")
     kinds = [type(asked).__name__ for asked in cluster.asked]
     assert kinds == ["TokenReview", "SubjectAccessReview", "SubjectAccessReview"]  # nodes/pods, then nodes/proxy
     last = cluster.asked[-1]
     assert isinstance(last, SubjectAccessReview) and last.spec.extra == {"scopes": ("a", "b")}
     clock.advance(31)
-    await answer(gate, request("/pods", "t"))
+    await answer(auth, request("/pods", "t"))
     assert len(cluster.asked) == 4  # what was refused is asked again sooner than what was allowed
     cluster.tokens = {}
     clock.advance(121)
-    assert await answer(gate, request("/pods", "t")) == (401, "Unauthorized")
+    assert await answer(auth, request("/pods", "t")) == (401, "Unauthorized")
 
 
 class Slow(Cluster):
@@ -155,10 +155,10 @@ async def settled() -> None:
 async def test_the_same_token_is_asked_for_once_however_many_bring_it_and_though_the_first_leaves() -> None:
     cluster = Slow()
     cluster.go = asyncio.Event()
-    gate = Gate(RULES, both(cluster), ManualClock())
+    auth = AuthFilter(RULES, both(cluster), ManualClock())
     async with asyncio.TaskGroup() as group:
-        first = group.create_task(answer(gate, request("/pods", "bogus")))
-        others = [group.create_task(answer(gate, request("/pods", "bogus"))) for _ in range(20)]
+        first = group.create_task(answer(auth, request("/pods", "bogus")))
+        others = [group.create_task(answer(auth, request("/pods", "bogus"))) for _ in range(20)]
         await settled()
         assert len(cluster.asked) == 1
         first.cancel()
@@ -171,14 +171,14 @@ async def test_the_same_token_is_asked_for_once_however_many_bring_it_and_though
 async def test_a_flood_of_unknown_tokens_holds_up_nobody_and_nobody_is_forgotten_for_it() -> None:
     stuck, cluster = Slow(), Cluster({"t": UserInfo(username="bob")}, frozenset({("bob", "get", "proxy")}))
     stuck.go = asyncio.Event()
-    gate = Gate(RULES, Reviewers(cluster, cluster), ManualClock())
-    assert await answer(gate, request("/x", "t")) == (200, "")
+    auth = AuthFilter(RULES, Reviewers(cluster, cluster), ManualClock())
+    assert await answer(auth, request("/x", "t")) == (200, "")
     for number in range(5000):
-        await answer(gate, request("/x", f"bogus-{number}"))
+        await answer(auth, request("/x", f"bogus-{number}"))
     cluster.asked.clear()
-    assert await answer(gate, request("/x", "t")) == (200, "")
+    assert await answer(auth, request("/x", "t")) == (200, "")
     assert cluster.asked == []
-    flooded = Gate(
+    flooded = AuthFilter(
         RULES, Reviewers(stuck, replaced := Cluster(allowed=frozenset({("admin", "get", "proxy")}))), ManualClock()
     )
     async with asyncio.TaskGroup() as group:
@@ -192,19 +192,19 @@ async def test_a_flood_of_unknown_tokens_holds_up_nobody_and_nobody_is_forgotten
 
 async def test_an_api_server_in_trouble_is_asked_again_and_then_said() -> None:
     cluster = Cluster(allowed=frozenset({("admin", "get", "stats")}), errors=[ApiError(503, "", "busy", 0.01)])
-    gate = Gate(RULES, both(cluster), ManualClock())
-    assert await answer(gate, request("/stats/summary"), ADMIN) == (200, "")
+    auth = AuthFilter(RULES, both(cluster), ManualClock())
+    assert await answer(auth, request("/stats/summary"), ADMIN) == (200, "")
     cluster.errors = [ApiError(403, "Forbidden", "no")]
-    assert await answer(gate, request("/logs/"), ADMIN) == (
+    assert await answer(auth, request("/logs/"), ADMIN) == (
         500,
         "Authorization error (user=admin, verb=get, resource=nodes, subresource=log)",
     )
 
 
 async def test_always_allow_asks_nobody_and_still_wants_a_name() -> None:
-    gate = Gate(replace(RULES, always_allow=True), None, ManualClock())
-    assert await answer(gate, request("/exec/a/b/c"), ADMIN) == (200, "")
-    assert await answer(gate, request("/exec/a/b/c")) == (401, "Unauthorized")
+    auth = AuthFilter(replace(RULES, always_allow=True), None, ManualClock())
+    assert await answer(auth, request("/exec/a/b/c"), ADMIN) == (200, "")
+    assert await answer(auth, request("/exec/a/b/c")) == (401, "Unauthorized")
 
 
 @pytest.mark.parametrize(
@@ -251,13 +251,13 @@ class Limited(Cluster):
         return await super().create(path, body, kind, query)
 
 
-async def flood(gate: Gate, seconds: float) -> None:
+async def flood(auth: AuthFilter, seconds: float) -> None:
     """Unknown tokens, 200 a second; who is not answered within half a second is cut off."""
 
     async def stranger(token: str) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(0.5):
-                await answer(gate, request("/x", token))
+                await answer(auth, request("/x", token))
 
     async with asyncio.TaskGroup() as group:
         for number in range(int(seconds * 200)):
@@ -268,33 +268,33 @@ async def flood(gate: Gate, seconds: float) -> None:
 @pytest.mark.looptime
 async def test_a_flood_of_unknown_tokens_is_over_when_it_ends() -> None:
     cluster, loop = Limited({"new": UserInfo(username="bob")}), asyncio.get_running_loop()
-    gate = Gate(RULES, both(cluster), ManualClock())
-    await flood(gate, 60)
+    auth = AuthFilter(RULES, both(cluster), ManualClock())
+    await flood(auth, 60)
     began = loop.time()
-    assert await answer(gate, request("/x", "new")) == (200, "")
+    assert await answer(auth, request("/x", "new")) == (200, "")
     assert loop.time() - began <= 2.1
 
 
 @pytest.mark.looptime
 async def test_who_was_authenticated_before_waits_for_no_unknown_token() -> None:
     tokens, loop, clock = {"t": UserInfo(username="bob")}, asyncio.get_running_loop(), ManualClock()
-    gate = Gate(RULES, Reviewers(Limited(tokens), Limited(tokens)), clock)
-    assert await answer(gate, request("/x", "t")) == (200, "")
+    auth = AuthFilter(RULES, Reviewers(Limited(tokens), Limited(tokens)), clock)
+    assert await answer(auth, request("/x", "t")) == (200, "")
     async with asyncio.TaskGroup() as group:
-        flooding = group.create_task(flood(gate, 30))
+        flooding = group.create_task(flood(auth, 30))
         await asyncio.sleep(20)
         clock.advance(RULES.token_ttl_s + 1)
         began = loop.time()
-        assert await answer(gate, request("/x", "t")) == (200, "")
+        assert await answer(auth, request("/x", "t")) == (200, "")
         assert loop.time() - began <= 0.1
         assert not flooding.done()
 
 
 @pytest.mark.looptime
 async def test_beyond_a_bound_tokens_are_refused_at_once() -> None:
-    gate, loop = Gate(RULES, both(Limited({})), ManualClock()), asyncio.get_running_loop()
+    auth, loop = AuthFilter(RULES, both(Limited({})), ManualClock()), asyncio.get_running_loop()
     async with asyncio.TaskGroup() as group:
-        waiting = [group.create_task(answer(gate, request("/x", f"bogus-{number}"))) for number in range(1000)]
+        waiting = [group.create_task(answer(auth, request("/x", f"bogus-{number}"))) for number in range(1000)]
         await asyncio.sleep(0.01)
         assert sum(one.done() for one in waiting) >= 850
         assert {one.result() for one in waiting if one.done()} == {(401, "Unauthorized")}

@@ -1,4 +1,4 @@
-"""The gate of the authenticated port: lets a request through, or answers it.
+"""Authentication and authorization on the authenticated port: a request is admitted, or refused with an answer.
 
 Owns: the order of authenticators (client certificate, bearer token, anonymous), the questions to the API server
 (TokenReview, SubjectAccessReview) with their retries, and the caches of the answers, bounded in number and time.
@@ -38,24 +38,25 @@ KEPT = 4096
 TRIES = 5
 RETRY = BackoffPolicy(initial_s=0.5, cap_s=float("inf"), factor=1.5)
 TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
+NO_API_SERVER = "no API server is configured"
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
 class Reviewer(Protocol):
-    """The part of the API client that the gate asks. Raises ApiError."""
+    """The part of the API client that is used here. Raises ApiError."""
 
     async def create(self, path: str, body: object, kind: type[T], query: Mapping[str, str] | None = None) -> T: ...
 
 
 class Reviewers(Value):
-    """`tokens` is asked about tokens that were never good, `access` about all others and about rights. They are two, so
-    that a flood of unknown tokens holds up no client that was authenticated before."""
+    """`tokens` reviews tokens that were never valid, `access` all others and SubjectAccessReviews. They are two, so that a flood
+    of unknown tokens delays no client that was authenticated before."""
 
     tokens: Reviewer
     access: Reviewer
 
 
-class GateRules(Value):
+class AuthRules(Value):
     """From the configuration: `authentication` and `authorization`, times in seconds; and `authorization` of the endpoints."""
 
     node: str
@@ -68,8 +69,8 @@ class GateRules(Value):
     authorization: AuthorizationRules
 
 
-class _Remembered(Generic[T]):
-    """Answers by key, each until its time; the oldest go when there are too many."""
+class _TtlCache(Generic[T]):
+    """Answers by key, each with a time to live; above KEPT entries the oldest are dropped."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -81,8 +82,8 @@ class _Remembered(Generic[T]):
             return None
         return found[1]
 
-    def knew(self, key: object) -> bool:
-        """Whether there is an answer, or was one whose time is over."""
+    def has_stale(self, key: object) -> bool:
+        """Whether there is an answer, expired or not."""
         return key in self._kept
 
     def forget(self, key: object) -> None:
@@ -95,50 +96,51 @@ class _Remembered(Generic[T]):
             self._kept.popitem(last=False)
 
 
-class _Together(Generic[T]):
-    """Who asks what is just being asked waits for that answer."""
+class _Coalesced(Generic[T]):
+    """Concurrent calls with the same key share one review."""
 
     def __init__(self) -> None:
-        self._asking: dict[object, asyncio.Future[T]] = {}
+        self._pending: dict[object, asyncio.Future[T]] = {}
 
-    async def ask(self, key: object, ask: Callable[[], Awaitable[T]]) -> T:
-        """The answer, or the ApiError that the others get as well."""
-        while (asking := self._asking.get(key)) is not None:
-            await asyncio.wait((asking,))
-            if not asking.cancelled():
-                return asking.result()
-            # whoever asked has left
-        asking = self._asking[key] = asyncio.get_running_loop().create_future()
+    async def call(self, key: object, review: Callable[[], Awaitable[T]]) -> T:
+        """The result that all callers share. Raises ApiError, for all of them."""
+        while (pending := self._pending.get(key)) is not None:
+            await asyncio.wait((pending,))
+            if not pending.cancelled():
+                return pending.result()
+            # the caller that made the review was cancelled
+        pending = self._pending[key] = asyncio.get_running_loop().create_future()
         try:
-            answer = await ask()
-            asking.set_result(answer)
-            return answer
+            result = await review()
+            pending.set_result(result)
+            return result
         except ApiError as error:
-            asking.set_exception(error)
-            asking.exception()  # it is told here, whether others wait or not
+            pending.set_exception(error)
+            pending.exception()  # it is raised here, even if no other caller waits
             raise
         finally:
-            del self._asking[key]
-            asking.cancel()
+            del self._pending[key]
+            pending.cancel()
 
 
-class Gate:
-    """`refuse` answers None for a request that may pass. `reviewers` None: there is no API server to ask."""
+class AuthFilter:
+    """`refuse` returns the answer to a request that is refused, None for one that is admitted. `reviewers`: None without an API
+    server; then no token can be reviewed, and no request authorized."""
 
-    def __init__(self, rules: GateRules, reviewers: Reviewers | None, clock: Clock) -> None:
+    def __init__(self, rules: AuthRules, reviewers: Reviewers | None, clock: Clock) -> None:
         self._rules = rules
         self._reviewers = reviewers
-        self._users: _Remembered[User] = _Remembered(clock)
-        self._unknown: _Remembered[bool] = _Remembered(clock)
-        self._allowed: _Remembered[bool] = _Remembered(clock)
-        self._reviews: _Together[User | None] = _Together()
-        self._questions: _Together[bool] = _Together()
+        self._users: _TtlCache[User] = _TtlCache(clock)
+        self._unknown: _TtlCache[bool] = _TtlCache(clock)
+        self._allowed: _TtlCache[bool] = _TtlCache(clock)
+        self._token_reviews: _Coalesced[User | None] = _Coalesced()
+        self._access_reviews: _Coalesced[bool] = _Coalesced()
 
     async def refuse(self, request: Request, connection: Connection) -> Response | None:
         try:
             user = await self._user(request, connection)
         except ApiError as error:
-            log.warning("cannot ask who a token belongs to", error=error)
+            log.warning("TokenReview failed", error=error)
             user = None
         if user is None:
             return text(401, "Unauthorized")
@@ -161,15 +163,15 @@ class Gate:
         key = hashlib.sha256(token.encode("latin-1", "replace")).digest()
         if self._unknown.get(key):
             return None
-        return self._users.get(key) or await self._reviews.ask(key, lambda: self._user_of_token(key, token))
+        return self._users.get(key) or await self._token_reviews.call(key, lambda: self._user_of_token(key, token))
 
     async def _user_of_token(self, key: bytes, token: str) -> User | None:
         if self._reviewers is None:
-            raise ApiError(0, "", "there is no API server to ask")
+            raise ApiError(0, "", NO_API_SERVER)
         spec = TokenReviewSpec(token=token)
         review = TokenReview(apiVersion="authentication.k8s.io/v1", kind="TokenReview", spec=spec)
-        reviewer = self._reviewers.access if self._users.knew(key) else self._reviewers.tokens
-        status = (await _ask(reviewer, TOKEN_REVIEWS, review, TokenReview)).status
+        reviewer = self._reviewers.access if self._users.has_stale(key) else self._reviewers.tokens
+        status = (await _create(reviewer, TOKEN_REVIEWS, review, TokenReview)).status
         if status is None or not status.authenticated or status.user is None:
             self._unknown.put(key, True, self._rules.token_ttl_s)
             self._users.forget(key)
@@ -184,7 +186,7 @@ class Gate:
                 if await self._is_allowed(user, wanted.verb, subresource):
                     return None
             except ApiError as error:
-                log.warning("cannot ask whether a request is allowed", user=user.name, error=error)
+                log.warning("SubjectAccessReview failed", user=user.name, error=error)
                 who = f"user={user.name}, verb={wanted.verb}, resource=nodes, subresource={subresource}"
                 return text(500, f"Authorization error ({who})")
         tried = " ".join(wanted.subresources)
@@ -197,20 +199,20 @@ class Gate:
         kept = self._allowed.get(key)
         if kept is not None:
             return kept
-        return await self._questions.ask(key, lambda: self._review_access(user, verb, subresource))
+        return await self._access_reviews.call(key, lambda: self._review_access(user, verb, subresource))
 
     async def _review_access(self, user: User, verb: str, subresource: str) -> bool:
         if self._reviewers is None:
-            raise ApiError(0, "", "there is no API server to ask")
+            raise ApiError(0, "", NO_API_SERVER)
         review, rules = review_of(user, verb, subresource, self._rules.node), self._rules
-        status = (await _ask(self._reviewers.access, ACCESS_REVIEWS, review, SubjectAccessReview)).status
+        status = (await _create(self._reviewers.access, ACCESS_REVIEWS, review, SubjectAccessReview)).status
         allowed = status is not None and status.allowed
         self._allowed.put((user, verb, subresource), allowed, rules.allowed_ttl_s if allowed else rules.denied_ttl_s)
         return allowed
 
 
-async def _ask(reviewer: Reviewer, path: str, review: object, kind: type[T]) -> T:
-    """The API server's answer; asked again while it is in trouble, a few times."""
+async def _create(reviewer: Reviewer, path: str, review: object, kind: type[T]) -> T:
+    """The reviewed object; transient errors are retried, TRIES times in all. Raises ApiError."""
     for failures in range(1, TRIES):
         try:
             return await reviewer.create(path, review, kind)
@@ -221,10 +223,10 @@ async def _ask(reviewer: Reviewer, path: str, review: object, kind: type[T]) -> 
     return await reviewer.create(path, review, kind)
 
 
-def gate_rules(node: str, config: KubeletConfiguration, authorization: AuthorizationRules) -> GateRules:
+def auth_rules(node: str, config: KubeletConfiguration, authorization: AuthorizationRules) -> AuthRules:
     """From `authentication` and `authorization` of the configuration, and the rules that the endpoints declare."""
     authentication, webhook = config.authentication, config.authorization.webhook
-    return GateRules(
+    return AuthRules(
         node=node,
         anonymous=bool(authentication.anonymous.enabled),
         tokens=bool(authentication.webhook.enabled),
