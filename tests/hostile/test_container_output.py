@@ -95,6 +95,7 @@ FROM_CLIENTS: dict[str, bytes] = {
     "frames of nothing": masked(2, b"") * 30_000,
     "pings": masked(9, b"x" * 125) * 5_000,
     "parts of one message": masked(2, b"\0x", final=False) + masked(0, b"x", final=False) * 30_000,
+    "a frame of 4 MiB": b"\x82\xff" + (4 << 20).to_bytes(8, "big") + bytes(4) + b"\0" + b"x" * ((4 << 20) - 1),
     "a frame of 2 ** 62 bytes": b"\x82\xff" + (1 << 62).to_bytes(8, "big") + b"mask" + b"x" * 100_000,
     "channels that are not there": masked(2, b"\x77x") * 30_000,
     "a resize of many digits": masked(2, b'\4{"Width":' + b"9" * 60_000 + b',"Height":1}'),

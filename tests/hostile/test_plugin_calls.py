@@ -50,6 +50,12 @@ def requests(kind: str, count: int) -> bytes:
     return b"".join(found)
 
 
+def _settings(ids: range) -> list[bytes]:
+    """Payloads of SETTINGS frames, of 2,000 settings each."""
+    settings = [id.to_bytes(2, "big") + b"\0\0\0\1" for id in ids]
+    return [b"".join(settings[at : at + 2000]) for at in range(0, len(settings), 2000)]
+
+
 CALLS: dict[str, Talk] = {
     "a good call": saying(START + block(ASK) + message(b"hello")),
     "no preface": saying(b"GET / HTTP/1.1\r\n\r\n" * 1000),
@@ -62,6 +68,10 @@ CALLS: dict[str, Talk] = {
     "empty CONTINUATION frames": flooding(START + frame(HEADERS, 0, 1, ASK), frame(CONTINUATION, 0, 1)),
     "headers without end": flooding(START + frame(HEADERS, 0, 1, ASK), frame(CONTINUATION, 0, 1, b"\0\1a\1b" * 999)),
     "SETTINGS without end": flooding(START, frame(SETTINGS, 0, 0, b"\0\x03\0\0\0\x64" * 10)),
+    "SETTINGS of all identifiers": saying(
+        START + b"".join(frame(SETTINGS, 0, 0, ids) for ids in _settings(range(8, 65536)))
+    ),
+    "a frame of 16 MiB": flooding(START + b"\xff\xff\xff\x00\x00\x00\x00\x00\x01", b"x" * 65536),
     "PING without end": flooding(START, frame(PING, 0, 0, b"12345678")),
     "WINDOW_UPDATE without end": flooding(START, frame(WINDOW, 0, 0, b"\0\0\0\1")),
     "PRIORITY without end": flooding(START, frame(PRIORITY, 0, 3, b"\0\0\0\0\1")),
