@@ -13,14 +13,15 @@ async def test_pods_are_back_after_the_reboot(runtime: SystemContainerd) -> None
     agent = UnitAgent(runtime, reboots.FOLDER)
     try:
         agent.wait_healthy()  # its unit is enabled: nobody starts it here
-        pods = {pod["metadata"]["name"]: pod for pod in await agent.wait_running("web", "helped", within=LONG_S)}
+        web, helped = await agent.wait_running("web", "helped", within=LONG_S)
         job = await agent.wait_phase("job", "Succeeded", within=120)
-        assert {name: pod["metadata"]["uid"] for name, pod in pods.items()}.items() <= before["uids"].items()
+        uids = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in (web, helped)}
+        assert uids.items() <= before["uids"].items()
         after = (await agent.look()).running_ids()
         assert set(after) == set(before["ids"])
         assert not set(after.values()) & set(before["ids"].values()), "a container cannot have lived on"
-        assert [container_status(pod)["restartCount"] for pod in pods.values()] == [1, 1]
-        assert container_status(pods["helped"], "sidecar")["restartCount"] == 1
+        assert [container_status(pod)["restartCount"] for pod in (web, helped)] == [1, 1]
+        assert container_status(helped, "sidecar")["restartCount"] == 1
         assert container_status(job)["state"]["terminated"]["exitCode"] == 0
         lines = {path.name: path.read_text().split() for path in reboots.OUT.iterdir()}
         assert lines == {"web": ["started", "started"], "helped": ["setup", "setup"], "job": ["ran"]}
