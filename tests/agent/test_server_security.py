@@ -117,14 +117,14 @@ async def test_path_tricks_lead_nowhere(agent: Agent, pki: Path) -> None:
         found, text = admin.ask(path)
         assert found == status, path[:60]
         assert "root:" not in text
-    huge = said_to(
+    huge = answer_to(
         agent, tls_context(*pair(pki / "trusted" / "admin")), b"GET /" + b"a" * 2 * MIB + b" HTTP/1.1\r\n\r\n"
     )
     assert huge[:13] in (b"HTTP/1.1 431 ", b"")  # still sending, one may miss it
     assert admin.ask("/healthz") == (200, "ok")
 
 
-def said_to(agent: Agent, context: ssl.SSLContext, words: bytes) -> bytes:
+def answer_to(agent: Agent, context: ssl.SSLContext, words: bytes) -> bytes:
     """All that is answered, until the port ends the connection."""
     with socket.create_connection(("127.0.0.1", agent.port), timeout=60) as plain, context.wrap_socket(plain) as end:
         heard = b""
@@ -137,7 +137,7 @@ def said_to(agent: Agent, context: ssl.SSLContext, words: bytes) -> bytes:
 
 
 async def test_heads_that_can_be_read_in_two_ways_and_heads_without_end(agent: Agent, pki: Path) -> None:
-    """Whoever sends them: what was smuggled behind is not answered, and the connection ends."""
+    """From every client: a smuggled second request is not answered, and the connection ends."""
     hidden = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
     length = b"Content-Length: %d\r\n" % len(hidden)
     smuggled = [
@@ -149,15 +149,15 @@ async def test_heads_that_can_be_read_in_two_ways_and_heads_without_end(agent: A
     ]
     for context in (tls_context(), tls_context(*pair(pki / "trusted" / "admin"))):
         for words in smuggled:
-            answer = said_to(agent, context, words)
+            answer = answer_to(agent, context, words)
             assert answer.startswith(b"HTTP/1.1 400 ") and answer.count(b"HTTP/1.1 ") == 1, words
-        answer = said_to(agent, context, b"GET / HTTP/1.1\r\nX: " + b"a" * (2 * MIB) + b"\r\n\r\n")
+        answer = answer_to(agent, context, b"GET / HTTP/1.1\r\nX: " + b"a" * (2 * MIB) + b"\r\n\r\n")
         assert answer[:13] in (b"HTTP/1.1 431 ", b"")  # still sending, one may miss it
     admin = NodeApi(agent.port, certificate=pair(pki / "trusted" / "admin"))
     assert admin.ask("/none?" + "a" * 900_000)[0] == 404
 
 
-async def test_many_connections_that_say_nothing(agent: Agent, pki: Path) -> None:
+async def test_many_connections_without_requests(agent: Agent, pki: Path) -> None:
     """2,000 that only connect, and 100 that begin a request and never end it, do not keep others out."""
     admin = NodeApi(agent.port, certificate=pair(pki / "trusted" / "admin"))
     assert admin.ask("/healthz") == (200, "ok")
@@ -176,12 +176,12 @@ async def test_many_connections_that_say_nothing(agent: Agent, pki: Path) -> Non
     assert all(status["ready"] and status["restartCount"] == 0 for status in pod["status"]["containerStatuses"])
 
 
-async def test_many_connections_that_shook_hands_and_say_nothing(agent: Agent, pki: Path) -> None:
-    """2,000 of one who may ask, and has asked, are kept; strangers lose their places to each other. Nobody else minds."""
+async def test_many_connections_after_their_handshakes(agent: Agent, pki: Path) -> None:
+    """2,000 of an authorized client are kept; unauthorized ones replace each other. No pod and no other client is affected."""
     admin = NodeApi(agent.port, certificate=pair(pki / "trusted" / "admin"))
     assert admin.ask("/healthz") == (200, "ok")
     before, files = resident(agent), open_files(agent)
-    stranger, known = tls_context(), tls_context(*pair(pki / "trusted" / "admin"))
+    anonymous_tls, known = tls_context(), tls_context(*pair(pki / "trusted" / "admin"))
     with contextlib.ExitStack() as stack:
 
         def connect(tls: ssl.SSLContext) -> ssl.SSLSocket:
@@ -202,7 +202,7 @@ async def test_many_connections_that_shook_hands_and_say_nothing(agent: Agent, p
         assert of_known < 150 * MIB
         for _ in range(500):
             with contextlib.suppress(ConnectionError, ssl.SSLError):
-                connect(stranger)
+                connect(anonymous_tls)
         assert resident(agent) - before < of_known + 50 * MIB
         assert admin.ask(f"/run/default/{POD}/talk?cmd=echo+hello", "POST") == (200, "hello\n")
         assert agent.get("/healthz", agent.health_port) == (200, "ok")
@@ -219,7 +219,7 @@ def healthy(end: ssl.SSLSocket) -> bool:
 
 
 async def test_a_flood_of_upgrades(agent: Agent, pki: Path) -> None:
-    """Streams begun and dropped, by one who may and by strangers; what they took is given back."""
+    """Streams begun and dropped, by an authorized client and by unauthorized ones; their files and memory are released."""
     admin = NodeApi(agent.port, certificate=pair(pki / "trusted" / "admin"))
     with admin.exec(POD, "talk", "true") as stream:
         stream.all()
@@ -231,11 +231,11 @@ async def test_a_flood_of_upgrades(agent: Agent, pki: Path) -> None:
     assert admin.ask(f"/run/default/{POD}/talk?cmd=echo+hello", "POST") == (200, "hello\n")
     await agent.wait_for("files given back", lambda: open_files(agent) <= files + 5, 30)
     assert resident(agent) - memory < 30 * MIB
-    strangers = NodeApi(agent.port)
+    unauthorized = NodeApi(agent.port)
 
     def refused(_: int) -> None:
         with pytest.raises(ConnectionError, match="401"):
-            strangers.exec(POD, "talk", "id")
+            unauthorized.exec(POD, "talk", "id")
 
     with ThreadPoolExecutor(50) as pool:
         list(pool.map(refused, range(50)))

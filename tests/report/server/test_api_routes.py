@@ -1,4 +1,4 @@
-"""The authenticated port: what is read of a request before it is authorized."""
+"""The authenticated port: the body of a request is read after its authorization."""
 
 from __future__ import annotations
 

@@ -89,14 +89,14 @@ async def answer(auth: AuthFilter, asked: Request, certificate: Mapping[str, Any
     return (200, "") if refused is None else (refused.status, refused.body.decode())
 
 
-async def test_nobody_passes_without_saying_who_they_are() -> None:
+async def test_unauthenticated_requests_are_refused() -> None:
     auth = AuthFilter(RULES, both(Cluster()), ManualClock())
     assert await answer(auth, request("/pods")) == (401, "Unauthorized")
     assert await answer(auth, request("/pods", "wrong")) == (401, "Unauthorized")
     assert await answer(AuthFilter(RULES, None, ManualClock()), request("/pods", "any")) == (401, "Unauthorized")
 
 
-async def test_the_anonymous_pass_where_they_may_and_a_wrong_token_does_not_make_anonymous() -> None:
+async def test_anonymous_requests_are_authorized_and_an_invalid_token_is_not_anonymous() -> None:
     cluster = Cluster(allowed=frozenset({("system:anonymous", "get", "healthz")}))
     auth = AuthFilter(replace(RULES, anonymous=True), both(cluster), ManualClock())
     assert await answer(auth, request("/healthz")) == (200, "")
@@ -116,7 +116,7 @@ async def test_a_certificate_names_user_and_groups() -> None:
     assert review.spec.groups == ("system:masters", "system:authenticated")
 
 
-async def test_a_token_is_reviewed_once_and_its_rights_are_remembered_for_their_time() -> None:
+async def test_reviews_are_cached_for_their_time_to_live() -> None:
     user = UserInfo(username="bob", uid="7", groups=("dev",), extra={"scopes": ("a", "b")})
     cluster = Cluster({"t": user}, frozenset({("bob", "get", "proxy")}))
     clock = ManualClock()
@@ -136,7 +136,7 @@ async def test_a_token_is_reviewed_once_and_its_rights_are_remembered_for_their_
 
 
 class Slow(Cluster):
-    """Answers when it is told to."""
+    """Answers once `go` is set."""
 
     go: asyncio.Event
 
@@ -152,7 +152,7 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-async def test_the_same_token_is_asked_for_once_however_many_bring_it_and_though_the_first_leaves() -> None:
+async def test_concurrent_requests_with_one_token_share_a_review_even_if_the_first_is_cancelled() -> None:
     cluster = Slow()
     cluster.go = asyncio.Event()
     auth = AuthFilter(RULES, both(cluster), ManualClock())
@@ -168,7 +168,7 @@ async def test_the_same_token_is_asked_for_once_however_many_bring_it_and_though
     assert [type(one).__name__ for one in cluster.asked] == ["TokenReview"] * 2  # the first one's, and the others'
 
 
-async def test_a_flood_of_unknown_tokens_holds_up_nobody_and_nobody_is_forgotten_for_it() -> None:
+async def test_a_flood_of_unknown_tokens_delays_no_client_and_evicts_no_user() -> None:
     stuck, cluster = Slow(), Cluster({"t": UserInfo(username="bob")}, frozenset({("bob", "get", "proxy")}))
     stuck.go = asyncio.Event()
     auth = AuthFilter(RULES, Reviewers(cluster, cluster), ManualClock())
@@ -190,7 +190,7 @@ async def test_a_flood_of_unknown_tokens_holds_up_nobody_and_nobody_is_forgotten
             one.cancel()
 
 
-async def test_an_api_server_in_trouble_is_asked_again_and_then_said() -> None:
+async def test_transient_errors_are_retried_and_others_are_reported() -> None:
     cluster = Cluster(allowed=frozenset({("admin", "get", "stats")}), errors=[ApiError(503, "", "busy", 0.01)])
     auth = AuthFilter(RULES, both(cluster), ManualClock())
     assert await answer(auth, request("/stats/summary"), ADMIN) == (200, "")
@@ -201,7 +201,7 @@ async def test_an_api_server_in_trouble_is_asked_again_and_then_said() -> None:
     )
 
 
-async def test_always_allow_asks_nobody_and_still_wants_a_name() -> None:
+async def test_always_allow_needs_authentication_and_no_review() -> None:
     auth = AuthFilter(replace(RULES, always_allow=True), None, ManualClock())
     assert await answer(auth, request("/exec/a/b/c"), ADMIN) == (200, "")
     assert await answer(auth, request("/exec/a/b/c")) == (401, "Unauthorized")
@@ -223,7 +223,7 @@ async def test_always_allow_asks_nobody_and_still_wants_a_name() -> None:
         ("GET", "/", "get", ("proxy",)),
     ],
 )
-def test_what_a_path_stands_for(method: str, path: str, verb: str, subresources: tuple[str, ...]) -> None:
+def test_attributes_of_a_request(method: str, path: str, verb: str, subresources: tuple[str, ...]) -> None:
     found = attributes_of(method, path, RULES.authorization)
     assert (found.verb, found.subresources) == (verb, subresources)
 
@@ -237,7 +237,7 @@ def test_tokens_of_headers(header: str, token: str) -> None:
 
 
 class Limited(Cluster):
-    """With the queue that the client for reviews has."""
+    """With the queue of the client for reviews."""
 
     def __init__(self, tokens: Mapping[str, UserInfo]) -> None:
         super().__init__(tokens, frozenset({("bob", "get", "proxy")}))
@@ -252,7 +252,7 @@ class Limited(Cluster):
 
 
 async def flood(auth: AuthFilter, seconds: float) -> None:
-    """Unknown tokens, 200 a second; who is not answered within half a second is cut off."""
+    """Unknown tokens, 200 a second; a request without an answer within half a second is cancelled."""
 
     async def stranger(token: str) -> None:
         with suppress(TimeoutError):
@@ -276,7 +276,7 @@ async def test_a_flood_of_unknown_tokens_is_over_when_it_ends() -> None:
 
 
 @pytest.mark.looptime
-async def test_who_was_authenticated_before_waits_for_no_unknown_token() -> None:
+async def test_a_client_authenticated_before_waits_for_no_unknown_token() -> None:
     tokens, loop, clock = {"t": UserInfo(username="bob")}, asyncio.get_running_loop(), ManualClock()
     auth = AuthFilter(RULES, Reviewers(Limited(tokens), Limited(tokens)), clock)
     assert await answer(auth, request("/x", "t")) == (200, "")

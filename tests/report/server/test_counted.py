@@ -1,4 +1,4 @@
-"""How requests are counted: by what they asked for, however they end."""
+"""Metrics of HTTP requests: their labels, and that each request is counted however it ends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATHS = metric_labels(ENDPOINTS)
 
 
 class Asked:
-    """A server whose streams end when they are told to, and what was counted since it began."""
+    """A server whose streams end once `go` is set, and the counts since it began."""
 
     def __init__(self) -> None:
         self.go = asyncio.Event()
@@ -60,7 +60,7 @@ class Asked:
         return reader, writer
 
     def counts(self, path: str) -> tuple[float, float, float]:
-        """Came, are there, have ended."""
+        """Requests that arrived, are in flight, have ended."""
         labels = request_labels(Request("GET", path), READ_ONLY, PATHS)
         came, ended = self._before[path]
         return REQUESTS.value(*labels) - came, IN_FLIGHT.value(*labels), DURATIONS.count(*labels) - ended
@@ -78,7 +78,7 @@ async def asked() -> AsyncIterator[Asked]:
 
 
 @pytest.mark.parametrize("path", ["/pods", "/stats/summary"])
-async def test_who_is_turned_away_is_counted_and_so_is_a_failure(path: str) -> None:
+async def test_refused_and_failed_requests_are_counted(path: str) -> None:
     async with asked() as world:
         _, writer = await world.asking(path)
         assert world.counts(path) == (1, 0, 1)

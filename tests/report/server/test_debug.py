@@ -1,4 +1,4 @@
-"""The agent about itself: where its CPU goes, and the stories of its pods."""
+"""Profiles of the agent, its verbosity, and the documents of its pods."""
 
 from __future__ import annotations
 
@@ -100,14 +100,14 @@ async def test_symbols_are_in_the_profiles_already() -> None:
     assert (await ask(Profiles(), "symbol")).body == b"num_symbols: 0\n"
 
 
-async def test_stories_are_those_that_explain_tells() -> None:
+async def test_debug_pods_answers_as_explain() -> None:
     world = make_world()
     inputs = world.inputs
     explained = ask_routes(inputs, world.clock)
-    told = explain_handler(explained, KnownPods(inputs.roster, inputs.lifecycles, inputs.observed, inputs.statuses))
+    handler = explain_handler(explained, KnownPods(inputs.roster, inputs.lifecycles, inputs.observed, inputs.statuses))
 
     async def body(path: str) -> tuple[int, bytes]:
-        answer = await told(Request("GET", path))
+        answer = await handler(Request("GET", path))
         assert isinstance(answer, Response)
         return answer.status, answer.body
 

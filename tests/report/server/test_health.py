@@ -114,7 +114,7 @@ def test_checks_are_counted_when_they_are_made_and_not_when_they_are_read() -> N
     assert counts() == (well + 1, ill + 1)
 
 
-def test_the_sync_loop_is_well_while_roster_pods_and_look_out_come_round() -> None:
+def test_syncloop_fails_if_a_loop_makes_no_progress() -> None:
     clock = ManualClock()
     (roster, turn_roster), (pods, turn_pods) = make_cell("roster-turn", Turn()), make_cell("pods-turn", Turn())
     observed, look = make_cell("observed", Observed())

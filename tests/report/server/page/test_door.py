@@ -1,4 +1,4 @@
-"""Who gets through the page's door on loopback, and for how long."""
+"""Sessions of the node's page on loopback."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_a_session_ends_after_twelve_hours_and_with_the_agent() -> None:
     assert not sessions.has(cookie)
 
 
-def test_the_oldest_session_makes_room() -> None:
+def test_a_new_session_replaces_the_oldest() -> None:
     sessions = Sessions(ManualClock())
     cookies = [sessions.add() for _ in range(MAX_SESSIONS + 1)]
     assert [sessions.has(cookie) for cookie in cookies] == [False, *[True] * MAX_SESSIONS]
