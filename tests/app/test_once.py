@@ -35,7 +35,7 @@ async def test_an_end_that_was_heard_of_is_waited_for(
     pod = make_pod()
     observed, seen = make_cell("observed", Observed())
     statuses, tells = make_cell("statuses", Statuses({UID: container(running=core.ContainerStateRunning())}))
-    ended = view(running()).with_ends((ContainerEnd(ContainerID("app-0"), exit_code=3, finished_at=1),))
+    ended = view(running()).add_pending_exits((ContainerEnd(ContainerID("app-0"), exit_code=3, finished_at=1),))
     seen.publish(Observed({UID: ended}, 1.0))
     roster = make_cell("roster", Roster({UID: entry(pod)}, True, silent=()))[0]
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:

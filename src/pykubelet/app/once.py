@@ -94,7 +94,7 @@ async def run_once(cells: OnceCells, timeout_s: float = TIMEOUT_S) -> int:
 
     def all_told() -> bool:
         views = cells.observed.get().pods
-        return not any(uid in views and views[uid].ends for uid in cells.roster.get().pods)
+        return not any(uid in views and views[uid].pending_exits for uid in cells.roster.get().pods)
 
     try:
         async with asyncio.timeout(timeout_s):

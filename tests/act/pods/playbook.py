@@ -23,9 +23,9 @@ from pykubelet.act.pods.model import (
     KillRequested,
     PodState,
     ProbesChanged,
+    ReportBackOff,
+    ReportResize,
     RuntimeChanged,
-    SayHeld,
-    SayResize,
     SpecChanged,
     StartFailed,
     StopEnded,
@@ -69,9 +69,9 @@ def told(command: Command, now: float) -> str:
             return "clean up and remove" if remove else "clean up"
         case WakeAt(at=at):
             return f"wake in {at - now:g} s"
-        case SayHeld(container=name):
+        case ReportBackOff(container=name):
             return f"say {name} is held back"
-        case SayResize(progress=progress):
+        case ReportResize(progress=progress):
             return f"say the resize fails: {progress.error}" if progress.error else "say the resize is done"
 
 
@@ -103,8 +103,8 @@ class Playbook:
     def hears_of_end(self, *things: SandboxView | ContainerView, code: int = 1) -> list[str]:
         """An event tells that the first container in this look has ended; the look does not show it yet."""
         first = next(thing for thing in things if isinstance(thing, ContainerView))
-        look = view(*things, read_at=self.now).with_ends([ContainerEnd(first.id, code, int(self.wall * 1e9))])
-        return self.hears(RuntimeChanged(look.foretold(), self.wall))
+        look = view(*things, read_at=self.now).add_pending_exits([ContainerEnd(first.id, code, int(self.wall * 1e9))])
+        return self.hears(RuntimeChanged(look.with_pending_exits(), self.wall))
 
     def wakes(self) -> list[str]:
         return self.hears(Woke())

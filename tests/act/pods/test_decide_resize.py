@@ -144,4 +144,4 @@ def whole(cpu: str, *, generation: int = 1) -> Pod:
 
 def _found(play: Playbook, before: Pod, at: float) -> Any:
 
-    return replace(play.state, found=SizeChange(size_of(before), at))
+    return replace(play.state, adopted_size=SizeChange(size_of(before), at))

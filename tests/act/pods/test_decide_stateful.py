@@ -23,8 +23,8 @@ from pykubelet.act.pods.model import (
     KillRequested,
     PodState,
     ProbesChanged,
+    ReportBackOff,
     RuntimeChanged,
-    SayHeld,
     SpecChanged,
     StartFailed,
     StopEnded,
@@ -160,7 +160,7 @@ class PodLife(RuleBasedStateMachine):
                 self.cleaning = command
             case WakeAt(at=at):
                 self.timer = at
-            case SayHeld(container=name):
+            case ReportBackOff(container=name):
                 assert name in NAMES
 
     def idle(self) -> bool:
@@ -315,8 +315,8 @@ class PodLife(RuleBasedStateMachine):
     def never_stuck(self) -> None:
         state = self.state
         at_end = state.stage is Stage.FINISHED and (state.removed or not is_removing(state))
-        waits_for_look = state.view is None or state.view.read_at < state.look_after
-        assert at_end or not self.idle() or self.timer is not None or (waits_for_look and state.kill is None)
+        waits_for_read = state.view is None or state.view.read_at < state.read_after
+        assert at_end or not self.idle() or self.timer is not None or (waits_for_read and state.kill is None)
 
     @invariant()
     def each_container_runs_once(self) -> None:

@@ -332,7 +332,7 @@ def test_a_view_is_sent_when_it_changed_and_pending_exits_count() -> None:
     passes = listed(api("web"))
     assert passes.see(up("web", read_at=2.0)) == ["send web: running"]
     assert passes.see(up("web", read_at=2.0)) == []
-    ended = up("web", read_at=2.0).with_ends([ContainerEnd(ContainerID("app-0"), 1, 5)])
+    ended = up("web", read_at=2.0).add_pending_exits([ContainerEnd(ContainerID("app-0"), 1, 5)])
     assert passes.see(ended) == ["send web: exited"]
 
 
@@ -343,14 +343,14 @@ def test_a_relist_without_the_pod_is_sent_unless_the_worker_knows() -> None:
     assert passes.see(listed_at=25.0, unread=[ref("web")]) == [], "it is there, and not read yet"
     assert passes.see(listed_at=30.0) == ["send web: nothing"]
     assert passes.see(listed_at=40.0) == []
-    passes.set_state("web", look_after=45.0)
+    passes.set_state("web", read_after=45.0)
     assert passes.see(listed_at=50.0) == ["send web: nothing"]
 
 
 def test_a_pod_whose_view_is_overdue_is_read_after_the_next_relist() -> None:
     passes = listed(api("web"))
     passes.see(up("web", read_at=20.0), listed_at=20.0)
-    passes.set_state("web", look_after=25.0)
+    passes.set_state("web", read_after=25.0)
     assert passes.see(up("web", read_at=20.0), listed_at=20.0) == []
     assert passes.see(up("web", read_at=20.0), listed_at=30.0) == ["read web"]
     passes.set_state("web", work=Work.SYNC)

@@ -204,10 +204,10 @@ def test_an_exited_container_does_not_run_again() -> None:
 
 def test_pending_exits_stay_until_the_status_shows_them() -> None:
     known = merge_view(None, view(container()), [end()])
-    assert known.ends == (end(),)
-    assert merge_view(known, view(container(), at=2.0), ()).ends == (end(),)
-    assert merge_view(known, view(container(state=EXITED), at=2.0), ()).ends == ()
-    assert merge_view(known, view(at=2.0), ()).ends == ()
+    assert known.pending_exits == (end(),)
+    assert merge_view(known, view(container(), at=2.0), ()).pending_exits == (end(),)
+    assert merge_view(known, view(container(state=EXITED), at=2.0), ()).pending_exits == ()
+    assert merge_view(known, view(at=2.0), ()).pending_exits == ()
 
 
 def test_stale_containers_are_read_again() -> None:
@@ -233,8 +233,8 @@ def test_whatever_is_read_an_exit_is_final_and_only_running_containers_have_pend
         assert [c.id for c in merged.containers] == [c.id for c in read.containers], "a read shows what there is"
         exited = {c.id for c in known.containers if c.state is EXITED} if known is not None else set()
         assert not exited & {c.id for c in merged.running}
-        assert {one.id for one in merged.ends} <= {c.id for c in merged.running}
-        assert len({one.id for one in merged.ends}) == len(merged.ends)
+        assert {one.id for one in merged.pending_exits} <= {c.id for c in merged.running}
+        assert len({one.id for one in merged.pending_exits}) == len(merged.pending_exits)
         known = merged
 
 

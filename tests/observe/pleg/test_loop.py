@@ -135,16 +135,16 @@ async def test_a_pending_exit_is_published_before_the_runtime_shows_it(tmp_path:
         container = stand.fake.container("app")
         end = ContainerEnd(ContainerID(container.id), 3, 1_700_000_000_000_000_000)
         hints.say(HintKind.STOPPED, container.id, end=end)
-        view = (await stand.wait(lambda now: bool(now.pods[ref("web").uid].ends))).pods[ref("web").uid]
-        app, foretold = view.newest("app"), view.foretold().newest("app")
+        view = (await stand.wait(lambda now: bool(now.pods[ref("web").uid].pending_exits))).pods[ref("web").uid]
+        app, exited = view.newest("app"), view.with_pending_exits().newest("app")
         assert app is not None and app.state is RUNNING
-        assert foretold is not None and (foretold.state, foretold.exit_code, foretold.reason) == (EXITED, 3, "Error")
-        assert foretold.finished_at == end.finished_at
+        assert exited is not None and (exited.state, exited.exit_code, exited.reason) == (EXITED, 3, "Error")
+        assert exited.finished_at == end.finished_at
         stand.touch("web")  # a read that still shows it running does not drop the pending exit
         read = await stand.wait(lambda now: now.pods[ref("web").uid].read_at > view.read_at)
-        assert read.pods[ref("web").uid].ends == (end,)
+        assert read.pods[ref("web").uid].pending_exits == (end,)
         stand.fake.state.end(container, 3)
-        assert not (await stand.wait_state("web", "app", EXITED)).ends
+        assert not (await stand.wait_state("web", "app", EXITED)).pending_exits
 
 
 @pytest.mark.parametrize("is_known", [True, False])
@@ -168,7 +168,7 @@ async def test_exit_code_0_after_memory_ran_out_is_not_acted_on_before_the_statu
         stand.fake.state.end(container, 0, "OOMKilled")
         await stand.wait_state("web", "app", EXITED)
         views = [seen.pods[ref("web").uid] for seen in stand.published if ref("web").uid in seen.pods]
-        assert not any(view.ends for view in views)
+        assert not any(view.pending_exits for view in views)
 
 
 async def test_an_exit_before_the_first_read_of_a_container_is_in_that_read(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ async def test_an_exit_before_the_first_read_of_a_container_is_in_that_read(tmp_
         await asyncio.sleep(0.02)
         stand.touch("web")
         view = await stand.wait_state("web", "app", RUNNING)
-        assert [end.id for end in view.ends] == [container.id]
+        assert [end.id for end in view.pending_exits] == [container.id]
 
 
 async def test_what_is_being_stopped_is_read_once_when_the_runtime_has_answered(tmp_path: Path) -> None:

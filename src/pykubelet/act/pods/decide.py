@@ -45,10 +45,10 @@ from pykubelet.act.pods.model import (
     KillRequested,
     PodState,
     ProbesChanged,
+    ReportBackOff,
     ResetHold,
     RuntimeChanged,
     RuntimeRestarted,
-    SayHeld,
     SpecChanged,
     StopEnded,
     StopPod,
@@ -104,8 +104,8 @@ Result = tuple[PodState, tuple[Command, ...]]
 def step(state: PodState, event: Event, now: float, rules: Rules) -> Result:
     """The machine. Raises ValueError for an event that cannot happen in this state (a bug)."""
     state, commands = _step(state, event, now, rules)
-    state, said = with_progress(state, event.cause)
-    return state, (*commands, *said) if said else commands
+    state, reports = with_progress(state, event.cause)
+    return state, (*commands, *reports) if reports else commands
 
 
 def _step(state: PodState, event: Event, now: float, rules: Rules) -> Result:
@@ -203,7 +203,7 @@ def _runtime_changed(state: PodState, event: RuntimeChanged, now: float, rules: 
         killed=killed,
         retry_at={name: at for name, at in state.retry_at.items() if name not in over},
         owed=state.owed & newest,
-        prompt=state.prompt & newest,
+        restart_without_backoff=state.restart_without_backoff & newest,
     )
     if is_news and state.work is Work.SYNC and state.stage is Stage.SYNCING and _is_fresh(state):
         return state, (AbandonSync(hard=False, cause=event.cause),)
@@ -213,7 +213,7 @@ def _runtime_changed(state: PodState, event: RuntimeChanged, now: float, rules: 
 def _content_changed(state: PodState, event: ContentChanged, now: float, rules: Rules) -> Result:
     """What failed for want of an object is tried again at once, also when it is just about to fail."""
     if state.work is Work.SYNC:
-        return replace(state, content_news=True), ()
+        return replace(state, content_changed=True), ()
     return _advance(replace(state, retry_at=_without_content_pauses(state)), now, rules, event.cause)
 
 
@@ -269,7 +269,7 @@ def _grace(state: PodState, override: int | None) -> int:
 
 def _sync_ended(state: PodState, event: SyncEnded, now: float, rules: Rules) -> Result:
     _expect(state, Work.SYNC, event)
-    state, told = resize_ended(state, event)
+    state, resize_reports = resize_ended(state, event)
     errors = {name: error for name, error in state.start_errors.items() if name not in event.started}
     retry = {name: at for name, at in state.retry_at.items() if name and name not in event.started}
     killed, unstarted = dict(state.killed), dict[str, ContainerID]()
@@ -287,7 +287,7 @@ def _sync_ended(state: PodState, event: SyncEnded, now: float, rules: Rules) -> 
     else:
         retry.pop(RESIZE, None)
     failures = state.pod_failures + 1 if event.pod_error is not None else 0
-    had_news = state.content_news
+    had_content_change = state.content_changed
     if event.pod_error is not None and state.kill is None:
         retry[""] = now + POD_RETRY.delay_s(failures)
     state = replace(
@@ -297,18 +297,21 @@ def _sync_ended(state: PodState, event: SyncEnded, now: float, rules: Rules) -> 
         killed=killed,
         retry_at=retry,
         unstarted=unstarted,
-        holds={**state.holds, **{name: hold for name, hold in state.raising.items() if _counts(state, name, event)}},
-        raising={},
+        holds={
+            **state.holds,
+            **{name: hold for name, hold in state.pending_holds.items() if _counts(state, name, event)},
+        },
+        pending_holds={},
         pod_error=event.pod_error,
         pod_failures=failures,
-        look_after=now,
-        content_news=False,
+        read_after=now,
+        content_changed=False,
         restarting_all=state.restarting_all and not (event.started or event.failed),
     )
-    if had_news:
+    if had_content_change:
         state = replace(state, retry_at=_without_content_pauses(state))
     state, commands = _advance(state, now, rules, event.cause)
-    return state, (*told, *commands)
+    return state, (*resize_reports, *commands)
 
 
 def _counts(state: PodState, name: str, ended: SyncEnded) -> bool:
@@ -321,7 +324,7 @@ def _counts(state: PodState, name: str, ended: SyncEnded) -> bool:
 
 def _stop_ended(state: PodState, event: StopEnded, now: float, rules: Rules) -> Result:
     _expect(state, Work.STOP, event)
-    state = replace(state, work=Work.NONE, look_after=now)
+    state = replace(state, work=Work.NONE, read_after=now)
     if event.error:
         failures = state.pod_failures + 1
         wait = POD_RETRY.delay_s(failures)
@@ -380,14 +383,14 @@ def _terminate(state: PodState, cause: str) -> Result:
 
 
 def _complete(state: PodState, cause: str) -> Result:
-    if state.view is not None and state.view.ends:
+    if state.view is not None and state.view.pending_exits:
         return state, ()  # the runtime's last word comes in a moment
     kill = KillOrder(KillReason.COMPLETED, _grace(state, None))
     return _terminate(replace(state, terminal=True, kill=kill), cause)
 
 
 def _is_fresh(state: PodState) -> bool:
-    return state.view is not None and state.view.read_at >= state.look_after
+    return state.view is not None and state.view.read_at >= state.read_after
 
 
 def _advance_syncing(state: PodState, now: float, rules: Rules, cause: str) -> Result:
@@ -403,21 +406,21 @@ def _advance_syncing(state: PodState, now: float, rules: Rules, cause: str) -> R
     if plan.create_sandbox:
         state = replace(state, retry_at={}, start_errors={})  # what failed in the old one may work in the new one
     wanted = plan.starts  # also those that must wait now
-    state, plan, wakes, said = _hold_back(state, plan, now, rules)
+    state, plan, wakes, reports = _hold_back(state, plan, now, rules)
     plan = without_held_resize(state, plan, now, wakes)
     if not (plan.starts or plan.restart_all):
         plan = replace(plan, remove=())  # old instances go when the next one comes
     if plan.is_empty:
-        return state, (*said, WakeAt(min(wakes, default=now + rules.resync_s)))
+        return state, (*reports, WakeAt(min(wakes, default=now + rules.resync_s)))
     if plan.restart_all:
         state = _with_reset(state, plan, now, rules)
     killed = {**state.killed, **{kill.container.id: kill.cause.words for kill in plan.kills}}
     owed = {kill.container.id for kill in plan.kills if kill.container.name in wanted}
-    prompt = {kill.container.id for kill in plan.kills if kill.container.name in plan.starts}
-    state = replace(state, owed=state.owed | owed, prompt=state.prompt | prompt)
+    at_once = {kill.container.id for kill in plan.kills if kill.container.name in plan.starts}
+    state = replace(state, owed=state.owed | owed, restart_without_backoff=state.restart_without_backoff | at_once)
     state = with_starts(state, plan)
     state = replace(state, work=Work.SYNC, restarting_all=bool(plan.restart_all) or state.restarting_all, killed=killed)
-    return state, (*said, Sync(state.pod, plan, view, cause, state.applied))
+    return state, (*reports, Sync(state.pod, plan, view, cause, state.applied))
 
 
 def _with_reset(state: PodState, plan: PodPlan, now: float, rules: Rules) -> PodState:
@@ -432,7 +435,7 @@ def _with_reset(state: PodState, plan: PodPlan, now: float, rules: Rules) -> Pod
     gone = state.reset_instances if state.restarting_all else frozenset()  # tried before, and not finished
     return replace(
         state,
-        raising={trigger: CrashHold(back_off_key(state.pod, container), raised)},
+        pending_holds={trigger: CrashHold(back_off_key(state.pod, container), raised)},
         reset=reset,
         reset_instances=gone.union(plan.remove),
     )
@@ -441,10 +444,10 @@ def _with_reset(state: PodState, plan: PodPlan, now: float, rules: Rules) -> Pod
 def _hold_reset(state: PodState, plan: PodPlan, reset: ResetHold) -> tuple[PodState, PodPlan, tuple[Command, ...]]:
     """Nothing but ephemeral containers starts before all may start again."""
     error = StartError(CRASH_LOOP_BACK_OFF, back_off_message(state, reset.container, reset.delay_s))
-    said = () if reset.is_told else (SayHeld(reset.container, CRASH_LOOP_BACK_OFF),)
+    reports = () if reset.is_reported else (ReportBackOff(reset.container, CRASH_LOOP_BACK_OFF),)
     errors = {**state.start_errors, reset.container: error}
-    state = replace(state, start_errors=errors, reset=replace(reset, is_told=True))
-    return state, replace(plan, start_init=(), start=()), said
+    state = replace(state, start_errors=errors, reset=replace(reset, is_reported=True))
+    return state, replace(plan, start_init=(), start=()), reports
 
 
 def _hold_back(
@@ -452,13 +455,13 @@ def _hold_back(
 ) -> tuple[PodState, PodPlan, list[float], tuple[Command, ...]]:
     """Take out of the plan the starts that must wait, and remember the restarts that go ahead. Kills never wait."""
     wakes: list[float] = []
-    said: list[Command] = []
+    reports: list[Command] = []
     held: set[str] = set()
     if (reset := state.reset) is not None and reset.free_at > now and (plan.start_init or plan.start):
         wakes.append(reset.free_at)
-        state, plan, told_now = _hold_reset(state, plan, reset)
-        said.extend(told_now)
-    errors, raising, told = dict(state.start_errors), dict[str, CrashHold](), set(state.said_held)
+        state, plan, reset_reports = _hold_reset(state, plan, reset)
+        reports.extend(reset_reports)
+    errors, pending_holds, reported = dict(state.start_errors), dict[str, CrashHold](), set(state.reported_backoffs)
     for name in plan.starts:
         container = find_container(state.pod, name)
         ended = _last_ended(state, name)
@@ -470,15 +473,15 @@ def _hold_back(
             held.add(name)
             wakes.append(free_at)
             errors[name] = StartError(CRASH_LOOP_BACK_OFF, back_off_message(state, name, hold.entry.delay_s))
-            if ended.id not in told:
-                told.add(ended.id)
-                said.append(SayHeld(name, CRASH_LOOP_BACK_OFF))
+            if ended.id not in reported:
+                reported.add(ended.id)
+                reports.append(ReportBackOff(name, CRASH_LOOP_BACK_OFF))
         elif ended is not None:
             raised = rules.crash.raised(hold.entry if hold else None, state.exits[ended.id], now)
-            raising[name] = CrashHold(back_off_key(state.pod, container), raised)
-    state = replace(state, raising=raising)
+            pending_holds[name] = CrashHold(back_off_key(state.pod, container), raised)
+    state = replace(state, pending_holds=pending_holds)
     if not held:
-        return state, plan, wakes, tuple(said)
+        return state, plan, wakes, tuple(reports)
     plan = replace(
         plan,
         start_ephemeral=tuple(n for n in plan.start_ephemeral if n not in held),
@@ -486,14 +489,14 @@ def _hold_back(
         start=tuple(n for n in plan.start if n not in held),
     )
     present = {c.id for c in state.view.containers} if state.view is not None else set()
-    state = replace(state, start_errors=errors, said_held=frozenset(told & present))
-    return state, plan, wakes, tuple(said)
+    state = replace(state, start_errors=errors, reported_backoffs=frozenset(reported & present))
+    return state, plan, wakes, tuple(reports)
 
 
 def _last_ended(state: PodState, name: str) -> ContainerView | None:
     """The newest instance that has ended by itself; a container whose probe gave it up may run and still have one."""
     instances = state.view.instances(name) if state.view is not None else ()
-    return next((c for c in instances if c.id in state.exits and c.id not in state.prompt), None)
+    return next((c for c in instances if c.id in state.exits and c.id not in state.restart_without_backoff), None)
 
 
 def _free_at(

@@ -1,17 +1,17 @@
 """What a change of a pod's size means to its machine. Pure; part of `decide`.
 
 Rules:
-- What each container instance was given is remembered from its start on; who was found running has the pod's size, or
+- What each container instance was given is remembered from its start on; who was adopted running has the pod's size, or
   the one of before if the pod was given its size after that container was created.
 - A new size is under way until all that runs has it. A size that is given meanwhile takes its place.
-- What could not be done is tried again after a pause; every new reason is told once, and so is the end.
+- What could not be done is tried again after a pause; every new reason is reported once, and so is the end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pykubelet.act.pods.model import RESIZE, Command, PodState, SayResize, SyncEnded, Work
+from pykubelet.act.pods.model import RESIZE, Command, PodState, ReportResize, SyncEnded, Work
 from pykubelet.act.runtime.plan import PodPlan
 from pykubelet.act.runtime.plan_resize import Applied, is_under_way
 from pykubelet.base.api.core import Pod, ResourceRequirements
@@ -50,9 +50,9 @@ def with_instances(state: PodState) -> PodState:
 
 def _first_whole(state: PodState, here: Iterable[ContainerView]) -> ResourceRequirements | None:
     """What the pod as a whole had been given before this agent started."""
-    found = state.found
-    if found is not None and any(container.created_at / 1e9 < found.at for container in here):
-        return found.before.whole
+    adopted = state.adopted_size
+    if adopted is not None and any(container.created_at / 1e9 < adopted.at for container in here):
+        return adopted.before.whole
     return state.pod.spec.resources
 
 
@@ -61,9 +61,9 @@ def _first_given(
 ) -> ResourceRequirements:
     if container.name in state.starting:
         return state.starting[container.name]
-    found = state.found
-    if found is not None and container.created_at / 1e9 < found.at and container.name in found.before.containers:
-        return found.before.containers[container.name]
+    adopted = state.adopted_size
+    if adopted is not None and container.created_at / 1e9 < adopted.at and container.name in adopted.before.containers:
+        return adopted.before.containers[container.name]
     return sizes[container.name]
 
 
@@ -85,7 +85,7 @@ def without_held_resize(state: PodState, plan: PodPlan, now: float, wakes: list[
 
 
 def resize_ended(state: PodState, ended: SyncEnded) -> tuple[PodState, tuple[Command, ...]]:
-    """Take over what a sync has resized, and tell a new reason why it could not."""
+    """Take over what a sync has resized, and report a new reason why it could not."""
     if ended.resized is not None:
         given = {**state.applied.containers, **ended.resized.containers}
         state = replace(state, applied=Applied(given, ended.resized.whole))
@@ -93,7 +93,7 @@ def resize_ended(state: PodState, ended: SyncEnded) -> tuple[PodState, tuple[Com
     if progress is None or progress.error == ended.resize_error or not ended.resize_error:
         return state, ()
     progress = replace(progress, error=ended.resize_error)
-    return replace(state, resize=progress), (SayResize(state.pod, progress, "resize failed"),)
+    return replace(state, resize=progress), (ReportResize(state.pod, progress, "resize failed"),)
 
 
 def with_progress(state: PodState, cause: str) -> tuple[PodState, tuple[Command, ...]]:
@@ -106,8 +106,8 @@ def with_progress(state: PodState, cause: str) -> tuple[PodState, tuple[Command,
         if state.resize is None:
             state = replace(state, resize=ResizeProgress(state.pod.metadata.generation or 0))
         return state, ()
-    is_known = state.work is Work.NONE and state.view is not None and state.view.read_at >= state.look_after
+    is_known = state.work is Work.NONE and state.view is not None and state.view.read_at >= state.read_after
     if state.resize is None or not is_known:
         return state, ()
     done = replace(state.resize, error="")
-    return replace(state, resize=None), (SayResize(state.pod, done, cause),)
+    return replace(state, resize=None), (ReportResize(state.pod, done, cause),)

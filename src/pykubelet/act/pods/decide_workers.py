@@ -210,7 +210,7 @@ class _Pass(Generic[W]):
         for uid in changed:
             record, view = self._records.get(uid), self._observed.get(uid)
             if record is not None and record.worker is not None and view is not None:
-                self.actions.append(SendView(uid, RuntimeChanged(view.foretold(), wall)))
+                self.actions.append(SendView(uid, RuntimeChanged(view.with_pending_exits(), wall)))
         if observed.listed_at != self._before.observed.listed_at:
             for uid in self._records.keys() & self._observed.keys() - set(changed):
                 worker = self._records[uid].worker
@@ -355,7 +355,7 @@ def _absent_view(state: PodState, observed: Observed) -> PodView | None:
     if listed_at is None or state.ref in observed.unread:
         return None
     read_at = state.view.read_at if state.view is not None else 0.0
-    is_known = state.view is not None and state.view.is_gone and read_at >= state.look_after
+    is_known = state.view is not None and state.view.is_gone and read_at >= state.read_after
     return PodView(state.ref, read_at=listed_at) if listed_at > read_at and not is_known else None
 
 
@@ -364,7 +364,7 @@ def _is_view_overdue(state: PodState, observed: Observed) -> bool:
     listed_at = observed.listed_at
     if listed_at is None or state.view is None or state.work is not Work.NONE:
         return False
-    return state.view.read_at < state.look_after < listed_at
+    return state.view.read_at < state.read_after < listed_at
 
 
 def _wait_texts(lifecycle: PodLifecycle | None) -> list[tuple[str, str, str]] | None:

@@ -1,4 +1,4 @@
-"""The private values of the pods room: one pod's state, the events that change it, the commands that follow.
+"""The values of the pod state machine: one pod's state, the events that change it, the commands that follow.
 
 Times are monotonic seconds unless a name says wall.
 """
@@ -26,7 +26,7 @@ REMOVING = frozenset({KillReason.REMOVED, KillReason.DELETED, KillReason.ORPHANE
 
 
 class Work(StrEnum):
-    """What is being done to the pod right now; never two at once."""
+    """The work under way for the pod; never two kinds at once."""
 
     NONE = "none"
     SYNC = "sync"
@@ -55,66 +55,74 @@ class ResetHold(Value):
     container: str
     free_at: float
     delay_s: float
-    is_told: bool = False
+    is_reported: bool = False
 
 
 class PodState(Value):
-    """One pod, whole.
-
-    `view` is None until the runtime was looked at once. `look_after`: a view read earlier says nothing. `exits`: when
-    each ended container ended, as first seen. `holds`: crash back-off by container; `raising`: what the running sync makes
-    of it by its starts. `retry_at`: by container, "" for the pod itself, RESIZE for its resize. `said_held`: ends of
-    containers whose back-off was already told. `restarting_all`: from the order to remove all containers on until the
-    first starts again; `reset`: what then holds them back; `reset_instances`: those that were removed for it.
-    `killed`: why, in words, for the instances that were killed one by one.
-    `owed`: those of them that are to be started again, until there is a newer instance; `prompt`:
-    those of these whose back-off was over when they were killed.
-    `unstarted`: by container, the instance that the last sync created and could not start.
-    `content_news`: an object that the pod's start depends on changed during the sync.
-    `started_wall`: its date of start, for people; `active_since`: the same moment on the monotonic clock, for its deadline.
-    `gone_at`: as in `CleanEnded`. `applied`: what was asked of the runtime for the instances that are there. `starting`: by
-    container, what those have that the last sync started. `found`: the size that instances had which the agent did not start
-    itself, where that is another than the pod's. `resize`: a new size that does not hold everywhere yet.
-    `outside`: the sandbox whose containers run outside of the pod's cgroup, because that was removed under them.
-    """
+    """The state of one pod. The state machine in `decide.py` maps it and an event to the next state and commands."""
 
     ref: PodRef
     pod: Pod
     stage: Stage
+    #: The pod's start date for its status, wall seconds.
     started_wall: float
+    #: The same moment on the monotonic clock, for `activeDeadlineSeconds`.
     active_since: float = 0.0
+    #: None until the runtime was read once.
     view: PodView | None = None
     work: Work = Work.NONE
     kill: KillOrder | None = None
-    look_after: float = 0.0
+    #: Views whose read began earlier are not decided on: the last work may have changed the pod since.
+    read_after: float = 0.0
     start_errors: Mapping[str, StartError] = field(default_factory=dict)
+    #: When each exited container has exited, as first seen.
     exits: Mapping[ContainerID, float] = field(default_factory=dict)
+    #: Crash back-off by container name.
     holds: Mapping[str, CrashHold] = field(default_factory=dict)
-    raising: Mapping[str, CrashHold] = field(default_factory=dict)
+    #: The crash back-off that holds once the starts of the running sync have been made.
+    pending_holds: Mapping[str, CrashHold] = field(default_factory=dict)
+    #: When to retry, by container name; "" is the pod itself, RESIZE its resize.
     retry_at: Mapping[str, float] = field(default_factory=dict)
     pod_error: StartError | None = None
     pod_failures: int = 0
+    #: The containers have ended for good.
     terminal: bool = False
+    #: Containers, sandboxes and logs are removed.
     removed: bool = False
+    #: As in `CleanEnded`.
     gone_at: float | None = None
+    #: From the order to remove all containers on, until the first starts again.
     restarting_all: bool = False
+    #: What delays that start.
     reset: ResetHold | None = None
+    #: The instances that were removed for it.
     reset_instances: frozenset[ContainerID] = frozenset()
-    said_held: frozenset[ContainerID] = frozenset()
+    #: Exited instances whose back-off was reported by an Event.
+    reported_backoffs: frozenset[ContainerID] = frozenset()
+    #: Why instances were killed one by one, as a message.
     killed: Mapping[ContainerID, str] = field(default_factory=dict)
+    #: Killed instances that must be restarted, until there is a newer instance.
     owed: frozenset[ContainerID] = frozenset()
-    prompt: frozenset[ContainerID] = frozenset()
+    #: Those of them whose back-off had passed when they were killed.
+    restart_without_backoff: frozenset[ContainerID] = frozenset()
+    #: By container name, the instance that the last sync created and could not start.
     unstarted: Mapping[str, ContainerID] = field(default_factory=dict)
-    content_news: bool = False
+    #: An API object that the pod's start depends on has changed during the sync.
+    content_changed: bool = False
+    #: The resources that the runtime was asked for, of the instances that are there.
     applied: Applied = field(default_factory=Applied)
+    #: By container name, the resources of those that the last sync has started.
     starting: Mapping[str, ResourceRequirements] = field(default_factory=dict)
-    found: SizeChange | None = None
+    #: The size of instances that an earlier run of the agent has started, where it is not the pod's.
+    adopted_size: SizeChange | None = None
+    #: A new size that does not hold everywhere yet.
     resize: ResizeProgress | None = None
+    #: The sandbox whose containers run outside of the pod's cgroup, because that was removed under them.
     outside: SandboxID | None = None
 
     @property
     def needs_content(self) -> bool:
-        """Something failed, or is being tried, that may have to do with objects of the API server."""
+        """Whether a failure, or the sync under way, may depend on objects of the API server."""
         return self.work is Work.SYNC or self.pod_error is not None or bool(self.start_errors)
 
 
@@ -127,7 +135,7 @@ class SpecChanged(Value):
 
 
 class RuntimeChanged(Value):
-    """A newer look at the pod's sandboxes and containers. `wall`: the wall clock at that moment."""
+    """A newer view of the pod's sandboxes and containers. `wall`: the wall clock at that moment."""
 
     view: PodView
     wall: float
@@ -188,7 +196,7 @@ class StartFailed(Value):
 class SyncEnded(Value):
     """What a sync came to. `started` and `failed` by container name; `pod_error` when it got no further than the pod.
 
-    `unfinished`: it stopped early because something newer is to be looked at. `resized`: what the runtime has taken of a
+    `unfinished`: it stopped early because something newer must be decided on. `resized`: what the runtime has taken of a
     new size; `resize_error`: why not all of it. `made`: the containers it has started, when it did nothing else.
     """
 
@@ -203,7 +211,7 @@ class SyncEnded(Value):
 
 
 class StopEnded(Value):
-    """The pod's processes are gone, or `error` says why not. `view`: the last look at its containers."""
+    """The pod's processes are gone, or `error` says why not. `view`: the last view of its containers."""
 
     view: PodView | None = None
     error: str = ""
@@ -278,19 +286,19 @@ class WakeAt(Value):
     at: float
 
 
-class SayResize(Value):
-    """Tell people that a resize has come to its end, or why it does not."""
+class ReportResize(Value):
+    """Emit the Event that a resize has completed, or why it fails."""
 
     pod: Pod
     progress: ResizeProgress
     cause: str
 
 
-class SayHeld(Value):
-    """Tell people that a crash-looping container is held back."""
+class ReportBackOff(Value):
+    """Emit the Event that a crash-looping container is in back-off."""
 
     container: str
     cause: str
 
 
-Command = Sync | AbandonSync | StopPod | CleanUp | WakeAt | SayHeld | SayResize
+Command = Sync | AbandonSync | StopPod | CleanUp | WakeAt | ReportBackOff | ReportResize

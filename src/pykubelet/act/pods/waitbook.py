@@ -183,7 +183,7 @@ def general_wait(state: PodState, wall: float) -> Wait | None:
     """What a pod waits for when nothing more exact is known: the work under way, or the next look at the runtime. Pure."""
     match state.work:
         case Work.NONE:
-            if state.stage is not Stage.SYNCING or state.view is None or state.view.read_at >= state.look_after:
+            if state.stage is not Stage.SYNCING or state.view is None or state.view.read_at >= state.read_after:
                 return None
             detail = "the pod is looked at again after what was done to it"
             return Wait("container runtime", "observe/pleg", wall, detail=detail, next_step="go on from there")

@@ -20,9 +20,9 @@ from pykubelet.act.pods.model import (
     Event,
     KillRequested,
     PodState,
+    ReportBackOff,
+    ReportResize,
     RuntimeChanged,
-    SayHeld,
-    SayResize,
     SpecChanged,
     StopEnded,
     StopPod,
@@ -164,10 +164,10 @@ class PodWorker:
                 self._start("clean", self._clean(command))
             case WakeAt():
                 self._wake_at(command.at)
-            case SayResize():
+            case ReportResize():
                 self._execution.happenings.post(_resize_event(command, self.ref))
                 self._record(f"resize: {command.progress.error or 'done'}", command.cause)
-            case SayHeld():
+            case ReportBackOff():
                 container = find_container(self.state.pod, command.container)
                 message = f"Back-off restarting failed container {container.name} in pod {self.ref}"
                 path = container_field_path(self.state.pod, container.name)
@@ -325,7 +325,7 @@ def _conflate(events: list[Event | WaitsChanged]) -> list[Event | WaitsChanged]:
     return [event for event in events if not isinstance(event, RuntimeChanged) or event is newest]
 
 
-def _resize_event(command: SayResize, ref: PodRef) -> Happening:
+def _resize_event(command: ReportResize, ref: PodRef) -> Happening:
     pod, progress = command.pod, command.progress
     if progress.error:
         message = size_in_words("Pod resize error", pod, progress.generation, progress.error)

@@ -1,7 +1,7 @@
-"""What the container runtime really holds, as snapshots. Written by observe/pleg alone.
+"""The pods of the container runtime, as snapshots. `Observed` is written by observe/pleg alone.
 
 All times of containers and sandboxes are nanoseconds since the epoch, as in CRI; `read_at` is the monotonic second at
-which the read began, so that an older look never replaces a newer one.
+which the read began, so that an older read never replaces a newer one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class NetworkMode(StrEnum):
 
 
 class ContainerUser(Value):
-    """The identity of the first process, where the runtime tells it."""
+    """The identity of the first process, where the runtime reports it."""
 
     uid: int
     gid: int
@@ -46,7 +46,7 @@ class MountView(Value):
 
 
 class ResourcesView(Value):
-    """What the runtime applies to a running container; 0 means unlimited or not told."""
+    """The resources that the runtime applies to a running container; 0 means unlimited or not reported."""
 
     cpu_shares: int = 0
     cpu_quota: int = 0
@@ -100,7 +100,7 @@ class SandboxView(Value):
 
 
 class ContainerEnd(Value):
-    """The end of a container as an event tells it: some 30 ms later its status says so too, and its log is complete."""
+    """The exit of a container as an event reports it. About 30 ms later the status shows it too, and the log is complete."""
 
     id: ContainerID
     exit_code: int
@@ -110,14 +110,14 @@ class ContainerEnd(Value):
 class PodView(Value):
     """One pod as the runtime has it: sandboxes and containers, newest first.
 
-    `ends`: of containers that have ended, though they are shown running still.
+    `pending_exits`: known exits of containers that the runtime still shows running.
     """
 
     ref: PodRef
     sandboxes: tuple[SandboxView, ...] = ()
     containers: tuple[ContainerView, ...] = ()
     read_at: float = 0.0
-    ends: tuple[ContainerEnd, ...] = ()
+    pending_exits: tuple[ContainerEnd, ...] = ()
 
     def newest(self, name: str) -> ContainerView | None:
         """The newest instance of a container."""
@@ -128,7 +128,7 @@ class PodView(Value):
 
     @property
     def is_between(self) -> bool:
-        """A container is shown running beside its successor: it has ended, and the runtime says how in a moment."""
+        """A container is shown running beside its successor: it has exited, and its status follows soon."""
         newest: set[str] = set()
         for container in self.containers:
             if container.is_running and container.name in newest:
@@ -158,17 +158,18 @@ class PodView(Value):
     def is_gone(self) -> bool:
         return not self.sandboxes and not self.containers
 
-    def with_ends(self, ends: Iterable[ContainerEnd]) -> PodView:
-        """Also with these, as far as they are news."""
+    def add_pending_exits(self, exits: Iterable[ContainerEnd]) -> PodView:
+        """The view with these exits too, as far as it shows their containers running."""
         running = {c.id for c in self.running}
-        return replace(self, ends=tuple({end.id: end for end in (*self.ends, *ends) if end.id in running}.values()))
+        known = {exited.id: exited for exited in (*self.pending_exits, *exits) if exited.id in running}
+        return replace(self, pending_exits=tuple(known.values()))
 
-    def foretold(self) -> PodView:
-        """As the runtime will show it in a moment. Whether memory had run out is not known yet."""
-        ends = {end.id: end for end in self.ends}
-        if not ends:
+    def with_pending_exits(self) -> PodView:
+        """The view as the runtime will show it soon. Whether a container was OOM-killed is not known yet."""
+        exits = {exited.id: exited for exited in self.pending_exits}
+        if not exits:
             return self
-        return replace(self, containers=tuple(_ended(c, ends[c.id]) if c.id in ends else c for c in self.containers))
+        return replace(self, containers=tuple(_ended(c, exits[c.id]) if c.id in exits else c for c in self.containers))
 
 
 def _ended(container: ContainerView, end: ContainerEnd) -> ContainerView:
@@ -182,9 +183,9 @@ def _ended(container: ContainerView, end: ContainerEnd) -> ContainerView:
 
 
 class Observed(Value):
-    """All pods of the runtime. `listed_at` is the monotonic start of the newest full look; None before the first.
+    """All pods of the runtime. `listed_at` is the monotonic start of the newest relist; None before the first.
 
-    `unread`: pods that are there, but of which no look has succeeded yet; nothing may be decided about them.
+    `unread`: pods that a relist contained and no read has succeeded for yet; nothing may be decided about them.
     """
 
     pods: Mapping[PodUID, PodView] = field(default_factory=dict)
@@ -192,14 +193,14 @@ class Observed(Value):
     unread: frozenset[PodRef] = frozenset()
 
     def is_unread(self, uid: PodUID) -> bool:
-        """The pod is there, and nobody knows how it is."""
+        """Whether the pod exists, but was never read."""
         return bool(self.unread) and any(ref.uid == uid for ref in self.unread)
 
 
 class Started(Value):
-    """These containers of one sandbox were started; nothing else of the pod is another than it was.
+    """These containers of one sandbox were started; nothing else of the pod has changed.
 
-    `seen`: the sandbox, where it was made for them and looked at before they were.
+    `seen`: the sandbox, if it was created for them and read before they were started.
     """
 
     sandbox: SandboxID
@@ -208,22 +209,22 @@ class Started(Value):
 
 
 class Stopped(Value):
-    """All that runs of the pod was stopped: the runtime had answered so by the monotonic second `at`."""
+    """All containers and sandboxes of the pod were stopped: the runtime had answered so by the monotonic second `at`."""
 
     at: float
 
 
 class Removed(Value):
-    """All that was left of the pod was removed: the runtime had answered so by the monotonic second `at`."""
+    """All containers and sandboxes of the pod were removed: the runtime had answered so by the monotonic second `at`."""
 
     at: float
 
 
 class PodTouched(Value):
-    """Posted to observe/pleg: something was just done to this pod; look at it now rather than at the next relist.
+    """Posted to observe/pleg by the component that has just changed a pod: read it now, before the next relist.
 
-    `changed`: containers of which more is new than that they run or have ended. `answer`: what the runtime has said to
-    what was done, where that spares a look or most of it.
+    `changed`: containers whose status has changed otherwise than by a start or exit. `answer`: the runtime's answer to the
+    change, where it spares the read or most of it.
     """
 
     ref: PodRef
@@ -233,10 +234,10 @@ class PodTouched(Value):
 
 
 class BeingStopped(Value):
-    """Posted to observe/pleg by whoever stops a container or a sandbox, before and after (`is_over`).
+    """Posted to observe/pleg before and after (`is_over`) a call that stops a container or a sandbox.
 
-    In between nobody needs to follow hints of its end: the runtime's answer comes at the moment when it is to be seen.
-    `for_good`: what is left of it is removed next, and nobody asks how it ended.
+    In between, hints that the id has ended are not followed: the runtime's answer comes when its status shows the exit.
+    `for_good`: the id is removed next, and its exit is not read.
     """
 
     ref: PodRef

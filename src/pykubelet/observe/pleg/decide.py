@@ -184,8 +184,8 @@ def merge_view(known: PodView | None, view: PodView, ends: Sequence[ContainerEnd
     """A newer view, after `known`. `ends`: exits of its containers that hints have told earlier."""
     if known is not None:
         view = _without_resurrection(known, view)
-        ends = (*ends, *known.ends)
-    return view.with_ends(ends) if ends else view
+        ends = (*ends, *known.pending_exits)
+    return view.add_pending_exits(ends) if ends else view
 
 
 def without_stale(view: PodView | None, stale: frozenset[ContainerID]) -> PodView | None:

@@ -71,8 +71,8 @@ class ExitReader:
         """Publish how a container ended before the runtime's status shows it, and read until it does."""
         view, record = self._cache.view(uid), self._ids.get(hint.id)
         if view is not None and hint.end is not None and not (record is not None and record.is_being_stopped):
-            pending = view.with_ends((hint.end,))
-            if pending.ends != view.ends:
+            pending = view.add_pending_exits((hint.end,))
+            if pending.pending_exits != view.pending_exits:
                 self._cache.update(pending)
         self.follow(uid, hint.id, hint.source)
 
