@@ -97,6 +97,10 @@ class Groups:
         self.pods.add(PodUID(of.metadata.uid))
         return None
 
+    async def widen_pod(self, before: Pod, after: Pod) -> CgroupError | None:
+        """Sizes are not kept here."""
+        return None
+
     async def is_gone(self, of: Pod) -> bool:
         return PodUID(of.metadata.uid) not in self.pods
 

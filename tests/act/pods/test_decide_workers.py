@@ -37,6 +37,7 @@ from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, Stage, Star
 from pykubelet.base.model.observed import ContainerEnd, Observed, PodView
 from pykubelet.base.model.probes import ProbeKind, ProbeResult, ProbeResults
 from pykubelet.base.model.roster import Rejection, Roster, RosterPod
+from pykubelet.base.model.sizing import PodSize, SizeChange
 from pykubelet.base.model.waits import Wait
 
 UNLISTED = "its pods have not been listed yet"
@@ -248,6 +249,14 @@ def test_the_start_of_a_pod_is_the_earliest_known_one() -> None:
     passes.see(view(sandbox, running(), ref=ref("web")))
     state = passes.state("web")
     assert (state.started_wall, state.active_since) == (WALL + 400, 400.0)
+
+
+def test_a_resize_that_is_under_way_tells_the_size_of_older_instances() -> None:
+    passes, change = Passes(), SizeChange(PodSize(), WALL)
+    passes.want(replace(api("web"), change=change), api("other"))
+    passes.see(up("web"), up("other"))
+    assert passes.state("web").adopted_size is change
+    assert passes.state("other").adopted_size is None
 
 
 # Static pods of one name

@@ -9,7 +9,11 @@ import pytest
 from act.pods.node import WEB, Node, named, node, static
 from act.pods.scenes import IMAGE, container, pod, running_script
 
+from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.roster import RosterPod
+from pykubelet.base.model.sizing import SizeChange, size_of
 from pykubelet.edges.cri.errors import CriCode
 from pykubelet.edges.cri.fake import FakeRuntime, Fault
 
@@ -127,6 +131,24 @@ async def test_a_pod_that_cannot_be_read_after_a_restart_is_not_made_again(
         await asyncio.sleep(0.2)
         assert len(n.running("web")) == 1
     assert len([c for c in runtime.called("RunPodSandbox") if c.pod == "web"]) == 1
+
+
+async def test_a_resize_that_was_under_way_goes_on_after_a_restart(tmp_path: Path, runtime: FakeRuntime) -> None:
+    def sized(cpu: str) -> Pod:
+        return named(pod(container(resources={"requests": {"cpu": cpu}, "limits": {"cpu": cpu}})), "web")
+
+    async with node(tmp_path, fake=runtime, wanted=[sized("200m")]) as n:
+        await n.wait_running("web")
+    runtime.calls.clear()
+    async with node(tmp_path, fake=runtime, sources_ready=False) as n:
+        change = SizeChange(size_of(sized("200m")), SystemClock().wall())
+        n.wanted[PodUID("uid-web")] = RosterPod(sized("400m"), "api", 1.0, change=change)
+        n.sources_ready = True
+        n.publish()
+        await n.wait_for(lambda: bool(runtime.called("UpdateContainerResources")))
+        assert [call.request.linux.cpu_quota for call in runtime.called("UpdateContainerResources")] == [40_000]
+        await n.wait_life("web", lambda life: life.resize is None)
+        assert len(n.containers("web")) == 1
 
 
 async def test_a_crash_of_the_agent_at_any_moment_starts_nothing_twice(tmp_path: Path, runtime: FakeRuntime) -> None:

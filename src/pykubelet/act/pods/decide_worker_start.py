@@ -34,6 +34,7 @@ def desired_start(entry: RosterPod, view: PodView | None, at: float, wall: float
         started_wall=min((entry.seen_at, *dates)),
         active_since=min((moment_of(date, at, wall) for date in dates), default=at),
         view=view if view is not None else PodView(ref, read_at=at),
+        adopted_size=entry.change,
     )
     has_ended = has_ended_in_api(pod)
     if has_ended and (view is None or not view.is_alive):
