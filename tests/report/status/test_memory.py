@@ -305,7 +305,7 @@ async def test_only_the_damaged_line_is_lost(tmp_path: Path, caplog: pytest.LogC
     path.write_bytes(lines[0] + lines[1][:25] + b"\n" + lines[2])
     found = StatusMemory(str(path), Flight("test")).load()
     assert set(found) == {"uid-0", "uid-2"}
-    assert [r.getMessage() for r in caplog.records] == ["a part of the statuses of before cannot be used"]
+    assert [r.getMessage() for r in caplog.records] == ["a part of the statuses of the previous run cannot be used"]
 
 
 def restarts(pods: Mapping[PodUID, core.PodStatus]) -> int:
@@ -396,4 +396,4 @@ async def test_a_disk_that_refuses_is_told_once_and_hurts_nobody(
             await asyncio.sleep(0.03)
         assert now.told.phase == "Running"
     lines = [r.getMessage() for r in caplog.records if r.name == "pykubelet.status"]
-    assert lines == ["statuses cannot be kept over a restart"]
+    assert lines == ["cannot write the statuses that outlive a restart"]

@@ -74,7 +74,7 @@ def _stamped(new: core.PodCondition, old: core.PodCondition | None, pod: core.Po
 
 
 def _disruption(facts: StatusFacts, old: Mapping[str, core.PodCondition]) -> list[core.PodCondition]:
-    """Why the node ends a pod that did nothing to deserve it; what was told of it stays (KEP-3329)."""
+    """The DisruptionTarget condition: the node ends a pod for reasons outside of the pod. A published one stays (KEP-3329)."""
     override = facts.lifecycle.override
     if override is None or facts.lifecycle.kill_reason is not KillReason.EVICTED:
         return [old[DISRUPTION_TARGET]] if DISRUPTION_TARGET in old else []

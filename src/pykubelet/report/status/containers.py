@@ -1,14 +1,14 @@
-"""Statuses of containers: their state now, the one before, and what stands for a container that nobody can find. Pure.
+"""Statuses of containers: present state, last state, and the status of a container that is gone without a trace. Pure.
 
 Rules:
-- The newest instance gives the state, the one before it the last state; where that one is gone from the runtime, what
-  was told of it. The count of restarts never goes back. No instance: waiting, with what was known of
-  the count and the last state.
-- A container that ran and is gone without a trace is told as ended with 137, status unknown. One that had ended keeps its
-  state although its instance is removed, until there is another.
-- A container that is to be started and could not be is waiting, with the reason and message of that error; the end of
+- The newest instance gives the state, the previous one the last state; if the runtime does not have it any more, its published
+  status does. The restart count never goes back. Without an instance the container is waiting, with the known
+  count and last state.
+- A container that ran and is gone without a trace is published as terminated with 137, ContainerStatusUnknown. A terminated one keeps
+  its state although its instance is removed, until there is another.
+- A container whose start failed is waiting, with the reason and message of that error; the end of
   its instance becomes the last state.
-- When the pod has ended, every container that ever began has ended.
+- When the pod has ended, every container that ever began is terminated.
 Source: the Kubernetes documentation "Pod Lifecycle", section "Container states".
 """
 
@@ -32,7 +32,7 @@ from pykubelet.base.model.reasons import (
 )
 from pykubelet.base.model.restart import has_restart_all_rule, init_failed, is_sidecar, should_restart
 from pykubelet.report.status.model import StatusFacts
-from pykubelet.report.status.resources import told_resources
+from pykubelet.report.status.resources import container_resources
 
 NOT_LOCATED_AT_END = "The container could not be located when the pod was terminated"
 NOT_LOCATED = "The container could not be located when the pod was deleted.  The container used to be Running"
@@ -107,13 +107,13 @@ def _status(
             status = replace(status, lastState=before if before.terminated is not None else None)
     if restarts or not instances:
         status = _with_start_error(facts, container, instances[0] if instances else None, status, is_init=is_init)
-    return replace(status, volumeMounts=told_mounts(facts, container))
+    return replace(status, volumeMounts=mount_statuses(facts, container))
 
 
 def _following(
     facts: StatusFacts, status: core.ContainerStatus, old: core.ContainerStatus | None
 ) -> core.ContainerStatus:
-    """An instance whose forerunner is gone from the runtime: what was told of that one is its last state."""
+    """The status of an instance whose predecessor is gone from the runtime: the published status of that one is its last state."""
     if old is None:
         return status
     last, count = _last(old), max(status.restartCount, old.restartCount)
@@ -127,7 +127,7 @@ def _following(
 
 
 def _end_of_forerunner(facts: StatusFacts, told: core.ContainerStatus) -> core.ContainerStateTerminated | None:
-    """How the instance ended that `told` was about; one that ran left no trace when all were removed."""
+    """The end of the instance that a status was published for; one that ran left no trace when all were removed."""
     before = _state(told)
     if _was_reset(facts, told) or (before.running is not None and has_restart_all_rule(facts.pod)):
         return core.ContainerStateTerminated(
@@ -141,7 +141,7 @@ def _end_of_forerunner(facts: StatusFacts, told: core.ContainerStatus) -> core.C
 
 
 def _was_reset(facts: StatusFacts, told: core.ContainerStatus) -> bool:
-    """Whether a rule removed that instance with all others, also when nobody saw the pod without it."""
+    """True if a rule removed that instance with all others, also if no snapshot shows the pod without it."""
     return told.containerID.partition("://")[2] in facts.lifecycle.reset
 
 
@@ -174,7 +174,7 @@ def _without_instance(
 def _vanished(
     facts: StatusFacts, old: core.ContainerStatus | None, status: core.ContainerStatus
 ) -> core.ContainerStatus:
-    """What became of a container that was there the last time; `status` as if it never had been."""
+    """The status of a container that was there in the previous one; `status`: as if it had never been there."""
     before = _state(old)
     if facts.lifecycle.restarting_all:
         waiting = core.ContainerStateWaiting(reason=RESTARTING_ALL_CONTAINERS, message=REMOVED_TO_RESTART)
@@ -207,7 +207,7 @@ def _of_instance(
     count = newest.restart_count
     if newest.state is ContainerState.UNKNOWN and _state(old).running is not None and old is not None:
         count = old.restartCount + 1
-    resources = told_resources(container, newest, old, container_id(facts, newest))
+    resources = container_resources(container, newest, old, container_id(facts, newest))
     user = newest.user
     return core.ContainerStatus(
         name=container.name,
@@ -293,7 +293,7 @@ def _with_start_error(
     return replace(status, state=core.ContainerState(waiting=waiting), lastState=last)
 
 
-def told_mounts(facts: StatusFacts, container: core.Container) -> tuple[core.VolumeMountStatus, ...]:
+def mount_statuses(facts: StatusFacts, container: core.Container) -> tuple[core.VolumeMountStatus, ...]:
     """The volume mounts as asked for; whether read-only ones are so all the way down depends on the runtime."""
     if not container.volumeMounts:
         return ()
@@ -345,8 +345,8 @@ def _has_begun(pod: core.Pod, init: Statuses, regular: Statuses) -> bool:
     return any(end is not None and end.exitCode == 0 for end in (_state(status).terminated, _last(status)))
 
 
-def told_ends(facts: StatusFacts, statuses: Statuses) -> dict[str, int]:
-    """Exit codes told of containers of which no instance is there that was ever started."""
+def published_exit_codes(facts: StatusFacts, statuses: Statuses) -> dict[str, int]:
+    """The published exit codes of containers without an instance that was ever started."""
     instances = facts.view.containers if facts.view is not None else ()
     started = {c.name for c in instances if c.state is not ContainerState.CREATED}
     ends = {s.name: _told_end(facts, s) for s in statuses if s.name not in started}
@@ -354,7 +354,7 @@ def told_ends(facts: StatusFacts, statuses: Statuses) -> dict[str, int]:
 
 
 def _told_end(facts: StatusFacts, status: core.ContainerStatus) -> core.ContainerStateTerminated | None:
-    """Its end, or the one before; what is told as ended now counts once the runtime was looked at."""
+    """Its end, or the previous one; a present end counts once the runtime was read."""
     ended = _state(status).terminated if facts.view is not None else None
     return ended or _last(status)
 

@@ -1,11 +1,11 @@
-"""What was told of each pod, kept over restarts of the agent.
+"""The journal of published statuses, kept over restarts of the agent.
 
-Owns: a journal of statuses, one line for each that changed, handed to the kernel before anybody is told, so that it
-outlives the agent, and not forced to the disk; and its rewriting when most of it is out of date. That a pod is gone is
-written with what comes next or at the next full look at the runtime, for nobody asks for it any more. After a restart the
-statuses are told again until the runtime has been looked at, and then are what new ones follow on from: a start time or the time
-of a transition does not change because the agent was away, a container that vanished meanwhile is noticed, and what had
-ended stays ended. A line that was cut or damaged costs that line; losing the file loses no more than the above.
+Owns: one line for each status that changed, written before the status is published, so that it outlives the agent, and not
+synced to the disk; and a new journal when most of it is out of date. The removal of a pod is
+written with the next change or at the next relist of the runtime. After a restart the
+statuses are published again until the runtime has been read, and new ones follow on from them: a start time or a
+transition time does not change because the agent was away, a container that vanished meanwhile is noticed, and a
+terminated one stays terminated. A line that was cut or damaged costs that line; losing the file loses no more than the above.
 
 A line: CRC-32 in hexadecimal, a space, a JSON array of UID and status (null: the pod is gone).
 """
@@ -27,7 +27,7 @@ log = Log("status")
 MODE = 0o600
 LIMIT_BYTES = 64 << 20
 REWRITE_BYTES = 512 << 10
-#: A disk that needs longer does not hold back the news; a machine that is busy may need much of it for a thread's turn.
+#: A slower disk does not delay the status. Much of it may be the wait for a thread on a busy machine.
 SAVE_DEADLINE_S = 1.0
 Pods = Mapping[PodUID, PodStatus]
 
@@ -59,12 +59,12 @@ class StatusMemory:
         self._problem = ""
 
     def load(self) -> dict[PodUID, PodStatus]:
-        """What was told before; empty when there is nothing or nothing that can be used. Never raises."""
+        """Read the statuses of the previous run; empty if there are none that can be used. Never raises."""
         try:
             data = read_bytes(self._path, LIMIT_BYTES)
         except HostError as error:
             if not error.is_not_found:
-                log.warning("the statuses of before cannot be read", path=self._path, error=error)
+                log.warning("cannot read the statuses of the previous run", path=self._path, error=error)
             return {}
         found: dict[PodUID, PodStatus] = {}
         damaged = 0
@@ -79,22 +79,22 @@ class StatusMemory:
             else:
                 found.pop(uid, None)
         if damaged:
-            log.warning("a part of the statuses of before cannot be used", path=self._path, lines=damaged)
+            log.warning("a part of the statuses of the previous run cannot be used", path=self._path, lines=damaged)
         self._saved = dict(found)
         self._size = len(data)
         self._must_rewrite = bool(damaged) or not data.endswith(b"\n")
         return found
 
     def lacks(self, pods: Pods) -> bool:
-        """Whether one of these is not kept as it is. That others are gone is not asked for."""
+        """True if the journal does not have all of these statuses. Removed pods do not count."""
         return any(self._saved.get(uid) is not status for uid, status in pods.items())
 
     def is_behind(self, pods: Pods) -> bool:
-        """Something of this is still to be kept, or could not be the last time."""
+        """True if the last write failed, or removed pods are still in the journal."""
         return bool(self._problem) or len(pods) != len(self._saved)
 
     async def keep(self, pods: Pods) -> None:
-        """Bring the journal up to `pods`. Await it before they are told: then nothing older is told after a restart."""
+        """Bring the journal up to `pods`. Await it before they are published: then a restart does not publish older ones."""
         if not pods and not self._saved:
             return
         match await self._flight.run(f"save:{self._path}", lambda: self._write_changes(pods), SAVE_DEADLINE_S):
@@ -106,7 +106,7 @@ class StatusMemory:
                 self._note("no answer in time")
 
     def _write_changes(self, pods: Pods) -> str:
-        """Blocks. What is wrong, or an empty string; after an error everything is written again the next time."""
+        """Write the changes; the error, empty if there is none. Blocks. After an error the next call writes everything."""
         lines = [line_of(uid, status) for uid, status in pods.items() if self._saved.get(uid) is not status]
         lines += [line_of(uid, None) for uid in self._saved if uid not in pods]
         data = b"".join(lines)
@@ -131,7 +131,7 @@ class StatusMemory:
 
     def _note(self, problem: str) -> None:
         if problem and not self._problem:
-            log.warning("statuses cannot be kept over a restart", path=self._path, error=problem)
+            log.warning("cannot write the statuses that outlive a restart", path=self._path, error=problem)
         elif self._problem and not problem:
-            log.info("statuses can be kept again", path=self._path)
+            log.info("statuses that outlive a restart are written again", path=self._path)
         self._problem = problem

@@ -1,13 +1,13 @@
-"""What the API server's copy of a pod's status is to become, and the patch that makes it so. Pure.
+"""The status that the API server is to have of a pod, and the patch that leads to it. Pure.
 
 Rules:
-- Conditions, claims and the nominated node that others write stay as the API server has them. Of DisruptionTarget, which
-  has several writers, ours counts when there is one; it comes with the end that it explains, not before.
-- An end is not told while containers may still run: phase, reason and message stay until the agent has stopped the pod,
-  and `told` knows how its containers ended, though it is told at once that the pod is not ready.
-- An end that was told stays, of a pod and of a container that its rules do not let run again: such a status is refused
+- Conditions, claims and the nominated node that other clients write stay as the API server has them. DisruptionTarget
+  has several writers: ours counts if there is one; it is published with the end that it explains, not before.
+- A terminal phase is not published while containers may still run: phase, reason and message stay until the agent has stopped the
+  pod and `status` has all exit statuses; that the pod is not ready is published at once.
+- A published end stays, of a pod, and of a container that its rules do not let run again: a status that would revert it is refused
   whole, as the API server would.
-- A mirror pod shows the status of its static pod, and no generation: nobody acts on the mirror's own spec.
+- A mirror pod shows the status of its static pod, and no generation: the mirror's own spec has no effect.
 - A patch names the pod's UID, so that it never reaches a later pod of the same name.
 Source: the Kubernetes documentation "Pod Lifecycle"; KEP-5067 (generations of pods).
 """
@@ -37,8 +37,8 @@ QUIET_REASONS = frozenset({CONTAINER_CREATING, POD_INITIALIZING, ""})
 
 
 class Urgency(IntEnum):
-    """In which order reports go out. QUIET ones say nothing that anybody waits for: they may wait to be more. What is LATE
-    will most likely never be sent, because the pod's end tells it all."""
+    """The order of the patches. QUIET: no client waits for its content, so it may be combined with the next. LATE: the pod's
+    final status will most likely replace it before it is sent."""
 
     END = 0
     READY = 1
@@ -47,35 +47,38 @@ class Urgency(IntEnum):
     LATE = 4
 
 
-def status_for_api(api: core.Pod, told: core.PodStatus, *, has_ended: bool) -> core.PodStatus | None:
-    """`api`: the pod as the API server has it. `has_ended`: the agent has stopped it for good. None: nothing to tell."""
+def status_for_api(api: core.Pod, status: core.PodStatus, *, has_ended: bool) -> core.PodStatus | None:
+    """The status that the API server is to have; None: its own must stay.
+
+    `api`: the pod as the API server has it. `has_ended`: the agent has stopped the pod for good.
+    """
     there = api.status
-    if there.phase in TERMINAL_PHASES and told.phase not in TERMINAL_PHASES:
+    if there.phase in TERMINAL_PHASES and status.phase not in TERMINAL_PHASES:
         return None
-    is_over = has_ended and not _has_running(told)
-    if told.phase in TERMINAL_PHASES and there.phase not in TERMINAL_PHASES and not is_over:
-        told = replace(told, phase=there.phase, reason=there.reason, message=there.message)
+    is_over = has_ended and not _has_running(status)
+    if status.phase in TERMINAL_PHASES and there.phase not in TERMINAL_PHASES and not is_over:
+        status = replace(status, phase=there.phase, reason=there.reason, message=there.message)
     if is_mirror(api):
-        told = _under_generation(told, None)
+        status = _under_generation(status, None)
     return replace(
-        told,
-        conditions=_conditions(there.conditions, told.conditions, is_end=told.phase in TERMINAL_PHASES),
+        status,
+        conditions=_conditions(there.conditions, status.conditions, is_end=status.phase in TERMINAL_PHASES),
         resourceClaimStatuses=there.resourceClaimStatuses,
         extendedResourceClaimStatus=there.extendedResourceClaimStatus,
         nodeAllocatableResourceClaimStatuses=there.nodeAllocatableResourceClaimStatuses,
         nominatedNodeName=there.nominatedNodeName,
         resize=there.resize,
-        qosClass=there.qosClass or told.qosClass,
+        qosClass=there.qosClass or status.qosClass,
     )
 
 
-def _has_running(told: core.PodStatus) -> bool:
-    statuses = (*told.initContainerStatuses, *told.containerStatuses)
+def _has_running(status: core.PodStatus) -> bool:
+    statuses = (*status.initContainerStatuses, *status.containerStatuses)
     return any(one.state is not None and one.state.running is not None for one in statuses)
 
 
-def revived(api: core.Pod, told: core.PodStatus) -> str:
-    """The container whose end the API server knows, that may not run again, and that `told` has not ended; "" when none."""
+def revived(api: core.Pod, status: core.PodStatus) -> str:
+    """The container that is terminated at the API server, may not run again, and is not terminated in `status`; "": none."""
     if (api.spec.restartPolicy or ALWAYS) == ALWAYS or has_restart_all_rule(api):
         return ""
     specs = {c.name: c for c in (*api.spec.initContainers, *api.spec.containers) if not is_sidecar(c)}
@@ -84,7 +87,7 @@ def revived(api: core.Pod, told: core.PodStatus) -> str:
             one.name: one.state.terminated if one.state is not None else None
             for one in (*s.initContainerStatuses, *s.containerStatuses)
         }
-        for s in (api.status, told)
+        for s in (api.status, status)
     )
     for name, end in there.items():
         if end is None or now.get(name, end) is not None or name not in specs:
@@ -95,28 +98,28 @@ def revived(api: core.Pod, told: core.PodStatus) -> str:
 
 
 def _conditions(
-    there: tuple[core.PodCondition, ...], told: tuple[core.PodCondition, ...], *, is_end: bool
+    there: tuple[core.PodCondition, ...], status: tuple[core.PodCondition, ...], *, is_end: bool
 ) -> tuple[core.PodCondition, ...]:
-    own = [c for c in told if c.type in OWN_CONDITIONS and (is_end or c.type != DISRUPTION_TARGET)]
+    own = [c for c in status if c.type in OWN_CONDITIONS and (is_end or c.type != DISRUPTION_TARGET)]
     has_target = any(c.type == DISRUPTION_TARGET for c in own)
     foreign = [c for c in there if c.type not in OWN_CONDITIONS or (c.type == DISRUPTION_TARGET and not has_target)]
     return (*foreign, *own)
 
 
-def _under_generation(told: core.PodStatus, generation: int | None) -> core.PodStatus:
-    conditions = tuple(replace(c, observedGeneration=generation) for c in told.conditions)
-    return replace(told, observedGeneration=generation, conditions=conditions)
+def _under_generation(status: core.PodStatus, generation: int | None) -> core.PodStatus:
+    conditions = tuple(replace(c, observedGeneration=generation) for c in status.conditions)
+    return replace(status, observedGeneration=generation, conditions=conditions)
 
 
 def render_patch(api: core.Pod, wanted: core.PodStatus) -> dict[str, Any] | None:
-    """The strategic merge patch of the status subresource that makes `wanted` of what the API server has; None when
+    """The strategic merge patch of the status subresource from the API server's copy to `wanted`; None when
     there is no difference."""
     changes = strategic_diff(to_object(api.status), to_object(wanted), POD_STATUS_KEYS)
     return {"metadata": {"uid": api.metadata.uid}, "status": changes} if changes else None
 
 
 def urgency_of(api: core.Pod, wanted: core.PodStatus, *, is_held_up: bool = False) -> Urgency:
-    """`is_held_up`: something is in the way of the pod's start, so that nothing better will soon be told."""
+    """The urgency of a patch. `is_held_up`: a failure keeps the pod from starting, so that no better status follows soon."""
     there = api.status
     if wanted.phase in TERMINAL_PHASES and there.phase not in TERMINAL_PHASES:
         return Urgency.END
@@ -131,7 +134,7 @@ def urgency_of(api: core.Pod, wanted: core.PodStatus, *, is_held_up: bool = Fals
     return Urgency.NEWS if is_held_up or follows or _news(wanted) != _news(there) else Urgency.QUIET
 
 
-def turns_condition(there: core.PodStatus, wanted: core.PodStatus) -> bool:
+def differs_in_condition(there: core.PodStatus, wanted: core.PodStatus) -> bool:
     """Whether one of the agent's conditions becomes true, or is no longer."""
     return any(_condition(there, kind) != _condition(wanted, kind) for kind in OWN_CONDITIONS)
 
@@ -141,7 +144,7 @@ def _condition(status: core.PodStatus, kind: str) -> bool:
 
 
 def _news(status: core.PodStatus) -> list[object]:
-    """What of the containers somebody may be waiting to hear: that they ended, restarted, or cannot start; resizes."""
+    """The changes that a client may wait for: exits, restarts, failures to start, resizes."""
     told: list[object] = [status.resources, status.allocatedResources]
     told.extend((c.type, c.status, c.reason) for c in status.conditions if c.type.startswith("PodResize"))
     for one in (*status.initContainerStatuses, *status.containerStatuses, *status.ephemeralContainerStatuses):
@@ -155,7 +158,7 @@ def _news(status: core.PodStatus) -> list[object]:
 
 
 def may_delete(api: core.Pod) -> bool:
-    """Whether the API server's object of a pod of which nothing is left may go: it is deleted, and its end was told."""
+    """True if the object of a pod of which nothing is left may be deleted for good: its final status is published."""
     meta = api.metadata
     if not meta.deletionTimestamp or is_mirror(api) or api.status.phase not in TERMINAL_PHASES:
         return False

@@ -1,4 +1,4 @@
-"""The values of this room: all that one pod's status is made from. Pure."""
+"""The inputs of the projection of one pod's status (`StatusFacts`). Pure."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ ENDED_STAGES = (Stage.TERMINATED, Stage.FINISHED)
 
 
 def reported_view(view: PodView | None, lifecycle: PodLifecycle) -> PodView | None:
-    """A look at a pod, as its status may tell it.
+    """The snapshot of a pod, as its status may show it.
 
-    A container is not there before its postStart hook has ended. One that was killed to be started again runs until the
-    next instance is there, or until it is known why it cannot be: a container that ends for good must not come back.
+    A container is hidden before its postStart hook has ended. One that was killed to be restarted is shown running until the
+    next instance is there, or its start has failed: a container that is terminated for good must not come back.
     """
     if view is None:
         return None
@@ -36,16 +36,16 @@ def reported_view(view: PodView | None, lifecycle: PodLifecycle) -> PodView | No
 def _going_on(container: ContainerView, view: PodView, lifecycle: PodLifecycle) -> ContainerView:
     if container.id not in lifecycle.owed or container.name in lifecycle.start_errors:
         return container
-    if view.newest(container.name) is not container:  # it has been started again, though that is not noted yet
+    if view.newest(container.name) is not container:  # it was restarted, and the lifecycle does not show it yet
         return container
     return replace(container, state=ContainerState.RUNNING)
 
 
 class StatusFacts(Value):
-    """One pod, from all sides. `pod`: the newest spec. `view` None: the runtime was not looked at yet.
+    """All inputs of one pod's status. `pod`: the newest spec. `view` None: the runtime was not read yet.
 
     `host_ips`: the node's, primary family first. `runtime`: its name, as in `containerd://<id>`. `handlers`: features
-    by runtime handler. `messages`: termination messages by container. `old`: the status told before, None at first.
+    by runtime handler. `messages`: termination messages by container. `old`: the previous status, None at first.
     `now_wall`: seconds. `pending`: a size that the node has not given the pod. `tells_stop_signals`: gate ContainerStopSignals.
     `tells_sandbox`: gate PodReadyToStartContainersCondition.
     """

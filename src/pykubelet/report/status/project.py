@@ -1,13 +1,13 @@
-"""A pod's status from all that is known of it. Pure.
+"""Projects a pod's status from its spec, lifecycle, runtime snapshot and probe results. Pure.
 
 Rules:
 - A terminal phase never changes back. Reason and message stay while the phase does; a kill that imposes a phase
   (rejection, deadline) wins over what the containers say; one to make room for another pod only says why it failed.
-- A container whose postStart hook has not ended is told as it was before that instance.
+- A container whose postStart hook has not ended has the status from before that instance.
 - A pod that was rejected and never touched has a phase, a reason and a message, and nothing of containers.
-- An end that is only inferred from vanished containers is not told before the agent has ended the pod.
+- An end that is only inferred from vanished containers is not published before the agent has ended the pod.
 - The QoS class is for life.
-- The start time is the first sight of the pod; a sandbox that is older (the agent was restarted) tells better.
+- The start time is when the agent first saw the pod, or an older sandbox was created (the agent was restarted).
 - Addresses are those of the ready sandbox, the node's family first; host-network pods have the node's. Once the pod is
   being ended, or has ended, the last known ones stay.
 Source: the Kubernetes documentation "Pod Lifecycle".
@@ -31,8 +31,8 @@ from pykubelet.report.status.containers import (
     init_statuses,
     is_end_inferred,
     limited_messages,
+    published_exit_codes,
     regular_statuses,
-    told_ends,
 )
 from pykubelet.report.status.model import StatusFacts, reported_view
 from pykubelet.report.status.readiness import starting_sidecars, with_init_readiness, with_readiness
@@ -52,7 +52,7 @@ def project_status(facts: StatusFacts) -> core.PodStatus:
     regular = with_readiness(regular_statuses(facts), spec.containers, facts.probes)
     init = with_init_readiness(init_statuses(facts), spec.initContainers, facts.probes)
     ephemeral = ephemeral_statuses(facts)
-    told = Told(told_ends(facts, (*init, *regular)), _starting(facts, init))
+    told = Told(published_exit_codes(facts, (*init, *regular)), _starting(facts, init))
     is_inferred = is_end_inferred(facts, regular, init)
     if facts.has_ended:
         init, regular = all_ended(facts.pod, init, regular)
@@ -112,7 +112,7 @@ def _phase(facts: StatusFacts, regular: Statuses, told: Told, is_inferred: bool)
 
 
 def _starting(facts: StatusFacts, init: Statuses) -> frozenset[str]:
-    """Sidecars that run and count as not started: that they have is told first, as regular containers come next.
+    """Sidecars that run and count as not started: their start is published first, as regular containers come next.
 
     Where these are held up, nothing may be told for long: then only what the startup probes say counts.
     """
@@ -122,7 +122,7 @@ def _starting(facts: StatusFacts, init: Statuses) -> frozenset[str]:
 
 
 def _end_phase(regular: Statuses) -> Phase:
-    """Of a pod that has ended, by what is told of its containers: they may be removed already."""
+    """The phase of a pod that has ended, by its published containers: they may be removed already."""
     ends = [status.state.terminated if status.state is not None else None for status in regular]
     done = all(end is not None and end.exitCode == 0 for end in ends)
     return Phase.SUCCEEDED if done else Phase.FAILED
@@ -154,7 +154,7 @@ def pod_ips(facts: StatusFacts) -> tuple[str, ...]:
 
 
 def _host_network_ips(old: tuple[str, ...], host: tuple[str, ...]) -> tuple[str, ...]:
-    """They stay once told; a second family may be added."""
+    """Published addresses stay; a second family may be added."""
     if not old:
         return host[:2]
     if len(old) == 1 and len(host) > 1 and is_v6(old[0]) != is_v6(host[1]):

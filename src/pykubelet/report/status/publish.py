@@ -45,13 +45,13 @@ from pykubelet.edges.kubeapi.client import ApiClient, PatchKind
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.report.status.merge import (
     Urgency,
+    differs_in_condition,
     final_delete,
     may_delete,
     newer,
     render_patch,
     revived,
     status_for_api,
-    turns_condition,
     urgency_of,
 )
 from pykubelet.report.status.patch_inputs import PatchInput, PatchSnapshot, is_same, sources_of
@@ -277,7 +277,7 @@ class StatusPublisher:
         if wanted is None or wanted == record.known.status:
             return None
         urgency = urgency_of(record.known, wanted, is_held_up=inputs.is_held_up)
-        return _Patch(wanted, urgency, turns_condition(record.known.status, wanted))
+        return _Patch(wanted, urgency, differs_in_condition(record.known.status, wanted))
 
     # Sending
 

@@ -36,7 +36,7 @@ def with_init_readiness(statuses: Statuses, containers: Sequence[core.Container]
 
 
 def starting_sidecars(statuses: Statuses, before: Statuses, containers: Sequence[core.Container]) -> frozenset[str]:
-    """Those that run, and were not told as started in the statuses `before`."""
+    """The containers that run, and are not started in the statuses `before`."""
     started = {status.name for status in before if status.started}
     sidecars = {container.name for container in containers if is_sidecar(container)} - started
     return frozenset(

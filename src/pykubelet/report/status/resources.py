@@ -1,6 +1,6 @@
-"""The resources that a container, and a pod as a whole, really have, as the status tells them. Pure.
+"""The resources that a container, and a pod as a whole, really have, for the status. Pure.
 
-While a container runs, cpu and memory are what the runtime applies, where it tells; else what was told before, else
+While a container runs, cpu and memory are what the runtime applies, where it reports them; else the published ones, else
 what was allocated. Source: KEP-1287 (in-place update of pod resources), "status.containerStatuses[*].resources".
 """
 
@@ -21,10 +21,10 @@ MIN_LIMIT_MILLI = 10
 _NANO_OF_MILLI = 1_000_000
 
 
-def told_resources(
+def container_resources(
     container: core.Container, newest: ContainerView, old: core.ContainerStatus | None, container_id: str
 ) -> core.ResourceRequirements:
-    """`old`: the status told before; it counts while the same instance runs on."""
+    """The resources of one container. `old`: the published status; it counts while the same instance runs on."""
     allocated = container.resources if container.resources is not None else core.ResourceRequirements()
     if not newest.is_running or not (allocated.limits or allocated.requests):
         return allocated
@@ -81,12 +81,12 @@ def _set_cpu(told: dict[str, Quantity], milli: int) -> None:
 
 
 def pod_allocated(pod: core.Pod) -> dict[str, Quantity]:
-    """What the pod was given: its own requests, and of its containers together what it does not state itself."""
+    """The pod's allocated resources: its own requests, and the sum of its containers' for those it does not state."""
     return _spelled(pod_requests(pod))
 
 
 def pod_resources(facts: StatusFacts, allocated: dict[str, Quantity]) -> core.ResourceRequirements | None:
-    """What holds for the pod as a whole; while a new size is under way, what held before. None: nothing does."""
+    """The pod-level resources; while a resize is under way, those of before. None: there are none."""
     before = facts.old.resources if facts.old is not None else None
     if facts.lifecycle.resize is not None and before is not None:
         return before
