@@ -346,6 +346,28 @@ def test_after_a_restart_what_is_unknown_is_unmounted_and_removed() -> None:
     assert commands == [TearDown(PodUID("u3"), "x", "kubernetes.io~empty-dir", "x", "changed")]
 
 
+def test_a_volume_that_is_not_planned_yet_is_the_one_that_a_scan_finds() -> None:
+    """Otherwise one directory would have two records, and two operations at once."""
+    driver = Driver()
+    driver.see(TimerFired(scan=True))
+    pod = make_pod(empty_dir(medium="Memory"))
+    driver.see(InputsChanged(inputs(roster(pod), node=replace(NODE, allocatable={}))))
+    driver.see(InputsChanged(inputs(roster(), lifecycles((pod, Stage.TERMINATING)))))
+    driver.see(Scanned((FoundPod(UID, (FoundVolume("kubernetes.io~empty-dir", "data"),)),)))
+    assert list(driver.state.pods[UID].volumes) == ["data"]
+
+
+def test_a_scan_that_ends_while_a_directory_is_removed_begins_no_second_operation() -> None:
+    driver = Driver()
+    driver.see(TimerFired(scan=True))
+    driver.see(InputsChanged(inputs(roster(make_pod()))))
+    driver.see(TreeMade(UID, Result.DONE))
+    assert driver.see(InputsChanged(inputs(roster()))) == [RemoveTree(UID, "changed")]
+    left = (FoundVolume("kubernetes.io~empty-dir", "data"),)
+    assert driver.see(Scanned((FoundPod(UID, left),))) == []
+    assert [type(c) for c in driver.see(TreeRemoved(UID, Result.DONE, left=left))] == [TearDown]
+
+
 def test_a_disk_that_cannot_be_read_is_scanned_again() -> None:
     driver = Driver()
     driver.see(TimerFired(scan=True))

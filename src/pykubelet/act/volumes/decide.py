@@ -53,7 +53,7 @@ from pykubelet.act.volumes.model import (
 )
 from pykubelet.act.volumes.plan import has_subpaths, plan_volume
 from pykubelet.act.volumes.project import is_ready, missing_volumes, project_pod
-from pykubelet.act.volumes.registry import kind_named, volume_keys
+from pykubelet.act.volumes.registry import kind_named, kind_of, volume_keys
 from pykubelet.base.api.core import Volume
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.values import replace
@@ -191,7 +191,7 @@ class _Step:
             pod = self.pods.get(one.uid)
             if pod is None:
                 self.pods[one.uid] = self._with_found(PodState(one.uid, Claim.KEPT, tree=Tree.MADE), one.volumes)
-            elif first and pod.claim is not Claim.NEEDED:
+            elif first and pod.claim is not Claim.NEEDED and pod.tree is not Tree.REMOVING:
                 self.pods[one.uid] = self._with_found(pod, one.volumes)
             else:
                 continue
@@ -311,6 +311,7 @@ class _Step:
         plan = plan_volume(pod.pod, wanted, self.inputs.node, self.inputs.content, self.paths)
         if state.phase is Phase.MOUNTED:
             return self._refresh_volume(pod, state, plan)
+        state = replace(state, plugin=kind_of(wanted).directory)  # so that a scan knows the volume, planned or not
         match plan:
             case RefusedPlan():
                 return replace(state, plan=plan, trouble=self._refused(pod, state, plan))
