@@ -77,3 +77,8 @@ def test_reports_after_a_change_are_spread_over_the_period() -> None:
 def test_copies_are_ordered_by_resource_version(found: str, known: str, newer: bool) -> None:
     assert is_newer(node(version=found), node(version=known)) is newer
     assert is_newer(node(version=found, uid="u2"), node(version=known)), "another Node"
+
+
+def test_endless_digits_are_no_resource_version() -> None:
+    endless = node(version="9" * 5_000_000)
+    assert is_newer(endless, node(version="1")) and is_newer(node(version="1"), endless), "what comes later counts"

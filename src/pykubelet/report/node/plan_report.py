@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pykubelet.base.api.core import Node, NodeStatus
+from pykubelet.base.api.versions import compare_versions
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.report.node.model import Registration
 from pykubelet.report.node.plan_registration import label_patch, without_stale
@@ -74,7 +75,7 @@ def next_report_at(now: float, period_s: float, fraction: float, *, spread: bool
 
 def is_newer(found: Node, known: Node) -> bool:
     """Compare by resource version where both are numbers, as those of Kubernetes are; else the later one is newer."""
-    one, other = found.metadata.resourceVersion, known.metadata.resourceVersion
-    if found.metadata.uid == known.metadata.uid and one.isdigit() and other.isdigit():
-        return int(one) > int(other)
+    order = compare_versions(found.metadata.resourceVersion, known.metadata.resourceVersion)
+    if found.metadata.uid == known.metadata.uid and order is not None:
+        return order > 0
     return found is not known
