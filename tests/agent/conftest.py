@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.agent import Agent, sweep
@@ -24,7 +25,7 @@ async def make_agent(testbed: containerd.Testbed) -> AsyncIterator[MakeAgent]:
     """Makes agents (not started) for one test: keywords are KubeletConfiguration fields, `flags` a tuple."""
     made: list[Agent] = []
 
-    def make(flags: tuple[str, ...] = (), **settings: object) -> Agent:
+    def make(flags: tuple[str, ...] = (), **settings: Any) -> Agent:
         made.append(_new(testbed, settings, flags))
         return made[-1]
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from support.agent import Agent, container_status, make_container, make_pod, make_polite
+from support.agent import Agent, Json, container_status, make_container, make_pod, make_polite
 from support.secured import Secured
 from support.world import World, a_world, kubeconfig
 
@@ -25,7 +25,7 @@ RESTARTED = (
 
 def lively_pods(world: World) -> None:
     """One that only runs, one that restarts after some seconds, one that ends after some."""
-    volumes = {"volumes": [{"name": "v", "emptyDir": {}}]}
+    volumes: Json = {"volumes": [{"name": "v", "emptyDir": {}}]}
     mounts = [{"name": "v", "mountPath": "/volume"}]
     world.run(make_pod("steady"))
     world.run(make_pod("restarting", make_container(script=RESTARTED, volumeMounts=mounts), **volumes))

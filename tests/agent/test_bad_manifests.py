@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from typing import Any
 
 import pytest
 import yaml
@@ -12,7 +13,7 @@ from support.agent import Agent, Json, container_status, make_container, make_po
 pytestmark = pytest.mark.integration
 
 
-def with_changes(name: str, **metadata: object) -> Json:
+def with_changes(name: str, **metadata: Any) -> Json:
     pod = make_pod(name)
     pod["metadata"] |= metadata
     return pod

@@ -81,7 +81,7 @@ async def test_an_agent_killed_in_the_middle_of_a_start_has_failed_nothing(
     name = f"cut-{verb}"
     gate = Gate(tmp_path)
     init = make_container("init", UNTIL_OPEN, volumeMounts=MOUNTS)
-    more = {"initContainers": [init], "volumes": [gate.volume], "restartPolicy": "Never"}
+    more: Json = {"initContainers": [init], "volumes": [gate.volume], "restartPolicy": "Never"}
     agent.put(make_pod(name, make_container(script="exit 0"), **more))
     await agent.wait_runtime("the init container runs", lambda view: view.of(f"{name}-node").running)
     hanging.hang_runtime(f"{name}-node", verb)

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -156,7 +157,7 @@ RIGHTS = {
 
 
 def security_pods() -> list[Json]:
-    data = {"volumes": [{"name": "data", "emptyDir": {}}]}
+    data: Json = {"volumes": [{"name": "data", "emptyDir": {}}]}
     mounts = [{"name": "data", "mountPath": "/data"}]
     pod_context = {
         "runAsUser": 1000,
@@ -219,12 +220,12 @@ def process_pods(folder: Path) -> list[Json]:
         "preStop": {"exec": {"command": ["/bin/sh", "-c", "echo stopping > /data/stopped"]}},
     }
     data = [{"name": "data", "mountPath": "/data"}]
-    host_data = {
+    host_data: Json = {
         "volumes": [{"name": "data", "hostPath": {"path": str(folder / "hooks"), "type": "DirectoryOrCreate"}}]
     }
     both = {"name": "tree", "mountPath": "/tree", "mountPropagation": "Bidirectional"}
     down = {"name": "tree", "mountPath": "/tree", "mountPropagation": "HostToContainer"}
-    tree = {"volumes": [{"name": "tree", "hostPath": {"path": str(folder / "tree"), "type": "Directory"}}]}
+    tree: Json = {"volumes": [{"name": "tree", "hostPath": {"path": str(folder / "tree"), "type": "Directory"}}]}
     mounting = f"mkdir -p /tree/m; mount -t tmpfs mine /tree/m; echo seen > /tree/m/file; {STAY}"
     return [
         make_pod("terminal", make_container(script=ask(tty="tty; [ -t 1 ] && echo is"), tty=True, stdin=True)),
@@ -424,7 +425,7 @@ async def test_terminal(agent: Agent, folder: Path) -> None:
 
 async def test_image_defaults(agent: Agent, folder: Path) -> None:
     for name, words in (("image-defaults", "one two"), ("image-args", "three")):
-        text = await agent.wait_for("it speaks", lambda name=name: agent.output(name, "main"))
+        text = await agent.wait_for("it speaks", partial(agent.output, name, "main"))
         assert text == f"dir=/home/worker color=blue args={words}\n"
 
 

@@ -12,6 +12,7 @@ import json
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -120,7 +121,7 @@ async def began(client: CriClient, fault: Fault, document: Json, put_at: float) 
     if fault.after == "put":
         return put_at
     if fault.after not in ("start", "exit"):
-        return max(put_at, min(line["first_at"] for line in events(document, fault.after)))
+        return max(put_at, min(float(line["first_at"]) for line in events(document, fault.after)))
     times = []
     for container in await client.list_containers(uid=document["uid"]):
         try:
@@ -147,9 +148,7 @@ async def test_what_is_wrong_is_told_soon(agent: Agent, around: Surroundings, gr
         told = await first_told(agent, faults)
         late = {}
         for fault in faults:
-            document, text = await agent.wait_for(
-                f"{fault.name}: when it goes on", lambda fault=fault: foretold(agent, fault)
-            )
+            document, text = await agent.wait_for(f"{fault.name}: when it goes on", partial(foretold, agent, fault))
             check(fault, document, text)
             took = told[fault.name] - await began(client, fault, document, put_at)
             print(f"{fault.name}: told after {took:.2f} s")

@@ -55,7 +55,7 @@ async def test_an_https_hook_falls_back_to_http(agent: Agent, tmp_path: Path) ->
     ports = [{"name": "web", "containerPort": 8080}]
     answers = {"tcpSocket": {"port": "web"}, "periodSeconds": 1}
     server = make_container(script=HTTPD, ports=ports, lifecycle={"preStop": hook}, readinessProbe=answers)
-    more = {"volumes": [gate.volume], "terminationGracePeriodSeconds": 60}
+    more: Json = {"volumes": [gate.volume], "terminationGracePeriodSeconds": 60}
     agent.put(make_pod("fallback", server, make_held("slow"), **more))
     [pod] = await agent.wait_running("fallback")
     agent.remove("fallback")
@@ -104,7 +104,7 @@ async def test_sidecars_outlive_the_containers_they_serve(agent: Agent, tmp_path
     """The sidecar is there until the regular container has ended, and ends after it."""
     gate = Gate(tmp_path)
     sidecar = make_held("mesh", "startupProbe", restartPolicy="Always")
-    more = {"initContainers": [sidecar], "volumes": [gate.volume], "terminationGracePeriodSeconds": 60}
+    more: Json = {"initContainers": [sidecar], "volumes": [gate.volume], "terminationGracePeriodSeconds": 60}
     agent.put(make_pod("order", make_polite(), **more))
     await agent.wait_running("order")
     agent.remove("order")
@@ -183,7 +183,7 @@ async def test_the_stop_signal_that_is_told_is_the_one_that_is_sent(agent: Agent
         livenessProbe=on_exec("! test -e /gate/open", failureThreshold=1),
         volumeMounts=MOUNTS,
     )
-    more = {"os": {"name": "linux"}, "restartPolicy": "Never", "volumes": [gate.volume]}
+    more: Json = {"os": {"name": "linux"}, "restartPolicy": "Never", "volumes": [gate.volume]}
     agent.put(make_pod("signalled", container, terminationGracePeriodSeconds=60, **more))
     [pod] = await agent.wait_running("signalled")
     gate.open()

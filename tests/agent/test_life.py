@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +103,8 @@ async def test_a_failing_init_container_holds_back_what_comes_after(agent: Agent
 
 async def test_restart_policies(agent: Agent) -> None:
     once = "if [ -e /data/x ]; then exit 0; fi; touch /data/x; exit 5"
-    data = {"volumes": [{"name": "data", "emptyDir": {}}]}
-    mounts = {"volumeMounts": [{"name": "data", "mountPath": "/data"}]}
+    data: Json = {"volumes": [{"name": "data", "emptyDir": {}}]}
+    mounts: Json = {"volumeMounts": [{"name": "data", "mountPath": "/data"}]}
     agent.put(
         make_pod("never-good", make_container(script="exit 0"), restartPolicy="Never"),
         make_pod("never-bad", make_container(script="exit 7"), restartPolicy="Never"),
@@ -258,15 +259,17 @@ async def test_a_killed_container_restarts_in_its_sandbox(agent: Agent) -> None:
     agent.remove("shot")
 
 
+def is_ready_again(times: int, pod: Json) -> bool:
+    return is_ready(pod) and container_status(pod)["restartCount"] == times
+
+
 async def test_of_containers_that_ended_only_the_newest_is_kept_with_its_log(agent: Agent) -> None:
     agent.put(make_pod("kept"))
     await agent.wait_running("kept")
     for count in (1, 2):
         [container] = (await agent.look()).of("kept-node").running
         agent.testbed.ctr("task", "kill", "--signal", "SIGKILL", container.id)
-        await agent.wait_pod(
-            "kept", "again", lambda p, n=count: is_ready(p) and container_status(p)["restartCount"] == n
-        )
+        await agent.wait_pod("kept", "again", partial(is_ready_again, count))
     [logs] = agent.logs.glob("*_kept-node_*/main")
 
     def is_so(view: RuntimeView) -> bool:

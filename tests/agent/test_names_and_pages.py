@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.agent import Agent, make_container, make_pod
+from support.agent import Agent, Json, make_container, make_pod
 from testbed import host
 
 pytestmark = pytest.mark.integration
@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 async def test_the_host_name_is_the_whole_domain_name(make_agent: MakeAgent) -> None:
     agent = make_agent().start()
-    names = {"setHostnameAsFQDN": True, "subdomain": "sub"}
+    names: Json = {"setHostnameAsFQDN": True, "subdomain": "sub"}
     script = 'hostname; trap "exit 0" TERM; while :; do sleep 3600 & wait $!; done'
     agent.put(make_pod("whole", make_container(script=script), hostname="host", **names))
     agent.put(make_pod("too-long", hostname="h" * 50, **names))

@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from support.agent import Agent, make_container, make_pod
+from support.agent import Agent, Json, make_container, make_pod
 from support.api import NodeApi
 from support.browser import Browser, Tab
 from testbed import containerd, host
@@ -19,7 +19,7 @@ from testbed import containerd, host
 pytestmark = pytest.mark.integration
 #: Ends with words that would be more than words if they came onto a page as HTML.
 RUDE = "echo '<img src=x onerror=alert(1)>' > /dev/termination-log; exit 1"
-SCRATCH = {"volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}]}
+SCRATCH: Json = {"volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}]}
 
 
 @pytest.fixture(scope="module")
@@ -200,7 +200,7 @@ def test_with_the_keyboard_alone(shown: tuple[Agent, int], browser: Browser) -> 
         tab.press("Tab")
         assert tab.run(focus) == "Skip to the pods"
         assert tab.run("document.activeElement.getBoundingClientRect().left >= 0"), "who is there cannot be seen"
-        met = []
+        met: list[str] = []
         while len(met) < 20 and tab.run(focus) != "default/stuck-node":
             tab.press("Tab")
             met.append(tab.run(f"{focus} || document.activeElement.id"))

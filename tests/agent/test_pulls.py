@@ -9,6 +9,7 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.agent import Agent, Json, make_container, make_pod, waiting_reason
@@ -67,7 +68,7 @@ def marked(name: str) -> dict[str, images.Entry]:
     return {**images.busybox_files(), "/mark": images.Entry(name.encode())}
 
 
-def pulling(name: str, image: str, **container: object) -> Json:
+def pulling(name: str, image: str, **container: Any) -> Json:
     return make_pod(name, make_container(image=image, imagePullPolicy="IfNotPresent", **container))
 
 

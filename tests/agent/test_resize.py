@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +49,17 @@ def told(pod: Json, kind: str) -> Json:
 
 def kernel_limits(agent: Agent, pod: Json, instance: str = "") -> tuple[float, int]:
     """What the kernel holds the pod to, or one of its containers: CPUs and bytes of memory. Of cgroup v1 or v2."""
-    said = {}
+    said: dict[str, str] = {}
     files = ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us", "memory.max", "memory.limit_in_bytes")
     for folder in agent.pod_cgroups():
         if pod["metadata"]["uid"] in folder.name:
             said |= {f: (folder / instance / f).read_text() for f in files if (folder / instance / f).exists()}
     quota, period = said.get("cpu.max", "").split() or (said["cpu.cfs_quota_us"], said["cpu.cfs_period_us"])
     return int(quota) / int(period), int(said.get("memory.max") or said["memory.limit_in_bytes"])
+
+
+def has_limits(agent: Agent, pod: Json, instance: str, limits: tuple[float, int]) -> bool:
+    return kernel_limits(agent, pod, instance) == limits
 
 
 def instance_of(pod: Json) -> str:
@@ -68,7 +73,7 @@ async def limits_become(world: World, name: str, cpus: float, memory_mib: int) -
     for what in ("", instance_of(pod)):
         await world.agent.wait_for(
             f"limits of {what or name}",
-            lambda what=what: kernel_limits(world.agent, pod, what) == (cpus, memory_mib * MIB),
+            partial(has_limits, world.agent, pod, what, (cpus, memory_mib * MIB)),
         )
 
 
@@ -81,7 +86,7 @@ async def test_a_running_container_gets_another_size(world: World) -> None:
     assert before is not None
     for resources, cpus, memory in ((large, 0.8, 128), (small, 0.4, 64)):
         resize(world, "web", resources)
-        pod = await world.wait("web", "its new size", lambda pod, r=resources: has_size(pod, r))
+        pod = await world.wait("web", "its new size", partial(has_size, resources=resources))
         await limits_become(world, "web", cpus, memory)
         assert instance_of(pod) == instance_of(before)
         assert container_status(pod)["restartCount"] == 0

@@ -341,16 +341,18 @@ def test_a_checkpoint_that_the_runtime_cannot_make(api: NodeApi) -> None:
 async def test_pod_resources_by_grpc(agent: Agent, api: NodeApi) -> None:
     path = f"{agent.root}/pod-resources/kubelet.sock"
     async with grpc.aio.insecure_channel(f"unix:{path}", options=(("grpc.default_authority", "localhost"),)) as channel:
-        listed = await channel.unary_unary("/v1.PodResourcesLister/List")(b"")
+        listed = await channel.unary_unary("/v1.PodResourcesLister/List", None, None)(b"")
         pods = {pod.name: pod for pod in pb.ListPodResourcesResponse.FromString(listed).pod_resources}
         assert [container.name for container in pods[POD].containers] == ["talk", "cat"]
         assert "done-node" not in pods
         asked = pb.GetPodResourcesRequest(pod_name=POD, pod_namespace="default").SerializeToString()
-        one = pb.GetPodResourcesResponse.FromString(await channel.unary_unary("/v1.PodResourcesLister/Get")(asked))
+        one = pb.GetPodResourcesResponse.FromString(
+            await channel.unary_unary("/v1.PodResourcesLister/Get", None, None)(asked)
+        )
         assert one.pod_resources.name == POD
         asked = pb.GetPodResourcesRequest(pod_name="nobody", pod_namespace="default").SerializeToString()
         with pytest.raises(grpc.aio.AioRpcError, match="pod nobody in namespace default not found"):
-            await channel.unary_unary("/v1.PodResourcesLister/Get")(asked)
+            await channel.unary_unary("/v1.PodResourcesLister/Get", None, None)(asked)
     told = parsed(api.ask("/metrics")[1])
     counted = {name.removeprefix("kubelet_pod_resources_endpoint_"): value for name, [(_, value), *_] in told.items()}
     assert (counted["requests_list_total"], counted["requests_get_total"], counted["errors_get_total"]) == (1, 2, 1)

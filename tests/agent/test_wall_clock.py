@@ -74,7 +74,7 @@ async def set_clock(agent: Agent, clock: WallClock, off_s: int) -> None:
     clock.set(off_s)
 
     def seen() -> bool:
-        now = agent.ask_json("explain", "node")["time"]
+        now: float = agent.ask_json("explain", "node")["time"]
         return abs(now - off_s - time.time()) < HOUR_S / 2
 
     await agent.wait_for(f"the agent's clock is {off_s} s off", seen)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pykubelet.app.advice import Circumstances, advice
@@ -33,7 +35,7 @@ def test_a_machine_without_fault_is_not_talked_about() -> None:
         ),
     ],
 )
-def test_what_people_should_know_is_an_event_of_the_node(change: dict[str, object], reason: str, words: str) -> None:
+def test_what_people_should_know_is_an_event_of_the_node(change: dict[str, Any], reason: str, words: str) -> None:
     (told,) = advice(replace(FINE, **change))
     assert (told.type, told.reason, told.pod) == (EventType.WARNING, reason, None)
     assert words in told.message

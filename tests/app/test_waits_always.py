@@ -129,8 +129,10 @@ TestToldLife = ToldLife.TestCase
 # The pods room on a runtime that fails
 
 UID = PodUID(named(pod(), "web").metadata.uid)
-METHODS = ("RunPodSandbox", "PodSandboxStatus", "CreateContainer", "StartContainer", "StopContainer", "StopPodSandbox")
-METHODS += ("RemovePodSandbox", "ListContainers", "ContainerStatus", "ExecSync", "*")
+METHODS = (
+    *("RunPodSandbox", "PodSandboxStatus", "CreateContainer", "StartContainer", "StopContainer", "StopPodSandbox"),
+    *("RemovePodSandbox", "ListContainers", "ContainerStatus", "ExecSync", "*"),
+)
 SCRIPTS = ("sleep 0.1; exit 1", "exit 0", "sleep 1000", "trap '' TERM; sleep 1000")
 QUIET_S = 0.6
 """A wait is told after a tenth of a second; a busy machine gets half a second more."""

@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.agent import NODE_NAME, Agent, sweep
@@ -74,7 +75,7 @@ def make_cluster_agent(testbed: containerd.Testbed, cluster: Cluster) -> Iterato
     """Makes agents (not started) that are the node NODE_NAME: keywords are KubeletConfiguration fields."""
     made: list[Agent] = []
 
-    def make(flags: tuple[str, ...] = (), **settings: object) -> Agent:
+    def make(flags: tuple[str, ...] = (), **settings: Any) -> Agent:
         own_settings, own_flags = joined(cluster.plane, settings)
         folder = Path(testbed.folder) / f"cluster-agent-{next(_numbers)}"
         made.append(Agent(testbed, folder, own_settings, own_flags + flags))

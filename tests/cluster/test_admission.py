@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.agent import NODE_NAME, Agent, Json, condition, make_pod, make_polite
@@ -15,7 +16,7 @@ MakeAgent = Callable[..., Agent]
 TAINT = {"key": "own.example.com/gone", "value": "yes", "effect": "NoExecute"}
 
 
-def plain(name: str, **spec: object) -> Json:
+def plain(name: str, **spec: Any) -> Json:
     return make_pod(name, automountServiceAccountToken=False, **spec)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from support.api_contract import CONTRACT, ApiWorld
@@ -23,5 +23,5 @@ async def world(cluster: Cluster) -> AsyncIterator[ApiWorld]:
 
 
 @pytest.mark.parametrize("check", CONTRACT, ids=lambda check: check.__name__)
-async def test_a_real_server_keeps_the_contract(check, world: ApiWorld) -> None:
+async def test_a_real_server_keeps_the_contract(check: Callable[[ApiWorld], Awaitable[None]], world: ApiWorld) -> None:
     await check(world)

@@ -7,6 +7,7 @@ import os
 import ssl
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -32,11 +33,17 @@ def joining(make_cluster_agent: MakeAgent, cluster: Cluster, signer: Signer, tmp
     """An agent with nothing but a bootstrap token, started."""
     bootstrap = tmp_path / "bootstrap.kubeconfig"
     bootstrap.write_text(controlplane.bootstrap_kubeconfig(cluster.plane).read_text())
-    flags = ("--bootstrap-kubeconfig", str(bootstrap), "--kubeconfig", str(tmp_path / "kubelet.conf"))
-    flags += ("--cert-dir", str(tmp_path / "pki"))
+    flags = (
+        *("--bootstrap-kubeconfig", str(bootstrap), "--kubeconfig", str(tmp_path / "kubelet.conf")),
+        *("--cert-dir", str(tmp_path / "pki")),
+    )
     agent = make_cluster_agent(flags, rotateCertificates=True, serverTLSBootstrap=True).start()
     cluster.wait_node_ready(within=controlplane.CONTROLLERS_S)
     return agent
+
+
+def is_other_link(path: Path, before: str) -> bool:
+    return os.readlink(path) != before
 
 
 def test_certificates_are_renewed_without_a_restart_or_a_lost_watch(
@@ -54,7 +61,7 @@ def test_certificates_are_renewed_without_a_restart_or_a_lost_watch(
     watches = joining.connections(cluster.plane.ports.api)
     signer.approve(open_request(cluster, RENEWED_S))
     for path, before in links.items():
-        cluster.wait(f"another {path.name}", lambda p=path, b=before: os.readlink(p) != b, RENEWED_S)
+        cluster.wait(f"another {path.name}", partial(is_other_link, path, before), RENEWED_S)
     cluster.wait("the new one is served", lambda: served(joining) == first_of(serving))
     cluster.wait("the first ones have expired", lambda: time.time() > max(had.values()), RENEWED_S)
     cluster.run(make_pod("after"))
@@ -96,7 +103,7 @@ def open_request(cluster: Cluster, within: float = 30.0) -> str:
     """The name of the request for a serving certificate that nobody has answered yet."""
 
     def found() -> str:
-        for request in cluster.list(REQUESTS):
+        for request in cluster.list_objects(REQUESTS):
             is_answered = (request.get("status") or {}).get("certificate") or is_denied(request)
             if request["spec"]["signerName"] == SERVING and not is_answered:
                 return str(request["metadata"]["name"])

@@ -29,7 +29,7 @@ def put_secret(cluster: Cluster, name: str, **data: str) -> None:
 
 
 def volume_dir(agent: Agent, pod: Json, kind: str, volume: str) -> Path:
-    return agent.root / "pods" / pod["metadata"]["uid"] / "volumes" / f"kubernetes.io~{kind}" / volume
+    return agent.root / "pods" / str(pod["metadata"]["uid"]) / "volumes" / f"kubernetes.io~{kind}" / volume
 
 
 def test_a_changed_config_map_is_heard_of_and_put_into_the_volume(cluster: Cluster, cluster_agent: Agent) -> None:

@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kubernetes import client, config
@@ -18,6 +19,11 @@ from testbed.controlplane import APISERVER, CONTROLLERS, CONTROLLERS_S, ETCD, Co
 from testbed.host import TestbedError
 
 NODES = "/api/v1/nodes"
+
+
+def node_named(name: str) -> Any:
+    """A Node's JSON, which the client takes as well as its own class."""
+    return {"metadata": {"name": name}}
 
 
 def as_node(plane: ControlPlane, name: str) -> client.CoreV1Api:
@@ -40,10 +46,10 @@ def test_kubectl_and_the_official_client_see_the_same(cluster: Cluster) -> None:
 
 def test_a_node_may_do_what_its_own_name_allows_and_no_more(cluster: Cluster) -> None:
     node = as_node(cluster.plane, "mine")
-    node.create_node({"metadata": {"name": "mine"}})
+    node.create_node(node_named("mine"))
     try:
         with pytest.raises(client.ApiException, match=r"is not allowed to modify node|[Ff]orbidden"):
-            node.create_node({"metadata": {"name": "other"}})
+            node.create_node(node_named("other"))
         for secret in ("used", "unused"):
             cluster.create(f"/api/v1/namespaces/{cluster.namespace}/secrets", {"metadata": {"name": secret}})
         volume = {"name": "v", "secret": {"secretName": "used"}}
@@ -70,6 +76,11 @@ def test_a_pod_is_given_a_projected_token_and_the_authority(cluster: Cluster) ->
     assert sources == {"serviceAccountToken", "configMap", "downwardAPI"}
 
 
+def certificate_of(api: client.CertificatesV1Api, name: str) -> bytes | str | None:
+    status = api.read_certificate_signing_request(name).status
+    return None if status is None else status.certificate
+
+
 def test_a_bootstrap_token_gets_a_node_its_certificate(cluster: Cluster, tmp_path: Path) -> None:
     path = controlplane.bootstrap_kubeconfig(cluster.plane)
     api = client.CertificatesV1Api(config.new_client_from_config(str(path)))
@@ -82,11 +93,10 @@ def test_a_bootstrap_token_gets_a_node_its_certificate(cluster: Cluster, tmp_pat
         "signerName": "kubernetes.io/kube-apiserver-client-kubelet",
         "usages": ["digital signature", "key encipherment", "client auth"],
     }
-    api.create_certificate_signing_request({"metadata": {"name": "fresh"}, "spec": spec})
+    body: Any = {"metadata": {"name": "fresh"}, "spec": spec}
+    api.create_certificate_signing_request(body)
     try:
-        issued = cluster.wait(
-            "certificate", lambda: api.read_certificate_signing_request("fresh").status.certificate, CONTROLLERS_S
-        )
+        issued = cluster.wait("certificate", lambda: certificate_of(api, "fresh"), CONTROLLERS_S)
         assert b"BEGIN CERTIFICATE" in issued if isinstance(issued, bytes) else base64.b64decode(issued)
     finally:
         cluster.delete("/apis/certificates.k8s.io/v1/certificatesigningrequests/fresh")
@@ -99,7 +109,9 @@ def test_a_deployments_pods_are_scheduled(cluster: Cluster) -> None:
         cluster.kubectl("create", "deployment", "web", "--image=none", "--replicas=2")
         cluster.wait(
             "two pods bound",
-            lambda: [p["spec"].get("nodeName") for p in cluster.list(cluster.pods_path)] == ["absent", "absent"],
+            lambda: (
+                [p["spec"].get("nodeName") for p in cluster.list_objects(cluster.pods_path)] == ["absent", "absent"]
+            ),
             CONTROLLERS_S,
         )
         cluster.kubectl("delete", "deployment", "web")

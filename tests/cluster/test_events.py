@@ -38,7 +38,9 @@ def test_the_node_tells_of_itself(cluster_agent: Agent, cluster: Cluster) -> Non
     path = f"/api/v1/namespaces/default/events?fieldSelector=involvedObject.uid%3D{node['metadata']['uid']}"
 
     def told() -> bool:
-        reasons = {event["reason"] for event in cluster.list(path) if event["source"].get("component") == "kubelet"}
+        reasons = {
+            event["reason"] for event in cluster.list_objects(path) if event["source"].get("component") == "kubelet"
+        }
         return {"Starting", "NodeHasSufficientMemory"} <= reasons
 
     cluster.wait("Events of the node", told)

@@ -19,11 +19,13 @@ REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 
 
 def test_a_node_joins_with_a_bootstrap_token(make_cluster_agent: MakeAgent, cluster: Cluster, tmp_path: Path) -> None:
-    for request in cluster.list(REQUESTS):  # agents of earlier tests have asked, too
+    for request in cluster.list_objects(REQUESTS):  # agents of earlier tests have asked, too
         cluster.delete(f"{REQUESTS}/{request['metadata']['name']}")
     kubeconfig, pki = tmp_path / "kubelet.conf", tmp_path / "pki"
-    flags = ("--bootstrap-kubeconfig", str(controlplane.bootstrap_kubeconfig(cluster.plane)))
-    flags += ("--kubeconfig", str(kubeconfig), "--cert-dir", str(pki))
+    flags = (
+        *("--bootstrap-kubeconfig", str(controlplane.bootstrap_kubeconfig(cluster.plane))),
+        *("--kubeconfig", str(kubeconfig), "--cert-dir", str(pki)),
+    )
     agent = make_cluster_agent(flags, rotateCertificates=True, serverTLSBootstrap=True)
     agent.start()
     if signs_by_hand(cluster):
@@ -68,7 +70,7 @@ def asked(cluster: Cluster, signer: str) -> Json:
         return str(request["spec"]["signerName"]).endswith(f"/{signer}") and not is_signed
 
     def found() -> Json | None:
-        requests = [item for item in cluster.list(REQUESTS) if is_open(item)]
+        requests = [item for item in cluster.list_objects(REQUESTS) if is_open(item)]
         return max(requests, key=lambda item: int(item["metadata"]["resourceVersion"])) if requests else None
 
     return dict(cluster.wait(f"a request for {signer}", found))

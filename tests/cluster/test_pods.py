@@ -32,7 +32,7 @@ def plain(name: str, *containers: Json, **spec: Any) -> Json:
 
 
 def ended_with(pod: Json, code: int) -> bool:
-    return container_status(pod)["state"].get("terminated", {}).get("exitCode") == code
+    return bool(container_status(pod)["state"].get("terminated", {}).get("exitCode") == code)
 
 
 def nothing_left(agent: Agent) -> bool:

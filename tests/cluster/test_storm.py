@@ -51,7 +51,7 @@ def test_nothing_is_left_after_a_storm(cluster: Cluster, cluster_agent: Agent) -
     for name in there:
         cluster.delete_pod(name)
     cluster_agent.wait_healthy()
-    cluster.wait("no pod is stuck", lambda: not cluster.list(cluster.pods_path), within=180)
+    cluster.wait("no pod is stuck", lambda: not cluster.list_objects(cluster.pods_path), within=180)
     cluster.wait("nothing is left", lambda: nothing_left(cluster_agent), within=60)
     assert not look(cluster_agent).running
     assert cluster_agent.alive

@@ -51,7 +51,7 @@ def test_pods_of_a_deployment_are_scheduled_run_and_go(cluster: Cluster, cluster
         return deployment is not None and deployment["status"].get("availableReplicas") == count
 
     cluster.wait("all available", available, CONTROLLERS_S)
-    assert {pod["spec"]["nodeName"] for pod in cluster.list(cluster.pods_path)} == {NODE_NAME}
+    assert {pod["spec"]["nodeName"] for pod in cluster.list_objects(cluster.pods_path)} == {NODE_NAME}
     cluster.delete(f"{deployments}/web")
-    cluster.wait("all gone", lambda: not cluster.list(cluster.pods_path), CONTROLLERS_S)
+    cluster.wait("all gone", lambda: not cluster.list_objects(cluster.pods_path), CONTROLLERS_S)
     assert not look(cluster_agent).running

@@ -56,7 +56,7 @@ class Checks:
 
     def status(self, name: str) -> Json:
         found = self._cluster.pod(name)
-        return (found or {}).get("status", {})
+        return dict((found or {}).get("status", {}))
 
     def phase(self, name: str) -> str:
         return str(self.status(name).get("phase", ""))
@@ -163,7 +163,8 @@ class Checks:
         if found is None:
             return ""
         try:
-            return (self._node.folder / "root/pods" / found["metadata"]["uid"] / "volumes" / path).read_text()
+            uid = str(found["metadata"]["uid"])
+            return (self._node.folder / "root/pods" / uid / "volumes" / path).read_text()
         except OSError:
             return ""
 

@@ -81,7 +81,7 @@ def resident(name: str, period_s: int) -> Json:
         {"name": "scratch", "mountPath": "/scratch"},
     ]
     env = [{"name": "COLOR", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "color"}}}]
-    grpc = {"livenessProbe": {"grpc": {"port": GRPC_PORT}, "periodSeconds": period_s, "timeoutSeconds": 5}}
+    grpc: Json = {"livenessProbe": {"grpc": {"port": GRPC_PORT}, "periodSeconds": period_s, "timeoutSeconds": 5}}
     return pod(
         name,
         container("app", volumeMounts=mounts, env=env, **probes(period_s)),

@@ -93,7 +93,7 @@ class Month:
 
     async def live(self) -> None:
         """All of it."""
-        with contextlib.redirect_stderr(self._log):  # type: ignore[type-var]
+        with contextlib.redirect_stderr(self._log):
             set_up_logging(2)
         print(HEAD, end="", flush=True)
         await self.node.start()

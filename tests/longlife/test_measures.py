@@ -39,7 +39,8 @@ def test_a_deadline_does_not_pass_while_a_thread_works() -> None:
     async def work() -> tuple[object, object]:
         of_flight = await flight.run("slow", lambda: time.sleep(0.3), deadline_s=0.1)
         async with asyncio.timeout(0.1):
-            of_executor = await asyncio.get_running_loop().run_in_executor(None, time.sleep, 0.3)
+            sleep: asyncio.Future[object] = asyncio.get_running_loop().run_in_executor(None, time.sleep, 0.3)
+            of_executor = await sleep
         return of_flight, of_executor
 
     assert run(VirtualLoop(), work()) == (Done(None), None)

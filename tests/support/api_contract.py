@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,7 +53,7 @@ async def refused(call: Awaitable[object]) -> ApiError:
     raise AssertionError("this should have been refused")
 
 
-async def until(listing: Any, wanted: Callable[[Listed[Any]], bool]) -> Listed[Any]:
+async def until(listing: AsyncIterator[Listed[Any]], wanted: Callable[[Listed[Any]], bool]) -> Listed[Any]:
     async with asyncio.timeout(60):
         async for listed in listing:
             if wanted(listed):

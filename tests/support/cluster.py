@@ -48,7 +48,7 @@ class Cluster:
 
     def clear(self) -> None:
         """For the end of a test that may have failed: no pod is left anywhere, and the namespace goes."""
-        for pod in self.list("/api/v1/pods"):
+        for pod in self.list_objects("/api/v1/pods"):
             meta = pod["metadata"]
             self.delete(f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}", grace_s=0)
         self.delete(f"/api/v1/namespaces/{self.namespace}")
@@ -73,7 +73,7 @@ class Cluster:
                 return None
             raise
 
-    def list(self, path: str) -> list[Json]:
+    def list_objects(self, path: str) -> list[Json]:
         return list(self._call("GET", path)["items"])
 
     def create(self, path: str, body: Json) -> Json:
@@ -97,7 +97,7 @@ class Cluster:
         response.read()
         if not 200 <= response.status < 300:
             raise client.ApiException(http_resp=response)
-        return dict(json.loads(response.data))
+        return dict(json.loads(response.data or b""))
 
     # Pods
 
@@ -191,7 +191,9 @@ class Cluster:
 
     def events(self, name: str) -> list[Json]:
         """The Events about an object of this name, oldest first."""
-        found = self.list(f"/api/v1/namespaces/{self.namespace}/events?fieldSelector=involvedObject.name%3D{name}")
+        found = self.list_objects(
+            f"/api/v1/namespaces/{self.namespace}/events?fieldSelector=involvedObject.name%3D{name}"
+        )
         return sorted(found, key=lambda event: event.get("lastTimestamp") or event["metadata"]["creationTimestamp"])
 
     def account(self, pod: str = "") -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from support.agent import Json, make_container, make_pod
 from testbed import images
@@ -132,7 +133,7 @@ class Surroundings:
 UNKNOWN_USER = "localhost/unknown-user:1"
 
 
-def exec_probe(script: str, **terms: object) -> Json:
+def exec_probe(script: str, **terms: Any) -> Json:
     return {"exec": {"command": ["/bin/sh", "-c", script]}, "periodSeconds": 1, **terms}
 
 
@@ -144,7 +145,7 @@ def limited(**amounts: str) -> Json:
     return {"resources": {"limits": amounts}}
 
 
-def with_volume(name: str, mount: Json | None = None, **source: object) -> Json:
+def with_volume(name: str, mount: Json | None = None, **source: Any) -> Json:
     mounts = [{"name": "data", "mountPath": "/data", **(mount or {})}]
     return make_pod(name, make_container(volumeMounts=mounts), volumes=[{"name": "data", **source}])
 
@@ -157,7 +158,7 @@ def pulled(name: str, image: str, policy: str = "IfNotPresent") -> Json:
     return make_pod(name, make_container(image=image, imagePullPolicy=policy))
 
 
-def secured(name: str, image: str = images.BUSYBOX, **context: object) -> Json:
+def secured(name: str, image: str = images.BUSYBOX, **context: Any) -> Json:
     return make_pod(name, make_container(image=image, securityContext=context))
 
 

@@ -66,7 +66,7 @@ class _Walk:
             self._waiting.append((owner, value.get_coro()))
         elif isinstance(value, asyncio.Handle):
             self._waiting.append((owner, value._callback))  # type: ignore[attr-defined]
-            self._waiting.append((owner, value._args))  # type: ignore[attr-defined]
+            self._waiting.append((owner, value._args))
         else:
             self._waiting.extend(_attributes(value))
 

@@ -12,10 +12,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from support.agent import Json
 from support.cluster import Cluster
@@ -39,7 +40,7 @@ class Signer:
         self._thread = threading.Thread(target=self._sign_all)
 
     def __enter__(self) -> Self:
-        for request in self._own.list(REQUESTS):
+        for request in self._own.list_objects(REQUESTS):
             self._own.delete(f"{REQUESTS}/{request['metadata']['name']}")
         self.work()
         if self._by_hand:
@@ -82,7 +83,7 @@ class Signer:
 
     def _sign_all(self) -> None:
         while not self._ends.wait(0.1):
-            for request in self._own.list(REQUESTS) if self._works.is_set() else []:
+            for request in self._own.list_objects(REQUESTS) if self._works.is_set() else []:
                 name, signer = request["metadata"]["name"], request["spec"]["signerName"]
                 is_open = not (request.get("status") or {}).get("certificate") and not is_denied(request)
                 if is_open and (signer != SERVING or name in self._approved):
@@ -93,7 +94,7 @@ class Signer:
         pki, now = self._cluster.plane.pki, datetime.now(UTC)
         asked = x509.load_pem_x509_csr(base64.b64decode(request["spec"]["request"]))
         issuer = x509.load_pem_x509_certificate(self._cluster.plane.authority.read_bytes())
-        key = load_pem_private_key((pki / "ca.key").read_bytes(), None)
+        key = cast(CertificateIssuerPrivateKeyTypes, load_pem_private_key((pki / "ca.key").read_bytes(), None))
         made = x509.CertificateBuilder(
             issuer_name=issuer.subject,
             subject_name=asked.subject,

@@ -19,11 +19,15 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from concurrent.futures import Executor
+from contextvars import Context
+from typing import Any, TypeVar, TypeVarTuple, Unpack, cast
 
 from pykubelet.base.kit.flight import Flight
 from pykubelet.edges.probing import sockets
 
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 #: So much real time a thread or a child may take; what takes longer hangs.
 STUCK_S = 120.0
 #: So much real time the kernel gets to hand on what was sent on loopback, while a probe waits for a socket.
@@ -125,14 +129,20 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return lookout is not None and bool(lookout._waiting)
 
     def call_later(
-        self, delay: float, callback: Callable[..., object], *args: Any, **options: Any
+        self,
+        delay: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: Context | None = None,
     ) -> asyncio.TimerHandle:
         owner = getattr(callback, "__self__", None)
         if isinstance(owner, Flight):
             self._flights.add(owner)
-        return super().call_later(delay, callback, *args, **options)
+        return super().call_later(delay, callback, *args, context=context)
 
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[Unpack[Ts]], T], *args: *Ts
+    ) -> asyncio.Future[T]:
         future = super().run_in_executor(executor, func, *args)
         self._executing += 1
         future.add_done_callback(self._executed)
@@ -165,11 +175,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             raise ConnectionRefusedError(111, f"Connect call failed {address}")
         self._pairs[sock.fileno()] = server
 
-    async def create_connection(self, make: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
+    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
         sock = options.get("sock")
         server = self._pairs.pop(sock.fileno(), None) if sock is not None else self._servers.get((host, port))
         if server is None:
-            return await super().create_connection(make, host, port, **options)
+            return await super().create_connection(protocol_factory, host, port, **options)
         if not server.is_open:
             raise ConnectionRefusedError(111, "Connection refused")
         if sock is not None:
@@ -181,7 +191,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         server.transports.add(far)
         far.server = server
         far.begin(server.make(), server.tls)
-        protocol = make()
+        protocol = protocol_factory()
         greeted = self.create_future()
         tls, name = options.get("ssl"), options.get("server_hostname")
         near.begin(protocol, tls or None, name, greeted)
@@ -253,7 +263,12 @@ class MemoryTransport(asyncio.Transport):
         if tls is not None:
             is_server = greeted is None
             protocol = asyncio.sslproto.SSLProtocol(
-                self._loop, protocol, tls, greeted, server_side=is_server, server_hostname=server_name
+                self._loop,
+                protocol,
+                tls,
+                greeted,  # type: ignore[arg-type]  # typeshed does not know that a server's is None
+                server_side=is_server,
+                server_hostname=server_name,
             )
             self.shown = protocol._app_transport
         self._protocol = protocol
@@ -342,7 +357,7 @@ class MemoryTransport(asyncio.Transport):
             self._protocol.data_received(data)
             return
         while data:
-            room = self._protocol.get_buffer(len(data))
+            room = cast(memoryview, self._protocol.get_buffer(len(data)))
             size = min(len(room), len(data))
             room[:size] = data[:size]
             self._protocol.buffer_updated(size)

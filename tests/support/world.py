@@ -60,8 +60,11 @@ class World:
     async def wait_gone(self, *names: str, within: float = WAIT_S) -> None:
         """No object of these names, and nothing of the pods at the runtime."""
         for name in names:
-            await self.agent.wait_for(f"{name} gone", lambda name=name: self.pod(name) is None, within)
-            await self.agent.wait_runtime(f"nothing of {name}", lambda view, name=name: is_empty(view.of(name)), within)
+            await self._wait_gone(name, within)
+
+    async def _wait_gone(self, name: str, within: float) -> None:
+        await self.agent.wait_for(f"{name} gone", lambda: self.pod(name) is None, within)
+        await self.agent.wait_runtime(f"nothing of {name}", lambda view: is_empty(view.of(name)), within)
 
     async def wait_nothing_left(self) -> None:
         """For the end of a test, all of whose pods are deleted: no file, mount or cgroup of any."""
@@ -91,7 +94,7 @@ def kubeconfig(server: FakeApiServer, path: Path, user: Json | None = None, **cl
 
 
 @contextlib.asynccontextmanager
-async def a_world(make_agent: Callable[..., Agent], folder: Path, **settings: object) -> AsyncIterator[World]:
+async def a_world(make_agent: Callable[..., Agent], folder: Path, **settings: Any) -> AsyncIterator[World]:
     """A started agent, and the API server it belongs to."""
     async with FakeApiServer() as server:
         agent = make_agent(("--kubeconfig", str(kubeconfig(server, folder / "kubeconfig"))), **settings)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from testbed import images, node
 
+from pykubelet.base.api.core import Pod
 from pykubelet.desired.sources.decode import decode_manifest, is_pods
 from pykubelet.desired.sources.static import file_origin
 
@@ -19,6 +20,7 @@ def test_an_example_is_a_valid_pod_with_local_images(path: Path) -> None:
     result = decode_manifest(path.read_bytes(), file_origin(str(path)), node.NODE_NAME)
     assert is_pods(result), result
     (pod,) = result
+    assert isinstance(pod, Pod)
     assert pod.metadata.name == f"{path.stem}-{node.NODE_NAME}"
     used = [container.image for container in (*pod.spec.initContainers, *pod.spec.containers)]
     assert set(used) <= {images.BUSYBOX}

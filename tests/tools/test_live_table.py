@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import sys
+from typing import Any
 
 import live_table
 
 NOW = 10_000.0
 
 
-def pod(name: str, **changes: object) -> dict[str, object]:
+def pod(name: str, **changes: Any) -> dict[str, object]:
     base = {
         "namespace": "default",
         "name": name,

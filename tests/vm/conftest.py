@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.unit import SystemContainerd, UnitAgent, clear_machine, system_containerd
@@ -33,7 +34,7 @@ async def make_unit(runtime: SystemContainerd) -> AsyncIterator[MakeUnit]:
     """Makes one agent (not started) for a test: keywords are KubeletConfiguration fields."""
     made: list[UnitAgent] = []
 
-    def make(**settings: object) -> UnitAgent:
+    def make(**settings: Any) -> UnitAgent:
         folder = FOLDER / f"agent-{next(_numbers)}"
         shutil.rmtree(folder, ignore_errors=True)  # of a test run that was cut short
         agent = UnitAgent(runtime, folder, settings)

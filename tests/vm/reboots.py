@@ -15,7 +15,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 def make_pods() -> list[Json]:
     """One that runs for ever, one with a sidecar and init container, one that is done, and must not run again."""
-    out = {"volumeMounts": [{"name": "out", "mountPath": "/out"}]}
+    out: Json = {"volumeMounts": [{"name": "out", "mountPath": "/out"}]}
     volumes = [{"name": "out", "hostPath": {"path": str(OUT)}}]
     lives = 'echo started >> /out/web; trap "exit 0" TERM; while :; do sleep 3600 & wait $!; done'
     size = {"cpu": "1", "memory": "32Mi"}

@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.agent import NODE_NAME, Json, RuntimeView, is_ready, make_container
 from support.unit import CGROUP_MOUNT, LONG_S, UnitAgent, cgroups_below_kubepods, show, systemctl
-from support.world import a_world
+from support.world import World, a_world
 
 pytestmark = pytest.mark.vm
 
@@ -216,6 +217,10 @@ def are_ready(agent: UnitAgent, pods: list[Json]) -> bool:
     return names <= set(known) and all(is_ready(known[name]) for name in names)
 
 
+def are_ready_in(world: World, names: Iterable[str]) -> bool:
+    return all(pod is not None and is_ready(pod) for pod in map(world.pod, names))
+
+
 @pytest.mark.parametrize("driver", ["systemd", "cgroupfs"])
 async def test_static_pods(make_unit: MakeUnit, driver: str) -> None:
     reference = read_reference(driver)
@@ -223,7 +228,7 @@ async def test_static_pods(make_unit: MakeUnit, driver: str) -> None:
     agent = make_unit(cgroupDriver=driver, **SETTINGS).start()
     for few in batched(pods):
         agent.put(*few)
-        await wait_started(agent, [pod["metadata"]["name"] for pod in few], lambda few=few: are_ready(agent, few))
+        await wait_started(agent, [pod["metadata"]["name"] for pod in few], partial(are_ready, agent, few))
     await compare(agent, reference)
 
 
@@ -241,9 +246,7 @@ async def test_memory_qos_and_swap_of_pods_from_an_api_server(make_unit: MakeUni
         assert isinstance(world.agent, UnitAgent)
         for few in batched(pods_of(reference, pods)):
             started = [world.run(pod)["metadata"]["name"] for pod in few]
-            await wait_started(
-                world.agent, started, lambda started=started: all(map(is_ready, map(world.pod, started)))
-            )
+            await wait_started(world.agent, started, partial(are_ready_in, world, started))
         await compare(world.agent, reference)
         for name in pods:
             world.delete(name)

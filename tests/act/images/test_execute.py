@@ -6,6 +6,7 @@ import asyncio
 import base64
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from act.images.stand import FakeRuntime, Stand, image, pod, request
@@ -24,12 +25,12 @@ PRIVATE = "registry.example/team/app:1"
 DENIED = f"failed to authorize {PRIVATE}: 401 Unauthorized"
 
 
-def stand(tmp_path: Path, runtime: FakeRuntime, clock: ManualClock | None = None, **settings: object) -> Stand:
+def stand(tmp_path: Path, runtime: FakeRuntime, clock: ManualClock | None = None, **settings: Any) -> Stand:
     node_files = settings.pop("node_files", ())
     providers = settings.pop("providers", None)
     values = {"qps": 0.0, "serialize": False, **settings}
-    made = ImageSettings(str(tmp_path / "records"), **values)  # type: ignore[arg-type]
-    return Stand(runtime, clock or ManualClock(), made, node_files, providers)  # type: ignore[arg-type]
+    made = ImageSettings(str(tmp_path / "records"), **values)
+    return Stand(runtime, clock or ManualClock(), made, node_files, providers)
 
 
 def secret(uid: str, password: str) -> PullSecret:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from act.images.stand import FakeRuntime, LoopClock, image, pod
@@ -34,13 +35,13 @@ NEVER = decide_gc.NEVER
 class Node:
     """A collector over a fake runtime, on a disk of 10000 bytes."""
 
-    def __init__(self, tmp_path: Path, *images: pb.Image, clock: Clock | None = None, **settings: object) -> None:
+    def __init__(self, tmp_path: Path, *images: pb.Image, clock: Clock | None = None, **settings: Any) -> None:
         self.clock = ManualClock()
         self.runtime = FakeRuntime()
         self.runtime.images = {each.repo_tags[0]: each for each in images}
         self.available = 5000
         self.capacity = 10_000
-        self.settings = ImageSettings(str(tmp_path), **settings)  # type: ignore[arg-type]
+        self.settings = ImageSettings(str(tmp_path), **settings)
         self.records = RecordStore(str(tmp_path), self.clock)
         self.records.load()
         self.sink: Sink[Happening] = Sink()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from typing import Any
 
 import pytest
 from act.images.stand import FakeRuntime, LoopClock, pod
@@ -23,9 +24,9 @@ pytestmark = pytest.mark.looptime
 class Desk:
     """A runner without records (they are written by threads, which virtual time cannot wait for)."""
 
-    def __init__(self, runtime: FakeRuntime, **limits: object) -> None:
+    def __init__(self, runtime: FakeRuntime, **limits: Any) -> None:
         values = {"serialize": False, "qps": 0.0, **limits}
-        settings = ImageSettings("/nowhere", ensure_secret_pulled=False, **values)  # type: ignore[arg-type]
+        settings = ImageSettings("/nowhere", ensure_secret_pulled=False, **values)
         clock = LoopClock()
         self.cell, writer = make_cell("Pulls", Pulls())
         self.runner = PullRunner(runtime, RecordStore("/nowhere", clock), clock, settings, writer)

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from act.images.stand import pod
@@ -65,8 +66,8 @@ class Node:
         self.sink: Sink[Happening] = Sink()
         self.used: set[str] = set()
 
-    def puller(self, providers: CredentialProviders | None = None, **changes: object) -> ImagePuller:
-        settings = ImageSettings(str(self.root / "image_manager"), **{"serialize": False, **changes})  # type: ignore[arg-type]
+    def puller(self, providers: CredentialProviders | None = None, **changes: Any) -> ImagePuller:
+        settings = ImageSettings(str(self.root / "image_manager"), **{"serialize": False, **changes})
         clock = SystemClock()
         records = RecordStore(settings.records_dir, clock)
         records.load()

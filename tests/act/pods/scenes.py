@@ -138,5 +138,5 @@ def script(name: str, line: str) -> dict[str, object]:
     return {"name": name, "command": ["sh", "-c", line]}
 
 
-def running_script(line: str, **spec: object) -> core.Pod:
+def running_script(line: str, **spec: Any) -> core.Pod:
     return pod(container("app", command=["sh", "-c", line]), terminationGracePeriodSeconds=1, **spec)

@@ -8,6 +8,7 @@ from act.pods.scenes import box, container, created, exited, pod, probes, rule, 
 
 from pykubelet.act.runtime.container_hash import container_hash
 from pykubelet.base.model.lifecycle import KillReason
+from pykubelet.base.model.observed import ContainerView, SandboxView
 from pykubelet.base.model.probes import ProbeResult
 
 
@@ -22,6 +23,10 @@ def comes_up(play: Playbook, attempt: int, name: str = "app") -> None:
     assert play.sync_ended(name) == []
     play.passes(0.01)
     assert play.sees(box(), running(name, attempt=attempt)) == ["wake in 60 s"]
+
+
+def is_restarting_all(play: Playbook) -> bool:
+    return play.state.restarting_all
 
 
 def up(play: Playbook) -> None:
@@ -219,7 +224,7 @@ def test_init_containers_and_sidecars_back_off_too() -> None:
     assert crash(play, 1, "i1")[0] == "say i1 is held back"
     play = Playbook(pod(init=(sidecar("mesh"),)))
     play.sees()
-    comes = [box(), running("app")]
+    comes: list[SandboxView | ContainerView] = [box(), running("app")]
     play.sync_ended("mesh")
     play.runs(*comes, running("mesh"))
     assert play.sees(*comes, exited("mesh", ended=play.wall)) == ["sync: start mesh"]
@@ -295,12 +300,12 @@ def test_a_pod_whose_rule_restarts_all_starts_over() -> None:
     play = Playbook(of)
     play.runs(box(), exited("i1"), running())
     assert play.sees(box(), exited("i1"), exited(code=88)) == ["sync: restart all; remove app-0, i1-0"]
-    assert play.state.restarting_all
+    assert is_restarting_all(play)
     assert play.sync_ended() == []
-    assert play.state.restarting_all, "until the first starts again"
+    assert is_restarting_all(play), "until the first starts again"
     assert play.sees(box()) == ["sync: start i1"]
     play.sync_ended("i1")
-    assert not play.state.restarting_all
+    assert not is_restarting_all(play)
     assert play.state.reset_instances == {"app-0", "i1-0"}, "what was removed is known afterwards"
 
 

@@ -27,10 +27,8 @@ def is_done(state: PodState) -> bool:
 
 def test_a_removed_pod_is_stopped_cleaned_and_gone() -> None:
     play = at_rest()
-    assert play.killed(REMOVED) == ["stop within 30 s"]
-    assert play.state.stage is Stage.TERMINATING
-    assert play.stop_ended() == ["clean up and remove"]
-    assert play.state.stage is Stage.TERMINATED
+    assert (play.killed(REMOVED), play.state.stage) == (["stop within 30 s"], Stage.TERMINATING)
+    assert (play.stop_ended(), play.state.stage) == (["clean up and remove"], Stage.TERMINATED)
     assert play.clean_ended() == []
     assert is_done(play.state)
     assert play.state.removed
@@ -53,7 +51,7 @@ def test_a_removed_pod_is_stopped_cleaned_and_gone() -> None:
 )
 def test_how_long_a_pod_may_take_to_end(own: int | None, deletion: int | None, asked: int | None, grace: int) -> None:
     deleted = {} if deletion is None else {"deletionTimestamp": "2026-01-01T00:00:00Z"}
-    spec = {} if own is None else {"terminationGracePeriodSeconds": own}
+    spec: dict[str, Any] = {} if own is None else {"terminationGracePeriodSeconds": own}
     play = Playbook(pod(metadata={"deletionGracePeriodSeconds": deletion, **deleted}, **spec))
     assert play.killed(EVICTED, asked) == [f"stop within {grace} s"]
 

@@ -36,7 +36,7 @@ from pykubelet.act.pods.model import (
     Work,
 )
 from pykubelet.act.runtime.container_hash import container_hash
-from pykubelet.base.api.core import Pod
+from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import KillReason, Stage, StartError
 from pykubelet.base.model.observed import ContainerState, ContainerView, PodView, SandboxView
@@ -381,11 +381,11 @@ def is_removing(state: PodState) -> bool:
     return state.kill is not None and state.kill.reason in REMOVING
 
 
-def replace_image(of: object, image: str) -> object:
-    return replace(of, image=image)  # type: ignore[type-var]
+def replace_image(of: Container, image: str) -> Container:
+    return replace(of, image=image)
 
 
-def pod_with(of: Pod, containers: tuple[object, ...]) -> Pod:
+def pod_with(of: Pod, containers: tuple[Container, ...]) -> Pod:
     return replace(of, spec=replace(of.spec, containers=containers))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from act.pods.scenes import WALL, box, container, exited, pod, running, view
@@ -44,7 +45,7 @@ UNLISTED = "its pods have not been listed yet"
 UNREAD = "what it has of the pod is not known yet"
 
 
-def api(uid: str, name: str = "", **fields: object) -> RosterPod:
+def api(uid: str, name: str = "", **fields: Any) -> RosterPod:
     return entry(pod(metadata={"uid": uid, "name": name or uid}, **fields))
 
 
@@ -131,7 +132,7 @@ class Passes:
         assert worker is not None
         return worker.state
 
-    def set_state(self, uid: str, **changes: object) -> None:
+    def set_state(self, uid: str, **changes: Any) -> None:
         worker = self.records[PodUID(uid)].worker
         assert worker is not None
         worker.state = replace(worker.state, **changes)
@@ -478,7 +479,7 @@ def test_a_changed_object_concerns_the_pods_that_could_not_start_without_it() ->
         ({"view": view(running(), ref=ref("web"))}, None),
     ],
 )
-def test_which_sandbox_is_in_use(changes: dict[str, object], sandbox: str | None) -> None:
+def test_which_sandbox_is_in_use(changes: dict[str, Any], sandbox: str | None) -> None:
     state = PodState(ref("web"), pod(), Stage.SYNCING, WALL, view=up("web"))
     assert sandbox_in_use(replace(state, **changes)) == sandbox
 
@@ -498,7 +499,9 @@ STEPS = st.one_of(
 
 @given(steps=st.lists(STEPS, max_size=12))
 @settings(deadline=None)
-def test_whatever_comes_there_is_one_worker_a_pod_and_every_other_pod_shows_its_wait(steps: list[tuple]) -> None:
+def test_whatever_comes_there_is_one_worker_a_pod_and_every_other_pod_shows_its_wait(
+    steps: list[tuple[str, Any, Any]],
+) -> None:
     passes = Passes()
     for kind, what, how in steps:
         passes.at += 1

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from functools import partial
 from pathlib import Path
 
 import pytest
-from act.pods.node import WEB, named, node, static
+from act.pods.node import WEB, Node, named, node, static
 from act.pods.scenes import IMAGE, container, pod, running_script, sidecar
 
 from pykubelet.act.pods.tally import RESTARTED, START_DURATIONS, WORK_DURATIONS
@@ -18,6 +19,11 @@ from pykubelet.base.model.lifecycle import KillReason, Stage
 from pykubelet.base.model.roster import Rejection
 from pykubelet.edges.cri.fake import FakeRuntime, Fault
 from pykubelet.observe.pleg.decide import RelistPeriods
+
+
+def has_attempt(n: Node, name: str, attempt: int) -> bool:
+    return [c.config.metadata.attempt for c in n.running(name)] == [attempt]
+
 
 # Coming and going
 
@@ -191,7 +197,7 @@ async def test_what_is_made_after_the_wall_clock_was_set_back_is_the_newest(tmp_
         fake.state.stop_sandbox(n.running("web")[0].sandbox)
         fake.state.end(n.running("other")[0], 1)
         for name in ("web", "other"):
-            await n.wait_for(lambda name=name: [c.config.metadata.attempt for c in n.running(name)] == [1])
+            await n.wait_for(partial(has_attempt, n, name, 1))
 
         def made() -> list[int]:
             return [len(fake.called(method)) for method in ("RunPodSandbox", "CreateContainer")]

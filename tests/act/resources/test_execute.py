@@ -7,7 +7,7 @@ import os
 import subprocess
 import threading
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -119,7 +119,7 @@ SLICES = "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort"
 @pytest.fixture
 def make(fake: FakeCgroups, told: Sink[Happening]) -> Make:
     return lambda patience=DEFAULT_PATIENCE, **settings: PodCgroups(
-        ResourceSettings(**settings), NODE, fake, Flight("test"), told, patience
+        ResourceSettings(**settings), NODE, cast(Cgroups, fake), Flight("test"), told, patience
     )
 
 

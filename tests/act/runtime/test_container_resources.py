@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 from act.runtime.rendering import CONTEXT, GIB, NODE, SETTINGS, make_container, make_pod, with_resources
 
@@ -7,13 +9,17 @@ from pykubelet.act.runtime.container_resources import (
     sandbox_resources,
     swap_limit,
 )
-from pykubelet.act.runtime.context import CpuSet, MemoryQos, SandboxContext
+from pykubelet.act.runtime.context import ContainerContext, CpuSet, MemoryQos, RenderSettings, SandboxContext
+from pykubelet.base.api.core import Container
 from pykubelet.base.kit.values import replace
+from pykubelet.edges.cri import cri_pb2
 
 V2 = replace(SETTINGS, cgroup_v2=True)
 
 
-def resources_of(container, settings=SETTINGS, ctx=CONTEXT, **spec):
+def resources_of(
+    container: Container, settings: RenderSettings = SETTINGS, ctx: ContainerContext = CONTEXT, **spec: Any
+) -> cri_pb2.LinuxContainerResources:
     return container_resources(make_pod(container, **spec), container, settings, ctx)
 
 
@@ -69,7 +75,7 @@ def test_oom_group_on_v2_unless_single_processes_are_killed() -> None:
 GUARANTEED = {"cpu": "1", "memory": "1Gi"}
 
 
-def mem(amount: str):
+def mem(amount: str) -> dict[str, dict[str, str]]:
     return {"requests": {"memory": amount}}
 
 
@@ -89,7 +95,7 @@ def mem(amount: str):
         (with_resources(requests={"memory": "4Gi"}), {"resources": {"requests": {"memory": "8Gi"}}}, 500),
     ],
 )
-def test_oom_scores(container, spec, score: int) -> None:
+def test_oom_scores(container: Container, spec: dict[str, Any], score: int) -> None:
     assert oom_score_adj(make_pod(container, **spec), container, 16 * GIB) == score
 
 
@@ -132,7 +138,7 @@ def test_no_swap() -> None:
         (make_container(), {}, 0),
     ],
 )
-def test_limited_swap_is_shared_out_by_memory(container, spec, expected: int) -> None:
+def test_limited_swap_is_shared_out_by_memory(container: Container, spec: dict[str, Any], expected: int) -> None:
     settings = replace(V2, swap_behavior="LimitedSwap", swap_controller=True, swap_capacity=8 * GIB)
     assert swap_limit(make_pod(container, **spec), container, settings) == expected
     assert resources_of(container, settings, **spec).unified["memory.swap.max"] == str(expected)

@@ -1,8 +1,11 @@
+from typing import Any
+
 import pytest
 from act.runtime.rendering import SETTINGS, make_pod
 
-from pykubelet.act.runtime.context import RenderError
+from pykubelet.act.runtime.context import RenderError, RenderSettings
 from pykubelet.act.runtime.dns import Resolver, dns_config, parse_resolv_conf, resolv_conf_warnings
+from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import replace
 
 CLUSTER_SEARCH = ["shop.svc.cluster.local", "svc.cluster.local", "cluster.local"]
@@ -12,7 +15,10 @@ MISSING = (
 )
 
 
-def resolve(pod, settings=SETTINGS):
+def resolve(
+    pod: Pod, settings: RenderSettings = SETTINGS
+) -> tuple[list[str], list[str], list[str], list[tuple[str, str]]]:
+    """Servers, searches, options; reasons and messages of the events."""
     config, happenings = dns_config(pod, settings)
     return (
         list(config.servers),
@@ -49,7 +55,9 @@ def resolve(pod, settings=SETTINGS):
         ),
     ],
 )
-def test_policies(spec, expected) -> None:
+def test_policies(
+    spec: dict[str, Any], expected: tuple[list[str], list[str], list[str], list[tuple[str, str]]]
+) -> None:
     assert resolve(make_pod(**spec)) == expected
 
 
@@ -70,7 +78,7 @@ def test_no_cluster_domain_adds_no_domains() -> None:
     ("ips", "servers"),
     [(("10.0.0.1",), ["127.0.0.1"]), (("fd00::1", "10.0.0.1"), ["::1", "127.0.0.1"]), ((), ["127.0.0.1"])],
 )
-def test_switched_off_host_file_lets_no_lookup_out(ips, servers) -> None:
+def test_switched_off_host_file_lets_no_lookup_out(ips: tuple[str, ...], servers: list[str]) -> None:
     settings = replace(SETTINGS, resolv_conf=None, node=replace(SETTINGS.node, ips=ips))
     assert resolve(make_pod(dnsPolicy="Default"), settings) == (servers, ["."], [], [])
 
@@ -114,7 +122,7 @@ def test_long_domains_and_lines_are_cut() -> None:
         ("domain example.org\nsortlist 1.2.3.4\n", Resolver()),
     ],
 )
-def test_reading_the_host_file(text, expected) -> None:
+def test_reading_the_host_file(text: str, expected: Resolver) -> None:
     assert parse_resolv_conf(text) == expected
 
 
@@ -152,7 +160,7 @@ def test_an_unreadable_host_file_refuses_the_sandbox() -> None:
         ("nameserver\n", ["nameserver list is empty "]),
     ],
 )
-def test_the_check_at_start(text, messages) -> None:
+def test_the_check_at_start(text: str, messages: list[str]) -> None:
     happenings = resolv_conf_warnings("/r", text, "cluster.local")
     assert [h.message for h in happenings] == messages
     assert all(h.reason == "CheckLimitsForResolvConf" and h.pod is None for h in happenings)

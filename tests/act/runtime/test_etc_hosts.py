@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 from act.runtime.rendering import SETTINGS, make_pod
 
@@ -38,7 +40,7 @@ LONG = "a" * 60 + ".bcd"
         ({}, {"hostnameOverride": "a" * 60 + ".bcd"}, PodName(LONG, "", LONG)),
     ],
 )
-def test_names(metadata: dict, spec: dict, expected: PodName) -> None:
+def test_names(metadata: dict[str, Any], spec: dict[str, Any], expected: PodName) -> None:
     assert name_pod(make_pod(metadata=metadata, **spec), SETTINGS.cluster_domain) == expected
 
 
@@ -59,7 +61,7 @@ def test_names(metadata: dict, spec: dict, expected: PodName) -> None:
         ({"hostnameOverride": "x" * 65}, "must be no more than 64 bytes"),
     ],
 )
-def test_names_that_cannot_be(spec: dict, message: str) -> None:
+def test_names_that_cannot_be(spec: dict[str, Any], message: str) -> None:
     result = errors_as_values(name_pod)(make_pod(**spec), SETTINGS.cluster_domain)
     assert isinstance(result, ConfigError)
     assert message in result.message

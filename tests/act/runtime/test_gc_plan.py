@@ -202,7 +202,12 @@ POLICIES = st.builds(GcPolicy, st.sampled_from([0.0, 500.0]), st.integers(-1, 3)
 
 
 @given(CONTAINERS, STANDINGS, POLICIES, st.booleans())
-def test_whatever_there_is(listed: list, standings: dict, policy: GcPolicy, over_too: bool) -> None:
+def test_whatever_there_is(
+    listed: list[tuple[str, str, int, ContainerState, int, int]],
+    standings: dict[str, tuple[Stage, KillReason | None] | None],
+    policy: GcPolicy,
+    over_too: bool,
+) -> None:
     who = known(*(lifecycle(n, *told) for n, told in standings.items() if told is not None))
     by_id: dict[str, ContainerView] = {}
     views = []

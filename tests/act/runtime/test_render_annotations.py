@@ -1,4 +1,5 @@
 import json
+from typing import Any
 
 import pytest
 from act.runtime.rendering import make_container, make_pod
@@ -78,7 +79,7 @@ def test_annotations_with_everything_are_read_back() -> None:
         {"httpGet": {"port": 8080, "scheme": "HTTPS", "host": "h"}},
     ],
 )
-def test_hooks_survive(hook: dict) -> None:
+def test_hooks_survive(hook: dict[str, Any]) -> None:
     container = make_container(lifecycle={"preStop": hook})
     annotations = container_annotations(make_pod(container), container, 0, {})
     assert container.lifecycle is not None

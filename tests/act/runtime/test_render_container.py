@@ -1,13 +1,18 @@
+from typing import Any
+
 import pytest
 from act.runtime.rendering import CONTEXT, GIB, NODE, SETTINGS, make_container, make_pod
 from google.protobuf.json_format import MessageToDict
 
 from pykubelet.act.runtime.context import (
+    AnyContainer,
     ApiObjects,
     ConfigError,
+    ContainerContext,
     CpuSet,
     Devices,
     IDMapping,
+    RenderSettings,
     SandboxContext,
     UserNamespace,
 )
@@ -180,7 +185,12 @@ GOLDEN = {
 }
 
 
-def render(pod=POD, container=FULL, settings=FULL_SETTINGS, ctx=FULL_CONTEXT) -> cri_pb2.ContainerConfig:
+def render(
+    pod: core.Pod = POD,
+    container: AnyContainer = FULL,
+    settings: RenderSettings = FULL_SETTINGS,
+    ctx: ContainerContext = FULL_CONTEXT,
+) -> cri_pb2.ContainerConfig:
     config = render_container(pod, container, settings, ctx)
     assert not isinstance(config, ConfigError), config
     return config
@@ -243,7 +253,7 @@ def test_secrets_may_hold_any_bytes_but_commands_not() -> None:
         ({}, {"hostname": "A", "hostNetwork": True}, "not a valid DNS label"),
     ],
 )
-def test_refusals_are_values(fields, spec, message) -> None:
+def test_refusals_are_values(fields: dict[str, Any], spec: dict[str, Any], message: str) -> None:
     container = make_container(**fields)
     result = render_container(make_pod(container, **spec), container, SETTINGS, CONTEXT)
     assert isinstance(result, ConfigError)

@@ -1,3 +1,4 @@
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from pykubelet.act.runtime.context import (
     Devices,
     ImageVolume,
     RenderError,
+    RenderSettings,
     SandboxContext,
 )
 from pykubelet.act.runtime.render_mounts import container_devices, container_mounts, relative_sub_paths
@@ -26,12 +28,20 @@ MOUNTED = replace(CONTEXT, mounts={"data": DATA, "conf": CONF, "disk": DISK})
 RRO = replace(MOUNTED, sandbox=SandboxContext(handler_features=HandlerFeatures(recursive_read_only_mounts=True)))
 
 
-def mounts(*volume_mounts: dict[str, Any], ctx: ContainerContext = MOUNTED, settings=SETTINGS, env=None, **fields):
+def mounts(
+    *volume_mounts: dict[str, Any],
+    ctx: ContainerContext = MOUNTED,
+    settings: RenderSettings = SETTINGS,
+    env: dict[str, str] | None = None,
+    **fields: Any,
+) -> list[cri_pb2.Mount]:
     container = make_container(volumeMounts=list(volume_mounts), **fields)
     return container_mounts(make_pod(container), container, settings, ctx, env or {})
 
 
-def sub_paths(*volume_mounts: dict[str, Any], ctx: ContainerContext = MOUNTED, env=()):
+def sub_paths(
+    *volume_mounts: dict[str, Any], ctx: ContainerContext = MOUNTED, env: Iterable[dict[str, Any]] = ()
+) -> dict[int, str] | ConfigError:
     container = make_container(volumeMounts=list(volume_mounts), env=list(env))
     return relative_sub_paths(make_pod(container), container, SETTINGS, ctx)
 
@@ -98,7 +108,7 @@ def test_recursive_read_only() -> None:
         ("Odd", RRO, {}, 'unknown recursive read-only mode "Odd"'),
     ],
 )
-def test_recursive_read_only_refusals(mode, ctx, fields, message) -> None:
+def test_recursive_read_only_refusals(mode: str, ctx: ContainerContext, fields: dict[str, Any], message: str) -> None:
     with pytest.raises(RenderError) as caught:
         rro(mode, ctx, **fields)
     assert caught.value.message == f"failed to resolve recursive read-only mode: {message}"
@@ -116,7 +126,7 @@ def test_recursive_read_only_refusals(mode, ctx, fields, message) -> None:
         ),
     ],
 )
-def test_refusals(mount, message) -> None:
+def test_refusals(mount: dict[str, Any], message: str) -> None:
     with pytest.raises(RenderError) as caught:
         mounts(mount)
     assert caught.value.message == message
@@ -147,7 +157,7 @@ def test_sub_paths_are_asked_for_by_index() -> None:
         ({"subPathExpr": "$(UP)"}, "unable to provision SubPath `..`: must not contain '..'"),
     ],
 )
-def test_sub_paths_that_lead_out(mount, message) -> None:
+def test_sub_paths_that_lead_out(mount: dict[str, Any], message: str) -> None:
     result = sub_paths({"name": "data", "mountPath": "/a", **mount}, env=[{"name": "UP", "value": ".."}])
     assert result == ConfigError(message)
 
@@ -218,7 +228,7 @@ def test_devices_come_first() -> None:
         ({"name": "data", "devicePath": "/dev/a"}, 'cannot find volume "data" to pass into container "app"'),
     ],
 )
-def test_device_refusals(device, message) -> None:
+def test_device_refusals(device: dict[str, str], message: str) -> None:
     with pytest.raises(RenderError) as caught:
         container_devices(make_container(volumeDevices=[device]), MOUNTED)
     assert caught.value.message == message

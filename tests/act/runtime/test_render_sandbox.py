@@ -1,15 +1,18 @@
+from typing import Any
+
 import pytest
 from act.runtime.rendering import SETTINGS, make_container, make_pod
 
-from pykubelet.act.runtime.context import ConfigError, SandboxContext
+from pykubelet.act.runtime.context import ConfigError, RenderSettings, SandboxContext
 from pykubelet.act.runtime.render_sandbox import port_mappings, render_sandbox
+from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import replace
 from pykubelet.edges.cri import cri_pb2
 
 PLAIN = SandboxContext()
 
 
-def render(pod, ctx=PLAIN, settings=SETTINGS) -> cri_pb2.PodSandboxConfig:
+def render(pod: Pod, ctx: SandboxContext = PLAIN, settings: RenderSettings = SETTINGS) -> cri_pb2.PodSandboxConfig:
     config = render_sandbox(pod, settings, ctx)
     assert not isinstance(config, ConfigError)
     return config
@@ -90,7 +93,7 @@ def test_ports_of_regular_containers() -> None:
         ([{"containerPort": 1, "protocol": "TCP"}, {"containerPort": 1, "protocol": "UDP"}], [1, 1]),
     ],
 )
-def test_of_equal_ports_the_first_counts(ports, kept) -> None:
+def test_of_equal_ports_the_first_counts(ports: list[dict[str, Any]], kept: list[int]) -> None:
     assert [p.container_port for p in port_mappings(make_container(ports=ports))] == kept
 
 
@@ -107,7 +110,7 @@ def test_of_equal_ports_the_first_counts(ports, kept) -> None:
         ),
     ],
 )
-def test_refusals(spec, settings, message) -> None:
+def test_refusals(spec: dict[str, Any], settings: RenderSettings, message: str) -> None:
     result = render_sandbox(make_pod(**spec), settings, SandboxContext())
     assert isinstance(result, ConfigError)
     assert message in result.message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -67,7 +68,7 @@ def logs_of(folder: str) -> list[str]:
 
 
 @pytest.fixture
-async def client(testbed: Testbed):
+async def client(testbed: Testbed) -> AsyncIterator[CriClient]:
     client = CriClient(f"unix://{testbed.socket}")
     await client.wait_connected(60)
     yield client

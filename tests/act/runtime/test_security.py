@@ -3,7 +3,14 @@ from typing import Any
 import pytest
 from act.runtime.rendering import CONTEXT, SETTINGS, make_container, make_pod
 
-from pykubelet.act.runtime.context import IDMapping, RenderError, SandboxContext, UserNamespace
+from pykubelet.act.runtime.context import (
+    ContainerContext,
+    IDMapping,
+    RenderError,
+    RenderSettings,
+    SandboxContext,
+    UserNamespace,
+)
 from pykubelet.act.runtime.security import (
     MASKED_PATHS,
     READ_ONLY_PATHS,
@@ -18,7 +25,14 @@ Profile = cri_pb2.SecurityProfile
 WHERE = '(pod: "web_shop(uid-1)", container: app)'
 
 
-def secured(own: Any = None, of_pod: Any = None, ctx=CONTEXT, settings=SETTINGS, annotations=None, **spec):
+def secured(
+    own: dict[str, Any] | None = None,
+    of_pod: dict[str, Any] | None = None,
+    ctx: ContainerContext = CONTEXT,
+    settings: RenderSettings = SETTINGS,
+    annotations: dict[str, str] | None = None,
+    **spec: Any,
+) -> cri_pb2.LinuxContainerSecurityContext:
     container = make_container(**({"securityContext": own} if own is not None else {}))
     if of_pod is not None:
         spec["securityContext"] = of_pod
@@ -101,7 +115,9 @@ def test_the_images_user_counts_when_the_spec_names_none() -> None:
         ),
     ],
 )
-def test_run_as_non_root_refuses(own, of_pod, image, message) -> None:
+def test_run_as_non_root_refuses(
+    own: dict[str, Any], of_pod: dict[str, Any], image: dict[str, Any], message: str
+) -> None:
     with pytest.raises(RenderError) as caught:
         secured(own, of_pod, replace(CONTEXT, **image))
     assert caught.value.message == message
@@ -117,7 +133,7 @@ def test_run_as_non_root_refuses(own, of_pod, image, message) -> None:
         ({}, {}, {"image_uid": 0}),
     ],
 )
-def test_run_as_non_root_allows(own, of_pod, image) -> None:
+def test_run_as_non_root_allows(own: dict[str, Any], of_pod: dict[str, Any], image: dict[str, Any]) -> None:
     assert secured(own, of_pod, replace(CONTEXT, **image)).HasField("run_as_user")
 
 
@@ -135,7 +151,9 @@ def test_run_as_non_root_allows(own, of_pod, image) -> None:
         ),
     ],
 )
-def test_seccomp(own, of_pod, default, expected) -> None:
+def test_seccomp(
+    own: dict[str, str] | None, of_pod: dict[str, str] | None, default: bool, expected: tuple[int, str]
+) -> None:
     context = secured(
         {"seccompProfile": own} if own else None,
         {"seccompProfile": of_pod} if of_pod else None,
@@ -163,7 +181,9 @@ KEY = "container.apparmor.security.beta.kubernetes.io/app"
         ({"type": "Localhost", "localhostProfile": "p"}, None, None, (Profile.Localhost, "p", "localhost/p")),
     ],
 )
-def test_apparmor(own, annotation, of_pod, expected) -> None:
+def test_apparmor(
+    own: dict[str, str] | None, annotation: str | None, of_pod: dict[str, str] | None, expected: tuple[int, str, str]
+) -> None:
     context = secured(
         {"appArmorProfile": own} if own else None,
         {"appArmorProfile": of_pod} if of_pod else None,
@@ -211,7 +231,7 @@ def test_groups() -> None:
         ({"shareProcessNamespace": True, "hostPID": True}, (cri_pb2.POD, cri_pb2.NODE, cri_pb2.POD)),
     ],
 )
-def test_namespaces(spec, expected) -> None:
+def test_namespaces(spec: dict[str, Any], expected: tuple[int, int, int]) -> None:
     options = secured(**spec).namespace_options
     assert (options.network, options.pid, options.ipc) == expected
     assert options.userns_options.mode == cri_pb2.NODE
@@ -255,7 +275,7 @@ def test_user_namespaces() -> None:
         ),
     ],
 )
-def test_user_namespaces_that_cannot_be(ctx, message) -> None:
+def test_user_namespaces_that_cannot_be(ctx: SandboxContext, message: str) -> None:
     with pytest.raises(RenderError) as caught:
         pod_namespaces(make_pod(hostUsers=False), ctx)
     assert caught.value.message == message

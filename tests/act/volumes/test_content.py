@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from act.volumes.samples import NODE, inputs, make_pod, moment, roster
 
 from pykubelet.act.volumes.api_files import user_of_files
@@ -191,7 +193,7 @@ def test_tokens_are_for_the_pods_user_or_group_alone() -> None:
 def test_trust_bundles_may_be_empty_only_where_that_is_all_right() -> None:
     key = ObjectKey(ContentKind.TRUST_BUNDLE, "", "b")
 
-    def volume(**more: object) -> Volume:
+    def volume(**more: Any) -> Volume:
         source = {"clusterTrustBundle": {"name": "b", "path": "ca", **more}}
         return from_object(Volume, {"name": "v", "projected": {"sources": [source]}})
 

@@ -331,7 +331,7 @@ def test_after_a_restart_what_is_unknown_is_unmounted_and_removed() -> None:
     assert driver.see(TimerFired(scan=True)) == [Scan("safety net")]
     kept, lost = FoundPod(UID, (FoundVolume("kubernetes.io~empty-dir", "data"),)), FoundPod(PodUID("u2"))
     live = FoundPod(PodUID("u3"), (FoundVolume("kubernetes.io~empty-dir", "x"),))
-    assert not driver.state.mounts.reconstructed
+    assert [driver.state.mounts.reconstructed] == [False]
     assert driver.see(Scanned((kept, live, lost))) == []
     assert driver.state.mounts.reconstructed
     pod = make_pod(empty_dir())

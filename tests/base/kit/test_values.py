@@ -43,7 +43,8 @@ def test_values_of_different_kinds_differ_and_equal_ones_are_one_key() -> None:
     class Person(Value):
         name: str
 
-    assert Place("a") != Person("a")
+    of_two_kinds: list[Value] = [Place("a"), Person("a")]
+    assert of_two_kinds[0] != of_two_kinds[1]
     assert len({Place("a"), Place("a"), Place("b")}) == 2
 
 

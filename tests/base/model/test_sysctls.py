@@ -1,10 +1,13 @@
+from typing import Any
+
 import pytest
 from act.runtime.rendering import make_pod
 
+from pykubelet.base.api.core import Pod
 from pykubelet.base.model.sysctls import forbidden_sysctl, normalized, sysctls_of
 
 
-def pod_with(*names: str, **spec):
+def pod_with(*names: str, **spec: Any) -> Pod:
     return make_pod(securityContext={"sysctls": [{"name": name, "value": "1"} for name in names]}, **spec)
 
 
@@ -60,7 +63,7 @@ def test_parameters_of_a_pod() -> None:
         (make_pod(), (), None),
     ],
 )
-def test_admission(pod, allowed, message) -> None:
+def test_admission(pod: Pod, allowed: tuple[str, ...], message: str | None) -> None:
     assert forbidden_sysctl(pod, allowed) == message
 
 

@@ -6,6 +6,7 @@ from desired.roster.wants import LISTED, NODE, Desk, facts, make_pod, observe, r
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pykubelet.base.api.core import Pod
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, Stage
 from pykubelet.base.model.node import NodeView
@@ -175,7 +176,8 @@ def test_a_critical_pod_takes_the_place_of_another_once_that_has_ended() -> None
     assert (desk.reason("low-1"), desk.message("low-1")) == ("Preempting", "Preempted in order to admit critical pod")
     assert desk.said == [("low", "Preempting", "Preempted in order to admit critical pod")]
     assert desk.is_held("high-1")
-    assert "low_shop(low-1)" in desk.roster.pods[PodUID("high-1")].held.detail
+    held = desk.roster.pods[PodUID("high-1")].held
+    assert held is not None and "low_shop(low-1)" in held.detail
     desk.look(facts(lifecycles=stage(low, Stage.TERMINATING)), now=9.0)
     assert desk.is_held("high-1")
     desk.look(facts(lifecycles=stage(low, Stage.TERMINATED)), now=9.5)
@@ -282,7 +284,7 @@ PODS = st.lists(
 
 
 @given(st.lists(st.tuples(PODS, st.sampled_from(list(Stage))), max_size=8), st.booleans())
-def test_the_node_is_never_overbooked_by_admission(sets: list, listed: bool) -> None:
+def test_the_node_is_never_overbooked_by_admission(sets: list[tuple[list[Pod], Stage]], listed: bool) -> None:
     desk = Desk()
     lifecycles = Lifecycles()
     any_ended = False

@@ -107,7 +107,7 @@ def test_a_name_taken_twice_in_one_source() -> None:
     assert uids(desk) == {"u1"}
     text = 'Error validating pod web_shop(u2) from file due to duplicate pod name "web", ignoring'
     assert desk.said == [("web", "FailedValidation", text)]
-    assert desk.roster.problems == (ManifestProblem("file", "metadata.name", text),)
+    assert list(desk.roster.problems) == [ManifestProblem("file", "metadata.name", text)]
     desk.tell(make_pod("web", "u1"), make_pod("web", "u2"), make_pod("other"))
     assert len(desk.said) == 1
     desk.tell(make_pod("web", "u2"))
@@ -143,7 +143,8 @@ def test_a_uid_stands_for_one_pod_that_keeps_its_name() -> None:
     desk.tell(make_pod("c", "u1", cpu="5m"))
     (item,) = desk.roster.pods.values()
     assert item.pod.metadata.name == "a"
-    assert item.pod.spec.containers[0].resources.requests == {"cpu": "5m"}
+    resources = item.pod.spec.containers[0].resources
+    assert resources is not None and resources.requests == {"cpu": "5m"}
 
 
 def test_problems_of_all_sources_are_there() -> None:

@@ -17,7 +17,7 @@ from pykubelet.desired.sources.url import url_origin
 
 ORIGIN = file_origin("/etc/kubernetes/manifests/web.yaml")
 URL = url_origin("https://me:secret@example.com/pods?a=b")
-POD = {
+POD: dict[str, Any] = {
     "apiVersion": "v1",
     "kind": "Pod",
     "metadata": {"name": "web", "labels": {"app": "web"}},
@@ -114,7 +114,7 @@ def test_scalars_are_those_of_the_reference() -> None:
     assert only_pod(data).spec.hostNetwork is True
 
 
-SPEC: dict[str, Any] = POD["spec"]  # type: ignore[assignment]
+SPEC: dict[str, Any] = POD["spec"]
 CONTAINER = SPEC["containers"][0]
 KEY = {"configMapKeyRef": {"name": "m", "key": "k"}}
 BUNDLE = {"clusterTrustBundle": {"name": "b", "path": "p"}}

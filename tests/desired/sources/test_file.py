@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -54,6 +55,14 @@ class Reader:
     async def quiet(self, for_s: float = 0.15) -> None:
         with pytest.raises(TimeoutError):
             await self.next(for_s)
+
+
+def has_only(name: str, post: SourceChanged) -> bool:
+    return [pod.metadata.name for pod in post.pods] == [name]
+
+
+def has_pod(name: str, post: SourceChanged) -> bool:
+    return name in [pod.metadata.name for pod in post.pods]
 
 
 class FilesClock(SystemClock):
@@ -357,7 +366,7 @@ async def test_a_directory_deleted_and_made_anew(folder: Path) -> None:
             os.rmdir(folder)
             os.mkdir(folder)
             (folder / f"p{n}.yaml").write_text(manifest(f"p{n}"))
-            await reader.until(lambda post, n=n: [pod.metadata.name for pod in post.pods] == [f"p{n}-n"])
+            await reader.until(partial(has_only, f"p{n}-n"))
             (folder / f"p{n}.yaml").unlink()
             await reader.until(lambda post: post.pods == ())
 
@@ -402,7 +411,7 @@ async def test_a_watch_that_is_lost_is_begun_again(folder: Path, monkeypatch: py
         assert await reader.names() == []
         for name in ("a", "b", "c"):
             (folder / f"{name}.yaml").write_text(manifest(name))
-            await reader.until(lambda post, name=name: f"{name}-n" in [pod.metadata.name for pod in post.pods])
+            await reader.until(partial(has_pod, f"{name}-n"))
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -32,7 +34,7 @@ def with_memory(text: str) -> bytes:
     return yaml.safe_dump({**POD, "spec": {"containers": [{"name": "c", "image": "busybox:1", **limits}]}}).encode()
 
 
-def with_metadata(**metadata: object) -> bytes:
+def with_metadata(**metadata: Any) -> bytes:
     return yaml.safe_dump({**POD, "metadata": {"name": "web", **metadata}}).encode()
 
 
@@ -93,7 +95,9 @@ async def test_the_pod_beside_a_hostile_manifest_runs(tmp_path: Path, name: str)
 async def test_a_hostile_answer_of_the_manifest_url_leaves_the_pods_that_run(name: str) -> None:
     bodies = [yaml.safe_dump(POD).encode(), HOSTILE[name][0]]
 
-    async def fetch(*_: object) -> HttpAnswer:
+    async def fetch(
+        url: str, headers: Mapping[str, tuple[str, ...]] | None, timeout_s: float, limit: int
+    ) -> HttpAnswer:
         return HttpAnswer(200, "OK", bodies.pop(0))
 
     posts: Sink[SourceChanged] = Sink()

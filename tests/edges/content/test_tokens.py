@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 from edges.content.stand import pod_with, stand, token_source
@@ -120,7 +121,9 @@ async def test_a_server_that_never_answers_holds_up_one_pod_only() -> None:
 
 async def test_an_answer_without_a_usable_token_is_no_token() -> None:
     async with stand(ContentSettings(patience_s=0.0)) as s:
-        answers = iter(({"status": {}}, {"status": {"token": "t", "expirationTimestamp": "soon"}}))
+        answers: Iterator[dict[str, Any]] = iter(
+            ({"status": {}}, {"status": {"token": "t", "expirationTimestamp": "soon"}})
+        )
         s.server.answers["/token"] = lambda body: {**body, **next(answers)}
         s.want(pod_with(projected=(token_source(),)))
         first = await s.found(key())

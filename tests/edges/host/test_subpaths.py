@@ -68,7 +68,11 @@ def test_links_that_lead_out_are_refused(volume: Path, target: str) -> None:
 
 @pytest.mark.parametrize("path", ["../secret", "a/../../secret", "/etc", "a/.."])
 def test_paths_must_be_relative_and_without_dots(volume: Path, path: str) -> None:
-    for action in (lambda: subpaths.open_beneath(str(volume), path), lambda: make(volume, path)):
+    actions: tuple[Callable[[], object], ...] = (
+        lambda: subpaths.open_beneath(str(volume), path),
+        lambda: make(volume, path),
+    )
+    for action in actions:
         with pytest.raises(HostError) as caught:
             action()
         assert caught.value.errno_name == "EXDEV"

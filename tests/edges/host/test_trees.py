@@ -6,6 +6,7 @@ import os
 import stat
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,8 +89,8 @@ def test_what_is_replaced_while_it_is_walked_is_passed_by(tmp_path: Path, monkey
         (tmp_path / name / "inner").mkdir(parents=True)
     look = os.stat
 
-    def look_and_swap(path: str, **how: object) -> os.stat_result:
-        found = look(path, **how)  # type: ignore[arg-type]
+    def look_and_swap(path: str, **how: Any) -> os.stat_result:
+        found = look(path, **how)
         if path == "b" and not os.path.islink(tmp_path / "b"):
             (tmp_path / "b").rename(tmp_path / "c" / "b")
             os.symlink("/", tmp_path / "b")

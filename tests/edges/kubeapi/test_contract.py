@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from support.api_contract import CONTRACT, ApiWorld
@@ -26,5 +26,5 @@ async def world() -> AsyncIterator[ApiWorld]:
 
 
 @pytest.mark.parametrize("check", CONTRACT, ids=lambda check: check.__name__)
-async def test_the_fake_keeps_the_contract(check, world: ApiWorld) -> None:
+async def test_the_fake_keeps_the_contract(check: Callable[[ApiWorld], Awaitable[None]], world: ApiWorld) -> None:
     await check(world)

@@ -11,6 +11,7 @@ from pykubelet.base.api.core import ConfigMap, Pod
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.fake import FakeApiServer, Fault
+from pykubelet.edges.kubeapi.fake_store import Place
 from pykubelet.edges.kubeapi.listwatch import Listed, WatchPeriods, follow
 
 MAPS = "/api/v1/namespaces/a/configmaps"
@@ -209,9 +210,7 @@ async def test_a_refusing_server_is_asked_at_growing_intervals(server: FakeApiSe
     assert loop.time() - began >= sum((0.02, 0.04, 0.08, 0.16, 0.2, 0.2)) / 2, "spread by half to both sides"
 
 
-def _pod():
-    from pykubelet.edges.kubeapi.fake_store import Place
-
+def _pod() -> Place:
     return Place("v1", "pods", "a", "p", "status")
 
 

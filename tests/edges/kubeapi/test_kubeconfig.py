@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -11,7 +12,10 @@ from pykubelet.edges.kubeapi.kubeconfig import Access, ExecPlugin, KubeconfigErr
 CA = b"-----BEGIN CERTIFICATE-----\nA\n"
 
 
-def write(folder: Path, cluster: dict | None = None, user: dict | None = None, **top: object) -> str:
+Entry = dict[str, Any]
+
+
+def write(folder: Path, cluster: Entry | None = None, user: Entry | None = None, **top: Any) -> str:
     config = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -100,7 +104,7 @@ def test_a_plugin_and_what_it_is_told(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(
-    tmp_path: Path, cluster: dict, user: dict, top: dict, complaint: str
+    tmp_path: Path, cluster: Entry, user: Entry, top: Entry, complaint: str
 ) -> None:
     with pytest.raises(KubeconfigError) as caught:
         load_access(write(tmp_path, cluster, user, **top))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ def program(tmp_path: Path, body: str, *args: str, **env: str) -> ProviderConfig
     return ProviderConfig("plugin", str(path), ("a.example",), 0.0, V1, args, tuple(env.items()))
 
 
-def answer(**changes: object) -> bytes:
+def answer(**changes: Any) -> bytes:
     return json.dumps({**GOOD, **changes}).encode()
 
 

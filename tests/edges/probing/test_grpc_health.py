@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import TypeAlias
 
 import grpc
 import pytest
@@ -18,7 +19,8 @@ from pykubelet.net.grpc.http2 import END_HEADERS, END_STREAM, FRAME_BYTES, PREFA
 from pykubelet.net.grpc.limits import PROBE
 from pykubelet.net.grpc.status import framed
 
-Answer = Callable[[bytes, grpc.aio.ServicerContext], Awaitable[bytes]]
+Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
+Answer = Callable[[bytes, Context], Awaitable[bytes]]
 
 
 @asynccontextmanager
@@ -44,7 +46,7 @@ async def ask(answer: Answer | None, service: str = "", timeout_s: float = 30.0)
 async def test_a_serving_service_passes(service: str) -> None:
     seen: list[tuple[bytes, str]] = []
 
-    async def answer(request: bytes, context: grpc.aio.ServicerContext) -> bytes:
+    async def answer(request: bytes, context: Context) -> bytes:
         agent = dict(context.invocation_metadata() or ())["user-agent"]
         seen.append((request, str(agent)))
         return b"\x08\x01"
@@ -61,7 +63,7 @@ async def test_a_serving_service_passes(service: str) -> None:
     [(b"\x08\x02", "NOT_SERVING"), (b"", "UNKNOWN"), (b"\x08\x03", "SERVICE_UNKNOWN"), (b"\x08\x09", "9")],
 )
 async def test_what_is_not_serving_fails(reply: bytes, name: str) -> None:
-    async def answer(_request: bytes, _context: grpc.aio.ServicerContext) -> bytes:
+    async def answer(_request: bytes, _context: Context) -> bytes:
         return reply
 
     outcome, _ = await ask(answer)
@@ -77,7 +79,7 @@ async def test_a_server_without_the_protocol_fails() -> None:
 
 
 async def test_an_answer_that_takes_too_long_fails() -> None:
-    async def answer(_request: bytes, _context: grpc.aio.ServicerContext) -> bytes:
+    async def answer(_request: bytes, _context: Context) -> bytes:
         await asyncio.sleep(30)
         return b""
 
@@ -86,9 +88,8 @@ async def test_an_answer_that_takes_too_long_fails() -> None:
 
 
 async def test_an_unknown_service_fails_with_the_status() -> None:
-    async def answer(_request: bytes, context: grpc.aio.ServicerContext) -> bytes:
+    async def answer(_request: bytes, context: Context) -> bytes:
         await context.abort(grpc.StatusCode.NOT_FOUND, "unknown service")
-        return b""
 
     outcome, _ = await ask(answer)
     assert outcome.output == "error: health rpc probe failed: rpc error: code = NotFound desc = unknown service"
@@ -118,7 +119,7 @@ async def test_a_server_that_does_not_speak_grpc_fails() -> None:
 
 
 async def test_other_fields_are_passed_over() -> None:
-    async def answer(_request: bytes, _context: grpc.aio.ServicerContext) -> bytes:
+    async def answer(_request: bytes, _context: Context) -> bytes:
         return b"\x12\x03abc\x08\x01\x1d1234\x21" + b"8" * 8
 
     assert (await ask(answer))[0].verdict is Verdict.SUCCESS
@@ -126,7 +127,7 @@ async def test_other_fields_are_passed_over() -> None:
 
 @pytest.mark.parametrize("message", [b"\x08", b"\x08\x80", b"\x12\x05a", b"\x0b"])
 async def test_an_answer_that_is_no_such_message_fails_the_probe(message: bytes) -> None:
-    async def answer(_request: bytes, _context: grpc.aio.ServicerContext) -> bytes:
+    async def answer(_request: bytes, _context: Context) -> bytes:
         return message
 
     outcome, _ = await ask(answer)

@@ -100,7 +100,7 @@ def test_no_more_of_a_body_is_kept_than_the_limit(data: bytes) -> None:
 @given(st.binary(max_size=200), st.integers(1, 300))
 def test_whatever_comes_is_read_or_refused_alike_in_all_pieces(data: bytes, step: int) -> None:
     for start in (CHUNKS, OK, OK + b"a b: c\r\n", b"HTTP/1.1 ", b""):
-        results = []
+        results: list[tuple[int, bytes] | None] = []
         for size in (step, 1 << 16):
             try:
                 answer = read(start + data, size)

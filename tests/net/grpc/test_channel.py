@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeAlias
 
 import grpc
 import pytest
@@ -28,7 +29,7 @@ from pykubelet.net.grpc.http2 import ACK, END_HEADERS, END_STREAM, FRAME_BYTES, 
 from pykubelet.net.grpc.limits import RUNTIME
 from pykubelet.net.grpc.status import MAX_STATUS_MESSAGE, Code, RpcError, framed
 
-Context = grpc.aio.ServicerContext
+Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 GOOD = frame(Kind.HEADERS, END_HEADERS, 1, literal(":status", "200") + literal("content-type", "application/grpc"))
 
 
@@ -82,7 +83,6 @@ class Served:
         number, _, text = request.decode().partition(" ")
         code = next(code for code in grpc.StatusCode if code.value[0] == int(number))
         await context.abort(code, text)
-        return b""
 
     async def _count(self, request: bytes, context: Context) -> AsyncIterator[bytes]:
         for number in range(int(request)):
@@ -210,7 +210,7 @@ async def test_a_stream_that_nobody_reads_stops_the_server_and_nobody_else(serve
     assert await call(channel, "Echo", b"through") == b"through"
     for _ in range(3000):  # more than the window of 17 MiB holds
         assert await flood.read() == b"0123456789abcdef" * 1024
-    assert flood.end is None and not served.cancelled.is_set()
+    assert (flood.end, served.cancelled.is_set()) == (None, False)
     flood.close()
     await asyncio.wait_for(served.cancelled.wait(), 30)
     assert flood.end is not None and flood.end.code is Code.CANCELED
@@ -515,7 +515,7 @@ async def test_a_server_that_does_not_read_answers_is_left(again: bytes) -> None
     event = frame(Kind.DATA, 0, stream.stream.id, framed(b"event"))
     for _ in range(2 * RUNTIME.answers):
         session.data_received(again + event)
-    assert not session.is_over
+    assert [session.is_over] == [False]
     transport.is_read = False
     for _ in range(2 * RUNTIME.answers):
         session.data_received(again + event)

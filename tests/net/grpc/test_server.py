@@ -73,7 +73,7 @@ async def channel(path: str) -> AsyncIterator[grpc.aio.Channel]:
 
 
 async def call(channel: grpc.aio.Channel, method: str, request: bytes = b"", timeout_s: float = 20.0) -> bytes:
-    answer: bytes = await channel.unary_unary(f"/t.S/{method}")(request, timeout=timeout_s)
+    answer: bytes = await channel.unary_unary(f"/t.S/{method}", None, None)(request, timeout=timeout_s)
     return answer
 
 

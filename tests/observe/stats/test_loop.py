@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
 from pykubelet.base.kit.clock import ManualClock
@@ -20,6 +20,7 @@ from pykubelet.base.model.observed import ContainerState, ContainerView, Observe
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.usage import CpuUse, GroupDetail, GroupUse, MemoryUse, PodUse, Usage, UsageWanted
 from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode, CriError
 from pykubelet.observe.stats.loop import StatsInputs, StatsLoop, StatsSettings
 from pykubelet.observe.stats.tree import Ground
@@ -152,7 +153,9 @@ async def standing(folder: Path, period_s: float = PERIOD_S) -> AsyncIterator[St
     mounts_writer.publish(Mounts({UID: PodMounts({"scratch": scratch})}))
     ground = Ground(groups, "/kubepods", 1 << 30, 1.0, {"pods": "/kubepods"})
     settings = StatsSettings(Paths(str(folder), f"{folder}/logs"), period_s)
-    loop = StatsLoop(StatsInputs(wanted, observed, mounts), usage_writer, ground, settings, runtime, flight, clock)
+    loop = StatsLoop(
+        StatsInputs(wanted, observed, mounts), usage_writer, ground, settings, cast(CriClient, runtime), flight, clock
+    )
     async with Supervisor("test") as supervisor:
         task = supervisor.start_root("stats", loop.run())
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.usage import CpuUse, GroupUse, MemoryUse
+from pykubelet.base.model.usage import CpuUse, GroupDetail, GroupUse, MemoryUse
 from pykubelet.observe.stats.tree import container_of_group, pod_groups, pod_of_group, qos_groups, with_rate
 
 UID = "0b1c2d3e-4f50-6172-8394-a5b6c7d8e9f0"
@@ -39,8 +39,11 @@ class Tree:
     def __init__(self, *paths: str) -> None:
         self._paths = paths
 
-    def read(self, path: str, at: float) -> GroupUse | None:
+    def read(self, path: str, at: float, *, brief: bool = False) -> GroupUse | None:
         return None
+
+    def detail(self, path: str) -> GroupDetail:
+        return GroupDetail()
 
     def children(self, path: str) -> list[str]:
         inner = path.rstrip("/") + "/"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from report.apiserver import static_pod
 
 from pykubelet.base.api.core import Pod
@@ -22,7 +24,7 @@ def roster(*statics: Pod, mirrors: tuple[Pod, ...] | None = (), ready: bool = Tr
     return Roster(pods, ready, (), shown)
 
 
-def mirror(static: Pod, **metadata: str) -> Pod:
+def mirror(static: Pod, **metadata: Any) -> Pod:
     made = mirror_of(static, NODE)
     return replace(made, metadata=replace(made.metadata, uid="m1", **metadata))
 

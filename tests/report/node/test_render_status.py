@@ -38,7 +38,9 @@ READY = RuntimeReady(checked=True, runtime_error="", name="containerd", version=
 INPUTS = NodeInputs(VIEW, READY, Pressure())
 
 
-def render(about: Registration = ABOUT, inputs: NodeInputs = INPUTS, before: NodeStatus | None = None, now: str = NOW):
+def render(
+    about: Registration = ABOUT, inputs: NodeInputs = INPUTS, before: NodeStatus | None = None, now: str = NOW
+) -> NodeStatus:
     return render_status(about, inputs, before or NodeStatus(), now)
 
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,9 +28,9 @@ FAST = RuntimePeriods(when_well_s=0.02, retries_s=(0.02,), answer_s=60.0)
 NETWORK = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:cni not set up"
 
 
-def answer(*conditions: tuple[str, bool, str, str], **fields: object) -> pb.StatusResponse:
+def answer(*conditions: tuple[str, bool, str, str], **fields: Any) -> pb.StatusResponse:
     told = [pb.RuntimeCondition(type=t, status=s, reason=r, message=m) for t, s, r, m in conditions]
-    return pb.StatusResponse(status=pb.RuntimeStatus(conditions=told), **fields)  # type: ignore[arg-type]
+    return pb.StatusResponse(status=pb.RuntimeStatus(conditions=told), **fields)
 
 
 WELL = (("RuntimeReady", True, "", ""), ("NetworkReady", True, "", ""))

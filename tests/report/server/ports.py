@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from report.server.world import NOW, make_world
@@ -60,7 +60,9 @@ def reached(path: str) -> EndpointHandler:
     return handle
 
 
+def _handler(path: str) -> Callable[[EndpointInputs], EndpointHandler]:
+    return lambda _: reached(path)
+
+
 #: The table of the agent with handlers that answer `reached <path>`.
-REACHED: tuple[Endpoint[EndpointInputs], ...] = tuple(
-    replace(one, handler=lambda _, path=one.path: reached(path)) for one in ENDPOINTS
-)
+REACHED: tuple[Endpoint[EndpointInputs], ...] = tuple(replace(one, handler=_handler(one.path)) for one in ENDPOINTS)

@@ -71,7 +71,7 @@ def ask(handler: Handler, path: str, method: str = "GET", **query: list[str]) ->
         ),
     ],
 )
-def test_all_is_well(path: str, query: dict[str, list[str]], expected: tuple[int, str]) -> None:
+def test_all_is_well(path: str, query: dict[str, Any], expected: tuple[int, str]) -> None:
     assert ask(health_routes(default_checks()), path, **query) == expected
 
 
@@ -88,7 +88,7 @@ def test_all_is_well(path: str, query: dict[str, list[str]], expected: tuple[int
         ("/healthz/ping", {}, (200, "ok")),
     ],
 )
-def test_a_check_fails(path: str, query: dict[str, list[str]], expected: tuple[int, str]) -> None:
+def test_a_check_fails(path: str, query: dict[str, Any], expected: tuple[int, str]) -> None:
     assert ask(health_routes(FAILING), path, **query) == expected
 
 

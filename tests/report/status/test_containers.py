@@ -376,7 +376,7 @@ OK, BAD = ProbeResult.SUCCESS, ProbeResult.FAILURE
     ],
 )
 def test_started_and_ready_follow_the_probes(
-    fields: dict[str, core.Probe], results: ProbeResults, started: bool, ready: bool
+    fields: dict[str, Any], results: ProbeResults, started: bool, ready: bool
 ) -> None:
     shown = told(make_pod(container(**fields)), view(running()), probes=results)
     assert (shown["started"], shown["ready"]) == (started, ready)

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -308,6 +309,10 @@ async def test_only_the_damaged_line_is_lost(tmp_path: Path, caplog: pytest.LogC
     assert [r.getMessage() for r in caplog.records] == ["a part of the statuses of the previous run cannot be used"]
 
 
+def has_restarted(times: int, status: core.PodStatus) -> bool:
+    return status.containerStatuses[0].restartCount == times
+
+
 def restarts(pods: Mapping[PodUID, core.PodStatus]) -> int:
     return sum(container.restartCount for status in pods.values() for container in status.containerStatuses)
 
@@ -333,7 +338,7 @@ async def test_what_is_told_is_in_the_journal_already(
             await now.live(lifecycle(pod))
             for number in range(1, 6):
                 await now.see(view(running(number=number), read_at=number + 1), at=number + 1)
-                await now.wait(lambda status, n=number: status.containerStatuses[0].restartCount == n)
+                await now.wait(partial(has_restarted, number))
     assert len(found) >= 5
     assert all(found)
 
@@ -349,7 +354,7 @@ async def test_a_disk_that_does_not_answer_holds_back_no_news(tmp_path: Path) ->
         os.mkfifo(path)  # whoever opens it to write waits for a reader
         for number in range(1, 4):
             await now.see(view(running(number=number), read_at=number + 1), at=number + 1)
-            await now.wait(lambda status, n=number: status.containerStatuses[0].restartCount == n)
+            await now.wait(partial(has_restarted, number))
         os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
 
 

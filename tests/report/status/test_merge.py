@@ -151,9 +151,11 @@ def test_a_container_that_may_not_run_again_stays_ended(
     policy: str, there: core.ContainerStatus, now: core.ContainerStatus, refused: bool
 ) -> None:
     for containers, statuses in (("initContainers", "initContainerStatuses"), ("containers", "containerStatuses")):
-        spec = core.PodSpec(restartPolicy=policy, **{containers: (core.Container(name="app"),)})
-        pod = replace(api_pod(core.PodStatus(**{statuses: (there,)})), spec=spec)
-        assert revived(pod, core.PodStatus(**{statuses: (now,)})) == ("app" if refused else "")
+        of_spec: dict[str, Any] = {containers: (core.Container(name="app"),)}
+        was: dict[str, Any] = {statuses: (there,)}
+        told: dict[str, Any] = {statuses: (now,)}
+        pod = replace(api_pod(core.PodStatus(**was)), spec=core.PodSpec(restartPolicy=policy, **of_spec))
+        assert revived(pod, core.PodStatus(**told)) == ("app" if refused else "")
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def start_publisher(supervisor: Supervisor, found: Cluster, periods: PublishPeri
 
 
 def status(phase: str = "Running", ready: bool = True, **fields: Any) -> core.PodStatus:
-    now = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
+    now: dict[str, Any] = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
     conditions = (core.PodCondition(type="Ready", status="True" if ready else "False", **now),)
     return core.PodStatus(phase=phase, conditions=conditions, **fields)
 

@@ -157,7 +157,7 @@ async def test_a_stream_on_which_nothing_moves_is_ended_for_both_sides() -> None
 
 
 async def test_a_stream_on_which_something_moves_lasts() -> None:
-    async def patient(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def patient(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for _ in range(10):
             await asyncio.sleep(0.25)
             writer.write(b".")

@@ -71,7 +71,7 @@ def golden() -> dict[str, dict[str, Shape]]:
 
 def gaps() -> dict[str, str]:
     """The reason by the page and the name, as `<page> <name>: <reason>` has it."""
-    return dict(line.split(": ", 1) for line in lines_of("gaps.txt"))  # type: ignore[misc]
+    return dict(line.split(": ", 1) for line in lines_of("gaps.txt"))
 
 
 def parse(text: str) -> dict[str, Shape]:

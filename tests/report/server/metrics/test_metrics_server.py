@@ -34,8 +34,8 @@ def test_top_of_the_node_and_its_pods() -> None:
     now = scraped(used(AT + 15, 1007.5, ("app", 4.0), ("sidecar", 2.75)))
     shown = top(before, now)
     assert shown.keys() == {"node", "web"}
-    assert shown["node"] == (pytest.approx(0.5), 900 * MIB)
-    assert shown["web"] == (pytest.approx(0.25), 10 * MIB)
+    assert list(shown["node"]) == [pytest.approx(0.5), 900 * MIB]
+    assert list(shown["web"]) == [pytest.approx(0.25), 10 * MIB]
 
 
 def test_times_are_those_of_the_look_to_the_millisecond_and_starts_those_of_the_containers() -> None:

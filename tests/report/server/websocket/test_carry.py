@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -244,7 +244,11 @@ async def test_a_runtime_that_listens_no_more_may_still_tell_the_result() -> Non
 
 @pytest.mark.looptime
 async def test_a_client_that_goes_ends_the_stream_at_once() -> None:
-    for goes in (lambda side: side.feed_eof(), lambda side: side.feed_data(masked(8, b"\x03\xe8"))):
+    ways: tuple[Callable[[asyncio.StreamReader], None], ...] = (
+        lambda side: side.feed_eof(),
+        lambda side: side.feed_data(masked(8, b"\x03\xe8")),
+    )
+    for goes in ways:
         pair = Pair()
         started = asyncio.get_running_loop().time()
         async with carried(pair):
