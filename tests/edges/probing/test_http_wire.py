@@ -38,6 +38,10 @@ def read(data: bytes, step: int = 1 << 16) -> AnswerReader:
         OK + b"X: a\r\n b\r\n" + HI,
         OK + b"X: a\rb\r\n" + HI,
         OK + b"Transfer-Encoding: chunked\r\nContent-Length: 9\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
+        OK + b"Content-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n2 \r\nhi\r\n0\r\n\r\n",
+        OK + b"Transfer-Encoding: gzip\r\n\r\nhi",
+        OK + b"X: a\x01b\xff\r\n" + HI,
+        OK + b"X: y\r\n Content-Length: 7\r\n" + HI,
         OK + b"Some Name: x\r\nTransfer-Encoding: Chunked\r\n\r\n2;a=b\r\nhi\r\n0\r\nT: 1\r\n\r\n",
         b"HTTP/1.1 100 Continue\r\n\r\n" * 5 + OK + b"Some Name: x\r\n" + HI,
         b"HTTP/1.0 200 OK\r\nConnection: close\r\n\r\nhi",
@@ -46,6 +50,12 @@ def read(data: bytes, step: int = 1 << 16) -> AnswerReader:
 def test_an_answer_is_read_as_the_reference_reads_it(data: bytes, step: int) -> None:
     answer = read(data, step)
     assert (answer.status, bytes(answer.body)) == (200, b"hi")
+
+
+@pytest.mark.parametrize("status", [101, 99, 7])
+def test_an_answer_of_no_use_ends_with_its_head(status: int) -> None:
+    answer = read(b"HTTP/1.1 %03d X\r\nConnection: upgrade\r\nUpgrade: x\r\nContent-Length: 7\r\n\r\nrest" % status)
+    assert (answer.status, bytes(answer.body)) == (status, b"")
 
 
 @pytest.mark.parametrize("name", [b"Location", b"location"])

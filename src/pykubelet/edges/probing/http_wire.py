@@ -37,6 +37,8 @@ _HEAD_PROBLEMS = {
     Problem.TOO_MANY_INTERIM: "net/http: too many 1xx informational responses",
 }
 _MALFORMED = "net/http: HTTP/1.x transport connection broken: malformed HTTP response"
+#: No answers of which llhttp reads more, and none that a probe passes.
+_WITHOUT_BODY = frozenset({101, *range(100)})
 _TELLING = frozenset({b"content-length", b"transfer-encoding", b"location"})
 _VERSION = re.compile(r"HTTP/1\.[0-9]")
 
@@ -113,7 +115,7 @@ class AnswerReader:
     """Takes what arrives; `feed` is true when no more is needed, `end` when the peer has closed. BadAnswer on rubbish.
 
     llhttp reads the answer. A head that llhttp refuses is judged by the rules of the reference's client, which accepts some of
-    them; what the head says is given to llhttp again then, in plain form.
+    them (bare LF, folded fields, both lengths); what the head says is given to llhttp again then, in plain form.
     """
 
     def __init__(self) -> None:
@@ -156,7 +158,7 @@ class AnswerReader:
             if parser.status:
                 self._begin()
                 raise BadAnswer(_body_problem(error, data)) from error
-            if error.problem not in (Problem.MALFORMED_HEAD, Problem.NOT_HTTP) or self._is_refused:
+            if error.problem in _HEAD_PROBLEMS or self._is_refused:
                 raise BadAnswer(_HEAD_PROBLEMS.get(error.problem, _MALFORMED)) from error
             self._is_refused = True
             return self._feed_refused()
@@ -182,9 +184,12 @@ class AnswerReader:
         read = _plain_head(self._head) if _has_status_line(self._head) else None
         if read is None:
             return False
-        head, rest = read
+        status, fields, rest = read
+        if status in _WITHOUT_BODY:
+            self.status = status
+            return True
         self._parser = _new_parser()
-        return self._feed(head + rest)
+        return self._feed(b"HTTP/1.1 %d \r\n%b\r\n%b" % (status, fields, rest))
 
 
 def _has_status_line(head: bytes) -> bool:
@@ -200,7 +205,7 @@ def _has_status_line(head: bytes) -> bool:
 
 
 def _new_parser() -> ResponseParser:
-    return ResponseParser(_LIMITS, is_lenient=True)
+    return ResponseParser(_LIMITS, pads_chunks=True)
 
 
 def _body_problem(error: BadResponse, data: bytes) -> str:
@@ -215,8 +220,8 @@ def _check_head(size: int) -> None:
         raise BadAnswer(_HEAD_PROBLEMS[Problem.HEAD_TOO_LARGE])
 
 
-def _plain_head(data: bytes) -> tuple[bytes, bytes] | None:
-    """The final head of `data` by the reference's rules, rendered with what counts of it, and what follows; None where the
+def _plain_head(data: bytes) -> tuple[int, bytes, bytes] | None:
+    """The final head of `data` by the reference's rules: its status, the fields that count, and what follows; None where the
     head is not whole. Interim answers are passed over. BadAnswer where the reference refuses it, too."""
     start = 0
     for _ in range(MAX_INTERIM + 1):
@@ -228,7 +233,7 @@ def _plain_head(data: bytes) -> tuple[bytes, bytes] | None:
         start = blank.end()
         status = _status(lines[0][:_SHOWN])
         if not 100 <= status < 200 or status == 101:
-            return b"HTTP/1.1 %03d \r\n%b\r\n" % (status, _plain_fields(lines[1:])), data[start:]
+            return status, _plain_fields(lines[1:]), data[start:]
     raise BadAnswer(_HEAD_PROBLEMS[Problem.TOO_MANY_INTERIM])
 
 
@@ -238,9 +243,11 @@ def _plain_fields(lines: Sequence[bytes]) -> bytes:
         raise BadAnswer(_HEAD_PROBLEMS[Problem.TOO_MANY_FIELDS])
     found: dict[bytes, bytes] = {}
     for line in lines:
+        if line[:1] in (b" ", b"\t"):
+            continue  # it goes on with the field before, and none that counts has two lines
         name, colon, value = line.partition(b":")
         name, value = name.strip().lower(), value.strip()
-        if (not colon or not name) and line[:1] not in b" \t":
+        if not colon or not name:
             raise BadAnswer(f'malformed MIME header: missing colon: "{_text(line)}"')
         if name == b"content-length":
             length = parse_decimal(value)
@@ -253,6 +260,8 @@ def _plain_fields(lines: Sequence[bytes]) -> bytes:
             raise BadAnswer(f'malformed MIME header line: "{_text(line)}"')
         if name in _TELLING and (name != b"transfer-encoding" or value.lower() == b"chunked"):
             found.setdefault(name, value)
+    if b"transfer-encoding" in found:
+        found.pop(b"content-length", None)
     return b"".join(b"%b: %b\r\n" % field for field in found.items())
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from itertools import islice
 
-from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpResponseParser
+from httptools import HttpParserCallbackError, HttpParserError, HttpResponseParser
 
 from pykubelet.base.kit.values import Value
 
@@ -59,14 +59,6 @@ class ResponseLimits(Value):
 
 
 _DEFAULT_LIMITS = ResponseLimits()
-_LENIENCIES = {
-    "lenient_headers": True,
-    "lenient_chunked_length": True,
-    "lenient_version": True,
-    "lenient_data_after_close": True,
-    "lenient_optional_cr_before_lf": True,
-    "lenient_spaces_after_chunk_size": True,
-}
 
 
 class ResponseParser:
@@ -94,21 +86,18 @@ class ResponseParser:
     _failure: BadResponse | None = None
 
     def __init__(
-        self, limits: ResponseLimits = _DEFAULT_LIMITS, *, has_body: bool = True, is_lenient: bool = False
+        self, limits: ResponseLimits = _DEFAULT_LIMITS, *, has_body: bool = True, pads_chunks: bool = False
     ) -> None:
-        """`has_body`: False for the response to CONNECT, which ends with its head. `is_lenient`: accept what Go's net/http
-        accepts in heads (bare LF, folded fields, any HTTP/1.x, both lengths); only where nothing follows on the connection.
+        """`has_body`: False for the response to CONNECT, which ends with its head. `pads_chunks`: blanks may follow the size of
+        a chunk (as for Go's net/http); only where no other request follows on the connection.
         """
         self.parts: list[bytes] = []
         self.on_body = self.parts.append
         self._limits = limits
-        self._max_fields = limits.fields
         self._has_body = has_body
-        self._is_lenient = is_lenient
+        self._pads_chunks = pads_chunks
         self._fields: list[tuple[bytes, bytes]] = []
         self._parser: HttpResponseParser | None = HttpResponseParser(self)
-        if is_lenient:
-            self._parser.set_dangerous_leniencies(**_LENIENCIES)
 
     @property
     def begun(self) -> bool:
@@ -177,8 +166,6 @@ class ResponseParser:
             self._head_bytes += len(data)
         try:
             parser.feed_data(data)
-        except HttpParserUpgrade:
-            pass  # on_message_complete has been called
         except HttpParserError as error:
             if not self.complete:
                 if isinstance(error, HttpParserCallbackError) and self._failure is None:
@@ -222,7 +209,7 @@ class ResponseParser:
         if self.status:
             return  # trailers mean nothing here; they count as overhead
         fields.append((name, value))
-        if len(fields) > self._max_fields:
+        if len(fields) > self._limits.fields:
             raise self._refused(Problem.TOO_MANY_FIELDS)
 
     def on_headers_complete(self) -> None:
@@ -235,12 +222,11 @@ class ResponseParser:
             self._pass_over()
             return
         version = parser.get_http_version()
-        is_known = (version == "1.1" or version == "1.0") and status >= 100
-        if not is_known and not (self._is_lenient and version.startswith("1.") and status > 0):
+        if status < 100 or (version != "1.1" and version != "1.0"):
             raise self._refused(Problem.NOT_HTTP)
-        if status == 101 and not self._is_lenient:
+        if status == 101:
             raise self._refused(Problem.UNEXPECTED_UPGRADE)
-        ends = not self._frame_body() and status not in (101, 204, 304)
+        ends = not self._frame_body(parser) and status != 204 and status != 304
         self.keeps_alive = not ends and version == "1.1" and parser.should_keep_alive()
         self.status = status
         if not self._has_body:
@@ -251,7 +237,7 @@ class ResponseParser:
     def on_message_complete(self) -> None:
         self.complete = self.status > 0
 
-    def _frame_body(self) -> bool:
+    def _frame_body(self, parser: HttpResponseParser) -> bool:
         """Whether the fields say where the body ends."""
         coding, has_length = None, False
         for name, value in self._fields:
@@ -261,10 +247,12 @@ class ResponseParser:
                 has_length = True
         if coding is None:
             return has_length
-        self._is_chunked = coding.strip(b" \t").lower() == b"chunked"
-        if not self._is_chunked and not self._is_lenient:
+        if coding.strip(b" \t").lower() != b"chunked":
             raise self._refused(Problem.UNKNOWN_CODING, coding[:40].decode("latin-1"))
-        return self._is_chunked
+        self._is_chunked = True
+        if self._pads_chunks:
+            parser.set_dangerous_leniencies(lenient_spaces_after_chunk_size=True)
+        return True
 
     def _check_size(self) -> None:
         """Part of what has arrived may be of the body."""
