@@ -1,7 +1,8 @@
 """HTTP/1.1 to one API server: requests, streams, and connections that are used again.
 
 Owns: the pool of idle connections, and the translation of every failure and every bad answer to ApiError. Knows nothing of
-Kubernetes objects but `Status`. Why not a library: docs/decisions/0017-http-client-of-our-own.md.
+Kubernetes objects but `Status`. Why not a library: docs/decisions/0017-http-client-of-our-own.md and
+0027-httptools-parses-http.md.
 
 Source: the Kubernetes documentation "Kubernetes API Concepts"; RFC 9112.
 """
