@@ -144,13 +144,19 @@ SINGLES = (
     Single(
         "atomic replacement",
         renames,
-        ("edges/host/files.py", "edges/host/checkpoint.py", "edges/host/trees.py", "edges/cri/fake.py", "testing/"),
-        "edges/host/files.py, edges/host/checkpoint.py",
+        (
+            "edges/host/fs/files.py",
+            "edges/host/fs/checkpoint.py",
+            "edges/host/fs/trees.py",
+            "testing/cri/fake.py",
+            "testing/",
+        ),
+        "edges/host/fs/files.py, edges/host/fs/checkpoint.py",
     ),
     Single(
         "strategic merge",
         applies_patches,
-        ("base/api/patch.py", "edges/kubeapi/fake_patch.py", "testing/"),
+        ("base/api/patch.py", "testing/kubeapi/fake_patch.py", "testing/"),
         "base/api/patch.py",
     ),
     Single(

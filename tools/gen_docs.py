@@ -19,7 +19,6 @@ from pathlib import Path
 
 import pykubelet
 from pykubelet.app.flags_table import ALL, Flag
-from pykubelet.base.config.schema import Field, ListOf, MapOf, Node, Object, Scalar, config_shape
 from pykubelet.base.kit.metrics import PROBES, REGISTRY, Family
 from pykubelet.base.model import reasons
 from pykubelet.base.model.lifecycle import Lifecycles
@@ -27,8 +26,9 @@ from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.roster import Roster
 from pykubelet.base.model.statuses import Statuses
-from pykubelet.report.server.endpoints.table import ENDPOINTS
-from pykubelet.report.server.metrics.kubelet import MetricsInputs, kubelet_families
+from pykubelet.config.schema import Field, ListOf, MapOf, Node, Object, Scalar, config_shape
+from pykubelet.serve.endpoints.table import ENDPOINTS
+from pykubelet.serve.metrics.kubelet import MetricsInputs, kubelet_families
 
 CHECKOUT = Path(__file__).parents[1]
 PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")

@@ -12,7 +12,7 @@ from support.agent import Agent, Json, container_status, make_container, make_po
 from support.secured import Secured
 from support.world import World, a_world, kubeconfig
 
-from pykubelet.edges.kubeapi.fake import FakeApiServer, Fault
+from pykubelet.testing.kubeapi.fake import FakeApiServer, Fault
 
 pytestmark = pytest.mark.integration
 

@@ -8,7 +8,7 @@ from typing import Any
 from support.agent import Json, condition, is_ready, make_container, make_pod, make_polite
 from support.world import PODS, World
 
-from pykubelet.edges.kubeapi.fake import Fault
+from pykubelet.testing.kubeapi.fake import Fault
 
 
 async def test_an_ephemeral_container_runs_once_in_a_running_pod(world: World) -> None:

@@ -18,7 +18,7 @@ from support.world import World, kubeconfig
 
 from pykubelet.base.api.times import parse_time
 from pykubelet.edges.kubeapi.errors import ApiError
-from pykubelet.edges.kubeapi.fake import FakeApiServer
+from pykubelet.testing.kubeapi.fake import FakeApiServer
 
 pytestmark = pytest.mark.integration
 

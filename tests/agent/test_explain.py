@@ -22,7 +22,7 @@ from support.gate import MOUNTS, UNTIL_OPEN, Gate, make_held
 from testbed import containerd, host, images, registry
 from testbed.containerd import Testbed
 
-from pykubelet.act.runtime.start import NAME_ATTEMPTS
+from pykubelet.act.runtime.lifecycle.start import NAME_ATTEMPTS
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError

@@ -16,7 +16,7 @@ from testbed.containerd import Testbed
 
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
-from pykubelet.edges.cri.fake import FakeFeatures, FakeRuntime
+from pykubelet.testing.cri.fake import FakeFeatures, FakeRuntime
 
 pytestmark = pytest.mark.integration
 

@@ -1,7 +1,7 @@
 """Unauthenticated and hostile clients of the authenticated port: they get nothing, and the pods are not affected.
 
 The agent trusts one certificate authority and asks nobody else. Smuggled and malformed requests are in
-tests/report/server/http/test_server.py, tokens and permissions in test_auth_filter.py and tests/cluster/test_kubectl.py.
+tests/net/http/test_server.py, tokens and permissions in test_auth_filter.py and tests/cluster/test_kubectl.py.
 """
 
 from __future__ import annotations

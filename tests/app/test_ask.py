@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from live_table import render_rows
 from report.samples import WALL
-from report.server.world import NOW, World, make_world
+from serve.world import NOW, World, make_world
 
 from pykubelet.app import ask
 from pykubelet.base.kit.supervise import Supervisor
@@ -27,9 +27,9 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.node import RuntimeReady
 from pykubelet.base.model.waits import StoryLine, Wait
-from pykubelet.report.server.explain.documents import ask_routes
-from pykubelet.report.server.http.listen import serve_socket
-from pykubelet.report.server.http.server import plain
+from pykubelet.net.http.server import plain
+from pykubelet.serve.explain.documents import ask_routes
+from pykubelet.serve.listen import serve_socket
 
 
 class Served:

@@ -13,7 +13,7 @@ import pytest
 from pykubelet.app import version
 from pykubelet.app.flags import parse_command_line
 from pykubelet.app.load import load, read_host, swap_on
-from pykubelet.base.config.errors import ConfigError
+from pykubelet.config.errors import ConfigError
 
 HEADER = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 # What kubeadm matches the whole trimmed output of `kubelet --version` against.
@@ -81,7 +81,7 @@ def test_a_node_that_stands_alone_starts_without_what_it_does_not_use() -> None:
 
 
 def test_no_value_is_a_dataclass() -> None:
-    """Each costs a start a millisecond; the one that is left needs a field that does not count (base/config/schema)."""
+    """Each costs a start a millisecond; the one that is left needs a field that does not count (config/schema)."""
     code = (
         "import dataclasses, sys, pykubelet.app.run;"
         "found = [name for module in list(sys.modules.values()) if module.__name__.startswith('pykubelet.')"

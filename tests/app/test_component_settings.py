@@ -6,11 +6,11 @@ import pytest
 
 from pykubelet.act.images.model import VerificationPolicy, image_settings
 from pykubelet.act.resources.model import CgroupDriver, MemoryProtection, resource_settings
-from pykubelet.act.runtime.context import render_settings
+from pykubelet.act.runtime.render.context import render_settings
 from pykubelet.app.wiring import node_facts
-from pykubelet.base.config.combine import File, FlagInput, combine
 from pykubelet.base.model.node import NodeView
-from pykubelet.edges.host.machine import read_machine
+from pykubelet.config.combine import File, FlagInput, combine
+from pykubelet.edges.host.proc.machine import read_machine
 
 HEADER = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 

@@ -11,7 +11,7 @@ from pykubelet.app.driver import ask_driver, insist_on_driver
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode
-from pykubelet.edges.cri.fake import FakeFeatures, FakeRuntime, Fault
+from pykubelet.testing.cri.fake import FakeFeatures, FakeRuntime, Fault
 
 FS, SYSTEMD = CgroupDriver.CGROUPFS, CgroupDriver.SYSTEMD
 

@@ -9,8 +9,8 @@ import pytest
 from pykubelet.app.flags import FlagError, parse_command_line
 from pykubelet.app.flags_parse import read_flags
 from pykubelet.app.flags_table import ALL, CADVISOR, FIELDS, IN_FILE, NOT_DEPRECATED, OWN
-from pykubelet.base.config.schema import MapOf, Scalar, check, config_shape, set_path
-from pykubelet.base.config.settings import Flags
+from pykubelet.config.schema import MapOf, Scalar, check, config_shape, set_path
+from pykubelet.config.settings import Flags
 
 # Flags that have no field, from the reference's command line documentation.
 WITHOUT_FIELD = """

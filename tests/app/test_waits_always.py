@@ -33,10 +33,10 @@ from pykubelet.base.model.probes import ProbeKind, ProbeResults
 from pykubelet.base.model.restart import is_sidecar, should_restart
 from pykubelet.base.model.waits import Wait
 from pykubelet.edges.cri.errors import CriCode
-from pykubelet.edges.cri.fake import Fault
-from pykubelet.report.server.explain.waits import pod_waits
 from pykubelet.report.status.model import StatusFacts
 from pykubelet.report.status.project import project_status
+from pykubelet.serve.explain.waits import pod_waits
+from pykubelet.testing.cri.fake import Fault
 
 PROBE = {"exec": {"command": ["true"]}}
 PROBED = {

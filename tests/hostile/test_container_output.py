@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hostile.servers import mutated
 from net.websocket.bytes_of import data, masked, reply
-from report.server.websocket.test_carry import RESULT, STDIN, STDOUT, SUCCESS, Pair
+from serve.streaming.test_relay import RESULT, STDIN, STDOUT, SUCCESS, Pair
 from support.cost import check_cost
 
 from pykubelet.base.kit.cells import Cell, CellWriter
@@ -22,8 +22,8 @@ from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.recent import Recent
 from pykubelet.edges.cri.log_reader import LogReader
 from pykubelet.edges.cri.log_render import LogOptions
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.trees import read_disk_usage
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.trees import read_disk_usage
 from pykubelet.report.events.loop import EventsLoop
 
 STAMP = b"2026-01-02T03:04:05.123456789Z"

@@ -16,9 +16,9 @@ from support.cost import check_cost
 
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.edges.identity.keys import make_self_signed
-from pykubelet.report.server.http.doors import LobbyLimits, keep_open
-from pykubelet.report.server.http.listen import open_port
-from pykubelet.report.server.http.server import Answer, Connection, HttpServer, Limits, Request, text
+from pykubelet.net.http.admission import LobbyLimits, keep_open
+from pykubelet.net.http.server import Answer, Connection, HttpServer, Limits, Request, text
+from pykubelet.serve.listen import open_port
 
 LINE, HOST = b"GET / HTTP/1.1\r\n", b"Host: node\r\n"
 POST = b"POST /run/a/b/c HTTP/1.1\r\n" + HOST

@@ -17,8 +17,8 @@ from pykubelet.base.api.codec import from_object, to_object
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.defaults import default_pod
 from pykubelet.base.kit.clock import Clock
-from pykubelet.edges.kubeapi.fake_store import Place
 from pykubelet.net.grpc.server import RpcServer
+from pykubelet.testing.kubeapi.fake_store import Place
 
 Json = dict[str, Any]
 NODE_NAME = "node"

@@ -20,14 +20,14 @@ from pykubelet.app.load import load
 from pykubelet.app.parts import Periods, Runtime
 from pykubelet.app.wiring import Agent, make_machinery, node_facts
 from pykubelet.app.wiring_cluster import join_cluster
-from pykubelet.base.config.settings import Settings
 from pykubelet.base.model.paths import CONTAINER_LOG_LINKS
+from pykubelet.config.settings import Settings
 from pykubelet.edges.cri import cri_pb2 as pb
-from pykubelet.edges.cri.fake_answers import FakeFeatures
-from pykubelet.edges.host.files import make_dirs
-from pykubelet.edges.host.machine import Machine, read_machine
+from pykubelet.edges.host.fs.files import make_dirs
+from pykubelet.edges.host.proc.machine import Machine, read_machine
+from pykubelet.observe.node.runtime import RuntimePeriods
 from pykubelet.observe.pleg.decide import RelistPeriods
-from pykubelet.report.node.runtime import RuntimePeriods
+from pykubelet.testing.cri.fake_answers import FakeFeatures
 
 NODE_NAME = "node"
 NODE_IP = "192.0.2.10"

@@ -24,7 +24,7 @@ from longlife.sizes import HEAD, Scale, Sizes, exceeded, grown, row
 from support.virtual_time import VirtualLoop
 
 from pykubelet.base.kit.log import set_up_logging
-from pykubelet.edges.cri.fake_state import FakeImage
+from pykubelet.testing.cri.fake_state import FakeImage
 
 HOUR, DAY = 3600.0, 86400.0
 RESIDENTS = ("web", "db")

@@ -21,8 +21,8 @@ from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.roster import ApiPods, Roster, RosterPod, is_mirror, pod_ref
 from pykubelet.base.model.statuses import ReportWaits, Statuses
 from pykubelet.edges.kubeapi.client import ApiClient
-from pykubelet.edges.kubeapi.fake import FakeApiServer, Sent
 from pykubelet.edges.kubeapi.listwatch import follow
+from pykubelet.testing.kubeapi.fake import FakeApiServer, Sent
 
 PODS = "/api/v1/namespaces/shop/pods"
 

@@ -22,7 +22,7 @@ from testbed import host, images
 from testbed.containerd import Testbed
 from testbed.node import render_config
 
-from pykubelet.act.runtime.removal import remove_sandbox
+from pykubelet.act.runtime.lifecycle.removal import remove_sandbox
 from pykubelet.base.model.ids import SandboxID
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from urllib.parse import quote, urlencode
 
-from pykubelet.report.server.endpoints.table import ENDPOINTS
+from pykubelet.serve.endpoints.table import ENDPOINTS
 
 
 def tls_context(certificate: str = "", key: str = "") -> ssl.SSLContext:

@@ -306,7 +306,7 @@ def main() -> int:
     wrapped.install()
     from pykubelet.app.cli import main as agent
     from pykubelet.edges.cri.wire import Unary
-    from pykubelet.edges.host import libc
+    from pykubelet.edges.host.fs import libc
 
     wrapped.install_libc(libc)
     wrap_cri(points, Unary)

@@ -12,9 +12,9 @@ from aiohttp import web
 from support.virtual_time import MemoryServer, VirtualLoop
 
 from pykubelet.base.kit.clock import Clock
-from pykubelet.edges.kubeapi.fake import FakeApiServer
-from pykubelet.edges.kubeapi.fake_patch import Json
-from pykubelet.edges.kubeapi.fake_store import Place
+from pykubelet.testing.kubeapi.fake import FakeApiServer
+from pykubelet.testing.kubeapi.fake_patch import Json
+from pykubelet.testing.kubeapi.fake_store import Place
 
 PORT = 6443
 KEPT_REQUESTS = 200

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pykubelet.edges.host.cgroup_values import CgroupLimits, CgroupVersion
-from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.cgroups.cgroup_values import CgroupLimits, CgroupVersion
+from pykubelet.edges.host.fs.errors import HostError
 
 
 class MemoryCgroups:

@@ -18,11 +18,11 @@ from pykubelet.edges.cri import containerd_events_pb2 as events_pb2
 from pykubelet.edges.cri.calls import ContainerdCalls, ImageCalls, RuntimeCalls
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.events import HintKind
-from pykubelet.edges.cri.fake import _task_events
-from pykubelet.edges.cri.fake_answers import FakeAnswers, FakeFeatures
-from pykubelet.edges.cri.fake_state import FakeContainer, FakeSandbox, Refused
 from pykubelet.edges.cri.wire import Wire
 from pykubelet.net.grpc.status import Code, RpcError
+from pykubelet.testing.cri.fake import _task_events
+from pykubelet.testing.cri.fake_answers import FakeAnswers, FakeFeatures
+from pykubelet.testing.cri.fake_state import FakeContainer, FakeSandbox, Refused
 
 Serve = Callable[[bytes], Awaitable[bytes]]
 SUBSCRIBE = "Subscribe"

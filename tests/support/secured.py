@@ -7,7 +7,7 @@ from pathlib import Path
 
 from support.pki import Authority
 
-from pykubelet.edges.kubeapi.fake import FakeApiServer
+from pykubelet.testing.kubeapi.fake import FakeApiServer
 
 
 class Secured:

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import contextlib
 
-from pykubelet.act.runtime.dns import resolv_conf_warnings
-from pykubelet.base.config.kubelet import KubeletConfiguration
+from pykubelet.act.runtime.render.dns import resolv_conf_warnings
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.happenings import Happening, warning
 from pykubelet.base.model.reasons import EVENT_CGROUP_V1, EVENT_POSSIBLE_MEMORY_BACKED_VOLUMES_ON_DISK
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.files import read_text
-from pykubelet.edges.host.machine import Machine
-from pykubelet.edges.host.mounts import tmpfs_no_swap_supported
+from pykubelet.config.kubelet import KubeletConfiguration
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.files import read_text
+from pykubelet.edges.host.fs.mounts import tmpfs_no_swap_supported
+from pykubelet.edges.host.proc.machine import Machine
 
 _CGROUP_V1 = "cgroup v1 support is in maintenance mode, please migrate to cgroup v2"
 _SWAPPED = (

@@ -1,7 +1,7 @@
 """`pykubelet pods`, `pykubelet explain POD` and `pykubelet page`: ask the running agent over its root-only socket, and show the answer.
 
 Owns: the options, the choice of the pod that is meant, and the tables. What is known is decided by the agent; its answers
-come from `report/server/explain`. Standard library only, and little of it: an answer must be there within a tenth of a
+come from `serve/explain`. Standard library only, and little of it: an answer must be there within a tenth of a
 second. Exit codes: 0 answered, 1 not (no agent, no such pod, no permission), 2 wrong command line.
 """
 

@@ -57,7 +57,7 @@ def _show_version(wanted: str) -> int:
 
 def _run(line: CommandLine) -> int:
     from pykubelet.app.load import load
-    from pykubelet.base.config.errors import ConfigError
+    from pykubelet.config.errors import ConfigError
 
     try:
         settings = load(line)

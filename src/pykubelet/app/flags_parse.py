@@ -14,11 +14,11 @@ from typing import Any
 from pykubelet.app.flags import CommandLine, FlagError, Given
 from pykubelet.base.api.labels import label_value_errors, qualified_name_errors
 from pykubelet.base.api.quantity import QuantityError, parse_text
-from pykubelet.base.config.combine import FlagInput
-from pykubelet.base.config.flag_values import parse_node_ip
-from pykubelet.base.config.settings import Flags
-from pykubelet.base.config.validate_server import is_ip
 from pykubelet.base.kit.durations import SECOND, format_duration, parse_duration
+from pykubelet.config.combine import FlagInput
+from pykubelet.config.flag_values import parse_node_ip
+from pykubelet.config.settings import Flags
+from pykubelet.config.validate_server import is_ip
 
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})

@@ -1,7 +1,7 @@
 """The kubelet's flags: name, type, where the value goes. Data only, and cheap to import.
 
 A target with a dot or of a name in camel case is a field of KubeletConfiguration; `flags.NAME` is an attribute of
-`base.config.settings.Flags`; the empty target is accepted and goes nowhere. Types are explained in `flags_parse.py`.
+`config.settings.Flags`; the empty target is accepted and goes nowhere. Types are explained in `flags_parse.py`.
 Source: the kubelet's command line reference (doc page kubelet).
 """
 

@@ -1,6 +1,6 @@
 """Reads what the configuration is made of (files, facts of the machine) and has it combined into `Settings`.
 
-All file reading of the configuration is here; the rules are in `base/config`. Nothing is changed on the machine.
+All file reading of the configuration is here; the rules are in `config`. Nothing is changed on the machine.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 from pykubelet.app.flags import CommandLine
 from pykubelet.app.flags_parse import read_flags
-from pykubelet.base.config.combine import File, combine
-from pykubelet.base.config.cpuset import parse_cpuset
-from pykubelet.base.config.errors import ConfigError
-from pykubelet.base.config.settings import Settings
-from pykubelet.base.config.validate_host import HostFacts
 from pykubelet.base.kit.values import replace
+from pykubelet.config.combine import File, combine
+from pykubelet.config.cpuset import parse_cpuset
+from pykubelet.config.errors import ConfigError
+from pykubelet.config.settings import Settings
+from pykubelet.config.validate_host import HostFacts
 
 DROP_IN_SUFFIX = ".conf"
 _REASONS = {FileNotFoundError: "no such file or directory", PermissionError: "permission denied"}

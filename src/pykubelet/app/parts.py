@@ -7,7 +7,6 @@ from typing import Any, Generic, TypeVar
 
 from pykubelet.act.images.model import Pulls
 from pykubelet.act.resources.model import CgroupDriver
-from pykubelet.base.config.settings import Settings
 from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Flight
@@ -28,12 +27,13 @@ from pykubelet.base.model.recent import Occurrence, Recent
 from pykubelet.base.model.roster import ApiPods, Roster, SourceChanged
 from pykubelet.base.model.statuses import ReportWaits, Statuses
 from pykubelet.base.model.usage import Usage, UsageWanted
+from pykubelet.config.settings import Settings
 from pykubelet.edges.cri.client import CriClient
-from pykubelet.edges.host.cgroups import Cgroups
-from pykubelet.edges.host.machine import Machine
+from pykubelet.edges.host.cgroups.cgroups import Cgroups
+from pykubelet.edges.host.proc.machine import Machine
 from pykubelet.edges.plugins.credential_config import Providers
+from pykubelet.observe.node.runtime import RuntimePeriods
 from pykubelet.observe.pleg.decide import RelistPeriods
-from pykubelet.report.node.runtime import RuntimePeriods
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class Cells:
         self.lifecycles = Slot("lifecycles", Lifecycles())  # act/pods
         self.observed = Slot("observed", Observed())  # observe/pleg
         self.mounts = Slot("mounts", Mounts())  # act/volumes
-        self.content = Slot("content", Content())  # edges/content
+        self.content = Slot("content", Content())  # desired/content
         self.pulls = Slot("pulls", Pulls())  # act/images
         self.probes = Slot("probes", ProbeResults())  # observe/probes
         self.probe_waits = Slot("probe-waits", ProbeWaits())  # observe/probes

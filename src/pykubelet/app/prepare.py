@@ -8,14 +8,14 @@ from __future__ import annotations
 import fcntl
 import os
 
-from pykubelet.base.config.settings import Settings
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.paths import CONTAINER_LOG_LINKS, Paths
-from pykubelet.edges.host import oom, sysctl
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.files import make_dirs, remove_temporaries
-from pykubelet.edges.host.machine import Machine, read_machine
-from pykubelet.edges.host.mounts import make_shared
+from pykubelet.config.settings import Settings
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.files import make_dirs, remove_temporaries
+from pykubelet.edges.host.fs.mounts import make_shared
+from pykubelet.edges.host.proc import oom, sysctl
+from pykubelet.edges.host.proc.machine import Machine, read_machine
 
 log = Log("app")
 

@@ -17,10 +17,10 @@ from pykubelet.app.once import OnceCells, run_once
 from pykubelet.app.prepare import StartError, take_lock
 from pykubelet.app.version import FULL
 from pykubelet.app.wiring import Agent, build_agent
-from pykubelet.base.config.errors import ConfigError
-from pykubelet.base.config.settings import Settings
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.log import Log, set_up_logging
+from pykubelet.config.errors import ConfigError
+from pykubelet.config.settings import Settings
 
 log = Log("app")
 SWITCH_INTERVAL_S = 0.001

@@ -24,16 +24,16 @@ from pykubelet.act.resources.home import Home
 from pykubelet.act.resources.loop import ResourceInputs, ResourcesLoop
 from pykubelet.act.resources.model import CgroupDriver, NodeResources, resource_settings
 from pykubelet.act.resources.names import driver_path, node_group
-from pykubelet.act.runtime.container_hash import container_hash
-from pykubelet.act.runtime.context import render_settings
-from pykubelet.act.runtime.gc import ContainerCollector, GcInputs, gc_settings
-from pykubelet.act.runtime.hooks import HookRunner
-from pykubelet.act.runtime.log_rotation import LogRotation, rotation_settings
-from pykubelet.act.runtime.resize import ContainerResizer
-from pykubelet.act.runtime.sandbox import SandboxCells, Sandboxes
-from pykubelet.act.runtime.start import ContainerStarter
-from pykubelet.act.runtime.stop import ContainerStopper
-from pykubelet.act.runtime.userns import UserNamespaces
+from pykubelet.act.runtime.collect.gc import ContainerCollector, GcInputs, gc_settings
+from pykubelet.act.runtime.collect.log_rotation import LogRotation, rotation_settings
+from pykubelet.act.runtime.lifecycle.hooks import HookRunner
+from pykubelet.act.runtime.lifecycle.resize import ContainerResizer
+from pykubelet.act.runtime.lifecycle.sandbox import SandboxCells, Sandboxes
+from pykubelet.act.runtime.lifecycle.start import ContainerStarter
+from pykubelet.act.runtime.lifecycle.stop import ContainerStopper
+from pykubelet.act.runtime.lifecycle.userns import UserNamespaces
+from pykubelet.act.runtime.render.container_hash import container_hash
+from pykubelet.act.runtime.render.context import render_settings
 from pykubelet.act.volumes.loop import VolumeInputs, Volumes
 from pykubelet.act.volumes.subpath import Subpaths
 from pykubelet.app.advice import advice, look_around
@@ -41,7 +41,6 @@ from pykubelet.app.driver import ask_driver, insist_on_driver
 from pykubelet.app.parts import Cells, Loops, Machinery, Periods, Runtime
 from pykubelet.app.prepare import StartError, app_armor_enabled, kernel_version, prepare_machine
 from pykubelet.app.wiring_server import wire_ports
-from pykubelet.base.config.settings import CRASH_BACKOFF_RESET_S, Settings
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Flight
@@ -51,22 +50,26 @@ from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.labels import SOURCE_API, SOURCE_FILE, SOURCE_HTTP
 from pykubelet.base.model.roster import SourceChanged
+from pykubelet.config.settings import CRASH_BACKOFF_RESET_S, Settings
 from pykubelet.desired.roster.loop import RosterInputs, RosterLoop
 from pykubelet.desired.roster.model import admission_rules
 from pykubelet.desired.roster.size_memory import SizeMemory
 from pykubelet.desired.sources.file import FileSource
 from pykubelet.desired.sources.gated import ALL_ON, GatedPods, field_gates
 from pykubelet.desired.sources.url import UrlSource
-from pykubelet.edges.content.pull_credentials import read_docker_configs
 from pykubelet.edges.cri.client import CriClient
-from pykubelet.edges.host.cgroup_detect import detect_cgroups
-from pykubelet.edges.host.cgroup_stats import detect_reader, own_group, read_boot_time
-from pykubelet.edges.host.cgroup_values import CgroupVersion
-from pykubelet.edges.host.cgroups import Cgroups
-from pykubelet.edges.host.machine import Machine
-from pykubelet.edges.host.procfs import read_default_routes, read_hostname
+from pykubelet.edges.host.cgroups.cgroup_detect import detect_cgroups
+from pykubelet.edges.host.cgroups.cgroup_stats import detect_reader, own_group, read_boot_time
+from pykubelet.edges.host.cgroups.cgroup_values import CgroupVersion
+from pykubelet.edges.host.cgroups.cgroups import Cgroups
+from pykubelet.edges.host.proc.machine import Machine
+from pykubelet.edges.host.proc.procfs import read_default_routes, read_hostname
 from pykubelet.edges.plugins.credential_config import Providers, load_providers
 from pykubelet.edges.plugins.credential_provider import run_provider
+from pykubelet.edges.plugins.pull_credentials import read_docker_configs
+from pykubelet.observe.node.decide import NodeFacts, node_capacity, node_labels
+from pykubelet.observe.node.loop import NodeLoop, first_node_view
+from pykubelet.observe.node.runtime import RuntimeLoop
 from pykubelet.observe.pleg.loop import Pleg, PlegCells
 from pykubelet.observe.probes.decide import earlier_results
 from pykubelet.observe.probes.execute import ContainerProber
@@ -75,12 +78,9 @@ from pykubelet.observe.probes.loop import ProbeInputs, ProbesLoop
 from pykubelet.observe.stats.loop import StatsInputs, StatsLoop, StatsSettings
 from pykubelet.observe.stats.tree import Ground
 from pykubelet.report.events.loop import EventsLoop
-from pykubelet.report.node.decide import NodeFacts, node_capacity, node_labels
-from pykubelet.report.node.loop import NodeLoop, first_node_view
-from pykubelet.report.node.runtime import RuntimeLoop
-from pykubelet.report.server.auth_filter import Reviewers
 from pykubelet.report.status.loop import StatusInputs, StatusLoop
 from pykubelet.report.status.memory import StatusMemory
+from pykubelet.serve.auth.auth_filter import Reviewers
 
 if TYPE_CHECKING:
     from pykubelet.app.wiring_cluster import Cluster
@@ -392,7 +392,7 @@ async def build_agent(settings: Settings, clock: Clock) -> Agent:
     driver = told or configured
     cgroups: Cgroups = detect_cgroups()
     if driver is CgroupDriver.SYSTEMD:
-        from pykubelet.edges.host.systemd import Systemd, SystemdCgroups  # only the driver in force is loaded
+        from pykubelet.edges.host.cgroups.systemd import Systemd, SystemdCgroups  # only the driver in force is loaded
 
         cgroups = SystemdCgroups(cgroups, Systemd())
     runtime = Runtime(cri, driver, driver_is_known=told is not None)

@@ -13,19 +13,18 @@ from pykubelet.app.prepare import StartError
 from pykubelet.app.version import FULL, user_agent
 from pykubelet.app.wiring_server import serving_choice
 from pykubelet.base.api.core import NodeSwapStatus, NodeSystemInfo, Pod, Taint
-from pykubelet.base.config.settings import Settings
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.happenings import normal
 from pykubelet.base.model.needs import pod_needs
 from pykubelet.base.model.reasons import EVENT_STARTING
+from pykubelet.config.settings import Settings
+from pykubelet.desired.content.loop import ContentLoop
+from pykubelet.desired.content.model import ContentSettings, Strategy
 from pykubelet.desired.sources.api import PODS_PATH, ApiSource, pods_of_node
-from pykubelet.edges.content.loop import ContentLoop
-from pykubelet.edges.content.model import ContentSettings, Strategy
-from pykubelet.edges.content.pull_identity import PullIdentity
-from pykubelet.edges.host.files import stat_file
-from pykubelet.edges.host.machine import Machine
+from pykubelet.edges.host.fs.files import stat_file
+from pykubelet.edges.host.proc.machine import Machine
 from pykubelet.edges.identity.bootstrap import Entrance, Newcomer, find_entrance, first_pair, write_when_issued
 from pykubelet.edges.identity.decide import client_certificate, serving_certificate
 from pykubelet.edges.identity.rotation import Askers, CertificateLoop, IssuePeriods
@@ -33,6 +32,7 @@ from pykubelet.edges.identity.store import CertificateStore
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
 from pykubelet.edges.kubeapi.kubeconfig import KubeconfigError, Pem
 from pykubelet.edges.kubeapi.listwatch import follow
+from pykubelet.edges.plugins.pull_identity import PullIdentity
 from pykubelet.report.events.send import EventSender
 from pykubelet.report.mirrors.loop import MirrorInputs, MirrorsLoop
 from pykubelet.report.node.api_node import ReporterClients
@@ -40,8 +40,8 @@ from pykubelet.report.node.csi_node import keep_csi_node
 from pykubelet.report.node.lease import LeaseLoop
 from pykubelet.report.node.model import NodePeriods, Registration
 from pykubelet.report.node.reporter import NodeReporter, ReporterCells
-from pykubelet.report.server.auth_filter import Reviewers
 from pykubelet.report.status.publish import PublishInputs, StatusPublisher
+from pykubelet.serve.auth.auth_filter import Reviewers
 
 #: Who shows a token waits no longer for its review to be sent: anybody can show tokens.
 LONGEST_REVIEW_WAIT_S = 2.0

@@ -1,4 +1,4 @@
-"""The wiring of the ports: which cells and adapters their endpoints (`report/server/endpoints/table.py`) read. Nothing is
+"""The wiring of the ports: which cells and adapters their endpoints (`serve/endpoints/table.py`) read. Nothing is
 decided here."""
 
 from __future__ import annotations
@@ -12,23 +12,29 @@ from pykubelet.app.parts import Cells, Loops, Machinery
 from pykubelet.app.prepare import StartError
 from pykubelet.app.version import FULL, KUBERNETES
 from pykubelet.base.api.codec import encode
-from pykubelet.base.config.settings import Settings
 from pykubelet.base.model.node import NodeView
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.machine import Machine
-from pykubelet.edges.host.notify import notify, watchdog_interval_s
+from pykubelet.config.settings import Settings
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.proc.machine import Machine
+from pykubelet.edges.host.services.notify import notify, watchdog_interval_s
 from pykubelet.edges.identity.server_tls import ServerTls, TlsRules
 from pykubelet.edges.identity.serving import ServingChoice, ensure_self_signed, needs_self_signed, serving_files
 from pykubelet.net.grpc.server import RpcServer
-from pykubelet.report.server.api_routes import ApiHandler
-from pykubelet.report.server.auth_filter import AuthFilter, Reviewers, auth_rules
-from pykubelet.report.server.counted import READ_ONLY, READ_WRITE, counted
-from pykubelet.report.server.endpoints.endpoint import authorization_rules, metric_labels
-from pykubelet.report.server.endpoints.table import ENDPOINTS, EndpointInputs
-from pykubelet.report.server.explain.documents import AskInputs, ask_routes
-from pykubelet.report.server.health import Check, default_checks, ping_check
-from pykubelet.report.server.http.client_hello import ContextsByGroup
-from pykubelet.report.server.http.listen import (
+from pykubelet.net.http.client_hello import ContextsByGroup
+from pykubelet.net.http.server import JSON, Handler, Request, Response, Route, plain
+from pykubelet.serve.auth.auth_filter import AuthFilter, Reviewers, auth_rules
+from pykubelet.serve.endpoints.api_routes import ApiHandler
+from pykubelet.serve.endpoints.counted import READ_ONLY, READ_WRITE, counted
+from pykubelet.serve.endpoints.endpoint import authorization_rules, metric_labels
+from pykubelet.serve.endpoints.health import Check, default_checks, ping_check
+from pykubelet.serve.endpoints.known_pods import KnownPods
+from pykubelet.serve.endpoints.pod_resources import PodResources
+from pykubelet.serve.endpoints.routes import api_router, health_routes, read_only_router, unauthenticated_handler
+from pykubelet.serve.endpoints.syncloop import SyncLoopInputs, syncloop_check
+from pykubelet.serve.endpoints.table import ENDPOINTS, EndpointInputs
+from pykubelet.serve.endpoints.watchdog import notify_service_manager
+from pykubelet.serve.explain.documents import AskInputs, ask_routes
+from pykubelet.serve.listen import (
     ListenError,
     keep_serving_port,
     open_required_port,
@@ -37,18 +43,12 @@ from pykubelet.report.server.http.listen import (
     serve_socket,
     serve_tls,
 )
-from pykubelet.report.server.http.server import JSON, Handler, Request, Response, Route, plain
-from pykubelet.report.server.known_pods import KnownPods
-from pykubelet.report.server.metrics.cadvisor import MachineFacts
-from pykubelet.report.server.metrics.kubelet import MetricsInputs
-from pykubelet.report.server.metrics.routes import StatsRoutes
-from pykubelet.report.server.page.door import LoopbackPage, Sessions
-from pykubelet.report.server.page.history import History
-from pykubelet.report.server.page.serve import NodePage
-from pykubelet.report.server.pod_resources import PodResources
-from pykubelet.report.server.routes import api_router, health_routes, read_only_router, unauthenticated_handler
-from pykubelet.report.server.syncloop import SyncLoopInputs, syncloop_check
-from pykubelet.report.server.watchdog import notify_service_manager
+from pykubelet.serve.metrics.cadvisor import MachineFacts
+from pykubelet.serve.metrics.kubelet import MetricsInputs
+from pykubelet.serve.metrics.routes import StatsRoutes
+from pykubelet.serve.page.history import History
+from pykubelet.serve.page.login import LoopbackPage, Sessions
+from pykubelet.serve.page.serve import NodePage
 
 
 def serving_choice(settings: Settings) -> ServingChoice:

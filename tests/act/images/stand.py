@@ -16,9 +16,9 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import PodRef, PodUID
-from pykubelet.edges.content.pull_credentials import DockerConfigFile
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriCode, CriError
+from pykubelet.edges.plugins.pull_credentials import DockerConfigFile
 
 
 class LoopClock:

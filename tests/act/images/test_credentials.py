@@ -8,7 +8,7 @@ from act.images.stand import request
 
 from pykubelet.act.images.credentials import PullCredentials, choose_node_auths
 from pykubelet.act.images.keyring import Auth
-from pykubelet.edges.content.pull_credentials import DockerConfigFile
+from pykubelet.edges.plugins.pull_credentials import DockerConfigFile
 
 REPO = "a.example/app"
 

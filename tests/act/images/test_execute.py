@@ -16,10 +16,10 @@ from pykubelet.act.images.model import ImageError, ImageReady, ImageSettings, Ve
 from pykubelet.act.images.providers import CredentialProviders
 from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.edges.content.pull_credentials import DockerConfigFile
 from pykubelet.edges.cri.errors import CriCode, CriError
 from pykubelet.edges.plugins.credential_config import ProviderConfig
 from pykubelet.edges.plugins.credential_provider import CacheKeyType, ProviderAnswer
+from pykubelet.edges.plugins.pull_credentials import DockerConfigFile
 
 PRIVATE = "registry.example/team/app:1"
 DENIED = f"failed to authorize {PRIVATE}: 401 Unauthorized"

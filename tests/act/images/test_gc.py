@@ -26,8 +26,8 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriCode, CriError
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.mounts import FsUsage
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.mounts import FsUsage
 
 NEVER = decide_gc.NEVER
 

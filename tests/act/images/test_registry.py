@@ -32,11 +32,11 @@ from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.lifecycle import Lifecycles
-from pykubelet.edges.content.pull_credentials import read_docker_configs
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.plugins.credential_config import load_providers
 from pykubelet.edges.plugins.credential_provider import run_provider
+from pykubelet.edges.plugins.pull_credentials import read_docker_configs
 
 pytestmark = pytest.mark.integration
 

@@ -23,13 +23,13 @@ from pykubelet.act.pods.loop import PodInputs, PodsLoop
 from pykubelet.act.pods.tools import PodCells, PodTools
 from pykubelet.act.resources.execute import PodCgroups
 from pykubelet.act.resources.model import CgroupError
-from pykubelet.act.runtime.container_hash import container_hash
-from pykubelet.act.runtime.context import RenderSettings
-from pykubelet.act.runtime.hooks import HookRunner
-from pykubelet.act.runtime.resize import ContainerResizer
-from pykubelet.act.runtime.sandbox import SandboxCells, Sandboxes
-from pykubelet.act.runtime.start import ContainerStarter
-from pykubelet.act.runtime.stop import ContainerStopper
+from pykubelet.act.runtime.lifecycle.hooks import HookRunner
+from pykubelet.act.runtime.lifecycle.resize import ContainerResizer
+from pykubelet.act.runtime.lifecycle.sandbox import SandboxCells, Sandboxes
+from pykubelet.act.runtime.lifecycle.start import ContainerStarter
+from pykubelet.act.runtime.lifecycle.stop import ContainerStopper
+from pykubelet.act.runtime.render.container_hash import container_hash
+from pykubelet.act.runtime.render.context import RenderSettings
 from pykubelet.act.volumes.subpath import Subpaths
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.backoff import BackoffPolicy
@@ -54,11 +54,11 @@ from pykubelet.base.model.statuses import Statuses
 from pykubelet.base.model.waits import Wait
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
-from pykubelet.edges.cri.fake import FakeRuntime
-from pykubelet.edges.cri.fake_state import FakeContainer
-from pykubelet.edges.host.files import make_dirs
+from pykubelet.edges.host.fs.files import make_dirs
 from pykubelet.observe.pleg.decide import RelistPeriods
 from pykubelet.observe.pleg.loop import Pleg, PlegCells
+from pykubelet.testing.cri.fake import FakeRuntime
+from pykubelet.testing.cri.fake_state import FakeContainer
 
 QUICK = BackoffPolicy(initial_s=0.2, cap_s=1.0)
 

@@ -35,8 +35,8 @@ from pykubelet.act.pods.model import (
     WakeAt,
     Woke,
 )
-from pykubelet.act.runtime.container_hash import container_hash
-from pykubelet.act.runtime.plan_resize import Applied
+from pykubelet.act.runtime.plan.plan_resize import Applied
+from pykubelet.act.runtime.render.container_hash import container_hash
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.values import replace

@@ -35,7 +35,7 @@ from pykubelet.act.pods.model import (
     Woke,
     Work,
 )
-from pykubelet.act.runtime.container_hash import container_hash
+from pykubelet.act.runtime.render.container_hash import container_hash
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import KillReason, Stage, StartError

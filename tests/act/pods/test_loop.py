@@ -17,8 +17,8 @@ from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.model.labels import CONTAINER_RESTART_COUNT
 from pykubelet.base.model.lifecycle import KillReason, Stage
 from pykubelet.base.model.roster import Rejection
-from pykubelet.edges.cri.fake import FakeRuntime, Fault
 from pykubelet.observe.pleg.decide import RelistPeriods
+from pykubelet.testing.cri.fake import FakeRuntime, Fault
 
 
 def has_attempt(n: Node, name: str, attempt: int) -> bool:

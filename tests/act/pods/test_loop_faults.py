@@ -20,8 +20,8 @@ from pykubelet.base.model.lifecycle import PodLifecycle
 from pykubelet.base.model.node import RuntimeReady
 from pykubelet.base.model.observed import BeingStopped, PodTouched
 from pykubelet.edges.cri.errors import CriCode
-from pykubelet.edges.cri.fake import FakeFeatures, FakeRuntime, Fault
 from pykubelet.observe.pleg.decide import RelistPeriods
+from pykubelet.testing.cri.fake import FakeFeatures, FakeRuntime, Fault
 
 SANDBOX_CALL = "RunPodSandbox: network and pause container"
 

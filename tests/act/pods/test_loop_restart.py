@@ -15,7 +15,7 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.roster import RosterPod
 from pykubelet.base.model.sizing import SizeChange, size_of
 from pykubelet.edges.cri.errors import CriCode
-from pykubelet.edges.cri.fake import FakeRuntime, Fault
+from pykubelet.testing.cri.fake import FakeRuntime, Fault
 
 # Static pods of one name, orphans, and the restart of the agent
 

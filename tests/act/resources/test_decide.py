@@ -12,7 +12,7 @@ from pykubelet.act.resources.model import Enforce, MemoryProtection, NodeResourc
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.qos import QOSClass
-from pykubelet.edges.host.cgroup_values import UNLIMITED, CgroupLimits
+from pykubelet.edges.host.cgroups.cgroup_values import UNLIMITED, CgroupLimits
 
 GI, MI = 1 << 30, 1 << 20
 SETTINGS = ResourceSettings()

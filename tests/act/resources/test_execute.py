@@ -26,12 +26,12 @@ from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.mounts import Mounts, PodMounts
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.roster import Roster, RosterPod, pod_ref
-from pykubelet.edges.host.cgroup_detect import detect_cgroups
-from pykubelet.edges.host.cgroup_values import CgroupLimits, CgroupVersion
-from pykubelet.edges.host.cgroups import Cgroups, read_control, write_control
-from pykubelet.edges.host.cgroups_v1 import CgroupsV1
-from pykubelet.edges.host.cgroups_v2 import CgroupsV2
-from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.cgroups.cgroup_detect import detect_cgroups
+from pykubelet.edges.host.cgroups.cgroup_values import CgroupLimits, CgroupVersion
+from pykubelet.edges.host.cgroups.cgroups import Cgroups, read_control, write_control
+from pykubelet.edges.host.cgroups.cgroups_v1 import CgroupsV1
+from pykubelet.edges.host.cgroups.cgroups_v2 import CgroupsV2
+from pykubelet.edges.host.fs.errors import HostError
 
 NODE = NodeResources({"cpu": 2000, "memory": 8 << 30})
 

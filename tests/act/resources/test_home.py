@@ -8,8 +8,8 @@ from typing import cast
 import pytest
 
 from pykubelet.act.resources.home import Home
-from pykubelet.edges.host.cgroups import Cgroups
-from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.cgroups.cgroups import Cgroups
+from pykubelet.edges.host.fs.errors import HostError
 
 
 class FakeCgroups:

@@ -6,7 +6,7 @@ import asyncio
 import os
 from dataclasses import dataclass, field
 
-from pykubelet.act.runtime.gc import GcInputs
+from pykubelet.act.runtime.collect.gc import GcInputs
 from pykubelet.base.api.core import ObjectMeta, Pod
 from pykubelet.base.kit.cells import CellWriter, make_cell
 from pykubelet.base.kit.clock import SystemClock

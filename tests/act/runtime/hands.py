@@ -9,11 +9,11 @@ from pathlib import Path
 
 from act.pods.scenes import IMAGE
 
-from pykubelet.act.runtime.context import AnyContainer, ContainerContext, RenderSettings
-from pykubelet.act.runtime.hooks import HookRunner
-from pykubelet.act.runtime.sandbox import Sandbox, SandboxCells, Sandboxes
-from pykubelet.act.runtime.start import ContainerFiles, ContainerStarter, Unstarted
-from pykubelet.act.runtime.stop import ContainerStopper
+from pykubelet.act.runtime.lifecycle.hooks import HookRunner
+from pykubelet.act.runtime.lifecycle.sandbox import Sandbox, SandboxCells, Sandboxes
+from pykubelet.act.runtime.lifecycle.start import ContainerFiles, ContainerStarter, Unstarted
+from pykubelet.act.runtime.lifecycle.stop import ContainerStopper
+from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext, RenderSettings
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.clock import SystemClock
@@ -27,8 +27,8 @@ from pykubelet.base.model.node import HandlerFeatures, NodeView, RuntimeReady
 from pykubelet.base.model.observed import BeingStopped, ContainerView
 from pykubelet.base.model.paths import Paths
 from pykubelet.edges.cri.client import CriClient
-from pykubelet.edges.cri.fake import FakeRuntime
-from pykubelet.edges.host.files import make_dirs, write_in_place
+from pykubelet.edges.host.fs.files import make_dirs, write_in_place
+from pykubelet.testing.cri.fake import FakeRuntime
 
 
 @dataclass

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from pykubelet.act.runtime.context import ContainerContext, RenderSettings
+from pykubelet.act.runtime.render.context import ContainerContext, RenderSettings
 from pykubelet.base.api import core
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.model.node import NodeView

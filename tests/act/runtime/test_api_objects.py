@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pykubelet.act.runtime.api_objects import (
+from pykubelet.act.runtime.render.api_objects import (
     environment_objects,
     runtime_handler,
     service_environment,
@@ -12,7 +12,7 @@ from pykubelet.act.runtime.api_objects import (
     unanswered,
     waits_for_services,
 )
-from pykubelet.act.runtime.context import ConfigError, Unavailable
+from pykubelet.act.runtime.render.context import ConfigError, Unavailable
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import ConfigMap, Pod, RuntimeClass, Secret, Service
 from pykubelet.base.model.content import Absent, Content, ContentKind, Found, ObjectKey, Present, Unreadable

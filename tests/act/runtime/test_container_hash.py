@@ -1,6 +1,6 @@
 from act.runtime.rendering import make_container
 
-from pykubelet.act.runtime.container_hash import container_hash
+from pykubelet.act.runtime.render.container_hash import container_hash
 from pykubelet.base.api import core
 
 

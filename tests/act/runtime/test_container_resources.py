@@ -3,13 +3,13 @@ from typing import Any
 import pytest
 from act.runtime.rendering import CONTEXT, GIB, NODE, SETTINGS, make_container, make_pod, with_resources
 
-from pykubelet.act.runtime.container_resources import (
+from pykubelet.act.runtime.render.container_resources import (
     container_resources,
     oom_score_adj,
     sandbox_resources,
     swap_limit,
 )
-from pykubelet.act.runtime.context import ContainerContext, CpuSet, MemoryQos, RenderSettings, SandboxContext
+from pykubelet.act.runtime.render.context import ContainerContext, CpuSet, MemoryQos, RenderSettings, SandboxContext
 from pykubelet.base.api.core import Container
 from pykubelet.base.kit.values import replace
 from pykubelet.edges.cri import cri_pb2

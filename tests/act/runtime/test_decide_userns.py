@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykubelet.act.runtime.decide_userns import (
+from pykubelet.act.runtime.lifecycle.decide_userns import (
     IdSlots,
     MappingError,
     format_mapping,

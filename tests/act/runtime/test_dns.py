@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 from act.runtime.rendering import SETTINGS, make_pod
 
-from pykubelet.act.runtime.context import RenderError, RenderSettings
-from pykubelet.act.runtime.dns import Resolver, dns_config, parse_resolv_conf, resolv_conf_warnings
+from pykubelet.act.runtime.render.context import RenderError, RenderSettings
+from pykubelet.act.runtime.render.dns import Resolver, dns_config, parse_resolv_conf, resolv_conf_warnings
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import replace
 

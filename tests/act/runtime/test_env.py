@@ -5,7 +5,7 @@ from act.runtime.rendering import CONTEXT, GIB, SETTINGS, make_container, make_p
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykubelet.act.runtime.context import (
+from pykubelet.act.runtime.render.context import (
     ApiObjects,
     ConfigError,
     ContainerContext,
@@ -13,7 +13,7 @@ from pykubelet.act.runtime.context import (
     Unavailable,
     errors_as_values,
 )
-from pykubelet.act.runtime.env import build_environment, read_env_file
+from pykubelet.act.runtime.render.env import build_environment, read_env_file
 from pykubelet.base.api import core
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.mounts import MountedVolume

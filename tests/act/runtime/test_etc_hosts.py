@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 from act.runtime.rendering import SETTINGS, make_pod
 
-from pykubelet.act.runtime.context import ConfigError, errors_as_values
-from pykubelet.act.runtime.etc_hosts import PodName, etc_hosts_content, name_pod
+from pykubelet.act.runtime.render.context import ConfigError, errors_as_values
+from pykubelet.act.runtime.render.etc_hosts import PodName, etc_hosts_content, name_pod
 
 LOCAL = (
     "# Kubernetes-managed hosts file.\n"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from act.runtime.gc_stand import BUSYBOX, Stand, exists, lifecycle, names_in, ref_of, targets_in, write
 
-from pykubelet.act.runtime.gc import ContainerCollector, GcSettings
-from pykubelet.act.runtime.gc_plan import GcPolicy
+from pykubelet.act.runtime.collect.gc import ContainerCollector, GcSettings
+from pykubelet.act.runtime.collect.gc_plan import GcPolicy
 from pykubelet.base.kit.flight import Flight
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
@@ -22,7 +22,7 @@ from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.roster import Roster
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode
-from pykubelet.edges.cri.fake import FakeRuntime, Fault
+from pykubelet.testing.cri.fake import FakeRuntime, Fault
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from act.runtime.gc_stand import lifecycle, pod_of, ref_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykubelet.act.runtime.gc_plan import GcPolicy, Known, Standing, plan_ended, plan_gc, unknown_pod_dirs
+from pykubelet.act.runtime.collect.gc_plan import GcPolicy, Known, Standing, plan_ended, plan_gc, unknown_pod_dirs
 from pykubelet.base.model.ids import ContainerID, SandboxID
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.observed import ContainerState, ContainerView, Observed, PodView, SandboxView

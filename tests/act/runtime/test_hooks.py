@@ -13,15 +13,15 @@ import pytest
 from act.pods.scenes import REF, container, pod
 from act.runtime.hands import Hands, hands
 
-from pykubelet.act.runtime.hooks import PROBLEM_LIMIT
-from pykubelet.act.runtime.stop import StopTarget
-from pykubelet.act.runtime.tally import HTTP_FALLBACKS, SLEEPS_CUT_SHORT
+from pykubelet.act.runtime.lifecycle.hooks import PROBLEM_LIMIT
+from pykubelet.act.runtime.lifecycle.stop import StopTarget
+from pykubelet.act.runtime.lifecycle.tally import HTTP_FALLBACKS, SLEEPS_CUT_SHORT
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.lifecycle import StartError
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriCode
-from pykubelet.edges.cri.fake import Fault
-from pykubelet.edges.cri.fake_state import FakeContainer
+from pykubelet.testing.cri.fake import Fault
+from pykubelet.testing.cri.fake_state import FakeContainer
 
 LONG = {"command": ["sh", "-c", "sleep 1000"]}
 FOR = 'for Container "app" in Pod "web_shop(uid-1)" failed - error: '

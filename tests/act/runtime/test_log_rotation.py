@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from testbed import host, images
 from testbed.containerd import Testbed
 
-from pykubelet.act.runtime.log_rotation import LogRotation, RotationSettings
-from pykubelet.act.runtime.log_rotation_plan import RotationPlan, plan_rotation, rotated_name
+from pykubelet.act.runtime.collect.log_rotation import LogRotation, RotationSettings
+from pykubelet.act.runtime.collect.log_rotation_plan import RotationPlan, plan_rotation, rotated_name
 from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.flight import Flight
 from pykubelet.base.kit.supervise import Supervisor
@@ -25,7 +25,7 @@ from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.paths import Paths
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode
-from pykubelet.edges.cri.fake import FakeRuntime, Fault
+from pykubelet.testing.cri.fake import FakeRuntime, Fault
 
 SMALL = RotationSettings(max_bytes=1000, max_files=3, period_s=0.02)
 FIRST = "0.log.20231114-221320"

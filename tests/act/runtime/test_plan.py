@@ -8,7 +8,7 @@ import pytest
 from act.pods.scenes import box, container, created, exited, pod, probes, rule, running, sidecar, unknown, view
 from act.runtime.planning import is_ended, kills, plan
 
-from pykubelet.act.runtime.plan import ContainerKill, KillCause
+from pykubelet.act.runtime.plan.plan import ContainerKill, KillCause
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.observed import NetworkMode, PodView
 from pykubelet.base.model.probes import ProbeResult, ProbeResults

@@ -8,7 +8,7 @@ import pytest
 from act.pods.scenes import box, container, created, exited, pod, probes, rule, running, sidecar, unknown, view
 from act.runtime.planning import is_ended, kills, plan
 
-from pykubelet.act.runtime.plan import KillCause
+from pykubelet.act.runtime.plan.plan import KillCause
 from pykubelet.base.api.core import Pod
 from pykubelet.base.model.probes import ProbeResult
 

@@ -11,7 +11,7 @@ import pytest
 from testbed import images
 from testbed.containerd import Testbed
 
-from pykubelet.act.runtime.removal import remove_container, remove_sandbox
+from pykubelet.act.runtime.lifecycle.removal import remove_container, remove_sandbox
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.waits import UNTOLD
 from pykubelet.edges.cri import cri_pb2 as pb

@@ -4,7 +4,7 @@ import pytest
 from act.runtime.rendering import CONTEXT, GIB, NODE, SETTINGS, make_container, make_pod
 from google.protobuf.json_format import MessageToDict
 
-from pykubelet.act.runtime.context import (
+from pykubelet.act.runtime.render.context import (
     AnyContainer,
     ApiObjects,
     ConfigError,
@@ -16,7 +16,7 @@ from pykubelet.act.runtime.context import (
     SandboxContext,
     UserNamespace,
 )
-from pykubelet.act.runtime.render_container import log_path, render_container
+from pykubelet.act.runtime.render.render_container import log_path, render_container
 from pykubelet.base.api import core
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.mounts import MountedVolume

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from act.runtime.rendering import CONTEXT, SETTINGS, make_container, make_pod
 
-from pykubelet.act.runtime.context import (
+from pykubelet.act.runtime.render.context import (
     ConfigError,
     ContainerContext,
     DeviceMount,
@@ -15,7 +15,7 @@ from pykubelet.act.runtime.context import (
     RenderSettings,
     SandboxContext,
 )
-from pykubelet.act.runtime.render_mounts import container_devices, container_mounts, relative_sub_paths
+from pykubelet.act.runtime.render.render_mounts import container_devices, container_mounts, relative_sub_paths
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.node import HandlerFeatures

@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 from act.runtime.rendering import SETTINGS, make_container, make_pod
 
-from pykubelet.act.runtime.context import ConfigError, RenderSettings, SandboxContext
-from pykubelet.act.runtime.render_sandbox import port_mappings, render_sandbox
+from pykubelet.act.runtime.render.context import ConfigError, RenderSettings, SandboxContext
+from pykubelet.act.runtime.render.render_sandbox import port_mappings, render_sandbox
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import replace
 from pykubelet.edges.cri import cri_pb2

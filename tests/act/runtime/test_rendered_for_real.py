@@ -11,10 +11,10 @@ from act.runtime.rendering import GIB, SETTINGS, make_container, make_pod
 from testbed import host, images
 from testbed.containerd import Testbed
 
-from pykubelet.act.runtime.context import ConfigError, ContainerContext, SandboxContext
-from pykubelet.act.runtime.etc_hosts import etc_hosts_content
-from pykubelet.act.runtime.render_container import render_container
-from pykubelet.act.runtime.render_sandbox import render_sandbox
+from pykubelet.act.runtime.render.context import ConfigError, ContainerContext, SandboxContext
+from pykubelet.act.runtime.render.etc_hosts import etc_hosts_content
+from pykubelet.act.runtime.render.render_container import render_container
+from pykubelet.act.runtime.render.render_sandbox import render_sandbox
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.paths import Paths

@@ -7,16 +7,16 @@ from pathlib import Path
 from act.pods.scenes import container, pod
 from act.runtime.hands import Hands, hands
 
-from pykubelet.act.runtime.plan_resize import ContainerResize
-from pykubelet.act.runtime.resize import ContainerResizer
-from pykubelet.act.runtime.sandbox import Sandbox
+from pykubelet.act.runtime.lifecycle.resize import ContainerResizer
+from pykubelet.act.runtime.lifecycle.sandbox import Sandbox
+from pykubelet.act.runtime.plan.plan_resize import ContainerResize
 from pykubelet.base.api.core import Pod
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.sizing import Amounts
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode, CriError
-from pykubelet.edges.cri.fake import Fault
+from pykubelet.testing.cri.fake import Fault
 
 MEBI = 1 << 20
 LONG = {"command": ["sh", "-c", "sleep 1000"]}

@@ -7,14 +7,14 @@ from pathlib import Path
 from act.pods.scenes import REF, pod
 from act.runtime.hands import hands
 
-from pykubelet.act.runtime.sandbox import Sandbox
+from pykubelet.act.runtime.lifecycle.sandbox import Sandbox
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import SandboxID
 from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.observed import SandboxView
 from pykubelet.edges.cri.errors import CriCode
-from pykubelet.edges.cri.fake import Fault
-from pykubelet.edges.host.files import list_dir
+from pykubelet.edges.host.fs.files import list_dir
+from pykubelet.testing.cri.fake import Fault
 
 
 async def test_a_sandbox_has_addresses_and_a_log_directory(tmp_path: Path) -> None:

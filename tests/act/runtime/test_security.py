@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from act.runtime.rendering import CONTEXT, SETTINGS, make_container, make_pod
 
-from pykubelet.act.runtime.context import (
+from pykubelet.act.runtime.render.context import (
     ContainerContext,
     IDMapping,
     RenderError,
@@ -11,7 +11,7 @@ from pykubelet.act.runtime.context import (
     SandboxContext,
     UserNamespace,
 )
-from pykubelet.act.runtime.security import (
+from pykubelet.act.runtime.render.security import (
     MASKED_PATHS,
     READ_ONLY_PATHS,
     container_security_context,

@@ -11,8 +11,8 @@ import pytest
 from act.pods.scenes import REF, UID, container, exited, pod
 from act.runtime.hands import Hands, hands
 
-from pykubelet.act.runtime.hooks import HookRunner
-from pykubelet.act.runtime.start import ContainerFiles, ContainerStarter
+from pykubelet.act.runtime.lifecycle.hooks import HookRunner
+from pykubelet.act.runtime.lifecycle.start import ContainerFiles, ContainerStarter
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import StartError
@@ -20,7 +20,7 @@ from pykubelet.base.model.observed import MountView
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode, CriError
-from pykubelet.edges.cri.fake import Fault
+from pykubelet.testing.cri.fake import Fault
 
 APP = container("app", command=["sh", "-c", "sleep 1000"])
 

@@ -11,14 +11,14 @@ import pytest
 from act.pods.scenes import REF, container, pod, sidecar
 from act.runtime.hands import Hands, hands
 
-from pykubelet.act.runtime.stop import StopTarget, restart_grace
+from pykubelet.act.runtime.lifecycle.stop import StopTarget, restart_grace
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.waits import Wait
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriCode, CriError
-from pykubelet.edges.cri.fake import Fault
-from pykubelet.edges.cri.fake_state import FakeContainer
+from pykubelet.testing.cri.fake import Fault
+from pykubelet.testing.cri.fake_state import FakeContainer
 
 RUNNING = "cannot delete running task {}: failed precondition"
 LONG = {"command": ["sh", "-c", "sleep 1000"]}

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from act.runtime.rendering import SETTINGS, make_pod
 
-from pykubelet.act.runtime.context import ConfigError, UserNamespace
-from pykubelet.act.runtime.decide_userns import MappingError, namespace_at
-from pykubelet.act.runtime.sandbox import Sandbox, SandboxCells, Sandboxes
-from pykubelet.act.runtime.tally import STARTED_USERNS, STARTED_USERNS_ERRORS
-from pykubelet.act.runtime.userns import UserNamespaces, told_namespace
+from pykubelet.act.runtime.lifecycle.decide_userns import MappingError, namespace_at
+from pykubelet.act.runtime.lifecycle.sandbox import Sandbox, SandboxCells, Sandboxes
+from pykubelet.act.runtime.lifecycle.tally import STARTED_USERNS, STARTED_USERNS_ERRORS
+from pykubelet.act.runtime.lifecycle.userns import UserNamespaces, told_namespace
+from pykubelet.act.runtime.render.context import ConfigError, UserNamespace
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.mailbox import Sink
@@ -29,9 +29,9 @@ from pykubelet.base.model.paths import Paths
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode
-from pykubelet.edges.cri.fake import FakeRuntime, Fault
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.subids import IdRange
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.proc.subids import IdRange
+from pykubelet.testing.cri.fake import FakeRuntime, Fault
 
 A, B, C = (PodUID(name) for name in ("uid-a", "uid-b", "uid-c"))
 LENGTH = 65536

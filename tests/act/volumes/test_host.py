@@ -20,9 +20,9 @@ from pykubelet.act.volumes.payload import PayloadFile, PayloadPlan
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.paths import Paths
-from pykubelet.edges.host import files as host_files
-from pykubelet.edges.host import mounts
-from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.fs import files as host_files
+from pykubelet.edges.host.fs import mounts
+from pykubelet.edges.host.fs.errors import HostError
 
 UID = PodUID("0f1e2d3c")
 WALL = 1_700_000_000.0

@@ -35,7 +35,7 @@ from pykubelet.base.model.mounts import Mounts, PodMounts
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.roster import Roster
-from pykubelet.edges.host import mounts as mount_table
+from pykubelet.edges.host.fs import mounts as mount_table
 
 UID = PodUID("u1")
 

@@ -16,7 +16,7 @@ from pykubelet.base.kit.flight import Flight
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.mounts import MountedVolume, Mounts, PodMounts
 from pykubelet.base.model.paths import Paths
-from pykubelet.edges.host import mounts
+from pykubelet.edges.host.fs import mounts
 
 UID = PodUID("0f1e2d3c")
 

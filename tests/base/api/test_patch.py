@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykubelet.base.api.patch import POD_STATUS_KEYS, PatchKeys, strategic_diff
-from pykubelet.edges.kubeapi.fake_patch import merge, strategic
+from pykubelet.testing.kubeapi.fake_patch import merge, strategic
 
 NODE_STATUS_KEYS: PatchKeys = {"conditions": "type", "addresses": "type"}
 POD_KEYS: PatchKeys = {f"status.{path}": key for path, key in POD_STATUS_KEYS.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykubelet.base.kit.metrics import MAX_SERIES, Counter, Family, Histogram, Registry, Sample
-from pykubelet.report.server.metrics.exposition import render_metrics
+from pykubelet.serve.metrics.exposition import render_metrics
 
 
 def test_the_text_of_all_kinds() -> None:

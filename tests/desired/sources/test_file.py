@@ -26,8 +26,8 @@ from pykubelet.desired.sources.decode import decode_manifest
 from pykubelet.desired.sources.file import FileSource
 from pykubelet.desired.sources.manifests import SETTLE_S
 from pykubelet.desired.sources.static import file_origin
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.inotify import FileEvent, Watcher
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.inotify import FileEvent, Watcher
 
 
 def manifest(name: str, image: str = "busybox:1") -> str:

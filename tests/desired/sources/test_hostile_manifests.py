@@ -19,7 +19,7 @@ from pykubelet.desired.sources.decode import MAX_WORDS, decode_manifest
 from pykubelet.desired.sources.file import FileSource
 from pykubelet.desired.sources.static import file_origin
 from pykubelet.desired.sources.url import UrlSource
-from pykubelet.edges.host.httpget import HttpAnswer
+from pykubelet.edges.host.services.httpget import HttpAnswer
 
 POD = {
     "apiVersion": "v1",

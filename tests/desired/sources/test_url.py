@@ -11,7 +11,7 @@ from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.model.roster import SourceChanged
 from pykubelet.desired.sources.url import UrlSource
-from pykubelet.edges.host.httpget import HttpAnswer, HttpError
+from pykubelet.edges.host.services.httpget import HttpAnswer, HttpError
 
 PLACE = "http://me:secret@example.com/pods"
 

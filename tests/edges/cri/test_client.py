@@ -12,8 +12,8 @@ import pytest
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode, CriError
-from pykubelet.edges.cri.fake import FakeFeatures, FakeImage, FakeRuntime, Fault, RegistryAuth
 from pykubelet.edges.cri.wire import socket_path
+from pykubelet.testing.cri.fake import FakeFeatures, FakeImage, FakeRuntime, Fault, RegistryAuth
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.cri.events import HintKind, RuntimeHint, StreamLost, watch_runtime
-from pykubelet.edges.cri.fake import FakeFeatures, FakeRuntime
 from pykubelet.edges.cri.logs import LogLine, parse_line
+from pykubelet.testing.cri.fake import FakeFeatures, FakeRuntime
 
 _numbers = itertools.count(1)
 Restart = Callable[[], Awaitable[None]]

@@ -27,7 +27,7 @@ from pykubelet.edges.cri.events import (
     hint_from_cri,
     watch_runtime,
 )
-from pykubelet.edges.cri.fake import FakeFeatures, FakeRuntime, Fault
+from pykubelet.testing.cri.fake import FakeFeatures, FakeRuntime, Fault
 
 
 def envelope(type_name: str, body: bytes) -> events_pb2.Envelope:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pykubelet.edges.cri.fake_script import Script, parse_script
+from pykubelet.testing.cri.fake_script import Script, parse_script
 
 
 @pytest.mark.parametrize(

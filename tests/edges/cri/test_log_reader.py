@@ -16,8 +16,8 @@ from pykubelet.edges.cri import log_turns
 from pykubelet.edges.cri.log_reader import LogReader
 from pykubelet.edges.cri.log_render import LogOptions, LogRenderer, LogStream, fixed_width
 from pykubelet.edges.cri.logs import parse_timestamp_ns
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.files import gzip_file
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.files import gzip_file
 
 FIRST = b"2026-01-02T03:04:05.123456789Z stdout F one\n"
 SECOND = b"2026-01-02T03:04:06.5Z stderr F two\n"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.usage import CpuUse
-from pykubelet.edges.host.cgroup_stats import GroupsV1, GroupsV2, detect_reader, own_group, read_boot_time
-from pykubelet.edges.host.network_stats import parse_interfaces, read_network_use
+from pykubelet.edges.host.cgroups.cgroup_stats import GroupsV1, GroupsV2, detect_reader, own_group, read_boot_time
+from pykubelet.edges.host.proc.network_stats import parse_interfaces, read_network_use
 
 
 def write(folder: Path, files: dict[str, str]) -> None:

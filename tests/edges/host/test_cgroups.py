@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from pykubelet.base.kit.values import replace
-from pykubelet.edges.host import cgroups
-from pykubelet.edges.host.cgroup_detect import detect_cgroups
-from pykubelet.edges.host.cgroup_values import UNLIMITED, CgroupLimits, CgroupVersion, shares_to_weight
-from pykubelet.edges.host.cgroups import Cgroups
-from pykubelet.edges.host.cgroups_v1 import CgroupsV1, Hierarchy
-from pykubelet.edges.host.cgroups_v2 import CgroupsV2
-from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.cgroups import cgroups
+from pykubelet.edges.host.cgroups.cgroup_detect import detect_cgroups
+from pykubelet.edges.host.cgroups.cgroup_values import UNLIMITED, CgroupLimits, CgroupVersion, shares_to_weight
+from pykubelet.edges.host.cgroups.cgroups import Cgroups
+from pykubelet.edges.host.cgroups.cgroups_v1 import CgroupsV1, Hierarchy
+from pykubelet.edges.host.cgroups.cgroups_v2 import CgroupsV2
+from pykubelet.edges.host.fs.errors import HostError
 
 FULL = CgroupLimits(
     cpu_shares=1024,
@@ -347,7 +347,7 @@ def test_real_v1_limits_hold(real: Cgroups) -> None:
 @pytest.mark.integration
 def test_a_process_enters_a_group_in_every_hierarchy(real: Cgroups) -> None:
     script = f"""
-from pykubelet.edges.host.cgroup_detect import detect_cgroups
+from pykubelet.edges.host.cgroups.cgroup_detect import detect_cgroups
 detect_cgroups().enter("{OURS}/agent/new")
 print(open("/proc/self/cgroup").read())
 """

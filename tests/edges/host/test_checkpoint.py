@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykubelet.edges.host.checkpoint import Checkpoint, CheckpointError, decode, encode
+from pykubelet.edges.host.fs.checkpoint import Checkpoint, CheckpointError, decode, encode
 
 
 @pytest.fixture

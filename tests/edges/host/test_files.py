@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from pykubelet.edges.host import files
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.files import DirEntry, FileKind
+from pykubelet.edges.host.fs import files
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.files import DirEntry, FileKind
 
 
 def mode_of(path: Path) -> int:
@@ -46,7 +46,7 @@ def test_write_atomic_that_fails_leaves_the_old_file_and_no_rest(tmp_path: Path)
 
 KILLED = """
 import os, sys
-from pykubelet.edges.host import files
+from pykubelet.edges.host.fs import files
 os.rename = lambda *_: os.kill(os.getpid(), 9)
 open(sys.argv[1], "w").close()
 if sys.argv[2] == "file":
@@ -194,8 +194,8 @@ def test_gzip_file_takes_the_place_of_the_plain_one(tmp_path: Path) -> None:
 
 SWAP = """
 import os, sys
-from pykubelet.edges.host import files
-from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.fs import files
+from pykubelet.edges.host.fs.errors import HostError
 
 folder = sys.argv[1]
 made, canary = f"{folder}/made", f"{folder}/canary"

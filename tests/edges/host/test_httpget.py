@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
-from pykubelet.edges.host.httpget import HttpAnswer, HttpError, http_get
+from pykubelet.edges.host.services.httpget import HttpAnswer, HttpError, http_get
 
 
 class Server:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.files import read_text
-from pykubelet.edges.host.inotify import EventKind, FileEvent, Watcher
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.files import read_text
+from pykubelet.edges.host.fs.inotify import EventKind, FileEvent, Watcher
 
 
 @pytest.fixture

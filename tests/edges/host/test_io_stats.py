@@ -8,8 +8,8 @@ import socket
 from pathlib import Path
 
 from pykubelet.base.model.usage import DeviceIo, GroupDetail, ProcessesUse
-from pykubelet.edges.host.cgroup_stats import GroupsV1, GroupsV2
-from pykubelet.edges.host.io_stats import device_of, parse_blkio, parse_io_stat, read_disks, read_processes
+from pykubelet.edges.host.cgroups.cgroup_stats import GroupsV1, GroupsV2
+from pykubelet.edges.host.cgroups.io_stats import device_of, parse_blkio, parse_io_stat, read_disks, read_processes
 
 BYTES = "254:0 Read 4096\n254:0 Write 512\n254:0 Sync 4608\n254:0 Total 4608\n7:1 Read 10\nTotal 4618\n"
 OPERATIONS = "254:0 Read 3\n254:0 Write 1\n254:0 Total 4\nTotal 4\n"

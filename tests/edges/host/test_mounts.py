@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykubelet.edges.host import mounts
-from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.fs import mounts
+from pykubelet.edges.host.fs.errors import HostError
 
 TABLE = r"""
 22 28 0:21 / /proc rw,nosuid,nodev,noexec,relatime shared:12 - proc proc rw

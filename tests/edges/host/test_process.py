@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.process import run_program
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.services.process import run_program
 
 
 async def test_input_output_code_and_environment() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pykubelet.edges.host import netlink, procfs
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.machine import read_machine
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.proc import netlink, procfs
+from pykubelet.edges.host.proc.machine import read_machine
 
 FILES = {
     "/proc/meminfo": "MemTotal:       16384 kB\nMemFree: 1 kB\nSwapTotal:   2048 kB\nHugePages_Total:       4\n",

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from pykubelet.edges.host import oom, subids, sysctl
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.httpget import HttpError, http_get
-from pykubelet.edges.host.subids import IdRange
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.proc import oom, subids, sysctl
+from pykubelet.edges.host.proc.subids import IdRange
+from pykubelet.edges.host.services.httpget import HttpError, http_get
 
 BLOCK = 65536
 

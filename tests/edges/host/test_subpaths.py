@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pykubelet.edges.host import libc, mounts, subpaths
-from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.fs import libc, mounts, subpaths
+from pykubelet.edges.host.fs.errors import HostError
 
 
 @pytest.fixture

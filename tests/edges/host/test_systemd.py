@@ -12,11 +12,17 @@ import pytest
 from jeepney import HeaderFields
 from support.fake_systemd import Answers, BusManager, MessageBus, PrivateManager, job_removed
 
-from pykubelet.edges.host.cgroup_values import UNLIMITED, CgroupLimits, CgroupVersion
-from pykubelet.edges.host.cgroups_v2 import CgroupsV2
-from pykubelet.edges.host.dbus import Connection
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.systemd import Systemd, SystemdCgroups, connect_manager, limit_properties, slice_properties
+from pykubelet.edges.host.cgroups.cgroup_values import UNLIMITED, CgroupLimits, CgroupVersion
+from pykubelet.edges.host.cgroups.cgroups_v2 import CgroupsV2
+from pykubelet.edges.host.cgroups.dbus import Connection
+from pykubelet.edges.host.cgroups.systemd import (
+    Systemd,
+    SystemdCgroups,
+    connect_manager,
+    limit_properties,
+    slice_properties,
+)
+from pykubelet.edges.host.fs.errors import HostError
 
 UNIT = "kubepods-burstable-pod1.slice"
 LONGEST_S = 60.0

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from pykubelet.edges.host.cgroup_detect import detect_cgroups
-from pykubelet.edges.host.cgroup_values import UNLIMITED, CgroupLimits
-from pykubelet.edges.host.dbus import Connection
-from pykubelet.edges.host.systemd import (
+from pykubelet.edges.host.cgroups.cgroup_detect import detect_cgroups
+from pykubelet.edges.host.cgroups.cgroup_values import UNLIMITED, CgroupLimits
+from pykubelet.edges.host.cgroups.dbus import Connection
+from pykubelet.edges.host.cgroups.systemd import (
     BUS_SOCKET,
     PRIVATE_SOCKET,
     Systemd,

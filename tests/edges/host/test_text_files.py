@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pykubelet.edges.host.text_files import read_number, read_table
+from pykubelet.edges.host.fs.text_files import read_number, read_table
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pykubelet.edges.host import mounts, trees
-from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.fs import mounts, trees
+from pykubelet.edges.host.fs.errors import HostError
 
 needs_root = pytest.mark.integration
 

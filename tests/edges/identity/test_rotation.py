@@ -23,7 +23,7 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.credentials import CertificateState, Credentials
 from pykubelet.base.model.node import NodeView
-from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.identity.bootstrap import Newcomer, find_entrance, first_pair, write_when_issued
 from pykubelet.edges.identity.decide import Wanted, client_certificate, serving_certificate
 from pykubelet.edges.identity.keys import describe_pair
@@ -31,10 +31,10 @@ from pykubelet.edges.identity.rotation import REQUESTS, SERVED, Askers, Certific
 from pykubelet.edges.identity.store import CertificateStore
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
 from pykubelet.edges.kubeapi.errors import ApiError
-from pykubelet.edges.kubeapi.fake import FakeApiServer, Fault
-from pykubelet.edges.kubeapi.fake_patch import Json
-from pykubelet.edges.kubeapi.fake_store import parse_place
 from pykubelet.edges.kubeapi.kubeconfig import Access, KubeconfigError, Pem, load_access
+from pykubelet.testing.kubeapi.fake import FakeApiServer, Fault
+from pykubelet.testing.kubeapi.fake_patch import Json
+from pykubelet.testing.kubeapi.fake_store import parse_place
 
 T = TypeVar("T")
 CLIENT, SERVING = client_certificate("n"), serving_certificate("n")

@@ -6,7 +6,7 @@ import pytest
 
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
-from pykubelet.edges.kubeapi.fake import FakeApiServer
+from pykubelet.testing.kubeapi.fake import FakeApiServer
 
 NODES = "/api/v1/nodes"
 

@@ -11,8 +11,8 @@ from pykubelet.base.api.core import Node
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.edges.kubeapi.client import DURATIONS, REQUESTS, ApiClient, ClientLimits
 from pykubelet.edges.kubeapi.errors import ApiError
-from pykubelet.edges.kubeapi.fake import FakeApiServer, Fault
 from pykubelet.edges.kubeapi.kubeconfig import Access
+from pykubelet.testing.kubeapi.fake import FakeApiServer, Fault
 
 NODES = "/api/v1/nodes"
 

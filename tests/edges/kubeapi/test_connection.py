@@ -19,8 +19,8 @@ from pykubelet.base.kit.values import replace
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
 from pykubelet.edges.kubeapi.connection import answer_error
 from pykubelet.edges.kubeapi.errors import ApiError
-from pykubelet.edges.kubeapi.fake import FakeApiServer
 from pykubelet.edges.kubeapi.kubeconfig import Access, Pem
+from pykubelet.testing.kubeapi.fake import FakeApiServer
 
 NODES = "/api/v1/nodes"
 ANSWER = b'{"metadata":{"name":"n"}}'

@@ -12,7 +12,7 @@ from support.api_contract import CONTRACT, ApiWorld
 
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.edges.kubeapi.client import ApiClient
-from pykubelet.edges.kubeapi.fake import FakeApiServer
+from pykubelet.testing.kubeapi.fake import FakeApiServer
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.values import replace
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
 from pykubelet.edges.kubeapi.errors import ApiError
-from pykubelet.edges.kubeapi.fake import FakeApiServer
 from pykubelet.edges.kubeapi.kubeconfig import Access, ExecPlugin, Pem
+from pykubelet.testing.kubeapi.fake import FakeApiServer
 
 NODE = "/api/v1/nodes/n"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pykubelet.edges.kubeapi.fake_patch import PatchError, strategic
+from pykubelet.testing.kubeapi.fake_patch import PatchError, strategic
 
 READY = {"type": "Ready", "status": "True"}
 FOREIGN = {"type": "example.com/gate", "status": "True"}

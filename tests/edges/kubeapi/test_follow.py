@@ -10,9 +10,9 @@ from typing import Any
 from pykubelet.base.api.core import ConfigMap, Pod
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.edges.kubeapi.client import ApiClient
-from pykubelet.edges.kubeapi.fake import FakeApiServer, Fault
-from pykubelet.edges.kubeapi.fake_store import Place
 from pykubelet.edges.kubeapi.listwatch import Listed, WatchPeriods, follow
+from pykubelet.testing.kubeapi.fake import FakeApiServer, Fault
+from pykubelet.testing.kubeapi.fake_store import Place
 
 MAPS = "/api/v1/namespaces/a/configmaps"
 SOON = WatchPeriods(retry=0.02, retry_max=0.1)

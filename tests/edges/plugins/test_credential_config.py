@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pykubelet.base.config.errors import ConfigError
+from pykubelet.config.errors import ConfigError
 from pykubelet.edges.plugins.credential_config import (
     ProviderConfig,
     TokenAttributes,

@@ -22,10 +22,10 @@ from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode, CriError
 from pykubelet.edges.cri.events import EventSource, HintKind, RuntimeHint, StreamLost, watch_runtime
-from pykubelet.edges.cri.fake import FakeFeatures, FakeRuntime
-from pykubelet.edges.cri.fake_state import FakeContainer, FakeSandbox
 from pykubelet.observe.pleg.decide import RelistPeriods
 from pykubelet.observe.pleg.loop import Hints, Pleg, PlegCells
+from pykubelet.testing.cri.fake import FakeFeatures, FakeRuntime
+from pykubelet.testing.cri.fake_state import FakeContainer, FakeSandbox
 
 IMAGE = "busybox:1"
 RUNNING, EXITED = ContainerState.RUNNING, ContainerState.EXITED

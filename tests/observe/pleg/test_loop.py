@@ -22,9 +22,9 @@ from pykubelet.base.model.observed import (
 )
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.events import HintKind
-from pykubelet.edges.cri.fake import FakeFeatures, Fault
 from pykubelet.observe.pleg.decide import RelistPeriods
 from pykubelet.observe.pleg.metrics import LAST_SEEN, READ_DURATIONS, SUBSCRIPTIONS
+from pykubelet.testing.cri.fake import FakeFeatures, Fault
 
 STREAMS = [
     pytest.param(FakeFeatures(cri_events=False), id="containerd events"),

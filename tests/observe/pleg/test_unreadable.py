@@ -7,8 +7,8 @@ from pathlib import Path
 from observe.pleg.stand import EXITED, RUNNING, Stand, pods, ref, run_pleg
 
 from pykubelet.edges.cri.errors import CriCode
-from pykubelet.edges.cri.fake import Fault
 from pykubelet.observe.pleg.decide import RelistPeriods
+from pykubelet.testing.cri.fake import Fault
 
 
 async def test_a_pod_whose_status_hangs_at_the_start_delays_no_other(tmp_path: Path) -> None:

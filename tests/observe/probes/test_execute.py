@@ -16,10 +16,10 @@ from pykubelet.base.model.ids import ContainerID, PodRef, PodUID
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode
-from pykubelet.edges.cri.fake import FakeRuntime, Fault
-from pykubelet.edges.cri.fake_state import FakeContainer
 from pykubelet.edges.probing.outcome import Outcome, Verdict
 from pykubelet.observe.probes.execute import ContainerProber, ProbeRequest, expanded_command
+from pykubelet.testing.cri.fake import FakeRuntime, Fault
+from pykubelet.testing.cri.fake_state import FakeContainer
 
 REF = PodRef("shop", "web", PodUID("u"))
 

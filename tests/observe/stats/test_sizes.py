@@ -10,7 +10,7 @@ from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.observed import ContainerState, ContainerView, PodView
 from pykubelet.base.model.paths import Paths
-from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.observe.stats.sizes import read_file_system, read_pod_sizes
 
 REF = PodRef("default", "web", PodUID("uid-1"))

@@ -24,13 +24,13 @@ from pykubelet.base.model.recent import Occurrence, Recent
 from pykubelet.base.model.roster import Roster, RosterPod
 from pykubelet.base.model.waits import Wait
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
-from pykubelet.edges.kubeapi.fake import FakeApiServer, Fault
-from pykubelet.edges.kubeapi.fake_patch import Json
-from pykubelet.edges.kubeapi.fake_store import parse_place
 from pykubelet.report.events import send
 from pykubelet.report.events.correlate import SPAM_BURST, SpamFilter
 from pykubelet.report.events.loop import EventsLoop
 from pykubelet.report.events.send import EventSender
+from pykubelet.testing.kubeapi.fake import FakeApiServer, Fault
+from pykubelet.testing.kubeapi.fake_patch import Json
+from pykubelet.testing.kubeapi.fake_store import parse_place
 
 WEB = PodRef("shop", "web", UID)
 PATH = "spec.containers{main}"

@@ -13,8 +13,8 @@ from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.labels import CONFIG_MIRROR
-from pykubelet.edges.kubeapi.fake import Fault
 from pykubelet.report.mirrors.loop import MirrorInputs, MirrorPeriods, MirrorsLoop
+from pykubelet.testing.kubeapi.fake import Fault
 
 #: Nothing is tried again by itself.
 PATIENT = MirrorPeriods(retry_s=600.0, retry_max_s=600.0, away_max_s=600.0)

@@ -11,7 +11,6 @@ from pykubelet.base.api.core import Node, NodeAddress, NodeStatus, NodeSystemInf
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.node import HandlerFeatures, NodeView, RuntimeReady
 from pykubelet.base.model.pressure import Pressure
-from pykubelet.edges.kubeapi.fake_patch import strategic
 from pykubelet.report.node.model import NodeInputs, Registration
 from pykubelet.report.node.plan_registration import first_node, label_patch, without_stale
 from pykubelet.report.node.render_status import (
@@ -22,6 +21,7 @@ from pykubelet.report.node.render_status import (
     same_but_heartbeats,
     status_patch,
 )
+from pykubelet.testing.kubeapi.fake_patch import strategic
 
 NOW, LATER = "2026-01-02T03:04:05Z", "2026-01-02T03:05:05Z"
 MIB = 1 << 20

@@ -20,16 +20,16 @@ from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.node import NodeView, NodeWanted, RuntimeReady
 from pykubelet.base.model.pressure import Pressure
 from pykubelet.edges.cri import cri_pb2 as pb
-from pykubelet.edges.host.mounts import mount_tmpfs, unmount
+from pykubelet.edges.host.fs.mounts import mount_tmpfs, unmount
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
-from pykubelet.edges.kubeapi.fake import FakeApiServer, Fault
-from pykubelet.edges.kubeapi.fake_patch import Json
 from pykubelet.report.node.api_node import ReporterClients
 from pykubelet.report.node.csi_node import keep_csi_node
 from pykubelet.report.node.lease import LeaseLoop
 from pykubelet.report.node.metrics import PRE_KUBELET, WHOLE
 from pykubelet.report.node.model import NodePeriods, Registration
 from pykubelet.report.node.reporter import NodeReporter, ReporterCells
+from pykubelet.testing.kubeapi.fake import FakeApiServer, Fault
+from pykubelet.testing.kubeapi.fake_patch import Json
 
 NODES, NODE = "/api/v1/nodes", "/api/v1/nodes/n"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n"

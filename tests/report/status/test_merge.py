@@ -10,7 +10,6 @@ from pykubelet.base.api import core
 from pykubelet.base.api.codec import from_object, to_object
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.labels import CONFIG_MIRROR
-from pykubelet.edges.kubeapi.fake_patch import strategic
 from pykubelet.report.status.merge import (
     Urgency,
     final_delete,
@@ -21,6 +20,7 @@ from pykubelet.report.status.merge import (
     status_for_api,
     urgency_of,
 )
+from pykubelet.testing.kubeapi.fake_patch import strategic
 
 
 def condition(kind: str, status: str = "True", **fields: Any) -> core.PodCondition:

@@ -19,8 +19,8 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_MIRROR
 from pykubelet.base.model.lifecycle import KillReason, Stage
 from pykubelet.base.model.statuses import Statuses
-from pykubelet.edges.kubeapi.fake import Fault
 from pykubelet.report.status.publish import SYNC_DURATIONS, PublishInputs, PublishPeriods, StatusPublisher
+from pykubelet.testing.kubeapi.fake import Fault
 
 QUIET_S = 0.3
 

@@ -23,7 +23,7 @@ from pykubelet.act.images.model import ImageRequest
 from pykubelet.act.images.providers import CredentialProviders
 from pykubelet.base.kit.flight import Done, Failed, Flight
 from pykubelet.base.kit.log import Log
-from pykubelet.edges.content.pull_credentials import DockerConfigFile
+from pykubelet.edges.plugins.pull_credentials import DockerConfigFile
 
 log = Log("images")
 _READ_DEADLINE_S = 5.0

@@ -29,8 +29,8 @@ from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriError
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.mounts import FsUsage, read_fs_usage
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.mounts import FsUsage, read_fs_usage
 
 log = Log("images")
 _FIRST_LOOK_RETRY_S = 10.0

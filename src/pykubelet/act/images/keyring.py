@@ -1,7 +1,7 @@
 """Registry credentials as values: reading docker config documents, and which credentials an image gets, in what order. Pure.
 
 Owns: `Auth` (what the runtime is sent), `Credential` (an `Auth` and where it comes from), the two document formats
-(`config.json` with `auths`, and the older `.dockercfg`), and `Keyring`. Files are read in edges/content, plugins are run
+(`config.json` with `auths`, and the older `.dockercfg`), and `Keyring`. Files are read in desired/content, plugins are run
 in `providers.py`.
 
 Rules: image pull secrets come before the node's file, that before credential plugins. Within each of the three, the

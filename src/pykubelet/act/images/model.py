@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from pykubelet.act.images.keyring import PullSecret
-from pykubelet.base.config.settings import Settings
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.waits import Wait
+from pykubelet.config.settings import Settings
 from pykubelet.edges.cri.cri_pb2 import PodSandboxConfig
 
 

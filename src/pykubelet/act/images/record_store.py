@@ -33,8 +33,8 @@ from pykubelet.act.images.tally import INTENTS, RECORDS
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Failed, Flight
 from pykubelet.base.kit.log import Log
-from pykubelet.edges.host import files
-from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.fs import files
+from pykubelet.edges.host.fs.errors import HostError
 
 log = Log("images")
 T = TypeVar("T")

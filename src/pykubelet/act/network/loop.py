@@ -20,8 +20,8 @@ from pykubelet.act.network.rules import (
     render_chains,
 )
 from pykubelet.base.kit.log import Log
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.iptables import Iptables
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.services.iptables import Iptables
 
 log = Log("network")
 PERIOD_S = 60.0

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from pykubelet.act.images.keyring import PullSecret, SecretSource
 from pykubelet.act.pods.waitbook import WaitBook
-from pykubelet.act.runtime.api_objects import unanswered, waits_for_services
+from pykubelet.act.runtime.render.api_objects import unanswered, waits_for_services
 from pykubelet.base.api.core import Pod, Secret
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.mailbox import Post

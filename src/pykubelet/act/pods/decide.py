@@ -58,7 +58,7 @@ from pykubelet.act.pods.model import (
     Woke,
     Work,
 )
-from pykubelet.act.runtime.plan import HashOf, PodPlan, plan_pod
+from pykubelet.act.runtime.plan.plan import HashOf, PodPlan, plan_pod
 from pykubelet.base.api.core import Container, EphemeralContainer, Pod, PodSpec
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.durations import format_seconds

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pykubelet.act.pods.model import RESIZE, Command, PodState, ReportResize, SyncEnded, Work
-from pykubelet.act.runtime.plan import PodPlan
-from pykubelet.act.runtime.plan_resize import Applied, is_under_way
+from pykubelet.act.runtime.plan.plan import PodPlan
+from pykubelet.act.runtime.plan.plan_resize import Applied, is_under_way
 from pykubelet.base.api.core import Pod, ResourceRequirements
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import Stage

@@ -11,7 +11,7 @@ import asyncio
 from pykubelet.act.pods.model import CleanEnded, CleanUp, StopPod
 from pykubelet.act.pods.tools import PodTools, pod_ip, runtime_wait
 from pykubelet.act.pods.waitbook import ENDING, WaitBook
-from pykubelet.act.runtime.stop import PodRemains
+from pykubelet.act.runtime.lifecycle.stop import PodRemains
 from pykubelet.base.kit.flight import Done
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.happenings import warning
@@ -21,9 +21,9 @@ from pykubelet.base.model.reasons import EVENT_FAILED_KILL_POD
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.base.model.waits import Wait
 from pykubelet.edges.cri.errors import CriError
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.files import names_in, read_link, remove_file
-from pykubelet.edges.host.trees import remove_tree
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.files import names_in, read_link, remove_file
+from pykubelet.edges.host.fs.trees import remove_tree
 
 log = Log("pods")
 LOGS_DEADLINE_S = 60.0

@@ -21,16 +21,16 @@ from pykubelet.act.pods.resize import pod_before, resize_pod
 from pykubelet.act.pods.tally import RESIZE_DURATIONS, PullTime
 from pykubelet.act.pods.tools import ASK_AGAIN, PodTools, pod_ip, runtime_wait
 from pykubelet.act.pods.waitbook import ENDING, OWNER, WaitBook, WaitsChanged
-from pykubelet.act.runtime.api_objects import environment_objects, service_environment
-from pykubelet.act.runtime.context import AnyContainer, ConfigError, ContainerContext, RenderSettings
-from pykubelet.act.runtime.gc_files import remove_container_log
-from pykubelet.act.runtime.plan import ContainerKill, KillCause
-from pykubelet.act.runtime.plan_resize import Applied
-from pykubelet.act.runtime.render_mounts import relative_sub_paths
-from pykubelet.act.runtime.sandbox import Sandbox
-from pykubelet.act.runtime.start import Unstarted
-from pykubelet.act.runtime.stop import ContainerEnd, StopTarget, restart_grace
-from pykubelet.act.runtime.tally import IMAGE_VOLUMES_ERRORS, IMAGE_VOLUMES_MOUNTED
+from pykubelet.act.runtime.collect.gc_files import remove_container_log
+from pykubelet.act.runtime.lifecycle.sandbox import Sandbox
+from pykubelet.act.runtime.lifecycle.start import Unstarted
+from pykubelet.act.runtime.lifecycle.stop import ContainerEnd, StopTarget, restart_grace
+from pykubelet.act.runtime.lifecycle.tally import IMAGE_VOLUMES_ERRORS, IMAGE_VOLUMES_MOUNTED
+from pykubelet.act.runtime.plan.plan import ContainerKill, KillCause
+from pykubelet.act.runtime.plan.plan_resize import Applied
+from pykubelet.act.runtime.render.api_objects import environment_objects, service_environment
+from pykubelet.act.runtime.render.context import AnyContainer, ConfigError, ContainerContext, RenderSettings
+from pykubelet.act.runtime.render.render_mounts import relative_sub_paths
 from pykubelet.act.volumes.subpath import SubPathError
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.clock import Clock

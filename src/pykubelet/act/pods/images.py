@@ -18,9 +18,9 @@ from pykubelet.act.pods.model import StartFailed
 from pykubelet.act.pods.tally import PullTime
 from pykubelet.act.pods.waitbook import OWNER, WaitBook
 from pykubelet.act.resources.execute import PodCgroups
-from pykubelet.act.runtime.context import AnyContainer, ImageVolume
-from pykubelet.act.runtime.render_sandbox import render_puller
-from pykubelet.act.runtime.tally import IMAGE_VOLUMES, IMAGE_VOLUMES_ERRORS
+from pykubelet.act.runtime.lifecycle.tally import IMAGE_VOLUMES, IMAGE_VOLUMES_ERRORS
+from pykubelet.act.runtime.render.context import AnyContainer, ImageVolume
+from pykubelet.act.runtime.render.render_sandbox import render_puller
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.fieldpath import container_field_path

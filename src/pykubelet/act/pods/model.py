@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from pykubelet.act.runtime.plan import PodPlan
-from pykubelet.act.runtime.plan_resize import Applied
+from pykubelet.act.runtime.plan.plan import PodPlan
+from pykubelet.act.runtime.plan.plan_resize import Applied
 from pykubelet.base.api.core import Pod, ResourceRequirements
 from pykubelet.base.kit.backoff import Backoff
 from pykubelet.base.kit.values import Value, field

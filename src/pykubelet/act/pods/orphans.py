@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pykubelet.act.runtime.render_annotations import RestoredContainer, restored_container
+from pykubelet.act.runtime.render.render_annotations import RestoredContainer, restored_container
 from pykubelet.base.api.core import Container, Lifecycle, ObjectMeta, Pod, PodSpec
 from pykubelet.base.model.observed import PodView
 from pykubelet.base.model.restart import NEVER

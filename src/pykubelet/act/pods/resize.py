@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from pykubelet.act.pods.model import Sync
 from pykubelet.act.resources.execute import PodCgroups
-from pykubelet.act.runtime.context import RenderSettings
-from pykubelet.act.runtime.plan_resize import Applied
-from pykubelet.act.runtime.resize import ContainerResizer
-from pykubelet.act.runtime.sandbox import Sandbox
+from pykubelet.act.runtime.lifecycle.resize import ContainerResizer
+from pykubelet.act.runtime.lifecycle.sandbox import Sandbox
+from pykubelet.act.runtime.plan.plan_resize import Applied
+from pykubelet.act.runtime.render.context import RenderSettings
 from pykubelet.base.api.core import Pod, ResourceRequirements
 from pykubelet.base.api.quantity import Amount
 from pykubelet.base.model.ids import ContainerID

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pykubelet.act.images.execute import ImagePuller
 from pykubelet.act.resources.execute import PodCgroups
-from pykubelet.act.runtime.resize import ContainerResizer
-from pykubelet.act.runtime.sandbox import Sandboxes
-from pykubelet.act.runtime.start import ContainerStarter
-from pykubelet.act.runtime.stop import ContainerStopper
+from pykubelet.act.runtime.lifecycle.resize import ContainerResizer
+from pykubelet.act.runtime.lifecycle.sandbox import Sandboxes
+from pykubelet.act.runtime.lifecycle.start import ContainerStarter
+from pykubelet.act.runtime.lifecycle.stop import ContainerStopper
 from pykubelet.act.volumes.subpath import Subpaths
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock

@@ -29,7 +29,7 @@ from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.cpu import MIN_SHARES, cpu_quota_us, cpu_shares
 from pykubelet.base.model.qos import QOSClass, qos_class
 from pykubelet.base.model.requests import is_limited, pod_limits, pod_requests
-from pykubelet.edges.host.cgroup_values import UNLIMITED, CgroupLimits
+from pykubelet.edges.host.cgroups.cgroup_values import UNLIMITED, CgroupLimits
 
 ALL_HUGE_PAGES = 1 << 62
 MEMORY_MIN, MEMORY_LOW = "memory.min", "memory.low"

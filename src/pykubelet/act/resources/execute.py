@@ -25,9 +25,9 @@ from pykubelet.base.model.happenings import Happening, normal, warning
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.qos import QOSClass, qos_class
 from pykubelet.base.model.reasons import EVENT_FAILED_NODE_ALLOCATABLE, EVENT_NODE_ALLOCATABLE_ENFORCED
-from pykubelet.edges.host.cgroup_values import CgroupLimits, CgroupVersion
-from pykubelet.edges.host.cgroups import Cgroups
-from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.cgroups.cgroup_values import CgroupLimits, CgroupVersion
+from pykubelet.edges.host.cgroups.cgroups import Cgroups
+from pykubelet.edges.host.fs.errors import HostError
 
 log = Log("resources")
 T = TypeVar("T")

@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 
 from pykubelet.base.kit.log import Log
-from pykubelet.edges.host.cgroup_stats import own_group
-from pykubelet.edges.host.cgroups import Cgroups
-from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.cgroups.cgroup_stats import own_group
+from pykubelet.edges.host.cgroups.cgroups import Cgroups
+from pykubelet.edges.host.fs.errors import HostError
 
 log = Log("cgroups")
 PERIOD_S = 60.0

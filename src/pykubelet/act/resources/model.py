@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from pykubelet.base.api.resources import in_units
-from pykubelet.base.config.settings import Settings
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import PodUID
+from pykubelet.config.settings import Settings
 
 
 class CgroupDriver(StrEnum):

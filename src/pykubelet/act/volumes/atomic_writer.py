@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from pykubelet.act.volumes.payload import PayloadFile
-from pykubelet.edges.host import files, trees
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.files import FileKind
+from pykubelet.edges.host.fs import files, trees
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.files import FileKind
 
 DATA = "..data"
 NEW_DATA = "..data_tmp"

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.paths import Paths
-from pykubelet.edges.host import files, mounts, trees
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.files import DirEntry, FileKind
+from pykubelet.edges.host.fs import files, mounts, trees
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.files import DirEntry, FileKind
 
 _CSI_DATA = "vol_data.json"  # lies beside the mount of a CSI volume
 

@@ -12,9 +12,9 @@ from pykubelet.act.volumes.registry import kind_in
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.ids import PodUID, is_pod_uid
 from pykubelet.base.model.paths import Paths
-from pykubelet.edges.host import files, trees
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.subpath_bind import remove_target
+from pykubelet.edges.host.fs import files, trees
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.subpath_bind import remove_target
 
 log = Log("act.volumes")
 

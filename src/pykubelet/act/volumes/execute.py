@@ -37,7 +37,7 @@ from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.paths import Paths
-from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.fs.errors import HostError
 
 log = Log("act.volumes")
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from pykubelet.act.volumes.kind import PlanInputs, RefusedPlan, SetUpContext, Un
 from pykubelet.act.volumes.payload import PayloadPlan
 from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.model.content import ContentKey
-from pykubelet.edges.host import files, mounts, trees
+from pykubelet.edges.host.fs import files, mounts, trees
 
 
 def set_up(plan: PayloadPlan, context: SetUpContext) -> None:

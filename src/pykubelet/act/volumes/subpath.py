@@ -14,9 +14,9 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.paths import Paths
-from pykubelet.edges.host import files, subpaths
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.subpath_bind import bind_beneath
+from pykubelet.edges.host.fs import files, subpaths
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.subpath_bind import bind_beneath
 
 log = Log("act.volumes")
 DEADLINE_S = 30.0

@@ -1,4 +1,4 @@
-"""What pods refer to at the API server, as far as it is known. `Content` is written by edges/content alone."""
+"""What pods refer to at the API server, as far as it is known. `Content` is written by desired/content alone."""
 
 from __future__ import annotations
 

@@ -12,11 +12,21 @@ ContainerID = NewType("ContainerID", str)
 SandboxID = NewType("SandboxID", str)
 
 _POD_UID = re.compile(r"[0-9A-Za-z][-0-9A-Za-z]{0,63}")
+_OBJECT_NAME = re.compile(r"[A-Za-z0-9][-._:A-Za-z0-9]*")
 
 
 def is_pod_uid(text: str) -> bool:
     """Whether `text` can be a pod's UID here: it names directories and cgroups, so it must be a plain file name."""
     return _POD_UID.fullmatch(text) is not None
+
+
+def is_object_name(name: str) -> bool:
+    """Return whether an API object can have this name.
+
+    The API server does not validate every name that a pod may refer to. A name with a slash or dots would lead to another path, and
+    the agent would read that with the rights of the node.
+    """
+    return _OBJECT_NAME.fullmatch(name) is not None
 
 
 class PodRef(Value, order=True):

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from pykubelet.base.api.core import Pod
-from pykubelet.base.config.settings import Settings
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.lifecycle import Lifecycles
@@ -14,6 +13,7 @@ from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.reasons import RESIZE_DEFERRED
 from pykubelet.base.model.roster import ManifestProblem, RosterPod, SourceChanged
+from pykubelet.config.settings import Settings
 from pykubelet.desired.roster.kept_size import KeptSize
 
 

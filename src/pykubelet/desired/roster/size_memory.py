@@ -16,8 +16,8 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.roster import Roster, RosterPod
 from pykubelet.desired.roster.kept_size import KeptSize, with_kept_sizes
-from pykubelet.edges.host.checkpoint import Checkpoint
-from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.fs.checkpoint import Checkpoint
+from pykubelet.edges.host.fs.errors import HostError
 
 log = Log("roster")
 SAVE_DEADLINE_S = 10.0

@@ -26,9 +26,9 @@ from pykubelet.base.model.labels import SOURCE_FILE
 from pykubelet.base.model.roster import ManifestProblem, SourceChanged
 from pykubelet.desired.sources.manifests import SETTLE_S, Look, Manifests
 from pykubelet.desired.sources.seen import FirstSeen
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.files import stat_file
-from pykubelet.edges.host.inotify import DIRECTORY_CHANGES, EventKind, FileEvent, Watcher
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.files import stat_file
+from pykubelet.edges.host.fs.inotify import DIRECTORY_CHANGES, EventKind, FileEvent, Watcher
 
 log = Log("sources")
 

@@ -6,11 +6,11 @@ Between the sources and the roster, and only where such a gate is off. Pods that
 from __future__ import annotations
 
 from pykubelet.base.api.core import Container, EnvVar, Pod
-from pykubelet.base.config.settings import Settings
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.restart import ACTION_RESTART_ALL, ALWAYS
 from pykubelet.base.model.roster import SourceChanged
+from pykubelet.config.settings import Settings
 
 
 class FieldGates(Value):

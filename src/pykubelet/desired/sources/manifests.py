@@ -21,8 +21,8 @@ from pykubelet.base.model.roster import ManifestProblem
 from pykubelet.desired.sources.decode import MAX_BYTES, problem, too_large
 from pykubelet.desired.sources.reading import read_manifest
 from pykubelet.desired.sources.static import file_origin
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.files import DirEntry, FileKind, FileStat, list_dir, read_bytes, stat_file
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.files import DirEntry, FileKind, FileStat, list_dir, read_bytes, stat_file
 
 SETTLE_S = 0.5
 

@@ -23,7 +23,7 @@ from pykubelet.desired.sources.decode import MAX_BYTES, Pods, Problems, is_pods,
 from pykubelet.desired.sources.reading import read_manifest
 from pykubelet.desired.sources.seen import FirstSeen
 from pykubelet.desired.sources.static import Origin
-from pykubelet.edges.host.httpget import HttpAnswer, HttpError, http_get
+from pykubelet.edges.host.services.httpget import HttpAnswer, HttpError, http_get
 
 log = Log("sources")
 

@@ -22,9 +22,9 @@ from pykubelet.edges.cri import log_parts
 from pykubelet.edges.cri.log_parts import OpenPart
 from pykubelet.edges.cri.log_render import LogOptions, LogRenderer
 from pykubelet.edges.cri.log_turns import CHANGES, LogTurns
-from pykubelet.edges.host.errors import HostError, translated
-from pykubelet.edges.host.files import real_path
-from pykubelet.edges.host.inotify import Watcher
+from pykubelet.edges.host.fs.errors import HostError, translated
+from pykubelet.edges.host.fs.files import real_path
+from pykubelet.edges.host.fs.inotify import Watcher
 
 if TYPE_CHECKING:
     from gzip import GzipFile

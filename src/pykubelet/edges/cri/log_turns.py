@@ -12,7 +12,7 @@ from collections import deque
 
 from msgspec import Struct
 
-from pykubelet.edges.host.inotify import EventKind, FileEvent
+from pykubelet.edges.host.fs.inotify import EventKind, FileEvent
 
 CHANGES = EventKind.CREATE | EventKind.MOVED_FROM | EventKind.MOVED_TO | EventKind.MODIFY | EventKind.CLOSE_WRITE
 #: A writer that does not close what it has left is not waited for any longer.

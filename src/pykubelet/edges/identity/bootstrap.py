@@ -19,8 +19,8 @@ from pykubelet.base.kit.flight import Done, Flight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.credentials import Credentials
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.files import make_dirs, read_bytes, write_atomic
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.files import make_dirs, read_bytes, write_atomic
 from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.kubeconfig import Access, KubeconfigError, Pem, load_access
 

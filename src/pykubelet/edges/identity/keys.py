@@ -11,8 +11,8 @@ import sys
 from typing import Any, ClassVar
 
 from pykubelet.base.kit.values import Discreet, Value
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.process import run_program
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.services.process import run_program
 
 DEADLINE_S = 60.0
 _CHILD = "pykubelet.edges.identity.make_keys"

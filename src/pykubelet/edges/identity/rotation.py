@@ -24,7 +24,7 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.credentials import CertificateState, Credentials
 from pykubelet.base.model.node import NodeView
-from pykubelet.edges.host.errors import HostError
+from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.identity.bootstrap import Newcomer
 from pykubelet.edges.identity.decide import (
     BACKOFF,

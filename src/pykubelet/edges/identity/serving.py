@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pykubelet.base.kit.flight import Done, Failed, Flight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import Value
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.files import make_dirs, rename, stat_file, write_atomic
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.files import make_dirs, rename, stat_file, write_atomic
 from pykubelet.edges.identity.keys import KeysError, SelfSigned, make_self_signed
 from pykubelet.edges.identity.server_tls import TlsFiles
 

@@ -10,8 +10,8 @@ from datetime import timedelta
 
 from pykubelet.base.api.times import EPOCH
 from pykubelet.base.kit.values import Value
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.files import (
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.files import (
     make_dirs,
     read_bytes,
     read_link,

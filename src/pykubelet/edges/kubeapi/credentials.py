@@ -15,8 +15,8 @@ from typing import ClassVar
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import Discreet
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.files import read_bytes, stat_file
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.files import read_bytes, stat_file
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.exec_plugin import Handed, run_plugin
 from pykubelet.edges.kubeapi.kubeconfig import Access, Pem

@@ -15,8 +15,8 @@ import msgspec
 
 from pykubelet.base.api.times import parse_time
 from pykubelet.base.kit.values import Discreet
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.process import run_program
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.services.process import run_program
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.kubeconfig import ExecPlugin
 

@@ -20,8 +20,8 @@ import msgspec
 from pykubelet.base.api.codec import DecodeError, from_object
 from pykubelet.base.api.documents import DocumentError, load_document
 from pykubelet.base.kit.values import Discreet, Value
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.files import read_bytes
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.files import read_bytes
 
 _LIMIT = 10 << 20
 EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")

@@ -14,13 +14,13 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pykubelet.base.config.errors import ConfigError
-from pykubelet.base.config.text import parse_document
 from pykubelet.base.kit.durations import SECOND, parse_duration
 from pykubelet.base.kit.metrics import Gauge
 from pykubelet.base.kit.values import Value
-from pykubelet.edges.host import files
-from pykubelet.edges.host.errors import HostError
+from pykubelet.config.errors import ConfigError
+from pykubelet.config.text import parse_document
+from pykubelet.edges.host.fs import files
+from pykubelet.edges.host.fs.errors import HostError
 
 KIND = "CredentialProviderConfig"
 CONFIG_VERSIONS = tuple(f"kubelet.config.k8s.io/{version}" for version in ("v1", "v1beta1", "v1alpha1"))

@@ -18,8 +18,8 @@ import msgspec
 
 from pykubelet.base.kit.durations import SECOND, parse_duration
 from pykubelet.base.kit.values import Discreet
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.process import run_program
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.services.process import run_program
 from pykubelet.edges.plugins.credential_config import TOKEN_VERSION, ProviderConfig
 
 TIMEOUT_S = 60.0

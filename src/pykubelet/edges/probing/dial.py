@@ -19,7 +19,7 @@ from functools import lru_cache
 from math import inf
 
 from pykubelet.base.kit.flight import Done, Failed, Flight, Uncertain
-from pykubelet.edges.host.errors import reason_of
+from pykubelet.edges.host.fs.errors import reason_of
 from pykubelet.edges.probing.sockets import WRITABLE, until, wait_for
 
 RESOLVER_DEADLINE_S = 30.0

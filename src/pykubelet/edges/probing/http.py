@@ -17,7 +17,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from pykubelet.base.kit.text import shorten
-from pykubelet.edges.host.errors import reason_of
+from pykubelet.edges.host.fs.errors import reason_of
 from pykubelet.edges.probing.dial import DialError, abort, dial, literal_family
 from pykubelet.edges.probing.http_wire import (
     AnswerReader,

@@ -29,8 +29,8 @@ from pykubelet.base.model.usage import ContainerUse, Details, FileSystemUse, Nod
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.procfs import read_pid_limit, read_process_count
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.proc.procfs import read_pid_limit, read_process_count
 from pykubelet.observe.stats.sizes import PodSizes, read_file_system, read_pod_sizes
 from pykubelet.observe.stats.tree import Ground, node_with_rates, pod_with_rates, read_details, read_node, read_pods
 

@@ -15,10 +15,10 @@ from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.observed import PodView
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.usage import FileSystemUse, VolumeUse
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.files import list_dir, stat_file
-from pykubelet.edges.host.mounts import is_mount_point, read_fs_usage
-from pykubelet.edges.host.trees import read_disk_usage
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.files import list_dir, stat_file
+from pykubelet.edges.host.fs.mounts import is_mount_point, read_fs_usage
+from pykubelet.edges.host.fs.trees import read_disk_usage
 
 
 class PodSizes(Value):

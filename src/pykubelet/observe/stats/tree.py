@@ -13,9 +13,9 @@ from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.observed import NetworkMode, Observed, PodView
 from pykubelet.base.model.usage import ContainerUse, Details, GroupUse, NodeUse, PodUse
-from pykubelet.edges.host.cgroup_stats import GroupReader
-from pykubelet.edges.host.io_stats import device_of, read_disks
-from pykubelet.edges.host.network_stats import read_network_use
+from pykubelet.edges.host.cgroups.cgroup_stats import GroupReader
+from pykubelet.edges.host.cgroups.io_stats import device_of, read_disks
+from pykubelet.edges.host.proc.network_stats import read_network_use
 
 _POD = re.compile(r"(?:^|-)pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?$")
 _CONTAINER = re.compile(r"(?:^|-)([0-9a-f]{64})(?:\.scope)?$")

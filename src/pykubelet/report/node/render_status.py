@@ -32,11 +32,11 @@ from pykubelet.base.api.core import (
 )
 from pykubelet.base.api.patch import DIRECTIVE, strategic_diff
 from pykubelet.base.api.quantity import Amount, Format
-from pykubelet.base.config.flag_values import UNSPECIFIED
 from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.happenings import Happening, normal, warning
 from pykubelet.base.model.node import DEFAULT_OBJECT_TTL_S, NodeView, RuntimeReady
+from pykubelet.config.flag_values import UNSPECIFIED
 from pykubelet.report.node.model import (
     CONTROLLER_ATTACH,
     OBJECT_TTL,

@@ -34,10 +34,10 @@ from pykubelet.base.model.node import NodeView, NodeWanted, RuntimeReady
 from pykubelet.base.model.pressure import Pressure
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriError
-from pykubelet.edges.host.cgroup_stats import read_boot_time
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.mounts import has_attached_volumes
-from pykubelet.edges.host.self_stats import read_self
+from pykubelet.edges.host.cgroups.cgroup_stats import read_boot_time
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.mounts import has_attached_volumes
+from pykubelet.edges.host.proc.self_stats import read_self
 from pykubelet.edges.kubeapi.client import PatchKind
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.report.node.api_node import NODES, ApiNode, ReporterClients

@@ -20,8 +20,8 @@ from pykubelet.base.api.core import PodStatus
 from pykubelet.base.kit.flight import Done, Failed, Flight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.ids import PodUID
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.files import append, make_dirs, read_bytes, write_atomic
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.files import append, make_dirs, read_bytes, write_atomic
 
 log = Log("status")
 MODE = 0o600

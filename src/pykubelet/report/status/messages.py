@@ -16,8 +16,8 @@ from pykubelet.base.model.ids import ContainerID, PodUID
 from pykubelet.base.model.labels import CONTAINER_TERMINATION_MESSAGE_PATH, CONTAINER_TERMINATION_MESSAGE_POLICY
 from pykubelet.base.model.observed import ContainerState, ContainerView, PodView
 from pykubelet.edges.cri.logs import read_log_tail
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.files import read_tail
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.files import read_tail
 
 log = Log("status")
 MESSAGE_BYTES = 4096

@@ -21,7 +21,7 @@ from pykubelet.base.api.core import EmptyDirVolumeSource, Pod
 from pykubelet.base.api.huge_pages import page_size
 from pykubelet.base.api.quantity import parse
 from pykubelet.base.model.node import NodeView
-from pykubelet.edges.host import files, mounts, trees
+from pykubelet.edges.host.fs import files, mounts, trees
 
 MEMORY = "Memory"
 HUGE_PAGES = "HugePages"

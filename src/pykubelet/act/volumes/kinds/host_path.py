@@ -6,9 +6,9 @@ Source: the Kubernetes documentation "Volumes", hostPath types.
 from __future__ import annotations
 
 from pykubelet.act.volumes.kind import InPlacePlan, PlanInputs, SetUpContext, VolumeKind, VolumePlan, VolumesError
-from pykubelet.edges.host import files
-from pykubelet.edges.host.errors import HostError
-from pykubelet.edges.host.files import FileKind
+from pykubelet.edges.host.fs import files
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.files import FileKind
 
 _TYPES = {
     "DirectoryOrCreate": (FileKind.DIRECTORY, "directory"),

@@ -1,0 +1,1 @@
+"""Removes dead containers and sandboxes, and rotates container logs."""

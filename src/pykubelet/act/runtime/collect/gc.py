@@ -1,0 +1,288 @@
+"""The container collector: every minute, and whenever a container has ended, it removes what `gc_plan` names.
+
+What only lies in files still is looked for when the agent starts too: it may have been killed in the middle of a removal.
+
+Owns: the removal of dead containers with their logs, of dead sandboxes, of log directories of pods that nobody knows,
+and of links to logs that are gone. Leaves pods that are being removed to their actors. Reads: `Observed`, `Lifecycles`,
+`Roster`. Does nothing before all sources have reported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from pykubelet.act.runtime.collect.gc_files import (
+    dangling_links,
+    pod_log_dirs,
+    remove_container_log,
+    remove_dangling_link,
+)
+from pykubelet.act.runtime.collect.gc_plan import GcPolicy, Known, PodGarbage, plan_ended, plan_gc, unknown_pod_dirs
+from pykubelet.act.runtime.lifecycle.removal import remove_container, remove_sandbox
+from pykubelet.base.kit.bulkhead import Bulkhead
+from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.digits import parse_decimal
+from pykubelet.base.kit.flight import Done, Failed, Flight
+from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import Value, field
+from pykubelet.base.model.happenings import Happening, warning
+from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
+from pykubelet.base.model.labels import POD_TERMINATION_GRACE_PERIOD
+from pykubelet.base.model.lifecycle import Lifecycles
+from pykubelet.base.model.observed import ContainerState, ContainerView, Observed, PodTouched, PodView
+from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.reasons import EVENT_CONTAINER_GC_FAILED
+from pykubelet.base.model.roster import Roster
+from pykubelet.config.settings import Settings
+from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet.edges.cri.client import CriClient
+from pykubelet.edges.cri.errors import CriError
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.trees import remove_tree
+
+T = TypeVar("T")
+log = Log("runtime")
+PERIOD_S = 60.0
+ROUND_S = 30.0
+FILES_DEADLINE_S = 60.0
+AT_ONCE = 4
+HOLD_S = 2.0  # a removal that takes longer holds up no other
+MIN_STOP_S = 2
+
+
+class GcInputs(Value):
+    """The cells this work reads."""
+
+    observed: Cell[Observed]
+    lifecycles: Cell[Lifecycles]
+    roster: Cell[Roster]
+
+    def known(self) -> Known:
+        return Known(self.lifecycles.get(), self.roster.get())
+
+    @property
+    def ready(self) -> bool:
+        return self.roster.get().sources_ready and self.observed.get().listed_at is not None
+
+
+class GcSettings(Value):
+    """`round_s`: how long a round waits for removals; slow ones go on behind it."""
+
+    paths: Paths
+    policy: GcPolicy = field(default_factory=GcPolicy)
+    period_s: float = PERIOD_S
+    round_s: float = ROUND_S
+
+
+def gc_settings(settings: Settings, period_s: float) -> GcSettings:
+    flags = settings.flags
+    policy = GcPolicy(
+        min_age_s=flags.minimum_container_ttl_s,
+        per_container=flags.maximum_dead_containers_per_container,
+        total=flags.maximum_dead_containers,
+    )
+    return GcSettings(settings.paths, policy, period_s)
+
+
+class ContainerCollector:
+    """`run` never returns; `delete_unused` is for a node that is short of disk."""
+
+    def __init__(
+        self,
+        cri: CriClient,
+        clock: Clock,
+        flight: Flight,
+        inputs: GcInputs,
+        settings: GcSettings,
+        touched: Post[PodTouched],
+        happenings: Post[Happening],
+    ) -> None:
+        self._cri = cri
+        self._clock = clock
+        self._flight = flight
+        self._inputs = inputs
+        self._settings = settings
+        self._touched = touched
+        self._happenings = happenings
+        self._supervisor = Supervisor("container-gc")
+        self._turns = Bulkhead(AT_ONCE, HOLD_S)
+        self._busy: set[PodUID] = set()
+        self._seen: dict[PodUID, PodView] = {}
+        self._failed_before = False
+
+    async def run(self) -> None:
+        async with self._supervisor as supervisor:
+            supervisor.start_root("container-gc-ended", self._follow_ended())
+            supervisor.start_root("container-gc-rounds", self._go_round())
+            raise await supervisor.wait_failed()
+
+    async def _go_round(self) -> None:
+        await self._until_ready()
+        self._tell(await self._collect_logs())
+        while True:
+            await asyncio.sleep(self._settings.period_s)
+            await self.run_round()
+
+    async def _until_ready(self) -> None:
+        await self._inputs.roster.wait_for(lambda roster: roster.sources_ready)
+        await self._inputs.observed.wait_for(lambda observed: observed.listed_at is not None)
+
+    async def _follow_ended(self) -> None:
+        async for observed in self._inputs.observed.changes():
+            if not self._inputs.ready:
+                continue
+            known = self._inputs.known()
+            for uid, view in observed.pods.items():
+                if self._seen.get(uid) is not view and uid not in self._busy:
+                    garbage = plan_ended(view, known.standing(uid), self._settings.policy)
+                    if garbage is not None:
+                        self._start(garbage, "container ended")
+            self._seen = dict(observed.pods)
+
+    async def run_round(self) -> None:
+        """One complete round. What goes wrong is told, never raised."""
+        self._tell(await self._collect(over_too=False))
+
+    def _tell(self, problems: list[str]) -> None:
+        if problems:
+            message = "; ".join(dict.fromkeys(problems))
+            self._happenings.post(warning(EVENT_CONTAINER_GC_FAILED, message))
+            if not self._failed_before:
+                log.warning("container garbage collection failed", error=message)
+        elif self._failed_before:
+            log.info("container garbage collection works again")
+        self._failed_before = bool(problems)
+
+    async def delete_unused(self) -> list[str]:
+        """Remove also what is kept of pods that are over; what went wrong."""
+        return await self._collect(over_too=True)
+
+    async def _collect(self, *, over_too: bool) -> list[str]:
+        if not self._inputs.ready:
+            return []
+        observed, known = self._inputs.observed.get(), self._inputs.known()
+        plans = plan_gc(observed, known, self._settings.policy, self._clock.wall(), over_too=over_too)
+        tasks = [self._start(garbage, "collected") for garbage in plans if garbage.ref.uid not in self._busy]
+        problems: list[str] = []
+        if tasks:
+            done, slow = await asyncio.wait(tasks, timeout=self._settings.round_s)
+            problems.extend(problem for task in done if task.exception() is None for problem in task.result())
+            if slow:
+                problems.append(f"removing what is left of {len(slow)} pods takes long")
+        problems.extend(await self._collect_logs())
+        return problems
+
+    # Containers and sandboxes
+
+    def _start(self, garbage: PodGarbage, cause: str) -> asyncio.Task[list[str]]:
+        self._busy.add(garbage.ref.uid)
+        work = self._remove(garbage, cause)
+        return self._supervisor.start_child(f"container-gc-{garbage.ref.uid}", work, self._tell_crash)
+
+    def _tell_crash(self, error: BaseException) -> None:
+        self._happenings.post(warning(EVENT_CONTAINER_GC_FAILED, f"internal error: {error!r}"))
+
+    async def _remove(self, garbage: PodGarbage, cause: str) -> list[str]:
+        """Remove what is named; what went wrong."""
+        ref = garbage.ref
+        problems: list[str] = []
+        try:
+            async with self._turns.place():
+                for container in garbage.containers:
+                    problems.extend(await self._remove_container(ref, container, cause))
+                for sandbox in garbage.sandboxes:
+                    problems.extend(await self._remove_sandbox(ref, sandbox, cause))
+        finally:
+            self._busy.discard(ref.uid)
+            self._touched.post(PodTouched(ref, "garbage collected"))
+        return problems
+
+    async def _remove_container(self, ref: PodRef, container: ContainerView, cause: str) -> list[str]:
+        try:
+            if container.state is ContainerState.UNKNOWN:
+                grace = container.annotations.get(POD_TERMINATION_GRACE_PERIOD, "")
+                await self._cri.stop_container(container.id, max(MIN_STOP_S, parse_decimal(grace) or 0))
+            await remove_container(self._cri, container.id)
+        except CriError as error:
+            if not error.is_not_found:
+                return [f"failed to remove container {container.name} of {ref}: {error}"]
+        log.info("container removed", pod=ref, container=container.name, id=container.id, cause=cause)
+        paths = self._settings.paths
+        link = paths.log_link(ref, container.name, container.id)
+        outcome = await self._files(
+            f"logs:{ref.uid}:{container.id}", lambda: remove_container_log(paths, container.log_path, link)
+        )
+        return [outcome] if isinstance(outcome, str) else []
+
+    async def _remove_sandbox(self, ref: PodRef, sandbox: SandboxID, cause: str) -> list[str]:
+        try:
+            await self._cri.stop_pod_sandbox(sandbox)
+            await remove_sandbox(self._cri, sandbox)
+        except CriError as error:
+            if not error.is_not_found:
+                return [f"failed to remove sandbox of {ref}: {error}"]
+        log.info("sandbox removed", pod=ref, id=sandbox, cause=cause)
+        return []
+
+    # Logs
+
+    async def _collect_logs(self) -> list[str]:
+        paths = self._settings.paths
+        names = await self._files("log-dirs", lambda: pod_log_dirs(paths))
+        if isinstance(names, str):
+            return [names]
+        problems = []
+        for name, uid in self._unknown(names):
+            if not self._unknown([name]):
+                continue  # somebody wants it by now
+            path = f"{paths.logs}/{name}"
+            outcome = await self._files(f"logs:{uid}", partial(remove_tree, path))
+            if isinstance(outcome, str):
+                problems.append(outcome)
+            else:
+                log.info("log directory of an unknown pod removed", path=path)
+        return [*problems, *await self._collect_links()]
+
+    def _unknown(self, names: list[str]) -> list[tuple[str, PodUID]]:
+        observed = self._inputs.observed.get()
+        found = unknown_pod_dirs(names, self._inputs.known(), observed.pods)
+        return [(name, uid) for name, uid in found if not observed.is_unread(uid)]
+
+    async def _collect_links(self) -> list[str]:
+        paths = self._settings.paths
+        links = await self._files("log-links", lambda: dangling_links(paths))
+        if isinstance(links, str):
+            return [links]
+        problems = []
+        for path, container in links.items():
+            if await self._may_still_log(ContainerID(container)):
+                continue
+            outcome = await self._files(f"log-link:{path}", partial(remove_dangling_link, path))
+            if isinstance(outcome, str):
+                problems.append(outcome)
+        return problems
+
+    async def _may_still_log(self, container: ContainerID) -> bool:
+        """Its log may only be missing for the moment: it starts, or its log is being rotated."""
+        try:
+            status = (await self._cri.container_status(container)).status
+        except CriError as error:
+            return not error.is_not_found
+        return bool(status.state != pb.CONTAINER_EXITED)
+
+    async def _files(self, key: str, work: Callable[[], T]) -> T | str:
+        """The result of blocking work, or what went wrong."""
+        outcome = await self._flight.run(key, work, FILES_DEADLINE_S)
+        if isinstance(outcome, Done):
+            return outcome.value
+        if isinstance(outcome, Failed):
+            if isinstance(outcome.error, HostError):
+                return str(outcome.error)
+            raise outcome.error
+        return "the file system of the logs does not answer"

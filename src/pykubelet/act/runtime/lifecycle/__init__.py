@@ -1,0 +1,1 @@
+"""Starts, stops, resizes and removes sandboxes and containers."""

@@ -1,0 +1,132 @@
+"""postStart and preStop: what a container asks for right after its start and before its end.
+
+Owns: running one handler, and its words. Where it belongs in the grace period is `stop`'s, what its failure means
+`start`'s business. A handler with `tcpSocket` cannot be run: the field is deprecated, and every such hook fails.
+Source: the Kubernetes documentation "Container Lifecycle Hooks" and KEP-3960 (sleep).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from pykubelet.act.runtime.lifecycle.tally import HTTP_FALLBACKS, SLEEPS_CUT_SHORT
+from pykubelet.act.runtime.render.context import AnyContainer
+from pykubelet.base.api.core import ExecAction, HTTPGetAction, LifecycleHandler
+from pykubelet.base.api.intorstring import go_quotable, port_problem, resolve_port
+from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.text import shorten
+from pykubelet.base.kit.values import Value
+from pykubelet.base.model.happenings import Happening, warning
+from pykubelet.base.model.ids import ContainerID, PodRef
+from pykubelet.base.model.reasons import EVENT_LIFECYCLE_HTTP_FALLBACK
+from pykubelet.edges.cri.client import CriClient
+from pykubelet.edges.cri.errors import CriError
+from pykubelet.edges.probing.dial import join_host_port
+from pykubelet.edges.probing.http import PLAIN_ANSWER_TO_TLS, HttpProber
+from pykubelet.edges.probing.http_wire import HttpTarget
+
+USER_AGENT = "kube-lifecycle/1.36"
+OUTPUT_LIMIT = 10 << 10
+#: Output appears twice in it, and escaped.
+PROBLEM_LIMIT = 32 << 10
+WORDS = 200
+
+
+class HookTarget(Value):
+    """Whose hook is run. `pod_ip`: for HTTP hooks, empty when it is not known."""
+
+    ref: PodRef
+    container: AnyContainer
+    id: ContainerID
+    pod_ip: str = ""
+
+    def __str__(self) -> str:
+        return f'for Container "{self.container.name}" in Pod "{self.ref}"'
+
+
+class HookRunner:
+    """Runs handlers; HTTP hooks reach pods by their addresses, and any status is an answer."""
+
+    def __init__(self, cri: CriClient, happenings: Post[Happening]) -> None:
+        self._cri = cri
+        self._happenings = happenings
+        self._http = HttpProber(USER_AGENT)
+
+    async def run(self, handler: LifecycleHandler, target: HookTarget) -> str:
+        """Run to its end; what failed, in 32 KiB at most, or an empty string. Cancel it to bound it in time."""
+        return shorten(await self._run(handler, target), PROBLEM_LIMIT)
+
+    async def _run(self, handler: LifecycleHandler, target: HookTarget) -> str:
+        if handler.exec is not None:
+            return await self._exec(handler.exec, target)
+        if handler.httpGet is not None:
+            problem = await self._http_get(handler.httpGet, target)
+            return f"HTTP lifecycle hook ({handler.httpGet.path}) {target} failed - error: {problem}" if problem else ""
+        if handler.sleep is not None:
+            try:
+                await asyncio.sleep(handler.sleep.seconds)
+            except asyncio.CancelledError:
+                SLEEPS_CUT_SHORT.inc()
+                raise
+            return ""
+        return f"Cannot run handler: invalid handler: {_in_go(handler)}"
+
+    async def _exec(self, action: ExecAction, target: HookTarget) -> str:
+        command = list(action.command)
+        output = ""
+        try:
+            answer = await self._cri.exec_sync(target.id, command)
+        except CriError as error:
+            problem = str(error)
+        else:
+            if answer.exit_code == 0:
+                return ""
+            stderr = answer.stderr[:OUTPUT_LIMIT].decode("utf-8", "replace")
+            both = answer.stdout[:OUTPUT_LIMIT] + answer.stderr[:OUTPUT_LIMIT]
+            output = both[:OUTPUT_LIMIT].decode("utf-8", "replace")
+            problem = f"command '{' '.join(command)}' exited with {answer.exit_code}: {stderr}"
+        said = f"Exec lifecycle hook ([{' '.join(command)}]) {target} failed"
+        return f'{said} - error: {problem}, message: "{go_quotable(output)}"'
+
+    async def _http_get(self, action: HTTPGetAction, target: HookTarget) -> str:
+        """A hook that is asked over TLS where only plain HTTP is spoken is asked again, without TLS."""
+        host = action.host or target.pod_ip
+        if not host:
+            return "failed to find networking container"
+        port = resolve_port(action.port, target.container.ports)
+        if port is None:
+            return port_problem(action.port)
+        headers = tuple((header.name, header.value) for header in action.httpHeaders)
+        scheme = (action.scheme or "HTTP").lower()
+        wanted = HttpTarget(scheme, host.strip("[]"), port, action.path, headers)
+        problem = await self._http.fetch(wanted)
+        if PLAIN_ANSWER_TO_TLS not in problem:
+            return problem
+        open_headers = tuple((name, value) for name, value in headers if name.lower() != "authorization")
+        if await self._http.fetch(HttpTarget("http", wanted.host, port, action.path, open_headers)):
+            return problem
+        where = join_host_port(wanted.host, port)
+        message = f"request to HTTPS lifecycle hook {where} got HTTP response, retry with HTTP succeeded"
+        HTTP_FALLBACKS.inc()
+        self._happenings.post(warning(EVENT_LIFECYCLE_HTTP_FALLBACK, message, target.ref))
+        return ""
+
+
+def _in_go(handler: LifecycleHandler) -> str:
+    """A handler nobody can run, as the reference prints it."""
+    tcp = "nil"
+    if handler.tcpSocket is not None:
+        port = handler.tcpSocket.port
+        shown = f"{{1 0 {port}}}" if isinstance(port, str) else f"{{0 {port} }}"
+        tcp = f"&TCPSocketAction{{Port:{shown},Host:{handler.tcpSocket.host},}}"
+    return f"&LifecycleHandler{{Exec:nil,HTTPGet:nil,TCPSocket:{tcp},Sleep:nil,}}"
+
+
+def hook_words(handler: LifecycleHandler) -> str:
+    """What a hook does, for `explain`."""
+    if handler.exec is not None:
+        return f"command: {' '.join(handler.exec.command)}"[:WORDS]
+    if handler.httpGet is not None:
+        ask = handler.httpGet
+        return f"GET {(ask.scheme or 'HTTP').lower()}://{ask.host or '<pod IP>'}:{ask.port}{ask.path}"[:WORDS]
+    return f"sleep {handler.sleep.seconds} s" if handler.sleep is not None else ""

@@ -1,0 +1,189 @@
+"""Making a pod's sandbox, and knowing what one looks like for the containers that go into it.
+
+Owns: the calls RunPodSandbox and PodSandboxStatus on behalf of one pod. Reads: `NodeView`, `RuntimeReady`, `Content`.
+"""
+
+from __future__ import annotations
+
+from pykubelet.act.runtime.lifecycle.decide_userns import user_namespace_refusal
+from pykubelet.act.runtime.lifecycle.tally import (
+    STARTED_PODS,
+    STARTED_PODS_ERRORS,
+    STARTED_USERNS,
+    STARTED_USERNS_ERRORS,
+)
+from pykubelet.act.runtime.lifecycle.userns import UserNamespaces
+from pykubelet.act.runtime.render.api_objects import runtime_handler
+from pykubelet.act.runtime.render.context import ConfigError, RenderError, RenderSettings, SandboxContext
+from pykubelet.act.runtime.render.dns import dns_config
+from pykubelet.act.runtime.render.render_sandbox import render_sandbox
+from pykubelet.act.runtime.render.security import needs_user_namespace
+from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.model.content import Content
+from pykubelet.base.model.happenings import Happening, warning
+from pykubelet.base.model.ids import PodUID, SandboxID
+from pykubelet.base.model.lifecycle import StartError
+from pykubelet.base.model.node import NodeView, RuntimeReady
+from pykubelet.base.model.observed import SandboxView
+from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.reasons import (
+    CREATE_POD_SANDBOX_ERROR,
+    EVENT_FAILED_CREATE_POD_SANDBOX,
+    EVENT_FAILED_POD_SANDBOX_STATUS,
+)
+from pykubelet.base.model.roster import pod_ref
+from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet.edges.cri.client import CriClient
+from pykubelet.edges.cri.errors import CriError
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.files import make_dirs, read_text
+
+log = Log("runtime")
+NAME_ATTEMPTS = 5
+
+
+class Sandbox(Value):
+    """A sandbox to start containers in. `config` and `context` are what it was, or would be, made from. `seen`: one that was
+    just made, as the runtime shows it."""
+
+    id: SandboxID
+    ips: tuple[str, ...]
+    config: pb.PodSandboxConfig
+    context: SandboxContext
+    seen: SandboxView | None = None
+
+
+class SandboxCells(Value):
+    """The cells that sandboxes are made by."""
+
+    node: Cell[NodeView]
+    runtime: Cell[RuntimeReady]
+    content: Cell[Content]
+
+
+class Sandboxes:
+    """`resolv_conf`: path of the host's resolver file, empty for none. Without `userns` no pod has a user namespace."""
+
+    def __init__(
+        self,
+        cri: CriClient,
+        settings: RenderSettings,
+        cells: SandboxCells,
+        resolv_conf: str,
+        happenings: Post[Happening],
+        userns: UserNamespaces | None = None,
+    ) -> None:
+        self._cri = cri
+        self._settings = settings
+        self._cells = cells
+        self._resolv_conf = resolv_conf
+        self._happenings = happenings
+        self._userns = userns
+
+    @property
+    def paths(self) -> Paths:
+        return self._settings.paths
+
+    def settings(self) -> RenderSettings:
+        """The settings as of now: the node's resources and the host's resolver file may change."""
+        settings = replace(self._settings, node=self._cells.node.get(), resolv_conf=None)
+        if not self._resolv_conf:
+            return settings
+        try:
+            return replace(settings, resolv_conf=read_text(self._resolv_conf))
+        except HostError as error:
+            return replace(settings, resolv_conf="", resolv_conf_error=str(error))
+
+    async def adopt(self, pod: Pod, sandbox: SandboxView, cgroup_parent: str) -> Sandbox | StartError:
+        """An existing sandbox, described as if it were made now, by the handler it has."""
+        context = await self._context(pod, sandbox.attempt, cgroup_parent, sandbox.runtime_handler)
+        if isinstance(context, ConfigError):
+            return StartError(context.reason, context.message)
+        config = render_sandbox(pod, self.settings(), context)
+        if isinstance(config, ConfigError):
+            return StartError(config.reason, config.message)
+        return Sandbox(sandbox.id, sandbox.ips, config, context)
+
+    async def create(self, pod: Pod, attempt: int, cgroup_parent: str) -> Sandbox | StartError:
+        """Run a new sandbox; a name that the runtime still holds is left to it and the next attempt number taken."""
+        STARTED_PODS.inc()
+        if needs_user_namespace(pod):
+            STARTED_USERNS.inc()
+        ref = pod_ref(pod)
+        settings = self.settings()
+        handler = runtime_handler(pod, self._cells.content.get())
+        if isinstance(handler, ConfigError):
+            return self._failed(pod, handler.message)
+        made_for = await self._context(pod, attempt, cgroup_parent, handler)
+        if isinstance(made_for, ConfigError):
+            return self._failed(pod, made_for.message)
+        for number in range(attempt, attempt + NAME_ATTEMPTS):
+            context = replace(made_for, attempt=number)
+            config = render_sandbox(pod, settings, context)
+            if isinstance(config, ConfigError):
+                return self._failed(pod, config.message)
+            try:
+                make_dirs(settings.paths.pod_logs(ref), 0o755)
+                sandbox_id = await self._cri.run_pod_sandbox(config, context.runtime_handler)
+            except HostError as error:
+                return self._failed(pod, str(error))
+            except CriError as error:
+                if error.reserved_for is not None:
+                    log.warning("a sandbox name is still held, going on to the next attempt", pod=ref, error=error)
+                    continue
+                return self._failed(pod, str(error))
+            self._tell_dns(pod, settings)
+            return await self._with_ips(pod, Sandbox(SandboxID(sandbox_id), (), config, context))
+        return self._failed(pod, f"the runtime holds the names of attempts {attempt} to {attempt + NAME_ATTEMPTS - 1}")
+
+    def release(self, uid: PodUID) -> str:
+        """The pod has ended: give back what its sandboxes had. What is wrong, or an empty string; safe to repeat."""
+        try:
+            if self._userns is not None:
+                self._userns.release(uid)
+        except HostError as error:
+            return f"the user namespace cannot be released: {error}"
+        return ""
+
+    async def _context(self, pod: Pod, attempt: int, cgroup_parent: str, handler: str) -> SandboxContext | ConfigError:
+        features = self._cells.runtime.get().handlers.get(handler)
+        context = SandboxContext(attempt, cgroup_parent, handler, features)
+        if self._userns is None or not needs_user_namespace(pod) or user_namespace_refusal(handler, features):
+            return context  # where the runtime cannot do it, rendering says so
+        userns = await self._userns.allocate(PodUID(pod.metadata.uid))
+        return userns if isinstance(userns, ConfigError) else replace(context, userns=userns)
+
+    async def _with_ips(self, pod: Pod, sandbox: Sandbox) -> Sandbox | StartError:
+        if pod.spec.hostNetwork:
+            return sandbox
+        try:
+            status = (await self._cri.pod_sandbox_status(sandbox.id)).status
+        except CriError as error:
+            message = f"Unable to get pod sandbox status: {error}"
+            self._happenings.post(warning(EVENT_FAILED_POD_SANDBOX_STATUS, message, pod_ref(pod)))
+            return StartError(CREATE_POD_SANDBOX_ERROR, message)
+        ips = tuple(ip for ip in (status.network.ip, *(more.ip for more in status.network.additional_ips)) if ip)
+        ready, handler = status.state == pb.SANDBOX_READY, status.runtime_handler
+        seen = SandboxView(sandbox.id, status.metadata.attempt, ready, status.created_at, ips, runtime_handler=handler)
+        return replace(sandbox, ips=ips, seen=seen)
+
+    def _tell_dns(self, pod: Pod, settings: RenderSettings) -> None:
+        try:
+            happenings = dns_config(pod, settings)[1]
+        except RenderError as error:
+            log.warning("resolver settings cannot be told", pod=pod_ref(pod), error=error)
+            return
+        for happening in happenings:
+            self._happenings.post(happening)
+
+    def _failed(self, pod: Pod, message: str) -> StartError:
+        STARTED_PODS_ERRORS.inc()
+        if needs_user_namespace(pod):
+            STARTED_USERNS_ERRORS.inc()
+        text = f"Failed to create pod sandbox: {message}"
+        self._happenings.post(warning(EVENT_FAILED_CREATE_POD_SANDBOX, text, pod_ref(pod)))
+        return StartError(CREATE_POD_SANDBOX_ERROR, message)

@@ -1,0 +1,304 @@
+"""Starting one container in a sandbox: its files, its request, CreateContainer, StartContainer.
+
+Owns: the order of these steps and the waiting reason each failure leads to. Its files are the termination message
+file, the pod's /etc/hosts and the log directory.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import assert_never
+
+from pykubelet.act.runtime.lifecycle.hooks import HookRunner, HookTarget, hook_words
+from pykubelet.act.runtime.lifecycle.sandbox import Sandbox
+from pykubelet.act.runtime.lifecycle.stop import ContainerStopper, StopTarget, restart_grace
+from pykubelet.act.runtime.lifecycle.tally import STARTED_CONTAINERS, STARTED_CONTAINERS_ERRORS, container_kind
+from pykubelet.act.runtime.render.context import AnyContainer, ConfigError, ContainerContext, RenderSettings
+from pykubelet.act.runtime.render.etc_hosts import etc_hosts_content
+from pykubelet.act.runtime.render.render_container import log_path, render_container
+from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.digits import parse_decimal
+from pykubelet.base.kit.finish import finish
+from pykubelet.base.kit.flight import Done, Failed, Flight, Uncertain
+from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.model.fieldpath import container_field_path
+from pykubelet.base.model.happenings import Happening, normal, warning
+from pykubelet.base.model.ids import ContainerID
+from pykubelet.base.model.lifecycle import StartError
+from pykubelet.base.model.mounts import MountedVolume
+from pykubelet.base.model.observed import ContainerView
+from pykubelet.base.model.reasons import (
+    CREATE_CONTAINER_CONFIG_ERROR,
+    CREATE_CONTAINER_ERROR,
+    EVENT_CREATED,
+    EVENT_FAILED,
+    EVENT_FAILED_POST_START_HOOK,
+    EVENT_STARTED,
+    POST_START_HOOK_ERROR,
+    RUN_CONTAINER_ERROR,
+)
+from pykubelet.base.model.roster import pod_ref
+from pykubelet.base.model.waits import UNTOLD, Wait, Waits
+from pykubelet.edges.cri.client import CriClient
+from pykubelet.edges.cri.errors import CriError
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.files import (
+    create_file,
+    list_dir,
+    make_dirs,
+    names_in,
+    read_text,
+    remove_file,
+    replace_symlink,
+    write_in_place,
+)
+from pykubelet.edges.host.fs.subpaths import read_beneath
+
+log = Log("runtime")
+NAME_ATTEMPTS = 5
+START_LIMIT_S = 5.0
+FILES_DEADLINE_S = 30.0
+NODE_HOSTS = "/etc/hosts"
+ENV_FILE_LIMIT = 1 << 20
+_MESSAGE_FILE = re.compile("[0-9a-f]{8}")
+
+
+class ContainerFiles(Value):
+    """What was made on the host for one instance. Paths are empty where the container does not want the file."""
+
+    restart_count: int
+    termination_log: str
+    etc_hosts: str
+
+
+class Unstarted(Value):
+    """The runtime created the container `id`, but could not start it. Most runtimes show it as exited then."""
+
+    id: ContainerID
+    error: StartError
+
+
+class ContainerStarter:
+    """Starts containers one at a time as told; knows nothing of restarts."""
+
+    def __init__(
+        self,
+        cri: CriClient,
+        hooks: HookRunner,
+        stopper: ContainerStopper,
+        flight: Flight,
+        happenings: Post[Happening],
+    ) -> None:
+        self._cri = cri
+        self._hooks = hooks
+        self._stopper = stopper
+        self._flight = flight
+        self._happenings = happenings
+
+    async def prepare(
+        self,
+        pod: Pod,
+        container: AnyContainer,
+        instances: Sequence[ContainerView],
+        settings: RenderSettings,
+        pod_ips: tuple[str, ...],
+    ) -> ContainerFiles | StartError:
+        """Make the files of the next instance, off the event loop. `instances`: all that are there, newest first."""
+        STARTED_CONTAINERS.inc(container_kind(pod, container))
+        key = f"files:{pod.metadata.uid}:{container.name}"
+        outcome = await self._flight.run_next(
+            key, lambda: _make_files(pod, container, instances, settings, pod_ips), FILES_DEADLINE_S
+        )
+        match outcome:
+            case Done(value):
+                if isinstance(value, ConfigError):
+                    return self.failed(pod, container, value.reason, value.message)
+                return value
+            case Failed(HostError() as error):
+                return self.failed(pod, container, CREATE_CONTAINER_CONFIG_ERROR, str(error))
+            case Failed(error):
+                raise error
+            case Uncertain():
+                message = "the pod directory does not answer"
+                return self.failed(pod, container, CREATE_CONTAINER_CONFIG_ERROR, message)
+            case _:
+                assert_never(outcome)
+
+    async def read_env_files(
+        self, pod: Pod, container: AnyContainer, mounts: Mapping[str, MountedVolume]
+    ) -> dict[tuple[str, str], str | None]:
+        """The files that `fileKeyRef`s of the container name, by volume and path; None for one that cannot be read."""
+        refs = [v.valueFrom.fileKeyRef for v in container.env if v.valueFrom is not None]
+        wanted = {(ref.volumeName, ref.path) for ref in refs if ref is not None}
+        if not wanted:
+            return {}
+        roots = {key: mounts[key[0]].host_path for key in wanted if key[0] in mounts}
+
+        def read() -> dict[tuple[str, str], str | None]:
+            return {key: _read_env_file(root, key[1]) for key, root in roots.items()}
+
+        outcome = await self._flight.run_next(f"env:{pod.metadata.uid}:{container.name}", read, FILES_DEADLINE_S)
+        found = outcome.value if isinstance(outcome, Done) else {}
+        return {key: found.get(key) for key in wanted}
+
+    async def start(
+        self, pod: Pod, container: AnyContainer, sandbox: Sandbox, settings: RenderSettings, ctx: ContainerContext
+    ) -> ContainerID | StartError | Unstarted:
+        """Create and start, but for the hook. What was created but not started is left for the next look."""
+        created = await self._create(pod, container, sandbox, settings, ctx)
+        if isinstance(created, StartError):
+            return created
+        container_id, count = created
+        path = container_field_path(pod, container.name)
+        self._happenings.post(normal(EVENT_CREATED, "Container created", pod_ref(pod), path))
+        try:
+            # cut off in the middle it would end as a container that could not be started
+            await finish(self._cri.start_container(container_id), START_LIMIT_S)
+        except CriError as error:
+            # people hear of the container by its name: Events of many instances are to be one
+            told = error.message.replace(container_id, container.name)
+            failed = replace(self.failed(pod, container, RUN_CONTAINER_ERROR, told), message=error.message)
+            return Unstarted(container_id, failed)
+        finally:
+            self._link_log(pod, container, container_id, count, settings)
+        self._happenings.post(normal(EVENT_STARTED, "Container started", pod_ref(pod), path))
+        return container_id
+
+    async def post_start(
+        self, pod: Pod, container: AnyContainer, instance: ContainerID, ctx: ContainerContext, waits: Waits = UNTOLD
+    ) -> StartError | None:
+        """Run the hook, if there is one. A container whose hook failed is to be stopped."""
+        lifecycle = container.lifecycle
+        if lifecycle is None or lifecycle.postStart is None:
+            return None
+        target = _stop_target(pod, container, instance, ctx)
+        detail = hook_words(lifecycle.postStart)
+        wait = Wait(
+            "postStart hook", "act/runtime", 0.0, container.name, detail=detail, next_step="take it for running"
+        )
+        with waits.waiting(wait):
+            whose = HookTarget(target.ref, container, instance, target.pod_ip)
+            problem = await self._hooks.run(lifecycle.postStart, whose)
+        if not problem:
+            return None
+        path = container_field_path(pod, container.name)
+        log.warning("postStart hook failed", pod=target.ref, container=container.name, error=problem)
+        # what it said stays out of the Event: there may be secrets in it
+        self._happenings.post(warning(EVENT_FAILED_POST_START_HOOK, "PostStartHook failed", target.ref, path))
+        return StartError(POST_START_HOOK_ERROR, problem)
+
+    async def stop_unhooked(
+        self, pod: Pod, container: AnyContainer, instance: ContainerID, ctx: ContainerContext, waits: Waits = UNTOLD
+    ) -> None:
+        """Stop a container whose hook failed, in the time its pod gives it."""
+        target = _stop_target(pod, container, instance, ctx)
+        try:
+            await self._stopper.stop_container(target, restart_grace(pod), "FailedPostStartHook", waits)
+        except CriError as error:
+            log.warning("a container whose hook failed cannot be stopped", container=container.name, error=error)
+
+    async def _create(
+        self, pod: Pod, container: AnyContainer, sandbox: Sandbox, settings: RenderSettings, ctx: ContainerContext
+    ) -> tuple[ContainerID, int] | StartError:
+        for count in range(ctx.restart_count, ctx.restart_count + NAME_ATTEMPTS):
+            config = render_container(pod, container, settings, replace(ctx, restart_count=count))
+            if isinstance(config, ConfigError):
+                return self.failed(pod, container, config.reason, config.message)
+            try:
+                return ContainerID(await self._cri.create_container(sandbox.id, config, sandbox.config)), count
+            except CriError as error:
+                if error.reserved_for is None:
+                    return self.failed(pod, container, CREATE_CONTAINER_ERROR, error.message)
+                log.warning("a container name is still held, going on", pod=pod_ref(pod), error=error)
+                # people hear of each, for the restart count tells of more than has run
+                held = self.failed(pod, container, CREATE_CONTAINER_ERROR, error.message)
+        message = f"the runtime holds the names of attempts {ctx.restart_count} to {count}: {held.message}"
+        return self.failed(pod, container, CREATE_CONTAINER_ERROR, message)
+
+    def failed(self, pod: Pod, container: AnyContainer, reason: str, message: str) -> StartError:
+        """Tell people, and give the value."""
+        STARTED_CONTAINERS_ERRORS.inc(container_kind(pod, container), reason)
+        path = container_field_path(pod, container.name)
+        self._happenings.post(warning(EVENT_FAILED, f"Error: {message}", pod_ref(pod), path))
+        return StartError(reason, message)
+
+    def _link_log(
+        self, pod: Pod, container: AnyContainer, container_id: ContainerID, count: int, settings: RenderSettings
+    ) -> None:
+        ref = pod_ref(pod)
+        target = f"{settings.paths.pod_logs(ref)}/{log_path(container.name, count)}"
+        try:
+            replace_symlink(target, settings.paths.log_link(ref, container.name, container_id))
+        except HostError as error:
+            log.warning("cannot link a container's log", pod=ref, error=error)
+
+
+def _stop_target(pod: Pod, container: AnyContainer, instance: ContainerID, ctx: ContainerContext) -> StopTarget:
+    return StopTarget(pod, pod_ref(pod), container.name, instance, ctx.pod_ips[0] if ctx.pod_ips else "")
+
+
+def _make_files(
+    pod: Pod,
+    container: AnyContainer,
+    instances: Sequence[ContainerView],
+    settings: RenderSettings,
+    pod_ips: tuple[str, ...],
+) -> ContainerFiles | ConfigError:
+    paths, ref = settings.paths, pod_ref(pod)
+    log_dir = paths.container_logs(ref, container.name)
+    existed = not make_dirs(log_dir, 0o755)
+    termination = ""
+    if container.terminationMessagePath:
+        directory = paths.container(ref.uid, container.name)
+        make_dirs(directory, 0o750)
+        _remove_unused(directory, instances)
+        termination = f"{directory}/{secrets.token_hex(4)}"
+        create_file(termination, 0o666)
+    hosts = ""
+    if _wants_etc_hosts(pod, container, pod_ips):
+        text = etc_hosts_content(pod, settings, pod_ips, read_text(NODE_HOSTS))
+        if isinstance(text, ConfigError):
+            return text
+        hosts = paths.etc_hosts(ref.uid)
+        write_in_place(hosts, text.encode(), 0o644)
+    newest = instances[0] if instances else None
+    return ContainerFiles(_restart_count(newest, log_dir, existed), termination, hosts)
+
+
+def _remove_unused(directory: str, instances: Sequence[ContainerView]) -> None:
+    """The message files of instances that are gone, and of those that were never made: a crash loop leaves many."""
+    if not all(instance.mounts for instance in instances):
+        return  # who does not tell its mounts may have any of them
+    used = {mount.host_path for instance in instances for mount in instance.mounts}
+    for name in names_in(directory):
+        path = f"{directory}/{name}"
+        if _MESSAGE_FILE.fullmatch(name) and path not in used:
+            remove_file(path)
+
+
+def _read_env_file(root: str, path: str) -> str | None:
+    try:
+        return read_beneath(root, path, ENV_FILE_LIMIT).decode("utf-8", "surrogateescape")
+    except HostError as error:
+        log.warning("an environment file cannot be read", path=f"{root}/{path}", error=error)
+        return None
+
+
+def _wants_etc_hosts(pod: Pod, container: AnyContainer, pod_ips: tuple[str, ...]) -> bool:
+    if not pod_ips and not pod.spec.hostNetwork:
+        return False
+    return all(mount.mountPath != "/etc/hosts" for mount in container.volumeMounts)
+
+
+def _restart_count(newest: ContainerView | None, log_dir: str, existed: bool) -> int:
+    """One more than the newest instance's; without one, than the newest log's: the runtime may have lost its memory."""
+    if newest is not None:
+        return newest.restart_count + 1
+    if not existed:
+        return 0
+    numbers = [parse_decimal(entry.name.partition(".")[0]) for entry in list_dir(log_dir) if ".log" in entry.name]
+    return max((number + 1 for number in numbers if number is not None), default=0)

@@ -1,0 +1,1 @@
+"""Decides which containers of a pod to start, stop, restart or resize."""

@@ -1,0 +1,413 @@
+"""What to do with one pod, from what it should be and what is there. Pure.
+
+Rules (source: the Kubernetes documentation "Pod Lifecycle", "Init Containers", "Sidecar Containers"):
+- One ready sandbox of the right network mode with an address; otherwise everything is stopped and a new one made,
+  unless the pod has ended for good.
+- Init containers run one after the other, each to its end; sidecars among them are started and stay. The walk goes from
+  the last backwards to the first that has a state: that is how far the pod has come.
+- A regular container that is not running is started if its restart policy says so; a running one is killed when its
+  definition changed, a probe gave it up, or its new size wants a restart. Other new sizes are given in place.
+- When nothing is kept and nothing is to be started, the pod is stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from enum import StrEnum
+
+from msgspec import Struct
+
+from pykubelet.act.runtime.plan.plan_resize import Applied, ContainerResize, changes_of, needs_restart, whole_changes
+from pykubelet.base.api.core import Container, Pod
+from pykubelet.base.kit.values import Value, field, replace
+from pykubelet.base.model.ids import ContainerID, SandboxID
+from pykubelet.base.model.labels import CONTAINER_HASH
+from pykubelet.base.model.observed import ContainerState, ContainerView, NetworkMode, PodView, SandboxView
+from pykubelet.base.model.phase import UNKNOWN_EXIT_CODE, has_initialized
+from pykubelet.base.model.probes import ProbeKind, ProbeResult, ProbeResults
+from pykubelet.base.model.restart import (
+    NEVER,
+    AfterExit,
+    after_exit,
+    after_init_failure,
+    init_failed,
+    is_sidecar,
+    may_ever_restart,
+    should_restart,
+)
+
+HashOf = Callable[[Container], str]
+
+
+class KillCause(StrEnum):
+    """Why one container is killed; startup and liveness have grace periods of their own."""
+
+    CHANGED = "changed"
+    LIVENESS = "liveness"
+    STARTUP = "startup"
+    UNKNOWN = "unknown"
+    RESIZE = "resize"
+    RESTART_ALL = "restart-all"
+
+    @property
+    def words(self) -> str:
+        """As people read it."""
+        return _CAUSE_WORDS[self]
+
+
+_CAUSE_WORDS = {
+    KillCause.CHANGED: "its definition changed",
+    KillCause.LIVENESS: "its liveness probe failed",
+    KillCause.STARTUP: "its startup probe failed",
+    KillCause.UNKNOWN: "its state was unknown",
+    KillCause.RESIZE: "its new size wants a restart",
+    KillCause.RESTART_ALL: "all containers start again",
+}
+
+
+class ContainerKill(Value):
+    container: ContainerView
+    cause: KillCause
+    message: str
+
+
+class PodPlan(Value):
+    """What to do, in this order: kill, remove, resize, create the sandbox, start.
+
+    `sandbox`: the one to start containers in, None when it is to be created (`create_sandbox`, with `attempt`).
+    `stop_pod`: stop all containers and all sandboxes first. `restart_all`: all containers are removed, because
+    this one ended (a rule of KEP-5532).
+    Names in `start_*` are in order. `holding`: the init container or sidecar that the rest waits for. `resizes`: running
+    containers that get other amounts in place; `resize_pod`: what the pod as a whole may use changes.
+    """
+
+    stop_pod: bool = False
+    create_sandbox: bool = False
+    attempt: int = 0
+    sandbox: SandboxView | None = None
+    kills: tuple[ContainerKill, ...] = ()
+    remove: tuple[ContainerID, ...] = ()
+    restart_all: str = ""
+    start_ephemeral: tuple[str, ...] = ()
+    start_init: tuple[str, ...] = ()
+    start: tuple[str, ...] = ()
+    holding: str = ""
+    resizes: tuple[ContainerResize, ...] = ()
+    resize_pod: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        others = self.kills or self.remove or self.restart_all or self.starts
+        return not (self.stop_pod or self.create_sandbox or others or self.resize_pod)
+
+    @property
+    def starts(self) -> tuple[str, ...]:
+        return (*self.start_ephemeral, *self.start_init, *self.start)
+
+
+class _Draft(Struct):
+    """The plan while it is being made. `changes`: the new amounts of running containers. `owed`: as in `plan_pod`."""
+
+    owed: Collection[ContainerID] = ()
+    changes: Mapping[ContainerID, ContainerResize] = field(default_factory=dict)
+    kills: list[ContainerKill] = field(default_factory=list)
+    start_init: list[str] = field(default_factory=list)
+    start: list[str] = field(default_factory=list)
+    stop_pod: bool = False
+    initialized: bool = False
+    holding: str = ""
+    kept: int = 0
+
+
+def plan_pod(
+    pod: Pod,
+    view: PodView,
+    probes: ProbeResults,
+    hash_of: HashOf,
+    applied: Applied | None = None,
+    owed: Collection[ContainerID] = (),
+    outside: SandboxID | None = None,
+) -> PodPlan:
+    """The plan for one pod. `view` is the newest look at the runtime; an empty one for a pod never started.
+
+    `applied`: what its containers were given; None: what they should have. `owed`: instances that were killed to be
+    started again, whatever their restart policy says. `outside`: a sandbox that cannot be used any more, because what is in
+    it runs outside of the pod's cgroup.
+    """
+    needs, sandbox = _sandbox_needs(pod, view)
+    if needs or (sandbox is not None and sandbox.id == outside):
+        return _plan_new_sandbox(pod, view)
+    assert sandbox is not None
+    if trigger := _restart_all_trigger(pod, view, sandbox.id, owed):
+        return _plan_restart_all(pod, view, trigger)
+    changes = changes_of(pod, view, applied) if applied is not None else ()
+    draft = _Draft(owed=owed, changes={change.instance: change for change in changes})
+    _plan_init(pod, view, probes, hash_of, draft)
+    if draft.initialized and not draft.stop_pod:
+        _plan_regular(pod, view, probes, hash_of, draft)
+        stays = draft.kept or draft.start or draft.start_init
+        draft.stop_pod = not stays
+    if draft.stop_pod:
+        return PodPlan(stop_pod=True, kills=tuple(draft.kills))
+    killed = {kill.container.id for kill in draft.kills}
+    return PodPlan(
+        resizes=tuple(change for change in changes if change.instance not in killed),
+        resize_pod=bool(changes) or (applied is not None and bool(view.running) and whole_changes(pod, applied)),
+        sandbox=sandbox,
+        kills=tuple(draft.kills),
+        remove=_prune_init(pod, view),
+        start_ephemeral=tuple(c.name for c in pod.spec.ephemeralContainers if view.newest(c.name) is None),
+        start_init=tuple(draft.start_init),
+        start=tuple(draft.start),
+        holding=draft.holding,
+    )
+
+
+def _sandbox_needs(pod: Pod, view: PodView) -> tuple[bool, SandboxView | None]:
+    """Whether a sandbox must be created, and else the one to use."""
+    if not view.sandboxes:
+        return True, None
+    newest = view.sandboxes[0]
+    if len(view.ready_sandboxes) > 1 or not newest.ready:
+        return True, newest
+    host_network = bool(pod.spec.hostNetwork)
+    if (newest.network is NetworkMode.NODE) != host_network:
+        return True, newest
+    if not host_network and not newest.ips:
+        return True, newest
+    return False, newest
+
+
+def _plan_new_sandbox(pod: Pod, view: PodView) -> PodPlan:
+    attempt = view.sandboxes[0].attempt + 1 if view.sandboxes else 0
+    stop = PodPlan(stop_pod=True)
+    if _never_restarts(pod) and attempt != 0 and view.containers:
+        return stop
+    names = {c.name for c in pod.spec.containers}
+    starts = tuple(c.name for c in pod.spec.containers if not _has_ended_for_good(pod, c, view))
+    if not starts and any(c.name in names for c in view.containers):
+        return stop
+    plan = PodPlan(stop_pod=True, create_sandbox=True, attempt=attempt)
+    if pod.spec.initContainers:
+        return replace(plan, start_init=(pod.spec.initContainers[0].name,), holding=pod.spec.initContainers[0].name)
+    return replace(plan, start=starts)
+
+
+def _never_restarts(pod: Pod) -> bool:
+    """No container of the pod can ever run a second time."""
+    return (pod.spec.restartPolicy or "") == NEVER and not any(
+        (c.restartPolicy and c.restartPolicy != NEVER) or c.restartPolicyRules for c in pod.spec.containers
+    )
+
+
+def _has_ended_for_good(pod: Pod, container: Container, view: PodView) -> bool:
+    """It ended in a way after which its rules do not let it run again: a new sandbox changes nothing about that."""
+    newest = view.newest(container.name)
+    if newest is None or newest.state is not ContainerState.EXITED:
+        return False
+    return after_exit(pod, container, newest.exit_code) is AfterExit.STAY
+
+
+def _asks_for_all(pod: Pod, container: Container, instance: ContainerView) -> bool:
+    """Whether an instance ended in a way for which a rule wants all containers to start again."""
+    if instance.state is not ContainerState.EXITED:
+        return False
+    return after_exit(pod, container, instance.exit_code) is AfterExit.RESTART_ALL
+
+
+def _restart_all_trigger(pod: Pod, view: PodView, sandbox: SandboxID, owed: Collection[ContainerID]) -> str:
+    """The container whose end asks for a restart of all; empty when there is none. One that was killed has not asked."""
+    for container in (*pod.spec.initContainers, *pod.spec.containers):
+        newest = view.newest(container.name)
+        if newest is None or newest.sandbox_id != sandbox or newest.id in owed:
+            continue
+        if _asks_for_all(pod, container, newest):
+            return container.name
+    return ""
+
+
+def _plan_restart_all(pod: Pod, view: PodView, trigger: str) -> PodPlan:
+    """All instances go, those last whose end asks for it: should the agent end in the middle, it still knows.
+
+    Ephemeral containers stay: they are never started twice.
+    """
+    sources: list[ContainerView] = []
+    others: list[ContainerView] = []
+    for container in (*pod.spec.containers, *pod.spec.initContainers):
+        for instance in view.instances(container.name):
+            (sources if _asks_for_all(pod, container, instance) else others).append(instance)
+    kills = tuple(
+        ContainerKill(c, KillCause.RESTART_ALL, "killing")
+        for c in others
+        if c.state in (ContainerState.RUNNING, ContainerState.UNKNOWN)
+    )
+    return PodPlan(restart_all=trigger, kills=kills, remove=tuple(c.id for c in (*others, *sources)))
+
+
+def _probe(probes: ProbeResults, container: ContainerView, kind: ProbeKind) -> ProbeResult | None:
+    return probes.get(container.id, kind)
+
+
+def _is_started(container: Container, newest: ContainerView, probes: ProbeResults) -> bool:
+    if container.startupProbe is None or ProbeKind.STARTUP not in probes.watched:
+        return True
+    return _probe(probes, newest, ProbeKind.STARTUP) is ProbeResult.SUCCESS
+
+
+def _given_up(
+    pod: Pod, container: Container, newest: ContainerView, probes: ProbeResults, hash_of: HashOf, draft: _Draft
+) -> tuple[ContainerKill, bool] | None:
+    """Why a running container must be killed, and whether it is started again; None to keep it."""
+    recorded = newest.annotations.get(CONTAINER_HASH)
+    again = may_ever_restart(pod, container)
+    if recorded is not None and recorded != hash_of(container):
+        cause, why, again = KillCause.CHANGED, "definition changed", True
+    elif _probe(probes, newest, ProbeKind.LIVENESS) is ProbeResult.FAILURE:
+        cause, why = KillCause.LIVENESS, "failed liveness probe"
+    elif _probe(probes, newest, ProbeKind.STARTUP) is ProbeResult.FAILURE:
+        cause, why = KillCause.STARTUP, "failed startup probe"
+    else:
+        kill = _resize_kill(container, newest, draft)
+        return (kill, True) if kill is not None else None
+    if any(init.name == container.name for init in pod.spec.initContainers):
+        return ContainerKill(newest, cause, f"Init container {container.name} {why}"), True
+    message = f"Container {container.name} {why}"
+    return ContainerKill(newest, cause, f"{message}, will be restarted" if again else message), again
+
+
+def _resize_kill(container: Container, newest: ContainerView, draft: _Draft) -> ContainerKill | None:
+    """For a running container that gets its new size by a restart only."""
+    change = draft.changes.get(newest.id)
+    if change is None or not needs_restart(container, change):
+        return None
+    return ContainerKill(newest, KillCause.RESIZE, f"Container {container.name} resize requires restart")
+
+
+def _unknown_kill(newest: ContainerView, what: str = "Container") -> ContainerKill:
+    message = f'{what} is in "unknown" state, try killing it before restart'
+    return ContainerKill(newest, KillCause.UNKNOWN, message)
+
+
+def _plan_init(pod: Pod, view: PodView, probes: ProbeResults, hash_of: HashOf, draft: _Draft) -> None:
+    """Find how far the init containers are. Sets `initialized`, or what to start and what holds the rest."""
+    inits = pod.spec.initContainers
+    if not inits:
+        draft.initialized = True
+        return
+    past = has_initialized(pod, view)
+    if past:
+        draft.initialized = True
+        _keep_sidecars(pod, view, probes, hash_of, draft)
+        return
+    for index in range(len(inits) - 1, -1, -1):
+        newest = view.newest(inits[index].name)
+        if newest is None or newest.sandbox_id != view.sandboxes[0].id:
+            continue
+        _keep_sidecars(pod, view, probes, hash_of, draft, before=index)
+        _plan_init_at(pod, index, newest, probes, hash_of, draft)
+        return
+    draft.start_init.append(inits[0].name)
+    draft.holding = inits[0].name
+
+
+def _next_init(pod: Pod, index: int, draft: _Draft) -> None:
+    if index + 1 < len(pod.spec.initContainers):
+        draft.start_init.append(pod.spec.initContainers[index + 1].name)
+        draft.holding = pod.spec.initContainers[index + 1].name
+    else:
+        draft.initialized = True
+
+
+def _plan_init_at(
+    pod: Pod, index: int, newest: ContainerView, probes: ProbeResults, hash_of: HashOf, draft: _Draft
+) -> None:
+    """The furthest init container that has a state."""
+    container = pod.spec.initContainers[index]
+    name = container.name
+    match newest.state:
+        case ContainerState.RUNNING:
+            if not is_sidecar(container):
+                draft.holding = name
+                if resize := _resize_kill(container, newest, draft):
+                    draft.kills.append(resize)
+                    draft.start_init.append(name)
+                else:
+                    draft.kept += 1
+                return
+            if given_up := _given_up(pod, container, newest, probes, hash_of, draft):
+                draft.kills.append(given_up[0])
+                draft.start_init.append(name)
+                draft.holding = name
+                return
+            draft.kept += 1
+            if _is_started(container, newest, probes):
+                _next_init(pod, index, draft)
+            else:
+                draft.holding = name
+        case ContainerState.EXITED:
+            if is_sidecar(container):
+                draft.start_init.append(name)
+                draft.holding = name
+            elif not init_failed(newest):
+                _next_init(pod, index, draft)
+            elif after_init_failure(pod, container, newest) is AfterExit.STAY:
+                draft.stop_pod = True
+            else:
+                draft.start_init.append(name)
+                draft.holding = name
+        case ContainerState.CREATED:
+            draft.start_init.append(name)
+            draft.holding = name
+        case ContainerState.UNKNOWN:
+            draft.kills.append(_unknown_kill(newest, "Init container"))
+            draft.holding = name
+            if not is_sidecar(container) and after_exit(pod, container, UNKNOWN_EXIT_CODE) is AfterExit.STAY:
+                draft.stop_pod = True
+            else:
+                draft.start_init.append(name)
+
+
+def _keep_sidecars(
+    pod: Pod, view: PodView, probes: ProbeResults, hash_of: HashOf, draft: _Draft, before: int | None = None
+) -> None:
+    """Sidecars that the pod has passed are kept running."""
+    for container in pod.spec.initContainers[:before]:
+        if not is_sidecar(container):
+            continue
+        newest = view.newest(container.name)
+        if newest is None or newest.state in (ContainerState.EXITED, ContainerState.CREATED):
+            draft.start_init.append(container.name)
+        elif newest.state is ContainerState.UNKNOWN:
+            draft.kills.append(_unknown_kill(newest, "Init container"))
+            draft.start_init.append(container.name)
+        elif given_up := _given_up(pod, container, newest, probes, hash_of, draft):
+            draft.kills.append(given_up[0])
+            draft.start_init.append(container.name)
+
+
+def _plan_regular(pod: Pod, view: PodView, probes: ProbeResults, hash_of: HashOf, draft: _Draft) -> None:
+    for container in pod.spec.containers:
+        newest = view.newest(container.name)
+        if newest is None or newest.state is not ContainerState.RUNNING:
+            if should_restart(pod, container, newest) or (newest is not None and newest.id in draft.owed):
+                if newest is not None and newest.state is ContainerState.UNKNOWN:
+                    draft.kills.append(_unknown_kill(newest))
+                draft.start.append(container.name)
+            continue
+        if given_up := _given_up(pod, container, newest, probes, hash_of, draft):
+            draft.kills.append(given_up[0])
+            if given_up[1]:
+                draft.start.append(container.name)
+            elif container.restartPolicyRules:
+                draft.kept += 1  # its exit code will tell whether it starts again
+        else:
+            draft.kept += 1
+    if not draft.kept and not draft.start:
+        draft.start_init.clear()
+
+
+def _prune_init(pod: Pod, view: PodView) -> tuple[ContainerID, ...]:
+    """Exited instances of init containers but the newest of each: of a sidecar that runs again, it tells how it ended."""
+    names = [c.name for c in pod.spec.initContainers]
+    ended = [[c for c in view.instances(name) if c.state is ContainerState.EXITED] for name in names]
+    return tuple(old.id for of_one in ended for old in of_one[1:])

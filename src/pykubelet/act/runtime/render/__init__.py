@@ -1,0 +1,1 @@
+"""Builds CRI requests from pods."""

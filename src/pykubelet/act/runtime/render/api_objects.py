@@ -1,0 +1,128 @@
+"""What a pod's start takes from the API server: objects of its environment, services, pull secrets, its runtime handler. Pure.
+
+Owns: how an answer in `Content` becomes a value of this room, and the environment variables that stand for Services.
+Source: the Kubernetes documentation "Service" (environment variables), "Runtime Class", "Secrets".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from pykubelet.act.runtime.render.context import AnyContainer, ApiObjects, ConfigError, Unavailable
+from pykubelet.base.api.core import ConfigMap, Pod, RuntimeClass, Secret, Service
+from pykubelet.base.model.content import Absent, Content, ContentKind, Found, ObjectKey, Present, Unreadable
+from pykubelet.base.model.needs import environment_keys, runtime_class_key
+from pykubelet.base.model.reasons import CREATE_POD_SANDBOX_ERROR
+from pykubelet.base.model.roster import is_static
+
+T = TypeVar("T")
+
+#: This service of the namespace `default` is told to every pod.
+MASTER = "kubernetes"
+MASTER_NAMESPACE = "default"
+
+
+def environment_objects(pod: Pod, container: AnyContainer, content: Content) -> ApiObjects | None:
+    """The objects that the container's environment names; None without an API server. All must have answers."""
+    if not content.available:
+        return None
+    config_maps: dict[str, ConfigMap | Unavailable] = {}
+    secrets: dict[str, Secret | Unavailable] = {}
+    for key in environment_keys(pod, container):
+        if key.kind is ContentKind.CONFIG_MAP:
+            config_maps[key.name] = _value(content, key, ConfigMap)
+        else:
+            secrets[key.name] = _value(content, key, Secret)
+    return ApiObjects(config_maps, secrets)
+
+
+def _value(content: Content, key: ObjectKey, kind: type[T]) -> T | Unavailable:
+    match content.objects.get(key):
+        case Present(value) if isinstance(value, kind):
+            return value
+        case Absent(message):
+            return Unavailable(message, not_found=True)
+        case Unreadable(message):
+            return Unavailable(message)
+        case found:
+            raise RuntimeError(f"asked for {key} and found {_type_of(found)}")
+
+
+def _type_of(found: Found | None) -> str:
+    """What was found, without what is in it."""
+    return type(found.value if isinstance(found, Present) else found).__name__
+
+
+def service_environment(pod: Pod, content: Content) -> dict[str, str] | None:
+    """The variables of Services; None while they are not known, though there is an API server."""
+    if not content.available:
+        return {}
+    if content.services is None:
+        return None
+    links = bool(pod.spec.enableServiceLinks)
+    chosen: dict[str, Service] = {}
+    for service in content.services:
+        name, namespace = service.metadata.name, service.metadata.namespace
+        if service.spec.clusterIP in ("", "None"):
+            continue
+        if namespace == MASTER_NAMESPACE and name == MASTER:
+            chosen.setdefault(name, service)
+        elif namespace == pod.metadata.namespace and links:
+            chosen[name] = service
+    return service_variables(chosen.values())
+
+
+def service_variables(services: Iterable[Service]) -> dict[str, str]:
+    """`{NAME}_SERVICE_HOST`, `{NAME}_SERVICE_PORT` and the older variables of linked containers."""
+    variables: dict[str, str] = {}
+    for service in services:
+        name, address = _variable(service.metadata.name), service.spec.clusterIP
+        host = f"[{address}]" if ":" in address else address
+        variables[f"{name}_SERVICE_HOST"] = address
+        for index, port in enumerate(service.spec.ports):
+            protocol = port.protocol or "TCP"
+            url = f"{protocol.lower()}://{host}:{port.port}"
+            if index == 0:
+                variables[f"{name}_SERVICE_PORT"] = str(port.port)
+                variables[f"{name}_PORT"] = url
+            if port.name:
+                variables[f"{name}_SERVICE_PORT_{_variable(port.name)}"] = str(port.port)
+            prefix = f"{name}_PORT_{port.port}_{protocol.upper()}"
+            variables[prefix] = url
+            variables[f"{prefix}_PROTO"] = protocol.lower()
+            variables[f"{prefix}_PORT"] = str(port.port)
+            variables[f"{prefix}_ADDR"] = address
+    return variables
+
+
+def _variable(name: str) -> str:
+    return name.upper().replace("-", "_")
+
+
+def waits_for_services(pod: Pod, content: Content) -> bool:
+    """Pods of the API server wait until its services were listed once; static pods run without."""
+    return content.available and content.services is None and not is_static(pod)
+
+
+def unanswered(keys: Iterable[ObjectKey], content: Content) -> ObjectKey | None:
+    """The first of these keys about which nothing is known though there is an API server."""
+    if not content.available:
+        return None
+    return next((key for key in keys if key not in content.objects), None)
+
+
+def runtime_handler(pod: Pod, content: Content) -> str | ConfigError:
+    """The handler of the pod's RuntimeClass, "" for the runtime's default. Without an API server all take that one."""
+    key = runtime_class_key(pod)
+    if key is None or not content.available:
+        return ""
+    match content.objects.get(key):
+        case Present(RuntimeClass() as found):
+            return found.handler
+        case Absent(message):
+            return ConfigError(message, CREATE_POD_SANDBOX_ERROR)
+        case Unreadable(message):
+            return ConfigError(f"failed to lookup RuntimeClass {key.name}: {message}", CREATE_POD_SANDBOX_ERROR)
+        case found:
+            raise RuntimeError(f"asked for {key} and found {_type_of(found)}")

@@ -1,0 +1,246 @@
+"""What rendering needs to know beside the pod: the agent's settings, and the circumstances of one sandbox or container.
+
+Owns: the values that are handed to `render_sandbox` and `render_container`, and how a refusal is expressed. Reads
+nothing: whoever renders gathers these values first, so that rendering is a pure function. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from pykubelet.base.api.core import ConfigMap, Container, EphemeralContainer, Secret
+from pykubelet.base.api.resources import in_units
+from pykubelet.base.kit.values import Value, field
+from pykubelet.base.model.mounts import MountedVolume
+from pykubelet.base.model.node import HandlerFeatures, NodeView
+from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.reasons import CREATE_CONTAINER_CONFIG_ERROR
+from pykubelet.config.settings import Settings
+from pykubelet.edges.host.proc.machine import Machine
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+AnyContainer = Container | EphemeralContainer
+
+NO_SWAP = "NoSwap"
+LIMITED_SWAP = "LimitedSwap"
+
+
+class ConfigError(Value):
+    """Why nothing can be rendered: the waiting reason of the container (or sandbox) and its message."""
+
+    message: str
+    reason: str = CREATE_CONTAINER_CONFIG_ERROR
+
+
+class RenderError(Exception):
+    """A refusal on its way out of the room; `errors_as_values` makes it a `ConfigError`."""
+
+    def __init__(self, message: str, reason: str = CREATE_CONTAINER_CONFIG_ERROR) -> None:
+        super().__init__(message)
+        self.message = message
+        self.reason = reason
+
+
+def errors_as_values(render: Callable[P, T]) -> Callable[P, T | ConfigError]:
+    """The function with its refusals returned instead of raised."""
+
+    @wraps(render)
+    def rendered(*args: P.args, **kwargs: P.kwargs) -> T | ConfigError:
+        try:
+            return render(*args, **kwargs)
+        except RenderError as error:
+            return ConfigError(error.message, error.reason)
+
+    return rendered
+
+
+class MemoryQos(Value):
+    """KEP-2570, cgroup v2 only. `tiered`: memoryReservationPolicy is TieredReservation. `for_pods`: bytes of memory that are
+    not reserved for the node's daemons; what eviction keeps free is not taken off. `page_size`: bytes."""
+
+    throttling_factor: float = 0.9
+    tiered: bool = False
+    for_pods: int = 0
+    page_size: int = 4096
+
+
+class RenderSettings(Value):
+    """What holds for all pods of the agent.
+
+    `node`: capacity and allocatable are used; addresses have the primary family first. `resolv_conf`: the text of the
+    host's file, None when resolvConf is set to "" (no lookups); `resolv_conf_error`: why the file cannot be read.
+    `cpu_cfs_quota_period_us`: microseconds. `single_process_oom_kill`: None means not given. `swap_controller`: the
+    kernel can limit swap. `swap_capacity`: bytes of swap the node has. `extra_masked_paths`: per-CPU thermal_throttle
+    directories that exist on the host. `container_stop_signals`: gate ContainerStopSignals.
+    """
+
+    paths: Paths
+    node: NodeView
+    cluster_domain: str = ""
+    cluster_dns: tuple[str, ...] = ()
+    resolv_conf: str | None = None
+    resolv_conf_error: str = ""
+    cpu_cfs_quota: bool = True
+    cpu_cfs_quota_period_us: int = 100_000
+    seccomp_default: bool = False
+    single_process_oom_kill: bool | None = None
+    cgroup_v2: bool = False
+    swap_behavior: str = NO_SWAP
+    swap_controller: bool = False
+    swap_capacity: int = 0
+    selinux_enabled: bool = False
+    extra_masked_paths: tuple[str, ...] = ()
+    container_stop_signals: bool = False
+    memory_qos: MemoryQos | None = None
+
+    @property
+    def memory_capacity(self) -> int:
+        """Bytes of memory of the machine; 0 when not known."""
+        return self.node.capacity.get("memory", 0)
+
+    @property
+    def page_sizes(self) -> tuple[int, ...]:
+        """Bytes of each huge page size of the machine."""
+        return self.node.page_sizes
+
+
+def render_settings(settings: Settings, node: NodeView, *, cgroup_v2: bool, machine: Machine) -> RenderSettings:
+    config = settings.config
+    reserved = settings.reserved
+    kept = in_units(reserved.system).get("memory", 0) + in_units(reserved.kube).get("memory", 0)
+    for_pods = max(0, node.capacity.get("memory", 0) - kept)
+    qos = MemoryQos(config.memoryThrottlingFactor or 0.9, settings.has_tiered_memory, for_pods)
+    return RenderSettings(
+        paths=settings.paths,
+        node=node,
+        cluster_domain=config.clusterDomain,
+        cluster_dns=tuple(config.clusterDNS),
+        cpu_cfs_quota=config.cpuCFSQuota,
+        cpu_cfs_quota_period_us=settings.cpu_cfs_quota_period_us,
+        seccomp_default=settings.seccomp_default,
+        single_process_oom_kill=config.singleProcessOOMKill,
+        cgroup_v2=cgroup_v2,
+        swap_behavior=config.memorySwap.swapBehavior or "NoSwap",
+        swap_controller=cgroup_v2,
+        swap_capacity=machine.swap_bytes,
+        extra_masked_paths=machine.throttle_paths,
+        container_stop_signals=settings.enabled("ContainerStopSignals"),
+        memory_qos=qos if settings.enabled("MemoryQoS") and cgroup_v2 else None,
+    )
+
+
+class IDMapping(Value):
+    """One range of a user namespace."""
+
+    host_id: int
+    container_id: int
+    length: int
+
+
+class UserNamespace(Value):
+    uids: tuple[IDMapping, ...]
+    gids: tuple[IDMapping, ...]
+
+
+class SandboxContext(Value):
+    """The circumstances of one sandbox.
+
+    `cgroup_parent`: as the runtime wants it spelled. `runtime_handler`: of the RuntimeClass, "" for the default.
+    `handler_features`: None when the runtime does not know the handler. `userns`: the ranges of a pod with
+    `hostUsers: false`. `supplemental_groups`: what its volumes add. `exclusive_cpus`: the pod has CPUs of its own.
+    """
+
+    attempt: int = 0
+    cgroup_parent: str = ""
+    runtime_handler: str = ""
+    handler_features: HandlerFeatures | None = field(default_factory=HandlerFeatures)
+    userns: UserNamespace | None = None
+    supplemental_groups: tuple[int, ...] = ()
+    exclusive_cpus: bool = False
+
+
+class Unavailable(Value):
+    """An API object that could not be read. `not_found`: it does not exist, which a reference may call optional."""
+
+    message: str
+    not_found: bool = False
+
+
+class ApiObjects(Value):
+    """The objects of the pod's namespace that its environment names, by name."""
+
+    config_maps: Mapping[str, ConfigMap | Unavailable] = field(default_factory=dict)
+    secrets: Mapping[str, Secret | Unavailable] = field(default_factory=dict)
+
+
+class ImageVolume(Value):
+    """A pulled image used as a volume; `error` when it could not be had."""
+
+    image_ref: str = ""
+    user_specified: str = ""
+    error: ConfigError | None = None
+
+
+class DeviceNode(Value):
+    host_path: str
+    container_path: str
+    permissions: str
+
+
+class DeviceMount(Value):
+    host_path: str
+    container_path: str
+    read_only: bool = False
+
+
+class Devices(Value):
+    """What device plugins and claims give one container."""
+
+    nodes: tuple[DeviceNode, ...] = ()
+    mounts: tuple[DeviceMount, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    cdi: tuple[str, ...] = ()
+
+
+class CpuSet(Value):
+    """CPUs and memory nodes in the kernel's list format; "" leaves them open. `exclusive`: nobody else has them."""
+
+    cpus: str = ""
+    mems: str = ""
+    exclusive: bool = False
+
+
+class ContainerContext(Value):
+    """The circumstances of one container instance.
+
+    `image_uid` and `image_username`: who the image says it runs as. `pod_ips`: primary family first; empty while not
+    known. `mounts`: the pod's volumes by name. `subpaths`: by index in volumeMounts, what to bind instead of the volume
+    (see `relative_sub_paths`). `termination_log_host_path`, `etc_hosts_host_path`: the files made for this instance,
+    "" for none. `services`: environment of Services, None while they are not known. `api_objects`: None without an API
+    server. `env_files`: (volume, path) to the text of the file, None when it cannot be read. `target_container_id`: of an
+    ephemeral container.
+    """
+
+    restart_count: int = 0
+    image_ref: str = ""
+    image_uid: int | None = None
+    image_username: str = ""
+    sandbox: SandboxContext = field(default_factory=SandboxContext)
+    pod_ips: tuple[str, ...] = ()
+    host_ips: tuple[str, ...] = ()
+    mounts: Mapping[str, MountedVolume] = field(default_factory=dict)
+    subpaths: Mapping[int, str] = field(default_factory=dict)
+    image_volumes: Mapping[str, ImageVolume] = field(default_factory=dict)
+    termination_log_host_path: str = ""
+    etc_hosts_host_path: str = ""
+    services: Mapping[str, str] | None = field(default_factory=dict)
+    api_objects: ApiObjects | None = None
+    env_files: Mapping[tuple[str, str], str | None] = field(default_factory=dict)
+    devices: Devices = field(default_factory=Devices)
+    cpuset: CpuSet = field(default_factory=CpuSet)
+    target_container_id: str = ""

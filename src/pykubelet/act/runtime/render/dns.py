@@ -1,0 +1,169 @@
+"""The resolver configuration of a pod. Pure.
+
+Rules (source: Kubernetes docs, "DNS for Services and Pods", and KEP-2595 for the limits):
+- `None`: only dnsConfig counts. `ClusterFirstWithHostNet`, and `ClusterFirst` off the host's network: the cluster's
+  servers, its domains before the host's, `ndots:5`; without configured servers as `Default`, with Events about it.
+- `Default`, and `ClusterFirst` on the host's network: the host's file; if that is switched off, no lookup leaves the pod.
+- dnsConfig is added behind; its options replace those of the same name.
+- At most 3 servers, 32 search domains, 2048 characters of search line; what is beyond is dropped, with an Event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from pykubelet.act.runtime.render.context import RenderError, RenderSettings
+from pykubelet.base.api.core import Pod, PodDNSConfig
+from pykubelet.base.kit.values import Value
+from pykubelet.base.model.happenings import Happening, warning
+from pykubelet.base.model.ids import PodRef
+from pykubelet.base.model.reasons import (
+    CREATE_POD_SANDBOX_ERROR,
+    EVENT_CHECK_LIMITS_FOR_RESOLV_CONF,
+    EVENT_DNS_CONFIG_FORMING,
+    EVENT_MISSING_CLUSTER_DNS,
+)
+from pykubelet.base.model.roster import pod_ref
+from pykubelet.edges.cri import cri_pb2
+
+MAX_NAMESERVERS = 3
+MAX_SEARCH_PATHS = 32
+MAX_SEARCH_LINE = 2048
+MAX_DOMAIN = 253
+_CLUSTER_OPTIONS = ("ndots:5",)
+_CLUSTER_DOMAINS = 3
+
+_MISSING_CLUSTER_DNS = (
+    'kubelet does not have ClusterDNS IP configured and cannot create Pod using "ClusterFirst" policy. '
+    'Falling back to "Default" policy.'
+)
+
+
+class Resolver(Value):
+    """`nameserver`, `search` and `options` of a resolv.conf."""
+
+    servers: tuple[str, ...] = ()
+    searches: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+
+
+@lru_cache(maxsize=8)
+def parse_resolv_conf(text: str) -> Resolver:
+    """Read a resolv.conf. The last `search` counts; options add up, the last of each name counts. RenderError: a
+    `nameserver` line without an address."""
+    servers: list[str] = []
+    searches: list[str] = []
+    options: dict[str, str] = {}
+    for line in text.split("\n"):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        if words[0] == "nameserver":
+            if len(words) < 2:
+                raise RenderError("nameserver list is empty ", CREATE_POD_SANDBOX_ERROR)
+            servers.append(words[1])
+        elif words[0] == "search":
+            # With and without the final dot is the same domain, and would count twice.
+            searches = [word.removesuffix(".") for word in words[1:] if word != "."]
+        elif words[0] == "options":
+            options.update((word.partition(":")[0], word) for word in words[1:])
+    return Resolver(tuple(servers), tuple(searches), tuple(options.values()))
+
+
+def dns_config(pod: Pod, settings: RenderSettings) -> tuple[cri_pb2.DNSConfig, tuple[Happening, ...]]:
+    """The pod's resolver and the Events about what had to be changed. RenderError when the host's file is unusable."""
+    ref = pod_ref(pod)
+    happenings: list[Happening] = []
+    resolver = _base(pod, settings, ref, happenings)
+    if pod.spec.dnsConfig is not None:
+        resolver = _with_pod_config(resolver, pod.spec.dnsConfig)
+    servers = _fitting_servers(resolver.servers, ref, happenings)
+    searches = _fitting_searches(resolver.searches, ref, happenings)
+    return cri_pb2.DNSConfig(servers=servers, searches=searches, options=resolver.options), tuple(happenings)
+
+
+def resolv_conf_warnings(path: str, text: str, cluster_domain: str) -> tuple[Happening, ...]:
+    """At start: the Event about a host file that leaves no room for the cluster's domains (at most one)."""
+    try:
+        searches = parse_resolv_conf(text).searches
+    except RenderError as error:
+        return (warning(EVENT_CHECK_LIMITS_FOR_RESOLV_CONF, error.message),)
+    limit = MAX_SEARCH_PATHS - (_CLUSTER_DOMAINS if cluster_domain else 0)
+    problem = ""
+    if len(searches) > limit:
+        problem = f"Resolv.conf file '{path}' contains search line consisting of more than {limit} domains!"
+    elif any(len(domain) > MAX_DOMAIN for domain in searches):
+        problem = (
+            f'Resolv.conf file "{path}" contains a search path which length is more than allowed {MAX_DOMAIN} chars!'
+        )
+    elif len(" ".join(searches)) > MAX_SEARCH_LINE:
+        problem = (
+            f"Resolv.conf file '{path}' contains search line which length is more than allowed {MAX_SEARCH_LINE} chars!"
+        )
+    return (warning(EVENT_CHECK_LIMITS_FOR_RESOLV_CONF, problem),) if problem else ()
+
+
+def _base(pod: Pod, settings: RenderSettings, ref: PodRef, happenings: list[Happening]) -> Resolver:
+    """What the policy gives, before dnsConfig."""
+    if settings.resolv_conf_error:
+        raise RenderError(settings.resolv_conf_error, CREATE_POD_SANDBOX_ERROR)
+    try:
+        host = parse_resolv_conf(settings.resolv_conf) if settings.resolv_conf is not None else Resolver()
+    except RenderError as error:
+        text = f"Encountered error while parsing resolv conf file. Error: {error.message}"
+        raise RenderError(text, error.reason) from error
+    policy = pod.spec.dnsPolicy
+    if policy == "None":
+        return Resolver()
+    if policy != "Default" and not (policy == "ClusterFirst" and pod.spec.hostNetwork):
+        if settings.cluster_dns:
+            searches = _cluster_searches(pod.metadata.namespace, settings.cluster_domain, host.searches)
+            return Resolver(settings.cluster_dns, searches, _CLUSTER_OPTIONS)
+        happenings.append(warning(EVENT_MISSING_CLUSTER_DNS, _MISSING_CLUSTER_DNS))
+        happenings.append(warning(EVENT_MISSING_CLUSTER_DNS, f'pod: "{ref}". {_MISSING_CLUSTER_DNS}', ref))
+    if settings.resolv_conf is not None:
+        return host
+    # A resolver without servers asks the local machine; saying so overrides the runtime's default (the host's file).
+    local = tuple("::1" if ":" in ip else "127.0.0.1" for ip in settings.node.ips)
+    return Resolver(local or ("127.0.0.1",), (".",))
+
+
+def _cluster_searches(namespace: str, domain: str, host: tuple[str, ...]) -> tuple[str, ...]:
+    if not domain:
+        return host
+    return _unique((f"{namespace}.svc.{domain}", f"svc.{domain}", domain, *host))
+
+
+def _with_pod_config(base: Resolver, config: PodDNSConfig) -> Resolver:
+    options = {option.partition(":")[0]: option.partition(":")[2] for option in base.options}
+    options.update((option.name, option.value) for option in config.options)
+    return Resolver(
+        _unique((*base.servers, *config.nameservers)),
+        _unique((*base.searches, *config.searches)),
+        tuple(f"{name}:{value}" if value else name for name, value in options.items()),
+    )
+
+
+def _unique(items: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(items))
+
+
+def _fitting_servers(servers: tuple[str, ...], ref: PodRef, happenings: list[Happening]) -> tuple[str, ...]:
+    if len(servers) <= MAX_NAMESERVERS:
+        return servers
+    kept = servers[:MAX_NAMESERVERS]
+    text = "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: "
+    happenings.append(warning(EVENT_DNS_CONFIG_FORMING, text + " ".join(kept), ref))
+    return kept
+
+
+def _fitting_searches(searches: tuple[str, ...], ref: PodRef, happenings: list[Happening]) -> tuple[str, ...]:
+    # glibc aborts on longer domains.
+    kept = [domain for domain in searches[:MAX_SEARCH_PATHS] if len(domain) <= MAX_DOMAIN]
+    while len(" ".join(kept)) > MAX_SEARCH_LINE:
+        kept.pop()
+    if len(kept) != len(searches):
+        text = "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: "
+        happenings.append(warning(EVENT_DNS_CONFIG_FORMING, text + " ".join(kept), ref))
+    return tuple(kept)

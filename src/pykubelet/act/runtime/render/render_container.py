@@ -1,0 +1,94 @@
+"""The request for a container. Pure.
+
+Source: the Container Runtime Interface (ContainerConfig) and Kubernetes docs on the fields of a container.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from pykubelet.act.runtime.render.container_resources import container_resources
+from pykubelet.act.runtime.render.context import (
+    AnyContainer,
+    ConfigError,
+    ContainerContext,
+    RenderError,
+    RenderSettings,
+)
+from pykubelet.act.runtime.render.env import build_environment
+from pykubelet.act.runtime.render.etc_hosts import name_pod
+from pykubelet.act.runtime.render.render_annotations import container_annotations, container_labels
+from pykubelet.act.runtime.render.render_mounts import container_devices, container_mounts
+from pykubelet.act.runtime.render.security import container_security_context
+from pykubelet.base.api.core import Pod
+from pykubelet.base.model.expansion import expand
+from pykubelet.base.model.reasons import CREATE_CONTAINER_ERROR
+from pykubelet.edges.cri import cri_pb2
+
+_SIGNALS = dict(cri_pb2.Signal.items())
+
+
+def render_container(
+    pod: Pod, container: AnyContainer, settings: RenderSettings, ctx: ContainerContext
+) -> cri_pb2.ContainerConfig | ConfigError:
+    """The configuration for CreateContainer."""
+    try:
+        return _render(pod, container, settings, ctx)
+    except RenderError as error:
+        return ConfigError(error.message, error.reason)
+    except UnicodeEncodeError:
+        # A Secret may hold any bytes; variables can carry them, commands cannot.
+        return ConfigError("string field contains invalid UTF-8", CREATE_CONTAINER_ERROR)
+
+
+def log_path(container_name: str, restart_count: int) -> str:
+    """Where the runtime writes the log, relative to the sandbox's log directory."""
+    return f"{container_name}/{restart_count}.log"
+
+
+def stop_signal(container: AnyContainer, settings: RenderSettings) -> cri_pb2.Signal:
+    """The container's own signal for its end (KEP-4960); the image's when the gate is off or none is given."""
+    name = container.lifecycle.stopSignal if container.lifecycle is not None else ""
+    if not name or not settings.container_stop_signals:
+        return cri_pb2.SIGNAL_RUNTIME_DEFAULT
+    spelled = "SIGNAL_" + name.replace("+", "PLUS").replace("-", "MINUS")
+    return cast("cri_pb2.Signal", _SIGNALS.get(spelled, cri_pb2.SIGNAL_RUNTIME_DEFAULT))
+
+
+def _render(
+    pod: Pod, container: AnyContainer, settings: RenderSettings, ctx: ContainerContext
+) -> cri_pb2.ContainerConfig:
+    # A pod on the host's network has no name of its own, but one that cannot be made is refused all the same.
+    name_pod(pod, settings.cluster_domain)
+    devices = container_devices(container, ctx)
+    env = build_environment(pod, container, settings, ctx)
+    mounts = container_mounts(pod, container, settings, ctx, env)
+    security = container_security_context(pod, container, settings, ctx)
+    userns = security.namespace_options.userns_options
+    if userns.uids:
+        for mount in mounts:
+            mount.uidMappings.extend(userns.uids)
+            mount.gidMappings.extend(userns.gids)
+    return cri_pb2.ContainerConfig(
+        metadata=cri_pb2.ContainerMetadata(name=container.name, attempt=ctx.restart_count),
+        image=cri_pb2.ImageSpec(image=ctx.image_ref, user_specified_image=container.image),
+        command=[expand(part, env) for part in container.command],
+        args=[expand(part, env) for part in container.args],
+        working_dir=container.workingDir,
+        envs=[
+            cri_pb2.KeyValue(key=name, value=value.encode("utf-8", "surrogateescape")) for name, value in env.items()
+        ],
+        mounts=mounts,
+        devices=devices,
+        CDI_devices=[cri_pb2.CDIDevice(name=name) for name in ctx.devices.cdi],
+        labels=container_labels(pod, container),
+        annotations=container_annotations(pod, container, ctx.restart_count, ctx.devices.annotations),
+        log_path=log_path(container.name, ctx.restart_count),
+        stdin=bool(container.stdin),
+        stdin_once=bool(container.stdinOnce),
+        tty=bool(container.tty),
+        stop_signal=stop_signal(container, settings),
+        linux=cri_pb2.LinuxContainerConfig(
+            resources=container_resources(pod, container, settings, ctx), security_context=security
+        ),
+    )

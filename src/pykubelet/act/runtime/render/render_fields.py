@@ -1,0 +1,51 @@
+"""Pod fields and container resources as text, for environment variables. Pure.
+
+Source: Kubernetes docs, "Downward API". Files of downwardAPI volumes are another room's; they know fewer fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pykubelet.act.runtime.render.context import AnyContainer, RenderError
+from pykubelet.base.api.core import ObjectFieldSelector, Pod, ResourceFieldSelector
+from pykubelet.base.model import fieldrefs
+from pykubelet.base.model.fieldrefs import FieldRefError, metadata_text, split_subscript
+
+
+def field_text(pod: Pod, selector: ObjectFieldSelector, pod_ips: tuple[str, ...], host_ips: tuple[str, ...]) -> str:
+    """The value of a `fieldRef`. RenderError for a field that is not offered."""
+    if selector.apiVersion not in ("", "v1"):
+        raise RenderError(f"unsupported pod version: {selector.apiVersion}")
+    path = selector.fieldPath
+    match path:
+        case "spec.nodeName" | "spec.host":
+            return pod.spec.nodeName
+        case "spec.serviceAccountName":
+            return pod.spec.serviceAccountName
+        case "status.podIP":
+            return pod_ips[0] if pod_ips else ""
+        case "status.podIPs":
+            return ",".join(pod_ips)
+        case "status.hostIP" | "status.hostIPs":
+            if not host_ips:
+                raise RenderError("the node has no known address")
+            return host_ips[0] if path == "status.hostIP" else ",".join(host_ips)
+    try:
+        text = metadata_text(pod, path)
+    except FieldRefError as error:
+        raise RenderError(str(error)) from error
+    if text is None:
+        problem = "not supported" if split_subscript(path) is None else "does not support subscript"
+        raise RenderError(f"field label {problem}: {path}")
+    return text
+
+
+def resource_text(
+    pod: Pod, container: AnyContainer, selector: ResourceFieldSelector, allocatable: Mapping[str, int]
+) -> str:
+    """The value of a `resourceFieldRef`; `container` is meant when it names none. RenderError where it leads nowhere."""
+    try:
+        return fieldrefs.variable_resource_text(pod, container, selector, allocatable)
+    except FieldRefError as error:
+        raise RenderError(str(error)) from error

@@ -1,0 +1,1 @@
+"""KubeletConfiguration and flags: reading, defaults, validation, `Settings`."""

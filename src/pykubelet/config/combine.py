@@ -1,0 +1,147 @@
+"""Puts defaults, file, drop-ins and flags together into one `Settings`. Pure: bytes and values in, a value out.
+
+Precedence, high to low: flag, last drop-in, earlier drop-in, file, default. Everything wrong is found and reported at
+once, each with the file or flag it came from. Stricter than the reference, which starts with a warning when a file has
+unknown or repeated fields: here they are errors, in drop-ins too.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from typing import Any
+
+from pykubelet.base.kit.durations import parse_duration
+from pykubelet.base.kit.values import Value, field
+from pykubelet.config.defaults import for_file, merge_patch, with_defaults, without_file
+from pykubelet.config.effects import gates_without_effect, in_part, without_effect
+from pykubelet.config.errors import ConfigError, Problem
+from pykubelet.config.flag_values import validate_flags
+from pykubelet.config.gates import FeatureGates
+from pykubelet.config.kubelet import API_VERSION, KIND
+from pykubelet.config.schema import build, check, complete, given_paths, set_path
+from pykubelet.config.settings import Flags, Settings
+from pykubelet.config.text import parse_document
+from pykubelet.config.validate import validate
+from pykubelet.config.validate_host import HostFacts, validate_host
+from pykubelet.config.validate_server import is_ip, unavailable_curves
+
+GATES = "featureGates"
+#: Periods for which 0 means the default on the command line too, as in files: there is no rest between two turns.
+NEVER_ZERO = frozenset(
+    {"fileCheckFrequency", "httpCheckFrequency", "nodeStatusUpdateFrequency", "runtimeRequestTimeout", "syncFrequency"}
+)
+
+
+class FlagInput(Value):
+    """What the command line said. `fields`: plain values by field path. `names`: every flag given, by field path or, for
+    a flag without a field, by `--name`."""
+
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    flags: Flags = field(default_factory=Flags)
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def gates(self) -> Mapping[str, bool]:
+        gates: Mapping[str, bool] = self.fields.get(GATES, {})
+        return gates
+
+
+class File(Value):
+    """A configuration file: its absolute path and its bytes."""
+
+    path: str
+    data: bytes
+
+
+def combine(file: File | None, drop_ins: tuple[File, ...], given: FlagInput, host: HostFacts | None) -> Settings:
+    """The settings, checked. `drop_ins` in the order they apply. `host` None: rules about the machine are left out.
+
+    Raises ConfigError with every problem found.
+    """
+    documents = _read(drop_ins if file is None else (file, *drop_ins))
+    config = build(_merged(file, [document for _, document in documents], given))
+    gates = FeatureGates(config.featureGates)
+    problems = validate(config, gates) + validate_flags(given.flags)
+    if host is not None:
+        problems += validate_host(config, host)
+    sources = _sources(documents, given)
+    if problems:
+        raise ConfigError(*(_with_source(problem, sources) for problem in problems))
+    fields = [path for path in sources if not path.startswith("--")]
+    flags = [path[2:] for path in given.names if path.startswith("--")]
+    bad_dns = tuple(f"Invalid clusterDNS IP: {address}" for address in config.clusterDNS if not is_ip(address))
+    return Settings(
+        config=config,
+        flags=given.flags,
+        gates=gates,
+        no_effect=(*without_effect(fields, flags), *gates_without_effect(config.featureGates)),
+        warnings=given.warnings + bad_dns + unavailable_curves(config) + in_part(fields),
+        files=tuple(path for path, _ in documents),
+    )
+
+
+def _merged(file: File | None, documents: list[dict[str, Any]], given: FlagInput) -> dict[str, Any]:
+    """The complete plain configuration. `documents`: of the file, if there is one, and of the drop-ins."""
+    if file is None:
+        full = without_file(given.gates)
+    else:
+        full = for_file(with_defaults(documents.pop(0), given.gates), posixpath.dirname(file.path))
+    for document in documents:
+        full = with_defaults(merge_patch(full, document), given.gates)
+    for path, value in given.fields.items():
+        if path == GATES:
+            value = {**full.get(GATES, {}), **value}
+        elif path in NEVER_ZERO and parse_duration(value) == 0:
+            value = complete({})[path]
+        set_path(full, path, value)
+    return full
+
+
+def _read(files: tuple[File, ...]) -> list[tuple[str, dict[str, Any]]]:
+    """Each file's document, checked. Raises ConfigError with the problems of all of them."""
+    documents = []
+    wrong: list[str] = []
+    for file in files:
+        try:
+            document = read_file(file)
+        except ConfigError as error:
+            wrong += error.problems
+        else:
+            documents.append((file.path, document))
+    if wrong:
+        raise ConfigError(*wrong)
+    return documents
+
+
+def read_file(file: File) -> dict[str, Any]:
+    """The document of one file without its header. Raises ConfigError naming file, field path, value, what is allowed."""
+    document = parse_document(file.data, file.path)
+    problems = []
+    for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
+        value = document.pop(key, None)
+        if value != wanted:
+            shown = "missing" if value is None else f'invalid value "{value}"'
+            problems.append(f'{key}: {shown}: must be "{wanted}"')
+    problems += [problem.text for problem in check(document)]
+    if problems:
+        raise ConfigError(*(f"{file.path}: {text}" for text in problems))
+    return document
+
+
+def _sources(documents: list[tuple[str, dict[str, Any]]], given: FlagInput) -> dict[str, str]:
+    """By field path, where its value was given last."""
+    sources: dict[str, str] = {}
+    for file, document in documents:
+        sources.update(dict.fromkeys(given_paths(document), file))
+    sources.update({path: f"--{name}" for path, name in given.names.items()})
+    return sources
+
+
+def _with_source(problem: Problem, sources: Mapping[str, str]) -> str:
+    """The problem's text with the file or flag the value came from, when one gave it."""
+    source = None if problem.field.startswith("--") else sources.get(problem.field)
+    if source is None or (source.startswith("--") and source in problem.text):
+        return problem.text
+    return f"{problem.text} (set {'by' if source.startswith('--') else 'in'} {source})"

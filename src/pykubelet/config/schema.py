@@ -1,0 +1,361 @@
+"""Reads configuration values by the types in `kubelet.py`: checks, completes with defaults, builds, takes apart. Pure.
+
+"Plain" means JSON-like: dicts, lists, str, int, float, bool. Merging and flags work on plain values; the frozen structs
+are built once at the end. Rules between values are not here (`validate.py`).
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, TypeVar
+
+import msgspec
+
+from pykubelet.base.api.quantity import QuantityError
+from pykubelet.base.api.quantity import parse as parse_quantity
+from pykubelet.base.kit.durations import Duration, format_duration, parse_duration
+from pykubelet.base.kit.values import Value
+from pykubelet.config.errors import Problem
+from pykubelet.config.kubelet import NO_EFFECT, NS_TOO, POINTER, QUANTITY, KubeletConfiguration, Partly, Range
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+DURATION_ALLOWED = 'must be a duration such as "1h30m", "10s" or "100ms"'
+QUANTITY_ALLOWED = 'must be a quantity such as "500Mi", "2" or "100m"'
+_ALLOWED = {
+    "bool": "must be true or false",
+    "float": "must be a number",
+    "str": "must be a string",
+    "duration": DURATION_ALLOWED,
+    "quantity": QUANTITY_ALLOWED,
+}
+_HEADER = ("apiVersion", "kind")
+
+
+class Scalar(Value):
+    """`kind`: bool, int, float, str, duration or quantity."""
+
+    kind: str
+    limits: Range | None = None
+    ns_too: bool = False
+
+
+class ListOf(Value):
+    item: Node
+
+
+class MapOf(Value):
+    value: Node
+
+
+class Field(Value):
+    """`default`: plain, None where there is none. `pointer`: zero is not the same as not given.
+    `partly`: which part of its work a field does; "" for one without any effect, None for one with its whole effect."""
+
+    name: str
+    node: Node
+    pointer: bool
+    default: Any
+    partly: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    cls: type[msgspec.Struct]
+    fields: dict[str, Field] = field(hash=False, compare=False)
+
+
+Node = Scalar | ListOf | MapOf | Object
+_SCALARS: dict[Any, str] = {bool: "bool", float: "float", str: "str", int: "int", Duration: "duration"}
+
+
+@cache
+def object_of(cls: type[msgspec.Struct]) -> Object:
+    """The shape of a struct class, from its annotations and defaults."""
+    empty = cls()
+    hints = typing.get_type_hints(cls, include_extras=True)
+    return Object(cls, {name: _field(name, hints[name], getattr(empty, name)) for name in cls.__struct_fields__})
+
+
+def config_shape() -> Object:
+    """The shape of KubeletConfiguration."""
+    return object_of(KubeletConfiguration)
+
+
+def _field(name: str, hint: Any, default: Any) -> Field:
+    node, pointer = _node(hint)
+    return Field(name, node, pointer, to_plain(default), _partly(hint))
+
+
+def _partly(hint: Any) -> str | None:
+    marks: tuple[Any, ...] = getattr(hint, "__metadata__", ())
+    return "" if NO_EFFECT in marks else next((mark.text for mark in marks if isinstance(mark, Partly)), None)
+
+
+def _node(hint: Any) -> tuple[Node, bool]:
+    marks: tuple[Any, ...] = ()
+    optional = False
+    while True:
+        origin = typing.get_origin(hint)
+        if origin is typing.Annotated:
+            marks += hint.__metadata__
+            hint = hint.__origin__
+        elif origin in (typing.Union, types.UnionType):
+            hint = next(part for part in typing.get_args(hint) if part is not type(None))
+            optional = True
+        else:
+            break
+    pointer = optional or POINTER in marks
+    if origin is tuple:
+        return ListOf(_node(typing.get_args(hint)[0])[0]), True
+    if origin is dict:
+        return MapOf(_node(typing.get_args(hint)[1])[0]), True
+    if hint in _SCALARS:
+        kind = "quantity" if QUANTITY in marks else _SCALARS[hint]
+        limits = next((mark for mark in marks if isinstance(mark, Range)), None)
+        return Scalar(kind, limits, NS_TOO in marks), pointer
+    return object_of(hint), pointer
+
+
+# -- checking -----------------------------------------------------------------------------------------------------
+
+
+def check(value: Any, node: Node | None = None) -> list[Problem]:
+    """Unknown fields and wrong types of a plain document, all of them. A null counts as not given."""
+    problems: list[Problem] = []
+    if isinstance(value, dict) and node is None:
+        value = {key: item for key, item in value.items() if key not in _HEADER}
+    _check(node or config_shape(), value, "", problems)
+    return problems
+
+
+def _check(node: Node, value: Any, path: str, problems: list[Problem]) -> None:
+    if value is None:
+        return
+    if isinstance(node, Scalar):
+        allowed = scalar_problem(node, value)
+        if allowed:
+            problems.append(invalid(path, value, allowed))
+    elif isinstance(node, ListOf):
+        if not isinstance(value, list):
+            problems.append(invalid(path, value, "must be a list"))
+            return
+        for index, item in enumerate(value):
+            _check(node.item, item, f"{path}[{index}]", problems)
+    elif not isinstance(value, dict):
+        problems.append(invalid(path, value, "must be a map"))
+    elif isinstance(node, MapOf):
+        for key, item in value.items():
+            _check(node.value, item, f"{path}[{key}]", problems)
+    else:
+        for key, item in value.items():
+            here = f"{path}.{key}" if path else key
+            if key in node.fields:
+                _check(node.fields[key].node, item, here, problems)
+            else:
+                problems.append(Problem(here, f"{here}: unknown field{_hint(node, key, path)}"))
+
+
+def scalar_problem(node: Scalar, value: Any) -> str | None:
+    """What is allowed, when `value` is not; None when it is."""
+    right = True
+    match node.kind:
+        case "bool":
+            right = isinstance(value, bool)
+        case "str":
+            right = isinstance(value, str)
+        case "float":
+            right = isinstance(value, (int, float)) and not isinstance(value, bool)
+        case "int":
+            limits = node.limits or Range(-(2**63), 2**63 - 1)
+            whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+            if isinstance(value, bool) or not whole or not limits.low <= value <= limits.high:
+                return f"must be an integer from {limits.low} to {limits.high}"
+        case "duration":
+            right = _is_duration(value) or (node.ns_too and isinstance(value, int) and not isinstance(value, bool))
+        case _:
+            right = is_quantity(value)
+    return None if right else _ALLOWED[node.kind]
+
+
+def _is_duration(value: Any) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        parse_duration(value)
+    except ValueError:
+        return False
+    return True
+
+
+def is_quantity(value: Any) -> bool:
+    """Whether `value` can stand where a resource quantity is asked for (a bare number can)."""
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        return False
+    try:
+        parse_quantity(value)
+    except QuantityError:
+        return False
+    return True
+
+
+def invalid(path: str, value: Any, allowed: str) -> Problem:
+    import json  # only after a mistake
+
+    shown = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    shown = shown if len(shown) <= 200 else shown[:200] + "..."
+    return Problem(path, f"{path}: invalid value {shown}: {allowed}")
+
+
+def _hint(node: Object, key: str, path: str) -> str:
+    """The nearest known field, anywhere; for a small object also all it has."""
+    import difflib  # only after a mistake
+
+    everywhere = {name.rsplit(".", 1)[-1].lower(): name for name in field_paths()}
+    here = {name.lower(): f"{path}.{name}" if path else name for name in node.fields}
+    near = difflib.get_close_matches(key.lower(), here, n=1, cutoff=0.6)
+    if near:
+        return f', did you mean "{here[near[0]]}"?'
+    near = difflib.get_close_matches(key.lower(), everywhere, n=1, cutoff=0.75)
+    if near:
+        return f', did you mean "{everywhere[near[0]]}"?'
+    return f": must be one of {', '.join(node.fields)}" if len(node.fields) <= 10 else ""
+
+
+@cache
+def field_paths() -> tuple[str, ...]:
+    """The dotted paths of all fields that hold values, maps and lists as one."""
+    return tuple(_paths(config_shape(), ""))
+
+
+def _paths(node: Object, prefix: str) -> Iterator[str]:
+    for name, entry in node.fields.items():
+        if isinstance(entry.node, Object):
+            yield from _paths(entry.node, f"{prefix}{name}.")
+        else:
+            yield prefix + name
+
+
+@cache
+def partly_by_path() -> Mapping[str, str]:
+    """`Field.partly` of the `field_paths` without their whole effect, by path; a field covers all below it."""
+    return dict(_partly_below(config_shape(), "", None))
+
+
+def _partly_below(node: Object, prefix: str, above: str | None) -> Iterator[tuple[str, str]]:
+    for name, entry in node.fields.items():
+        partly = entry.partly if above is None else above
+        if isinstance(entry.node, Object):
+            yield from _partly_below(entry.node, f"{prefix}{name}.", partly)
+        elif partly is not None:
+            yield prefix + name, partly
+
+
+def given_paths(value: dict[str, Any]) -> list[str]:
+    """Which of `field_paths` a plain document gives (null is not given)."""
+    return [path for path in field_paths() if get_path(value, path) is not None]
+
+
+# -- completing ---------------------------------------------------------------------------------------------------
+
+
+def complete(value: dict[str, Any], node: Object | None = None) -> dict[str, Any]:
+    """A checked plain document with every plain default filled in; fields it does not know are left out."""
+    shape = node or config_shape()
+    full: dict[str, Any] = {}
+    for name, entry in shape.fields.items():
+        given = value.get(name)
+        if isinstance(entry.node, Object):
+            full[name] = complete(given or {}, entry.node)
+        elif given is None or (not entry.pointer and entry.default and _is_zero(entry.node, given)):
+            if entry.default is not None:
+                full[name] = entry.default
+        else:
+            full[name] = given
+    return full
+
+
+def _is_zero(node: Node, value: Any) -> bool:
+    if isinstance(node, Scalar) and node.kind == "duration" and isinstance(value, str):
+        return parse_duration(value) == 0
+    return not value
+
+
+def get_path(value: dict[str, Any], path: str) -> Any:
+    """The value at a dotted path; None where there is none."""
+    at: Any = value
+    for part in path.split("."):
+        if not isinstance(at, dict):
+            return None
+        at = at.get(part)
+    return at
+
+
+def set_path(value: dict[str, Any], path: str, new: Any) -> None:
+    """Put `new` at a dotted path of a plain document, in place."""
+    *parents, last = path.split(".")
+    at = value
+    for part in parents:
+        at = at.setdefault(part, {})
+    at[last] = new
+
+
+def drop_path(value: dict[str, Any], path: str) -> None:
+    """Take the value at a dotted path out of a plain document, in place."""
+    *parents, last = path.split(".")
+    at = value
+    for part in parents:
+        at = at.get(part, {})
+    at.pop(last, None)
+
+
+# -- building and taking apart --------------------------------------------------------------------------------------
+
+
+def build(value: dict[str, Any]) -> KubeletConfiguration:
+    """The frozen configuration of a checked and completed plain document."""
+    return _build_object(config_shape(), value, KubeletConfiguration)
+
+
+def _build_object(node: Object, value: dict[str, Any], cls: Callable[..., S]) -> S:
+    return cls(
+        **{name: _build(entry.node, value[name]) for name, entry in node.fields.items() if value.get(name) is not None}
+    )
+
+
+def _build(node: Node, value: Any) -> Any:
+    if isinstance(node, ListOf):
+        return tuple(_build(node.item, item) for item in value)
+    if isinstance(node, MapOf):
+        return {key: _build(node.value, item) for key, item in value.items() if item is not None}
+    if isinstance(node, Object):
+        return _build_object(node, value, node.cls)
+    match node.kind:
+        case "duration":
+            return Duration(value if isinstance(value, int) else parse_duration(value))
+        case "int":
+            return int(value)
+        case "float":
+            return float(value)
+        case "quantity":
+            return str(value)
+        case _:
+            return value
+
+
+def to_plain(value: Any) -> Any:
+    """A configuration value as JSON has it: durations as Go strings, fields without a value left out."""
+    if isinstance(value, Duration):
+        return format_duration(value.ns)
+    if isinstance(value, msgspec.Struct):
+        items = ((name, getattr(value, name)) for name in value.__struct_fields__)
+        return {name: to_plain(item) for name, item in items if item is not None}
+    if isinstance(value, tuple):
+        return [to_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: to_plain(item) for key, item in value.items()}
+    return value

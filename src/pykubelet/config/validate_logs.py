@@ -1,0 +1,98 @@
+"""Rules about the agent's own log, traces, and the containers' logs. Pure; part of `validate.py`."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+
+from pykubelet.base.api.quantity import QuantityError, parse_text
+from pykubelet.base.kit.durations import SECOND
+from pykubelet.config.errors import Problem
+from pykubelet.config.gates import FeatureGates
+from pykubelet.config.kubelet import KubeletConfiguration, Logging, Tracing
+
+MAX_VERBOSITY = 2**31 - 1
+FORMATS = ("text", "json")
+SCHEMES = ("dns", "unix", "unix-abstract")
+
+
+def check_logging(logging: Logging, gates: FeatureGates) -> list[Problem]:
+    """Texts carry the field path themselves and no prefix, as the reference's do."""
+    found = [Problem(f"logging.{path}", f"logging.{path}: {text}") for path, text in _logging(logging)]
+    if not gates.enabled("LoggingAlphaOptions"):
+        for name in FORMATS:
+            options = getattr(logging.options, name)
+            for field, used in (
+                ("splitStream", options.splitStream),
+                ("infoBufferSize", parse_text(options.infoBufferSize).nano != 0),
+            ):
+                if used:
+                    path = f"logging.options.{name}.{field}"
+                    found.append(Problem(path, f"{path}: Forbidden: Feature LoggingAlphaOptions is disabled"))
+    return found
+
+
+def _logging(logging: Logging) -> Iterator[tuple[str, str]]:
+    if logging.format not in FORMATS:
+        yield "format", f'Invalid value: "{logging.format}": Unsupported log format, must be text or json'
+    if logging.flushFrequency.ns <= 0:
+        yield "flushFrequency", f'Invalid value: "{logging.flushFrequency}": Must be greater than zero'
+    if logging.verbosity > MAX_VERBOSITY:
+        yield "verbosity", f"Invalid value: {logging.verbosity}: Must be <= {MAX_VERBOSITY}"
+    if logging.vmodule and logging.format != "text":
+        yield "vmodule", "Forbidden: Only supported for text log format"
+    for index, item in enumerate(logging.vmodule):
+        path = f"vmodule[{index}]"
+        if not item.filePattern:
+            yield path, "Required value: File pattern must not be empty"
+        if any(sign in item.filePattern for sign in "=,"):
+            yield path, f'Invalid value: "{item.filePattern}": File pattern must not contain equal sign or comma'
+        if item.verbosity > MAX_VERBOSITY:
+            yield path, f"Invalid value: {item.verbosity}: Must be <= {MAX_VERBOSITY}"
+
+
+def check_tracing(tracing: Tracing) -> list[Problem]:
+    found = []
+    rate = tracing.samplingRatePerMillion
+    path = "tracing.samplingRatePerMillion"
+    if rate is not None and rate < 0:
+        found.append(Problem(path, f"{path}: Invalid value: {rate}: sampling rate must be positive"))
+    if rate is not None and rate > 1_000_000:
+        text = "sampling rate per million must be less than or equal to one million"
+        found.append(Problem(path, f"{path}: Invalid value: {rate}: {text}"))
+    endpoint = tracing.endpoint
+    if endpoint is not None and "//" in endpoint:
+        scheme = endpoint.partition(":")[0]
+        if scheme not in SCHEMES:
+            path = "tracing.endpoint"
+            text = f"unsupported scheme: {scheme}.  Options are none, dns, unix, or unix-abstract."
+            see = "See https://github.com/grpc/grpc/blob/master/doc/naming.md"
+            found.append(Problem(path, f'{path}: Invalid value: "{endpoint}": {text}  {see}'))
+    return found
+
+
+def check_pod_logs(config: KubeletConfiguration) -> Iterator[Problem]:
+    try:
+        if parse_text(config.containerLogMaxSize).nano == 0:
+            shown = f'containerLogMaxSize (--container-log-max-size) "{config.containerLogMaxSize}"'
+            text = f"{shown} must not be zero: a size above zero, or a negative one for no rotation"
+            yield Problem("containerLogMaxSize", text)
+    except QuantityError as error:
+        text = f'failed to parse container log max size "{config.containerLogMaxSize}": {error}'
+        yield Problem("containerLogMaxSize", text)
+    if config.containerLogMaxWorkers < 1:
+        yield Problem("containerLogMaxWorkers", "containerLogMaxWorkers must be greater than or equal to 1")
+    if config.containerLogMonitorInterval.ns < 3 * SECOND:
+        text = "containerLogMonitorInterval must be a positive time duration greater than or equal to 3s"
+        yield Problem("containerLogMonitorInterval", text)
+    if config.containerLogMaxFiles <= 1:
+        yield Problem("containerLogMaxFiles", "containerLogMaxFiles must be greater than 1")
+    path = config.podLogsDir
+    if not path:
+        yield Problem("podLogsDir", "podLogsDir was not specified")
+    if not posixpath.isabs(path):
+        yield Problem("podLogsDir", f'pod logs path "{path}" must be absolute path')
+    if posixpath.normpath(path) != path:
+        yield Problem("podLogsDir", f'pod logs path "{path}" must be normalized')
+    if not path.isascii():
+        yield Problem("podLogsDir", f'pod logs path "{path}" mut contain ASCII characters only')

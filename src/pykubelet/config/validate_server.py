@@ -1,0 +1,124 @@
+"""Rules about the server, its TLS, authentication, and the runtime's endpoints. Pure; part of `validate.py`."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Sequence
+
+from pykubelet.config.errors import Problem
+from pykubelet.config.gates import FeatureGates
+from pykubelet.config.kubelet import KubeletConfiguration
+from pykubelet.config.validate_node import one_of
+
+TLS_VERSIONS = ("VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13")
+CIPHER_SUITES = frozenset(
+    {
+        "TLS_AES_128_GCM_SHA256",
+        "TLS_AES_256_GCM_SHA384",
+        "TLS_CHACHA20_POLY1305_SHA256",
+        "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
+        "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
+        "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+        "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305",
+        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+        "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
+        "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
+        "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+        "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+        "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305",
+        "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+        "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
+        "TLS_ECDHE_ECDSA_WITH_RC4_128_SHA",
+        "TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA",
+        "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",
+        "TLS_ECDHE_RSA_WITH_RC4_128_SHA",
+        "TLS_RSA_WITH_3DES_EDE_CBC_SHA",
+        "TLS_RSA_WITH_AES_128_CBC_SHA",
+        "TLS_RSA_WITH_AES_128_CBC_SHA256",
+        "TLS_RSA_WITH_AES_128_GCM_SHA256",
+        "TLS_RSA_WITH_AES_256_CBC_SHA",
+        "TLS_RSA_WITH_AES_256_GCM_SHA384",
+        "TLS_RSA_WITH_RC4_128_SHA",
+    }
+)
+#: Key exchange groups of `tlsCurvePreferences`, by their numbers in TLS.
+CURVES = {23: "P-256", 24: "P-384", 25: "P-521", 29: "X25519"}
+#: Those that Go has and the TLS library of Python cannot be told to use.
+UNAVAILABLE_CURVES = {4587: "SecP256r1MLKEM768", 4588: "X25519MLKEM768", 4589: "SecP384r1MLKEM1024"}
+MAX_PORT = 65535
+
+
+def is_ip(text: str) -> bool:
+    """Whether `text` is an IPv4 or IPv6 address."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_socket(text: str) -> bool:
+    path = text.removeprefix("unix:")
+    return path.startswith("/") and (not path.startswith("//") or path.startswith("///"))
+
+
+def _curves(numbers: Sequence[int]) -> Iterator[Problem]:
+    field, choice = "tlsCurvePreferences", ", ".join(f"{number} ({name})" for number, name in CURVES.items())
+    for at, number in enumerate(numbers):
+        if not 0 < number <= MAX_PORT:
+            yield Problem(field, f"{field}[{at}]: curve preference {number} is out of range (must be 1-{MAX_PORT})")
+        elif number in numbers[:at]:
+            yield Problem(field, f"{field}[{at}]: duplicate curve preference {number}")
+        elif number not in CURVES and number not in UNAVAILABLE_CURVES:
+            yield Problem(field, f"{field}[{at}]: curve preference {number} is not supported: must be one of {choice}")
+    if numbers and set(numbers) <= UNAVAILABLE_CURVES.keys():
+        names = ", ".join(f"{number} ({UNAVAILABLE_CURVES[number]})" for number in numbers)
+        yield Problem(field, f"{field}: {names} cannot be used here: add at least one of {choice}")
+
+
+def unavailable_curves(config: KubeletConfiguration) -> tuple[str, ...]:
+    """What to warn of: groups that are allowed, and will not be used."""
+    return tuple(
+        f"tlsCurvePreferences: {number} ({UNAVAILABLE_CURVES[number]}) cannot be used here; the others are"
+        for number in config.tlsCurvePreferences
+        if number in UNAVAILABLE_CURVES
+    )
+
+
+def check_server(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[Problem]:
+    ports = (
+        ("healthzPort", "healthz-port", "between 1 and 65535", 0),
+        ("port", "port", "between 1 and 65535", 1),
+        ("readOnlyPort", "read-only-port", "between 0 and 65535", 0),
+    )
+    for field, flag, allowed, low in ports:
+        number = getattr(config, field)
+        if not low <= number <= MAX_PORT:
+            yield Problem(field, f"{field} (--{flag}) {number} must be {allowed}, inclusive")
+    for field, flag in (("address", "address"), ("healthzBindAddress", "healthz-bind-address")):
+        text = getattr(config, field)
+        if not is_ip(text):
+            yield Problem(field, f'{field} (--{flag}) "{text}" is not a valid IP address')
+    modes = ("AlwaysAllow", "Webhook")
+    yield from one_of("authorization.mode", config.authorization.mode, modes, "authorization-mode")
+    if config.tlsMinVersion:
+        yield from one_of("tlsMinVersion", config.tlsMinVersion, TLS_VERSIONS, "tls-min-version")
+    for suite in config.tlsCipherSuites:
+        if suite not in CIPHER_SUITES:
+            text = f"tlsCipherSuites (--tls-cipher-suites): Cipher suite {suite} not supported or doesn't exist"
+            yield Problem("tlsCipherSuites", text)
+    yield from _curves(config.tlsCurvePreferences)
+    if not config.containerRuntimeEndpoint:
+        yield Problem("containerRuntimeEndpoint", "the containerRuntimeEndpoint was not specified or empty")
+    for field, flag in (
+        ("containerRuntimeEndpoint", "container-runtime-endpoint"),
+        ("imageServiceEndpoint", "image-service-endpoint"),
+    ):
+        text = getattr(config, field)
+        if text and not _is_socket(text):
+            yield Problem(field, f'{field} (--{flag}) "{text}" must be a unix socket such as unix:///run/runtime.sock')
+    if config.enableSystemLogQuery and not gates.enabled("NodeLogQuery"):
+        yield Problem("enableSystemLogQuery", "NodeLogQuery feature gate is required for enableSystemLogQuery")
+    if config.enableSystemLogQuery and not config.enableSystemLogHandler:
+        yield Problem("enableSystemLogQuery", "enableSystemLogHandler is required for enableSystemLogQuery")

@@ -1,0 +1,1 @@
+"""Fetches the API objects that pods refer to."""

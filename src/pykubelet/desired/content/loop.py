@@ -1,0 +1,252 @@
+"""The room's loop: what the desired pods refer to at the API server is fetched and kept. Owns the cell `Content`.
+
+Reads `Roster`, and `NodeView` for how long what was read may count. Owns the reference counts: a key is asked for when the
+first pod that needs it is in the roster, long before anybody looks for the answer, and given up when the last one has gone.
+ConfigMaps linger for a while, because the next pod of the namespace usually needs the same; Secrets and tokens do not. All
+answers that came together are published together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+
+from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.cells import Cell, CellWriter, ringing
+from pykubelet.base.kit.changes import changed_keys
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.mailbox import Mailbox
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.content import Content, ContentKey, ContentKind, Found, ObjectKey, TokenKey, spoken_key
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.needs import Needs
+from pykubelet.base.model.node import NodeView
+from pykubelet.base.model.phase import Phase
+from pykubelet.base.model.roster import Roster, RosterPod
+from pykubelet.desired.content.bundles import TrustBundles
+from pykubelet.desired.content.model import Answered, ContentSettings, Event, Lapsed, ServicesListed
+from pykubelet.desired.content.objects import ObjectKeeper
+from pykubelet.desired.content.services import keep_services
+from pykubelet.desired.content.tokens import TokenKeeper
+from pykubelet.edges.kubeapi.client import ApiClient
+
+K = TypeVar("K", ObjectKey, TokenKey)
+CLOCK_PERIOD_S = 60.0
+#: A wall clock that went this much faster or slower than the other one has jumped.
+JUMP_S = 5.0
+_ENDED = frozenset({Phase.SUCCEEDED, Phase.FAILED})
+_LINGERING = frozenset({ContentKind.CONFIG_MAP, ContentKind.RUNTIME_CLASS})
+
+
+class ContentLoop:
+    """`run` never returns. From its making on `Content` says that there is an API server to ask.
+
+    `needs`: what a pod refers to; pure.
+    """
+
+    def __init__(
+        self,
+        roster: Cell[Roster],
+        content: CellWriter[Content],
+        client: ApiClient,
+        clock: Clock,
+        settings: ContentSettings,
+        node: Cell[NodeView],
+        needs: Callable[[Pod], Needs],
+    ) -> None:
+        self._needs_of = needs
+        self._node = node
+        self._roster = roster
+        self._content = content
+        self._client = client
+        self._clock = clock
+        self._settings = settings
+        self._bell = asyncio.Event()
+        self._mailbox: Mailbox[Event] = Mailbox("content", self._bell)
+        self._tasks = Supervisor("edges.content")
+        self._bundles = TrustBundles(client, clock, self._mailbox)
+        self._seen: Mapping[PodUID, RosterPod] = {}
+        self._needs: dict[PodUID, tuple[Pod, Needs]] = {}
+        self._users: Counter[ContentKey] = Counter()
+        self._objects: dict[ObjectKey, tuple[ObjectKeeper, asyncio.Task[None]]] = {}
+        self._tokens: dict[TokenKey, tuple[TokenKeeper, asyncio.Task[None]]] = {}
+        self._lingering: dict[ObjectKey, asyncio.TimerHandle] = {}
+        self._services_wanted = False
+        content.publish(Content(available=True))
+
+    async def run(self) -> None:
+        async with self._tasks as tasks:
+            tasks.start_root("content clock", self._watch_clock())
+            tasks.start_root("content bundles", self._bundles.run())
+            tasks.start_root("content loop", self._turn_for_ever())
+            try:
+                raise await tasks.wait_failed()
+            finally:
+                for timer in self._lingering.values():
+                    timer.cancel()
+
+    async def _watch_clock(self) -> None:
+        """Tell the tokens when the wall clock jumps, as it does after a suspension."""
+        ahead = self._clock.wall() - self._clock.monotonic()
+        while True:
+            await asyncio.sleep(CLOCK_PERIOD_S)
+            before, ahead = ahead, self._clock.wall() - self._clock.monotonic()
+            if abs(ahead - before) > JUMP_S:
+                for keeper, _ in self._tokens.values():
+                    keeper.clock_jumped()
+
+    async def _turn_for_ever(self) -> None:
+        with ringing(self._bell, self._roster):
+            while True:
+                await self._bell.wait()
+                self._bell.clear()
+                self._turn(self._mailbox.take_all())
+
+    def _turn(self, events: list[Event]) -> None:
+        draft = _Draft(self._content.get())
+        self._reconcile(draft)
+        for event in events:
+            match event:
+                case Answered(key, found):
+                    if key in self._tokens or key in self._objects or key in self._bundles.keys:
+                        draft.put(key, found)
+                case ServicesListed(services):
+                    draft.services = services
+                case Lapsed(key):
+                    self._lapse(key, draft)
+        if draft.differs:
+            self._content.publish(draft.content())
+
+    # What pods refer to
+
+    def _reconcile(self, draft: _Draft) -> None:
+        """Fetch what is newly referred to, and give up what nobody refers to any more."""
+        arrived, left = self._take_roster(self._roster.get().pods)
+        self._users.update(arrived)
+        self._users.subtract(left)
+        for key in sorted(set(arrived), key=_is_object):
+            if isinstance(key, TokenKey):
+                self._want_token(key)
+            elif key.kind is not ContentKind.TRUST_BUNDLE:
+                self._want_object(key)
+        for key in set(left):
+            if not self._users[key]:
+                del self._users[key]
+                self._release(key, draft)
+        if any(_is_bundle(key) for key in (*arrived, *left)):
+            self._bundles.want(frozenset(key for key in self._users if isinstance(key, ObjectKey) and _is_bundle(key)))
+        if self._needs and not self._services_wanted:
+            self._services_wanted = True
+            services = keep_services(self._client, self._clock, self._mailbox)
+            self._tasks.start_root("content services", services)
+
+    def _take_roster(self, pods: Mapping[PodUID, RosterPod]) -> tuple[list[ContentKey], list[ContentKey]]:
+        """Bring `_needs` up to date. What pods refer to that did not before, and the other way round; once for each pod."""
+        before, self._seen = self._seen, pods
+        arrived: list[ContentKey] = []
+        left: list[ContentKey] = []
+        for uid in changed_keys(before, pods):
+            had, entry = self._needs.pop(uid, None), pods.get(uid)
+            needs = Needs()
+            if entry is not None and _is_wanted(entry):
+                # most news of a pod are of its status
+                is_same = had is not None and (had[0] is entry.pod or had[0].spec == entry.pod.spec)
+                needs = had[1] if had is not None and is_same else self._needs_of(entry.pod)
+                self._needs[uid] = entry.pod, needs
+            old = had[1] if had is not None else Needs()
+            if needs != old:
+                arrived += (*needs.tokens, *needs.objects)
+                left += (*old.tokens, *old.objects)
+        return arrived, left
+
+    # Keepers
+
+    def _want_token(self, key: TokenKey) -> None:
+        if key not in self._tokens:
+            keeper = TokenKeeper(key, self._client, self._clock, self._settings, self._mailbox)
+            self._tokens[key] = keeper, self._start(key, keeper.run())
+
+    def _want_object(self, key: ObjectKey) -> None:
+        timer = self._lingering.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+        if key in self._objects:
+            self._objects[key][0].read_again()
+            return
+        keeper = ObjectKeeper(key, self._client, self._clock, self._settings, self._mailbox, self._node)
+        self._objects[key] = keeper, self._start(key, keeper.run())
+
+    def _release(self, key: ContentKey, draft: _Draft) -> None:
+        if isinstance(key, TokenKey):
+            self._tokens.pop(key)[1].cancel()
+        elif key.kind is not ContentKind.TRUST_BUNDLE:
+            keeper, task = self._objects[key]
+            if key.kind in _LINGERING and keeper.is_current and self._settings.linger_s > 0:
+                later = asyncio.get_running_loop().call_later
+                self._lingering[key] = later(self._settings.linger_s, self._mailbox.post, Lapsed(key))
+                return
+            del self._objects[key]
+            task.cancel()
+        draft.put(key, None)
+
+    def _lapse(self, key: ContentKey, draft: _Draft) -> None:
+        if isinstance(key, ObjectKey) and self._lingering.pop(key, None) is not None:
+            self._objects.pop(key)[1].cancel()
+            draft.put(key, None)
+
+    def _start(self, key: ContentKey, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return self._tasks.start_root(" ".join(("content", *spoken_key(key))), work)
+
+
+class _Draft:
+    """`Content` in the making."""
+
+    def __init__(self, content: Content) -> None:
+        self._before = content
+        self._objects: dict[ObjectKey, Found] | None = None
+        self._tokens: dict[TokenKey, Found] | None = None
+        self.services = content.services
+
+    def put(self, key: ContentKey, found: Found | None) -> None:
+        if isinstance(key, ObjectKey):
+            if self._objects is None:
+                self._objects = dict(self._before.objects)
+            _put(self._objects, key, found)
+        else:
+            if self._tokens is None:
+                self._tokens = dict(self._before.tokens)
+            _put(self._tokens, key, found)
+
+    @property
+    def differs(self) -> bool:
+        is_other = self.services is not self._before.services
+        return is_other or self._objects is not None or self._tokens is not None
+
+    def content(self) -> Content:
+        objects = self._before.objects if self._objects is None else self._objects
+        tokens = self._before.tokens if self._tokens is None else self._tokens
+        return Content(True, objects, tokens, self.services)
+
+
+def _put(into: dict[K, Found], key: K, found: Found | None) -> None:
+    if found is None:
+        into.pop(key, None)
+    else:
+        into[key] = found
+
+
+def _is_object(key: ContentKey) -> bool:
+    return isinstance(key, ObjectKey)
+
+
+def _is_bundle(key: ContentKey) -> bool:
+    return isinstance(key, ObjectKey) and key.kind is ContentKind.TRUST_BUNDLE
+
+
+def _is_wanted(entry: RosterPod) -> bool:
+    """Pods that will not start here, or have ended already, need nothing."""
+    if entry.rejection is not None or entry.held is not None:
+        return False
+    return entry.pod.status is None or entry.pod.status.phase not in _ENDED

@@ -1,0 +1,191 @@
+"""Keeps one ConfigMap, Secret or RuntimeClass: by a watch of its own, or by reading it now and then.
+
+Owns: one list-watch restricted to the object's name, which is what the API server allows a node. An object that says it
+is immutable is read once and not watched on. That an object is not there is asked of the store before it is said first:
+the first list may be older than the pod that refers to it.
+Source: KEP-1412 (immutable Secrets and ConfigMaps); `configMapAndSecretChangeDetectionStrategy`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import aclosing
+
+from pykubelet.base.api.core import RuntimeClass
+from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.model.content import Absent, Found, ObjectKey, Present, Unreadable
+from pykubelet.base.model.ids import is_object_name
+from pykubelet.base.model.node import NodeView
+from pykubelet.desired.content.decide import retry_delay_s
+from pykubelet.desired.content.model import (
+    RESOURCES,
+    Answered,
+    ApiObject,
+    ContentSettings,
+    Strategy,
+    collection_path,
+)
+from pykubelet.edges.kubeapi.client import ApiClient
+from pykubelet.edges.kubeapi.errors import ApiError
+from pykubelet.edges.kubeapi.listwatch import Listed, WatchPeriods, follow
+
+PERIODS = WatchPeriods(retry=0.05)
+RETRY_S = 0.05
+RETRY_CAP_S = 10.0
+TIMED_OUT = "timed out waiting for the condition"
+
+
+class ObjectKeeper:
+    """`run` posts an answer whenever there is another one; it ends when nothing can change any more."""
+
+    def __init__(
+        self,
+        key: ObjectKey,
+        client: ApiClient,
+        clock: Clock,
+        settings: ContentSettings,
+        answers: Post[Answered],
+        node: Cell[NodeView],
+    ) -> None:
+        self._node = node
+        self._key = key
+        self._client = client
+        self._clock = clock
+        self._settings = settings
+        self._answers = answers
+        self._resource = RESOURCES[key.kind]
+        self._is_watched = settings.strategy is Strategy.WATCH or self._resource.kind is RuntimeClass
+        self._told: Found | None = None
+        self._error = TIMED_OUT
+        self._again = asyncio.Event()
+        self._patience: asyncio.TimerHandle | None = None
+
+    @property
+    def is_current(self) -> bool:
+        """The answer follows the object by itself."""
+        return self._is_watched and not _is_immutable(self._told)
+
+    def read_again(self) -> None:
+        """Another pod refers to an object that is not watched: it is to have it as it is now."""
+        if not self._is_watched and is_object_name(self._key.name):
+            self._told = None
+            self._answers.post(Answered(self._key, None))
+            self._again.set()
+            self._wait_patiently()
+
+    async def run(self) -> None:
+        if not is_object_name(self._key.name):
+            self._tell(self._absent())
+            return
+        self._wait_patiently()
+        try:
+            await (self._watch() if self._is_watched else self._read_for_ever())
+        finally:
+            if self._patience is not None:
+                self._patience.cancel()
+
+    def _wait_patiently(self) -> None:
+        """From now on, for so long."""
+        if self._patience is not None:
+            self._patience.cancel()
+        self._patience = asyncio.get_running_loop().call_later(self._settings.patience_s, self._lose_patience)
+
+    # Watched
+
+    async def _watch(self) -> None:
+        path, kind = collection_path(self._key), self._resource.kind
+        changes = follow(
+            self._client, path, kind, self._clock, field_selector=f"metadata.name={self._key.name}", periods=PERIODS
+        )
+        async with aclosing(changes) as listings:
+            async for listed in listings:
+                await self._take(listed)
+                if _is_immutable(self._told):
+                    return
+
+    async def _take(self, listed: Listed[ApiObject]) -> None:
+        for value in listed.items.values():
+            self._tell(Present(value))
+            return
+        if listed.error is not None:
+            self._failed(listed.error)
+        if not listed.synced:
+            return
+        if self._told is None or isinstance(self._told, Unreadable):
+            await self._ask_store()
+        else:
+            self._tell(self._absent())
+
+    async def _ask_store(self) -> None:
+        try:
+            value = await self._client.get(f"{collection_path(self._key)}/{self._key.name}", self._resource.kind)
+        except ApiError as error:
+            if error.is_not_found:
+                self._tell(self._absent())
+            else:
+                self._failed(error)
+        else:
+            self._tell(Present(value))
+
+    # Read
+
+    async def _read_for_ever(self) -> None:
+        failures = 0
+        while True:
+            self._again.clear()
+            pause = self._settings.reread_s * random.uniform(1.0, 1.5)
+            if self._settings.strategy is Strategy.CACHE:
+                pause = max(pause, self._node.get().object_ttl_s)
+            try:
+                value = await self._client.get(f"{collection_path(self._key)}/{self._key.name}", self._resource.kind)
+            except ApiError as error:
+                if error.is_not_found:
+                    failures = 0
+                    self._tell(Absent(error.message))
+                else:
+                    failures += 1
+                    self._failed(error)
+                    pause = retry_delay_s(failures, RETRY_S, RETRY_CAP_S, random.random(), error.retry_after_s)
+            else:
+                failures = 0
+                self._tell(Present(value))
+            try:
+                async with asyncio.timeout(None if _is_immutable(self._told) else pause):
+                    await self._again.wait()
+            except TimeoutError:
+                continue
+
+    # Answers
+
+    def _absent(self) -> Absent:
+        return Absent(f'{self._resource.spoken} "{self._key.name}" not found')
+
+    def _failed(self, error: ApiError) -> None:
+        """What is known stays; who never heard anything is told why, once it is out of patience."""
+        self._error = error.message
+        if isinstance(self._told, Unreadable):
+            self._lose_patience()
+
+    def _lose_patience(self) -> None:
+        if self._told is not None and not isinstance(self._told, Unreadable):
+            return
+        text = self._error
+        if self._resource.kind is not RuntimeClass and self._is_watched:
+            text = f"failed to sync {self._resource.spoken} cache: {text}"
+        since = self._told.since if isinstance(self._told, Unreadable) else self._clock.wall()
+        self._tell(Unreadable(text, since))
+
+    def _tell(self, found: Found) -> None:
+        if isinstance(found, Present) and isinstance(self._told, Present) and found.value is self._told.value:
+            return
+        if found == self._told:
+            return
+        self._told = found
+        self._answers.post(Answered(self._key, found))
+
+
+def _is_immutable(found: Found | None) -> bool:
+    return isinstance(found, Present) and bool(getattr(found.value, "immutable", None))

@@ -1,0 +1,302 @@
+"""What control groups use, read from the kernel's files of version 1 and 2.
+
+Owns: the files, their formats, and which of them a kernel may lack. Blocks, for microseconds a file. Source: the kernel's
+cgroup-v1 (memory, cpuacct, pids) and cgroup-v2 documents, and its PSI document.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Protocol
+
+from pykubelet.base.kit.values import replace
+from pykubelet.base.model.usage import CpuUse, GroupDetail, GroupUse, MemoryUse, Pressure, PressurePair
+from pykubelet.edges.host.cgroups.cgroups import join, sub_groups
+from pykubelet.edges.host.cgroups.io_stats import parse_blkio, parse_io_stat, read_processes
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.mounts import read_mounts
+from pykubelet.edges.host.fs.text_files import read_file, read_number, read_table
+
+#: At and above this a limit of version 1 means none.
+_NO_LIMIT = 1 << 62
+_TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+_PRESSURE = ("cpu", "memory", "io")
+_PRESSURE_LINE = re.compile(
+    r"^(some|full) avg10=([\d.]+) avg60=([\d.]+) avg300=([\d.]+) total=(\d+)$", re.ASCII | re.MULTILINE
+)
+
+
+class GroupReader(Protocol):
+    """Reads groups by their path below the mount."""
+
+    def read(self, path: str, at: float, *, brief: bool = False) -> GroupUse | None:
+        """What the group uses; None when it is not there. `at`: the wall second to stamp it with.
+
+        `brief`: without what only `/metrics/cadvisor` tells, which is in half of the files.
+        """
+        ...
+
+    def detail(self, path: str) -> GroupDetail:
+        """What costs more to find out: input and output, and what its own processes have open."""
+        ...
+
+    def children(self, path: str) -> list[str]:
+        """Names of the groups directly below."""
+        ...
+
+    def processes(self, path: str) -> list[int]:
+        """The processes of the group itself."""
+        ...
+
+
+def _limit(number: int | None) -> int | None:
+    return None if number is None or number >= _NO_LIMIT else number
+
+
+def _made_at(directory: str) -> float:
+    """When the group was made: the only trace is its directory's own time of change."""
+    try:
+        return os.stat(directory).st_mtime
+    except OSError:
+        return 0.0
+
+
+class GroupsV1:
+    """`roots`: the mount directory of each controller. Swap of the root group is the machine's, of which `proc` tells."""
+
+    def __init__(self, roots: Mapping[str, str], proc: str = "/proc") -> None:
+        self._roots = roots
+        self._proc = proc
+
+    def _directory(self, controller: str, path: str) -> str:
+        return join(self._roots.get(controller, "/nowhere"), path)
+
+    def read(self, path: str, at: float, *, brief: bool = False) -> GroupUse | None:
+        accounting = self._directory("cpuacct", path)
+        total = read_number(f"{accounting}/cpuacct.usage")
+        if total is None:
+            return None
+        return GroupUse(
+            at=at,
+            cpu=CpuUse(total) if brief else self._cpu(path, accounting, total),
+            memory=self._memory(path, brief=brief),
+            processes=read_number(f"{self._directory('pids', path)}/pids.current"),
+            made_at=_made_at(accounting),
+            path=path,
+        )
+
+    def _cpu(self, path: str, accounting: str, total: int) -> CpuUse:
+        ticks = read_table(f"{accounting}/cpuacct.stat")
+        directory = self._directory("cpu", path)
+        stat = read_table(f"{directory}/cpu.stat")
+        return CpuUse(
+            total_ns=total,
+            user_ns=ticks.get("user", 0) * _TICK_NS,
+            system_ns=ticks.get("system", 0) * _TICK_NS,
+            periods=stat.get("nr_periods", 0),
+            throttled_periods=stat.get("nr_throttled", 0),
+            throttled_ns=stat.get("throttled_time", 0),
+            shares=read_number(f"{directory}/cpu.shares") or 0,
+            quota_us=max(0, read_number(f"{directory}/cpu.cfs_quota_us") or 0),
+            period_us=read_number(f"{directory}/cpu.cfs_period_us") or 0,
+        )
+
+    def _memory(self, path: str, *, brief: bool) -> MemoryUse:
+        directory = self._directory("memory", path)
+        stat = read_table(f"{directory}/memory.stat")
+        usage = read_number(f"{directory}/memory.usage_in_bytes") or 0
+        inactive = stat.get("total_inactive_file", 0)
+        limit = _limit(read_number(f"{directory}/memory.limit_in_bytes"))
+        with_swap = _limit(read_number(f"{directory}/memory.memsw.limit_in_bytes"))
+        use = MemoryUse(
+            usage=usage,
+            working_set=max(0, usage - inactive),
+            limit=limit,
+            rss=stat.get("total_rss", 0),
+            cache=stat.get("total_cache", 0),
+            mapped_file=stat.get("total_mapped_file", 0),
+            active_file=stat.get("total_active_file", 0),
+            inactive_file=inactive,
+            page_faults=stat.get("pgfault", 0),
+            major_page_faults=stat.get("pgmajfault", 0),
+            page_faults_below=stat.get("total_pgfault", 0),
+            major_page_faults_below=stat.get("total_pgmajfault", 0),
+            swap=stat.get("total_swap"),
+            swap_limit=max(0, with_swap - limit) if with_swap is not None and limit is not None else None,
+        )
+        if not path.strip("/"):
+            swap, swap_limit = _machine_swap(self._proc)
+            use = replace(use, swap=swap, swap_limit=swap_limit)
+        if brief:
+            return use
+        return replace(
+            use,
+            kernel=read_number(f"{directory}/memory.kmem.usage_in_bytes") or 0,
+            peak=read_number(f"{directory}/memory.max_usage_in_bytes") or 0,
+            fail_count=read_number(f"{directory}/memory.failcnt") or 0,
+            oom_kills=read_table(f"{directory}/memory.oom_control").get("oom_kill", 0),
+        )
+
+    def detail(self, path: str) -> GroupDetail:
+        throttle = f"{self._directory('blkio', path)}/blkio.throttle"
+        amounts = read_file(f"{throttle}.io_service_bytes_recursive")
+        operations = read_file(f"{throttle}.io_serviced_recursive") if ":" in amounts else ""  # of no device
+        return GroupDetail(
+            io=parse_blkio(amounts, operations),
+            processes=read_processes(self.processes(path)),
+            threads_max=read_number(f"{self._directory('pids', path)}/pids.max"),
+        )
+
+    def children(self, path: str) -> list[str]:
+        return _children(self._directory("cpuacct", path))
+
+    def processes(self, path: str) -> list[int]:
+        return _numbers(f"{self._directory('cpuacct', path)}/cgroup.procs")
+
+
+class GroupsV2:
+    """`root`: where the unified hierarchy is mounted. Swap of its root group is the machine's, of which `proc` tells."""
+
+    def __init__(self, root: str, proc: str = "/proc") -> None:
+        self._root = root
+        self._proc = proc
+
+    def read(self, path: str, at: float, *, brief: bool = False) -> GroupUse | None:
+        directory = join(self._root, path)
+        stat = read_table(f"{directory}/cpu.stat")
+        if "usage_usec" not in stat:
+            return None
+        return GroupUse(
+            at=at,
+            cpu=CpuUse(stat["usage_usec"] * 1000) if brief else self._cpu(directory, stat),
+            memory=self._memory(directory, brief=brief),
+            processes=read_number(f"{directory}/pids.current"),
+            pressure=read_pressure(directory),
+            made_at=_made_at(directory),
+            path=path,
+        )
+
+    def _cpu(self, directory: str, stat: Mapping[str, int]) -> CpuUse:
+        quota, _, period = read_file(f"{directory}/cpu.max").strip().partition(" ")
+        weight = read_number(f"{directory}/cpu.weight") or 0
+        return CpuUse(
+            total_ns=stat["usage_usec"] * 1000,
+            user_ns=stat.get("user_usec", 0) * 1000,
+            system_ns=stat.get("system_usec", 0) * 1000,
+            periods=stat.get("nr_periods", 0),
+            throttled_periods=stat.get("nr_throttled", 0),
+            throttled_ns=stat.get("throttled_usec", 0) * 1000,
+            shares=2 + (weight - 1) * 262142 // 9999 if weight else 0,
+            quota_us=int(quota) if quota.isdigit() else 0,
+            period_us=int(period) if period.isdigit() else 0,
+        )
+
+    def _memory(self, directory: str, *, brief: bool) -> MemoryUse:
+        stat = read_table(f"{directory}/memory.stat")
+        usage = read_number(f"{directory}/memory.current")
+        if usage is None:  # the root group has no such file
+            usage = stat.get("anon", 0) + stat.get("file", 0)
+        inactive = stat.get("inactive_file", 0)
+        use = MemoryUse(
+            usage=usage,
+            working_set=max(0, usage - inactive),
+            limit=read_number(f"{directory}/memory.max"),
+            rss=stat.get("anon", 0),
+            cache=stat.get("file", 0),
+            mapped_file=stat.get("file_mapped", 0),
+            kernel=stat.get("kernel", 0),
+            active_file=stat.get("active_file", 0),
+            inactive_file=inactive,
+            page_faults=stat.get("pgfault", 0),
+            major_page_faults=stat.get("pgmajfault", 0),
+            page_faults_below=stat.get("pgfault", 0),
+            major_page_faults_below=stat.get("pgmajfault", 0),
+            swap=read_number(f"{directory}/memory.swap.current"),
+            swap_limit=read_number(f"{directory}/memory.swap.max"),
+        )
+        if directory == self._root:
+            swap, swap_limit = _machine_swap(self._proc)
+            use = replace(use, swap=swap, swap_limit=swap_limit)
+        if brief:
+            return use
+        events = read_table(f"{directory}/memory.events")
+        return replace(
+            use,
+            peak=read_number(f"{directory}/memory.peak") or 0,
+            fail_count=events.get("max", 0),
+            oom_kills=events.get("oom_kill", 0),
+        )
+
+    def detail(self, path: str) -> GroupDetail:
+        directory = join(self._root, path)
+        return GroupDetail(
+            io=parse_io_stat(read_file(f"{directory}/io.stat")),
+            processes=read_processes(self.processes(path)),
+            threads_max=read_number(f"{directory}/pids.max"),
+        )
+
+    def children(self, path: str) -> list[str]:
+        return _children(join(self._root, path))
+
+    def processes(self, path: str) -> list[int]:
+        return _numbers(f"{join(self._root, path)}/cgroup.procs")
+
+
+def _machine_swap(proc: str) -> tuple[int | None, int | None]:
+    """Used and in all, in bytes."""
+    words = {line.partition(":")[0]: line.split() for line in read_file(f"{proc}/meminfo").splitlines()}
+    if "SwapTotal" not in words or "SwapFree" not in words:
+        return None, None
+    total, free = (int(words[name][1]) * 1024 for name in ("SwapTotal", "SwapFree"))
+    return total - free, total
+
+
+def _children(directory: str) -> list[str]:
+    try:
+        return sub_groups(directory)
+    except HostError:
+        return []
+
+
+def _numbers(path: str) -> list[int]:
+    return [int(word) for word in read_file(path).split() if word.isdigit()]
+
+
+def read_pressure(directory: str) -> dict[str, PressurePair]:
+    """The pressure files of a group, where the kernel has them and they are switched on."""
+    found = {}
+    for name in _PRESSURE:
+        lines = {line[0]: _pressure(line) for line in _PRESSURE_LINE.findall(read_file(f"{directory}/{name}.pressure"))}
+        if "some" in lines:
+            found[name] = PressurePair(lines["some"], lines.get("full"))
+    return found
+
+
+def _pressure(line: tuple[str, str, str, str, str]) -> Pressure:
+    _, avg10, avg60, avg300, total = line
+    return Pressure(int(total), float(avg10), float(avg60), float(avg300))
+
+
+def detect_reader(root: str = "/sys/fs/cgroup", proc: str = "/proc") -> GroupReader:
+    """The reader for what is mounted at and below `root`."""
+    roots: dict[str, str] = {}
+    for mount in read_mounts(proc):
+        if mount.fs_type == "cgroup2" and mount.target == root:
+            return GroupsV2(root, proc)
+        if mount.fs_type == "cgroup" and mount.target.startswith(root + "/"):
+            roots |= dict.fromkeys(mount.super_options, mount.target)
+    return GroupsV1(roots, proc)
+
+
+def own_group(proc: str = "/proc", hierarchies: tuple[str, ...] = ("cpuacct", "")) -> str:
+    """The path of the group this process is in, in the first of the hierarchies (`""`: version 2) that is there."""
+    lines = [line.split(":", 2) for line in read_file(f"{proc}/self/cgroup").splitlines()]
+    paths = {name: path for _, names, path in lines for name in names.split(",")}
+    return next((paths[name] for name in hierarchies if name in paths), "/")
+
+
+def read_boot_time(proc: str = "/proc") -> float:
+    """When the machine was started, in wall seconds."""
+    return float(read_table(f"{proc}/stat").get("btime", 0))

@@ -1,0 +1,165 @@
+"""The driver for cgroup version 2, the unified hierarchy.
+
+Owns: the files of version 2, and that every parent hands its controllers down. Source: the kernel's "Control Group v2".
+"""
+
+from __future__ import annotations
+
+import os
+
+from pykubelet.base.kit.log import Log
+from pykubelet.edges.host.cgroups.cgroup_values import UNLIMITED, CgroupLimits, CgroupVersion, shares_to_weight
+from pykubelet.edges.host.cgroups.cgroups import (
+    join,
+    kill_pids,
+    read_control,
+    read_pids,
+    remove_groups,
+    sub_groups,
+    write_control,
+    write_reservations,
+)
+from pykubelet.edges.host.fs.errors import HostError, translated
+
+log = Log("cgroups")
+
+_DEFAULT_PERIOD_US = 100_000
+
+
+class CgroupsV2:
+    """`root`: where the hierarchy is mounted."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._available: frozenset[str] | None = None
+        self._handing_down: set[str] = set()
+
+    @property
+    def version(self) -> CgroupVersion:
+        return CgroupVersion.V2
+
+    def controllers(self) -> frozenset[str]:
+        if self._available is None:
+            self._available = frozenset(read_control(f"{self._root}/cgroup.controllers").split())
+        return self._available
+
+    def directory(self, path: str) -> str:
+        return join(self._root, path)
+
+    def exists(self, path: str) -> bool:
+        return os.path.isdir(self.directory(path))
+
+    def create(self, path: str, limits: CgroupLimits) -> None:
+        self.prepare(path)
+        try:
+            self.update(path, limits)
+        except HostError as error:
+            if not error.is_not_found:
+                raise
+            self._handing_down.clear()  # somebody took the controllers away, or made a parent anew
+            self.prepare(path)
+            self.update(path, limits)
+
+    def prepare(self, path: str) -> None:
+        """Make the group and its parents, each parent handing all its controllers down."""
+        here = self._root
+        for part in path.strip("/").split("/"):
+            self._hand_down(here)
+            here = f"{here}/{part}"
+            try:
+                os.mkdir(here, 0o755)
+                self._handing_down.discard(here)
+            except FileExistsError:
+                continue
+            except FileNotFoundError as error:
+                self._handing_down.clear()
+                raise translated("mkdir", here, error) from error
+            except OSError as error:
+                raise translated("mkdir", here, error) from error
+
+    def update(self, path: str, limits: CgroupLimits) -> None:
+        directory = self.directory(path)
+        controllers = self.controllers()
+        for name, value in _files(limits):
+            if name.partition(".")[0] in controllers:
+                write_control(f"{directory}/{name}", value)
+        if "hugetlb" in controllers:
+            write_reservations(directory, "max", limits.huge_pages)
+
+    def memory_used(self, path: str) -> int:
+        return int(read_control(f"{self.directory(path)}/memory.current"))
+
+    def remove(self, path: str) -> bool:
+        directory = self.directory(path)
+        gone = remove_groups(directory)
+        self._handing_down = {d for d in self._handing_down if d != directory and not d.startswith(directory + "/")}
+        return gone
+
+    def enter(self, path: str) -> None:
+        self.prepare(path)
+        write_control(f"{self.directory(path)}/cgroup.procs", str(os.getpid()))
+
+    def pids(self, path: str) -> frozenset[int]:
+        return frozenset(read_pids(self.directory(path)))
+
+    def kill(self, path: str) -> int:
+        directory = self.directory(path)
+        pids = self.pids(path)
+        if not pids:
+            return 0
+        try:
+            write_control(f"{directory}/cgroup.kill", "1")
+        except HostError as error:
+            if not error.is_not_found:
+                raise
+            return kill_pids(pids)  # a kernel before 5.14, or the group is gone
+        return len(pids)
+
+    def children(self, path: str) -> tuple[str, ...]:
+        return tuple(sub_groups(self.directory(path)))
+
+    def _hand_down(self, directory: str) -> None:
+        if directory in self._handing_down:
+            return
+        offered = set(read_control(f"{directory}/cgroup.controllers").split())
+        control = f"{directory}/cgroup.subtree_control"
+        missing = sorted(offered - set(read_control(control).split()))
+        if missing:
+            try:
+                write_control(control, " ".join(f"+{name}" for name in missing))
+            except HostError:
+                _hand_down_singly(control, missing)
+        self._handing_down.add(directory)
+
+
+def _hand_down_singly(control: str, names: list[str]) -> None:
+    """One refused controller must not cost the others; one that is needed shows when its file is missing."""
+    for name in names:
+        try:
+            write_control(control, f"+{name}")
+        except HostError as error:
+            log.warning("a cgroup controller cannot be handed down", controller=name, error=error)
+
+
+def _files(limits: CgroupLimits) -> list[tuple[str, str]]:
+    """The files to write and their values, in order."""
+    files: list[tuple[str, str]] = []
+    if limits.cpu_shares:
+        files.append(("cpu.weight", str(shares_to_weight(limits.cpu_shares))))
+    if limits.cpu_quota_us or limits.cpu_period_us:
+        quota = limits.cpu_quota_us or UNLIMITED
+        period = limits.cpu_period_us or _DEFAULT_PERIOD_US
+        files.append(("cpu.max", f"{'max' if quota < 0 else quota} {period}"))
+    if limits.memory_bytes is not None:
+        files.append(("memory.max", _or_max(limits.memory_bytes)))
+    if limits.pids is not None:
+        files.append(("pids.max", _or_max(limits.pids)))
+    if limits.cpus:
+        files.append(("cpuset.cpus", limits.cpus))
+    files.extend((f"hugetlb.{size}.max", _or_max(limit)) for size, limit in limits.huge_pages.items())
+    files.extend(limits.unified.items())
+    return files
+
+
+def _or_max(value: int) -> str:
+    return "max" if value == UNLIMITED else str(value)

@@ -1,0 +1,100 @@
+"""What groups and disks read and write, and what processes have open, as the kernel counts it.
+
+Owns: the formats of blkio and `io.stat`, `/proc/diskstats`, and the look at a process's descriptors. Blocks. Source: the
+kernel's cgroup-v1 blkio-controller, cgroup-v2 and iostats documents, proc(5).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+from pykubelet.base.model.usage import DeviceIo, DiskUse, ProcessesUse
+from pykubelet.edges.host.fs.text_files import read_file
+
+_MEMORY_DISKS = ("loop", "ram", "zram")
+_SOFT_LIMIT = "Max open files"
+_UNLIMITED = "unlimited"
+
+
+def parse_blkio(bytes_text: str, operations_text: str) -> tuple[DeviceIo, ...]:
+    """Of cgroup v1: `io_service_bytes` and `io_serviced`."""
+    amounts, counts = _by_device(bytes_text), _by_device(operations_text)
+    return tuple(
+        DeviceIo(
+            number,
+            amounts.get((number, "Read"), 0),
+            amounts.get((number, "Write"), 0),
+            counts.get((number, "Read"), 0),
+            counts.get((number, "Write"), 0),
+        )
+        for number in dict.fromkeys(number for number, _ in (*amounts, *counts))
+    )
+
+
+def _by_device(text: str) -> dict[tuple[str, str], int]:
+    lines = (line.split() for line in text.splitlines())
+    return {(words[0], words[1]): int(words[2]) for words in lines if len(words) == 3 and words[2].isdigit()}
+
+
+def parse_io_stat(text: str) -> tuple[DeviceIo, ...]:
+    """Of cgroup v2."""
+    found = []
+    for line in text.splitlines():
+        number, *pairs = line.split()
+        counted = {key: int(value) for key, _, value in (pair.partition("=") for pair in pairs) if value.isdigit()}
+        if "rbytes" in counted:
+            amounts = (counted.get(key, 0) for key in ("rbytes", "wbytes", "rios", "wios"))
+            found.append(DeviceIo(number, *amounts))
+    return tuple(found)
+
+
+def read_disks(proc: str = "/proc") -> tuple[DiskUse, ...]:
+    """All block devices that are more than memory."""
+    lines = (line.split() for line in read_file(f"{proc}/diskstats").splitlines())
+    return tuple(
+        DiskUse(words[2], f"{words[0]}:{words[1]}", *(int(word) for word in words[3:14]))
+        for words in lines
+        if len(words) >= 14 and not words[2].startswith(_MEMORY_DISKS)
+    )
+
+
+def device_of(path: str) -> str:
+    """The number of the device that `path` lies on; "" when there is no such path."""
+    try:
+        device = os.stat(path).st_dev
+    except OSError:
+        return ""
+    return f"{os.major(device)}:{os.minor(device)}"
+
+
+def read_processes(pids: Iterable[int], proc: str = "/proc") -> ProcessesUse:
+    """What these processes have open; those that end meanwhile have nothing. The limit is the first one's."""
+    count = descriptors = sockets = 0
+    limit: int | None = None
+    for pid in pids:
+        if not count:
+            limit = _open_files_limit(read_file(f"{proc}/{pid}/limits"))
+        count += 1
+        for target in _open_targets(f"{proc}/{pid}/fd"):
+            descriptors += 1
+            sockets += target.startswith("socket:")
+    return ProcessesUse(count, descriptors, sockets, limit)
+
+
+def _open_targets(directory: str) -> Iterator[str]:
+    """What each descriptor stands for; those that are closed meanwhile are left out."""
+    with suppress(OSError):
+        for name in os.listdir(directory):
+            with suppress(FileNotFoundError):
+                yield os.readlink(f"{directory}/{name}")
+
+
+def _open_files_limit(text: str) -> int | None:
+    """-1: no limit."""
+    for line in text.splitlines():
+        if line.startswith(_SOFT_LIMIT):
+            soft = line[len(_SOFT_LIMIT) :].split()[0]
+            return -1 if soft == _UNLIMITED else int(soft)
+    return None

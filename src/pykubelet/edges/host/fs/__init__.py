@@ -1,0 +1,1 @@
+"""Files, directory trees, mounts and inotify."""

@@ -1,0 +1,125 @@
+"""State files that survive crashes, power cuts and garbage.
+
+Owns: the envelope (format, version, checksum), atomic replacement with the last good copy kept as `<name>.bak`, and
+what happens to a file that cannot be used: it is set aside as `<name>.corrupt-<n>`, with a warning, and the copy is
+used instead. Loading never raises. The payload is the caller's: bytes in, bytes out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+from pykubelet.base.kit.digits import parse_decimal
+from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.values import Value
+from pykubelet.edges.host.fs import files
+from pykubelet.edges.host.fs.errors import HostError, translating
+
+log = Log("checkpoint")
+
+_MAGIC = b"pykubelet-checkpoint"
+_LIMIT = 64 << 20
+_MAX_SET_ASIDE = 20
+
+
+class CheckpointError(Exception):
+    """A checkpoint's bytes cannot be used; the message says why."""
+
+
+class Checkpoint(Value):
+    """One state file. `version` is the payload's: a file of another version is not understood and set aside."""
+
+    path: str
+    version: int = 1
+    mode: int = 0o600
+
+    def save(self, payload: bytes) -> None:
+        """Replace the content in one step; what was there and good becomes the `.bak`. HostError when the disk refuses."""
+        data = encode(payload, self.version)
+        try:
+            present = files.read_bytes(self.path, _LIMIT)
+            decode(present, self.version)
+        except (HostError, CheckpointError):
+            present = None
+        if present == data:
+            return
+        files.make_dirs(os.path.dirname(self.path) or ".", 0o750)
+        if present is not None:
+            self._keep_copy()
+        files.write_atomic(self.path, data, self.mode, durable=True)
+
+    def load(self) -> bytes | None:
+        """The payload, from the file or else from its last good copy; None when neither can be used. Never raises."""
+        for path in (self.path, self._backup):
+            payload = self._load_one(path)
+            if payload is not None:
+                if path != self.path:
+                    log.warning("using the last good copy of a state file", path=path)
+                return payload
+        return None
+
+    def remove(self) -> None:
+        """Forget the state and its copy; files set aside stay."""
+        files.remove_file(self.path)
+        files.remove_file(self._backup)
+
+    @property
+    def _backup(self) -> str:
+        return f"{self.path}.bak"
+
+    def _keep_copy(self) -> None:
+        """The present file gets a second name, so that it exists at every moment under one of the two."""
+        temporary = f"{self._backup}.tmp"
+        files.remove_file(temporary)
+        with translating("link", self.path):
+            os.link(self.path, temporary)
+            os.rename(temporary, self._backup)
+
+    def _load_one(self, path: str) -> bytes | None:
+        try:
+            data = files.read_bytes(path, _LIMIT)
+        except HostError as error:
+            if not error.is_not_found:
+                self._set_aside(path, str(error))
+            return None
+        try:
+            return decode(data, self.version)
+        except CheckpointError as error:
+            self._set_aside(path, str(error))
+            return None
+
+    def _set_aside(self, path: str, why: str) -> None:
+        aside: str | None = None
+        try:
+            taken = [n for n in range(_MAX_SET_ASIDE) if files.stat_file(f"{self.path}.corrupt-{n}", follow=False)]
+            number = next((n for n in range(_MAX_SET_ASIDE) if n not in taken), _MAX_SET_ASIDE - 1)
+            aside = f"{self.path}.corrupt-{number}"
+            files.rename(path, aside)
+        except HostError as error:
+            why = f"{why}; it could not be set aside: {error}"
+        log.warning("a state file cannot be used", path=path, set_aside=aside, reason=why)
+
+
+def encode(payload: bytes, version: int) -> bytes:
+    """One header line (`pykubelet-checkpoint <version> <length> <sha256>`), then the payload."""
+    digest = hashlib.sha256(payload).hexdigest().encode()
+    return b"%s %d %d %s\n%s" % (_MAGIC, version, len(payload), digest, payload)
+
+
+def decode(data: bytes, version: int) -> bytes:
+    """The payload; CheckpointError when the header, the version, the length or the checksum is wrong."""
+    header, newline, payload = data.partition(b"\n")
+    fields = header.split(b" ")
+    if not newline or len(fields) != 4 or fields[0] != _MAGIC:
+        raise CheckpointError("not a checkpoint, or cut short in its header")
+    written, length = parse_decimal(fields[1]), parse_decimal(fields[2])
+    if written is None or length is None:
+        raise CheckpointError("a header without a version or a length")
+    if written != version:
+        raise CheckpointError(f"written as version {written}, expected {version}")
+    if length != len(payload):
+        raise CheckpointError(f"{len(payload)} bytes of payload, expected {length}")
+    if hashlib.sha256(payload).hexdigest().encode() != fields[3]:
+        raise CheckpointError("the checksum does not match")
+    return payload

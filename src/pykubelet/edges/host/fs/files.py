@@ -1,0 +1,481 @@
+"""Files and directories, as single steps with one error.
+
+Owns: reading, atomic and in-place writing, links, modes and owners, compression. Every function blocks: call it
+directly on the agent's own local directories, through `base.kit.flight` on anything that may hang. Whole trees are
+in `trees`; mount points in `mounts`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import stat
+from enum import StrEnum
+
+from pykubelet.base.kit.values import Value
+from pykubelet.edges.host.fs.errors import HostError, translated, translating
+
+_COPY_BYTES = 1 << 16
+_DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+_TEMPORARY = re.compile(r"\..+\.tmp-[0-9a-f]{8}")
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+
+
+class FileKind(StrEnum):
+    FILE = "file"
+    DIRECTORY = "directory"
+    SYMLINK = "symlink"
+    SOCKET = "socket"
+    FIFO = "fifo"
+    CHAR_DEVICE = "char-device"
+    BLOCK_DEVICE = "block-device"
+    OTHER = "other"
+
+
+_KINDS = {
+    stat.S_IFREG: FileKind.FILE,
+    stat.S_IFDIR: FileKind.DIRECTORY,
+    stat.S_IFLNK: FileKind.SYMLINK,
+    stat.S_IFSOCK: FileKind.SOCKET,
+    stat.S_IFIFO: FileKind.FIFO,
+    stat.S_IFCHR: FileKind.CHAR_DEVICE,
+    stat.S_IFBLK: FileKind.BLOCK_DEVICE,
+}
+
+
+class FileStat(Value):
+    """`size` in bytes, `mode` the twelve permission bits, `mtime_ns` since the epoch, `device` of the file system."""
+
+    kind: FileKind
+    size: int
+    mode: int
+    uid: int
+    gid: int
+    mtime_ns: int
+    inode: int
+    device: int
+    rdev: int = 0
+
+    @property
+    def is_file(self) -> bool:
+        return self.kind is FileKind.FILE
+
+    @property
+    def is_dir(self) -> bool:
+        return self.kind is FileKind.DIRECTORY
+
+
+class DirEntry(Value):
+    """One name in a directory; `kind` is the entry's own, links are not followed."""
+
+    name: str
+    kind: FileKind
+
+
+def stat_of(result: os.stat_result) -> FileStat:
+    kind = _KINDS.get(stat.S_IFMT(result.st_mode), FileKind.OTHER)
+    return FileStat(
+        kind=kind,
+        size=result.st_size,
+        mode=stat.S_IMODE(result.st_mode),
+        uid=result.st_uid,
+        gid=result.st_gid,
+        mtime_ns=result.st_mtime_ns,
+        inode=result.st_ino,
+        device=result.st_dev,
+        rdev=result.st_rdev,
+    )
+
+
+def stat_file(path: str, follow: bool = True) -> FileStat | None:
+    """What is at `path`, or None when nothing is (a dangling link with `follow` is nothing)."""
+    try:
+        return stat_of(os.stat(path, follow_symlinks=follow))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise translated("stat", path, error) from error
+
+
+def read_bytes(path: str, limit: int) -> bytes:
+    """The content of a regular file (or one of /proc), at most `limit` bytes: more is a HostError (`is_too_large`).
+
+    Never waits on a FIFO and never opens a device: anything but a regular file is refused.
+    """
+    with translating("open", path):
+        _refuse_special(path, os.stat(path))
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    try:
+        with translating("read", path):
+            _refuse_special(path, os.fstat(descriptor))
+            data = _read_up_to(descriptor, limit + 1)
+    finally:
+        os.close(descriptor)
+    if len(data) > limit:
+        raise HostError("read", path, "EFBIG", f"file is larger than {limit} bytes")
+    return data
+
+
+def read_text(path: str, limit: int = 1 << 20) -> str:
+    """As `read_bytes`, decoded as UTF-8; wrong bytes become U+FFFD."""
+    return read_bytes(path, limit).decode("utf-8", "replace")
+
+
+def read_tail(path: str, limit: int) -> bytes:
+    """The last `limit` bytes of a regular file."""
+    with translating("open", path):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    try:
+        with translating("read", path):
+            result = os.fstat(descriptor)
+            _refuse_special(path, result)
+            if result.st_size > limit:
+                os.lseek(descriptor, result.st_size - limit, os.SEEK_SET)
+            return _read_up_to(descriptor, limit)
+    finally:
+        os.close(descriptor)
+
+
+def _refuse_special(path: str, result: os.stat_result) -> None:
+    if stat.S_ISDIR(result.st_mode):
+        raise HostError("read", path, "EISDIR", "is a directory")
+    if not stat.S_ISREG(result.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(result.st_mode), FileKind.OTHER)
+        raise HostError("read", path, "EINVAL", f"not a regular file but a {kind}")
+
+
+def _read_up_to(descriptor: int, limit: int) -> bytes:
+    parts: list[bytes] = []
+    left = limit
+    while left > 0:
+        part = os.read(descriptor, min(left, 1 << 20))
+        if not part:
+            break
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def write_atomic(
+    path: str, data: bytes, mode: int = 0o644, uid: int = -1, gid: int = -1, *, durable: bool = False
+) -> None:
+    """Replace `path` by a new file in one step; a reader sees the old content or the new one.
+
+    The mode is exact, whatever the umask. `durable` also survives a power cut. The directory must exist.
+    """
+    directory, temporary = os.path.dirname(path), _temporary(path)
+    try:
+        with translating("write", path):
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+            try:
+                _write_all(descriptor, data)
+                if uid != -1 or gid != -1:
+                    os.fchown(descriptor, uid, gid)
+                os.fchmod(descriptor, mode)
+                if durable:
+                    os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            os.rename(temporary, path)
+            if durable:
+                _sync_directory(directory or ".")
+    except HostError:
+        _forget(temporary)
+        raise
+
+
+def _sync_directory(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _forget(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        return  # it was never made, or the rename took it
+
+
+def _temporary(path: str) -> str:
+    """What `path` is called until it is complete."""
+    directory, name = os.path.split(path)
+    return os.path.join(directory, f".{name[:200]}.tmp-{secrets.token_hex(4)}")
+
+
+def remove_temporaries(directory: str) -> None:
+    """Remove the incomplete files and links that `write_atomic` and `replace_symlink` left when the process was killed.
+
+    Only for directories of the agent's own, before anything writes to them.
+    """
+    for name in names_in(directory):
+        if _TEMPORARY.fullmatch(name):
+            remove_file(os.path.join(directory, name))
+
+
+def write_in_place(path: str, data: bytes, mode: int = 0o644) -> None:
+    """Write over an existing file, keeping its inode (for files that are bind-mounted into containers), or make it.
+
+    It is never empty in between, not even when the disk is full: what is there is written over, and only then cut.
+    """
+    with translating("write", path):
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = os.open(path, flags, mode)
+        try:
+            os.fchmod(descriptor, mode)
+            _write_all(descriptor, data)
+            os.ftruncate(descriptor, len(data))
+        finally:
+            os.close(descriptor)
+
+
+def create_file(path: str, mode: int = 0o644) -> bool:
+    """Make an empty file with exactly this mode; False when something is there already."""
+    with translating("create", path):
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        except FileExistsError:
+            return False
+        try:
+            os.fchmod(descriptor, mode)
+        finally:
+            os.close(descriptor)
+        return True
+
+
+def append(path: str, data: bytes, mode: int = 0o644) -> None:
+    """Add to the end of a file, made when missing."""
+    with translating("append", path):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, mode)
+        try:
+            _write_all(descriptor, data)
+        finally:
+            os.close(descriptor)
+
+
+def write_value(path: str, value: str) -> None:
+    """One write to an existing control file (/proc, /sys): no creation, no truncation."""
+    with translating("write", path):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, value.encode())
+        finally:
+            os.close(descriptor)
+
+
+def make_dirs(path: str, mode: int = 0o750, *, exact: bool = True) -> bool:
+    """`mkdir -p`. Directories that are made get exactly `mode`; one that was there keeps its own. True if made.
+
+    `exact=False` leaves the mode to the umask. The mode is set through a descriptor of the new directory, never by name,
+    so that whoever may write to the parent cannot have another file's mode changed by a link.
+    """
+    with translating("mkdir", path):
+        parent, name = os.path.split(path.rstrip("/"))
+        try:
+            parent_fd = os.open(parent or ".", _DIRECTORY)
+        except FileNotFoundError:
+            make_dirs(parent, mode, exact=exact)
+            parent_fd = os.open(parent, _DIRECTORY)
+        try:
+            return _make_dir(parent_fd, name or ".", mode if exact else None, mode)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise NotADirectoryError(errno.ENOTDIR, "", path) from None
+            return False
+        finally:
+            os.close(parent_fd)
+
+
+def _make_dir(parent_fd: int, name: str, exact_mode: int | None, mode: int) -> bool:
+    os.mkdir(name, mode, dir_fd=parent_fd)
+    if exact_mode is not None:
+        made = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent_fd)
+        try:
+            os.fchmod(made, exact_mode)
+        finally:
+            os.close(made)
+    return True
+
+
+def list_dir(path: str) -> tuple[DirEntry, ...]:
+    """The entries, sorted by name. HostError (`is_not_found`) when there is no such directory."""
+    with translating("readdir", path), os.scandir(path) as entries:
+        return tuple(sorted((DirEntry(e.name, _kind_of(e)) for e in entries), key=lambda entry: entry.name))
+
+
+def names_in(path: str) -> list[str]:
+    """What there is by name alone, in no order; nothing when there is no such directory. Cheap for large ones."""
+    with translating("readdir", path):
+        try:
+            return os.listdir(path)
+        except FileNotFoundError:
+            return []
+
+
+def _kind_of(entry: os.DirEntry[str]) -> FileKind:
+    if entry.is_symlink():
+        return FileKind.SYMLINK
+    if entry.is_dir(follow_symlinks=False):
+        return FileKind.DIRECTORY
+    if entry.is_file(follow_symlinks=False):
+        return FileKind.FILE
+    try:
+        return _KINDS.get(stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode), FileKind.OTHER)
+    except FileNotFoundError:
+        return FileKind.OTHER
+
+
+def replace_symlink(target: str, link: str) -> None:
+    """Make `link` point at `target` in one step, whatever file or link was there.
+
+    Only where something was there it goes by another name, which is left behind when the process is killed meanwhile.
+    """
+    with translating("symlink", link):
+        try:
+            os.symlink(target, link)
+        except FileExistsError:
+            pass
+        else:
+            return
+    temporary = _temporary(link)
+    try:
+        with translating("symlink", link):
+            os.symlink(target, temporary)
+            os.rename(temporary, link)
+    except HostError:
+        _forget(temporary)
+        raise
+
+
+def read_link(path: str) -> str | None:
+    """What a symlink points at; None when there is nothing or no link."""
+    try:
+        return os.readlink(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        if error.errno == errno.EINVAL:
+            return None
+        raise translated("readlink", path, error) from error
+
+
+def real_path(path: str, *, strict: bool = True) -> str:
+    """The path with all links followed; HostError when something on the way is missing or turns in a circle.
+
+    Where it is not `strict`, what is missing may be. ELOOP also when a chain of links is longer than Python follows.
+    """
+    with translating("realpath", path):
+        try:
+            return os.path.realpath(path, strict=strict)
+        except RecursionError:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path) from None
+
+
+def remove_file(path: str) -> bool:
+    """Remove a file, link, socket or FIFO; False when nothing was there."""
+    try:
+        os.unlink(path)
+        return True
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise translated("remove", path, error) from error
+
+
+def remove_dir(path: str) -> bool:
+    """Remove an empty directory; False when nothing was there, HostError (`is_busy`) when it holds something."""
+    try:
+        os.rmdir(path)
+        return True
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise translated("rmdir", path, error) from error
+
+
+def rename(source: str, target: str) -> None:
+    """Move within a file system, over what is there."""
+    with translating("rename", source):
+        os.rename(source, target)
+
+
+def change_mode(path: str, mode: int) -> None:
+    with translating("chmod", path):
+        os.chmod(path, mode)
+
+
+def change_owner(path: str, uid: int, gid: int, follow: bool = True) -> None:
+    """-1 keeps the present one."""
+    with translating("chown", path):
+        os.chown(path, uid, gid, follow_symlinks=follow)
+
+
+def gzip_file(path: str) -> str:
+    """Compress `path` to `<path>.gz` (written as `<path>.tmp` first) and remove it. Returns the new name.
+
+    Follows no link and reads regular files only (EINVAL for others): pods may be able to write to the directory.
+    """
+    directory, name = os.path.split(path)
+    with translating("gzip", path):
+        directory_fd = os.open(directory or ".", _DIRECTORY)
+        try:
+            _gzip_in(directory_fd, name)
+        finally:
+            os.close(directory_fd)
+    return f"{path}.gz"
+
+
+def _gzip_in(directory_fd: int, name: str) -> None:
+    import gzip  # only log rotation needs it
+
+    temporary = f"{name}.tmp"
+
+    def open_plain(entry: str, flags: int) -> int:
+        return os.open(entry, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=directory_fd)
+
+    with open(name, "rb", opener=lambda entry, _: open_plain(entry, os.O_RDONLY)) as source:
+        found = os.fstat(source.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise HostError("gzip", name, "EINVAL", "not a regular file")
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=directory_fd)
+        try:
+            with open(temporary, "wb", opener=lambda entry, _: open_plain(entry, _NEW_FILE)) as raw:
+                os.fchmod(raw.fileno(), stat.S_IMODE(found.st_mode))
+                with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as sink:
+                    while chunk := source.read(_COPY_BYTES):
+                        sink.write(chunk)
+            os.rename(temporary, f"{name}.gz", src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary, dir_fd=directory_fd)
+            raise
+        os.unlink(name, dir_fd=directory_fd)
+
+
+def lock_file(path: str) -> int | None:
+    """Take an exclusive lock on a file, made when missing; the descriptor holds it. None: another process has it."""
+    import fcntl  # only --lock-file needs it
+
+    with translating("lock", path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor

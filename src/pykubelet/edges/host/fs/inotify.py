@@ -1,0 +1,161 @@
+"""File-system notifications as an async stream.
+
+Owns: one inotify instance and the translation of its events. An event is a hint: the reader looks at the directory
+again. An overflow is an event too (`EventKind.OVERFLOW`): everything must be looked at again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import struct
+from collections import deque
+from enum import Flag
+from types import TracebackType
+
+from pykubelet.base.kit.values import Value
+from pykubelet.edges.host.fs import libc
+from pykubelet.edges.host.fs.errors import translating
+
+
+class EventKind(Flag):
+    """What can be watched (`add`) and what is told. OVERFLOW and IGNORED are always told, and need not be asked for."""
+
+    ATTRIB = 0x4
+    CLOSE_WRITE = 0x8
+    MODIFY = 0x2
+    MOVED_FROM = 0x40
+    MOVED_TO = 0x80
+    CREATE = 0x100
+    DELETE = 0x200
+    DELETE_SELF = 0x400
+    MOVE_SELF = 0x800
+    UNMOUNT = 0x2000
+    OVERFLOW = 0x4000
+    IGNORED = 0x8000
+    DIRECTORY = 0x4000_0000
+
+
+DIRECTORY_CHANGES = (
+    EventKind.CREATE
+    | EventKind.CLOSE_WRITE
+    | EventKind.MOVED_TO
+    | EventKind.MOVED_FROM
+    | EventKind.DELETE
+    | EventKind.ATTRIB
+    | EventKind.DELETE_SELF
+    | EventKind.MOVE_SELF
+)
+_TOLD = EventKind(0)
+for _kind in EventKind:
+    _TOLD |= _kind
+_ASKABLE = _TOLD & ~(EventKind.OVERFLOW | EventKind.IGNORED | EventKind.UNMOUNT | EventKind.DIRECTORY)
+_HEAD = struct.Struct("iIII")
+_READ_BYTES = 64 << 10
+
+
+class FileEvent(Value):
+    """`path`: what was given to `add` (empty on overflow). `name`: the entry in that directory, empty for itself.
+
+    `kinds` may hold several; IGNORED means that the watch is gone (removed, deleted or unmounted): add it again.
+    """
+
+    path: str
+    name: str
+    kinds: EventKind
+
+
+class Watcher:
+    """Watches files and directories, not recursively. Use as an async iterator; `close` when done."""
+
+    def __init__(self) -> None:
+        with translating("inotify_init", ""):
+            self._descriptor = libc.inotify_init()
+        self._watches: dict[str, int] = {}
+        self._removed: dict[int, str] = {}
+        self._unread: deque[FileEvent] = deque()
+
+    def __enter__(self) -> Watcher:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def add(self, path: str, mask: EventKind = DIRECTORY_CHANGES) -> None:
+        """Watch `path`; a second call replaces its mask. HostError when there is nothing, or watches have run out."""
+        with translating("watch", path):
+            watch = libc.inotify_add_watch(self._descriptor, path, (mask & _ASKABLE).value)
+        if self._watches.get(path) not in (None, watch):
+            self.remove(path)  # another directory took the place of the one watched before
+        self._watches[path] = watch
+
+    def remove(self, path: str) -> None:
+        """Stop watching `path`; nothing happens when it was not watched."""
+        watch = self._watches.pop(path, None)
+        if watch is None:
+            return
+        self._removed[watch] = path
+        try:
+            libc.inotify_rm_watch(self._descriptor, watch)
+        except OSError:
+            return  # the kernel dropped it already, with the file
+
+    def is_watched(self, path: str) -> bool:
+        return path in self._watches
+
+    def close(self) -> None:
+        """Give the descriptor back. Nobody may be waiting on the iterator."""
+        self._watches.clear()
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __aiter__(self) -> Watcher:
+        return self
+
+    async def __anext__(self) -> FileEvent:
+        while not self._unread:
+            await self._readable()
+            self._read()
+        return self._unread.popleft()
+
+    async def _readable(self) -> None:
+        loop = asyncio.get_running_loop()
+        came: asyncio.Future[None] = loop.create_future()
+        loop.add_reader(self._descriptor, _arrived, came)
+        try:
+            await came
+        finally:
+            loop.remove_reader(self._descriptor)
+
+    def _read(self) -> None:
+        """Whatever the kernel has, event for event."""
+        try:
+            data = os.read(self._descriptor, _READ_BYTES)
+        except BlockingIOError:
+            return
+        at = 0
+        while at < len(data):
+            watch, mask, _, length = _HEAD.unpack_from(data, at)
+            at += _HEAD.size
+            name = data[at : at + length].rstrip(b"\0")
+            at += length
+            kinds = EventKind(mask & _TOLD.value)
+            self._unread.append(FileEvent(self._path(watch, kinds), os.fsdecode(name), kinds))
+
+    def _path(self, watch: int, kinds: EventKind) -> str:
+        """What was given to `add`; with IGNORED the watch is forgotten."""
+        path = next((asked for asked, known in self._watches.items() if known == watch), None)
+        if EventKind.IGNORED not in kinds:
+            return self._removed.get(watch, "") if path is None else path
+        if path is None:
+            return self._removed.pop(watch, "")
+        del self._watches[path]
+        return path
+
+
+def _arrived(came: asyncio.Future[None]) -> None:
+    if not came.done():
+        came.set_result(None)

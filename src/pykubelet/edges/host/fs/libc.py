@@ -1,0 +1,130 @@
+"""System calls that Python's `os` does not have: mount, umount2, openat2, statx, inotify.
+
+Owns: the bindings and their errno handling. Decides nothing. Read by mounts, subpaths, trees and inotify.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+
+from pykubelet.edges.host.fs.errors import host_error
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+MS_RDONLY = 0x1
+MS_NOSUID = 0x2
+MS_NODEV = 0x4
+MS_NOEXEC = 0x8
+MS_REMOUNT = 0x20
+MS_NOATIME = 0x400
+MS_NODIRATIME = 0x800
+MS_BIND = 0x1000
+MS_REC = 0x4000
+MS_SHARED = 1 << 20
+MS_RELATIME = 1 << 21
+
+MNT_DETACH = 0x2
+UMOUNT_NOFOLLOW = 0x8
+
+RESOLVE_NO_XDEV = 0x01
+RESOLVE_NO_MAGICLINKS = 0x02
+RESOLVE_NO_SYMLINKS = 0x04
+RESOLVE_BENEATH = 0x08
+
+_SYS_OPENAT2 = 437  # the same number on every architecture
+_AT_FDCWD = -100
+_AT_SYMLINK_NOFOLLOW = 0x100
+_AT_NO_AUTOMOUNT = 0x800
+_STATX_ATTR_MOUNT_ROOT = 0x2000
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+class _Statx(ctypes.Structure):
+    """Only the head is read; the kernel fills 256 bytes."""
+
+    _fields_ = (
+        ("mask", ctypes.c_uint32),
+        ("blksize", ctypes.c_uint32),
+        ("attributes", ctypes.c_uint64),
+        ("middle", ctypes.c_uint8 * 40),
+        ("attributes_mask", ctypes.c_uint64),
+        ("rest", ctypes.c_uint8 * 192),
+    )
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else os.fsencode(text)
+
+
+def mount(source: str | None, target: str, fs_type: str | None, flags: int, data: str | None) -> None:
+    """mount(2). HostError with the kernel's reason."""
+    result = _libc.mount(_bytes(source), _bytes(target), _bytes(fs_type), ctypes.c_ulong(flags), _bytes(data))
+    if result != 0:
+        raise host_error("mount", target, ctypes.get_errno())
+
+
+def umount(target: str, flags: int = 0) -> None:
+    """umount2(2)."""
+    if _libc.umount2(_bytes(target), ctypes.c_int(flags)) != 0:
+        raise host_error("unmount", target, ctypes.get_errno())
+
+
+def openat2(dir_fd: int, path: str, flags: int, resolve: int) -> int | None:
+    """A descriptor, or None where the kernel (before 5.6) or a seccomp filter does not have the call. OSError else."""
+    how = _OpenHow(flags | os.O_CLOEXEC, 0, resolve)
+    result = _libc.syscall(
+        ctypes.c_long(_SYS_OPENAT2),
+        ctypes.c_int(dir_fd),
+        _bytes(path),
+        ctypes.byref(how),
+        ctypes.c_size_t(ctypes.sizeof(how)),
+    )
+    if result >= 0:
+        return int(result)
+    number = ctypes.get_errno()
+    if number == errno.ENOSYS:
+        return None
+    raise OSError(number, os.strerror(number), path)
+
+
+def is_mount_root(path: str) -> bool | None:
+    """Whether `path` itself (not what a symlink points at) is the root of a mount; None: the kernel does not tell."""
+    if not hasattr(_libc, "statx"):
+        return None
+    buffer = _Statx()
+    flags = _AT_SYMLINK_NOFOLLOW | _AT_NO_AUTOMOUNT
+    if _libc.statx(_AT_FDCWD, _bytes(path), flags, ctypes.c_uint(0), ctypes.byref(buffer)) != 0:
+        number = ctypes.get_errno()
+        if number == errno.ENOSYS:
+            return None
+        raise host_error("statx", path, number)
+    if not buffer.attributes_mask & _STATX_ATTR_MOUNT_ROOT:
+        return None
+    return bool(buffer.attributes & _STATX_ATTR_MOUNT_ROOT)
+
+
+def inotify_init() -> int:
+    """A new instance's descriptor, which does not block. OSError."""
+    return _checked(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+
+
+def inotify_add_watch(descriptor: int, path: str, mask: int) -> int:
+    """The number of the watch; the same one as before for the same file. OSError."""
+    return _checked(_libc.inotify_add_watch(descriptor, _bytes(path), ctypes.c_uint32(mask)))
+
+
+def inotify_rm_watch(descriptor: int, watch: int) -> None:
+    """OSError when the kernel dropped it already."""
+    _checked(_libc.inotify_rm_watch(descriptor, watch))
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result

@@ -1,0 +1,268 @@
+"""Mount points: reading the mount table, mounting, binding, unmounting, and how full a file system is.
+
+Owns: mount(2) and its flags, /proc/self/mountinfo. No program is started. Not here: when to mount (act/volumes) and
+opening paths inside volumes safely (`subpaths`). Every function may hang on a dead file system: use `base.kit.flight`.
+Source: mount(2), proc_pid_mountinfo(5), the kernel's "Shared Subtrees".
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from pykubelet.base.kit.digits import parse_decimal
+from pykubelet.base.kit.values import Value
+from pykubelet.edges.host.fs import libc
+from pykubelet.edges.host.fs.errors import HostError, translating
+
+_ESCAPE = re.compile(r"\\([0-7]{3})")
+_FLAG_OPTIONS = {
+    "ro": libc.MS_RDONLY,
+    "nosuid": libc.MS_NOSUID,
+    "nodev": libc.MS_NODEV,
+    "noexec": libc.MS_NOEXEC,
+    "noatime": libc.MS_NOATIME,
+    "nodiratime": libc.MS_NODIRATIME,
+    "relatime": libc.MS_RELATIME,
+}
+
+
+class Mount(Value):
+    """One line of the mount table. `root` is the part of the file system that shows at `target`.
+
+    `shared`: peer group, None for a mount that does not propagate. `master`: the group it receives from.
+    """
+
+    id: int
+    parent: int
+    device: str
+    root: str
+    target: str
+    options: tuple[str, ...]
+    shared: int | None
+    master: int | None
+    fs_type: str
+    source: str
+    super_options: tuple[str, ...]
+
+    @property
+    def is_read_only(self) -> bool:
+        return "ro" in self.options
+
+
+class FsUsage(Value):
+    """How full a file system is: bytes and inodes. `available_bytes` is what ordinary users may still take."""
+
+    capacity_bytes: int
+    free_bytes: int
+    available_bytes: int
+    inodes: int
+    inodes_free: int
+    fs_id: int
+
+    @property
+    def used_bytes(self) -> int:
+        return self.capacity_bytes - self.free_bytes
+
+    @property
+    def inodes_used(self) -> int:
+        return self.inodes - self.inodes_free
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), text) if "\\" in text else text
+
+
+def parse_mountinfo(text: str) -> tuple[Mount, ...]:
+    """The table as proc_pid_mountinfo(5) writes it, oldest mount first. Lines that are not of that form are skipped."""
+    mounts: list[Mount] = []
+    for line in text.split("\n"):  # the kernel escapes no other ends of lines, and names may hold them
+        head, separator, tail = line.partition(" - ")
+        fields, after = head.split(" "), tail.split(" ")
+        if not separator or len(fields) < 6 or len(after) < 2:
+            continue
+        id, parent = parse_decimal(fields[0]), parse_decimal(fields[1])
+        tags = dict(tag.partition(":")[::2] for tag in fields[6:])
+        groups = {name: parse_decimal(tags[name]) for name in ("shared", "master") if name in tags}
+        if id is None or parent is None or None in groups.values():
+            continue
+        mounts.append(
+            Mount(
+                id=id,
+                parent=parent,
+                device=fields[2],
+                root=_unescaped(fields[3]),
+                target=_unescaped(fields[4]),
+                options=tuple(fields[5].split(",")),
+                shared=groups.get("shared"),
+                master=groups.get("master"),
+                fs_type=after[0],
+                source=_unescaped(after[1]),
+                super_options=tuple(after[2].split(",")) if len(after) > 2 else (),
+            )
+        )
+    return tuple(mounts)
+
+
+def read_mounts(proc: str = "/proc") -> tuple[Mount, ...]:
+    """The mount table of this process."""
+    return parse_mountinfo(_read_table(proc))
+
+
+def _read_table(proc: str = "/proc") -> str:
+    path = f"{proc}/self/mountinfo"
+    with translating("read", path), open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as table:
+        return table.read()
+
+
+def _read_mounts_naming(path: str) -> tuple[Mount, ...]:
+    """The lines that may be about `path` or what is below it: parsing hundreds of others would cost milliseconds."""
+    escaped = re.sub(r"[ \t\n\\]", lambda match: f"\\{ord(match[0]):03o}", path)
+    return parse_mountinfo("\n".join(line for line in _read_table().split("\n") if escaped in line))
+
+
+def is_mount_point(path: str) -> bool:
+    """Whether `path` itself is where something is mounted (bind mounts too). False when nothing is there."""
+    try:
+        known = libc.is_mount_root(path)
+    except HostError as error:
+        if error.is_not_found:
+            return False
+        raise
+    if known is not None:
+        return known
+    real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+    return any(mount.target == real for mount in read_mounts())
+
+
+def mounts_below(path: str, mounts: tuple[Mount, ...] | None = None) -> tuple[Mount, ...]:
+    """What is mounted at `path` or deeper, the deepest first: the order to unmount in."""
+    real = os.path.realpath(path).rstrip("/")
+    table = _read_mounts_naming(real) if mounts is None else mounts
+    below = [m for m in table if m.target == (real or "/") or m.target.startswith(real + "/")]
+    below.sort(key=lambda m: (m.target.count("/"), m.id), reverse=True)
+    return tuple(below)
+
+
+def has_attached_volumes(root_dir: str) -> bool:
+    """Whether a volume of a kind that is attached to nodes is mounted, for the node or for a pod, below `--root-dir`."""
+    real = os.path.realpath(root_dir).rstrip("/")
+    device = re.compile(
+        rf"{re.escape(real)}/(plugins/kubernetes\.io|pods/[^/]+/(volumes/kubernetes\.io~csi|volumeDevices))/.*"
+    )
+    return any(device.fullmatch(mount.target) for mount in mounts_below(real))
+
+
+def mount(source: str, target: str, fs_type: str, options: tuple[str, ...] = ()) -> None:
+    """Mount a file system; `ro`, `nosuid`, `nodev`, `noexec`, `noatime`... become flags, the rest goes to it as text."""
+    flags = 0
+    data: list[str] = []
+    for option in options:
+        if option in _FLAG_OPTIONS:
+            flags |= _FLAG_OPTIONS[option]
+        elif option not in ("rw", "defaults"):
+            data.append(option)
+    libc.mount(source, target, fs_type, flags, ",".join(data) or None)
+
+
+def bind(source: str, target: str, *, read_only: bool = False, recursive: bool = False) -> None:
+    """Show `source` at `target` too. `read_only` holds for this mount alone, not for what is mounted below it."""
+    libc.mount(source, target, None, libc.MS_BIND | (libc.MS_REC if recursive else 0), None)
+    if read_only:
+        remount_read_only(target)
+
+
+def bind_fd(descriptor: int, target: str) -> None:
+    """Show what an open descriptor (O_PATH will do) stands for at `target`, whatever its path has become since."""
+    libc.mount(f"/proc/self/fd/{descriptor}", target, None, libc.MS_BIND, None)
+
+
+def remount_read_only(target: str) -> None:
+    """Make the mount at `target` read-only, keeping its other flags."""
+    flags = libc.MS_BIND | libc.MS_REMOUNT | libc.MS_RDONLY
+    libc.mount(None, target, None, flags | _locked_flags(target), None)
+
+
+def _locked_flags(target: str) -> int:
+    with translating("statfs", target):
+        present = os.statvfs(target).f_flag
+    flags = 0
+    pairs = (
+        (os.ST_NOSUID, libc.MS_NOSUID),
+        (os.ST_NODEV, libc.MS_NODEV),
+        (os.ST_NOEXEC, libc.MS_NOEXEC),
+        (os.ST_NOATIME, libc.MS_NOATIME),
+        (os.ST_NODIRATIME, libc.MS_NODIRATIME),
+        (os.ST_RELATIME, libc.MS_RELATIME),
+    )
+    for have, flag in pairs:
+        if present & have:
+            flags |= flag
+    return flags
+
+
+def make_shared(path: str) -> None:
+    """`mount --make-rshared`: mounts made below show in containers that ask for it. Bound onto itself if no mount."""
+    if not is_mount_point(path):
+        bind(path, path, recursive=True)
+    libc.mount(None, path, None, libc.MS_SHARED | libc.MS_REC, None)
+
+
+def unmount(target: str, *, detach: bool = False) -> bool:
+    """Undo the newest mount at `target`; False when there is none. `detach` hides it at once, even when in use."""
+    flags = libc.UMOUNT_NOFOLLOW | (libc.MNT_DETACH if detach else 0)
+    try:
+        libc.umount(target, flags)
+    except HostError as error:
+        if error.is_not_found or (error.errno_name == "EINVAL" and not is_mount_point(target)):
+            return False
+        raise
+    return True
+
+
+def mount_tmpfs(target: str, size_bytes: int = 0, mode: int | None = None, *, no_swap: bool = False) -> bool:
+    """A file system in memory; `size_bytes` 0 leaves the kernel's own limit. True if its pages stay out of swap.
+
+    Where the kernel (before 6.4) cannot keep them out, it is mounted without, and False returned.
+    """
+    options = [f"size={size_bytes}"] if size_bytes > 0 else []
+    if mode is not None:
+        options.append(f"mode={mode:o}")
+    if no_swap:
+        try:
+            mount("tmpfs", target, "tmpfs", (*options, "noswap"))
+            return True
+        except HostError as error:
+            if error.errno_name not in ("EINVAL", "EPERM"):
+                raise
+    mount("tmpfs", target, "tmpfs", tuple(options))
+    return False
+
+
+def mount_huge_pages(target: str, page_size: int, size_bytes: int = 0) -> None:
+    """A hugetlbfs of pages of `page_size` bytes."""
+    options = [f"pagesize={page_size}"]
+    if size_bytes > 0:
+        options.append(f"size={size_bytes}")
+    mount("nodev", target, "hugetlbfs", tuple(options))
+
+
+def tmpfs_no_swap_supported(kernel_release: str) -> bool:
+    """Whether tmpfs knows `noswap` (Linux 6.4)."""
+    match = re.match(r"(\d+)\.(\d+)", kernel_release)
+    return match is not None and (int(match[1]), int(match[2])) >= (6, 4)
+
+
+def read_fs_usage(path: str) -> FsUsage:
+    """statfs(2) of the file system that holds `path`."""
+    with translating("statfs", path):
+        result = os.statvfs(path)
+    unit = result.f_frsize or result.f_bsize
+    return FsUsage(
+        capacity_bytes=result.f_blocks * unit,
+        free_bytes=result.f_bfree * unit,
+        available_bytes=result.f_bavail * unit,
+        inodes=result.f_files,
+        inodes_free=result.f_ffree,
+        fs_id=result.f_fsid,
+    )

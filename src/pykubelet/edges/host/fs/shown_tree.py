@@ -1,0 +1,77 @@
+"""A directory shown to others: listings and files, and nothing outside of it, whatever links lie in it.
+
+Owns: the way from a requested path to an open file. A link is followed where it ends inside the tree; what a path led to is
+checked on the open file, so that nobody can swap a link in between. Blocks.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from pykubelet.base.kit.values import Value
+from pykubelet.edges.host.fs.errors import host_error, translating
+
+CHUNK = 256 * 1024
+MAX_ENTRIES = 20_000
+
+
+class ShownFile(Value):
+    """An open file; the owner closes it. `changed_at`: wall seconds."""
+
+    descriptor: int
+    size: int
+    changed_at: float
+
+
+class ShownDirectory(Value):
+    """Names, directories with a slash behind them, sorted."""
+
+    names: tuple[str, ...]
+
+
+def open_shown(root: str, path: str) -> ShownFile | ShownDirectory:
+    """What lies at `path` below `root`. HostError: ENOENT also for what lies outside, and for devices and sockets."""
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    where = "/".join([root.rstrip("/"), *parts])
+    if ".." in parts or "\0" in path:
+        raise host_error("open", where, 2)
+    with translating("open", where):
+        top = os.path.realpath(root)
+        found = os.open(where, os.O_PATH | os.O_CLOEXEC)  # to open a device or FIFO would do something to it
+        try:
+            descriptor = _reopened(found, top, where)
+        finally:
+            os.close(found)
+        status = os.fstat(descriptor)
+        if stat.S_ISREG(status.st_mode):
+            return ShownFile(descriptor, status.st_size, status.st_mtime)
+        try:
+            return ShownDirectory(_names(descriptor))
+        finally:
+            os.close(descriptor)
+
+
+def _reopened(found: int, top: str, where: str) -> int:
+    """For reading, where it is a file or directory in the tree. HostError ENOENT, OSError."""
+    path, mode = os.readlink(f"/proc/self/fd/{found}"), os.fstat(found).st_mode
+    is_inside = path == top or path.startswith(top.rstrip("/") + "/")
+    if not is_inside or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise host_error("open", where, 2)
+    return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _names(descriptor: int) -> tuple[str, ...]:
+    with os.scandir(descriptor) as entries:
+        found = [entry.name + ("/" if entry.is_dir(follow_symlinks=False) else "") for entry in entries]
+    return tuple(sorted(found)[:MAX_ENTRIES])
+
+
+def read_shown(file: ShownFile, at: int, limit: int = CHUNK) -> bytes:
+    """Up to `limit` bytes from `at`; empty at the end."""
+    with translating("read", ""):
+        return os.pread(file.descriptor, limit, at)
+
+
+def close_shown(file: ShownFile) -> None:
+    os.close(file.descriptor)

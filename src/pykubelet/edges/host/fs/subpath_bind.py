@@ -1,0 +1,58 @@
+"""A part of a volume, shown at a place of the agent's own, so that a container can be given that place.
+
+Owns: the bind target below `volume-subpaths` and the mount on it. The walk inside the volume is in `subpaths`. Blocks:
+use `base.kit.flight`. Source: the Kubernetes documentation on subPath, CVE-2017-1002101, CVE-2021-25741.
+"""
+
+from __future__ import annotations
+
+import os
+
+from pykubelet.edges.host.fs import files, mounts, subpaths
+from pykubelet.edges.host.fs.errors import HostError, translating
+
+
+def bind_beneath(root: str, relative: str, target: str) -> None:
+    """Show `root/relative` at `target`, made as a directory or file as needed.
+
+    One that is bound there already is kept if it is the same file, else replaced. Errors as `subpaths.open_beneath`.
+    """
+    descriptor = subpaths.open_beneath(root, relative)
+    try:
+        if mounts.is_mount_point(target):
+            if _is_same(descriptor, target):
+                return
+            mounts.unmount(target)
+        _make_target(target, subpaths.kind_is_directory(descriptor))
+        mounts.bind_fd(descriptor, target)
+    finally:
+        os.close(descriptor)
+
+
+def _is_same(descriptor: int, target: str) -> bool:
+    with translating("stat", target):
+        return os.path.samestat(os.fstat(descriptor), os.lstat(target))
+
+
+def _make_target(target: str, directory: bool) -> None:
+    """The kind of an old target may have changed; an empty one of the other kind is replaced."""
+    files.make_dirs(os.path.dirname(target), 0o750)
+    present = files.stat_file(target, follow=False)
+    if present is not None and present.is_dir != directory:
+        remove_target(target)
+    if directory:
+        files.make_dirs(target, 0o750)
+    else:
+        files.create_file(target, 0o640)
+
+
+def remove_target(target: str) -> None:
+    """Unmount what is bound at `target`, also more than once, and remove the empty place."""
+    while mounts.unmount(target):
+        continue
+    try:
+        files.remove_dir(target)
+    except HostError as error:
+        if not error.is_not_found:
+            raise
+        files.remove_file(target)

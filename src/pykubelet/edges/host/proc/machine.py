@@ -1,0 +1,75 @@
+"""The machine's size and identity, read once at start and again for the node's status.
+
+Owns: `Machine`. Not here: what of it pods may use (act/resources) and how it is reported (report/node).
+"""
+
+from __future__ import annotations
+
+from pykubelet.base.api.huge_pages import page_resource
+from pykubelet.base.kit.values import Value
+from pykubelet.edges.host.fs.mounts import read_fs_usage
+from pykubelet.edges.host.proc import procfs
+
+
+class Machine(Value):
+    """CPUs in milli, everything else in bytes or pieces. `cores`: physical ones. `huge_pages`: page size to bytes of all its
+    pages. `cpus`: those that are online, as the kernel lists them (`0-3`); empty where it does not say.
+
+    `throttle_paths`: where the CPUs tell how often they became too hot, which is nothing for containers to read.
+    """
+
+    cpu_milli: int
+    memory_bytes: int
+    swap_bytes: int
+    huge_pages: tuple[tuple[int, int], ...]
+    pids: int
+    root_fs_bytes: int
+    machine_id: str
+    system_uuid: str
+    boot_id: str
+    kernel_version: str
+    os_image: str
+    architecture: str
+    hostname: str
+    throttle_paths: tuple[str, ...] = ()
+    sockets: int = 1
+    cores: int = 1
+    cpus: str = ""
+
+    @property
+    def page_sizes(self) -> tuple[int, ...]:
+        return tuple(size for size, _ in self.huge_pages)
+
+    def capacity(self) -> dict[str, int]:
+        """By resource name, as `NodeView.capacity`: `cpu` in milli; `pid` is for reservations only."""
+        found = {"cpu": self.cpu_milli, "memory": self.memory_bytes, "ephemeral-storage": self.root_fs_bytes}
+        found.update((page_resource(size), amount) for size, amount in self.huge_pages)
+        if self.pids:
+            found["pid"] = self.pids
+        return found
+
+
+def read_machine(root: str = "/", root_dir: str = "/") -> Machine:
+    """Everything, now. `root`: a fixture tree. `root_dir`: a path on the file system that holds the pods."""
+    memory = procfs.read_meminfo(root)
+    release = procfs.read_os_release(root)
+    sockets, cores = procfs.read_cpu_topology(root)
+    return Machine(
+        cpu_milli=procfs.read_cpu_count(root) * 1000,
+        memory_bytes=memory.get("MemTotal", 0),
+        swap_bytes=memory.get("SwapTotal", 0),
+        huge_pages=tuple((pages.size, pages.size * pages.total) for pages in procfs.read_huge_pages(root)),
+        pids=procfs.read_pid_limit(root),
+        root_fs_bytes=read_fs_usage(root_dir).capacity_bytes,
+        machine_id=procfs.read_machine_id(root),
+        system_uuid=procfs.read_system_uuid(root),
+        boot_id=procfs.read_boot_id(root),
+        kernel_version=procfs.read_kernel_release(root),
+        os_image=release.get("PRETTY_NAME", "Linux"),
+        architecture=procfs.read_architecture(),
+        hostname=procfs.read_hostname(root),
+        throttle_paths=procfs.find_throttle_paths(root),
+        sockets=sockets,
+        cores=cores,
+        cpus=procfs.read_online_cpus(root),
+    )

@@ -1,0 +1,232 @@
+"""What the kernel and the distribution say about this machine, from small files.
+
+Owns: /proc, /sys and /etc as values. `root` puts a fixture tree in front of every path. Files that do not exist give
+empty values; what cannot be read for another reason is a HostError. Source: proc(5), os-release(5), machine-id(5).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+
+from pykubelet.base.kit.values import Value
+from pykubelet.edges.host.fs import files
+from pykubelet.edges.host.fs.errors import HostError, translating
+
+_GO_ARCHITECTURES = {
+    "x86_64": "amd64",
+    "aarch64": "arm64",
+    "armv7l": "arm",
+    "armv6l": "arm",
+    "i686": "386",
+    "i386": "386",
+    "ppc64le": "ppc64le",
+    "s390x": "s390x",
+    "riscv64": "riscv64",
+    "loongarch64": "loong64",
+}
+
+
+class HugePages(Value):
+    """Huge pages of one size (bytes): how many the kernel holds, and how many are free."""
+
+    size: int
+    total: int
+    free: int
+
+
+class DefaultRoute(Value):
+    """A default route: through which interface, and how much it costs (less wins)."""
+
+    interface: str
+    metric: int
+    is_v6: bool
+
+
+def _optional(path: str) -> str:
+    try:
+        return files.read_text(path)
+    except HostError as error:
+        if error.is_not_found or error.errno_name in ("EINVAL", "EACCES"):
+            return ""
+        raise
+
+
+def _under(root: str, path: str) -> str:
+    return root.rstrip("/") + path
+
+
+def read_meminfo(root: str = "/") -> Mapping[str, int]:
+    """/proc/meminfo in bytes (`MemTotal`, `SwapTotal`...); the HugePages_ counts as they are."""
+    values: dict[str, int] = {}
+    for line in files.read_text(_under(root, "/proc/meminfo")).splitlines():
+        name, _, rest = line.partition(":")
+        fields = rest.split()
+        if fields and fields[0].isdigit():
+            values[name] = int(fields[0]) * (1024 if fields[-1] == "kB" else 1)
+    return values
+
+
+def listed(text: str) -> list[int]:
+    """The ids that a kernel list like `0-3,8` names."""
+    found: list[int] = []
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        if first.isdigit():
+            found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def count_listed(text: str) -> int:
+    """How many ids a kernel list names."""
+    return len(listed(text))
+
+
+def read_online_cpus(root: str = "/") -> str:
+    """The CPUs that are online, as the kernel lists them (`0-3,8`); empty where it does not say."""
+    return _optional(_under(root, "/sys/devices/system/cpu/online")).strip()
+
+
+def read_cpu_count(root: str = "/") -> int:
+    """CPUs that are online."""
+    online = count_listed(read_online_cpus(root))
+    if online:
+        return online
+    lines = _optional(_under(root, "/proc/cpuinfo")).splitlines()
+    return sum(1 for line in lines if line.split(":")[0].strip() == "processor") or 1
+
+
+def find_throttle_paths(root: str = "/") -> tuple[str, ...]:
+    """The folders in which the CPUs tell how often they became too hot, by number; many machines have none."""
+    base = "/sys/devices/system/cpu"
+    try:
+        names = [entry.name for entry in files.list_dir(_under(root, base))]
+    except HostError:
+        return ()
+    numbers = sorted(int(name[3:]) for name in names if name.startswith("cpu") and name[3:].isdigit())
+    paths = [f"{base}/cpu{number}/thermal_throttle" for number in numbers]
+    return tuple(path for path in paths if files.stat_file(_under(root, path)) is not None)
+
+
+def read_cpu_topology(root: str = "/") -> tuple[int, int]:
+    """Sockets, and cores in all of them, of the CPUs that are online; one the kernel tells nothing of is a core of its own."""
+    base = _under(root, "/sys/devices/system/cpu")
+    sockets, cores = set(), set()
+    for cpu in listed(_optional(f"{base}/online")):
+        socket = _optional(f"{base}/cpu{cpu}/topology/physical_package_id").strip()
+        core = _optional(f"{base}/cpu{cpu}/topology/core_id").strip()
+        sockets.add(socket)
+        cores.add((socket, core or f"cpu{cpu}"))
+    return max(1, len(sockets - {""})), len(cores) or read_cpu_count(root)
+
+
+def read_huge_pages(root: str = "/") -> tuple[HugePages, ...]:
+    """One entry for each size that the kernel knows, smallest first."""
+    base = _under(root, "/sys/kernel/mm/hugepages")
+    try:
+        names = [entry.name for entry in files.list_dir(base)]
+    except HostError as error:
+        if error.is_not_found:
+            return ()
+        raise
+    found = []
+    for name in names:
+        size = name.removeprefix("hugepages-").removesuffix("kB")
+        if not size.isdigit():
+            continue
+        total, free = (_number(f"{base}/{name}/{file}") for file in ("nr_hugepages", "free_hugepages"))
+        found.append(HugePages(int(size) * 1024, total, free))
+    return tuple(sorted(found, key=lambda pages: pages.size))
+
+
+def _number(path: str, default: int = 0) -> int:
+    text = _optional(path).strip()
+    return int(text) if text.isdigit() else default
+
+
+def read_boot_id(root: str = "/") -> str:
+    return _optional(_under(root, "/proc/sys/kernel/random/boot_id")).strip()
+
+
+def read_machine_id(root: str = "/") -> str:
+    """/etc/machine-id, else D-Bus's."""
+    for path in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
+        if text := _optional(_under(root, path)).strip():
+            return text
+    return ""
+
+
+def read_system_uuid(root: str = "/") -> str:
+    """What the firmware says, else the machine id, as the reference's machine information does."""
+    for path in ("/sys/class/dmi/id/product_uuid", "/proc/device-tree/system-id", "/proc/device-tree/vm,uuid"):
+        if text := _optional(_under(root, path)).strip("\0\n "):
+            return text
+    return read_machine_id(root)
+
+
+def read_os_release(root: str = "/") -> Mapping[str, str]:
+    """os-release(5): `PRETTY_NAME`, `ID`, `VERSION_ID`..."""
+    text = _optional(_under(root, "/etc/os-release")) or _optional(_under(root, "/usr/lib/os-release"))
+    values = {}
+    for line in text.splitlines():
+        name, equals, value = line.strip().partition("=")
+        if not equals or name.startswith("#"):
+            continue
+        if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
+            value = value[1:-1]
+        values[name] = value.replace('\\"', '"').replace("\\$", "$").replace("\\`", "`").replace("\\\\", "\\")
+    return values
+
+
+def read_kernel_release(root: str = "/") -> str:
+    return _optional(_under(root, "/proc/sys/kernel/osrelease")).strip() or os.uname().release
+
+
+def read_architecture() -> str:
+    """The machine's architecture as Go spells it (`amd64`)."""
+    machine = os.uname().machine
+    return _GO_ARCHITECTURES.get(machine, machine)
+
+
+def read_hostname(root: str = "/") -> str:
+    """The kernel's host name, as it is."""
+    return _optional(_under(root, "/proc/sys/kernel/hostname")).strip() or socket.gethostname()
+
+
+def read_pid_limit(root: str = "/") -> int:
+    """The most processes and threads there can be; 0 when the kernel does not tell."""
+    limits = [_number(_under(root, f"/proc/sys/kernel/{name}")) for name in ("pid_max", "threads-max")]
+    return min((limit for limit in limits if limit > 0), default=0)
+
+
+def read_process_count(root: str = "/") -> int:
+    """How many processes and threads there are, as /proc/loadavg counts them."""
+    fields = _optional(_under(root, "/proc/loadavg")).split()
+    return int(fields[3].partition("/")[2]) if len(fields) > 3 else 0
+
+
+def read_default_routes(root: str = "/") -> tuple[DefaultRoute, ...]:
+    """The default routes that are up, IPv4 before IPv6, cheapest first."""
+    routes = []
+    for line in _optional(_under(root, "/proc/net/route")).splitlines()[1:]:
+        fields = line.split()
+        if len(fields) >= 8 and fields[1] == "00000000" and fields[7] == "00000000" and int(fields[3], 16) & 1:
+            routes.append(DefaultRoute(fields[0], int(fields[6]), False))
+    for line in _optional(_under(root, "/proc/net/ipv6_route")).splitlines():
+        fields = line.split()
+        if len(fields) < 10 or fields[0] != "0" * 32 or fields[1] != "00" or fields[9] == "lo":
+            continue
+        if int(fields[8], 16) & 1 and not int(fields[8], 16) & 0x200:
+            routes.append(DefaultRoute(fields[9], int(fields[5], 16), True))
+    return tuple(sorted(routes, key=lambda route: (route.is_v6, route.metric)))
+
+
+def resolve_host(name: str) -> tuple[str, ...]:
+    """The addresses that the resolver gives for a name; empty when it gives none. May take seconds: use a Flight."""
+    try:
+        with translating("resolve", name):
+            found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except HostError:
+        return ()
+    return tuple(dict.fromkeys(str(address[4][0]) for address in found))

@@ -1,0 +1,86 @@
+"""Which host user ids belong to the pods' user namespaces.
+
+Owns: the question to `getsubids` and the rules for its answer. Not here: which pod gets which of them.
+Source: KEP-127; the Kubernetes documentation "User Namespaces", set up of the node.
+"""
+
+from __future__ import annotations
+
+import pwd
+
+from pykubelet.base.kit.values import Value
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.services.process import Finished, run_program
+
+KUBELET_USER = "kubelet"
+_ALL_IDS = 1 << 32
+
+
+class IdRange(Value):
+    """Host ids from `first`, `length` of them."""
+
+    first: int
+    length: int
+
+    def slots(self, ids_per_pod: int) -> int:
+        """How many pods have room."""
+        return self.length // ids_per_pod
+
+
+def default_range(ids_per_pod: int) -> IdRange:
+    """All ids above the first block, which the host keeps."""
+    return IdRange(ids_per_pod, _ALL_IDS - ids_per_pod)
+
+
+def parse_subids(text: str) -> IdRange:
+    """The one line that `getsubids` may print: `0: kubelet 65536 7208960`. ValueError says what is wrong."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    if len(lines) != 1:
+        raise ValueError(f"expected exactly one range of subordinate ids, got {len(lines)}")
+    fields = lines[0].split()
+    if len(fields) != 4 or not fields[2].isdigit() or not fields[3].isdigit():
+        raise ValueError(f"cannot read {lines[0]!r}")
+    return IdRange(int(fields[2]), int(fields[3]))
+
+
+def check_range(users: IdRange, groups: IdRange, ids_per_pod: int) -> IdRange:
+    """The range if pods can use it; ValueError says which rule it breaks."""
+    if users != groups:
+        raise ValueError(f"user and group ids differ: {users} and {groups}")
+    if users.first < ids_per_pod:
+        raise ValueError(f"the range starts at {users.first}, below the first {ids_per_pod} ids, which the host keeps")
+    if users.first % ids_per_pod or users.length % ids_per_pod or users.length == 0:
+        raise ValueError(f"start {users.first} and length {users.length} must be multiples of {ids_per_pod}")
+    return users
+
+
+async def read_subids(ids_per_pod: int = 65536, user: str = KUBELET_USER) -> IdRange:
+    """The range of the user `kubelet`, or the default where there is no such user or no `getsubids`.
+
+    HostError when there is an answer that pods cannot use.
+    """
+    import shutil  # with all its compressors, which the agent does not need
+
+    program = shutil.which("getsubids")
+    if program is None or not _user_exists(user):
+        return default_range(ids_per_pod)
+    users = await run_program((program, user), timeout_s=10)
+    groups = await run_program((program, "-g", user), timeout_s=10)
+    try:
+        return check_range(parse_subids(_output(users)), parse_subids(_output(groups)), ids_per_pod)
+    except ValueError as error:
+        raise HostError("getsubids", user, "", str(error)) from error
+
+
+def _output(finished: Finished) -> str:
+    if finished.code != 0:
+        raise ValueError(f"exit code {finished.code}: {finished.err.decode('utf-8', 'replace').strip()}")
+    return finished.out.decode("utf-8", "replace")
+
+
+def _user_exists(name: str) -> bool:
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Programs and services of the host: subprocesses, iptables, the service manager, HTTP downloads."""

@@ -1,0 +1,39 @@
+"""What the agent tells the service manager: that it is ready, and that it is well. Source: sd_notify(3), sd_watchdog_enabled(3)."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+
+from pykubelet.edges.host.fs.errors import HostError, translating
+
+READY = "READY=1"
+WATCHDOG = "WATCHDOG=1"
+
+
+def notify(state: str, environ: Mapping[str, str] | None = None) -> bool:
+    """Send a state; False when there is no service manager that wants to know. HostError when it cannot be reached."""
+    address = (os.environ if environ is None else environ).get("NOTIFY_SOCKET", "")
+    if not address:
+        return False
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    with translating("notify", address), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as end:
+        end.setblocking(False)
+        end.sendto(state.encode(), address)
+    return True
+
+
+def watchdog_interval_s(environ: Mapping[str, str] | None = None) -> float:
+    """Within how many seconds the service manager wants to hear; 0: it does not. HostError for an impossible value."""
+    given = os.environ if environ is None else environ
+    wanted, pid = given.get("WATCHDOG_USEC", ""), given.get("WATCHDOG_PID", "")
+    if not wanted or (pid and pid != str(os.getpid())):
+        return 0.0
+    if not wanted.isdigit():
+        raise HostError("watchdog", "", "EINVAL", f"WATCHDOG_USEC is no number: {wanted!r}")
+    seconds = int(wanted) / 1e6
+    if seconds <= 1.0:
+        raise HostError("watchdog", "", "EINVAL", f"the watchdog interval must be more than 1 s, not {seconds:g} s")
+    return seconds

@@ -1,0 +1,1 @@
+"""Observes the node: addresses, resources, and the state of the container runtime."""

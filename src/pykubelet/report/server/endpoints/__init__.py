@@ -1,1 +1,0 @@
-"""The endpoints of the agent's ports: `endpoint` is their type, `table` lists them all."""

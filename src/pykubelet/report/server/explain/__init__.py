@@ -1,1 +1,0 @@
-"""What `pykubelet pods` and `pykubelet explain` ask for: waits, stories and the state of the node, as plain documents."""

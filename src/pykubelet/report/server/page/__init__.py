@@ -1,1 +1,0 @@
-"""The node's web page: its files. They need nothing from outside, and hold no data."""

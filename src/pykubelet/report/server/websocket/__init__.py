@@ -1,1 +1,0 @@
-"""WebSocket streams that end at the node: to the runtime they go on as SPDY (KEP-4006)."""

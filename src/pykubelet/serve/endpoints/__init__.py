@@ -1,0 +1,1 @@
+"""The endpoints of the ports, and the table that declares them."""

@@ -1,0 +1,89 @@
+"""The authenticated port: every request is authenticated and authorized, then handled by its path. And the answers of `/pods`,
+`/runningpods/` and `/configz`.
+
+Reads: `Roster`, `Statuses`, `Observed`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pykubelet.base.api import core
+from pykubelet.base.api.codec import encode
+from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.model.observed import Observed
+from pykubelet.base.model.roster import Roster, is_mirror
+from pykubelet.base.model.statuses import Statuses
+from pykubelet.net.http.server import JSON, Answer, Connection, Request, Response
+from pykubelet.serve.auth.auth_filter import AuthFilter
+from pykubelet.serve.endpoints.known_pods import KnownPods
+from pykubelet.serve.endpoints.routes import Router
+
+MASK = "<masked>"
+_USER_INFORMATION = re.compile(r"^([^/?#]*//)[^/?#]*@")
+
+
+class ApiHandler(Value):
+    """The handler of the authenticated port: authentication and authorization before routing."""
+
+    auth: AuthFilter
+    router: Router
+
+    async def handle(self, request: Request, connection: Connection) -> Answer:
+        refused = await self.auth.refuse(request, connection)
+        if refused is not None:
+            return refused
+        connection.let_in()
+        body = await connection.read_body()  # only now: of a request that is refused nothing but the head is read
+        return await self.router.answer(replace(request, body=body) if body else request)
+
+
+def pod_list(roster: Roster, statuses: Statuses) -> core.PodList:
+    """All desired pods with their statuses, mirror pods left out, by namespace and name. Pure."""
+    items = []
+    for uid, entry in roster.pods.items():
+        if is_mirror(entry.pod):
+            continue
+        status = statuses.pods.get(uid, entry.pod.status)
+        items.append(replace(entry.pod, kind="", apiVersion="", status=status))
+    items.sort(key=lambda pod: (pod.metadata.namespace, pod.metadata.name, pod.metadata.uid))
+    return core.PodList(kind="PodList", apiVersion="v1", items=tuple(items))
+
+
+def pods_answer(pods: KnownPods) -> Response:
+    """`/pods`."""
+    return Response(200, encode(pod_list(pods.roster.get(), pods.statuses.get())), JSON)
+
+
+def running_pods_answer(observed: Cell[Observed]) -> Response:
+    """`/runningpods/`: the pods that the runtime runs, with the fields that it knows."""
+    items = []
+    for view in observed.get().pods.values():
+        if not view.is_alive:
+            continue
+        ref = view.ref
+        meta = core.ObjectMeta(name=ref.name, namespace=ref.namespace, uid=ref.uid)
+        names = {c.name: c.image for c in view.containers if c.is_running}
+        spec = core.PodSpec(containers=tuple(core.Container(name=n, image=image) for n, image in names.items()))
+        items.append(core.Pod(metadata=meta, spec=spec))
+    return Response(200, encode(core.PodList(kind="PodList", apiVersion="v1", items=tuple(items))), JSON)
+
+
+def configz_answer(config: Mapping[str, Any]) -> Response:
+    """`/configz`: the configuration in use, without the credentials in it. `config` as it reads in JSON."""
+    kind = {"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1"}
+    return Response(200, json.dumps({"kubeletconfig": {**kind, **_without_credentials(config)}}).encode(), JSON)
+
+
+def _without_credentials(config: Mapping[str, Any]) -> dict[str, Any]:
+    """With the values of `staticPodURLHeader` and the user information of `staticPodURL` masked."""
+    shown = dict(config)
+    if headers := config.get("staticPodURLHeader"):
+        shown["staticPodURLHeader"] = {name: [MASK] * len(values) for name, values in headers.items()}
+    if url := config.get("staticPodURL"):
+        shown["staticPodURL"] = _USER_INFORMATION.sub(rf"\1{MASK}@", url)
+    return shown

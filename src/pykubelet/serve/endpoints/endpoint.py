@@ -1,0 +1,147 @@
+"""One endpoint of the agent's ports, and all that is derived from a table of them. Pure.
+
+Rules:
+
+1. Every endpoint declares its authorization; there is no default.
+2. The first segment of a path decides its authorization, also where no endpoint has that path: `/stats/none` is authorized as
+   `/stats/summary`. So endpoints with the same first segment declare the same. A path whose first segment no endpoint has
+   needs `nodes/proxy`.
+3. An endpoint is on the read-only port, which asks for no credentials, only if it says so.
+
+Source: the Kubernetes documentation "Kubelet authentication/authorization"; KEP-2862 (fine-grained authorization).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Generic, TypeVar
+
+from pykubelet.base.kit.values import Value
+from pykubelet.config.kubelet import KubeletConfiguration
+from pykubelet.config.settings import Settings
+from pykubelet.net.http.server import Answer, Request, Response, text
+from pykubelet.serve.auth.access import AuthorizationRules, Subresource, first_segment
+
+InputsT = TypeVar("InputsT")
+EndpointHandler = Callable[[Request], Awaitable[Answer]]
+#: Labels `path` and `long_running` by `counted_name`.
+PathLabels = Mapping[str, tuple[str, bool]]
+
+ANY: frozenset[str] = frozenset()
+GET = frozenset({"GET", "HEAD"})
+#: Of paths that upgrade the connection.
+STREAM = frozenset({"GET", "POST"})
+POST = frozenset({"POST"})
+PUT = frozenset({"PUT"})
+
+NOT_FOUND = text(404, "404: Page Not Found")
+WRONG_METHOD = text(405, "405: Method Not Allowed")
+NO_DEBUGGING = text(405, "Debug endpoints are disabled.\n")
+OTHER = "other"
+
+
+def always(_: object) -> bool:
+    return True
+
+
+class EndpointGroup(Value):
+    """Endpoints that KubeletConfiguration switches on and off together.
+
+    `needs_debugging`: they are served only with `enableDebuggingHandlers`; `refusal` is the answer without it, to any method,
+    and on the read-only port. None: there the path does not exist.
+    `is_on`: the group's own field; `disabled` is the answer while that is off.
+    """
+
+    needs_debugging: bool = True
+    refusal: Response | None = None
+    is_on: Callable[[KubeletConfiguration], bool] = always
+    disabled: Response = NOT_FOUND
+
+
+CORE = EndpointGroup(needs_debugging=False)
+DEBUGGING = EndpointGroup(refusal=NO_DEBUGGING)
+#: Without `enableDebuggingHandlers` these paths do not exist.
+HIDDEN = EndpointGroup()
+PROFILING = EndpointGroup(
+    refusal=NO_DEBUGGING,
+    is_on=lambda config: bool(config.enableProfilingHandler),
+    disabled=text(405, "profiling endpoint is disabled.\n"),
+)
+SYSTEM_LOGS = EndpointGroup(
+    refusal=NO_DEBUGGING,
+    is_on=lambda config: bool(config.enableSystemLogHandler),
+    disabled=text(405, "logs endpoint is disabled.\n"),
+)
+DEBUG_FLAGS = EndpointGroup(
+    is_on=lambda config: bool(config.enableDebugFlagsHandler),
+    disabled=text(405, "flags endpoint is disabled.\n"),
+)
+
+
+class Endpoint(Value, Generic[InputsT]):
+    """`path`: as `/statusz` lists it. With `below` also everything below it, and the path without its last slash.
+    `methods`: those that are allowed; ANY: all. `handler`: makes the handler from the inputs, once per port.
+    `authorization`: subresources of the node, tried in this order; the first that is allowed admits the request.
+    `when`: whether this node has the endpoint at all, for feature gates and flags.
+    `read_only`: it is on the read-only port too, for clients without credentials.
+    `label`, `long_running`: of the HTTP metrics; without a label the path gives it, see `counted_name`.
+
+    Raises ValueError for an endpoint that no port could serve, or that nothing would authorize.
+    """
+
+    path: str
+    methods: frozenset[str]
+    handler: Callable[[InputsT], EndpointHandler]
+    authorization: tuple[Subresource, ...]
+    group: EndpointGroup
+    below: bool = False
+    when: Callable[[Settings], bool] = always
+    read_only: bool = False
+    label: str = ""
+    long_running: bool = False
+
+    def __post_init__(self) -> None:
+        if not first_segment(self.path):
+            raise ValueError(f"{self.path!r}: a path begins with a slash and a name")
+        if not self.authorization:
+            raise ValueError(f"{self.path}: name the subresources that authorize it")
+        if self.read_only and self.group.needs_debugging:
+            raise ValueError(f"{self.path}: a debugging endpoint cannot be on the read-only port")
+
+
+def authorization_rules(table: Iterable[Endpoint[Any]]) -> AuthorizationRules:
+    """The rules for a request that is still to be routed. Raises ValueError where two endpoints disagree."""
+    rules: dict[str, tuple[Subresource, ...]] = {}
+    for endpoint in table:
+        found = rules.setdefault(first_segment(endpoint.path), endpoint.authorization)
+        if found != endpoint.authorization:
+            raise ValueError(f"{endpoint.path}: another endpoint below its first segment is authorized otherwise")
+    return rules
+
+
+def counted_name(path: str) -> str:
+    """The part of a path that HTTP metrics count by: its first segment, of metrics the first two."""
+    parts = path.strip("/").split("/")
+    return "/".join(parts[:2]) if parts[0] == "metrics" else parts[0]
+
+
+def metric_labels(table: Iterable[Endpoint[Any]]) -> PathLabels:
+    """The labels of all requests that are not counted as `other`. Raises ValueError where two endpoints disagree."""
+    labels: dict[str, tuple[str, bool]] = {}
+    for endpoint in table:
+        name = counted_name(endpoint.path)
+        own = endpoint.label or name, endpoint.long_running
+        if labels.setdefault(name, own) != own:
+            raise ValueError(f"{endpoint.path}: another endpoint that is counted as {name!r} has other labels")
+    return labels
+
+
+def is_served(endpoint: Endpoint[Any], settings: Settings) -> bool:
+    """Whether the authenticated port has the endpoint, if only to answer that its group is off by the group's own field."""
+    debugging = bool(settings.config.enableDebuggingHandlers)
+    return (debugging or not endpoint.group.needs_debugging) and endpoint.when(settings)
+
+
+def listed_paths(table: Iterable[Endpoint[Any]], settings: Settings) -> tuple[str, ...]:
+    """The paths of the authenticated port as `/statusz` lists them, sorted."""
+    return tuple(sorted(endpoint.path for endpoint in table if is_served(endpoint, settings)))

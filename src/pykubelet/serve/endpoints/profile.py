@@ -1,0 +1,141 @@
+"""Where the agent's CPU goes: samples taken whenever so much of it was spent, of the thread that spent it.
+
+Owns: the process's profiling timer. A thread that waits spends nothing and is not seen. Source: setitimer(2), the Trace Event
+Format of Chromium.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Protocol, TypeVar
+
+from pykubelet.base.kit.values import Value
+from pykubelet.net.http.server import JSON, Response, text
+
+SAMPLE_S = 0.01
+DEPTH = 60
+MAX_TRACE = 100_000
+S = TypeVar("S", bound="Samples")
+
+
+class Samples(Protocol):
+    """What is made of them. `add` is called in the middle of anything: it must be short and touch nothing else."""
+
+    def add(self, thread: str, frame: FrameType | None) -> None: ...
+
+    def answer(self) -> Response: ...
+
+
+@contextmanager
+def sampling(samples: S) -> Iterator[S]:
+    """Take samples inside of this block. For the main thread, and one at a time."""
+    spent = _SpentMost()
+
+    def take(_: int, interrupted: FrameType | None) -> None:
+        thread, ident = spent.thread()
+        is_main = ident == threading.get_ident()
+        samples.add(thread, interrupted if is_main else sys._current_frames().get(ident))
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGPROF, _late)  # the loop wakes for it also when another thread is interrupted
+    signal.signal(signal.SIGPROF, take)
+    signal.setitimer(signal.ITIMER_PROF, SAMPLE_S, SAMPLE_S)
+    try:
+        yield samples
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        loop.add_signal_handler(signal.SIGPROF, _late)  # and never the default, which is to die of it
+
+
+def _late() -> None:
+    """For one that was on its way when the sampling ended."""
+
+
+class _SpentMost:
+    """Whose CPU it was since the last time: one sample is of one thread."""
+
+    def __init__(self) -> None:
+        self._before: dict[int, float] = {}
+        self.thread()
+
+    def thread(self) -> tuple[str, int]:
+        """Its name and identity."""
+        now: dict[int, float] = {}
+        most, found = -1.0, ("", 0)
+        for thread in threading.enumerate():
+            if thread.ident is None:
+                continue
+            try:
+                now[thread.ident] = time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+            except OSError:
+                continue  # it has just ended
+            used = now[thread.ident] - self._before.get(thread.ident, 0.0)
+            if used > most:
+                most, found = used, (thread.name, thread.ident)
+        self._before = now
+        return found
+
+
+class CpuSamples:
+    """Folded stacks, each with how often it was seen."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    def add(self, thread: str, frame: FrameType | None) -> None:
+        self._counts[";".join((thread, *_folded(frame)))] += 1
+
+    def answer(self) -> Response:
+        return text(200, "".join(f"{stack} {number}\n" for stack, number in self._counts.most_common()))
+
+
+class _Seen(Value):
+    at: float
+    thread: str
+    stack: tuple[str, ...]
+
+
+class TraceSamples:
+    """One event for each sample: what was done, and with what below it."""
+
+    def __init__(self) -> None:
+        self._seen: list[_Seen] = []
+
+    def add(self, thread: str, frame: FrameType | None) -> None:
+        if len(self._seen) < MAX_TRACE:
+            self._seen.append(_Seen(time.perf_counter(), thread, tuple(_folded(frame))))
+
+    def answer(self) -> Response:
+        events = [
+            {
+                "name": one.stack[-1] if one.stack else "?",
+                "ph": "X",
+                "ts": one.at * 1e6,
+                "dur": SAMPLE_S * 1e6,
+                "pid": 1,
+                "tid": one.thread,
+                "args": {"stack": one.stack},
+            }
+            for one in self._seen
+        ]
+        return Response(200, json.dumps({"traceEvents": events}).encode(), JSON)
+
+
+def _folded(frame: FrameType | None) -> list[str]:
+    """The outermost first."""
+    found: list[str] = []
+    while frame is not None and len(found) < DEPTH:
+        code = frame.f_code
+        found.append(f"{code.co_name} ({code.co_filename.rpartition('/')[2]}:{frame.f_lineno})")
+        frame = frame.f_back
+    found.reverse()
+    return found

@@ -1,0 +1,173 @@
+"""The endpoints of the authenticated port, the read-only port and the health port. To add one, add an entry to `ENDPOINTS`.
+
+Routing, authorization, metric labels, `/statusz`, the groups that the configuration switches, and the tests of requests
+without credentials are derived from the entries (`endpoint.py`, `routes.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.values import Value
+from pykubelet.config.schema import to_plain
+from pykubelet.config.settings import Settings
+from pykubelet.edges.cri.client import CriClient
+from pykubelet.edges.cri.log_reader import LogReader
+from pykubelet.net.http.server import Route
+from pykubelet.serve.auth.access import Subresource
+from pykubelet.serve.endpoints.api_routes import configz_answer, pods_answer, running_pods_answer
+from pykubelet.serve.endpoints.container_logs import ContainerLogs
+from pykubelet.serve.endpoints.debug import Checkpoints, Profiles, explain_handler, set_verbosity
+from pykubelet.serve.endpoints.endpoint import (
+    ANY,
+    CORE,
+    DEBUG_FLAGS,
+    DEBUGGING,
+    GET,
+    HIDDEN,
+    OTHER,
+    POST,
+    PROFILING,
+    PUT,
+    STREAM,
+    SYSTEM_LOGS,
+    Endpoint,
+    EndpointHandler,
+    listed_paths,
+)
+from pykubelet.serve.endpoints.health import PATH as HEALTH_PATH
+from pykubelet.serve.endpoints.health import Check, health_handler
+from pykubelet.serve.endpoints.known_pods import KnownPods
+from pykubelet.serve.endpoints.node_logs import NodeLogs
+from pykubelet.serve.endpoints.routes import constant_handler
+from pykubelet.serve.endpoints.zpages import Facts, ZPages
+from pykubelet.serve.metrics.kubelet import MetricsInputs
+from pykubelet.serve.metrics.routes import StatsRoutes, agent_metrics, health_metrics, probe_metrics
+from pykubelet.serve.page.serve import NodePage
+from pykubelet.serve.streaming.streams import Streams
+
+CHECKPOINT, CONFIGZ, HEALTHZ, LOG = Subresource.CHECKPOINT, Subresource.CONFIGZ, Subresource.HEALTHZ, Subresource.LOG
+METRICS, PODS, PROXY = Subresource.METRICS, Subresource.PODS, Subresource.PROXY
+STATS, STATUSZ = Subresource.STATS, Subresource.STATUSZ
+
+
+class EndpointInputs(Value):
+    """What handlers are made from. `metrics`: reads the cells at the moment of a scrape. `explain`: the answers of the
+    agent's own socket. `started_at`: wall seconds when the agent began. `version`: of Kubernetes, `v1.x.y`."""
+
+    settings: Settings
+    clock: Clock
+    flight: Flight
+    runtime: CriClient
+    pods: KnownPods
+    checks: Mapping[str, Check]
+    usage: StatsRoutes
+    metrics: Callable[[], MetricsInputs]
+    explain: Route
+    page: NodePage
+    started_at: float
+    version: str
+
+
+def _gate(name: str) -> Callable[[Settings], bool]:
+    return lambda settings: settings.enabled(name)
+
+
+def _has_page(settings: Settings) -> bool:
+    return bool(settings.flags.cadvisor_port)
+
+
+def _pods(inputs: EndpointInputs) -> EndpointHandler:
+    return constant_handler(lambda: pods_answer(inputs.pods))
+
+
+def _summary(inputs: EndpointInputs) -> EndpointHandler:
+    return inputs.usage.summary
+
+
+def _streams(inputs: EndpointInputs) -> Streams:
+    idle_s = inputs.settings.config.streamingConnectionIdleTimeout.s
+    websockets = inputs.settings.enabled("ExtendWebSocketsToKubelet")
+    return Streams(inputs.pods, inputs.runtime, idle_s, websockets=websockets)
+
+
+def _container_logs(inputs: EndpointInputs) -> EndpointHandler:
+    split = inputs.settings.enabled("PodLogsQuerySplitStreams")
+    return ContainerLogs(inputs.pods, LogReader(inputs.flight), inputs.clock, split_streams=split).answer
+
+
+def _node_logs(inputs: EndpointInputs) -> EndpointHandler:
+    queries = bool(inputs.settings.config.enableSystemLogQuery) and inputs.settings.enabled("NodeLogQuery")
+    return NodeLogs(inputs.flight, queries=queries).answer
+
+
+def _configz(inputs: EndpointInputs) -> EndpointHandler:
+    answer = configz_answer(to_plain(inputs.settings.config))
+    return constant_handler(lambda: answer)
+
+
+def _checkpoints(inputs: EndpointInputs) -> EndpointHandler:
+    root = inputs.settings.root_dir
+    return Checkpoints(inputs.pods, inputs.runtime, root, inputs.flight, inputs.clock).answer
+
+
+def _explain(inputs: EndpointInputs) -> EndpointHandler:
+    return explain_handler(inputs.explain, inputs.pods)
+
+
+def _zpages(inputs: EndpointInputs) -> ZPages:
+    flags = inputs.settings.flags
+    facts = Facts(
+        flags={name.replace("_", "-"): str(getattr(flags, name)) for name in flags.__struct_fields__},
+        version=inputs.version,
+        started_at=inputs.started_at,
+        paths=listed_paths(ENDPOINTS, inputs.settings),
+    )
+    return ZPages(facts, inputs.clock)
+
+
+ENDPOINTS: tuple[Endpoint[EndpointInputs], ...] = (
+    Endpoint(HEALTH_PATH, ANY, lambda i: health_handler(i.checks), (HEALTHZ, PROXY), CORE, below=True, read_only=True),
+    Endpoint("/pods", GET, _pods, (PODS, PROXY), CORE, read_only=True),
+    Endpoint("/pods/", GET, _pods, (PODS, PROXY), CORE, read_only=True),
+    Endpoint("/stats/summary", GET | POST, _summary, (STATS,), CORE, read_only=True),
+    Endpoint("/stats/summary/", GET | POST, _summary, (STATS,), CORE, read_only=True),
+    Endpoint("/metrics", GET, lambda i: agent_metrics(i.metrics), (METRICS,), CORE, read_only=True),
+    Endpoint("/metrics/cadvisor", GET, lambda i: i.usage.cadvisor_metrics, (METRICS,), CORE, read_only=True),
+    Endpoint("/metrics/resource", GET, lambda i: i.usage.resource_metrics, (METRICS,), CORE, read_only=True),
+    Endpoint("/metrics/probes", GET, lambda _: probe_metrics, (METRICS,), CORE, read_only=True),
+    Endpoint("/metrics/slis", GET, lambda i: health_metrics(i.checks), (METRICS,), CORE, read_only=True),
+    Endpoint("/exec/", STREAM, lambda i: _streams(i).exec, (PROXY,), DEBUGGING, below=True, long_running=True),
+    Endpoint("/attach/", STREAM, lambda i: _streams(i).attach, (PROXY,), DEBUGGING, below=True, long_running=True),
+    Endpoint(
+        "/portForward/",
+        STREAM,
+        lambda i: _streams(i).port_forward,
+        (PROXY,),
+        DEBUGGING,
+        below=True,
+        long_running=True,
+    ),
+    Endpoint("/run/", POST, lambda i: _streams(i).run, (PROXY,), DEBUGGING, below=True),
+    Endpoint("/containerLogs/", GET, _container_logs, (PROXY,), DEBUGGING, below=True),
+    Endpoint(
+        "/runningpods/",
+        GET,
+        lambda i: constant_handler(lambda: running_pods_answer(i.pods.observed)),
+        (PODS, PROXY),
+        DEBUGGING,
+        below=True,
+    ),
+    Endpoint("/logs/", GET, _node_logs, (LOG,), SYSTEM_LOGS, below=True),
+    Endpoint("/configz", GET, _configz, (CONFIGZ, PROXY), HIDDEN),
+    Endpoint("/checkpoint/", POST, _checkpoints, (CHECKPOINT,), HIDDEN, below=True, when=_gate("ContainerCheckpoint")),
+    Endpoint("/debug/pprof/", GET, lambda _: Profiles().answer, (PROXY,), PROFILING, below=True, long_running=True),
+    Endpoint("/debug/flags/v", PUT, lambda _: set_verbosity, (PROXY,), DEBUG_FLAGS, long_running=True),
+    Endpoint("/debug/pods/", GET, _explain, (PROXY,), HIDDEN, below=True, long_running=True),
+    Endpoint("/debug/node", GET, _explain, (PROXY,), HIDDEN, long_running=True),
+    Endpoint("/flagz", GET, lambda i: _zpages(i).flagz, (CONFIGZ,), HIDDEN, when=_gate("ComponentFlagz")),
+    Endpoint("/statusz", GET, lambda i: _zpages(i).statusz, (STATUSZ,), HIDDEN, when=_gate("ComponentStatusz")),
+    Endpoint("/page/", GET, lambda i: i.page.ask, (PROXY,), HIDDEN, below=True, when=_has_page, label=OTHER),
+)

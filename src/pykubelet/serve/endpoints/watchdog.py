@@ -1,0 +1,41 @@
+"""Notifies systemd that the agent is ready, and then, periodically, that it is healthy.
+
+Owns: the period, half of the watchdog interval. While a health check fails, nothing is sent: systemd then restarts the agent.
+Source: the Kubernetes documentation "Configure systemd watchdog for kubelet"; KEP-4580's checks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from pykubelet.base.kit.log import Log
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.services.notify import READY, WATCHDOG
+from pykubelet.serve.endpoints.health import Check
+
+log = Log("server")
+PAUSES_S = (1.0, 2.0)
+
+
+async def notify_service_manager(checks: Mapping[str, Check], interval_s: float, notify: Callable[[str], bool]) -> None:
+    """`interval_s`: the watchdog interval; 0: there is no watchdog, only readiness is sent."""
+    await _send(READY, notify)
+    while interval_s:
+        await asyncio.sleep(interval_s / 2)
+        failing = {name: problem for name, check in checks.items() if (problem := check())}
+        if failing:
+            log.error("health checks fail, not notifying the watchdog", failing=", ".join(sorted(failing)))
+            continue
+        await _send(WATCHDOG, notify)
+
+
+async def _send(state: str, notify: Callable[[str], bool]) -> None:
+    for pause in (*PAUSES_S, 0.0):
+        try:
+            notify(state)
+            return
+        except HostError as error:
+            if not pause:
+                log.error("cannot notify the service manager", state=state, error=error)
+        await asyncio.sleep(pause)

@@ -1,0 +1,119 @@
+"""`/flagz` and `/statusz`: for people as text, for programs as JSON or YAML of a version that they name in Accept.
+
+Owns: both shapes and which one is meant. Pure but for the clock. Source: KEP-4828, KEP-4827; the Kubernetes documentation
+"Kubernetes z-pages".
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from pykubelet.base.api.times import format_time
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.values import Value
+from pykubelet.net.http.server import JSON, TEXT, Answer, Request, Response, text
+
+GROUP, NAME = "config.k8s.io", "kubelet"
+NEWEST, OLD = "v1beta1", "v1alpha1"
+YAML = "application/yaml"
+WARNING = (
+    "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for "
+    "debugging purposes only."
+)
+_STRUCTURED = {JSON: JSON, YAML: YAML, "application/*": JSON}
+_TEXT = ("text/plain", "text/*", "*/*")
+
+
+class Wanted(Value):
+    """`version` "": as text."""
+
+    content_type: str = TEXT
+    version: str = ""
+
+
+class Facts(Value):
+    """Flags by name as given, versions, when the agent began (wall seconds), and the paths that this port has."""
+
+    flags: Mapping[str, str]
+    version: str
+    started_at: float
+    paths: tuple[str, ...]
+
+
+def wanted(accept: str, kind: str) -> Wanted | None:
+    """The first of what is accepted that there is; None where there is none."""
+    for one in accept.split(",") if accept.strip() else ("*/*",):
+        media, *rest = (part.strip() for part in one.split(";"))
+        params = dict(part.split("=", 1) for part in rest if "=" in part)
+        if params.get("q") in ("0", "0.0"):
+            continue
+        if media in _TEXT and params.get("as") is None:
+            return Wanted()
+        version = params.get("v", "")
+        is_kind = params.get("g") == GROUP and params.get("as") == kind and version in (NEWEST, OLD)
+        if media in _STRUCTURED and is_kind:
+            return Wanted(_STRUCTURED[media], version)
+    return None
+
+
+class ZPages:
+    """The handlers."""
+
+    def __init__(self, facts: Facts, clock: Clock) -> None:
+        self._facts = facts
+        self._clock = clock
+
+    async def flagz(self, request: Request) -> Answer:
+        flags = dict(sorted(self._facts.flags.items()))
+        lines = [f"{name}={value}" for name, value in flags.items()]
+        return _answer(request, "Flagz", ("", "kubelet flagz", WARNING, "", *lines), {"flags": flags})
+
+    async def statusz(self, request: Request) -> Answer:
+        facts = self._facts
+        up = int(self._clock.wall() - facts.started_at)
+        version = facts.version.removeprefix("v")
+        fields = {
+            "startTime": format_time(facts.started_at),
+            "uptimeSeconds": up,
+            "goVersion": f"python{sys.version.split()[0]}",
+            "binaryVersion": version,
+            "emulationVersion": ".".join(version.split(".")[:2]),
+            "paths": list(facts.paths),
+        }
+        lines = (
+            *("", "kubelet statusz", WARNING, ""),
+            f"Started: {fields['startTime']}",
+            f"Up: {up // 3600} hr {up // 60 % 60:02d} min {up % 60:02d} sec",
+            f"Go version: {fields['goVersion']}",
+            f"Binary version: {version}",
+            f"Emulation version: {fields['emulationVersion']}",
+            f"Paths: {' '.join(facts.paths)}",
+        )
+        return _answer(request, "Statusz", lines, fields)
+
+
+def _answer(request: Request, kind: str, lines: tuple[str, ...], fields: Mapping[str, Any]) -> Response:
+    form = wanted(request.headers.get("accept", ""), kind)
+    if form is None:
+        forms = f"text/plain, or {JSON} or {YAML} with ;v={NEWEST};g={GROUP};as={kind}"
+        return text(406, f"406 Not Acceptable: there are {forms}\n")
+    if not form.version:
+        return text(200, "\n".join(lines) + "\n")
+    document = {"kind": kind, "apiVersion": f"{GROUP}/{form.version}", "metadata": {"name": NAME}, **fields}
+    headers = {}
+    if form.version == OLD:
+        newest = f"use {GROUP}/{NEWEST} {kind}"
+        headers["Warning"] = f'299 - "{GROUP}/{OLD} {kind} is deprecated, {newest}"'
+    return Response(200, _rendered(document, form.content_type), form.content_type, headers)
+
+
+def _rendered(document: Mapping[str, Any], content_type: str) -> bytes:
+    if content_type == JSON:
+        return json.dumps(document).encode()
+    import yaml  # rarely used
+
+    rendered: str = yaml.safe_dump(dict(document), sort_keys=False)
+    return rendered.encode()

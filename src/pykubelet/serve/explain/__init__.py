@@ -1,0 +1,1 @@
+"""The answers of `pykubelet pods` and `pykubelet explain`."""

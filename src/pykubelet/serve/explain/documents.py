@@ -1,0 +1,274 @@
+"""The answers of the root-only socket: pods, one pod, the node, as plain values for JSON.
+
+Owns: their shapes, which `pykubelet pods` and `pykubelet explain` print and others read with `-o json`. All times are wall
+seconds. Reads: every cell that knows something of a pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from msgspec.structs import asdict
+
+from pykubelet.base.api import core
+from pykubelet.base.api.codec import encode
+from pykubelet.base.api.times import parse_time
+from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.values import Value
+from pykubelet.base.model.apistate import ApiState
+from pykubelet.base.model.credentials import Credentials
+from pykubelet.base.model.ids import PodRef, PodUID
+from pykubelet.base.model.labels import CONFIG_SOURCE, SOURCE_API
+from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle
+from pykubelet.base.model.mounts import Mounts
+from pykubelet.base.model.node import NodeView, RuntimeReady
+from pykubelet.base.model.observed import Observed
+from pykubelet.base.model.recent import Occurrence, Recent
+from pykubelet.base.model.restart import is_sidecar
+from pykubelet.base.model.roster import Roster, pod_ref
+from pykubelet.base.model.statuses import Statuses
+from pykubelet.base.model.waits import Wait
+from pykubelet.net.http.server import JSON, Request, Response, Route, text
+from pykubelet.serve.explain.cluster import api_document, certificates_document, cluster_waits
+from pykubelet.serve.explain.columns import columns_of
+from pykubelet.serve.explain.waits import node_waits, pod_waits
+
+Document = dict[str, Any]
+MoreWaits = Callable[[PodRef], Iterable[Wait]]
+
+
+class AskInputs(Value):
+    """The cells that the answers are made from. `more_waits`: what other rooms wait for on behalf of a pod.
+
+    `api`, `credentials`: of a node in a cluster.
+    """
+
+    roster: Cell[Roster]
+    lifecycles: Cell[Lifecycles]
+    observed: Cell[Observed]
+    mounts: Cell[Mounts]
+    statuses: Cell[Statuses]
+    recent: Cell[Recent]
+    node: Cell[NodeView]
+    runtime: Cell[RuntimeReady]
+    more_waits: MoreWaits = lambda _: ()
+    api: Cell[ApiState] | None = None
+    credentials: Cell[Credentials] | None = None
+
+
+def ask_routes(inputs: AskInputs, clock: Clock) -> Route:
+    """`/pods`: all pods in short. `/pods/<uid>`: one in full. `/node`: the node, its problems and its Events."""
+    started_at = clock.wall()
+
+    def route(request: Request) -> Response:
+        if request.path == "/pods":
+            return _json(pods_document(inputs, clock.wall(), started_at))
+        if request.path == "/node":
+            return _json(node_document(inputs, clock.wall(), started_at))
+        uid = PodUID(request.path.removeprefix("/pods/"))
+        if uid != request.path:
+            document = pod_document(inputs, uid, clock.wall())
+            if document is not None:
+                return _json(document)
+        return text(404, "not found\n")
+
+    return route
+
+
+def _json(document: Document) -> Response:
+    return Response(200, encode(document), JSON)
+
+
+def pods_document(inputs: AskInputs, now: float, started_at: float) -> Document:
+    """`{"time", "node", "pods": [...], "problems": [...], "waits": [...]}`, pods by namespace and name."""
+    lifecycles, roster = inputs.lifecycles.get().pods, inputs.roster.get()
+    uids = {*lifecycles, *roster.pods}
+    pods = [found for uid in uids if (found := _summary(inputs, uid)) is not None]
+    pods.sort(key=lambda pod: (pod["namespace"], pod["name"], pod["uid"]))
+    waits = _waits_of_all(inputs, now, started_at)
+    return {
+        "time": now,
+        "node": inputs.node.get().name,
+        "pods": pods,
+        "problems": [asdict(problem) for problem in roster.problems],
+        "waits": [_plain_wait(wait) for wait in waits],
+    }
+
+
+def node_document(inputs: AskInputs, now: float, started_at: float) -> Document:
+    node, runtime, roster = inputs.node.get(), inputs.runtime.get(), inputs.roster.get()
+    return {
+        "time": now,
+        "name": node.name,
+        "ips": list(node.ips),
+        "started": started_at,
+        "capacity": dict(node.capacity),
+        "allocatable": dict(node.allocatable),
+        "runtime": {
+            "name": runtime.name,
+            "version": runtime.version,
+            "ok": runtime.ok,
+            "error": runtime.runtime_error,
+            "network_error": runtime.network_error,
+            "answer_error": runtime.answer_error,
+            "pleg_error": runtime.pleg_error,
+            "since": runtime.since,
+            "restarts_seen": runtime.epoch,
+        },
+        "sources_ready": roster.sources_ready,
+        "problems": [asdict(problem) for problem in roster.problems],
+        "api": api_document(_api(inputs), node),
+        "certificates": certificates_document(_credentials(inputs)),
+        "waits": [_plain_wait(wait) for wait in _waits_of_all(inputs, now, started_at)],
+        "story": [_event_line(found) for found in inputs.recent.get().node],
+    }
+
+
+def _waits_of_all(inputs: AskInputs, now: float, started_at: float) -> tuple[Wait, ...]:
+    """What the node waits for, and with it all pods."""
+    waits = node_waits(inputs.runtime.get(), inputs.roster.get(), started_at)
+    return waits + cluster_waits(_api(inputs), _credentials(inputs), inputs.node.get(), now, started_at)
+
+
+def _api(inputs: AskInputs) -> ApiState:
+    return inputs.api.get() if inputs.api is not None else ApiState()
+
+
+def _credentials(inputs: AskInputs) -> Credentials:
+    return inputs.credentials.get() if inputs.credentials is not None else Credentials()
+
+
+def _summary(inputs: AskInputs, uid: PodUID) -> Document | None:
+    found = _pod_of(inputs, uid)
+    if found is None:
+        return None
+    pod, lifecycle = found
+    ref = pod_ref(pod)
+    status = inputs.statuses.get().pods.get(uid, core.PodStatus())
+    columns = columns_of(pod, status, lifecycle)
+    entry = inputs.roster.get().pods.get(uid)
+    begun = [lifecycle.started_at] if lifecycle is not None else []
+    if entry is not None:
+        begun.append(entry.seen_at)
+    if status.startTime:
+        begun.append(parse_time(status.startTime))
+    waits = pod_waits(lifecycle, inputs.mounts.get().pods.get(uid), inputs.more_waits(ref), status)
+    return {
+        "namespace": ref.namespace,
+        "name": ref.name,
+        "uid": uid,
+        "source": entry.source if entry is not None else pod.metadata.annotations.get(CONFIG_SOURCE, SOURCE_API),
+        "desired": entry is not None,
+        "phase": status.phase,
+        "status": columns.status,
+        "reason": status.reason,
+        "message": status.message,
+        "ready": f"{columns.ready}/{columns.total}",
+        "restarts": columns.restarts,
+        "created": min(begun, default=0.0),
+        "stage": lifecycle.stage if lifecycle is not None else "",
+        "stage_since": lifecycle.stage_since if lifecycle is not None else 0.0,
+        "kill_reason": lifecycle.kill_reason if lifecycle is not None else None,
+        "ip": status.podIP,
+        "waits": [_plain_wait(wait) for wait in waits],
+    }
+
+
+def _pod_of(inputs: AskInputs, uid: PodUID) -> tuple[core.Pod, PodLifecycle | None] | None:
+    lifecycle = inputs.lifecycles.get().pods.get(uid)
+    if lifecycle is not None:
+        return lifecycle.pod, lifecycle
+    entry = inputs.roster.get().pods.get(uid)
+    return (entry.pod, None) if entry is not None else None
+
+
+def pod_document(inputs: AskInputs, uid: PodUID, now: float) -> Document | None:
+    """A pod's summary, its containers, conditions and story; None when there is no such pod."""
+    summary = _summary(inputs, uid)
+    found = _pod_of(inputs, uid)
+    if summary is None or found is None:
+        return None
+    pod, lifecycle = found
+    status = inputs.statuses.get().pods.get(uid, core.PodStatus())
+    view = inputs.observed.get().pods.get(uid)
+    story: list[Document] = (
+        [{"at": line.at, "what": line.what, "cause": line.cause} for line in lifecycle.story] if lifecycle else []
+    )
+    story.extend(_event_line(occurrence) for occurrence in inputs.recent.get().pods.get(uid, ()))
+    story.sort(key=lambda line: line["at"])
+    return {
+        **summary,
+        "time": now,
+        "qos": status.qosClass,
+        "sandboxes": [
+            {"id": s.id, "attempt": s.attempt, "ready": s.ready, "created": s.created_at / 1e9, "ips": list(s.ips)}
+            for s in (view.sandboxes if view is not None else ())
+        ],
+        "containers": _containers(pod, status),
+        "conditions": [
+            {"type": c.type, "status": c.status, "reason": c.reason, "message": c.message} for c in status.conditions
+        ],
+        "story": story,
+    }
+
+
+def _containers(pod: core.Pod, status: core.PodStatus) -> list[Document]:
+    sidecars = {c.name for c in pod.spec.initContainers if is_sidecar(c)}
+    told = [_container(s, "sidecar" if s.name in sidecars else "init") for s in status.initContainerStatuses]
+    told += [_container(s, "regular") for s in status.containerStatuses]
+    return told + [_container(s, "ephemeral") for s in status.ephemeralContainerStatuses]
+
+
+def _container(status: core.ContainerStatus, kind: str) -> Document:
+    return {
+        "name": status.name,
+        "kind": kind,
+        "image": status.image,
+        "id": status.containerID,
+        "ready": status.ready,
+        "started": bool(status.started),
+        "restarts": status.restartCount,
+        **_state(status.state),
+        "last": _state(status.lastState) if status.lastState is not None else None,
+    }
+
+
+def _state(state: core.ContainerState | None) -> Document:
+    """`state`, since when, and why."""
+    if state is not None and state.running is not None:
+        return {"state": "running", "since": _seconds(state.running.startedAt), "reason": "", "message": ""}
+    if state is not None and state.terminated is not None:
+        ended = state.terminated
+        return {
+            "state": "terminated",
+            "since": _seconds(ended.finishedAt),
+            "reason": ended.reason,
+            "message": ended.message,
+            "exit_code": ended.exitCode,
+        }
+    waiting = state.waiting if state is not None and state.waiting is not None else core.ContainerStateWaiting()
+    return {"state": "waiting", "since": None, "reason": waiting.reason, "message": waiting.message}
+
+
+def _seconds(time: str) -> float | None:
+    return parse_time(time) if time else None
+
+
+def _plain_wait(wait: Wait) -> Mapping[str, Any]:
+    return asdict(wait)
+
+
+def _event_line(found: Occurrence) -> Document:
+    happening = found.happening
+    return {
+        "at": found.last_at,
+        "what": found.message,
+        "cause": "",
+        "event": happening.reason,
+        "type": happening.type,
+        "object": happening.field_path,
+        "count": found.count,
+        "first_at": found.first_at,
+    }

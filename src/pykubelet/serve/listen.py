@@ -1,0 +1,206 @@
+"""Listening: TCP ports and the root-only unix socket, each as a loop that never returns.
+
+Owns: binding, trying again, and the socket file with its mode. The health port and the page's port try again every 5 s; an
+authenticated or read-only port that cannot be bound ends the agent, as the reference does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import ssl
+import struct
+from collections.abc import Awaitable, Callable
+
+from pykubelet.base.kit.log import Log
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.files import FileKind, change_mode, make_dirs, remove_file, stat_file
+from pykubelet.net.grpc.server import RpcServer
+from pykubelet.net.http.admission import HANDSHAKE_S, keep_alive, keep_open
+from pykubelet.net.http.client_hello import ContextsByGroup
+from pykubelet.net.http.server import HEAD_BYTES, Handler, HttpServer, Limits
+
+log = Log("server")
+RETRY_S = 5.0
+API_CONNECTIONS = 4096
+BACKLOG = 4096
+SOCKET_MODE = 0o600
+#: For a request's head on the ports that ask nobody who they are: their requests are small.
+OPEN_HEAD_S = 5.0
+_ADVICE = {
+    errno.EADDRINUSE: "another program listens there, perhaps another kubelet: stop it, or set another port",
+    errno.EADDRNOTAVAIL: "this machine does not have that address: correct `address`",
+    errno.EACCES: "the agent may not use this port: run it as root, or set another port",
+}
+_UCRED = struct.Struct("=iII")
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class ListenError(Exception):
+    """A port that cannot be listened on. The text names the setting, the address, and what to do."""
+
+
+async def keep_serving_port(handler: Handler, address: str, port: int, what: str, retry_s: float = RETRY_S) -> None:
+    """Listen and answer. Never returns; an address that cannot be bound is logged once and tried again."""
+    logged = ""
+    while True:
+        try:
+            listening = open_port(address, port)
+        except OSError as error:
+            if str(error) != logged:
+                log.error(f"cannot listen for {what}, trying again", address=address, port=port, error=error)
+                logged = str(error)
+        else:
+            await serve_port(handler, listening, what)
+        await asyncio.sleep(retry_s)
+
+
+async def serve_port(handler: Handler, listening: socket.socket, what: str) -> None:
+    """Answer on a socket that listens, which is closed at the end. Ends only by cancellation."""
+    server = HttpServer(handler, limits=Limits(head_s=OPEN_HEAD_S))
+    with listening:
+        address, port = listening.getsockname()[:2]
+        listener = await asyncio.start_server(server.serve, sock=listening, limit=HEAD_BYTES)
+        log.info(f"serving {what}", address=address, port=port)
+        await _until_cancelled(listener, server)
+
+
+async def serve_tls(
+    handler: Handler,
+    listening: socket.socket,
+    tls: ssl.SSLContext | ContextsByGroup,
+    certificate: Awaitable[None] | None,
+    stream_idle_s: float,
+) -> None:
+    """The authenticated port, on a socket that listens, which is closed at the end. Ends only by cancellation.
+
+    `certificate`: what has to be done before there is one. Clients that connect meanwhile wait.
+    """
+    with listening:
+        # a client that connects and sends nothing stays with the kernel: in TLS the client speaks first
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, int(HANDSHAKE_S))
+        if certificate is not None:
+            await certificate
+        server = HttpServer(handler, limits=Limits(connections=API_CONNECTIONS, stream_idle_s=stream_idle_s))
+        address, port = listening.getsockname()[:2]
+        log.info("serving the API", address=address, port=port)
+        await keep_open(listening, tls, server)
+
+
+def open_required_port(setting: str, address: str, port: int) -> socket.socket:
+    """A listening socket, without which there is no agent. `setting`: what gives the port. Raises ListenError."""
+    try:
+        return open_port(address, port)
+    except OSError as error:
+        where = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        advice = _ADVICE.get(error.errno or 0, "set another address or another port")
+        raise ListenError(f"{setting}: cannot listen on {where}: {reason}: {advice}") from error
+
+
+def open_port(address: str, port: int) -> socket.socket:
+    """A listening socket; for all addresses of both families where none is named. Raises OSError."""
+    if address in ("", "0.0.0.0", "::") and socket.has_dualstack_ipv6():
+        made = socket.create_server(("::", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
+    else:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        made = socket.create_server((address or "0.0.0.0", port), family=family, backlog=BACKLOG)
+    made.setblocking(False)
+    keep_alive(made)
+    return made
+
+
+async def serve_socket(handler: Handler, path: str, retry_s: float = RETRY_S) -> None:
+    """The unix socket at `path`, for root alone. Never returns; what is in the way is said once and tried again.
+
+    A file left by an agent that was killed is replaced; one behind which somebody answers is not.
+    """
+    server = HttpServer(handler, is_root)
+    await _keep_serving(server.serve, path, "pykubelet pods and explain", retry_s)
+
+
+async def serve_rpc_socket(server: RpcServer, path: str, what: str) -> None:
+    """A gRPC service at `path`, for root alone; as `serve_socket`."""
+    await _keep_serving(server.serve, path, what)
+
+
+async def _keep_serving(serve: Serve, path: str, what: str, retry_s: float = RETRY_S) -> None:
+    said = ""
+    while True:
+        try:
+            await _serve_socket(serve, path, what)
+        except (OSError, HostError) as error:
+            if str(error) != said:
+                log.error(f"cannot listen for {what}, trying again", path=path, error=error)
+                said = str(error)
+        await asyncio.sleep(retry_s)
+
+
+async def _serve_socket(serve: Serve, path: str, what: str) -> None:
+    make_dirs(os.path.dirname(path))
+    found = stat_file(path, follow=False)
+    if found is not None:
+        if found.kind is not FileKind.SOCKET:
+            raise HostError("listen", path, "EEXIST", f"is not a socket but a {found.kind}")
+        if _somebody_answers(path):
+            raise HostError("listen", path, "EADDRINUSE", "another agent uses this root directory")
+        remove_file(path)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listening.bind(path)
+        change_mode(path, SOCKET_MODE)  # nobody can connect before it listens
+        listening.listen()
+        listening.setblocking(False)
+    except (OSError, HostError):
+        listening.close()
+        raise
+    made = stat_file(path, follow=False)
+    open_ends: set[asyncio.StreamWriter] = set()
+
+    async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        open_ends.add(writer)
+        try:
+            await serve(reader, writer)
+        finally:
+            open_ends.discard(writer)
+
+    listener = await asyncio.start_unix_server(serve_one, sock=listening, limit=HEAD_BYTES)
+    log.info(f"serving {what}", path=path)
+    try:
+        await asyncio.get_running_loop().create_future()
+    finally:
+        listener.close()
+        for writer in tuple(open_ends):
+            writer.close()
+        now = stat_file(path, follow=False)
+        if now is not None and made is not None and now.inode == made.inode:
+            remove_file(path)
+
+
+def _somebody_answers(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(0.2)
+        try:
+            probe.connect(path)
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        except OSError:
+            return True  # it is there and busy
+        return True
+
+
+async def _until_cancelled(listener: asyncio.Server, server: HttpServer) -> None:
+    try:
+        await asyncio.get_running_loop().create_future()
+    finally:
+        listener.close()
+        server.close()
+
+
+def is_root(writer: asyncio.StreamWriter) -> bool:
+    """Whether the process at the other end of a unix socket runs as root, or as the agent's own user."""
+    end = writer.get_extra_info("socket")
+    _, uid, _ = _UCRED.unpack(end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return uid in (0, os.geteuid())

@@ -1,0 +1,1 @@
+"""Metrics and the Summary API, rendered from snapshots."""

@@ -1,0 +1,374 @@
+"""`/metrics/cadvisor`: what control groups use, container by container, under cAdvisor's names. Pure.
+
+Every group is told: the root, the agent's groups of note, QoS groups, pods (no container name), pause containers (network and an empty
+container name) and containers. Source: the cAdvisor documentation "Monitoring cAdvisor with Prometheus".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from pykubelet.base.kit.metrics import Family, Labels, Sample
+from pykubelet.base.kit.values import Value
+from pykubelet.base.model.usage import GroupUse, InterfaceUse, NetworkUse, PodUse, Usage
+from pykubelet.serve.metrics.cadvisor_details import SeenGroup, detail_families
+from pykubelet.serve.metrics.exposition import with_labels
+
+NANO, MICRO = 1e9, 1e6
+NO_LIMIT = 0
+
+
+class MachineFacts(Value):
+    """What of the machine does not change. `memory`, `swap` in bytes."""
+
+    cores: int
+    physical_cores: int
+    sockets: int
+    memory: int
+    swap: int
+    boot_id: str
+    machine_id: str
+    system_uuid: str
+    kernel: str
+    os: str
+
+
+class _Seen(Value):
+    """One group and its labels; `network` for those that have one of their own. `started_at`: wall seconds."""
+
+    labels: Labels
+    group: GroupUse
+    network: NetworkUse | None = None
+    started_at: float = 0.0
+    is_container: bool = False
+
+
+class _Metric(Value):
+    name: str
+    kind: str
+    help: str
+    read: Callable[[_Seen], float | None]
+    more: Labels = ()
+
+
+def _labels(container: str = "", id: str = "", image: str = "", name: str = "", pod: PodUse | None = None) -> Labels:
+    namespace, pod_name = (pod.ref.namespace, pod.ref.name) if pod is not None else ("", "")
+    return (
+        ("container", container),
+        ("id", id),
+        ("image", image),
+        ("name", name),
+        ("namespace", namespace),
+        ("pod", pod_name),
+    )
+
+
+def _seen(usage: Usage) -> Iterator[_Seen]:
+    node = usage.node
+    if node is not None:
+        yield _Seen(_labels(id="/"), node.group, node.network, node.booted_at)
+        for group in node.system.values():
+            if group.path != "/":
+                yield _Seen(_labels(id=group.path), group, started_at=group.made_at)
+        for group in node.qos_groups:
+            yield _Seen(_labels(id=group.path), group, started_at=group.made_at)
+    for pod in usage.pods.values():
+        if pod.group is not None:
+            yield _Seen(_labels(id=pod.path, pod=pod), pod.group, started_at=pod.started_at)
+        if pod.sandbox is not None:
+            yield _Seen(
+                _labels("", pod.sandbox.path, "", pod.sandbox_id, pod), pod.sandbox, pod.network, pod.started_at
+            )
+        for one in pod.containers:
+            labels = _labels(one.name, one.path, one.image, one.id, pod)
+            yield _Seen(labels, one.group, started_at=one.started_at, is_container=True)
+
+
+def cadvisor_families(usage: Usage, machine: MachineFacts) -> Iterator[Family]:
+    """All of them; one that says so when the look failed."""
+    seen = list(_seen(usage))
+    for name, metrics in _GROUPS.items():
+        first = metrics[0]
+        samples = [
+            Sample(value, with_labels(one.labels, *metric.more) if metric.more else one.labels, one.group.at)
+            for metric in metrics
+            for one in seen
+            if (value := metric.read(one)) is not None
+        ]
+        yield Family(name, first.kind, first.help, samples)
+    yield from _network_families(seen)
+    yield from _file_system_families(usage)
+    if usage.details is not None:
+        groups = [SeenGroup(one.labels, one.group, one.is_container) for one in seen]
+        yield from detail_families(groups, usage.details)
+    yield from _machine_families(machine)
+    yield Family(
+        "container_scrape_error",
+        "gauge",
+        "1 if there was an error while getting container metrics, 0 otherwise",
+        [Sample(1.0 if usage.error else 0.0)],
+    )
+
+
+def _pressure(resource: str, *, full: bool) -> Callable[[_Seen], float | None]:
+    def read(one: _Seen) -> float | None:
+        pair = one.group.pressure.get(resource)
+        if pair is None:
+            return None
+        if full:
+            return pair.full.total_us / MICRO if pair.full is not None else None
+        return pair.some.total_us / MICRO
+
+    return read
+
+
+def _throttling(read: Callable[[GroupUse], float]) -> Callable[[_Seen], float | None]:
+    """Only groups that have a limit have these."""
+    return lambda one: read(one.group) if one.group.cpu.quota_us else None
+
+
+_CPU_TIME = "Cumulative {} cpu time consumed in seconds."
+_FAULTS: tuple[tuple[str, str, Callable[[_Seen], float]], ...] = (
+    ("pgfault", "container", lambda s: s.group.memory.page_faults),
+    ("pgfault", "hierarchy", lambda s: s.group.memory.page_faults_below),
+    ("pgmajfault", "container", lambda s: s.group.memory.major_page_faults),
+    ("pgmajfault", "hierarchy", lambda s: s.group.memory.major_page_faults_below),
+)
+_METRICS = (
+    _Metric("container_last_seen", "gauge", "Last time a container was seen by the exporter", lambda s: s.group.at),
+    _Metric(
+        "container_start_time_seconds",
+        "gauge",
+        "Start time of the container since unix epoch in seconds.",
+        lambda s: s.started_at,
+    ),
+    _Metric(
+        "container_cpu_user_seconds_total", "counter", _CPU_TIME.format("user"), lambda s: s.group.cpu.user_ns / NANO
+    ),
+    _Metric(
+        "container_cpu_system_seconds_total",
+        "counter",
+        _CPU_TIME.format("system"),
+        lambda s: s.group.cpu.system_ns / NANO,
+    ),
+    _Metric(
+        "container_cpu_usage_seconds_total",
+        "counter",
+        "Cumulative cpu time consumed in seconds.",
+        lambda s: s.group.cpu.total_ns / NANO,
+        (("cpu", "total"),),
+    ),
+    _Metric(
+        "container_cpu_cfs_periods_total",
+        "counter",
+        "Number of elapsed enforcement period intervals.",
+        _throttling(lambda g: g.cpu.periods),
+    ),
+    _Metric(
+        "container_cpu_cfs_throttled_periods_total",
+        "counter",
+        "Number of throttled period intervals.",
+        _throttling(lambda g: g.cpu.throttled_periods),
+    ),
+    _Metric(
+        "container_cpu_cfs_throttled_seconds_total",
+        "counter",
+        "Total time duration the container has been throttled.",
+        _throttling(lambda g: g.cpu.throttled_ns / NANO),
+    ),
+    _Metric("container_spec_cpu_shares", "gauge", "CPU share of the container.", lambda s: s.group.cpu.shares),
+    _Metric("container_spec_cpu_period", "gauge", "CPU period of the container.", lambda s: s.group.cpu.period_us),
+    _Metric("container_spec_cpu_quota", "gauge", "CPU quota of the container.", _throttling(lambda g: g.cpu.quota_us)),
+    _Metric(
+        "container_spec_memory_limit_bytes",
+        "gauge",
+        "Memory limit for the container.",
+        lambda s: s.group.memory.limit or NO_LIMIT,
+    ),
+    _Metric(
+        "container_spec_memory_swap_limit_bytes",
+        "gauge",
+        "Memory swap limit for the container.",
+        lambda s: s.group.memory.swap_limit or NO_LIMIT,
+    ),
+    _Metric(
+        "container_spec_memory_reservation_limit_bytes",
+        "gauge",
+        "Memory reservation limit for the container.",
+        lambda _: 0,
+    ),
+    _Metric("container_memory_cache", "gauge", "Number of bytes of page cache memory.", lambda s: s.group.memory.cache),
+    _Metric("container_memory_rss", "gauge", "Size of RSS in bytes.", lambda s: s.group.memory.rss),
+    _Metric(
+        "container_memory_kernel_usage",
+        "gauge",
+        "Size of kernel memory allocated in bytes.",
+        lambda s: s.group.memory.kernel,
+    ),
+    _Metric(
+        "container_memory_mapped_file",
+        "gauge",
+        "Size of memory mapped files in bytes.",
+        lambda s: s.group.memory.mapped_file,
+    ),
+    _Metric("container_memory_swap", "gauge", "Container swap usage in bytes.", lambda s: s.group.memory.swap or 0),
+    _Metric(
+        "container_memory_usage_bytes",
+        "gauge",
+        "Current memory usage in bytes, including all memory regardless of when it was accessed",
+        lambda s: s.group.memory.usage,
+    ),
+    _Metric(
+        "container_memory_max_usage_bytes",
+        "gauge",
+        "Maximum memory usage recorded in bytes",
+        lambda s: s.group.memory.peak,
+    ),
+    _Metric(
+        "container_memory_working_set_bytes",
+        "gauge",
+        "Current working set in bytes.",
+        lambda s: s.group.memory.working_set,
+    ),
+    _Metric(
+        "container_memory_total_active_file_bytes",
+        "gauge",
+        "Current total active file in bytes.",
+        lambda s: s.group.memory.active_file,
+    ),
+    _Metric(
+        "container_memory_total_inactive_file_bytes",
+        "gauge",
+        "Current total inactive file in bytes.",
+        lambda s: s.group.memory.inactive_file,
+    ),
+    _Metric(
+        "container_memory_failcnt", "counter", "Number of memory usage hits limits", lambda s: s.group.memory.fail_count
+    ),
+    *(
+        _Metric(
+            "container_memory_failures_total",
+            "counter",
+            "Cumulative count of memory allocation failures.",
+            value,
+            (("failure_type", kind), ("scope", scope)),
+        )
+        for kind, scope, value in _FAULTS
+    ),
+    _Metric(
+        "container_oom_events_total",
+        "counter",
+        "Count of out of memory events observed for the container",
+        lambda s: s.group.memory.oom_kills,
+    ),
+    _Metric(
+        "container_threads", "gauge", "Number of threads running inside the container", lambda s: s.group.processes
+    ),
+    *(
+        _Metric(
+            f"container_pressure_{resource}_{word}_seconds_total",
+            "counter",
+            f"Total time duration {text} {resource}.",
+            _pressure(resource, full=full),
+        )
+        for resource in ("cpu", "memory", "io")
+        for word, full, text in (
+            ("waiting", False, "tasks in the container have waited due to"),
+            ("stalled", True, "no tasks in the container could make progress due to"),
+        )
+    ),
+)
+_GROUPS: dict[str, list[_Metric]] = {}
+for _metric in _METRICS:
+    _GROUPS.setdefault(_metric.name, []).append(_metric)
+
+_NETWORK: tuple[tuple[str, str, Callable[[InterfaceUse], int]], ...] = (
+    ("receive_bytes", "bytes received", lambda i: i.rx_bytes),
+    ("receive_packets", "packets received", lambda i: i.rx_packets),
+    ("receive_packets_dropped", "packets dropped while receiving", lambda i: i.rx_dropped),
+    ("receive_errors", "errors encountered while receiving", lambda i: i.rx_errors),
+    ("transmit_bytes", "bytes transmitted", lambda i: i.tx_bytes),
+    ("transmit_packets", "packets transmitted", lambda i: i.tx_packets),
+    ("transmit_packets_dropped", "packets dropped while transmitting", lambda i: i.tx_dropped),
+    ("transmit_errors", "errors encountered while transmitting", lambda i: i.tx_errors),
+)
+
+
+def _network_families(seen: list[_Seen]) -> Iterator[Family]:
+    interfaces = [
+        (interface, with_labels(one.labels, ("interface", interface.name)), one.network.at)
+        for one in seen
+        if one.network is not None
+        for interface in one.network.interfaces
+    ]
+    for name, text, read in _NETWORK:
+        samples = [Sample(read(interface), labels, at) for interface, labels, at in interfaces]
+        yield Family(f"container_network_{name}_total", "counter", f"Cumulative count of {text}", samples)
+
+
+def _file_system_families(usage: Usage) -> Iterator[Family]:
+    """Of the node's own file system, and what containers wrote on it."""
+    node = usage.node
+    root = node.fs if node is not None else None
+    if node is None or root is None:
+        return
+    device = ("device", "rootfs")
+    root_labels = with_labels(_labels(id="/"), device)
+    limits = (
+        (
+            "container_fs_limit_bytes",
+            "Number of bytes that can be consumed by the container on this filesystem.",
+            root.capacity,
+        ),
+        ("container_fs_inodes_free", "Number of available Inodes", root.inodes_free),
+        ("container_fs_inodes_total", "Number of Inodes", root.inodes),
+    )
+    for name, text, value in limits:
+        if value is not None:
+            yield Family(name, "gauge", text, [Sample(value, root_labels, root.at)])
+    used = [Sample(root.used or 0, root_labels, root.at)]
+    for pod in usage.pods.values():
+        for one in pod.containers:
+            if one.rootfs is not None and one.rootfs.used is not None:
+                labels = with_labels(_labels(one.name, one.path, one.image, one.id, pod), device)
+                used.append(Sample(one.rootfs.used, labels, one.rootfs.at))
+    yield Family(
+        "container_fs_usage_bytes",
+        "gauge",
+        "Number of bytes that are consumed by the container on this filesystem.",
+        used,
+    )
+
+
+def _machine_families(machine: MachineFacts) -> Iterator[Family]:
+    labels = (("boot_id", machine.boot_id), ("machine_id", machine.machine_id), ("system_uuid", machine.system_uuid))
+    facts = (
+        ("machine_cpu_books", "Number of CPU books.", 0),
+        ("machine_cpu_drawers", "Number of CPU drawers.", 0),
+        ("machine_cpu_cores", "Number of logical CPU cores.", machine.cores),
+        ("machine_cpu_physical_cores", "Number of physical CPU cores.", machine.physical_cores),
+        ("machine_cpu_sockets", "Number of CPU sockets.", machine.sockets),
+        ("machine_memory_bytes", "Amount of memory installed on the machine.", machine.memory),
+        ("machine_swap_bytes", "Amount of swap memory available on the machine.", machine.swap),
+        ("machine_nvm_avg_power_budget_watts", "NVM power budget.", 0),
+    )
+    for name, text, value in facts:
+        yield Family(name, "gauge", text, [Sample(value, labels)])
+    capacity = [Sample(0, with_labels(labels, ("mode", mode))) for mode in ("app_direct_mode", "memory_mode")]
+    yield Family("machine_nvm_capacity", "gauge", "NVM capacity value labeled by NVM mode.", capacity)
+    failed = "1 if there was an error while getting machine metrics, 0 otherwise."
+    yield Family("machine_scrape_error", "gauge", failed, [Sample(0)])
+    versions = (
+        ("cadvisorRevision", ""),
+        ("cadvisorVersion", ""),
+        ("dockerVersion", ""),
+        ("kernelVersion", machine.kernel),
+        ("osVersion", machine.os),
+    )
+    yield Family(
+        "cadvisor_version_info",
+        "gauge",
+        "A metric with a constant '1' value labeled by kernel version, OS version, docker version, cadvisor version"
+        " & cadvisor revision.",
+        [Sample(1, versions)],
+    )

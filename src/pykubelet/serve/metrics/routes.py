@@ -1,0 +1,115 @@
+"""The handlers of `/stats/summary` and of all paths of metrics: a fresh `Usage` from observe/stats, rendered.
+
+Reads: the cell `Usage`. Writes nothing; `UsageWanted` goes into the mailbox of observe/stats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from pykubelet.base.api.codec import encode
+from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.metrics import PROBES, REGISTRY, Family, Sample
+from pykubelet.base.model.usage import Usage, UsageWanted
+from pykubelet.edges.host.proc.self_stats import read_self
+from pykubelet.net.http.server import JSON, Answer, Request, Response, text
+from pykubelet.serve.endpoints.endpoint import EndpointHandler
+from pykubelet.serve.endpoints.health import HEALTH_CHECKS, Check
+from pykubelet.serve.metrics.cadvisor import MachineFacts, cadvisor_families
+from pykubelet.serve.metrics.exposition import CONTENT_TYPE, render_metrics
+from pykubelet.serve.metrics.kubelet import MetricsInputs, kubelet_families, process_families
+from pykubelet.serve.metrics.resource import resource_families
+from pykubelet.serve.metrics.summary import render_summary
+
+MAX_AGE_S = 1.0
+DEADLINE_S = 15.0
+
+
+class StatsRoutes:
+    """The handlers. `started_at`: wall seconds when the agent began."""
+
+    def __init__(
+        self,
+        usage: Cell[Usage],
+        wanted: Post[UsageWanted],
+        clock: Clock,
+        node: str,
+        started_at: float,
+        machine: MachineFacts,
+    ) -> None:
+        self._usage = usage
+        self._wanted = wanted
+        self._clock = clock
+        self._node = node
+        self._started_at = started_at
+        self._machine = machine
+
+    async def fresh(self, *, with_files: bool, with_details: bool = False) -> Usage | None:
+        """Usage that is at most MAX_AGE_S old; None if it does not come within DEADLINE_S."""
+        at_least = self._clock.monotonic() - MAX_AGE_S
+        self._wanted.post(UsageWanted(at_least, with_files, with_details))
+
+        def is_fresh(usage: Usage) -> bool:
+            """A failure counts too, if it is not older."""
+            has_all = (usage.with_files or not with_files) and (usage.details is not None or not with_details)
+            is_young = usage.taken_at is not None and usage.taken_at >= at_least
+            return is_young and (has_all or bool(usage.error))
+
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                return await self._usage.wait_for(is_fresh)
+        except TimeoutError:
+            return None
+
+    async def summary(self, request: Request) -> Answer:
+        brief = request.first("only_cpu_and_memory") in ("true", "1")
+        usage = await self.fresh(with_files=not brief)
+        if usage is None:
+            return text(500, "Internal Error: usage could not be read in time")
+        try:
+            document = render_summary(usage, self._node, self._started_at, only_cpu_and_memory=brief)
+        except ValueError as error:
+            return text(500, f"Internal Error: {error}")
+        return Response(200, encode(document), JSON)
+
+    async def resource_metrics(self, _: Request) -> Answer:
+        usage = await self.fresh(with_files=False) or Usage(error="usage could not be read in time")
+        return Response(200, render_metrics(resource_families(usage)), CONTENT_TYPE)
+
+    async def cadvisor_metrics(self, _: Request) -> Answer:
+        usage = await self.fresh(with_files=True, with_details=True) or Usage(error="usage could not be read in time")
+        return Response(200, render_metrics(cadvisor_families(usage, self._machine)), CONTENT_TYPE)
+
+
+def agent_metrics(inputs: Callable[[], MetricsInputs]) -> EndpointHandler:
+    """`/metrics`."""
+
+    async def handle(_: Request) -> Answer:
+        families = [*REGISTRY.families(), *kubelet_families(inputs()), *process_families(read_self())]
+        families.sort(key=lambda family: family.name)
+        return Response(200, render_metrics(families), CONTENT_TYPE)
+
+    return handle
+
+
+async def probe_metrics(_: Request) -> Answer:
+    """`/metrics/probes`."""
+    started = Sample(read_self().started_at)
+    text = "Start time of the process since unix epoch in seconds."
+    families = [*PROBES.families(), Family("process_start_time_seconds", "gauge", text, [started])]
+    return Response(200, render_metrics(families), CONTENT_TYPE)
+
+
+def health_metrics(checks: Mapping[str, Check]) -> EndpointHandler:
+    """`/metrics/slis`: each health check now, and its results so far when `/healthz` was requested."""
+
+    async def handle(_: Request) -> Answer:
+        now = [Sample(0.0 if check() else 1.0, (("name", name), ("type", "healthz"))) for name, check in checks.items()]
+        text = "This metric records the result of a single healthcheck."
+        families = [Family("kubernetes_healthcheck", "gauge", text, now), HEALTH_CHECKS.family()]
+        return Response(200, render_metrics(families), CONTENT_TYPE)
+
+    return handle

@@ -1,0 +1,146 @@
+"""exec and attach: the channels of `v5.channel.k8s.io` and the runtime's SPDY streams, each as the other. Pure.
+
+Rules:
+- A message begins with its channel: 0 stdin, 1 stdout, 2 stderr, 3 the result, 4 the terminal's size. 255 ends the
+  channel that its next byte names: the stream's half is closed, and the command reads the end of its input.
+- Each channel is a stream that says what it is in its header `streamtype`. All are opened at once.
+- What is for a channel that nobody asked for, or that is over, is dropped.
+- The command is over when the result, stdout and stderr are. The result is the runtime's own; without one it was a success.
+Source: KEP-4006; the Kubernetes documentation of `v4.channel.k8s.io`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pykubelet.base.api.codec import encode
+from pykubelet.net.websocket import frames, spdy
+from pykubelet.serve.streaming.bridge import Step
+
+PROTOCOL = "v5.channel.k8s.io"
+MAX_RESULT = 64 * 1024
+STDIN, STDOUT, STDERR, RESULT, RESIZE, END = 0, 1, 2, 3, 4, 255
+_NAMES = {RESULT: "error", STDIN: "stdin", STDOUT: "stdout", STDERR: "stderr", RESIZE: "resize"}
+_SUCCESS = {"metadata": {}, "status": "Success"}
+
+
+class RemoteCommand:
+    """One exec or attach, with the streams that the runtime was asked for."""
+
+    protocol = PROTOCOL
+    runtime_protocol = "v4.channel.k8s.io"
+
+    def __init__(self, *, stdin: bool, stdout: bool, stderr: bool, tty: bool) -> None:
+        asked = {RESULT: True, STDIN: stdin, STDOUT: stdout, STDERR: stderr, RESIZE: tty}
+        channels = [channel for channel in _NAMES if asked[channel]]
+        self._channels = {2 * place + 1: channel for place, channel in enumerate(channels)}
+        streams = {channel: stream for stream, channel in self._channels.items()}
+        self._unanswered = set(self._channels)
+        self._listened = {channel: streams[channel] for channel in (STDIN, RESIZE) if channel in streams}
+        self._spoken = {streams[channel] for channel in (RESULT, STDOUT, STDERR) if channel in streams}
+        self._from_client = frames.FrameReader()
+        self._from_runtime = spdy.FrameReader()
+        self._channel: int | None = None
+        self._result = bytearray()
+        self._trouble = ""
+        self._goodbye = b""
+
+    @property
+    def is_open(self) -> bool:
+        return not self._unanswered
+
+    def start(self) -> tuple[bytes, bytes]:
+        """An empty message of the first channel that speaks, and the opening of all streams."""
+        opener = spdy.StreamOpener()
+        opened = [opener.open(stream, {"streamtype": _NAMES[channel]}) for stream, channel in self._channels.items()]
+        first = min(self._channels[stream] for stream in self._spoken)
+        return frames.head(frames.BINARY, 1) + bytes((first,)), b"".join(opened)
+
+    def from_client(self, data: bytes) -> Step:
+        received = self._from_client.feed(data)
+        onward: list[bytes] = []
+        for piece in received.pieces:
+            content = piece.data
+            if piece.first:
+                self._channel = None
+            if self._channel is None:
+                if not content:
+                    continue
+                self._channel, content = content[0], content[1:]
+            if self._channel == END:
+                onward += self._end_channels(content)
+            elif content and (stream := self._listened.get(self._channel)) is not None:
+                onward += (spdy.data_head(stream, len(content)), content)
+        self._goodbye = self._goodbye or received.goodbye
+        return Step(onward, received.pong, bool(self._goodbye))
+
+    def _end_channels(self, names: bytes) -> Iterator[bytes]:
+        for channel in names[:1]:
+            stream = self._listened.pop(channel, None)
+            if stream is not None:
+                yield spdy.data_head(stream, 0, last=True)
+
+    def from_runtime(self, data: bytes) -> Step:
+        onward: list[bytes] = []
+        back = b""
+        for frame in self._from_runtime.feed(data):
+            match frame:
+                case spdy.Data():
+                    onward += self._hear(frame)
+                case spdy.Replied():
+                    self._unanswered.discard(frame.stream)
+                case spdy.Finished():
+                    self._spoken.discard(frame.stream)
+                case spdy.Reset():
+                    self._forget(frame.stream)
+                case spdy.Ping():
+                    if frame.number % 2 == 0:
+                        back = spdy.pong(frame.number)
+                case spdy.Broken():
+                    self._trouble = f"the runtime does not speak SPDY/3.1: {frame.reason}"
+        return Step(onward, back, not self._spoken or bool(self._trouble))
+
+    def _hear(self, frame: spdy.Data) -> tuple[bytes, ...]:
+        """What the client is told of it."""
+        if frame.stream not in self._spoken:
+            return ()
+        channel = self._channels[frame.stream]
+        if channel != RESULT:
+            return frames.head(frames.BINARY, len(frame.data) + 1) + bytes((channel,)), frame.data
+        self._result += frame.data
+        if len(self._result) > MAX_RESULT:
+            self._result.clear()
+            self._trouble = "the runtime's result is too long"
+        return ()
+
+    def _forget(self, stream: int) -> None:
+        channel = self._channels.get(stream)
+        if channel is None:
+            return
+        if stream in self._unanswered:
+            self._trouble = f"the runtime refuses the stream {_NAMES[channel]}"
+        elif channel == RESULT and stream in self._spoken and not self._result:
+            self._trouble = "the runtime ends without a result"
+        self._spoken.discard(stream)
+        self._listened.pop(channel, None)
+
+    def farewell(self, trouble: str) -> bytes:
+        """The result and the end; only the end for a client that has said goodbye."""
+        if self._goodbye:
+            return self._goodbye
+        has_result = not any(self._channels[stream] == RESULT for stream in self._spoken)
+        trouble = self._trouble or ("" if has_result else trouble)
+        result = bytes(self._result) or encode(_failure(trouble) if trouble else _SUCCESS)
+        message = frames.head(frames.BINARY, len(result) + 1) + bytes((RESULT,)) + result
+        return message + frames.goodbye(frames.NORMAL)
+
+
+def _failure(trouble: str) -> dict[str, object]:
+    return {
+        "metadata": {},
+        "status": "Failure",
+        "message": f"Internal error occurred: {trouble}",
+        "reason": "InternalError",
+        "details": {"causes": [{"message": trouble}]},
+        "code": 500,
+    }

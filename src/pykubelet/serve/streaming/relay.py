@@ -1,0 +1,156 @@
+"""A WebSocket client and the runtime's SPDY server: what one says is carried to the other.
+
+Owns: the two connections of one stream, its deadlines and its end. What the bytes mean is known by the `Bridge`. Each side
+is read only as fast as the other one takes it; answers to pings are left out where a side does not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from enum import Enum, auto
+
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.net.http.proxy import Backend, open_backend
+from pykubelet.net.http.server import Answer, Connection, Request, Response, Takeover
+from pykubelet.serve.streaming.bridge import Bridge, Step
+from pykubelet.serve.streaming.websocket import agreement
+
+#: How long the runtime may take to agree to all streams, and the client to answer the farewell.
+OPEN_DEADLINE_S = 30.0
+PARTING_S = 30.0
+PIECE = 256 * 1024
+#: Each side may fill its bytes with tiny messages, each of which takes some microseconds; a client's take more.
+RUNTIME_PIECE = 128 * 1024
+CLIENT_PIECE = 32 * 1024
+#: More is not kept for a side that does not read its answers.
+ANSWERS = 64 * 1024
+
+
+async def serve_websocket(request: Request, url: str, bridge: Bridge, idle_s: float) -> Answer:
+    """Take the client's WebSocket, and open SPDY to the runtime's streaming server at `url`.
+
+    `idle_s`: a stream on which nothing is said that long is ended; 0: never. The answer is 500, or the server's own, when
+    there is no stream at `url`.
+    """
+    head = agreement(request, bridge.protocol)
+    if isinstance(head, Response):
+        return head
+    upgrade = {"Connection": "Upgrade", "Upgrade": "SPDY/3.1", "X-Stream-Protocol-Version": bridge.runtime_protocol}
+    opened = await open_backend("POST", url, upgrade)
+    if isinstance(opened, Response):
+        return opened
+
+    backend, _ = opened
+
+    async def talk(client: Connection) -> None:
+        client.writer.write(head)
+        await carry(client, backend, bridge, idle_s)
+
+    return Takeover(talk)
+
+
+async def carry(client: Connection, backend: Backend, bridge: Bridge, idle_s: float) -> None:
+    """All that is said until one side has ended, and the farewell. The connection to the runtime is closed, the other not."""
+    try:
+        trouble = await _converse(client, backend, bridge, idle_s)
+    finally:
+        backend.writer.transport.abort()
+    await _part(client, bridge, trouble, idle_s)
+
+
+async def _converse(client: Connection, backend: Backend, bridge: Bridge, idle_s: float) -> str:
+    """Returns what was wrong, "" when nothing was."""
+    loop = asyncio.get_running_loop()
+    to_client, to_runtime = bridge.start()
+    client.writer.write(to_client)
+    backend.writer.write(to_runtime)
+    opened = asyncio.Event()
+    try:
+        async with Supervisor("websocket") as supervisor, asyncio.timeout(OPEN_DEADLINE_S) as limit:
+
+            def moved() -> None:
+                if bridge.is_open:
+                    limit.reschedule(loop.time() + idle_s if idle_s else None)
+                    opened.set()
+
+            async def listen() -> _End:
+                await opened.wait()
+                speak = _gently(client.reader.read, CLIENT_PIECE)
+                return await _pump(speak, backend.writer, client.writer, bridge.from_client, moved)
+
+            moved()
+            answer = _gently(backend.read, RUNTIME_PIECE)
+            up = supervisor.start_child("websocket-up", listen())
+            answers = _pump(answer, client.writer, backend.writer, bridge.from_runtime, moved)
+            down = supervisor.start_child("websocket-down", answers)
+            await asyncio.wait((up, down), return_when=asyncio.FIRST_COMPLETED)
+            if not down.done() and up.result() is not _End.TARGET:
+                return ""  # the client has left
+            # a runtime that listens no more may still have something to say
+            return "the runtime has ended the connection" if await down is _End.SOURCE else ""
+    except TimeoutError:
+        return "nothing was said for too long" if bridge.is_open else "the runtime does not open the streams"
+
+
+class _End(Enum):
+    """Why no more is carried in one direction: all was said, or one of the two is gone."""
+
+    SAID = auto()
+    SOURCE = auto()
+    TARGET = auto()
+
+
+async def _pump(
+    read: Callable[[int], Awaitable[bytes]],
+    target: asyncio.StreamWriter,
+    back: asyncio.StreamWriter,
+    step: Callable[[bytes], Step],
+    moved: Callable[[], None],
+) -> _End:
+    while data := await _read(read):
+        follows = step(data)
+        if follows.back and back.transport.get_write_buffer_size() < ANSWERS:
+            back.write(follows.back)
+        if follows.onward:
+            target.write(b"".join(follows.onward))  # in one: over TLS each would be a record of its own
+            try:
+                await target.drain()
+            except OSError:
+                return _End.TARGET
+        if follows.ended:
+            return _End.SAID
+        if follows.onward or not follows.back:  # a ping alone is no life
+            moved()
+    return _End.SOURCE
+
+
+def _gently(read: Callable[[int], Awaitable[bytes]], piece: int) -> Callable[[int], Awaitable[bytes]]:
+    """Reads at most `piece` bytes at a time; other work of the event loop goes on between two reads, even of what is there."""
+
+    async def read_piece(most: int) -> bytes:
+        await asyncio.sleep(0)
+        return await read(min(most, piece))
+
+    return read_piece
+
+
+async def _read(read: Callable[[int], Awaitable[bytes]]) -> bytes:
+    try:
+        return await read(PIECE)
+    except OSError:
+        return b""
+
+
+async def _part(client: Connection, bridge: Bridge, trouble: str, idle_s: float) -> None:
+    """The farewell, at the client's pace, and its own: closing over bytes that were not read would lose what it has not."""
+    with contextlib.suppress(OSError, TimeoutError):
+        client.writer.write(bridge.farewell(trouble))
+        async with asyncio.timeout(idle_s or None):
+            await client.writer.drain()
+        data = b""
+        async with asyncio.timeout(PARTING_S):
+            read = _gently(client.reader.read, CLIENT_PIECE)
+            while not bridge.from_client(data).ended and (data := await read(PIECE)):
+                pass

@@ -1,0 +1,243 @@
+"""The handlers of exec, attach, portForward and run: they look up and check the request; the runtime makes the stream.
+
+Owns: the shapes of these paths and queries, and which streams end at the node (`websocket/`); the bytes of all others are
+moved by `http/proxy.py`. Reads: the pods that are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import Protocol
+
+from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.digits import parse_decimal
+from pykubelet.base.kit.metrics import Counter
+from pykubelet.base.kit.values import Value
+from pykubelet.base.model.observed import ContainerView
+from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet.edges.cri.errors import CriCode, CriError
+from pykubelet.net.http.proxy import proxy_upgrade
+from pykubelet.net.http.server import JSON, Answer, Request, Response, text
+from pykubelet.serve.endpoints.known_pods import KnownPods, container_spec, full_name
+from pykubelet.serve.streaming.bridge import Bridge
+from pykubelet.serve.streaming.command import PROTOCOL, RemoteCommand
+from pykubelet.serve.streaming.relay import serve_websocket
+from pykubelet.serve.streaming.tunnel import tunnel_for
+from pykubelet.serve.streaming.websocket import offered
+
+RETRY_AFTER_S = 60
+MAX_SHOWN = 64
+_STATUS = {CriCode.NOT_FOUND: 404, CriCode.RESOURCE_EXHAUSTED: 429}
+WEBSOCKETS = Counter(
+    "kubelet_websocket_streaming_requests_total",
+    "Total number of WebSocket streaming requests (exec/attach/portforward) received by the kubelet.",
+    ("subresource",),
+)
+NO_POD = text(404, "pod does not exist")
+NO_SUCH_UID = text(404, "pod not found")
+NO_STREAM = text(400, "you must specify at least 1 of stdin, stdout, stderr")
+
+
+class StreamingRuntime(Protocol):
+    """The part of the CRI client used here. Raises CriError."""
+
+    async def exec_url(self, request: pb.ExecRequest) -> str: ...
+
+    async def attach_url(self, request: pb.AttachRequest) -> str: ...
+
+    async def port_forward_url(self, sandbox_id: str, ports: Sequence[int] = ()) -> str: ...
+
+    async def exec_sync(self, container_id: str, command: Sequence[str], timeout_s: int = 0) -> pb.ExecSyncResponse: ...
+
+
+class Target(Value):
+    """`/<verb>/<namespace>/<pod>[/<uid>]/<container>`, or without a container."""
+
+    namespace: str
+    pod: str
+    uid: str = ""
+    container: str = ""
+
+
+def container_target(path: str) -> Target | None:
+    """The path below the verb, with a container at its end; None for other shapes."""
+    parts = path.strip("/").split("/")[1:]
+    if len(parts) == 3:
+        return Target(parts[0], parts[1], "", parts[2])
+    return Target(*parts) if len(parts) == 4 else None
+
+
+def pod_target(path: str) -> Target | None:
+    parts = path.strip("/").split("/")[1:]
+    return Target(*parts) if len(parts) in (2, 3) else None
+
+
+def _is_set(request: Request, name: str) -> bool:
+    return request.first(name) in ("1", "true")
+
+
+class _Streams(Value):
+    stdin: bool
+    stdout: bool
+    stderr: bool
+    tty: bool
+
+
+def wanted_streams(request: Request) -> _Streams | None:
+    """None when none is wanted. With a terminal there is no separate stderr."""
+    tty = _is_set(request, "tty")
+    streams = _Streams(
+        _is_set(request, "input"), _is_set(request, "output"), _is_set(request, "error") and not tty, tty
+    )
+    return streams if streams.stdin or streams.stdout or streams.stderr else None
+
+
+class Streams:
+    """The handlers of the streaming paths. `idle_s`: `streamingConnectionIdleTimeout`. `websockets`: the newest kinds of
+    WebSocket streams end here (gate ExtendWebSocketsToKubelet).
+    """
+
+    def __init__(self, pods: KnownPods, runtime: StreamingRuntime, idle_s: float, *, websockets: bool) -> None:
+        self._pods = pods
+        self._runtime = runtime
+        self._idle_s = idle_s
+        self._websockets = websockets
+
+    async def exec(self, request: Request) -> Answer:
+        target = container_target(request.path)
+        pod = self._find(target)
+        if target is None or pod is None:
+            return NO_POD
+        streams = wanted_streams(request)
+        if streams is None:
+            return NO_STREAM
+        container = self._running(target)
+        if container is None:
+            return text(500, f'container not found ("{target.container}")')
+        runtime_request = pb.ExecRequest(
+            container_id=container.id,
+            cmd=request.query.get("command", []),
+            tty=streams.tty,
+            stdin=streams.stdin,
+            stdout=streams.stdout,
+            stderr=streams.stderr,
+        )
+        return await self._stream(
+            request, "exec", self._runtime.exec_url(runtime_request), self._translated(request, runtime_request)
+        )
+
+    async def attach(self, request: Request) -> Answer:
+        target = container_target(request.path)
+        pod = self._find(target)
+        if target is None or pod is None:
+            return NO_POD
+        streams = wanted_streams(request)
+        if streams is None:
+            return NO_STREAM
+        meant, container = self._meant(target), self._running(target)
+        spec = container_spec(meant, target.container) if meant is not None else None
+        if container is None or spec is None:
+            return text(500, f"container {target.container} not found in pod {full_name(pod)}")
+        tty = bool(spec.tty)
+        runtime_request = pb.AttachRequest(
+            container_id=container.id,
+            stdin=streams.stdin,
+            stdout=streams.stdout,
+            stderr=streams.stderr and not tty,
+            tty=tty,
+        )
+        return await self._stream(
+            request, "attach", self._runtime.attach_url(runtime_request), self._translated(request, runtime_request)
+        )
+
+    async def port_forward(self, request: Request) -> Answer:
+        target = pod_target(request.path)
+        pod = self._find(target)
+        if target is None or pod is None:
+            return NO_POD
+        pod = self._meant(target)
+        if pod is None:
+            return NO_SUCH_UID
+        tunnel = tunnel_for(offered(request)) if self._websockets else None
+        ports = forwarded_ports(request) if tunnel is None else []
+        if isinstance(ports, Response):
+            return ports
+        sandbox = self._pods.sandbox(pod)
+        if sandbox is None:
+            return text(500, f'pod not found ("{full_name(pod)}")')
+        return await self._stream(request, "portforward", self._runtime.port_forward_url(sandbox.id, ports), tunnel)
+
+    async def run(self, request: Request) -> Answer:
+        """Run a command and answer with its output."""
+        target = container_target(request.path)
+        pod = self._find(target)
+        if target is None or pod is None:
+            return NO_POD
+        container = self._running(target)
+        if container is None:
+            return text(500, f'container not found ("{target.container}")')
+        try:
+            command = request.first("cmd").split(" ")
+            result = await self._runtime.exec_sync(container.id, command)
+        except CriError as error:
+            return text(500, str(error))
+        if result.exit_code:
+            problem = f"command '{' '.join(command)}' exited with {result.exit_code}: "
+            return Response(500, problem.encode() + result.stderr)
+        return Response(200, result.stdout + result.stderr, JSON)
+
+    def _translated(self, request: Request, runtime_request: pb.ExecRequest | pb.AttachRequest) -> Bridge | None:
+        """None for streams that go on to the runtime as they are."""
+        if not self._websockets or PROTOCOL not in offered(request):
+            return None
+        return RemoteCommand(
+            stdin=runtime_request.stdin,
+            stdout=runtime_request.stdout,
+            stderr=runtime_request.stderr,
+            tty=runtime_request.tty,
+        )
+
+    async def _stream(self, request: Request, kind: str, url_call: Awaitable[str], bridge: Bridge | None) -> Answer:
+        """The stream at the URL that the runtime returns; with a `bridge`, through it."""
+        try:
+            url = await url_call
+        except CriError as error:
+            return _refused(error)
+        if bridge is None:
+            return await proxy_upgrade(request, url, self._idle_s)
+        WEBSOCKETS.inc(kind)
+        return await serve_websocket(request, url, bridge, self._idle_s)
+
+    def _find(self, target: Target | None) -> Pod | None:
+        return self._pods.find(target.namespace, target.pod) if target is not None else None
+
+    def _meant(self, target: Target) -> Pod | None:
+        """The pod with the UID that is named, where one is."""
+        return self._pods.find(target.namespace, target.pod, target.uid)
+
+    def _running(self, target: Target) -> ContainerView | None:
+        pod = self._meant(target)
+        return self._pods.running(pod, target.container) if pod is not None else None
+
+
+def forwarded_ports(request: Request) -> list[int] | Response:
+    """The ports named in the query, which only WebSocket clients do; or what is wrong with them."""
+    is_websocket = request.headers.get("upgrade", "").lower() == "websocket"
+    if not is_websocket:
+        return []
+    words = [word for value in request.query.get("port", ()) for word in value.split(",")]
+    if not words or words == [""]:
+        return text(400, 'query parameter "port" is required')
+    ports = []
+    for word in words:
+        port = parse_decimal(word, 65535)
+        if not port:
+            return text(400, f'query parameter "port" must be a number from 1 to 65535, not "{word[:MAX_SHOWN]}"')
+        ports.append(port)
+    return ports
+
+
+def _refused(error: CriError) -> Response:
+    status = _STATUS.get(error.code, 500)
+    headers = {"Retry-After": str(RETRY_AFTER_S)} if status == 429 else {}
+    return Response(status, str(error).encode(), headers=headers)

@@ -1,0 +1,1 @@
+"""Doubles for tests and benchmarks. The product never imports them."""

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pykubelet.app.flags_table import ALL, OWN
+from pykubelet.config import effects
+from pykubelet.config.combine import File, FlagInput, combine
+from pykubelet.config.effects import (
+    EFFECTIVE_FLAGS,
+    EFFECTIVE_GATES,
+    gates_without_effect,
+    without_effect,
+)
+from pykubelet.config.gates import settable_gates
+from pykubelet.config.schema import field_paths, to_plain
+
+DOCUMENT = Path(__file__).parents[2] / "docs/configuration.md"
+
+
+LISTED = DOCUMENT.read_text().partition("## Fields without effect")[2]
+
+
+def test_the_list_names_only_flags_that_exist() -> None:
+    assert set(ALL) >= EFFECTIVE_FLAGS
+
+
+def is_named(path: str, text: str) -> bool:
+    """A field, or one that has it below itself."""
+    parts = path.split(".")
+    return any(f"`{'.'.join(parts[:end])}`" in text for end in range(1, len(parts) + 1))
+
+
+def test_the_documentation_lists_the_fields_without_effect() -> None:
+    listed = LISTED.partition("Such fields are:")[2].partition("These have")[0]
+    idle = without_effect(field_paths(), ())
+    assert {path for path in field_paths() if is_named(path, listed)} == set(idle)
+
+
+def test_the_documentation_names_every_field_and_flag_with_an_effect() -> None:
+    listed = LISTED.partition("These have their effect:")[2]
+    idle = without_effect(field_paths(), ())
+    assert [path for path in field_paths() if path not in idle and not is_named(path, listed)] == []
+    flags = {flag.name for flag in OWN} & EFFECTIVE_FLAGS
+    missing = [name for name in sorted(flags) if f"`--{name}`" not in listed]
+    assert [name for name in missing if not name.startswith("image-credential-provider-")] == []
+
+
+def test_gates_that_nobody_asks_are_named() -> None:
+    given = ["EventedPLEG", "HostnameOverride", "PLEGOnDemandRelist", "StorageVersionHash", "AllBeta", "NodeSwap"]
+    assert gates_without_effect(given) == ("featureGates.EventedPLEG", "featureGates.PLEGOnDemandRelist")
+
+
+def test_the_list_of_gates_names_those_that_are_asked() -> None:
+    source = Path(effects.__file__).parents[1]
+    text = "".join(path.read_text() for path in source.rglob("*.py") if path.name not in ("gates.py", "effects.py"))
+    assert settable_gates() >= EFFECTIVE_GATES
+    assert [gate for gate in sorted(EFFECTIVE_GATES) if f'"{gate}"' not in text] == []
+    asked = set(re.findall(r'enabled\("([A-Za-z]+)"\)', text)) & settable_gates()
+    # asked only by the rules of the configuration
+    assert asked - EFFECTIVE_GATES <= {
+        "GracefulNodeShutdown",
+        "GracefulNodeShutdownBasedOnPodPriority",
+        "LoggingAlphaOptions",
+    }
+
+
+def test_a_path_covers_what_is_below_it() -> None:
+    fields = ["crashLoopBackOff.maxContainerRestartPeriod", "tracing.endpoint", "logging.vmodule", "logging.verbosity"]
+    assert without_effect(fields, ["root-dir", "exit-on-lock-contention"]) == (
+        "--exit-on-lock-contention",
+        "logging.vmodule",
+        "tracing.endpoint",
+    )
+
+
+def test_a_configuration_as_go_programs_write_it_is_taken() -> None:
+    """Zero durations, empty maps and empty strings for what was not set."""
+    data = b"""{"kind":"KubeletConfiguration","apiVersion":"kubelet.config.k8s.io/v1beta1",
+    "syncFrequency":"0s","fileCheckFrequency":"10s","httpCheckFrequency":"0s",
+    "authentication":{"x509":{},"webhook":{"enabled":false,"cacheTTL":"0s"},"anonymous":{"enabled":true}},
+    "authorization":{"mode":"AlwaysAllow","webhook":{"cacheAuthorizedTTL":"0s","cacheUnauthorizedTTL":"0s"}},
+    "streamingConnectionIdleTimeout":"0s","nodeStatusUpdateFrequency":"0s","nodeStatusReportFrequency":"0s",
+    "imageMinimumGCAge":"0s","imageMaximumGCAge":"0s","volumeStatsAggPeriod":"10s","cgroupRoot":"/",
+    "cgroupDriver":"cgroupfs","cpuManagerReconcilePeriod":"0s","runtimeRequestTimeout":"0s",
+    "evictionHard":{"memory.available":"250Mi"},"evictionPressureTransitionPeriod":"30s","memorySwap":{},
+    "logging":{"flushFrequency":0,"verbosity":0,"options":{"text":{"infoBufferSize":"0"},"json":{"infoBufferSize":"0"}}},
+    "shutdownGracePeriod":"0s","shutdownGracePeriodCriticalPods":"0s","crashLoopBackOff":{},
+    "containerRuntimeEndpoint":"","failCgroupV1":false,"podCIDR":"10.100.0.0/24","serializeImagePulls":false}"""
+    config = combine(File("/k", data), (), FlagInput(), None).config
+    plain = to_plain(config)
+    assert plain["syncFrequency"] == "1m0s"
+    assert plain["logging"]["flushFrequency"] == "5s"
+    assert plain["authentication"]["webhook"]["cacheTTL"] == "2m0s"
+    assert plain["nodeStatusReportFrequency"] == "5m0s"
+    assert plain["containerRuntimeEndpoint"] == "unix:///run/containerd/containerd.sock"
+    assert plain["failCgroupV1"] is False

@@ -1,0 +1,127 @@
+"""`/containerLogs/...`: which instance's log is read and how much of it, from real files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+from report.samples import UID, container, entry, exited, facts, lifecycle, make_pod, running, view
+
+from pykubelet.base.kit.cells import make_cell
+from pykubelet.base.kit.clock import ManualClock
+from pykubelet.base.kit.flight import Flight
+from pykubelet.base.model.lifecycle import Lifecycles
+from pykubelet.base.model.observed import ContainerView, Observed
+from pykubelet.base.model.roster import Roster
+from pykubelet.base.model.statuses import Statuses
+from pykubelet.edges.cri.log_reader import LogReader
+from pykubelet.net.http.server import Request, Response, Stream
+from pykubelet.report.status.project import project_status
+from pykubelet.serve.endpoints.container_logs import ContainerLogs
+from pykubelet.serve.endpoints.known_pods import KnownPods
+
+NOW = 1_767_323_050.0  # 2026-01-02T03:04:10Z
+OLD = b"2026-01-02T03:03:00Z stdout F the first life\n"
+LOG = (
+    b"2026-01-02T03:04:05.123456789Z stdout F one\n"
+    b"2026-01-02T03:04:06.5Z stderr F two\n"
+    b"2026-01-02T03:04:08Z stdout F three\n"
+)
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> ContainerLogs:
+    """A pod whose container runs for the second time."""
+    (tmp_path / "0.log").write_bytes(OLD)
+    (tmp_path / "1.log").write_bytes(LOG)
+    return logs_of(
+        running("app", number=1, log_path=str(tmp_path / "1.log")),
+        exited("app", 1, number=0, log_path=str(tmp_path / "0.log")),
+    )
+
+
+def logs_of(*instances: ContainerView, is_there: bool = True) -> ContainerLogs:
+    """`is_there`: the runtime still knows what was told of."""
+    pod, seen = make_pod(container("app"), restartPolicy="Always"), view(*instances)
+    life = lifecycle(pod)
+    pods = KnownPods(
+        make_cell("roster", Roster({UID: entry(pod)}))[0],
+        make_cell("lifecycles", Lifecycles({UID: life}))[0],
+        make_cell("observed", Observed({UID: seen} if is_there else {}))[0],
+        make_cell("statuses", Statuses({UID: project_status(facts(pod, seen, lifecycle=life))}))[0],
+    )
+    return ContainerLogs(pods, LogReader(Flight("test")), ManualClock(wall=NOW), split_streams=True)
+
+
+async def ask(logs: ContainerLogs, **query: str) -> tuple[int, str]:
+    given = {name: [value] for name, value in query.items()}
+    answer = await logs.answer(Request("GET", "/containerLogs/default/web/app", urlencode(given, doseq=True)))
+    if isinstance(answer, Stream):
+        return answer.status, b"".join([chunk async for chunk in answer.chunks]).decode()
+    assert isinstance(answer, Response)
+    return answer.status, answer.body.decode()
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({}, "one\ntwo\nthree\n"),
+        ({"previous": "true"}, "the first life\n"),
+        ({"previous": "true", "timestamps": "1"}, "2026-01-02T03:03:00.000000000Z the first life\n"),
+        ({"sinceSeconds": "4"}, "two\nthree\n"),
+        ({"sinceTime": "2026-01-02T04:04:08+01:00"}, "three\n"),
+        ({"limitBytes": "6"}, "one\ntw"),
+        ({"limitBytes": "30", "timestamps": "true", "tailLines": "1"}, "2026-01-02T03:04:08.000000000Z"),
+        ({"sinceSeconds": "5", "timestamps": "true", "limitBytes": "34"}, "2026-01-02T03:04:05.123456789Z one"),
+        ({"tail": "1"}, "three\n"),
+        ({"tail": "all"}, "one\ntwo\nthree\n"),
+        ({"stream": "Stderr"}, "two\n"),
+    ],
+)
+async def test_what_is_asked_for_is_given(logs: ContainerLogs, query: dict[str, str], expected: str) -> None:
+    assert await ask(logs, **query) == (200, expected)
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ({"sinceSeconds": "0"}, 422),
+        ({"limitBytes": "0"}, 422),
+        ({"sinceSeconds": "1", "sinceTime": "2026-01-02T03:04:06Z"}, 422),
+        ({"sinceTime": "yesterday"}, 400),
+        ({"previous": "perhaps"}, 400),
+        ({"stream": "Stderr", "tailLines": "1"}, 422),
+    ],
+)
+async def test_what_is_no_question_is_refused(logs: ContainerLogs, query: dict[str, str], status: int) -> None:
+    assert (await ask(logs, **query))[0] == status
+
+
+async def test_a_log_behind_links_is_read(tmp_path: Path) -> None:
+    """As runtimes do that keep logs elsewhere."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "real.log").write_bytes(LOG)
+    (tmp_path / "between").symlink_to(tmp_path / "elsewhere" / "real.log")
+    (tmp_path / "0.log").symlink_to("between")
+    assert await ask(logs_of(running("app", log_path=str(tmp_path / "0.log"))), tailLines="1") == (200, "three\n")
+
+
+async def test_a_link_that_leads_nowhere_is_told(tmp_path: Path) -> None:
+    (tmp_path / "0.log").symlink_to("nothing")
+    status, said = await ask(logs_of(running("app", log_path=str(tmp_path / "0.log"))))
+    assert status == 200 and said.startswith("unable to retrieve container logs: ")
+
+
+async def test_a_container_that_the_runtime_has_forgotten_has_no_log() -> None:
+    gone = logs_of(exited("app", 1, number=0), is_there=False)
+    status, said = await ask(gone)
+    assert status == 200 and said.startswith("unable to retrieve container logs for containerd://")
+
+
+async def test_why_there_is_no_previous_one(tmp_path: Path) -> None:
+    alone = logs_of(running("app", log_path=str(tmp_path / "0.log")))
+    assert await ask(alone, previous="true") == (
+        400,
+        'previous terminated container "app" in pod "web" not found',
+    )

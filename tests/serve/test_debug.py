@@ -1,0 +1,152 @@
+"""Profiles of the agent, its verbosity, and the documents of its pods."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable
+from urllib.parse import urlencode
+
+import pytest
+import uvloop
+from serve.world import make_world
+
+from pykubelet.net.http.server import Request, Response
+from pykubelet.serve.endpoints.api_routes import configz_answer
+from pykubelet.serve.endpoints.debug import Profiles, explain_handler, set_verbosity
+from pykubelet.serve.endpoints.known_pods import KnownPods
+from pykubelet.serve.endpoints.profile import CpuSamples, sampling
+from pykubelet.serve.explain.documents import ask_routes
+
+
+async def ask(profiles: Profiles, profile: str, **query: list[str]) -> Response:
+    answer = await profiles.answer(Request("GET", f"/debug/pprof/{profile}", urlencode(query, doseq=True)))
+    assert isinstance(answer, Response)
+    return answer
+
+
+def work_hard(seconds: float) -> None:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        sum(range(1000))
+
+
+@pytest.mark.parametrize("where", ["the loop", "a thread"])
+@pytest.mark.parametrize("factory", [uvloop.new_event_loop, asyncio.new_event_loop])
+def test_a_profile_is_of_those_who_work_and_not_of_those_who_wait(
+    where: str, factory: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(profile_of_work(where))
+
+
+async def profile_of_work(where: str) -> None:
+    """Samples are of CPU time, and how much of that a second brings is for the machine to say: no clock ends this one."""
+    idle = threading.Event()
+    waiting = threading.Thread(target=idle.wait, name="idle", daemon=True)
+    waiting.start()
+    loop = asyncio.get_running_loop()
+    with sampling(CpuSamples()) as samples:
+        for _ in range(100):
+            if where == "a thread":
+                await loop.run_in_executor(None, work_hard, 0.2)
+            else:
+                work_hard(0.2)
+            counts = counts_of(samples)
+            if sum(counts.values()) > 10:
+                break
+    idle.set()
+    waiting.join()
+    hard = sum(number for stack, number in counts.items() if "work_hard (test_debug.py" in stack)
+    assert hard >= sum(counts.values()) / 2 > 5
+    assert not [stack for stack in counts if stack.startswith("idle;")]
+
+
+def counts_of(samples: CpuSamples) -> dict[str, int]:
+    lines = samples.answer().body.decode().splitlines()
+    return {line.rpartition(" ")[0]: int(line.rpartition(" ")[2]) for line in lines}
+
+
+async def test_a_profile_of_some_seconds() -> None:
+    async with asyncio.TaskGroup() as group:
+        profile = group.create_task(ask(Profiles(), "profile", seconds=["1"]))
+        await asyncio.sleep(0)
+        work_hard(0.2)
+    assert b"work_hard (test_debug.py" in profile.result().body
+
+
+async def test_a_trace_is_for_programs_that_show_such() -> None:
+    async with asyncio.TaskGroup() as group:
+        trace = group.create_task(ask(Profiles(), "trace"))
+        await asyncio.sleep(0)
+        work_hard(0.2)
+    events = json.loads(trace.result().body)["traceEvents"]
+    assert {(one["ph"], one["dur"]) for one in events} == {("X", 10_000)}
+    assert any("work_hard" in frame for one in events for frame in one["args"]["stack"])
+
+
+async def test_one_profile_at_a_time() -> None:
+    profiles = Profiles()
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(ask(profiles, "profile", seconds=["1"]))
+        await asyncio.sleep(0)
+        assert (await ask(profiles, "trace")).status == 500
+    assert first.result().status == 200
+
+
+async def test_symbols_are_in_the_profiles_already() -> None:
+    assert (await ask(Profiles(), "symbol")).body == b"num_symbols: 0\n"
+
+
+async def test_debug_pods_answers_as_explain() -> None:
+    world = make_world()
+    inputs = world.inputs
+    explained = ask_routes(inputs, world.clock)
+    handler = explain_handler(explained, KnownPods(inputs.roster, inputs.lifecycles, inputs.observed, inputs.statuses))
+
+    async def body(path: str) -> tuple[int, bytes]:
+        answer = await handler(Request("GET", path))
+        assert isinstance(answer, Response)
+        return answer.status, answer.body
+
+    for path, same in {
+        "/debug/pods": "/pods",
+        "/debug/pods/": "/pods",
+        "/debug/pods/uid-1": "/pods/uid-1",
+        "/debug/pods/default/web": "/pods/uid-1",
+        "/debug/pods/default/db": "/pods/db-new",
+        "/debug/node": "/node",
+    }.items():
+        assert await body(path) == (200, explained(Request("GET", same)).body)
+    assert "start app" in [line["what"] for line in json.loads((await body("/debug/pods/default/web"))[1])["story"]]
+    assert (await body("/debug/pods/default/nobody"))[0] == (await body("/debug/pods/nobody"))[0] == 404
+
+
+@pytest.mark.parametrize("given", ["²", "9" * 5000, "-1", "4294967296", ""])
+async def test_what_is_no_verbosity_is_refused(given: str) -> None:
+    answer = await set_verbosity(Request("PUT", "/debug/flags/v", body=given.encode()))
+    assert isinstance(answer, Response)
+    assert answer.status == 400 and b"failed to set the verbosity" in answer.body and len(answer.body) < 200
+
+
+@pytest.mark.parametrize("given", ["²", "0", "121", "9" * 5000])
+async def test_what_is_no_time_for_a_profile_is_refused(given: str) -> None:
+    assert (await ask(Profiles(), "profile", seconds=[given])).status == 400
+
+
+def test_configz_has_no_credentials() -> None:
+    config = {
+        "staticPodURL": "https://user:secret@host/pods?x=a@b",
+        "staticPodURLHeader": {"Authorization": ["Bearer secret", "secret"], "X": []},
+        "port": 1,
+    }
+    shown = json.loads(configz_answer(config).body)["kubeletconfig"]
+    assert shown["staticPodURL"] == "https://<masked>@host/pods?x=a@b"
+    assert shown["staticPodURLHeader"] == {"Authorization": ["<masked>", "<masked>"], "X": []}
+    assert shown["port"] == 1
+    assert (
+        json.loads(configz_answer({"staticPodURL": "http://host/a@b"}).body)["kubeletconfig"]["staticPodURL"]
+        == "http://host/a@b"
+    )
