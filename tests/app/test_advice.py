@@ -8,7 +8,7 @@ import pytest
 
 from pykubelet.app.advice import Circumstances, advice
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.happenings import EventType
+from pykubelet.base.model.kube_events import EventType
 
 FINE = Circumstances(
     cgroup_v2=True, has_swap=False, tmpfs_no_swap=False, resolv_conf="nameserver 10.0.0.1\nsearch a.b\n"

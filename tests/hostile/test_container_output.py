@@ -17,8 +17,8 @@ from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.flight import Flight
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.model.happenings import Happening, warning
 from pykubelet.base.model.ids import PodRef, PodUID
+from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.recent import Recent
 from pykubelet.edges.cri.log_reader import LogReader
 from pykubelet.edges.cri.log_render import LogOptions
@@ -68,7 +68,7 @@ def test_mutated_logs_cost_no_more(tmp_path: Path) -> None:
 
 async def events(count: int, size: int) -> None:
     """Messages of runtimes, registries, probes and hooks end as Events; these differ from each other and are large."""
-    posts: Mailbox[Happening] = Mailbox("events")
+    posts: Mailbox[KubeEvent] = Mailbox("events")
     cell: Cell[Recent] = Cell("recent", Recent({}, ()))
     ref = PodRef("default", "web", PodUID("u"))
     async with Supervisor("test") as tasks:

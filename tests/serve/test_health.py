@@ -17,8 +17,8 @@ from pykubelet.base.api import core
 from pykubelet.base.api.codec import decode
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.clock import ManualClock
+from pykubelet.base.kit.heartbeat import Heartbeat
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.kit.turns import Turn
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_MIRROR
 from pykubelet.base.model.lifecycle import Lifecycles
@@ -116,24 +116,27 @@ def test_checks_are_counted_when_they_are_made_and_not_when_they_are_read() -> N
 
 def test_syncloop_fails_if_a_loop_makes_no_progress() -> None:
     clock = ManualClock()
-    (roster, turn_roster), (pods, turn_pods) = make_cell("roster-turn", Turn()), make_cell("pods-turn", Turn())
+    (roster, turn_roster), (pods, turn_pods) = (
+        make_cell("roster-turn", Heartbeat()),
+        make_cell("pods-turn", Heartbeat()),
+    )
     observed, look = make_cell("observed", Observed())
     check = syncloop_check(SyncLoopInputs((roster, pods), observed, 60.0), clock)
     clock.advance(3600)
     assert check() == ""  # nothing has begun yet
-    turn_roster.publish(Turn(clock.monotonic()))
-    turn_pods.publish(Turn(clock.monotonic()))
+    turn_roster.publish(Heartbeat(clock.monotonic()))
+    turn_pods.publish(Heartbeat(clock.monotonic()))
     look.publish(Observed(listed_at=clock.monotonic()))
     clock.advance(300)
     assert check() == ""
-    turn_roster.publish(Turn(clock.monotonic()))
+    turn_roster.publish(Heartbeat(clock.monotonic()))
     clock.advance(1)
     assert check() == "sync Loop took longer than expected"  # the pods' loop is late
-    turn_pods.publish(Turn(clock.monotonic()))
+    turn_pods.publish(Heartbeat(clock.monotonic()))
     assert check() == ""
     clock.advance(180)
-    turn_roster.publish(Turn(clock.monotonic()))
-    turn_pods.publish(Turn(clock.monotonic()))
+    turn_roster.publish(Heartbeat(clock.monotonic()))
+    turn_pods.publish(Heartbeat(clock.monotonic()))
     assert check() == "sync Loop took longer than expected"  # nobody has looked at the runtime for 8 minutes
     look.publish(Observed(listed_at=clock.monotonic()))
     assert check() == ""

@@ -9,8 +9,8 @@ from report.samples import UID, WALL, container, entry, exited, facts, lifecycle
 from pykubelet.base.api import core
 from pykubelet.base.kit.cells import CellWriter, make_cell
 from pykubelet.base.kit.clock import ManualClock
-from pykubelet.base.model.happenings import normal, warning
 from pykubelet.base.model.ids import PodRef, PodUID
+from pykubelet.base.model.kube_events import normal, warning
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.mounts import Mounts, PodMounts
 from pykubelet.base.model.node import NodeView, RuntimeReady

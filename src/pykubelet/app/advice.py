@@ -9,7 +9,7 @@ import contextlib
 
 from pykubelet.act.runtime.render.dns import resolv_conf_warnings
 from pykubelet.base.kit.values import Value
-from pykubelet.base.model.happenings import Happening, warning
+from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.reasons import EVENT_CGROUP_V1, EVENT_POSSIBLE_MEMORY_BACKED_VOLUMES_ON_DISK
 from pykubelet.config.kubelet import KubeletConfiguration
 from pykubelet.edges.host.fs.errors import HostError
@@ -51,7 +51,7 @@ def look_around(config: KubeletConfiguration, machine: Machine, *, cgroup_v2: bo
     )
 
 
-def advice(on: Circumstances) -> tuple[Happening, ...]:
+def advice(on: Circumstances) -> tuple[KubeEvent, ...]:
     """What is to be told. Pure."""
     told = []
     if not on.cgroup_v2:

@@ -10,13 +10,13 @@ from pykubelet.act.resources.model import CgroupDriver
 from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.heartbeat import Heartbeat
 from pykubelet.base.kit.mailbox import Mailbox, Post
-from pykubelet.base.kit.turns import Turn
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.credentials import Credentials
-from pykubelet.base.model.happenings import Happening
+from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.node import NodeView, NodeWanted, RuntimeReady
@@ -67,8 +67,8 @@ class Cells:
         self.api_state = Slot("api-state", ApiState())  # report/node
         self.credentials = Slot("credentials", Credentials())  # edges/identity
         self.pressure = Slot("pressure", Pressure())  # observe/eviction
-        self.roster_turn = Slot("roster-turn", Turn())  # desired/roster
-        self.pods_turn = Slot("pods-turn", Turn())  # act/pods
+        self.roster_heartbeat = Slot("roster-turn", Heartbeat())  # desired/roster
+        self.pods_heartbeat = Slot("pods-turn", Heartbeat())  # act/pods
         self.usage = Slot("usage", Usage())  # observe/stats
 
 
@@ -97,7 +97,7 @@ class Periods(Value):
 class Machinery(Value):
     """What is shared by rooms and is no room. `driver_is_known`: False while the runtime, which decides, is away.
 
-    `pods_told`: where sources post, `sources`: where the roster reads it; gates switch fields of pods off in between.
+    `pod_updates`: where sources post, `sources`: where the roster reads it; gates switch fields of pods off in between.
     """
 
     settings: Settings
@@ -109,10 +109,10 @@ class Machinery(Value):
     driver: CgroupDriver
     driver_is_known: bool
     providers: Providers | None
-    happenings: Mailbox[Happening]
+    recorder: Mailbox[KubeEvent]
     touched: Mailbox[PodTouched | BeingStopped]
     sources: Mailbox[SourceChanged]
-    pods_told: Post[SourceChanged]
+    pod_updates: Post[SourceChanged]
     outbox: Mailbox[Occurrence]
     usage_wanted: Mailbox[UsageWanted]
     node_wanted: Mailbox[NodeWanted]

@@ -96,12 +96,12 @@ def wire_sources(m: Machinery, node_name: str) -> tuple[Loops, frozenset[str]]:
     names = set()
     if config.staticPodPath:
         period = settings.file_check_frequency_s
-        source = FileSource(config.staticPodPath, node_name, period, m.pods_told, m.clock, m.flight)
+        source = FileSource(config.staticPodPath, node_name, period, m.pod_updates, m.clock, m.flight)
         loops.append(("manifests", source.run()))
         names.add(SOURCE_FILE)
     if config.staticPodURL:
         headers, period = config.staticPodURLHeader, settings.http_check_frequency_s
-        url = UrlSource(config.staticPodURL, headers, node_name, period, m.pods_told, m.clock)
+        url = UrlSource(config.staticPodURL, headers, node_name, period, m.pod_updates, m.clock)
         loops.append(("manifest-url", url.run()))
         names.add(SOURCE_HTTP)
     return loops, frozenset(names)
@@ -119,9 +119,9 @@ def wire_roster(m: Machinery, cells: Cells, expected: frozenset[str]) -> Loops:
         cells.lifecycles.cell,
         sizes.load() if in_cluster else {},
         m.node_wanted,
-        cells.roster_turn.writer,
+        cells.roster_heartbeat.writer,
     )
-    roster = RosterLoop(m.sources, expected, inputs, rules, cells.roster.writer, m.happenings, m.clock)
+    roster = RosterLoop(m.sources, expected, inputs, rules, cells.roster.writer, m.recorder, m.clock)
     memory: Loops = [("pod-sizes", sizes.follow(cells.roster.cell))] if in_cluster else []
     return [("roster", roster.run()), *memory]
 
@@ -134,7 +134,7 @@ def status_memory(m: Machinery) -> StatusMemory:
 def wire_pleg(m: Machinery, cells: Cells) -> Pleg:
     """observe/pleg: writes Observed. No pod is acted on before the first relist."""
     pleg_cells = PlegCells(cells.observed.writer, cells.runtime.cell)
-    return Pleg(m.cri, m.clock, pleg_cells, m.touched, m.periods.relist, m.happenings)
+    return Pleg(m.cri, m.clock, pleg_cells, m.touched, m.periods.relist, m.recorder)
 
 
 def wire_observe(m: Machinery, cells: Cells) -> Loops:
@@ -146,7 +146,7 @@ def wire_observe(m: Machinery, cells: Cells) -> Loops:
     cpus = max(1, m.machine.cpu_milli // 1000)
     answer_s = m.settings.runtime_request_timeout_s
     limits = ProbeLimits(EXEC_PROBES_PER_CPU * cpus, exec_few=max(1, cpus // 2), answer_s=answer_s)
-    probes = ProbesLoop(inputs, ends, ContainerProber(m.cri), m.clock, m.happenings, limits)
+    probes = ProbesLoop(inputs, ends, ContainerProber(m.cri), m.clock, m.recorder, limits)
     return [
         ("probes", probes.run()),
         ("stats", wire_stats(m, cells).run()),
@@ -180,9 +180,9 @@ def wire_images(m: Machinery, cells: Cells, tokens: TokenSource | None) -> tuple
     plugins = CredentialProviders(m.providers.configs, run_provider, m.clock, tokens) if m.providers else None
     root = m.settings.root_dir
     credentials = PullCredentials(lambda: read_docker_configs(root), plugins)
-    puller = ImagePuller(m.cri, credentials, records, m.clock, settings, cells.pulls.writer, m.happenings)
+    puller = ImagePuller(m.cri, credentials, records, m.clock, settings, cells.pulls.writer, m.recorder)
     lifecycles = cells.lifecycles.cell
-    collector = ImageCollector(m.cri, records, m.clock, settings, lifecycles, m.happenings)
+    collector = ImageCollector(m.cri, records, m.clock, settings, lifecycles, m.recorder)
     return puller, [("image-gc", collector.run_gc_loop())]
 
 
@@ -193,38 +193,38 @@ def wire_act(m: Machinery, cells: Cells, puller: ImagePuller, pod_cgroups: PodCg
     mounts, node, runtime = cells.mounts.cell, cells.node.cell, cells.runtime.cell
     content = cells.content.cell
     inputs = VolumeInputs(roster, lifecycles, observed, node, content)
-    volumes = Volumes(paths, inputs, cells.mounts.writer, m.flight, m.clock, m.happenings)
+    volumes = Volumes(paths, inputs, cells.mounts.writer, m.flight, m.clock, m.recorder)
     v2 = m.cgroups.version is CgroupVersion.V2
     render = render_settings(settings, node.get(), cgroup_v2=v2, machine=m.machine)
     supervisor = Supervisor("pod-work")
     userns = UserNamespaces(m.cri, paths, settings.user_namespace_ids_per_pod)
-    hooks = HookRunner(m.cri, m.happenings)
-    stopper = ContainerStopper(m.cri, hooks, m.clock, m.happenings, m.touched)
+    hooks = HookRunner(m.cri, m.recorder)
+    stopper = ContainerStopper(m.cri, hooks, m.clock, m.recorder, m.touched)
     sandbox_cells = SandboxCells(node, runtime, content)
     tools = PodTools(
         clock=m.clock,
         flight=m.flight,
         cells=PodCells(mounts, observed, node, runtime, cells.statuses.cell, content),
-        sandboxes=Sandboxes(m.cri, render, sandbox_cells, settings.config.resolvConf, m.happenings, userns),
-        starter=ContainerStarter(m.cri, hooks, stopper, m.flight, m.happenings),
+        sandboxes=Sandboxes(m.cri, render, sandbox_cells, settings.config.resolvConf, m.recorder, userns),
+        starter=ContainerStarter(m.cri, hooks, stopper, m.flight, m.recorder),
         stopper=stopper,
         resizer=ContainerResizer(m.cri),
         images=puller,
         subpaths=Subpaths(mounts, paths, m.flight),
         cgroups=pod_cgroups,
         supervisor=supervisor,
-        happenings=m.happenings,
+        recorder=m.recorder,
     )
     crash = BackoffPolicy(settings.crash_backoff_initial_s, settings.crash_backoff_max_s, CRASH_BACKOFF_RESET_S)
     rules = Rules(container_hash, crash, settings.sync_frequency_s, cells.probes.cell.get())
-    pod_inputs, turn = PodInputs(roster, observed, cells.probes.cell, content), cells.pods_turn.writer
+    pod_inputs, turn = PodInputs(roster, observed, cells.probes.cell, content), cells.pods_heartbeat.writer
     pods = PodsLoop(pod_inputs, cells.lifecycles.writer, tools, rules, m.touched, turn)
     resources = ResourcesLoop(
         pod_cgroups, ResourceInputs(lifecycles, roster, observed, mounts), period_s=m.periods.cgroups_s
     )
     gc_inputs = GcInputs(observed, lifecycles, roster)
     garbage = ContainerCollector(
-        m.cri, m.clock, m.flight, gc_inputs, gc_settings(settings, m.periods.garbage_s), m.touched, m.happenings
+        m.cri, m.clock, m.flight, gc_inputs, gc_settings(settings, m.periods.garbage_s), m.touched, m.recorder
     )
     return [
         ("volumes", volumes.run()),
@@ -256,7 +256,7 @@ def wire_report(m: Machinery, cells: Cells, facts: NodeFacts, reviewers: Reviewe
     address = NodeLoop(facts, cells.node.writer, m.flight, m.periods.addresses_s)
     ready = RuntimeLoop(m.cri, m.clock, cells.runtime.writer, observed, m.periods.runtime)
     outbox = None if m.settings.standalone else m.outbox
-    events = EventsLoop(m.happenings, cells.recent.writer, m.clock, outbox)
+    events = EventsLoop(m.recorder, cells.recent.writer, m.clock, outbox)
     return [
         *wire_ports(m, cells, reviewers),
         ("status", status.run()),
@@ -289,7 +289,7 @@ class Agent:
         v2 = m.cgroups.version is CgroupVersion.V2
         resources = resource_settings(m.settings, facts.capacity, m.driver, cgroup_v2=v2)
         amounts = NodeResources(facts.capacity, facts.page_sizes, m.machine.cpus)
-        self._cgroups = PodCgroups(resources, amounts, m.cgroups, m.flight, m.happenings)
+        self._cgroups = PodCgroups(resources, amounts, m.cgroups, m.flight, m.recorder)
 
     async def __aenter__(self) -> Agent:
         return self
@@ -312,7 +312,7 @@ class Agent:
         reviewers = self._cluster.reviewers if self._cluster is not None else None
         self._begin(wire_report(m, cells, self._facts, reviewers))
         for told in advice(look_around(m.settings.config, m.machine, cgroup_v2=m.cgroups.version is CgroupVersion.V2)):
-            m.happenings.post(told)
+            m.recorder.post(told)
         if self._cluster is not None:
             from pykubelet.app.wiring_cluster import wire_identity, wire_node
 
@@ -422,10 +422,10 @@ def make_machinery(
         driver=runtime.driver,
         driver_is_known=runtime.driver_is_known,
         providers=providers,
-        happenings=Mailbox("happenings"),
+        recorder=Mailbox("recorder"),
         touched=Mailbox("touched"),
         sources=sources,
-        pods_told=sources if gates == ALL_ON else GatedPods(sources, gates),
+        pod_updates=sources if gates == ALL_ON else GatedPods(sources, gates),
         outbox=Mailbox("outbox"),
         usage_wanted=Mailbox("usage-wanted"),
         node_wanted=Mailbox("node-wanted"),

@@ -16,7 +16,7 @@ from pykubelet.base.api.core import NodeSwapStatus, NodeSystemInfo, Pod, Taint
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.apistate import ApiState
-from pykubelet.base.model.happenings import normal
+from pykubelet.base.model.kube_events import normal
 from pykubelet.base.model.needs import pod_needs
 from pykubelet.base.model.reasons import EVENT_STARTING
 from pykubelet.config.settings import Settings
@@ -25,9 +25,9 @@ from pykubelet.desired.content.model import ContentSettings, Strategy
 from pykubelet.desired.sources.api import PODS_PATH, ApiSource, pods_of_node
 from pykubelet.edges.host.fs.files import stat_file
 from pykubelet.edges.host.proc.machine import Machine
-from pykubelet.edges.identity.bootstrap import Entrance, Newcomer, find_entrance, first_pair, write_when_issued
+from pykubelet.edges.identity.bootstrap import ApiAccess, BootstrapClient, find_entrance, first_pair, write_when_issued
 from pykubelet.edges.identity.decide import client_certificate, serving_certificate
-from pykubelet.edges.identity.rotation import Askers, CertificateLoop, IssuePeriods
+from pykubelet.edges.identity.rotation import CertificateLoop, CertificateSigners, IssuePeriods
 from pykubelet.edges.identity.store import CertificateStore
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
 from pykubelet.edges.kubeapi.kubeconfig import KubeconfigError, Pem
@@ -56,13 +56,13 @@ class Cluster(Value):
     `close` ends the connections; the loops must have ended before.
     """
 
-    entrance: Entrance
+    entrance: ApiAccess
     client: ApiClient
     heartbeat: ApiClient
     events: ApiClient
     token_reviews: ApiClient
     access_reviews: ApiClient
-    bootstrap: Newcomer | None = None
+    bootstrap: BootstrapClient | None = None
 
     async def close(self) -> None:
         reviews = self.token_reviews, self.access_reviews
@@ -98,21 +98,21 @@ def join_cluster(settings: Settings, clock: Clock) -> Cluster:
     client, heartbeat, events, tokens, rights = (
         ApiClient(entrance.access, clock, limits, agent, rotated) for limits in every
     )
-    newcomer = None
+    bootstrap_client = None
     if entrance.bootstrap is not None:
-        newcomer = Newcomer(
+        bootstrap_client = BootstrapClient(
             flags.bootstrap_kubeconfig,
             entrance.bootstrap,
             lambda access: ApiClient(access, clock, ClientLimits(), agent),
         )
-    return Cluster(entrance, client, heartbeat, events, tokens, rights, newcomer)
+    return Cluster(entrance, client, heartbeat, events, tokens, rights, bootstrap_client)
 
 
 def client_store(settings: Settings) -> CertificateStore:
     return CertificateStore(settings.flags.cert_dir, "kubelet-client")
 
 
-def keeps_client_certificate(settings: Settings, entrance: Entrance) -> bool:
+def keeps_client_certificate(settings: Settings, entrance: ApiAccess) -> bool:
     return settings.config.rotateCertificates or entrance.bootstrap is not None
 
 
@@ -126,7 +126,7 @@ def wire_identity(m: Machinery, cells: Cells, cluster: Cluster) -> Loops:
         client = CertificateLoop(
             client_certificate(name),
             client_store(settings),
-            Askers(cluster.client, cluster.bootstrap),
+            CertificateSigners(cluster.client, cluster.bootstrap),
             (writer, None),
             tools,
             IssuePeriods(look=m.periods.certificates_s, rotates=settings.config.rotateCertificates),
@@ -141,7 +141,9 @@ def wire_identity(m: Machinery, cells: Cells, cluster: Cluster) -> Loops:
         store = CertificateStore(settings.flags.cert_dir, "kubelet-server")
         ends = (writer, cells.node.cell)
         periods = IssuePeriods(look=m.periods.certificates_s)
-        server = CertificateLoop(serving_certificate(name), store, Askers(cluster.client), ends, tools, periods)
+        server = CertificateLoop(
+            serving_certificate(name), store, CertificateSigners(cluster.client), ends, tools, periods
+        )
         loops.append(("serving-certificate", server.run()))
     return loops
 
@@ -159,13 +161,13 @@ def wire_node(m: Machinery, cells: Cells, cluster: Cluster) -> Loops:
     state = cells.api_state.writer
     reported = ReporterCells(cells.node.writer, cells.runtime.cell, cells.pressure.cell, m.node_wanted, state)
     about = registration(m.settings, m.machine, cells.node.cell.get().labels)
-    reporter = NodeReporter(about, clients, reported, m.cri, m.happenings, m.clock, periods)
+    reporter = NodeReporter(about, clients, reported, m.cri, m.recorder, m.clock, periods)
     seconds, others = (
         config.nodeLeaseDurationSeconds,
         (cluster.client, cluster.events, cluster.token_reviews, cluster.access_reviews),
     )
     lease = LeaseLoop(cluster.heartbeat, cells.node.cell, state, m.clock, seconds, others)
-    m.happenings.post(normal(EVENT_STARTING, "Starting kubelet."))
+    m.recorder.post(normal(EVENT_STARTING, "Starting kubelet."))
     csi_node = keep_csi_node(cluster.client, cells.node.cell)
     return [("node-report", reporter.run()), ("lease", lease.run()), ("csi-node", csi_node)]
 
@@ -227,7 +229,7 @@ def wire_api_source(m: Machinery, cells: Cells, cluster: Cluster) -> Loops:
     """desired/sources: the pods bound to this node; writes ApiPods and posts to the roster."""
     node = cells.node.cell
     listed = follow(cluster.client, PODS_PATH, Pod, m.clock, field_selector=pods_of_node(node.get().name))
-    source = ApiSource(listed, node, m.pods_told, cells.api_pods.writer, m.clock)
+    source = ApiSource(listed, node, m.pod_updates, cells.api_pods.writer, m.clock)
     return [("api-pods", source.run())]
 
 

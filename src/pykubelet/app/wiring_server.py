@@ -125,7 +125,7 @@ def endpoint_inputs(
 
 
 def health_checks(m: Machinery, cells: Cells) -> dict[str, Check]:
-    heartbeats = (cells.roster_turn.cell, cells.pods_turn.cell)
+    heartbeats = (cells.roster_heartbeat.cell, cells.pods_heartbeat.cell)
     inputs = SyncLoopInputs(heartbeats, cells.observed.cell, m.settings.sync_frequency_s)
     return {**default_checks(), "syncloop": syncloop_check(inputs, m.clock)}
 

@@ -14,8 +14,8 @@ from pykubelet.act.images.record_store import RecordStore
 from pykubelet.base.kit.cells import Cell, make_cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Sink
-from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import PodRef, PodUID
+from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriCode, CriError
 from pykubelet.edges.plugins.pull_credentials import DockerConfigFile
@@ -135,7 +135,7 @@ class Stand:
         self.records = RecordStore(settings.records_dir, clock)
         if settings.ensure_secret_pulled:
             self.records.load()
-        self.sink: Sink[Happening] = Sink()
+        self.sink: Sink[KubeEvent] = Sink()
         self.pulls: Cell[Pulls]
         self.pulls, writer = make_cell("Pulls", Pulls())
         credentials = PullCredentials(lambda: node_files, providers)

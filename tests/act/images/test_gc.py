@@ -12,17 +12,17 @@ from act.images.stand import FakeRuntime, LoopClock, image, pod
 from pykubelet.act.images import decide_gc
 from pykubelet.act.images.decide_gc import Candidate, Sighting, Sightings, StoredImage
 from pykubelet.act.images.gc import ImageCollector, ImageGcError
+from pykubelet.act.images.metrics import COLLECTED
 from pykubelet.act.images.model import ImageSettings
 from pykubelet.act.images.record_store import RecordStore
 from pykubelet.act.images.records import ImageAccess
-from pykubelet.act.images.tally import COLLECTED
 from pykubelet.base.api import core
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.clock import Clock, ManualClock
 from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriCode, CriError
@@ -44,7 +44,7 @@ class Node:
         self.settings = ImageSettings(str(tmp_path), **settings)
         self.records = RecordStore(str(tmp_path), self.clock)
         self.records.load()
-        self.sink: Sink[Happening] = Sink()
+        self.sink: Sink[KubeEvent] = Sink()
         self.lifecycles, self.lifecycles_writer = make_cell("Lifecycles", Lifecycles())
         self.collector = ImageCollector(
             self.runtime, self.records, clock or self.clock, self.settings, self.lifecycles, self.sink, self.usage

@@ -8,9 +8,9 @@ import pytest
 from act.images.stand import pod
 
 from pykubelet.act.images.keyring import ServiceAccountSource
+from pykubelet.act.images.metrics import PLUGIN_DURATIONS, PLUGIN_ERRORS
 from pykubelet.act.images.model import PullAccount
 from pykubelet.act.images.providers import CredentialProviders
-from pykubelet.act.images.tally import PLUGIN_DURATIONS, PLUGIN_ERRORS
 from pykubelet.base.api.core import ObjectMeta
 from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.model.ids import PodRef

@@ -30,7 +30,7 @@ from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.model.happenings import Happening
+from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
@@ -63,7 +63,7 @@ class Node:
     tasks: Supervisor
 
     def __post_init__(self) -> None:
-        self.sink: Sink[Happening] = Sink()
+        self.sink: Sink[KubeEvent] = Sink()
         self.used: set[str] = set()
 
     def puller(self, providers: CredentialProviders | None = None, **changes: Any) -> ImagePuller:

@@ -40,8 +40,8 @@ from pykubelet.base.kit.mailbox import Mailbox, Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Content
-from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.labels import CONFIG_SOURCE
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.mounts import Mounts, PodMounts
@@ -154,7 +154,7 @@ class Node:
     content: CellWriter[Content]
     lifecycles: Cell[Lifecycles]
     observed: Cell[Observed]
-    happenings: Sink[Happening]
+    recorder: Sink[KubeEvent]
     wanted: dict[PodUID, RosterPod] = field(default_factory=dict)
     sources_ready: bool = True
 
@@ -249,7 +249,7 @@ class Node:
 
     def said(self, reason: str, name: str = "") -> list[str]:
         """Messages of the Events of one reason."""
-        events = [event for event in self.happenings.events if event.reason == reason]
+        events = [event for event in self.recorder.events if event.reason == reason]
         return [event.message for event in events if not name or (event.pod and event.pod.name == name)]
 
 
@@ -295,11 +295,11 @@ async def node(
     view, _ = make_cell("node", NodeView("n1", "n1", ("192.0.2.1",), {"memory": 1 << 34, "cpu": 4000}))
     ready = RuntimeReady(checked=True, runtime_error="", handlers={"": HandlerFeatures()})
     runtime, runtime_writer = make_cell("runtime", ready)
-    happenings: Sink[Happening] = Sink()
+    recorder: Sink[KubeEvent] = Sink()
     touched = touched if touched is not None else Mailbox("pleg")
     paths = Paths(str(folder / "root"), str(folder / "logs"), str(folder / "links"))
-    hooks, images, groups = HookRunner(client, happenings), Images(), Groups()
-    stopper = ContainerStopper(client, hooks, clock, happenings, touched)
+    hooks, images, groups = HookRunner(client, recorder), Images(), Groups()
+    stopper = ContainerStopper(client, hooks, clock, recorder, touched)
     volumes = Volumes(lifecycles, mounts_writer)
     content, content_writer = make_cell("content", Content())
     make_dirs(paths.log_links, 0o755)
@@ -309,21 +309,21 @@ async def node(
         clock=clock,
         flight=flight,
         cells=PodCells(mounts, observed, view, runtime, make_cell("statuses", Statuses())[0], content),
-        sandboxes=Sandboxes(client, settings, SandboxCells(view, runtime, content), "", happenings),
-        starter=ContainerStarter(client, hooks, stopper, flight, happenings),
+        sandboxes=Sandboxes(client, settings, SandboxCells(view, runtime, content), "", recorder),
+        starter=ContainerStarter(client, hooks, stopper, flight, recorder),
         stopper=stopper,
         resizer=ContainerResizer(client),
         images=cast(ImagePuller, images),
         subpaths=Subpaths(mounts, paths, flight),
         cgroups=cast(PodCgroups, groups),
         supervisor=work,
-        happenings=happenings,
+        recorder=recorder,
     )
     rules = Rules(container_hash, crash, 60.0, probes.get())
     pods = PodsLoop(PodInputs(roster, observed, probes, content), lifecycles_writer, tools, rules, touched)
-    pleg = Pleg(client, clock, PlegCells(observed_writer, runtime), touched, periods or RelistPeriods(), happenings)
+    pleg = Pleg(client, clock, PlegCells(observed_writer, runtime), touched, periods or RelistPeriods(), recorder)
     writers = (roster_writer, runtime_writer, content_writer)
-    made = Node(fake, paths, images, groups, volumes, *writers, lifecycles, observed, happenings)
+    made = Node(fake, paths, images, groups, volumes, *writers, lifecycles, observed, recorder)
     made.sources_ready = sources_ready
     made.want(*wanted)
     async with Supervisor("test") as supervisor, work:

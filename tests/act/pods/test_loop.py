@@ -11,7 +11,7 @@ import pytest
 from act.pods.node import WEB, Node, named, node, static
 from act.pods.scenes import IMAGE, container, pod, running_script, sidecar
 
-from pykubelet.act.pods.tally import RESTARTED, START_DURATIONS, WORK_DURATIONS
+from pykubelet.act.pods.metrics import RESTARTED, START_DURATIONS, WORK_DURATIONS
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.model.labels import CONTAINER_RESTART_COUNT
@@ -44,7 +44,7 @@ async def test_a_pod_comes_up_and_goes_without_a_trace(tmp_path: Path) -> None:
         assert not n.logs(WEB)
         assert n.log_links() == []
         story = ["Created", "Started", "Killing"]
-        assert [event.reason for event in n.happenings.events if event.reason in story] == story
+        assert [event.reason for event in n.recorder.events if event.reason in story] == story
 
 
 async def test_a_pod_can_come_back_under_the_same_uid(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from act.pods.playbook import RULES
 from act.pods.scenes import REF, WALL, box, pod, running, view
 
 from pykubelet.act.pods.execute import PodExecution
+from pykubelet.act.pods.metrics import PullTime
 from pykubelet.act.pods.model import (
     CleanEnded,
     CleanUp,
@@ -24,14 +25,13 @@ from pykubelet.act.pods.model import (
     Sync,
     SyncEnded,
 )
-from pykubelet.act.pods.tally import PullTime
 from pykubelet.act.pods.waitbook import WaitBook, WaitsChanged
 from pykubelet.act.pods.worker import PodWorker, WorkerCrashed
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.clock import Clock, ManualClock, SystemClock
 from pykubelet.base.kit.mailbox import Post, Sink
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.model.happenings import Happening
+from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, Stage
 from pykubelet.base.model.observed import PodTouched
 
@@ -47,7 +47,7 @@ class Work:
     stop_gate: asyncio.Event = field(default_factory=asyncio.Event)
     attention: asyncio.Event = field(default_factory=asyncio.Event)
     clock: Clock = field(default_factory=SystemClock)
-    happenings: Sink[Happening] = field(default_factory=Sink)
+    recorder: Sink[KubeEvent] = field(default_factory=Sink)
     post_starting: frozenset[str] = frozenset()
     pulled: PullTime = field(default_factory=PullTime)
 
@@ -236,7 +236,7 @@ async def test_a_pod_that_is_taken_up_after_its_deadline_starts_nothing() -> Non
         it.mailbox.post(look())
         await settle()
         assert work.log == ["stop 30"]
-        assert [happening.reason for happening in work.happenings.events] == ["DeadlineExceeded"]
+        assert [kube_event.reason for kube_event in work.recorder.events] == ["DeadlineExceeded"]
 
 
 @pytest.mark.parametrize("jump", [-3600.0, 3600.0])

@@ -20,8 +20,8 @@ from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.flight import Flight
 from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.mounts import Mounts, PodMounts
 from pykubelet.base.model.observed import Observed
@@ -107,7 +107,7 @@ def fake() -> FakeCgroups:
 
 
 @pytest.fixture
-def told() -> Sink[Happening]:
+def told() -> Sink[KubeEvent]:
     return Sink()
 
 
@@ -117,20 +117,20 @@ SLICES = "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort"
 
 
 @pytest.fixture
-def make(fake: FakeCgroups, told: Sink[Happening]) -> Make:
+def make(fake: FakeCgroups, told: Sink[KubeEvent]) -> Make:
     return lambda patience=DEFAULT_PATIENCE, **settings: PodCgroups(
         ResourceSettings(**settings), NODE, cast(Cgroups, fake), Flight("test"), told, patience
     )
 
 
-def events(told: Sink[Happening]) -> list[tuple[str, str, str]]:
+def events(told: Sink[KubeEvent]) -> list[tuple[str, str, str]]:
     return [(h.type.value, h.reason, h.message) for h in told.events]
 
 
 # The node
 
 
-async def test_root_groups_and_the_event(make: Make, fake: FakeCgroups, told: Sink[Happening]) -> None:
+async def test_root_groups_and_the_event(make: Make, fake: FakeCgroups, told: Sink[KubeEvent]) -> None:
     await make(system_reserved={"memory": 1 << 30}).ensure_root()
     assert fake.groups["/kubepods"] == CgroupLimits(cpu_shares=2048, memory_bytes=7 << 30)
     assert fake.groups["/kubepods/besteffort"] == CgroupLimits(cpu_shares=2)
@@ -140,7 +140,7 @@ async def test_root_groups_and_the_event(make: Make, fake: FakeCgroups, told: Si
 
 
 async def test_refused_node_limits_are_an_event_and_tried_again(
-    make: Make, fake: FakeCgroups, told: Sink[Happening]
+    make: Make, fake: FakeCgroups, told: Sink[KubeEvent]
 ) -> None:
     fake.refuse["/kubepods"] = HostError("write", "memory.max", "EBUSY", "device or resource busy")
     fake.groups["/kubepods"] = CgroupLimits()
@@ -195,7 +195,7 @@ async def test_start_without_an_answer_names_who_is_silent(
     gate.set()
 
 
-async def test_reserved_groups_are_enforced_or_fatal(make: Make, fake: FakeCgroups, told: Sink[Happening]) -> None:
+async def test_reserved_groups_are_enforced_or_fatal(make: Make, fake: FakeCgroups, told: Sink[KubeEvent]) -> None:
     settings: dict[str, Any] = {
         "enforce": frozenset({Enforce.PODS, Enforce.SYSTEM_RESERVED, Enforce.KUBE_RESERVED_COMPRESSIBLE}),
         "system_reserved": {"cpu": 500, "memory": 1 << 20},
@@ -453,7 +453,7 @@ def move(real: Cgroups, path: str, pid: int) -> None:
 
 
 @pytest.mark.integration
-async def test_real_groups_from_start_to_end(real: Cgroups, told: Sink[Happening]) -> None:
+async def test_real_groups_from_start_to_end(real: Cgroups, told: Sink[KubeEvent]) -> None:
     settings = ResourceSettings(cgroup_root=OURS, pod_pids_limit=64, system_reserved={"cpu": 500, "memory": 1 << 28})
     cgroups = PodCgroups(settings, NODE, real, Flight("test"), told)
     coarse = 0 if isinstance(real, CgroupsV1) else 27  # one step of cpu.weight is 26.2 shares

@@ -12,8 +12,8 @@ from pykubelet.base.kit.cells import CellWriter, make_cell
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.model import labels
-from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import PodRef, PodUID
+from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.observed import Observed, PodTouched, PodView
 from pykubelet.base.model.paths import Paths
@@ -67,7 +67,7 @@ class Stand:
     cgroup: str = ""
     clock: SystemClock = field(default_factory=SystemClock)
     touched: Sink[PodTouched] = field(default_factory=Sink)
-    happenings: Sink[Happening] = field(default_factory=Sink)
+    recorder: Sink[KubeEvent] = field(default_factory=Sink)
     observed: CellWriter[Observed] = field(default_factory=lambda: make_cell("observed", Observed())[1])
     lifecycles: CellWriter[Lifecycles] = field(default_factory=lambda: make_cell("lifecycles", Lifecycles())[1])
     roster: CellWriter[Roster] = field(default_factory=lambda: make_cell("roster", Roster(sources_ready=True))[1])

@@ -20,8 +20,8 @@ from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.flight import Flight
 from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.model.content import Content
-from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import ContainerID
+from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.node import HandlerFeatures, NodeView, RuntimeReady
 from pykubelet.base.model.observed import BeingStopped, ContainerView
@@ -38,7 +38,7 @@ class Hands:
     sandboxes: Sandboxes
     starter: ContainerStarter
     stopper: ContainerStopper
-    happenings: Sink[Happening]
+    recorder: Sink[KubeEvent]
     resolv_conf: str
     flight: Flight
 
@@ -83,10 +83,10 @@ class Hands:
         return made
 
     def said(self) -> list[tuple[str, str, str]]:
-        return [(event.reason, event.message, event.field_path) for event in self.happenings.events]
+        return [(event.reason, event.message, event.field_path) for event in self.recorder.events]
 
     def reasons(self) -> list[str]:
-        return [event.reason for event in self.happenings.events]
+        return [event.reason for event in self.recorder.events]
 
 
 @asynccontextmanager
@@ -101,10 +101,10 @@ async def hands(folder: Path) -> AsyncIterator[Hands]:
     node, _ = make_cell("node", view)
     runtime, _ = make_cell("runtime", RuntimeReady(True, "", handlers={"": HandlerFeatures()}))
     content, _ = make_cell("content", Content())
-    happenings: Sink[Happening] = Sink()
+    recorder: Sink[KubeEvent] = Sink()
     stopped: Sink[BeingStopped] = Sink()
-    hooks, flight = HookRunner(client, happenings), Flight("test")
-    stopper = ContainerStopper(client, hooks, clock, happenings, stopped)
+    hooks, flight = HookRunner(client, recorder), Flight("test")
+    stopper = ContainerStopper(client, hooks, clock, recorder, stopped)
     resolv_conf = str(folder / "resolv.conf")
     write_in_place(resolv_conf, b"nameserver 192.0.2.53\n")
     settings = RenderSettings(paths, view)
@@ -112,10 +112,10 @@ async def hands(folder: Path) -> AsyncIterator[Hands]:
         yield Hands(
             fake,
             paths,
-            Sandboxes(client, settings, SandboxCells(node, runtime, content), resolv_conf, happenings),
-            ContainerStarter(client, hooks, stopper, flight, happenings),
+            Sandboxes(client, settings, SandboxCells(node, runtime, content), resolv_conf, recorder),
+            ContainerStarter(client, hooks, stopper, flight, recorder),
             stopper,
-            happenings,
+            recorder,
             resolv_conf,
             flight,
         )

@@ -19,12 +19,12 @@ def resolve(
     pod: Pod, settings: RenderSettings = SETTINGS
 ) -> tuple[list[str], list[str], list[str], list[tuple[str, str]]]:
     """Servers, searches, options; reasons and messages of the events."""
-    config, happenings = dns_config(pod, settings)
+    config, recorder = dns_config(pod, settings)
     return (
         list(config.servers),
         list(config.searches),
         list(config.options),
-        [(h.reason, h.message) for h in happenings],
+        [(h.reason, h.message) for h in recorder],
     )
 
 
@@ -62,9 +62,9 @@ def test_policies(
 
 
 def test_cluster_first_without_cluster_dns_falls_back_and_says_so() -> None:
-    servers, searches, _, happenings = resolve(make_pod(), replace(SETTINGS, cluster_dns=()))
+    servers, searches, _, recorder = resolve(make_pod(), replace(SETTINGS, cluster_dns=()))
     assert (servers, searches) == (["192.0.2.1"], ["example.org"])
-    assert happenings == [
+    assert recorder == [
         ("MissingClusterDNS", MISSING),
         ("MissingClusterDNS", f'pod: "web_shop(uid-1)". {MISSING}'),
     ]
@@ -85,10 +85,10 @@ def test_switched_off_host_file_lets_no_lookup_out(ips: tuple[str, ...], servers
 
 def test_limits_are_applied_with_events() -> None:
     config = {"nameservers": ["1.1.1.1", "1.1.1.2", "1.1.1.3"], "searches": [f"d{i}.example" for i in range(40)]}
-    servers, searches, _, happenings = resolve(make_pod(dnsConfig=config))
+    servers, searches, _, recorder = resolve(make_pod(dnsConfig=config))
     assert servers == ["10.96.0.10", "1.1.1.1", "1.1.1.2"]
     assert len(searches) == 32
-    assert happenings == [
+    assert recorder == [
         (
             "DNSConfigForming",
             "Nameserver limits were exceeded, some nameservers have been omitted, "
@@ -106,10 +106,10 @@ def test_long_domains_and_lines_are_cut() -> None:
     too_long = "x" * 254
     fine = ["y" * 250 for _ in range(1)] + [f"{i}" + "z" * 249 for i in range(9)]
     pod = make_pod(dnsPolicy="None", dnsConfig={"nameservers": ["1.1.1.1"], "searches": [too_long, *fine]})
-    _, searches, _, happenings = resolve(pod)
+    _, searches, _, recorder = resolve(pod)
     assert searches == fine[:8]
     assert len(" ".join(searches)) <= 2048
-    assert [reason for reason, _ in happenings] == ["DNSConfigForming"]
+    assert [reason for reason, _ in recorder] == ["DNSConfigForming"]
 
 
 @pytest.mark.parametrize(
@@ -161,6 +161,6 @@ def test_an_unreadable_host_file_refuses_the_sandbox() -> None:
     ],
 )
 def test_the_check_at_start(text: str, messages: list[str]) -> None:
-    happenings = resolv_conf_warnings("/r", text, "cluster.local")
-    assert [h.message for h in happenings] == messages
-    assert all(h.reason == "CheckLimitsForResolvConf" and h.pod is None for h in happenings)
+    recorder = resolv_conf_warnings("/r", text, "cluster.local")
+    assert [h.message for h in recorder] == messages
+    assert all(h.reason == "CheckLimitsForResolvConf" and h.pod is None for h in recorder)

@@ -46,7 +46,7 @@ async def stand(runtime: FakeRuntime, tmp_path: Path) -> AsyncIterator[Stand]:
 def collector(stand: Stand, period_s: float = 60.0, round_s: float = 30.0) -> ContainerCollector:
     settings = GcSettings(stand.paths, GcPolicy(), period_s, round_s)
     return ContainerCollector(
-        stand.cri, stand.clock, Flight("gc-test"), stand.inputs, settings, stand.touched, stand.happenings
+        stand.cri, stand.clock, Flight("gc-test"), stand.inputs, settings, stand.touched, stand.recorder
     )
 
 
@@ -78,7 +78,7 @@ async def test_a_round_removes_what_is_too_old_with_its_logs(stand: Stand) -> No
     assert names_in(f"{logs}/main") == ["0.logger", "2.log"]
     assert targets_in(stand.paths.log_links) == {f"{logs}/main/2.log", f"{logs}/side/0.log"}
     assert stand.touched.events == [PodTouched(ref_of("web"), "garbage collected")]
-    assert stand.happenings.events == []
+    assert stand.recorder.events == []
 
 
 async def test_a_container_that_has_ended_makes_its_older_ones_go(stand: Stand) -> None:
@@ -165,7 +165,7 @@ async def test_links_that_point_nowhere_go_and_others_stay(stand: Stand) -> None
 async def test_a_missing_log_folder_is_no_failure(stand: Stand) -> None:
     await stand.look()
     await collector(stand).run_round()
-    assert stand.happenings.events == []
+    assert stand.recorder.events == []
 
 
 async def test_an_unknown_container_is_stopped_first(stand: Stand, runtime: FakeRuntime) -> None:
@@ -188,13 +188,13 @@ async def test_what_the_runtime_refuses_is_told_and_tried_again(stand: Stand, ru
     gc = collector(stand)
     runtime.inject(Fault("RemoveContainer", code=CriCode.UNKNOWN, message="device busy", times=1))
     await gc.run_round()
-    (event,) = stand.happenings.events
+    (event,) = stand.recorder.events
     assert (event.type, event.reason, event.pod) == ("Warning", "ContainerGCFailed", None)
     assert event.message == (
         "failed to remove container main of web_shop(uid-web): rpc error: code = Unknown desc = device busy"
     )
     await gc.run_round()
-    assert len(stand.happenings.events) == 1
+    assert len(stand.recorder.events) == 1
     assert (await stand.left())[0] == {dead[1]}
 
 

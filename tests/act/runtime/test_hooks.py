@@ -14,8 +14,8 @@ from act.pods.scenes import REF, container, pod
 from act.runtime.hands import Hands, hands
 
 from pykubelet.act.runtime.lifecycle.hooks import PROBLEM_LIMIT
+from pykubelet.act.runtime.lifecycle.metrics import HTTP_FALLBACKS, SLEEPS_CUT_SHORT
 from pykubelet.act.runtime.lifecycle.stop import StopTarget
-from pykubelet.act.runtime.lifecycle.tally import HTTP_FALLBACKS, SLEEPS_CUT_SHORT
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.lifecycle import StartError
 from pykubelet.edges.cri import cri_pb2 as pb

@@ -13,7 +13,7 @@ from testbed.containerd import Testbed
 
 from pykubelet.act.runtime.lifecycle.removal import remove_container, remove_sandbox
 from pykubelet.base.model.ids import ContainerID
-from pykubelet.base.model.waits import UNTOLD
+from pykubelet.base.model.waits import UNRECORDED
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
@@ -68,12 +68,12 @@ async def test_containers_whose_start_was_cut_off_can_be_removed(testbed: Testbe
     try:
         for number in range(0, RACES - 1, 2):
             for container in await asyncio.gather(race(number), race(number + 1)):
-                await remove_container(client, container, UNTOLD)
+                await remove_container(client, container, UNRECORDED)
         assert await client.list_containers(sandbox_id=sandbox) == []
         assert testbed.ctr("task", "ls", "--quiet").split() == [sandbox]
         await race(RACES)
         await client.stop_pod_sandbox(sandbox)
-        await remove_sandbox(client, sandbox, UNTOLD)
+        await remove_sandbox(client, sandbox, UNRECORDED)
         assert testbed.ctr("task", "ls", "--quiet").split() == []
     finally:
         await client.close()

@@ -57,7 +57,9 @@ async def test_what_the_runtime_refuses_is_told(tmp_path: Path) -> None:
         resizer = ContainerResizer(client)
         problem = await resizer.resize(sized("1m", "1Mi"), change(made, 64 * MEBI, MEBI), settings)
         assert problem == "rpc error: code = Unknown desc = device or resource busy"
-        assert await resizer.tell_sandbox(sized("1m", "1Mi"), home, settings) == "", "an older runtime has no such call"
+        assert await resizer.report_sandbox(sized("1m", "1Mi"), home, settings) == "", (
+            "an older runtime has no such call"
+        )
         await client.close()
 
 
@@ -75,9 +77,9 @@ async def test_a_runtime_may_object_to_a_resize_but_not_for_want_of_the_call(tmp
         home, _ = await up(h, sized("100m", "64Mi"))
         client = Objecting(h.fake.endpoint)
         resizer, settings = ContainerResizer(client), h.sandboxes.settings()
-        assert await resizer.tell_sandbox(sized("1m", "1Mi"), home, settings) == ""
+        assert await resizer.report_sandbox(sized("1m", "1Mi"), home, settings) == ""
         client.said = "a plugin objects"
-        assert await resizer.tell_sandbox(sized("1m", "1Mi"), home, settings) == (
+        assert await resizer.report_sandbox(sized("1m", "1Mi"), home, settings) == (
             "failed to notify runtime for UpdatePodSandboxResources; resize rejected: "
             "rpc error: code = Unknown desc = a plugin objects"
         )

@@ -27,7 +27,7 @@ async def test_a_sandbox_has_addresses_and_a_log_directory(tmp_path: Path) -> No
         assert config.linux.cgroup_parent == "/kubepods/besteffort/poduid-1"
         assert config.log_directory == h.paths.pod_logs(REF)
         assert [entry.name for entry in list_dir(h.paths.logs)] == ["shop_web_uid-1"]
-        assert not h.happenings.events
+        assert not h.recorder.events
 
 
 async def test_a_pod_on_the_hosts_network_asks_for_no_address(tmp_path: Path) -> None:

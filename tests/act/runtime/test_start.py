@@ -179,7 +179,7 @@ class NamesTheInstance(CriClient):
 async def test_an_event_names_the_container_not_its_instance(tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
         client = NamesTheInstance(h.fake.endpoint)
-        h.starter = ContainerStarter(client, HookRunner(client, h.happenings), h.stopper, h.flight, h.happenings)
+        h.starter = ContainerStarter(client, HookRunner(client, h.recorder), h.stopper, h.flight, h.recorder)
         reason, message = await fails(h, pod(APP))
         (made,) = h.fake.state.containers
         assert (reason, message) == ("RunContainerError", f"cannot start {made}")

@@ -104,7 +104,7 @@ async def test_each_end_is_told(tmp_path: Path) -> None:
     of = pod(container("a", **LONG), init=(sidecar("s1", **LONG),))
     async with hands(tmp_path) as h:
         made = await bring_up(h, of)
-        h.happenings.events.clear()
+        h.recorder.events.clear()
         target = StopTarget(of, REF, "a", made["a"])
         await h.stopper.stop_container(target, 5, "Container a failed liveness probe, will be restarted")
         await h.stopper.stop_pod(of, REF, 5, "")

@@ -11,8 +11,8 @@ import pytest
 from act.runtime.rendering import SETTINGS, make_pod
 
 from pykubelet.act.runtime.lifecycle.decide_userns import MappingError, namespace_at
+from pykubelet.act.runtime.lifecycle.metrics import STARTED_USERNS, STARTED_USERNS_ERRORS
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox, SandboxCells, Sandboxes
-from pykubelet.act.runtime.lifecycle.tally import STARTED_USERNS, STARTED_USERNS_ERRORS
 from pykubelet.act.runtime.lifecycle.userns import UserNamespaces, told_namespace
 from pykubelet.act.runtime.render.context import ConfigError, UserNamespace
 from pykubelet.base.api.core import Pod
@@ -20,8 +20,8 @@ from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Content
-from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.node import HandlerFeatures, RuntimeReady
 from pykubelet.base.model.observed import SandboxView
@@ -53,7 +53,7 @@ class Node:
         self.cri = cri
         self.paths = Paths(str(root / "root"), str(root / "logs"), str(root / "links"))
         self.ids = IdRange(LENGTH, 3 * LENGTH)
-        self.happenings: Sink[Happening] = Sink()
+        self.recorder: Sink[KubeEvent] = Sink()
 
     def agent(self) -> UserNamespaces:
         async def read_range(ids_per_pod: int) -> IdRange:
@@ -67,7 +67,7 @@ class Node:
         cells = SandboxCells(
             make_cell("node", SETTINGS.node)[0], make_cell("runtime", ready)[0], make_cell("content", Content())[0]
         )
-        return Sandboxes(self.cri, settings, cells, "", self.happenings, userns=self.agent())
+        return Sandboxes(self.cri, settings, cells, "", self.recorder, userns=self.agent())
 
     def file(self, uid: PodUID) -> Path:
         return Path(self.paths.user_namespace(uid))
@@ -232,7 +232,7 @@ async def test_runtimes_without_user_namespaces(node: Node, handlers: Any, tail:
     assert (STARTED_USERNS.value(), STARTED_USERNS_ERRORS.value()) == (counted[0] + 1, counted[1] + 1)
     message = "can't set `spec.hostUsers: false`, runtime does not support user namespaces" + tail
     assert refused == StartError("CreatePodSandboxError", message)
-    assert [h.message for h in node.happenings.events] == [f"Failed to create pod sandbox: {message}"]
+    assert [h.message for h in node.recorder.events] == [f"Failed to create pod sandbox: {message}"]
     assert not node.file(A).exists()
 
 

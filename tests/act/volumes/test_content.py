@@ -262,7 +262,7 @@ class Driver:
 
 
 def texts(commands: list[Command]) -> list[str]:
-    return [command.happening.message for command in commands if isinstance(command, RecordEvent)]
+    return [command.kube_event.message for command in commands if isinstance(command, RecordEvent)]
 
 
 def written(commands: list[Command]) -> list[dict[str, bytes]]:

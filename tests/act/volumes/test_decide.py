@@ -67,7 +67,7 @@ class Driver:
         return commands
 
     def messages(self, event: Event, after: float = 0.0) -> list[str]:
-        return [c.happening.message for c in self.see(event, after) if isinstance(c, RecordEvent)]
+        return [c.kube_event.message for c in self.see(event, after) if isinstance(c, RecordEvent)]
 
     def pod(self) -> PodMounts | None:
         return self.state.mounts.pods.get(UID)

@@ -28,8 +28,8 @@ from pykubelet.base.kit.flight import Flight, Outcome, T, Uncertain
 from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.content import Content
-from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles, Stage
 from pykubelet.base.model.mounts import Mounts, PodMounts
 from pykubelet.base.model.observed import Observed
@@ -71,7 +71,7 @@ class Agent:
         node_cell, _ = make_cell("node", NODE)
         content_cell, self.content = make_cell("content", Content())
         self.mounts, writer = make_cell("mounts", Mounts())
-        self.recorded: Sink[Happening] = Sink()
+        self.recorded: Sink[KubeEvent] = Sink()
         flight = flight or Flight("test")
         self.subpaths = Subpaths(self.mounts, self.paths, flight)
         inputs = VolumeInputs(roster_cell, life_cell, seen_cell, node_cell, content_cell)

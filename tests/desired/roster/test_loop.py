@@ -12,12 +12,12 @@ from desired.roster.wants import NODE, make_pod, observe, running, stage
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
 from pykubelet.base.kit.clock import SystemClock
+from pykubelet.base.kit.heartbeat import Heartbeat
 from pykubelet.base.kit.mailbox import Mailbox, Sink
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.kit.turns import Turn
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles, Stage
 from pykubelet.base.model.node import NodeView, NodeWanted, RuntimeReady
 from pykubelet.base.model.observed import Observed
@@ -34,9 +34,9 @@ class Room:
     runtime: CellWriter[RuntimeReady]
     lifecycles: CellWriter[Lifecycles]
     mailbox: Mailbox[SourceChanged] = field(default_factory=lambda: Mailbox("sources"))
-    happenings: Sink[Happening] = field(default_factory=Sink)
+    recorder: Sink[KubeEvent] = field(default_factory=Sink)
     node_wanted: Mailbox[NodeWanted] = field(default_factory=lambda: Mailbox("node-wanted"))
-    turn: Cell[Turn] = field(default_factory=lambda: make_cell("turn", Turn())[0])
+    turn: Cell[Heartbeat] = field(default_factory=lambda: make_cell("turn", Heartbeat())[0])
 
     def tell(self, *pods: Pod, source: str = "file") -> None:
         self.mailbox.post(SourceChanged(source, pods))
@@ -58,12 +58,10 @@ async def room() -> AsyncIterator[Room]:
         make_cell("lifecycles", Lifecycles()),
     ]
     room = Room(roster, *(end for _, end in cells))  # type: ignore[arg-type]
-    room.turn, turn = make_cell("turn", Turn())
+    room.turn, turn = make_cell("turn", Heartbeat())
     cells_read = (room.node.cell, room.runtime.cell, room.observed.cell, room.lifecycles.cell)
     inputs = RosterInputs(*cells_read, node_wanted=room.node_wanted, turn=turn)
-    loop = RosterLoop(
-        room.mailbox, frozenset({"file"}), inputs, AdmissionRules(), writer, room.happenings, SystemClock()
-    )
+    loop = RosterLoop(room.mailbox, frozenset({"file"}), inputs, AdmissionRules(), writer, room.recorder, SystemClock())
     async with Supervisor("test") as supervisor:
         supervisor.start_root("roster", loop.run())
         await asyncio.sleep(0)
@@ -115,7 +113,7 @@ async def test_held_pods_are_decided_when_the_runtime_is_listed(room: Room) -> N
     roster = await room.until("new-1")
     assert roster.pods[PodUID("runs-1")].rejection is None
     assert roster.pods[PodUID("new-1")].rejection is not None
-    assert [(h.reason, h.pod.name) for h in room.happenings.events if h.pod] == [("OutOfcpu", "new")]
+    assert [(h.reason, h.pod.name) for h in room.recorder.events if h.pod] == [("OutOfcpu", "new")]
 
 
 async def test_a_preempting_pod_comes_in_when_its_victim_has_ended(room: Room) -> None:

@@ -86,21 +86,21 @@ class Desk:
         return self.take(SourceChanged(source, pods), at, now, wall)
 
     def take(self, event: SourceChanged, at: Facts | None = None, now: float = 0.0, wall: float = WALL) -> Roster:
-        self.state, happenings = take(self.state, event, wall)
-        self._note(happenings)
+        self.state, recorder = take(self.state, event, wall)
+        self._note(recorder)
         return self.look(at, now, wall)
 
     def look(self, at: Facts | None = None, now: float = 0.0, wall: float = WALL) -> Roster:
-        self.state, happenings = settle(self.state, at or facts(), now, wall)
-        self._note(happenings)
-        entries, happenings = settle_sizes(self.state.entries, at or facts(), wall)
+        self.state, recorder = settle(self.state, at or facts(), now, wall)
+        self._note(recorder)
+        entries, recorder = settle_sizes(self.state.entries, at or facts(), wall)
         self.state = replace(self.state, entries=entries)
-        self._note(happenings)
+        self._note(recorder)
         self.roster = roster_of(self.state, self.expected, self.roster)
         return self.roster
 
-    def _note(self, happenings: Any) -> None:
-        self.said.extend((h.pod.name, h.reason, h.message) for h in happenings)
+    def _note(self, recorder: Any) -> None:
+        self.said.extend((h.pod.name, h.reason, h.message) for h in recorder)
 
     def reason(self, uid: str) -> str | None:
         """Why the pod is refused, or None."""

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykubelet.base.kit.flight import Flight
-from pykubelet.edges.cri import log_turns
+from pykubelet.edges.cri import log_segments
 from pykubelet.edges.cri.log_reader import LogReader
 from pykubelet.edges.cri.log_render import LogOptions, LogRenderer, LogStream, fixed_width
 from pykubelet.edges.cri.logs import parse_timestamp_ns
@@ -141,7 +141,7 @@ async def test_a_log_that_is_not_there(tmp_path: Path) -> None:
 @pytest.fixture
 def told_by_the_writer_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """That nobody writes to an old file any more."""
-    monkeypatch.setattr(log_turns, "LEFT_S", 3600.0)
+    monkeypatch.setattr(log_segments, "LEFT_S", 3600.0)
 
 
 class Followed:
@@ -228,7 +228,7 @@ async def test_follow_of_a_log_that_lost_its_name_and_got_it_back_tells_nothing_
 async def test_follow_goes_on_though_the_writer_never_closes_the_old_file(
     log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_turns, "LEFT_S", 0.1)
+    monkeypatch.setattr(log_segments, "LEFT_S", 0.1)
     followed = Followed(log)
     await followed.until(b"one\ntwo\nthree\n")
     with log.open("ab"):

@@ -24,10 +24,10 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.credentials import CertificateState, Credentials
 from pykubelet.base.model.node import NodeView
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.identity.bootstrap import Newcomer, find_entrance, first_pair, write_when_issued
+from pykubelet.edges.identity.bootstrap import BootstrapClient, find_entrance, first_pair, write_when_issued
 from pykubelet.edges.identity.decide import Wanted, client_certificate, serving_certificate
 from pykubelet.edges.identity.keys import describe_pair
-from pykubelet.edges.identity.rotation import REQUESTS, SERVED, Askers, CertificateLoop, IssuePeriods
+from pykubelet.edges.identity.rotation import REQUESTS, SERVED, CertificateLoop, CertificateSigners, IssuePeriods
 from pykubelet.edges.identity.store import CertificateStore
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
 from pykubelet.edges.kubeapi.errors import ApiError
@@ -67,12 +67,16 @@ class Stand:
         return CertificateStore(str(self.folder), "kubelet-client" if wanted.use == "client" else "kubelet-server")
 
     def start(
-        self, wanted: Wanted = CLIENT, askers: Askers | None = None, initial: bytes = b"", periods: IssuePeriods = SOON
+        self,
+        wanted: Wanted = CLIENT,
+        askers: CertificateSigners | None = None,
+        initial: bytes = b"",
+        periods: IssuePeriods = SOON,
     ) -> Supervisor:
         node = self.node if wanted.use == "serving" else None
         ends = (self._credentials_writer, node)
         tools = (self.clock, Flight("test"))
-        askers = askers or Askers(self.client())
+        askers = askers or CertificateSigners(self.client())
         loop = CertificateLoop(wanted, self.store(wanted), askers, ends, tools, periods, initial)
         supervisor = Supervisor("agent")
         supervisor.start_root("certificate", loop.run())
@@ -322,15 +326,17 @@ async def test_an_expired_certificate_is_replaced_by_way_of_the_bootstrap_token(
     stand.clock.jump_wall(2 * 86400)
     expired, path = stand.client(), tmp_path / "bootstrap.kubeconfig"
     old = replace(stand.server.access(), token="of-before")
-    stand.server.token = "newcomer"
-    newcomer = Newcomer(str(path), old, lambda access: ApiClient(access, SystemClock(), ClientLimits(deadline_s=60)))
-    stand.start(askers=Askers(expired, newcomer))
+    stand.server.token = "bootstrap_client"
+    bootstrap_client = BootstrapClient(
+        str(path), old, lambda access: ApiClient(access, SystemClock(), ClientLimits(deadline_s=60))
+    )
+    stand.start(askers=CertificateSigners(expired, bootstrap_client))
     assert "Unauthorized" in (await stand.until(lambda state: state.problem)).problem
     write_token_kubeconfig(path, stand.server.access())
     stand.answer(await stand.request(2))
     now = stand.clock.wall()
     await stand.until(lambda state: state.expires_at and state.expires_at > now)
-    await newcomer.close()
+    await bootstrap_client.close()
 
 
 async def test_a_renewal_that_nobody_answers_does_not_outlast_the_certificate(stand: Stand, tmp_path: Path) -> None:
@@ -341,14 +347,16 @@ async def test_a_renewal_that_nobody_answers_does_not_outlast_the_certificate(st
     assert state.expires_at is not None
     stand.clock.jump_wall(state.expires_at - stand.clock.wall() - 0.3)
     access = stand.server.access()
-    newcomer = Newcomer(str(tmp_path / "none"), access, lambda access: ApiClient(access, SystemClock(), ClientLimits()))
-    stand.start(askers=Askers(stand.client(), newcomer))
+    bootstrap_client = BootstrapClient(
+        str(tmp_path / "none"), access, lambda access: ApiClient(access, SystemClock(), ClientLimits())
+    )
+    stand.start(askers=CertificateSigners(stand.client(), bootstrap_client))
     await stand.request(2)
     stand.clock.jump_wall(1)
     assert "nobody approved" in (await stand.until(lambda state: state.problem)).problem
     stand.answer(await stand.request(3))
     await stand.until(lambda state: state.expires_at and state.expires_at > stand.clock.wall())
-    await newcomer.close()
+    await bootstrap_client.close()
 
 
 async def test_a_serving_certificate_names_the_addresses_and_follows_them(stand: Stand) -> None:
@@ -504,7 +512,9 @@ async def test_a_week_without_success_ends_nothing(tmp_path: Path) -> None:
     credentials, writer = make_cell("credentials", Credentials())
     disk = BrokenDisk()
     store = CertificateStore(str(tmp_path), "kubelet-client")
-    loop = CertificateLoop(CLIENT, store, Askers(UnreachableClient()), (writer, None), (SystemClock(), disk))
+    loop = CertificateLoop(
+        CLIENT, store, CertificateSigners(UnreachableClient()), (writer, None), (SystemClock(), disk)
+    )
     async with Supervisor("test") as supervisor:
         supervisor.start_root("certificate", loop.run())
         with pytest.raises(TimeoutError):

@@ -14,8 +14,8 @@ from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.mailbox import Mailbox, Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model import labels
-from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID
+from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.node import RuntimeReady
 from pykubelet.base.model.observed import BeingStopped, ContainerEnd, ContainerState, Observed, PodTouched, PodView
 from pykubelet.edges.cri import cri_pb2 as pb
@@ -44,7 +44,7 @@ class Stand:
     cell: Cell[Observed]
     mailbox: Mailbox[PodTouched | BeingStopped]
     published: list[Observed] = field(default_factory=list)
-    happenings: Sink[Happening] = field(default_factory=Sink)
+    recorder: Sink[KubeEvent] = field(default_factory=Sink)
     runtime: CellWriter[RuntimeReady] = field(default_factory=lambda: make_cell("runtime", RuntimeReady())[1])
     subscribed_at: float | None = None
 
@@ -135,7 +135,7 @@ async def run_pleg(
         before(stand)
     cells = PlegCells(writer, stand.runtime.cell)
     noted = _noting(stand, hints)
-    pleg = Pleg(client, SystemClock(), cells, stand.mailbox, periods, stand.happenings, noted)
+    pleg = Pleg(client, SystemClock(), cells, stand.mailbox, periods, stand.recorder, noted)
     async with Supervisor("test") as supervisor:
         supervisor.start_root("keep", _keep(stand))
         running = supervisor.start_child("pleg", pleg.run())

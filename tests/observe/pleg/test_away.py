@@ -12,7 +12,7 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.observed import ContainerState
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.events import RuntimeHint, watch_runtime
-from pykubelet.edges.cri.tally import OPERATIONS
+from pykubelet.edges.cri.metrics import OPERATIONS
 from pykubelet.observe.pleg.decide import RelistPeriods
 
 NAMES = [f"pod-{number}" for number in range(10)]

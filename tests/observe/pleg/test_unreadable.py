@@ -60,7 +60,7 @@ async def test_a_failed_read_is_repeated_and_keeps_the_last_view(tmp_path: Path)
         assert stand.view("web").newest("app").state is RUNNING  # type: ignore[union-attr]
         stand.fake.withdraw(fault)
         await stand.wait_state("web", "app", EXITED)
-        [told] = stand.happenings.events
+        [told] = stand.recorder.events
         assert (told.reason, told.pod) == ("FailedSync", ref("web")), "once, however often it is tried"
         assert told.message.startswith("error determining status: ")
 

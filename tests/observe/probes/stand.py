@@ -14,8 +14,8 @@ from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
+from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.observed import ContainerState, ContainerView, Observed, PodView, SandboxView
@@ -72,7 +72,7 @@ class Node:
     """The cells. Containers are `<pod>/<name>#<attempt>`, running from the moment they are set."""
 
     clock: LoopClock = field(default_factory=LoopClock)
-    happenings: Sink[Happening] = field(default_factory=Sink)
+    recorder: Sink[KubeEvent] = field(default_factory=Sink)
 
     def __post_init__(self) -> None:
         self.lifecycles, self._lifecycles = make_cell("lifecycles", Lifecycles())
@@ -151,7 +151,7 @@ class Node:
 
     @property
     def messages(self) -> list[str]:
-        return [f"{h.reason} {h.field_path} {h.message}" for h in self.happenings.events]
+        return [f"{h.reason} {h.field_path} {h.message}" for h in self.recorder.events]
 
     @asynccontextmanager
     async def probing(
@@ -165,7 +165,7 @@ class Node:
         """The loop at work."""
         inputs = ProbeInputs(self.lifecycles, self.observed, self.node, remembered or {}, keeps)
         cells = (self.results_writer, self.waits_writer)
-        loop = ProbesLoop(inputs, cells, prober, self.clock, self.happenings, limits, lambda: fraction)
+        loop = ProbesLoop(inputs, cells, prober, self.clock, self.recorder, limits, lambda: fraction)
         async with Supervisor("test") as supervisor:
             supervisor.start_root("probes", loop.run())
             for _ in range(10):

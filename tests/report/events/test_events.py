@@ -12,8 +12,8 @@ from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.model.happenings import Happening, normal, warning
 from pykubelet.base.model.ids import PodRef, PodUID
+from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 from pykubelet.base.model.recent import Occurrence, Recent
 from pykubelet.report.events.correlate import COMBINED, MESSAGE_LIMIT, Correlator
 from pykubelet.report.events.loop import KEPT_PER_OBJECT, KEPT_PODS, EventsLoop, added
@@ -42,7 +42,7 @@ def test_the_same_event_counts_up() -> None:
         warning("BackOff", "held back"),
     ],
 )
-def test_another_object_type_or_reason_is_another_event(other: Happening) -> None:
+def test_another_object_type_or_reason_is_another_event(other: KubeEvent) -> None:
     correlator = Correlator()
     see(correlator, "held back")
     assert correlator.see(other, 0.0, 1000.0).count == 1
@@ -58,7 +58,7 @@ def test_many_similar_messages_are_joined() -> None:
 def test_a_long_message_is_cut_wherever_it_is_kept() -> None:
     correlator = Correlator()
     for found in see(correlator, *(f"try {n}: " + "x" * 1_000_000 for n in range(12))):
-        assert len(found.message) == len(found.happening.message) == MESSAGE_LIMIT
+        assert len(found.message) == len(found.kube_event.message) == MESSAGE_LIMIT
         assert found.message.endswith("x...")
     (again,) = see(correlator, "try 0: " + "x" * 1_000_000)
     assert again.count == 2
@@ -82,13 +82,13 @@ def test_a_ring_keeps_the_newest_and_each_event_once() -> None:
     for number in range(100):
         ring = added(ring, correlator.see(normal(f"R{number}", "x", WEB), 0.0, 20.0))
     assert len(ring) == KEPT_PER_OBJECT
-    assert ring[-1].happening.reason == "R99"
+    assert ring[-1].kube_event.reason == "R99"
 
 
 async def test_the_loop_keeps_what_happened_and_logs_it_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "pykubelet.events")
     logging.getLogger("pykubelet").propagate = True
-    mailbox: Mailbox[Happening] = Mailbox("happenings")
+    mailbox: Mailbox[KubeEvent] = Mailbox("recorder")
     recent, writer = make_cell("recent", Recent())
     async with Supervisor("test") as supervisor:
         supervisor.start_root("events", EventsLoop(mailbox, writer, ManualClock()).run())

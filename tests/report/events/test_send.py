@@ -16,8 +16,8 @@ from pykubelet.base.kit.clock import Clock, ManualClock, SystemClock
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.happenings import EventType, Happening, normal, warning
 from pykubelet.base.model.ids import PodRef, PodUID
+from pykubelet.base.model.kube_events import EventType, KubeEvent, normal, warning
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.recent import Occurrence, Recent
@@ -42,20 +42,20 @@ class Stand:
     def __init__(self, server: FakeApiServer, sender_clock: Clock, settle_s: float) -> None:
         self.server = server
         self.clock = ManualClock()
-        self.happenings: Mailbox[Happening] = Mailbox("happenings")
+        self.recorder: Mailbox[KubeEvent] = Mailbox("recorder")
         outbox: Mailbox[Occurrence] = Mailbox("outbox")
         _, recent = make_cell("recent", Recent())
         pod = Pod(metadata=ObjectMeta(name="web", namespace="shop", uid=UID, resourceVersion="42"))
         roster, _ = make_cell("roster", Roster({UID: RosterPod(pod, "api", 0.0)}))
         self.client = ApiClient(server.access(), SystemClock(), ClientLimits(deadline_s=30))
-        self.loop = EventsLoop(self.happenings, recent, self.clock, outbox)
+        self.loop = EventsLoop(self.recorder, recent, self.clock, outbox)
         lifecycles, self.lifecycles = make_cell("lifecycles", Lifecycles())
         node, self.node = make_cell("node", NodeView("node-1", "node-1", uid="n-1"))
         self.sender = EventSender(self.client, outbox, roster, lifecycles, node, sender_clock, settle_s)
 
-    def happen(self, *happenings: Happening) -> None:
-        for happening in happenings:
-            self.happenings.post(happening)
+    def happen(self, *recorder: KubeEvent) -> None:
+        for kube_event in recorder:
+            self.recorder.post(kube_event)
 
     def events(self) -> list[Json]:
         events = parse_place("/api/v1/events")
@@ -110,7 +110,7 @@ async def stand() -> AsyncIterator[Stand]:
 
 async def test_an_event_of_a_container(stand: Stand) -> None:
     stand.clock.advance(100)
-    stand.happen(Happening(normal("a", "b").type, "Pulled", "it is there", WEB, PATH, (("k", "v"),)))
+    stand.happen(KubeEvent(normal("a", "b").type, "Pulled", "it is there", WEB, PATH, (("k", "v"),)))
     (event,) = await stand.until(1)
     meta = event.pop("metadata")
     assert event == {

@@ -16,7 +16,7 @@ from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.apistate import ApiState
-from pykubelet.base.model.happenings import Happening
+from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.node import NodeView, NodeWanted, RuntimeReady
 from pykubelet.base.model.pressure import Pressure
 from pykubelet.edges.cri import cri_pb2 as pb
@@ -69,7 +69,7 @@ class Stand:
         self.pressure, self.set_pressure = make_cell("pressure", Pressure())
         self.state, state = make_cell("api", ApiState(server.url))
         self.images = Images()
-        self.events: Mailbox[Happening] = Mailbox("events")
+        self.events: Mailbox[KubeEvent] = Mailbox("events")
         clock = SystemClock()
         self.clients = [ApiClient(server.access(), clock, ClientLimits(deadline_s=deadline_s)) for _ in range(2)]
         self.wanted: Mailbox[NodeWanted] = Mailbox("wanted")

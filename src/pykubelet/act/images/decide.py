@@ -25,7 +25,7 @@ from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.durations import MILLISECOND, format_duration
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model import reasons
-from pykubelet.base.model.happenings import Happening, normal, warning
+from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 
 EVENT_ERR_IMAGE_NEVER_PULL = "ErrImageNeverPull"
 RECHECK_S = 1.0
@@ -187,36 +187,36 @@ def backing_off(image: str, last: Failure | None) -> Failure:
 # Events
 
 
-def tell_invalid(request: ImageRequest, error: str) -> tuple[Failure, Happening]:
+def tell_invalid(request: ImageRequest, error: str) -> tuple[Failure, KubeEvent]:
     message = f'Failed to apply default image tag "{request.image}": {error}'
     event = warning(reasons.EVENT_INSPECT_FAILED, message, request.pod, request.field_path)
     return Failure(reasons.INVALID_IMAGE_NAME, message), event
 
 
-def tell_inspect_error(request: ImageRequest, spec_image: str, error: str) -> tuple[Failure, Happening]:
+def tell_inspect_error(request: ImageRequest, spec_image: str, error: str) -> tuple[Failure, KubeEvent]:
     message = f'Failed to inspect image "{spec_image}": {error}'
     event = warning(reasons.EVENT_INSPECT_FAILED, message, request.pod, request.field_path)
     return Failure(reasons.IMAGE_INSPECT_ERROR, message), event
 
 
-def tell_never_pull(request: ImageRequest) -> tuple[Failure, Happening]:
+def tell_never_pull(request: ImageRequest) -> tuple[Failure, KubeEvent]:
     message = f'Container image "{request.image}" is not present with pull policy of Never'
     event = warning(EVENT_ERR_IMAGE_NEVER_PULL, message, request.pod, request.field_path)
     return Failure(reasons.ERR_IMAGE_NEVER_PULL, message), event
 
 
-def tell_present(request: ImageRequest, settings: ImageSettings) -> Happening:
+def tell_present(request: ImageRequest, settings: ImageSettings) -> KubeEvent:
     message = f'Container image "{request.image}" already present on machine'
     if settings.ensure_secret_pulled:
         message += " and can be accessed by the pod"
     return normal(reasons.EVENT_PULLED, message, request.pod, request.field_path)
 
 
-def tell_pulling(request: ImageRequest) -> Happening:
+def tell_pulling(request: ImageRequest) -> KubeEvent:
     return normal(reasons.EVENT_PULLING, f'Pulling image "{request.image}"', request.pod, request.field_path)
 
 
-def tell_pulled(request: ImageRequest, pull_s: float, waiting_s: float, size_bytes: int) -> Happening:
+def tell_pulled(request: ImageRequest, pull_s: float, waiting_s: float, size_bytes: int) -> KubeEvent:
     message = (
         f'Successfully pulled image "{request.image}" in {_spoken(pull_s)} '
         f"({_spoken(waiting_s)} including waiting). Image size: {size_bytes} bytes."
@@ -224,17 +224,17 @@ def tell_pulled(request: ImageRequest, pull_s: float, waiting_s: float, size_byt
     return normal(reasons.EVENT_PULLED, message, request.pod, request.field_path)
 
 
-def tell_pull_failed(request: ImageRequest, error: str) -> Happening:
+def tell_pull_failed(request: ImageRequest, error: str) -> KubeEvent:
     message = f'Failed to pull image "{request.image}": {error}'
     return warning(reasons.EVENT_FAILED, message, request.pod, request.field_path)
 
 
-def tell_back_off(request: ImageRequest) -> Happening:
+def tell_back_off(request: ImageRequest) -> KubeEvent:
     message = f'Back-off pulling image "{request.image}"'
     return normal(reasons.EVENT_BACK_OFF, message, request.pod, request.field_path)
 
 
-def tell_error(request: ImageRequest, reason: str) -> Happening:
+def tell_error(request: ImageRequest, reason: str) -> KubeEvent:
     return warning(reasons.EVENT_FAILED, f"Error: {reason}", request.pod, request.field_path)
 
 

@@ -20,7 +20,7 @@ from pykubelet.act.images.names import complete_name
 from pykubelet.base.kit.durations import format_seconds
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model import reasons
-from pykubelet.base.model.happenings import Happening, warning
+from pykubelet.base.model.kube_events import KubeEvent, warning
 
 NEVER = float("-inf")
 
@@ -147,13 +147,13 @@ def deletion_failed(wanted: int, freed: int, errors: str) -> str:
     return f"wanted to free {wanted} bytes, but freed {freed} bytes space with errors in image deletion: {errors}"
 
 
-def tell_invalid_capacity() -> Happening:
+def tell_invalid_capacity() -> KubeEvent:
     return warning(reasons.EVENT_INVALID_DISK_CAPACITY, INVALID_CAPACITY)
 
 
-def tell_too_little_freed(message: str) -> Happening:
+def tell_too_little_freed(message: str) -> KubeEvent:
     return warning(reasons.EVENT_FREE_DISK_SPACE_FAILED, message)
 
 
-def tell_gc_failed(error: str) -> Happening:
+def tell_gc_failed(error: str) -> KubeEvent:
     return warning(reasons.EVENT_IMAGE_GC_FAILED, error)

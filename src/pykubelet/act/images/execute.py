@@ -18,6 +18,7 @@ from pykubelet.act.images import decide
 from pykubelet.act.images.credentials import PullCredentials
 from pykubelet.act.images.decide import Access, Failure
 from pykubelet.act.images.keyring import Credential, CredentialError
+from pykubelet.act.images.metrics import ACCESS_CHECKS, count_ensured
 from pykubelet.act.images.model import (
     ImageError,
     ImageReady,
@@ -30,14 +31,13 @@ from pykubelet.act.images.model import (
 from pykubelet.act.images.names import InvalidImage, parse_image, with_default_tag
 from pykubelet.act.images.pulls import ImageService, PullDone, PullFailed, PullOrder, PullRunner
 from pykubelet.act.images.record_store import RecordStore
-from pykubelet.act.images.tally import ACCESS_CHECKS, count_ensured
 from pykubelet.base.kit.backoff import Backoff, BackoffPolicy
 from pykubelet.base.kit.cells import CellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import Value
-from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriError
 
@@ -65,14 +65,14 @@ class ImagePuller:
         clock: Clock,
         settings: ImageSettings,
         pulls: CellWriter[Pulls],
-        happenings: Post[Happening],
+        recorder: Post[KubeEvent],
     ) -> None:
         self._images = images
         self._credentials = credentials
         self._records = records
         self._clock = clock
         self._settings = settings
-        self._happenings = happenings
+        self._recorder = recorder
         self._runner = PullRunner(images, records, clock, settings, pulls)
         self._policy = BackoffPolicy(settings.back_off_initial_s, settings.back_off_max_s)
         self._back_offs: dict[str, _BackingOff] = {}
@@ -104,7 +104,7 @@ class ImagePuller:
         """
         outcome = await self._ensure(request, _Asked(next(self._arrivals), self._clock.wall()))
         if isinstance(outcome, ImageError):
-            self._happenings.post(decide.tell_error(request, outcome.reason))
+            self._recorder.post(decide.tell_error(request, outcome.reason))
         else:
             self._records.hand_out(outcome.image_id)
         return outcome
@@ -178,13 +178,13 @@ class ImagePuller:
         self, request: ImageRequest, asked: _Asked, spec: pb.ImageSpec, credentials: tuple[Credential, ...]
     ) -> ImageReady | ImageError:
         begun = self._clock.monotonic()
-        self._happenings.post(decide.tell_pulling(request))
+        self._recorder.post(decide.tell_pulling(request))
         auths = tuple(credential.auth for credential in credentials)
         order = PullOrder(spec, auths, asked.arrival, request.sandbox_config)
         waiting = WaitingPod(request.pod, request.container, asked.at)
         result = await self._runner.run(order, waiting, credentials)
         if isinstance(result, PullFailed):
-            self._happenings.post(decide.tell_pull_failed(request, result.error))
+            self._recorder.post(decide.tell_pull_failed(request, result.error))
             policy = decide.RUNTIME_AWAY if result.runtime_away else self._policy
             return self._failed(request, spec.image, result.error, policy)
         return self._pulled(request, spec.image, result, self._clock.monotonic() - begun)
@@ -193,7 +193,7 @@ class ImagePuller:
         self, request: ImageRequest, spec_image: str, result: PullDone, waited_s: float
     ) -> ImageReady | ImageError:
         size = result.image.size if result.image is not None else 0
-        self._happenings.post(decide.tell_pulled(request, min(result.pull_s, waited_s), waited_s, size))
+        self._recorder.post(decide.tell_pulled(request, min(result.pull_s, waited_s), waited_s, size))
         self._forget_expired()
         if result.image is None:
             error = "the image was pulled, but the runtime cannot find it"
@@ -202,7 +202,7 @@ class ImagePuller:
         return _ready(result.image_ref, spec_image, result.image)
 
     def _present(self, request: ImageRequest, spec_image: str, status: pb.Image) -> ImageReady:
-        self._happenings.post(decide.tell_present(request, self._settings))
+        self._recorder.post(decide.tell_present(request, self._settings))
         return _ready(status.id, spec_image, status)
 
     # Back-off
@@ -214,7 +214,7 @@ class ImagePuller:
         remaining_s = held.entry.updated_at + held.entry.delay_s - self._clock.monotonic()
         if remaining_s <= 0:
             return None
-        self._happenings.post(decide.tell_back_off(request))
+        self._recorder.post(decide.tell_back_off(request))
         failure = decide.backing_off(request.image, held.last)
         return ImageError(failure.reason, failure.message, self._in(remaining_s))
 
@@ -234,8 +234,8 @@ class ImagePuller:
             k: held for k, held in self._back_offs.items() if not self._policy.is_expired(held.entry, now)
         }
 
-    def _told(self, failure: Failure, event: Happening, retry_at: float | None) -> ImageError:
-        self._happenings.post(event)
+    def _told(self, failure: Failure, event: KubeEvent, retry_at: float | None) -> ImageError:
+        self._recorder.post(event)
         return ImageError(failure.reason, failure.message, retry_at)
 
     def _in(self, seconds: float) -> float:

@@ -16,16 +16,16 @@ import msgspec
 from pykubelet.act.images import decide_gc
 from pykubelet.act.images.decide import joined_errors
 from pykubelet.act.images.decide_gc import Candidate, Sightings, StoredImage
+from pykubelet.act.images.metrics import COLLECTED
 from pykubelet.act.images.model import ImageSettings
 from pykubelet.act.images.record_store import RecordStore
-from pykubelet.act.images.tally import COLLECTED
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Failed, Flight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import Value
-from pykubelet.base.model.happenings import Happening
+from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriError
@@ -82,7 +82,7 @@ class ImageCollector:
         clock: Clock,
         settings: ImageSettings,
         lifecycles: Cell[Lifecycles],
-        happenings: Post[Happening],
+        recorder: Post[KubeEvent],
         read_usage: Callable[[str], FsUsage] = read_fs_usage,
     ) -> None:
         self._runtime = runtime
@@ -90,7 +90,7 @@ class ImageCollector:
         self._clock = clock
         self._settings = settings
         self._lifecycles = lifecycles
-        self._happenings = happenings
+        self._recorder = recorder
         self._read_usage = read_usage
         self._flight = Flight("image-statfs", workers=1)
         self._sightings = Sightings()
@@ -115,7 +115,7 @@ class ImageCollector:
                     await self._look()
         except (ImageGcError, CriError) as error:
             if self._failed_before:
-                self._happenings.post(decide_gc.tell_gc_failed(str(error)))
+                self._recorder.post(decide_gc.tell_gc_failed(str(error)))
             else:
                 log.warning("image garbage collection failed", error=error)
             self._failed_before = True
@@ -177,7 +177,7 @@ class ImageCollector:
     async def _make_room(self, candidates: Sequence[Candidate], look: _Look, removed: set[str]) -> int:
         usage = await self._image_fs_usage()
         if usage.capacity_bytes <= 0:
-            self._happenings.post(decide_gc.tell_invalid_capacity())
+            self._recorder.post(decide_gc.tell_invalid_capacity())
             raise ImageGcError(decide_gc.INVALID_CAPACITY)
         wanted = decide_gc.bytes_to_free(usage.capacity_bytes, usage.available_bytes, self._settings)
         if wanted <= 0:
@@ -189,7 +189,7 @@ class ImageCollector:
             raise ImageGcError(decide_gc.deletion_failed(wanted, freed, joined_errors(errors)))
         if freed < wanted:
             message = decide_gc.too_little_freed(usage.capacity_bytes, usage.available_bytes, freed)
-            self._happenings.post(decide_gc.tell_too_little_freed(message))
+            self._recorder.post(decide_gc.tell_too_little_freed(message))
             raise ImageGcError(message)
         return freed
 

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from typing import ClassVar, Protocol
 
 from pykubelet.act.images.keyring import Auth, Credential, ServiceAccountSource
+from pykubelet.act.images.metrics import PLUGIN_DURATIONS, PLUGIN_ERRORS
 from pykubelet.act.images.model import PullAccount
 from pykubelet.act.images.names import matches_key, registry_of
-from pykubelet.act.images.tally import PLUGIN_DURATIONS, PLUGIN_ERRORS
 from pykubelet.base.api.core import ObjectMeta
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log

@@ -15,10 +15,10 @@ from msgspec import Struct
 
 from pykubelet.act.images.decide import access_of, joined_errors
 from pykubelet.act.images.keyring import Auth, Credential
-from pykubelet.act.images.line import Line
+from pykubelet.act.images.metrics import PULL_DURATIONS, size_words
 from pykubelet.act.images.model import ActivePull, ImageSettings, Pulls, PullStage, WaitingPod
+from pykubelet.act.images.pull_queue import Line
 from pykubelet.act.images.record_store import RecordStore
-from pykubelet.act.images.tally import PULL_DURATIONS, size_words
 from pykubelet.base.kit.bucket import TokenBucket
 from pykubelet.base.kit.cells import CellWriter
 from pykubelet.base.kit.clock import Clock

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import TypeVar
 
+from pykubelet.act.images.metrics import INTENTS, RECORDS
 from pykubelet.act.images.names import InvalidImage, bare_name, complete_name
 from pykubelet.act.images.records import (
     ImageAccess,
@@ -29,7 +30,6 @@ from pykubelet.act.images.records import (
     render_intent,
     render_pulled,
 )
-from pykubelet.act.images.tally import INTENTS, RECORDS
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Failed, Flight
 from pykubelet.base.kit.log import Log
@@ -140,7 +140,7 @@ class RecordStore:
             await self._add(image, image_ref, access)
 
     async def settle_leftovers(self, images: Collection[tuple[str, tuple[str, ...]]]) -> None:
-        """Turn the intents of pulls that nobody follows any more into records without access, or drop them.
+        """Heartbeat the intents of pulls that nobody follows any more into records without access, or drop them.
 
         `images`: what the runtime has now, as (reference, names).
         """

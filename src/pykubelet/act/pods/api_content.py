@@ -16,8 +16,8 @@ from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.model.content import OWNER, Content, ObjectKey, Present, wait_for_key
 from pykubelet.base.model.fieldpath import every_container
-from pykubelet.base.model.happenings import Happening, warning
 from pykubelet.base.model.ids import PodRef
+from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.needs import environment_keys, pull_secret_keys, runtime_class_key
 from pykubelet.base.model.reasons import EVENT_FAILED_TO_RETRIEVE_IMAGE_PULL_SECRET
 from pykubelet.base.model.waits import Wait
@@ -35,10 +35,10 @@ def start_keys(pod: Pod) -> frozenset[ObjectKey]:
 class PodContent:
     """`Content` as one pod sees it."""
 
-    def __init__(self, cell: Cell[Content], ref: PodRef, happenings: Post[Happening]) -> None:
+    def __init__(self, cell: Cell[Content], ref: PodRef, recorder: Post[KubeEvent]) -> None:
         self._cell = cell
         self._ref = ref
-        self._happenings = happenings
+        self._recorder = recorder
         self._missing: list[str] = []
 
     def get(self) -> Content:
@@ -87,5 +87,5 @@ class PodContent:
                 f"Unable to retrieve some image pull secrets ({', '.join(missing)}); "
                 "attempting to pull the image may not succeed."
             )
-            self._happenings.post(warning(EVENT_FAILED_TO_RETRIEVE_IMAGE_PULL_SECRET, text, self._ref))
+            self._recorder.post(warning(EVENT_FAILED_TO_RETRIEVE_IMAGE_PULL_SECRET, text, self._ref))
         self._missing = missing

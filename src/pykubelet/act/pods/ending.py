@@ -14,8 +14,8 @@ from pykubelet.act.pods.waitbook import ENDING, WaitBook
 from pykubelet.act.runtime.lifecycle.stop import PodRemains
 from pykubelet.base.kit.flight import Done
 from pykubelet.base.kit.log import Log
-from pykubelet.base.model.happenings import warning
 from pykubelet.base.model.ids import PodRef
+from pykubelet.base.model.kube_events import warning
 from pykubelet.base.model.observed import PodView
 from pykubelet.base.model.reasons import EVENT_FAILED_KILL_POD
 from pykubelet.base.model.statuses import Statuses
@@ -77,7 +77,7 @@ class PodEnding:
                     for_good=for_good,
                 )
         except CriError as error:
-            self._tools.happenings.post(warning(EVENT_FAILED_KILL_POD, f"error killing pod: {error}", self._ref))
+            self._tools.recorder.post(warning(EVENT_FAILED_KILL_POD, f"error killing pod: {error}", self._ref))
             return str(error)
         return ""
 

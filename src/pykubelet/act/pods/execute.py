@@ -16,16 +16,16 @@ from pykubelet.act.pods.api_content import SERVICES, PodContent
 from pykubelet.act.pods.decide import find_container
 from pykubelet.act.pods.ending import LOGS_DEADLINE_S, PodEnding
 from pykubelet.act.pods.images import BEHIND_SANDBOX_S, PodImages
+from pykubelet.act.pods.metrics import RESIZE_DURATIONS, PullTime
 from pykubelet.act.pods.model import CleanEnded, CleanUp, StartFailed, StopPod, Sync, SyncEnded
 from pykubelet.act.pods.resize import pod_before, resize_pod
-from pykubelet.act.pods.tally import RESIZE_DURATIONS, PullTime
 from pykubelet.act.pods.tools import ASK_AGAIN, PodTools, pod_ip, runtime_wait
 from pykubelet.act.pods.waitbook import ENDING, OWNER, WaitBook, WaitsChanged
 from pykubelet.act.runtime.collect.gc_files import remove_container_log
+from pykubelet.act.runtime.lifecycle.metrics import IMAGE_VOLUMES_ERRORS, IMAGE_VOLUMES_MOUNTED
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox
 from pykubelet.act.runtime.lifecycle.start import Unstarted
 from pykubelet.act.runtime.lifecycle.stop import ContainerEnd, StopTarget, restart_grace
-from pykubelet.act.runtime.lifecycle.tally import IMAGE_VOLUMES_ERRORS, IMAGE_VOLUMES_MOUNTED
 from pykubelet.act.runtime.plan.plan import ContainerKill, KillCause
 from pykubelet.act.runtime.plan.plan_resize import Applied
 from pykubelet.act.runtime.render.api_objects import environment_objects, service_environment
@@ -40,8 +40,8 @@ from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import ObjectKey
 from pykubelet.base.model.fieldpath import every_container
-from pykubelet.base.model.happenings import Happening, normal, warning
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID
+from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.mounts import Mounts, PodMounts
 from pykubelet.base.model.needs import environment_keys, runtime_class_key
@@ -76,7 +76,7 @@ class PodExecution:
         self._is_outdated = False
         self._ending = PodEnding(tools, ref)
         self.post_starting: frozenset[str] = frozenset()
-        self._content = PodContent(tools.cells.content, ref, tools.happenings)
+        self._content = PodContent(tools.cells.content, ref, tools.recorder)
         self._images = PodImages(ref, tools.images, tools.cgroups, self._content, tools.supervisor, self._wait)
 
     @property
@@ -89,8 +89,8 @@ class PodExecution:
         return self._tools.clock
 
     @property
-    def happenings(self) -> Post[Happening]:
-        return self._tools.happenings
+    def recorder(self) -> Post[KubeEvent]:
+        return self._tools.recorder
 
     def book(self, mailbox: Post[WaitsChanged]) -> WaitBook:
         return WaitBook(self._tools.clock, mailbox)
@@ -181,7 +181,7 @@ class PodExecution:
             return
         if now.takes_calls:
             message = f"network is not ready: {now.network_error}"
-            self.happenings.post(warning(EVENT_NETWORK_NOT_READY, message, self._ref))
+            self.recorder.post(warning(EVENT_NETWORK_NOT_READY, message, self._ref))
             wait = Wait("network", "report/node", 0.0, "", EVENT_NETWORK_NOT_READY, now.network_error, ASK_AGAIN)
         else:
             wait = runtime_wait(now)
@@ -195,7 +195,7 @@ class PodExecution:
         try:
             if plan.stop_pod and not command.view.is_gone:
                 message = "Pod sandbox changed, it will be killed and re-created."
-                self.happenings.post(normal(EVENT_SANDBOX_CHANGED, message, self._ref))
+                self.recorder.post(normal(EVENT_SANDBOX_CHANGED, message, self._ref))
                 with waits.waiting(wait):
                     await stopper.stop_pod(pod, self._ref, grace, self._pod_ip(), waits=waits)
             elif plan.kills:
@@ -215,7 +215,7 @@ class PodExecution:
             else:
                 await self._tidy_up([c for c in command.view.containers if c.id in plan.remove], waits)
         except CriError as error:
-            self.happenings.post(warning(EVENT_FAILED_KILL_POD, f"error killing pod: {error}", self._ref))
+            self.recorder.post(warning(EVENT_FAILED_KILL_POD, f"error killing pod: {error}", self._ref))
             return StartError(KILL_CONTAINER_ERROR, str(error))
         return None
 
@@ -246,7 +246,7 @@ class PodExecution:
         )
         if cgroup is not None:
             message = f"unable to ensure pod container exists: {cgroup.message}"
-            self.happenings.post(warning(EVENT_FAILED_CREATE_POD_CONTAINER, message, self._ref))
+            self.recorder.post(warning(EVENT_FAILED_CREATE_POD_CONTAINER, message, self._ref))
             return StartError(EVENT_FAILED_CREATE_POD_CONTAINER, message)
         parent = tools.cgroups.cgroup_parent(pod)
         if plan.sandbox is not None:

@@ -14,11 +14,11 @@ from typing import Protocol, TypeVar
 from pykubelet.act.images.execute import ImagePuller
 from pykubelet.act.images.model import ImageError, ImageReady, ImageRequest, PullAccount
 from pykubelet.act.pods.api_content import PodContent
+from pykubelet.act.pods.metrics import PullTime
 from pykubelet.act.pods.model import StartFailed
-from pykubelet.act.pods.tally import PullTime
 from pykubelet.act.pods.waitbook import OWNER, WaitBook
 from pykubelet.act.resources.execute import PodCgroups
-from pykubelet.act.runtime.lifecycle.tally import IMAGE_VOLUMES, IMAGE_VOLUMES_ERRORS
+from pykubelet.act.runtime.lifecycle.metrics import IMAGE_VOLUMES, IMAGE_VOLUMES_ERRORS
 from pykubelet.act.runtime.render.context import AnyContainer, ImageVolume
 from pykubelet.act.runtime.render.render_sandbox import render_puller
 from pykubelet.base.api.core import Pod

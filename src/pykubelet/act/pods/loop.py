@@ -27,19 +27,19 @@ from pykubelet.act.pods.decide_workers import (
     workers_of_probes,
 )
 from pykubelet.act.pods.execute import PodExecution
+from pykubelet.act.pods.metrics import ORPHANED, RESTARTED
 from pykubelet.act.pods.model import CgroupGone, ContentChanged, Event, PodState, ProbesChanged, RuntimeRestarted
-from pykubelet.act.pods.tally import ORPHANED, RESTARTED
 from pykubelet.act.pods.tools import PodTools
 from pykubelet.act.pods.worker import PodWorker, WorkerCrashed
 from pykubelet.base.kit.cells import Cell, CellWriter, ringing
+from pykubelet.base.kit.heartbeat import Heartbeat, resync_forever
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.kit.turns import Turn, come_round
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.content import Content
-from pykubelet.base.model.happenings import warning
 from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.kube_events import warning
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle
 from pykubelet.base.model.observed import Observed, PodTouched
 from pykubelet.base.model.probes import ProbeResults
@@ -68,7 +68,7 @@ class PodsLoop:
         tools: PodTools,
         rules: Rules,
         touched: Post[PodTouched],
-        turn: CellWriter[Turn] | None = None,
+        turn: CellWriter[Heartbeat] | None = None,
     ) -> None:
         self._inputs = inputs
         self._lifecycles = lifecycles
@@ -90,7 +90,7 @@ class PodsLoop:
             supervisor.start_root("pods-runtime", self._follow_runtime())
             supervisor.start_root("pods-cgroups", self._check_cgroups())
             if self._turn is not None:
-                supervisor.start_root("pods-turn", come_round(self._reconcile, self._turn, self._tools.clock))
+                supervisor.start_root("pods-turn", resync_forever(self._reconcile, self._turn, self._tools.clock))
             raise await supervisor.wait_failed()
 
     # Inputs
@@ -241,7 +241,7 @@ class PodsLoop:
         history = [f"{line.at:.3f} {line.what} ({line.cause})" for line in worker.history]
         log.error("a pod worker crashed", pod=worker.ref, uid=crash.uid, history=history, error=repr(crash.error))
         message = f"internal error: {crash.error!r}"
-        self._tools.happenings.post(warning(EVENT_FAILED_SYNC, message, worker.ref))
+        self._tools.recorder.post(warning(EVENT_FAILED_SYNC, message, worker.ref))
         worker.abandon()
         self._end_worker(record, worker)
         clock = self._tools.clock

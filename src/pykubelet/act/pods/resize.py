@@ -27,7 +27,7 @@ async def resize_pod(
     limit = lowered_limit(before, pod)
     used = await cgroups.memory_used(pod) if limit is not None else None
     refusal = await resizer.refuse(changes, (limit, used) if limit is not None and used is not None else None)
-    problem = refusal or await resizer.tell_sandbox(pod, sandbox, settings)
+    problem = refusal or await resizer.report_sandbox(pod, sandbox, settings)
     if problem:
         return None, problem
     if error := await cgroups.widen_pod(before, pod):

@@ -16,7 +16,7 @@ from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.content import Content
-from pykubelet.base.model.happenings import Happening
+from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import Observed, PodView
@@ -51,7 +51,7 @@ class PodTools(Value):
     subpaths: Subpaths
     cgroups: PodCgroups
     supervisor: Supervisor
-    happenings: Post[Happening]
+    recorder: Post[KubeEvent]
 
 
 def runtime_wait(now: RuntimeReady) -> Wait:

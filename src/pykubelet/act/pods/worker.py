@@ -12,6 +12,7 @@ from typing import Any
 
 from pykubelet.act.pods.decide import Rules, find_container, step
 from pykubelet.act.pods.execute import PodExecution
+from pykubelet.act.pods.metrics import WORK_DURATIONS, StartCount
 from pykubelet.act.pods.model import (
     AbandonSync,
     CleanEnded,
@@ -31,7 +32,6 @@ from pykubelet.act.pods.model import (
     WakeAt,
     Woke,
 )
-from pykubelet.act.pods.tally import WORK_DURATIONS, StartCount
 from pykubelet.act.pods.waitbook import WaitsChanged
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
@@ -39,8 +39,8 @@ from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.fieldpath import container_field_path
-from pykubelet.base.model.happenings import Happening, normal, warning
 from pykubelet.base.model.ids import PodRef, PodUID
+from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, Stage, StartError, StatusOverride
 from pykubelet.base.model.observed import PodTouched, Removed, Stopped
 from pykubelet.base.model.phase import Phase
@@ -165,13 +165,13 @@ class PodWorker:
             case WakeAt():
                 self._wake_at(command.at)
             case ReportResize():
-                self._execution.happenings.post(_resize_event(command, self.ref))
+                self._execution.recorder.post(_resize_event(command, self.ref))
                 self._record(f"resize: {command.progress.error or 'done'}", command.cause)
             case ReportBackOff():
                 container = find_container(self.state.pod, command.container)
                 message = f"Back-off restarting failed container {container.name} in pod {self.ref}"
                 path = container_field_path(self.state.pod, container.name)
-                self._execution.happenings.post(warning(EVENT_BACK_OFF, message, self.ref, path))
+                self._execution.recorder.post(warning(EVENT_BACK_OFF, message, self.ref, path))
                 self._record(f"{container.name} is held back", command.cause)
 
     def _start(self, what: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -233,7 +233,7 @@ class PodWorker:
         lines = [f"{line.at:.3f} {line.what} ({line.cause})" for line in self._history]
         log.error(f"{what} crashed", pod=self.ref, uid=self.ref.uid, history=lines, exc_info=error)
         message = f"internal error in {what}: {error!r}"
-        self._execution.happenings.post(warning(EVENT_FAILED_SYNC, message, self.ref))
+        self._execution.recorder.post(warning(EVENT_FAILED_SYNC, message, self.ref))
         return StartError(INTERNAL_ERROR, message)
 
     def _wake_at(self, at: float) -> None:
@@ -271,7 +271,7 @@ class PodWorker:
     def _pass_deadline(self) -> None:
         if self.state.kill is not None:
             return
-        self._execution.happenings.post(normal(DEADLINE_EXCEEDED, DEADLINE_MESSAGE, self.ref))
+        self._execution.recorder.post(normal(DEADLINE_EXCEEDED, DEADLINE_MESSAGE, self.ref))
         override = StatusOverride(Phase.FAILED, DEADLINE_EXCEEDED, DEADLINE_MESSAGE)
         self.mailbox.post(KillRequested(KillReason.DEADLINE, "active deadline passed", override=override))
 
@@ -325,7 +325,7 @@ def _conflate(events: list[Event | WaitsChanged]) -> list[Event | WaitsChanged]:
     return [event for event in events if not isinstance(event, RuntimeChanged) or event is newest]
 
 
-def _resize_event(command: ReportResize, ref: PodRef) -> Happening:
+def _resize_event(command: ReportResize, ref: PodRef) -> KubeEvent:
     pod, progress = command.pod, command.progress
     if progress.error:
         message = size_in_words("Pod resize error", pod, progress.generation, progress.error)

@@ -21,8 +21,8 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.metrics import Histogram
 from pykubelet.base.kit.values import Value
-from pykubelet.base.model.happenings import Happening, normal, warning
 from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 from pykubelet.base.model.qos import QOSClass, qos_class
 from pykubelet.base.model.reasons import EVENT_FAILED_NODE_ALLOCATABLE, EVENT_NODE_ALLOCATABLE_ENFORCED
 from pykubelet.edges.host.cgroups.cgroup_values import CgroupLimits, CgroupVersion
@@ -76,14 +76,14 @@ class PodCgroups:
         node: NodeResources,
         cgroups: Cgroups,
         flight: Flight,
-        happenings: Post[Happening],
+        recorder: Post[KubeEvent],
         patience: Patience = DEFAULT_PATIENCE,
     ) -> None:
         self._settings = settings
         self._node = node
         self._cgroups = cgroups
         self._flight = flight
-        self._happenings = happenings
+        self._recorder = recorder
         self._patience = patience
         self._paths: dict[PodUID, str] = {}
         self._shares: dict[PodUID, tuple[Pod, decide.Share]] = {}
@@ -170,10 +170,10 @@ class PodCgroups:
         if problem is None:
             self._limited = True
             message = "Updated Node Allocatable limit across pods"
-            self._happenings.post(normal(EVENT_NODE_ALLOCATABLE_ENFORCED, message))
+            self._recorder.post(normal(EVENT_NODE_ALLOCATABLE_ENFORCED, message))
             return
         message = f"Failed to update Node Allocatable Limits {names.quoted(name)}: {problem}"
-        self._happenings.post(warning(EVENT_FAILED_NODE_ALLOCATABLE, message))
+        self._recorder.post(warning(EVENT_FAILED_NODE_ALLOCATABLE, message))
 
     async def _enforce_reserved(self, title: str, word: str, compressible: bool) -> None:
         is_system = word == "system"
@@ -185,10 +185,10 @@ class PodCgroups:
         problem = await self._try(f"cgroup:{word}-reserved", lambda: self._enforce(group, path, limits), aside=True)
         if problem is not None:
             message = f'Failed to enforce {title} Reserved Cgroup Limits on "{group}": {problem}'
-            self._happenings.post(warning(EVENT_FAILED_NODE_ALLOCATABLE, message))
+            self._recorder.post(warning(EVENT_FAILED_NODE_ALLOCATABLE, message))
             raise ResourcesError(message)
         message = f"Updated limits on {word} reserved cgroup {group}"
-        self._happenings.post(normal(EVENT_NODE_ALLOCATABLE_ENFORCED, message))
+        self._recorder.post(normal(EVENT_NODE_ALLOCATABLE_ENFORCED, message))
 
     def _enforce(self, group: str, path: str, limits: CgroupLimits) -> None:
         if not self._cgroups.exists(path):

@@ -58,8 +58,8 @@ from pykubelet.base.api.core import Volume
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model import reasons
-from pykubelet.base.model.happenings import warning
 from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.kube_events import warning
 from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.needs import used_volumes
 from pykubelet.base.model.paths import Paths

@@ -35,7 +35,7 @@ from pykubelet.base.kit.flight import Done, Failed, Flight, Outcome, Uncertain
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.model.happenings import Happening
+from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.paths import Paths
 from pykubelet.edges.host.fs.errors import HostError
 
@@ -49,7 +49,7 @@ class Executor:
     """Carries out commands and posts their results."""
 
     def __init__(
-        self, paths: Paths, flight: Flight, clock: Clock, tasks: Supervisor, ended: Post[Event], events: Post[Happening]
+        self, paths: Paths, flight: Flight, clock: Clock, tasks: Supervisor, ended: Post[Event], events: Post[KubeEvent]
     ) -> None:
         self._paths = paths
         self._flight = flight
@@ -61,7 +61,7 @@ class Executor:
     def run(self, command: Command) -> None:
         """Begin to carry out a command; never waits."""
         if isinstance(command, RecordEvent):
-            self._events.post(command.happening)
+            self._events.post(command.kube_event)
         else:
             self._tasks.start_child(f"volumes {type(command).__name__}", self._carry_out(command))
 

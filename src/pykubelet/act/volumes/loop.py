@@ -29,7 +29,7 @@ from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.content import Content
-from pykubelet.base.model.happenings import Happening
+from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.node import NodeView
@@ -66,7 +66,7 @@ class Volumes:
         mounts: CellWriter[Mounts],
         flight: Flight,
         clock: Clock,
-        happenings: Post[Happening],
+        recorder: Post[KubeEvent],
         scan_period_s: float = SCAN_PERIOD_S,
     ) -> None:
         self._paths = paths
@@ -74,7 +74,7 @@ class Volumes:
         self._mounts = mounts
         self._flight = flight
         self._clock = clock
-        self._happenings = happenings
+        self._recorder = recorder
         self._scan_period_s = scan_period_s
         self._state = State(mounts=mounts.get())
         self._wake = asyncio.Event()
@@ -84,7 +84,7 @@ class Volumes:
 
     async def run(self) -> None:
         async with Supervisor("act.volumes") as tasks:
-            executor = Executor(self._paths, self._flight, self._clock, tasks, self._mailbox, self._happenings)
+            executor = Executor(self._paths, self._flight, self._clock, tasks, self._mailbox, self._recorder)
             cells = self._inputs
             try:
                 with ringing(self._wake, cells.roster, cells.lifecycles, cells.observed, cells.node, cells.content):

@@ -12,8 +12,8 @@ from pykubelet.act.volumes.kind import Plan, VolumePlan
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.content import Content, ContentKey
-from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import PodRef, PodUID
+from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.mounts import MountedVolume, Mounts
 from pykubelet.base.model.node import NodeView
@@ -247,7 +247,7 @@ class Scan(Value):
 class RecordEvent(Value):
     """Record a Kubernetes Event."""
 
-    happening: Happening
+    kube_event: KubeEvent
 
 
 Command = SetUp | TearDown | MakeTree | RemoveTree | Scan | RecordEvent

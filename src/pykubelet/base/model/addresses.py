@@ -12,7 +12,7 @@ def is_v6(ip: str) -> bool:
     return ":" in ip
 
 
-def told_ips(ips: Sequence[str], host_ips: Sequence[str]) -> tuple[str, ...]:
+def reported_ips(ips: Sequence[str], host_ips: Sequence[str]) -> tuple[str, ...]:
     """`ips` as the runtime gives them; `host_ips`: the node's, of which the first tells the primary family."""
     primary = is_v6(host_ips[0]) if host_ips else bool(ips) and is_v6(ips[0])
     found = (next((ip for ip in ips if is_v6(ip) is family), "") for family in (primary, not primary))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykubelet.base.kit.values import Value, field
-from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.kube_events import KubeEvent
 
 
 class Occurrence(Value):
@@ -15,7 +15,7 @@ class Occurrence(Value):
     `serial`: the same for all repetitions, and for no other Event.
     """
 
-    happening: Happening
+    kube_event: KubeEvent
     message: str
     first_at: float
     last_at: float

@@ -41,14 +41,14 @@ class Waits(Protocol):
         ...
 
 
-class Untold:
+class UnrecordedWaits:
     """For work that nobody asks about."""
 
     def waiting(self, wait: Wait) -> AbstractContextManager[None]:  # noqa: ARG002 - nobody is told
         return nullcontext()
 
 
-UNTOLD = Untold()
+UNRECORDED = UnrecordedWaits()
 
 
 class StoryLine(Value):

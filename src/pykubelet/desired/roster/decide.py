@@ -22,8 +22,8 @@ from typing import assert_never
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.times import parse_time
 from pykubelet.base.kit.values import Value, replace
-from pykubelet.base.model.happenings import Happening, warning
 from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.labels import SOURCE_API
 from pykubelet.base.model.lifecycle import KillReason, Stage
 from pykubelet.base.model.node import NodeView
@@ -106,38 +106,38 @@ _Judgement = _Admit | _Refuse | _Lacks | _Hold
 Entries = dict[PodUID, Entry]
 
 
-def settle(state: RosterState, facts: Facts, now: float, wall: float) -> tuple[RosterState, tuple[Happening, ...]]:
+def settle(state: RosterState, facts: Facts, now: float, wall: float) -> tuple[RosterState, tuple[KubeEvent, ...]]:
     """Decide all that can be decided now. `now`: monotonic seconds; `wall`: seconds since the epoch."""
     unsure = [entry for entry in state.entries.values() if entry.verdict in _UNSURE]
     if not unsure:
         return state, ()
-    entries, happenings = _end_preemptions(state.entries, facts, now)
+    entries, recorder = _end_preemptions(state.entries, facts, now)
     undecided = [entry for entry in unsure if entry.verdict is Verdict.OPEN]
     if not undecided:
-        return replace(state, entries=entries), tuple(happenings)
+        return replace(state, entries=entries), tuple(recorder)
     if not facts.node.allocatable:
-        return replace(state, entries=_hold_all(entries, undecided, NODE_UNKNOWN, wall)), tuple(happenings)
+        return replace(state, entries=_hold_all(entries, undecided, NODE_UNKNOWN, wall)), tuple(recorder)
     if facts.observed.listed_at is None and not _all_fit(entries, undecided, facts):
-        return replace(state, entries=_hold_all(entries, undecided, UNLISTED, wall)), tuple(happenings)
+        return replace(state, entries=_hold_all(entries, undecided, UNLISTED, wall)), tuple(recorder)
     load = _load(entries, facts)
     for entry in sorted(undecided, key=lambda entry: _rank(entry, facts.observed)):
         trace = trace_of(entry.item.pod, entry.ref.uid, facts.observed)
         judgement = _judge(entry, trace, load, facts)
         if isinstance(judgement, _Lacks):
-            happenings.extend(_preempt(entries, entry, judgement.shortages, facts, (now, wall)))
+            recorder.extend(_preempt(entries, entry, judgement.shortages, facts, (now, wall)))
             load = _load(entries, facts)
         else:
-            happenings.extend(_note(entries, entry, judgement, trace, wall))
+            recorder.extend(_note(entries, entry, judgement, trace, wall))
             if isinstance(judgement, _Hold) and judgement.asks:
                 entries[entry.ref.uid] = replace(entries[entry.ref.uid], asked_at=now)
             if counts(entries[entry.ref.uid], facts):
                 load = load.plus(entry.demand)
-    return replace(state, entries=entries), tuple(happenings)
+    return replace(state, entries=entries), tuple(recorder)
 
 
-def _end_preemptions(before: Mapping[PodUID, Entry], facts: Facts, now: float) -> tuple[Entries, list[Happening]]:
+def _end_preemptions(before: Mapping[PodUID, Entry], facts: Facts, now: float) -> tuple[Entries, list[KubeEvent]]:
     """Who had to wait for others to end and need not any more; what to tell of those that have not ended in time."""
-    entries, told = dict(before), list[Happening]()
+    entries, told = dict(before), list[KubeEvent]()
     for uid, entry in before.items():
         if entry.verdict is not Verdict.PREEMPTING:
             continue
@@ -275,7 +275,7 @@ def _judge_by_newest(entry: Entry, refusal: Rejection, node: NodeView) -> _Refus
 
 def _note(
     entries: Entries, entry: Entry, judgement: _Admit | _Refuse | _Hold, trace: Trace, wall: float
-) -> list[Happening]:
+) -> list[KubeEvent]:
     """Put a judgement into `entries`."""
     uid = entry.ref.uid
     match judgement:
@@ -294,7 +294,7 @@ def _note(
 
 def _preempt(
     entries: Entries, entry: Entry, shortages: tuple[Shortage, ...], facts: Facts, at: tuple[float, float]
-) -> list[Happening]:
+) -> list[KubeEvent]:
     """Reject others in favour of `entry`, or else `entry`. `at`: the monotonic and the wall clock."""
     here = [
         Candidate(other.ref.uid, other.item.pod, other.demand)
@@ -307,14 +307,14 @@ def _preempt(
     except NoVictims as error:
         rejection = Rejection(UNEXPECTED_ADMISSION_ERROR, f"{_NO_RECOVERY}{_NO_VICTIMS}{error}")
         return _note(entries, entry, _Refuse(rejection), Trace.NONE, wall)
-    happenings = []
+    recorder = []
     grace = 0
     for uid in victims:
         victim = entries[uid]
         own = victim.item.pod.spec.terminationGracePeriodSeconds
         grace = max(grace, DEFAULT_GRACE_S if own is None else own)
         entries[uid] = _rejected(victim, Rejection(PREEMPTING, PREEMPTED))
-        happenings.append(warning(EVENT_PREEMPTING, PREEMPTED, victim.ref))
+        recorder.append(warning(EVENT_PREEMPTING, PREEMPTED, victim.ref))
     names = ", ".join(str(entries[uid].ref) for uid in victims)
     wait = Wait("room", "desired/roster", 0.0, detail=f"these pods end to make room: {names}", next_step=ADMIT)
     until = now + max(1.5 * grace, MIN_PREEMPTION_WAIT_S)
@@ -323,4 +323,4 @@ def _preempt(
     entries[entry.ref.uid] = replace(
         held, verdict=Verdict.PREEMPTING, victims=frozenset(victims), until=until, short_of=short_of
     )
-    return happenings
+    return recorder

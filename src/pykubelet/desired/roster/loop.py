@@ -13,13 +13,13 @@ from typing import Any
 from pykubelet.base.kit.cells import Cell, CellWriter
 from pykubelet.base.kit.changes import changed_keys
 from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.heartbeat import Heartbeat, resync_forever
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post, Sink
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.kit.turns import Turn, come_round
 from pykubelet.base.kit.values import Value, field, replace
-from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.node import NodeView, NodeWanted, RuntimeReady
 from pykubelet.base.model.observed import Observed
@@ -28,9 +28,9 @@ from pykubelet.base.model.roster import Roster, RosterPod, SourceChanged
 from pykubelet.desired.roster.decide import settle
 from pykubelet.desired.roster.kept_size import KeptSize
 from pykubelet.desired.roster.merge import roster_of, take
+from pykubelet.desired.roster.metrics import count_preemptions, count_rejection, count_resizes
 from pykubelet.desired.roster.model import AdmissionRules, Facts, RosterState, Verdict
 from pykubelet.desired.roster.resize import settle_sizes
-from pykubelet.desired.roster.tally import count_preemptions, count_rejection, count_resizes
 
 log = Log("roster")
 
@@ -45,7 +45,7 @@ class RosterInputs(Value):
     lifecycles: Cell[Lifecycles]
     kept: Mapping[PodUID, KeptSize] = field(default_factory=dict)
     node_wanted: Post[NodeWanted] = field(default_factory=Sink)
-    turn: CellWriter[Turn] | None = None
+    turn: CellWriter[Heartbeat] | None = None
 
 
 class RosterLoop:
@@ -58,7 +58,7 @@ class RosterLoop:
         inputs: RosterInputs,
         rules: AdmissionRules,
         roster: CellWriter[Roster],
-        happenings: Post[Happening],
+        recorder: Post[KubeEvent],
         clock: Clock,
     ) -> None:
         self._mailbox = mailbox
@@ -66,7 +66,7 @@ class RosterLoop:
         self._inputs = inputs
         self._rules = rules
         self._roster = roster
-        self._happenings = happenings
+        self._recorder = recorder
         self._clock = clock
         self._state = RosterState(kept=inputs.kept)
         self._unsettled = asyncio.Event()
@@ -77,7 +77,7 @@ class RosterLoop:
             supervisor.start_root("roster-sources", self._follow_sources())
             supervisor.start_root("roster-unsettled", self._follow_unsettled(supervisor))
             if (turn := self._inputs.turn) is not None:
-                supervisor.start_root("roster-turn", come_round(lambda: self._update([]), turn, self._clock))
+                supervisor.start_root("roster-turn", resync_forever(lambda: self._update([]), turn, self._clock))
             raise await supervisor.wait_failed()
 
     async def _follow_sources(self) -> None:
@@ -111,19 +111,19 @@ class RosterLoop:
     def _update(self, events: list[SourceChanged]) -> None:
         wall = self._clock.wall()
         state = self._state
-        told: list[Happening] = []
+        told: list[KubeEvent] = []
         for event in events:
-            state, happenings = take(state, event, wall)
-            told.extend(happenings)
+            state, recorder = take(state, event, wall)
+            told.extend(recorder)
         facts = self._facts()
-        state, happenings = settle(state, facts, self._clock.monotonic(), wall)
-        told.extend(happenings)
-        if any(happening.reason == EVENT_PREEMPTING for happening in happenings):
+        state, recorder = settle(state, facts, self._clock.monotonic(), wall)
+        told.extend(recorder)
+        if any(kube_event.reason == EVENT_PREEMPTING for kube_event in recorder):
             count_preemptions(self._state.entries, state.entries)
         if facts.node.allocatable:
-            entries, happenings = settle_sizes(state.entries, facts, wall)
-            told.extend(happenings)
-            if happenings:
+            entries, recorder = settle_sizes(state.entries, facts, wall)
+            told.extend(recorder)
+            if recorder:
                 count_resizes(state.entries, entries)
             state = state if entries is state.entries else replace(state, entries=entries)
         self._state = state
@@ -137,8 +137,8 @@ class RosterLoop:
         if now is not before:
             self._roster.publish(now)
             _log_change(before, now)
-        for happening in told:
-            self._happenings.post(happening)
+        for kube_event in told:
+            self._recorder.post(kube_event)
 
     def _ask_for_node(self, at: float | None) -> None:
         if at is not None and at != self._asked_at:

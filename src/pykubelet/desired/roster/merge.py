@@ -23,8 +23,8 @@ from pykubelet.base.api.core import Pod
 from pykubelet.base.api.times import parse_time
 from pykubelet.base.kit.changes import changed_keys, missing_keys
 from pykubelet.base.kit.values import Value, replace
-from pykubelet.base.model.happenings import Happening, warning
 from pykubelet.base.model.ids import PodRef, PodUID
+from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.labels import CONFIG_SEEN, SOURCE_API
 from pykubelet.base.model.podnews import is_same, is_same_mirror
 from pykubelet.base.model.reasons import EVENT_FAILED_VALIDATION
@@ -53,7 +53,7 @@ class _Wanted(Value):
     stated: PodRef
 
 
-def take(state: RosterState, event: SourceChanged, wall: float) -> tuple[RosterState, tuple[Happening, ...]]:
+def take(state: RosterState, event: SourceChanged, wall: float) -> tuple[RosterState, tuple[KubeEvent, ...]]:
     """The state after a source told its set, and what people should hear. `wall`: seconds since the epoch."""
     if event.source == SOURCE_API:
         event, mirrors = _without_mirrors(event)
@@ -76,14 +76,14 @@ def take(state: RosterState, event: SourceChanged, wall: float) -> tuple[RosterS
             holders[wanted.ref.full_name] = wanted.ref
             continue
         clashes[wanted.source, wanted.stated] = _clash(wanted, field_path, value)
-    happenings = tuple(
+    recorder = tuple(
         warning(EVENT_FAILED_VALIDATION, problem.reason, key[1])
         for key, problem in clashes.items()
         if key not in state.clashes
     )
     owners = {name: chosen[ref.uid].source for name, ref in holders.items()}
     state = replace(state, owners=owners, clashes=clashes)
-    return _with_entries(state, chosen, wall), happenings
+    return _with_entries(state, chosen, wall), recorder
 
 
 def _with_api_pods(state: RosterState, pods: tuple[Pod, ...], wall: float) -> RosterState | None:

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.happenings import Happening, normal, warning
 from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 from pykubelet.base.model.lifecycle import Stage
 from pykubelet.base.model.qos import QOSClass, qos_class
 from pykubelet.base.model.reasons import (
@@ -52,12 +52,12 @@ _NO_SWAP = "In-place resize of containers with swap is not supported."
 
 def settle_sizes(
     before: Mapping[PodUID, Entry], facts: Facts, wall: float
-) -> tuple[Mapping[PodUID, Entry], tuple[Happening, ...]]:
+) -> tuple[Mapping[PodUID, Entry], tuple[KubeEvent, ...]]:
     """Give the sizes that there is room for, and note which there is not. `wall`: seconds since the epoch."""
     if not any(_is_of_interest(entry) for entry in before.values()):
         return before, ()
     entries = dict(before)
-    happenings: list[Happening] = []
+    recorder: list[KubeEvent] = []
     waiting: list[Entry] = []
     for uid, entry in before.items():
         entry = entries[uid] = _followed_up(entry, facts)
@@ -69,8 +69,8 @@ def settle_sizes(
         load = load_of(e.demand for uid, e in entries.items() if uid != entry.ref.uid and counts(e, facts))
         entry, told = _decided(entry, load, facts, wall)
         entries[entry.ref.uid] = entry
-        happenings.extend(told)
-    return entries, tuple(happenings)
+        recorder.extend(told)
+    return entries, tuple(recorder)
 
 
 def _is_of_interest(entry: Entry) -> bool:
@@ -111,7 +111,7 @@ def _asks_for_more(entry: Entry) -> bool:
     return any(new.of(name) > entry.demand.of(name) for name in ("cpu", "memory"))
 
 
-def _decided(entry: Entry, load: Load, facts: Facts, wall: float) -> tuple[Entry, list[Happening]]:
+def _decided(entry: Entry, load: Load, facts: Facts, wall: float) -> tuple[Entry, list[KubeEvent]]:
     pod = entry.wanted
     assert pod is not None
     demand = demand_of(pod)

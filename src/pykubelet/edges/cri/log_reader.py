@@ -1,7 +1,7 @@
 """Reads a container's log file for those who want to see it, from its end or its beginning, and follows it.
 
 Owns: the open file, how much of it is held in memory at once, and the way over a rotation: when another file takes the
-name and nobody writes to the old one any more (`log_turns.py`), the old one is read to its end and the next is opened, plain
+name and nobody writes to the old one any more (`log_segments.py`), the old one is read to its end and the next is opened, plain
 or compressed (`log_parts.py`). What the lines mean is up to `log_render.py`.
 """
 
@@ -21,7 +21,7 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.edges.cri import log_parts
 from pykubelet.edges.cri.log_parts import OpenPart
 from pykubelet.edges.cri.log_render import LogOptions, LogRenderer
-from pykubelet.edges.cri.log_turns import CHANGES, LogTurns
+from pykubelet.edges.cri.log_segments import CHANGES, LogSegments
 from pykubelet.edges.host.fs.errors import HostError, translated
 from pykubelet.edges.host.fs.files import real_path
 from pykubelet.edges.host.fs.inotify import Watcher
@@ -147,7 +147,7 @@ def _tail_start(fd: int, size: int, lines: int) -> int:
     return 0
 
 
-async def _hear(watcher: Watcher, turns: LogTurns) -> None:
+async def _hear(watcher: Watcher, turns: LogSegments) -> None:
     async for event in watcher:
         turns.take(event)
 
@@ -175,14 +175,14 @@ class LogReader:
             path = await reading.resolve()
             with Watcher() as watcher:
                 watcher.add(os.path.dirname(path), CHANGES)
-                turns = LogTurns(path, wake)
+                turns = LogSegments(path, wake)
                 async with Supervisor("log-follow") as supervisor:
                     supervisor.start_root("log-turns", _hear(watcher, turns))
                     async for text in self._follow(reading, path, turns, ended, wake):
                         yield text
 
     async def _follow(
-        self, reading: _Reading, path: str, turns: LogTurns, ended: Callable[[], bool], wake: asyncio.Event
+        self, reading: _Reading, path: str, turns: LogSegments, ended: Callable[[], bool], wake: asyncio.Event
     ) -> AsyncIterator[bytes]:
         while not reading.is_full:
             wake.clear()

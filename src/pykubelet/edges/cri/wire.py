@@ -14,7 +14,7 @@ from typing import Generic, Protocol, Self, TypeVar
 from google.protobuf.message import DecodeError
 
 from pykubelet.edges.cri.errors import CriCode, CriError, translated
-from pykubelet.edges.cri.tally import OPERATION_DURATIONS, OPERATION_ERRORS, OPERATIONS, operation_type
+from pykubelet.edges.cri.metrics import OPERATION_DURATIONS, OPERATION_ERRORS, OPERATIONS, operation_type
 from pykubelet.net.grpc.channel import Channel, ServerStream, unix_dial
 from pykubelet.net.grpc.status import Code, RpcError
 

@@ -29,8 +29,8 @@ _LIMIT = 1 << 20
 _DISK_DEADLINE_S, _RETRY_S = 10.0, 10.0
 
 
-class Entrance(Value):
-    """How the API server is reached as the node, and as a newcomer.
+class ApiAccess(Value):
+    """How the API server is reached as the node, and as a bootstrap_client.
 
     `bootstrap`: None where the node does not need it. `writes`: the kubeconfig is still to be written.
     """
@@ -40,7 +40,7 @@ class Entrance(Value):
     writes: bool = False
 
 
-class Newcomer:
+class BootstrapClient:
     """Asks in the name of the bootstrap kubeconfig at `path`, which is read again each time: its token ends and is replaced.
 
     `access`: as it was read at the start. A file that is gone, or cannot be read, leaves things as they were.
@@ -70,27 +70,27 @@ class Newcomer:
         await self._client.close()
 
 
-def find_entrance(kubeconfig: str, bootstrap: str, current: str) -> Entrance:
+def find_entrance(kubeconfig: str, bootstrap: str, current: str) -> ApiAccess:
     """`current`: the file of the store. Raises KubeconfigError when there is no usable file at all."""
     try:
         access = load_access(kubeconfig)
     except KubeconfigError:
         if not bootstrap:
             raise
-        newcomer = load_access(bootstrap)
-        return Entrance(_as_node(newcomer, kubeconfig, current), newcomer, writes=True)
+        bootstrap_client = load_access(bootstrap)
+        return ApiAccess(_as_node(bootstrap_client, kubeconfig, current), bootstrap_client, writes=True)
     if not bootstrap:
-        return Entrance(access)
+        return ApiAccess(access)
     try:
-        return Entrance(access, load_access(bootstrap))
+        return ApiAccess(access, load_access(bootstrap))
     except KubeconfigError:
-        return Entrance(access)  # it is often removed after the first start
+        return ApiAccess(access)  # it is often removed after the first start
 
 
-def _as_node(newcomer: Access, kubeconfig: str, current: str) -> Access:
+def _as_node(bootstrap_client: Access, kubeconfig: str, current: str) -> Access:
     """The same server, with the certificate that is to come."""
     return replace(
-        newcomer,
+        bootstrap_client,
         client_cert=Pem(current),
         client_key=Pem(current),
         token="",

@@ -25,7 +25,7 @@ from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.credentials import CertificateState, Credentials
 from pykubelet.base.model.node import NodeView
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.identity.bootstrap import Newcomer
+from pykubelet.edges.identity.bootstrap import BootstrapClient
 from pykubelet.edges.identity.decide import (
     BACKOFF,
     CLIENT_SIGNER,
@@ -76,11 +76,11 @@ class IssuePeriods(Value):
     rotates: bool = True
 
 
-class Askers(Value):
+class CertificateSigners(Value):
     """Who asks: as the node, once it has a certificate that holds; as `bootstrap` before, where there is one."""
 
     node: ApiClient
-    bootstrap: Newcomer | None = None
+    bootstrap: BootstrapClient | None = None
 
 
 class _Pending(Value):
@@ -108,7 +108,7 @@ class CertificateLoop:
         self,
         wanted: Wanted,
         store: CertificateStore,
-        askers: Askers,
+        askers: CertificateSigners,
         ends: tuple[CellWriter[Credentials], Cell[NodeView] | None],
         tools: tuple[Clock, Flight],
         periods: IssuePeriods | None = None,
@@ -246,17 +246,17 @@ class CertificateLoop:
         return made
 
     def _patience(self, first: bool) -> float:
-        """Who can ask as a newcomer, asks so as soon as the certificate has expired."""
+        """Who can ask as a bootstrap_client, asks so as soon as the certificate has expired."""
         if first or self._found is None:
             return self._periods.first
         left = self._found.not_after - self._clock.wall()
         return min(self._periods.later, max(0.0, left)) if self._askers.bootstrap is not None else self._periods.later
 
     async def _asker(self, first: bool) -> ApiClient:
-        newcomer = self._askers.bootstrap
-        if not first or newcomer is None:
+        bootstrap_client = self._askers.bootstrap
+        if not first or bootstrap_client is None:
             return self._askers.node
-        return await newcomer.client(await self._on_disk(newcomer.read))
+        return await bootstrap_client.client(await self._on_disk(bootstrap_client.read))
 
     async def _sent(
         self, client: ApiClient, wanted: Wanted, made: SigningRequest, named: bool

@@ -21,8 +21,8 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
-from pykubelet.base.model.happenings import Happening, warning
 from pykubelet.base.model.ids import PodRef, PodUID
+from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.node import RuntimeReady
 from pykubelet.base.model.observed import BeingStopped, Observed, PodTouched, PodView, Started
 from pykubelet.base.model.reasons import EVENT_FAILED_SYNC
@@ -93,7 +93,7 @@ class Pleg:
         cells: PlegCells,
         mailbox: Mailbox[PodTouched | BeingStopped],
         periods: RelistPeriods,
-        happenings: Post[Happening],
+        recorder: Post[KubeEvent],
         hints: Hints = watch_runtime,
     ) -> None:
         self._cri = cri
@@ -102,7 +102,7 @@ class Pleg:
         self._runtime = cells.runtime
         self._mailbox = mailbox
         self._periods = periods
-        self._happenings = happenings
+        self._recorder = recorder
         self._hints = hints
         self._records: dict[PodUID, ReadRecord] = {}
         self._relist_due = asyncio.Event()
@@ -215,7 +215,7 @@ class Pleg:
                 if not record.failing:
                     bug, ref = None if isinstance(error, CriError) else error, record.ref
                     log.error("cannot read a pod from the runtime", pod=ref, uid=ref.uid, error=error, exc_info=bug)
-                    self._happenings.post(warning(EVENT_FAILED_SYNC, f"error determining status: {error}", ref))
+                    self._recorder.post(warning(EVENT_FAILED_SYNC, f"error determining status: {error}", ref))
                     record.failing = True
                 record.read = ReadState.AGAIN
                 await asyncio.sleep(RETRY_S)

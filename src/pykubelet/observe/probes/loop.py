@@ -23,8 +23,8 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, field
-from pykubelet.base.model.happenings import Happening
 from pykubelet.base.model.ids import ContainerID, PodUID
+from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.observed import Observed
@@ -66,7 +66,7 @@ class ProbesLoop:
         cells: tuple[CellWriter[ProbeResults], CellWriter[ProbeWaits]],
         prober: Prober,
         clock: Clock,
-        happenings: Post[Happening],
+        recorder: Post[KubeEvent],
         limits: ProbeLimits | None = None,
         fraction: Callable[[], float] = random.random,
     ) -> None:
@@ -74,7 +74,7 @@ class ProbesLoop:
         self._results, self._waits = cells
         self._prober = prober
         self._clock = clock
-        self._happenings = happenings
+        self._recorder = recorder
         self._limits = limits or ProbeLimits()
         self._limiter = ProbeLimiter(self._limits)
         self._workers = ProbeWorkers(inputs.remembered, inputs.inherits, clock.monotonic(), fraction)
@@ -221,7 +221,7 @@ class ProbesLoop:
         lifecycle = self._workers.pod(probe_id.uid).lifecycle
         event = probe_event(probe_id.kind, outcome, lifecycle, probe_id.container)
         if event is not None:
-            self._happenings.post(event)
+            self._recorder.post(event)
         if after.result is not before.result:
             log.info(
                 "a probe result changed",

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pykubelet.base.kit.durations import format_seconds
 from pykubelet.base.model.fieldpath import container_field_path
-from pykubelet.base.model.happenings import Happening, warning
+from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.lifecycle import PodLifecycle
 from pykubelet.base.model.probes import ProbeKind, ProbeResult
 from pykubelet.base.model.reasons import EVENT_PROBE_WARNING, EVENT_UNHEALTHY
@@ -19,7 +19,7 @@ DETAIL_LIMIT = 500
 TITLES = {ProbeKind.STARTUP: "Startup", ProbeKind.LIVENESS: "Liveness", ProbeKind.READINESS: "Readiness"}
 
 
-def probe_event(kind: ProbeKind, outcome: Outcome, life: PodLifecycle, container: str) -> Happening | None:
+def probe_event(kind: ProbeKind, outcome: Outcome, life: PodLifecycle, container: str) -> KubeEvent | None:
     """The Event of one outcome, in the reference's words; None: no Event."""
     found = _reason_and_message(TITLES[kind], outcome)
     if found is None:

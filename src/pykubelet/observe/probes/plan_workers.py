@@ -7,7 +7,7 @@ from math import inf
 
 from pykubelet.base.api.core import Container, Probe
 from pykubelet.base.kit.values import Value
-from pykubelet.base.model.addresses import told_ips
+from pykubelet.base.model.addresses import reported_ips
 from pykubelet.base.model.ids import ContainerID, PodUID
 from pykubelet.base.model.lifecycle import PodLifecycle, Stage
 from pykubelet.base.model.moments import moment_of
@@ -137,4 +137,4 @@ def address_of(lifecycle: PodLifecycle, view: PodView | None, node_ips: tuple[st
     if lifecycle.pod.spec.hostNetwork:
         return node_ips[0] if node_ips else ""
     ready = view.ready_sandboxes if view is not None else ()
-    return next(iter(told_ips(ready[0].ips, node_ips)), "") if ready else ""
+    return next(iter(reported_ips(ready[0].ips, node_ips)), "") if ready else ""

@@ -23,7 +23,7 @@ from msgspec import Struct
 from pykubelet.base.kit.bucket import TokenBucket
 from pykubelet.base.kit.text import shorten
 from pykubelet.base.kit.values import field, replace
-from pykubelet.base.model.happenings import Happening
+from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.recent import Occurrence
 
 K = TypeVar("K")
@@ -57,20 +57,20 @@ class Correlator:
         self._known: OrderedDict[Same, Occurrence] = OrderedDict()
         self._serials = itertools.count(1)
 
-    def see(self, happening: Happening, now: float, wall: float) -> Occurrence:
+    def see(self, kube_event: KubeEvent, now: float, wall: float) -> Occurrence:
         """The Event with its count. `now`: monotonic seconds, `wall`: those of the date."""
-        similar: Similar = (about(happening), happening.type, happening.reason)
-        message = shorten(happening.message, MESSAGE_LIMIT)
-        if message != happening.message:
-            happening = replace(happening, message=message)
-        key: Same = (similar, happening.field_path, message)
+        similar: Similar = (about(kube_event), kube_event.type, kube_event.reason)
+        message = shorten(kube_event.message, MESSAGE_LIMIT)
+        if message != kube_event.message:
+            kube_event = replace(kube_event, message=message)
+        key: Same = (similar, kube_event.field_path, message)
         if self._is_one_of_many(similar, message, now):
             message, key = shorten(COMBINED + message, MESSAGE_LIMIT), (similar, "", "")
         known = self._known.get(key)
         if known is None:
-            found = Occurrence(happening, message, wall, wall, serial=next(self._serials))
+            found = Occurrence(kube_event, message, wall, wall, serial=next(self._serials))
         else:
-            found = replace(known, happening=happening, message=message, last_at=wall, count=known.count + 1)
+            found = replace(known, kube_event=kube_event, message=message, last_at=wall, count=known.count + 1)
         _remember(self._known, key, found)
         return found
 
@@ -92,17 +92,17 @@ class SpamFilter:
     def __init__(self) -> None:
         self._buckets: OrderedDict[tuple[Object, str], TokenBucket] = OrderedDict()
 
-    def lets_pass(self, happening: Happening, now: float) -> bool:
+    def lets_pass(self, kube_event: KubeEvent, now: float) -> bool:
         """Whether the Event may be sent; one that may counts. `now`: monotonic seconds."""
-        key = about(happening), happening.type
+        key = about(kube_event), kube_event.type
         bucket = self._buckets.get(key) or TokenBucket(1.0 / SPAM_REFILL_S, SPAM_BURST)
         _remember(self._buckets, key, bucket)
         return bucket.take(now)
 
 
-def about(happening: Happening) -> Object:
+def about(kube_event: KubeEvent) -> Object:
     """The pod's UID; empty for the node."""
-    return happening.pod.uid if happening.pod is not None else ""
+    return kube_event.pod.uid if kube_event.pod is not None else ""
 
 
 def _remember(memory: OrderedDict[K, V], key: K, value: V) -> None:

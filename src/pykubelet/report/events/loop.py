@@ -1,4 +1,4 @@
-"""The events room's loop: reads the `Happening`s of all rooms and makes them known.
+"""The events room's loop: reads the `KubeEvent`s of all rooms and makes them known.
 
 Owns: the cell `Recent`, and the log lines of Events: one when an Event happens for the first time; repetitions are counted,
 and logged only with details on. With an API server each Event is also posted to `send.py`, unless its object has too many.
@@ -13,8 +13,8 @@ from pykubelet.base.kit.cells import CellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
-from pykubelet.base.model.happenings import EventType, Happening
 from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.kube_events import EventType, KubeEvent
 from pykubelet.base.model.recent import Occurrence, Recent
 from pykubelet.report.events.correlate import Correlator, SpamFilter
 
@@ -31,14 +31,14 @@ class EventsLoop:
 
     def __init__(
         self,
-        happenings: Mailbox[Happening],
+        recorder: Mailbox[KubeEvent],
         recent: CellWriter[Recent],
         clock: Clock,
         outbox: Post[Occurrence] | None = None,
     ) -> None:
         self._outbox = outbox
         self._spam = SpamFilter()
-        self._happenings = happenings
+        self._recorder = recorder
         self._recent = recent
         self._clock = clock
         self._correlator = Correlator()
@@ -52,21 +52,21 @@ class EventsLoop:
 
     async def _take(self) -> None:
         """The next Events. A method of its own: their messages, not yet cut, are not kept while it waits for more."""
-        first = await self._happenings.get_all()
+        first = await self._recorder.get_all()
         await asyncio.sleep(SETTLE_S)
-        for happening in (*first, *self._happenings.take_all()):
-            self._see(happening)
+        for kube_event in (*first, *self._recorder.take_all()):
+            self._see(kube_event)
 
-    def _see(self, happening: Happening) -> None:
+    def _see(self, kube_event: KubeEvent) -> None:
         now = self._clock.monotonic()
-        found = self._correlator.see(happening, now, self._clock.wall())
+        found = self._correlator.see(kube_event, now, self._clock.wall())
         _log(found)
-        if self._outbox is not None and self._spam.lets_pass(happening, now):
+        if self._outbox is not None and self._spam.lets_pass(kube_event, now):
             self._outbox.post(found)
-        if happening.pod is None:
+        if kube_event.pod is None:
             self._node = added(self._node, found)
             return
-        uid = happening.pod.uid
+        uid = kube_event.pod.uid
         self._pods[uid] = added(self._pods.get(uid, ()), found)
         self._pods.move_to_end(uid)
         if len(self._pods) > KEPT_PODS:
@@ -85,18 +85,18 @@ def _is_earlier(known: Occurrence, found: Occurrence) -> bool:
 
 
 def _log(found: Occurrence) -> None:
-    happening = found.happening
+    kube_event = found.kube_event
     fields = {
-        "type": happening.type,
-        "reason": happening.reason,
-        "object": happening.field_path or None,
-        "pod": happening.pod,
-        "uid": happening.pod.uid if happening.pod is not None else None,
+        "type": kube_event.type,
+        "reason": kube_event.reason,
+        "object": kube_event.field_path or None,
+        "pod": kube_event.pod,
+        "uid": kube_event.pod.uid if kube_event.pod is not None else None,
         "count": found.count if found.count > 1 else None,
     }
     if found.count > 1:
         log.debug(found.message, **fields)
-    elif happening.type is EventType.WARNING:
+    elif kube_event.type is EventType.WARNING:
         log.warning(found.message, **fields)
     else:
         log.info(found.message, **fields)

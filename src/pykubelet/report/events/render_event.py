@@ -20,22 +20,24 @@ _NANO = 1_000_000_000
 
 def render_event(found: Occurrence, node: NodeView, version: str) -> Event:
     """`version`: the resource version of the pod as the node knows it; empty for static pods and the node."""
-    happening = found.happening
+    kube_event = found.kube_event
     about = involved_object(found, node, version)
     return Event(
         apiVersion="v1",
         kind="Event",
         metadata=ObjectMeta(
-            name=event_name(found, node.name), namespace=event_namespace(found), annotations=dict(happening.annotations)
+            name=event_name(found, node.name),
+            namespace=event_namespace(found),
+            annotations=dict(kube_event.annotations),
         ),
         involvedObject=about,
-        reason=happening.reason,
+        reason=kube_event.reason,
         message=found.message,
         source=EventSource(component=COMPONENT, host=node.name),
         firstTimestamp=format_time(found.first_at),
         lastTimestamp=format_time(found.last_at),
         count=found.count,
-        type=happening.type.value,
+        type=kube_event.type.value,
         reportingComponent=COMPONENT,
         reportingInstance=node.name,
     )
@@ -48,7 +50,7 @@ def render_repetition(found: Occurrence) -> dict[str, Any]:
 
 def involved_object(found: Occurrence, node: NodeView, version: str) -> ObjectReference:
     """The node with its UID as far as it is known: by that `kubectl describe node` finds Events."""
-    pod = found.happening.pod
+    pod = found.kube_event.pod
     if pod is None:
         return ObjectReference(apiVersion="v1", kind="Node", name=node.name, uid=node.uid)
     return ObjectReference(
@@ -58,17 +60,17 @@ def involved_object(found: Occurrence, node: NodeView, version: str) -> ObjectRe
         name=pod.name,
         uid=pod.uid,
         resourceVersion=version,
-        fieldPath=found.happening.field_path,
+        fieldPath=found.kube_event.field_path,
     )
 
 
 def event_namespace(found: Occurrence) -> str:
-    pod = found.happening.pod
+    pod = found.kube_event.pod
     return pod.namespace if pod is not None else DEFAULT_NAMESPACE
 
 
 def event_name(found: Occurrence, node: str) -> str:
     """The object's name, as much of it as fits, and the time; the serial keeps two Events of one moment apart."""
-    pod = found.happening.pod
+    pod = found.kube_event.pod
     end = f".{int(found.first_at * _NANO) + found.serial:x}"
     return (pod.name if pod is not None else node)[: NAME_MAX - len(end)].rstrip("-.") + end

@@ -143,7 +143,7 @@ class EventSender:
 
     def _is_nameless(self, found: Occurrence) -> bool:
         """It is about the node, of which the UID is not known yet."""
-        return found.happening.pod is None and not self._node.get().uid
+        return found.kube_event.pod is None and not self._node.get().uid
 
     def _makes_pods(self) -> bool:
         return _makes_pods(self._lifecycles.get(), self._clock.wall() - self._hold_s)
@@ -157,7 +157,7 @@ class EventSender:
                 return
             except ApiError as error:
                 if not error.is_transient:
-                    log.debug("the API server refuses an Event", reason=found.happening.reason, error=error)
+                    log.debug("the API server refuses an Event", reason=found.kube_event.reason, error=error)
                     return
                 failures += 1
                 refusals += error.status > 0
@@ -188,7 +188,7 @@ class EventSender:
             self._names.popitem(last=False)
 
     def _version(self, found: Occurrence) -> str:
-        pod = found.happening.pod
+        pod = found.kube_event.pod
         entry = self._roster.get().pods.get(pod.uid) if pod is not None else None
         return entry.pod.metadata.resourceVersion if entry is not None else ""
 

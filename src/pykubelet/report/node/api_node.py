@@ -20,7 +20,7 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.values import Value, replace
-from pykubelet.base.model.happenings import Happening, normal
+from pykubelet.base.model.kube_events import KubeEvent, normal
 from pykubelet.base.model.node import NodeView, NodeWanted
 from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.errors import ApiError
@@ -54,7 +54,7 @@ class ApiNode:
         about: Registration,
         clients: ReporterClients,
         view: CellWriter[NodeView],
-        events: Post[Happening],
+        events: Post[KubeEvent],
         clock: Clock,
         changed: asyncio.Event,
         pod_cidr: PodCidr,

@@ -34,7 +34,7 @@ from pykubelet.base.api.patch import DIRECTIVE, strategic_diff
 from pykubelet.base.api.quantity import Amount, Format
 from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.happenings import Happening, normal, warning
+from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 from pykubelet.base.model.node import DEFAULT_OBJECT_TTL_S, NodeView, RuntimeReady
 from pykubelet.config.flag_values import UNSPECIFIED
 from pykubelet.report.node.model import (
@@ -153,7 +153,7 @@ def status_patch(
     return {"status": status} | ({"metadata": metadata} if metadata else {})
 
 
-def condition_events(name: str, before: NodeStatus, after: NodeStatus) -> tuple[Happening, ...]:
+def condition_events(name: str, before: NodeStatus, after: NodeStatus) -> tuple[KubeEvent, ...]:
     """What people should read about the change from one status to the next. That a new node is not ready yet is no news."""
     known = {condition.type: condition.status for condition in before.conditions}
     found = []

@@ -29,7 +29,7 @@ from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.apistate import ApiState
-from pykubelet.base.model.happenings import Happening
+from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.node import NodeView, NodeWanted, RuntimeReady
 from pykubelet.base.model.pressure import Pressure
 from pykubelet.edges.cri import cri_pb2 as pb
@@ -81,7 +81,7 @@ class NodeReporter:
         clients: ReporterClients,
         cells: ReporterCells,
         runtime: ReportedRuntime,
-        happenings: Post[Happening],
+        recorder: Post[KubeEvent],
         clock: Clock,
         periods: NodePeriods | None = None,
     ) -> None:
@@ -89,12 +89,12 @@ class NodeReporter:
         self._client = clients.reporting
         self._cells = cells
         self._cri = runtime
-        self._happenings = happenings
+        self._recorder = recorder
         self._clock = clock
         self._periods = periods or NodePeriods()
         self._backoff = BackoffPolicy(self._periods.retry, self._periods.retry_max)
         self._changed = asyncio.Event()
-        self._api_node = ApiNode(about, clients, cells.node, happenings, clock, self._changed, PodCidr(runtime))
+        self._api_node = ApiNode(about, clients, cells.node, recorder, clock, self._changed, PodCidr(runtime))
         self._images: tuple[ContainerImage, ...] = ()
         self._last = LastReport()
         self._failures = 0
@@ -242,6 +242,6 @@ class NodeReporter:
     def _announce(self, before: NodeStatus, after: NodeStatus) -> None:
         """Post the Events of changed conditions."""
         for event in condition_events(self._about.name, before, after):
-            self._happenings.post(event)
+            self._recorder.post(event)
             if event.reason == "NodeReady":
                 self._start_timer.note_ready(self._clock.wall())

@@ -18,7 +18,7 @@ from __future__ import annotations
 from pykubelet.base.api import core
 from pykubelet.base.api.times import format_time
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.addresses import is_v6, told_ips
+from pykubelet.base.model.addresses import is_v6, reported_ips
 from pykubelet.base.model.lifecycle import KillReason, Stage
 from pykubelet.base.model.phase import Phase, Told, pod_phase
 from pykubelet.base.model.qos import qos_class
@@ -150,7 +150,7 @@ def pod_ips(facts: StatusFacts) -> tuple[str, ...]:
     if newest is None or not newest.ready or not newest.ips:
         has_ended = facts.old is not None and facts.old.phase in (Phase.SUCCEEDED, Phase.FAILED)
         return old if has_ended or facts.lifecycle.stage is not Stage.SYNCING else ()
-    return told_ips(newest.ips, facts.host_ips)
+    return reported_ips(newest.ips, facts.host_ips)
 
 
 def _host_network_ips(old: tuple[str, ...], host: tuple[str, ...]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.turns import Turn
+from pykubelet.base.kit.heartbeat import Heartbeat
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.observed import Observed
 from pykubelet.serve.endpoints.health import Check
@@ -23,7 +23,7 @@ TOO_LONG = "sync Loop took longer than expected"
 class SyncLoopInputs(Value):
     """`heartbeats`: of the roster and the pods. Times are monotonic seconds."""
 
-    heartbeats: tuple[Cell[Turn], ...]
+    heartbeats: tuple[Cell[Heartbeat], ...]
     observed: Cell[Observed]
     sync_frequency_s: float
 

@@ -261,14 +261,14 @@ def _plain_wait(wait: Wait) -> Mapping[str, Any]:
 
 
 def _event_line(found: Occurrence) -> Document:
-    happening = found.happening
+    kube_event = found.kube_event
     return {
         "at": found.last_at,
         "what": found.message,
         "cause": "",
-        "event": happening.reason,
-        "type": happening.type,
-        "object": happening.field_path,
+        "event": kube_event.reason,
+        "type": kube_event.type,
+        "object": kube_event.field_path,
         "count": found.count,
         "first_at": found.first_at,
     }

@@ -142,10 +142,10 @@ class NodePage:
         return [
             {
                 "at": one.last_at,
-                "type": one.happening.type,
-                "reason": one.happening.reason,
-                "object": f"{pod.namespace}/{pod.name}" if (pod := one.happening.pod) is not None else "node",
-                "part": one.happening.field_path,
+                "type": one.kube_event.type,
+                "reason": one.kube_event.reason,
+                "object": f"{pod.namespace}/{pod.name}" if (pod := one.kube_event.pod) is not None else "node",
+                "part": one.kube_event.field_path,
                 "message": one.message,
                 "count": one.count,
             }

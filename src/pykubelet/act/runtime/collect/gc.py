@@ -31,8 +31,8 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, field
-from pykubelet.base.model.happenings import Happening, warning
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
+from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.labels import POD_TERMINATION_GRACE_PERIOD
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.observed import ContainerState, ContainerView, Observed, PodTouched, PodView
@@ -101,7 +101,7 @@ class ContainerCollector:
         inputs: GcInputs,
         settings: GcSettings,
         touched: Post[PodTouched],
-        happenings: Post[Happening],
+        recorder: Post[KubeEvent],
     ) -> None:
         self._cri = cri
         self._clock = clock
@@ -109,7 +109,7 @@ class ContainerCollector:
         self._inputs = inputs
         self._settings = settings
         self._touched = touched
-        self._happenings = happenings
+        self._recorder = recorder
         self._supervisor = Supervisor("container-gc")
         self._turns = Bulkhead(AT_ONCE, HOLD_S)
         self._busy: set[PodUID] = set()
@@ -152,7 +152,7 @@ class ContainerCollector:
     def _tell(self, problems: list[str]) -> None:
         if problems:
             message = "; ".join(dict.fromkeys(problems))
-            self._happenings.post(warning(EVENT_CONTAINER_GC_FAILED, message))
+            self._recorder.post(warning(EVENT_CONTAINER_GC_FAILED, message))
             if not self._failed_before:
                 log.warning("container garbage collection failed", error=message)
         elif self._failed_before:
@@ -186,7 +186,7 @@ class ContainerCollector:
         return self._supervisor.start_child(f"container-gc-{garbage.ref.uid}", work, self._tell_crash)
 
     def _tell_crash(self, error: BaseException) -> None:
-        self._happenings.post(warning(EVENT_CONTAINER_GC_FAILED, f"internal error: {error!r}"))
+        self._recorder.post(warning(EVENT_CONTAINER_GC_FAILED, f"internal error: {error!r}"))
 
     async def _remove(self, garbage: PodGarbage, cause: str) -> list[str]:
         """Remove what is named; what went wrong."""

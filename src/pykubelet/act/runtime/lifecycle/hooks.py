@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import asyncio
 
-from pykubelet.act.runtime.lifecycle.tally import HTTP_FALLBACKS, SLEEPS_CUT_SHORT
+from pykubelet.act.runtime.lifecycle.metrics import HTTP_FALLBACKS, SLEEPS_CUT_SHORT
 from pykubelet.act.runtime.render.context import AnyContainer
 from pykubelet.base.api.core import ExecAction, HTTPGetAction, LifecycleHandler
 from pykubelet.base.api.intorstring import go_quotable, port_problem, resolve_port
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.text import shorten
 from pykubelet.base.kit.values import Value
-from pykubelet.base.model.happenings import Happening, warning
 from pykubelet.base.model.ids import ContainerID, PodRef
+from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.reasons import EVENT_LIFECYCLE_HTTP_FALLBACK
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
@@ -47,9 +47,9 @@ class HookTarget(Value):
 class HookRunner:
     """Runs handlers; HTTP hooks reach pods by their addresses, and any status is an answer."""
 
-    def __init__(self, cri: CriClient, happenings: Post[Happening]) -> None:
+    def __init__(self, cri: CriClient, recorder: Post[KubeEvent]) -> None:
         self._cri = cri
-        self._happenings = happenings
+        self._recorder = recorder
         self._http = HttpProber(USER_AGENT)
 
     async def run(self, handler: LifecycleHandler, target: HookTarget) -> str:
@@ -108,7 +108,7 @@ class HookRunner:
         where = join_host_port(wanted.host, port)
         message = f"request to HTTPS lifecycle hook {where} got HTTP response, retry with HTTP succeeded"
         HTTP_FALLBACKS.inc()
-        self._happenings.post(warning(EVENT_LIFECYCLE_HTTP_FALLBACK, message, target.ref))
+        self._recorder.post(warning(EVENT_LIFECYCLE_HTTP_FALLBACK, message, target.ref))
         return ""
 
 

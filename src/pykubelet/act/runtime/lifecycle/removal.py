@@ -12,7 +12,7 @@ from functools import partial
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import ContainerID, SandboxID
-from pykubelet.base.model.waits import UNTOLD, Wait, Waits
+from pykubelet.base.model.waits import UNRECORDED, Wait, Waits
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
 
@@ -20,12 +20,12 @@ log = Log("runtime")
 _LEFT = Wait("process to end", "container runtime", 0.0, next_step="remove its container")
 
 
-async def remove_container(cri: CriClient, container: ContainerID, waits: Waits = UNTOLD) -> None:
+async def remove_container(cri: CriClient, container: ContainerID, waits: Waits = UNRECORDED) -> None:
     """Gone already is fine. Raises CriError."""
     await _remove(cri, partial(cri.remove_container, container), waits)
 
 
-async def remove_sandbox(cri: CriClient, sandbox: SandboxID, waits: Waits = UNTOLD) -> None:
+async def remove_sandbox(cri: CriClient, sandbox: SandboxID, waits: Waits = UNRECORDED) -> None:
     """With its containers. Gone already is fine. Raises CriError."""
     await _remove(cri, partial(cri.remove_pod_sandbox, sandbox), waits)
 

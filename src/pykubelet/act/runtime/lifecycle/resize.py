@@ -47,7 +47,7 @@ class ContainerResizer:
         told = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
         return f"cannot decrease memory limits: {told}"
 
-    async def tell_sandbox(self, pod: Pod, sandbox: Sandbox, settings: RenderSettings) -> str:
+    async def report_sandbox(self, pod: Pod, sandbox: Sandbox, settings: RenderSettings) -> str:
         """What all containers may use together from now on; older runtimes do not want to know."""
         together, overhead = sandbox_resources(pod, settings, sandbox.context)
         try:

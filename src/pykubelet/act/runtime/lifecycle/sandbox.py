@@ -6,7 +6,7 @@ Owns: the calls RunPodSandbox and PodSandboxStatus on behalf of one pod. Reads: 
 from __future__ import annotations
 
 from pykubelet.act.runtime.lifecycle.decide_userns import user_namespace_refusal
-from pykubelet.act.runtime.lifecycle.tally import (
+from pykubelet.act.runtime.lifecycle.metrics import (
     STARTED_PODS,
     STARTED_PODS_ERRORS,
     STARTED_USERNS,
@@ -24,8 +24,8 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.content import Content
-from pykubelet.base.model.happenings import Happening, warning
 from pykubelet.base.model.ids import PodUID, SandboxID
+from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import SandboxView
@@ -74,14 +74,14 @@ class Sandboxes:
         settings: RenderSettings,
         cells: SandboxCells,
         resolv_conf: str,
-        happenings: Post[Happening],
+        recorder: Post[KubeEvent],
         userns: UserNamespaces | None = None,
     ) -> None:
         self._cri = cri
         self._settings = settings
         self._cells = cells
         self._resolv_conf = resolv_conf
-        self._happenings = happenings
+        self._recorder = recorder
         self._userns = userns
 
     @property
@@ -164,7 +164,7 @@ class Sandboxes:
             status = (await self._cri.pod_sandbox_status(sandbox.id)).status
         except CriError as error:
             message = f"Unable to get pod sandbox status: {error}"
-            self._happenings.post(warning(EVENT_FAILED_POD_SANDBOX_STATUS, message, pod_ref(pod)))
+            self._recorder.post(warning(EVENT_FAILED_POD_SANDBOX_STATUS, message, pod_ref(pod)))
             return StartError(CREATE_POD_SANDBOX_ERROR, message)
         ips = tuple(ip for ip in (status.network.ip, *(more.ip for more in status.network.additional_ips)) if ip)
         ready, handler = status.state == pb.SANDBOX_READY, status.runtime_handler
@@ -173,17 +173,17 @@ class Sandboxes:
 
     def _tell_dns(self, pod: Pod, settings: RenderSettings) -> None:
         try:
-            happenings = dns_config(pod, settings)[1]
+            recorder = dns_config(pod, settings)[1]
         except RenderError as error:
             log.warning("resolver settings cannot be told", pod=pod_ref(pod), error=error)
             return
-        for happening in happenings:
-            self._happenings.post(happening)
+        for kube_event in recorder:
+            self._recorder.post(kube_event)
 
     def _failed(self, pod: Pod, message: str) -> StartError:
         STARTED_PODS_ERRORS.inc()
         if needs_user_namespace(pod):
             STARTED_USERNS_ERRORS.inc()
         text = f"Failed to create pod sandbox: {message}"
-        self._happenings.post(warning(EVENT_FAILED_CREATE_POD_SANDBOX, text, pod_ref(pod)))
+        self._recorder.post(warning(EVENT_FAILED_CREATE_POD_SANDBOX, text, pod_ref(pod)))
         return StartError(CREATE_POD_SANDBOX_ERROR, message)

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 from pykubelet.act.runtime.lifecycle.hooks import HookRunner, HookTarget, hook_words
+from pykubelet.act.runtime.lifecycle.metrics import STARTED_CONTAINERS, STARTED_CONTAINERS_ERRORS, container_kind
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox
 from pykubelet.act.runtime.lifecycle.stop import ContainerStopper, StopTarget, restart_grace
-from pykubelet.act.runtime.lifecycle.tally import STARTED_CONTAINERS, STARTED_CONTAINERS_ERRORS, container_kind
 from pykubelet.act.runtime.render.context import AnyContainer, ConfigError, ContainerContext, RenderSettings
 from pykubelet.act.runtime.render.etc_hosts import etc_hosts_content
 from pykubelet.act.runtime.render.render_container import log_path, render_container
@@ -26,8 +26,8 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.fieldpath import container_field_path
-from pykubelet.base.model.happenings import Happening, normal, warning
 from pykubelet.base.model.ids import ContainerID
+from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.observed import ContainerView
@@ -42,7 +42,7 @@ from pykubelet.base.model.reasons import (
     RUN_CONTAINER_ERROR,
 )
 from pykubelet.base.model.roster import pod_ref
-from pykubelet.base.model.waits import UNTOLD, Wait, Waits
+from pykubelet.base.model.waits import UNRECORDED, Wait, Waits
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.fs.errors import HostError
@@ -91,13 +91,13 @@ class ContainerStarter:
         hooks: HookRunner,
         stopper: ContainerStopper,
         flight: Flight,
-        happenings: Post[Happening],
+        recorder: Post[KubeEvent],
     ) -> None:
         self._cri = cri
         self._hooks = hooks
         self._stopper = stopper
         self._flight = flight
-        self._happenings = happenings
+        self._recorder = recorder
 
     async def prepare(
         self,
@@ -154,7 +154,7 @@ class ContainerStarter:
             return created
         container_id, count = created
         path = container_field_path(pod, container.name)
-        self._happenings.post(normal(EVENT_CREATED, "Container created", pod_ref(pod), path))
+        self._recorder.post(normal(EVENT_CREATED, "Container created", pod_ref(pod), path))
         try:
             # cut off in the middle it would end as a container that could not be started
             await finish(self._cri.start_container(container_id), START_LIMIT_S)
@@ -165,11 +165,11 @@ class ContainerStarter:
             return Unstarted(container_id, failed)
         finally:
             self._link_log(pod, container, container_id, count, settings)
-        self._happenings.post(normal(EVENT_STARTED, "Container started", pod_ref(pod), path))
+        self._recorder.post(normal(EVENT_STARTED, "Container started", pod_ref(pod), path))
         return container_id
 
     async def post_start(
-        self, pod: Pod, container: AnyContainer, instance: ContainerID, ctx: ContainerContext, waits: Waits = UNTOLD
+        self, pod: Pod, container: AnyContainer, instance: ContainerID, ctx: ContainerContext, waits: Waits = UNRECORDED
     ) -> StartError | None:
         """Run the hook, if there is one. A container whose hook failed is to be stopped."""
         lifecycle = container.lifecycle
@@ -188,11 +188,11 @@ class ContainerStarter:
         path = container_field_path(pod, container.name)
         log.warning("postStart hook failed", pod=target.ref, container=container.name, error=problem)
         # what it said stays out of the Event: there may be secrets in it
-        self._happenings.post(warning(EVENT_FAILED_POST_START_HOOK, "PostStartHook failed", target.ref, path))
+        self._recorder.post(warning(EVENT_FAILED_POST_START_HOOK, "PostStartHook failed", target.ref, path))
         return StartError(POST_START_HOOK_ERROR, problem)
 
     async def stop_unhooked(
-        self, pod: Pod, container: AnyContainer, instance: ContainerID, ctx: ContainerContext, waits: Waits = UNTOLD
+        self, pod: Pod, container: AnyContainer, instance: ContainerID, ctx: ContainerContext, waits: Waits = UNRECORDED
     ) -> None:
         """Stop a container whose hook failed, in the time its pod gives it."""
         target = _stop_target(pod, container, instance, ctx)
@@ -223,7 +223,7 @@ class ContainerStarter:
         """Tell people, and give the value."""
         STARTED_CONTAINERS_ERRORS.inc(container_kind(pod, container), reason)
         path = container_field_path(pod, container.name)
-        self._happenings.post(warning(EVENT_FAILED, f"Error: {message}", pod_ref(pod), path))
+        self._recorder.post(warning(EVENT_FAILED, f"Error: {message}", pod_ref(pod), path))
         return StartError(reason, message)
 
     def _link_log(

@@ -22,8 +22,8 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.fieldpath import container_field_path, every_container
-from pykubelet.base.model.happenings import Happening, normal, warning
 from pykubelet.base.model.ids import ContainerID, PodRef, SandboxID
+from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 from pykubelet.base.model.labels import CONTAINER_NAME
 from pykubelet.base.model.observed import BeingStopped, ContainerState, PodView
 from pykubelet.base.model.reasons import (
@@ -33,7 +33,7 @@ from pykubelet.base.model.reasons import (
     KILL_POD_SANDBOX_ERROR,
 )
 from pykubelet.base.model.restart import is_sidecar
-from pykubelet.base.model.waits import UNTOLD, Wait, Waits
+from pykubelet.base.model.waits import UNRECORDED, Wait, Waits
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
@@ -119,27 +119,29 @@ class ContainerStopper:
         cri: CriClient,
         hooks: HookRunner,
         clock: Clock,
-        happenings: Post[Happening],
+        recorder: Post[KubeEvent],
         stopped: Post[BeingStopped],
     ) -> None:
         self._cri = cri
         self._hooks = hooks
         self._clock = clock
-        self._happenings = happenings
+        self._recorder = recorder
         self._stopped = stopped
 
-    async def stop_container(self, target: StopTarget, grace_s: int, message: str = "", waits: Waits = UNTOLD) -> None:
+    async def stop_container(
+        self, target: StopTarget, grace_s: int, message: str = "", waits: Waits = UNRECORDED
+    ) -> None:
         """preStop hook, stop signal, then SIGKILL, all within the grace period. Without one there is no hook."""
         await self._end(ContainerEnd(target, grace_s, message), _NO_ORDER, waits)
 
-    async def stop_containers(self, ends: Iterable[ContainerEnd], waits: Waits = UNTOLD) -> None:
+    async def stop_containers(self, ends: Iterable[ContainerEnd], waits: Waits = UNRECORDED) -> None:
         """Stop each, all together and each to its end; then raise the first error."""
         await _all(self._end(end, _NO_ORDER, waits) for end in ends)
 
     async def _end(self, end: ContainerEnd, order: TerminationOrder, waits: Waits) -> None:
         target, path = end.target, container_field_path(end.target.pod, end.target.name)
         text = end.message or f"Stopping container {target.name}"
-        self._happenings.post(normal(EVENT_KILLING, text, target.ref, path))
+        self._recorder.post(normal(EVENT_KILLING, text, target.ref, path))
         container = next((c for c in every_container(target.pod) if c.name == target.name), None)
         lifecycle = container.lifecycle if container is not None else None
         if end.grace_s <= 0 or container is None or lifecycle is None or lifecycle.preStop is None:
@@ -204,7 +206,7 @@ class ContainerStopper:
         if problem:
             # what it said stays out of the Event: there may be secrets in it
             log.warning("preStop hook failed", pod=whose.ref, container=whose.container.name, error=problem)
-            self._happenings.post(warning(EVENT_FAILED_PRE_STOP_HOOK, "PreStopHook failed", whose.ref, path))
+            self._recorder.post(warning(EVENT_FAILED_PRE_STOP_HOOK, "PreStopHook failed", whose.ref, path))
 
     async def stop_pod(
         self,
@@ -213,7 +215,7 @@ class ContainerStopper:
         grace_s: int,
         pod_ip: str,
         known: PodView | None = None,
-        waits: Waits = UNTOLD,
+        waits: Waits = UNRECORDED,
         *,
         for_good: bool = False,
     ) -> PodRemains:
@@ -246,10 +248,10 @@ class ContainerStopper:
         strays = tuple(ContainerID(c.id) for c in containers if c.pod_sandbox_id not in ids)
         return PodRemains(ids, strays)
 
-    async def remove_container(self, container: ContainerID, waits: Waits = UNTOLD) -> None:
+    async def remove_container(self, container: ContainerID, waits: Waits = UNRECORDED) -> None:
         await remove_container(self._cri, container, waits)
 
-    async def remove_pod(self, ref: PodRef, remains: PodRemains | None = None, waits: Waits = UNTOLD) -> None:
+    async def remove_pod(self, ref: PodRef, remains: PodRemains | None = None, waits: Waits = UNRECORDED) -> None:
         """Remove the sandboxes with their containers, and strays. `remains` None: look what there is."""
         if remains is None:
             containers, sandboxes = await asyncio.gather(

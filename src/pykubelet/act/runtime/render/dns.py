@@ -16,8 +16,8 @@ from functools import lru_cache
 from pykubelet.act.runtime.render.context import RenderError, RenderSettings
 from pykubelet.base.api.core import Pod, PodDNSConfig
 from pykubelet.base.kit.values import Value
-from pykubelet.base.model.happenings import Happening, warning
 from pykubelet.base.model.ids import PodRef
+from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.reasons import (
     CREATE_POD_SANDBOX_ERROR,
     EVENT_CHECK_LIMITS_FOR_RESOLV_CONF,
@@ -71,19 +71,19 @@ def parse_resolv_conf(text: str) -> Resolver:
     return Resolver(tuple(servers), tuple(searches), tuple(options.values()))
 
 
-def dns_config(pod: Pod, settings: RenderSettings) -> tuple[cri_pb2.DNSConfig, tuple[Happening, ...]]:
+def dns_config(pod: Pod, settings: RenderSettings) -> tuple[cri_pb2.DNSConfig, tuple[KubeEvent, ...]]:
     """The pod's resolver and the Events about what had to be changed. RenderError when the host's file is unusable."""
     ref = pod_ref(pod)
-    happenings: list[Happening] = []
-    resolver = _base(pod, settings, ref, happenings)
+    recorder: list[KubeEvent] = []
+    resolver = _base(pod, settings, ref, recorder)
     if pod.spec.dnsConfig is not None:
         resolver = _with_pod_config(resolver, pod.spec.dnsConfig)
-    servers = _fitting_servers(resolver.servers, ref, happenings)
-    searches = _fitting_searches(resolver.searches, ref, happenings)
-    return cri_pb2.DNSConfig(servers=servers, searches=searches, options=resolver.options), tuple(happenings)
+    servers = _fitting_servers(resolver.servers, ref, recorder)
+    searches = _fitting_searches(resolver.searches, ref, recorder)
+    return cri_pb2.DNSConfig(servers=servers, searches=searches, options=resolver.options), tuple(recorder)
 
 
-def resolv_conf_warnings(path: str, text: str, cluster_domain: str) -> tuple[Happening, ...]:
+def resolv_conf_warnings(path: str, text: str, cluster_domain: str) -> tuple[KubeEvent, ...]:
     """At start: the Event about a host file that leaves no room for the cluster's domains (at most one)."""
     try:
         searches = parse_resolv_conf(text).searches
@@ -104,7 +104,7 @@ def resolv_conf_warnings(path: str, text: str, cluster_domain: str) -> tuple[Hap
     return (warning(EVENT_CHECK_LIMITS_FOR_RESOLV_CONF, problem),) if problem else ()
 
 
-def _base(pod: Pod, settings: RenderSettings, ref: PodRef, happenings: list[Happening]) -> Resolver:
+def _base(pod: Pod, settings: RenderSettings, ref: PodRef, recorder: list[KubeEvent]) -> Resolver:
     """What the policy gives, before dnsConfig."""
     if settings.resolv_conf_error:
         raise RenderError(settings.resolv_conf_error, CREATE_POD_SANDBOX_ERROR)
@@ -120,8 +120,8 @@ def _base(pod: Pod, settings: RenderSettings, ref: PodRef, happenings: list[Happ
         if settings.cluster_dns:
             searches = _cluster_searches(pod.metadata.namespace, settings.cluster_domain, host.searches)
             return Resolver(settings.cluster_dns, searches, _CLUSTER_OPTIONS)
-        happenings.append(warning(EVENT_MISSING_CLUSTER_DNS, _MISSING_CLUSTER_DNS))
-        happenings.append(warning(EVENT_MISSING_CLUSTER_DNS, f'pod: "{ref}". {_MISSING_CLUSTER_DNS}', ref))
+        recorder.append(warning(EVENT_MISSING_CLUSTER_DNS, _MISSING_CLUSTER_DNS))
+        recorder.append(warning(EVENT_MISSING_CLUSTER_DNS, f'pod: "{ref}". {_MISSING_CLUSTER_DNS}', ref))
     if settings.resolv_conf is not None:
         return host
     # A resolver without servers asks the local machine; saying so overrides the runtime's default (the host's file).
@@ -149,21 +149,21 @@ def _unique(items: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(items))
 
 
-def _fitting_servers(servers: tuple[str, ...], ref: PodRef, happenings: list[Happening]) -> tuple[str, ...]:
+def _fitting_servers(servers: tuple[str, ...], ref: PodRef, recorder: list[KubeEvent]) -> tuple[str, ...]:
     if len(servers) <= MAX_NAMESERVERS:
         return servers
     kept = servers[:MAX_NAMESERVERS]
     text = "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: "
-    happenings.append(warning(EVENT_DNS_CONFIG_FORMING, text + " ".join(kept), ref))
+    recorder.append(warning(EVENT_DNS_CONFIG_FORMING, text + " ".join(kept), ref))
     return kept
 
 
-def _fitting_searches(searches: tuple[str, ...], ref: PodRef, happenings: list[Happening]) -> tuple[str, ...]:
+def _fitting_searches(searches: tuple[str, ...], ref: PodRef, recorder: list[KubeEvent]) -> tuple[str, ...]:
     # glibc aborts on longer domains.
     kept = [domain for domain in searches[:MAX_SEARCH_PATHS] if len(domain) <= MAX_DOMAIN]
     while len(" ".join(kept)) > MAX_SEARCH_LINE:
         kept.pop()
     if len(kept) != len(searches):
         text = "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: "
-        happenings.append(warning(EVENT_DNS_CONFIG_FORMING, text + " ".join(kept), ref))
+        recorder.append(warning(EVENT_DNS_CONFIG_FORMING, text + " ".join(kept), ref))
     return tuple(kept)

@@ -22,7 +22,7 @@ from pykubelet.act.runtime.render.context import (
 )
 from pykubelet.act.runtime.render.render_fields import field_text, resource_text
 from pykubelet.base.api.core import EnvFromSource, EnvVar, EnvVarSource, FileKeySelector, Pod
-from pykubelet.base.model.addresses import told_ips
+from pykubelet.base.model.addresses import reported_ips
 from pykubelet.base.model.expansion import expand
 from pykubelet.base.model.roster import is_static
 
@@ -73,7 +73,7 @@ def _resolve(
     """The value of a `valueFrom`; None when an optional one leads nowhere."""
     namespace = pod.metadata.namespace
     if source.fieldRef is not None:
-        return field_text(pod, source.fieldRef, told_ips(ctx.pod_ips, ctx.host_ips), ctx.host_ips)
+        return field_text(pod, source.fieldRef, reported_ips(ctx.pod_ips, ctx.host_ips), ctx.host_ips)
     if source.resourceFieldRef is not None:
         return resource_text(pod, container, source.resourceFieldRef, settings.node.allocatable)
     if (in_map := source.configMapKeyRef) is not None:

@@ -76,7 +76,7 @@ def translated(op: str, path: str, error: OSError) -> HostError:
 
 @contextmanager
 def translating(op: str, path: str) -> Iterator[None]:
-    """Turn every OSError of the block into a `HostError`."""
+    """Heartbeat every OSError of the block into a `HostError`."""
     try:
         yield
     except OSError as error:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from act.images.stand import FakeRuntime, Stand, request
 
+from pykubelet.act.images.metrics import ACCESS_CHECKS, ENSURED, INTENTS, PULL_DURATIONS, RECORDS, size_words
 from pykubelet.act.images.model import ImageSettings
-from pykubelet.act.images.tally import ACCESS_CHECKS, ENSURED, INTENTS, PULL_DURATIONS, RECORDS, size_words
 from pykubelet.base.kit.clock import ManualClock
 
 MIB = 1 << 20

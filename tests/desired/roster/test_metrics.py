@@ -13,8 +13,7 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.roster import RosterPod, pod_ref
 from pykubelet.base.model.sizing import PendingResize
 from pykubelet.desired.roster.admission import demand_of
-from pykubelet.desired.roster.model import Entry, Verdict
-from pykubelet.desired.roster.tally import (
+from pykubelet.desired.roster.metrics import (
     INFEASIBLE,
     PREEMPTIONS,
     REJECTIONS,
@@ -26,6 +25,7 @@ from pykubelet.desired.roster.tally import (
     resized_fields,
     told_reason,
 )
+from pykubelet.desired.roster.model import Entry, Verdict
 
 UID = PodUID("a-1")
 

@@ -1,6 +1,6 @@
 """That a loop which waits for events still comes round: at least so often it looks at everything, woken or not.
 
-Owns: that rhythm. Whoever wants to know how the loop does reads the cell `Turn`, of which the loop's room is the one writer.
+Owns: that rhythm. Whoever wants to know how the loop does reads the cell `Heartbeat`, of which the loop's room is the one writer.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from pykubelet.base.kit.values import Value
 PERIOD_S = 60.0
 
 
-class Turn(Value):
+class Heartbeat(Value):
     """`at`: the monotonic second of the last look at everything, None before the first."""
 
     at: float | None = None
 
 
-async def come_round(look: Callable[[], None], turn: CellWriter[Turn], clock: Clock) -> None:
+async def resync_forever(look: Callable[[], None], turn: CellWriter[Heartbeat], clock: Clock) -> None:
     """Never returns. `look`: the loop's own look at everything."""
     while True:
         look()
-        turn.publish(Turn(clock.monotonic()))
+        turn.publish(Heartbeat(clock.monotonic()))
         await asyncio.sleep(PERIOD_S)

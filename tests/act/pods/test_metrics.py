@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pykubelet.act.pods.tally import (
+from pykubelet.act.pods.metrics import (
     CONTAINERS,
     FIRST_NETWORK_START,
     START_DURATIONS,

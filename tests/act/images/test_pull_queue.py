@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykubelet.act.images.line import Line
+from pykubelet.act.images.pull_queue import Line
 from pykubelet.base.kit.bucket import TokenBucket
 
 

@@ -1,6 +1,6 @@
 """Kubernetes Events as values: what a room wants people to read about an object.
 
-Rooms post `Happening`s to one mailbox; report decides what becomes of them (the agent's log and each pod's recent
+Rooms post `KubeEvent`s to one mailbox; report decides what becomes of them (the agent's log and each pod's recent
 story when there is no API server, Events of the API when there is one).
 """
 
@@ -17,7 +17,7 @@ class EventType(StrEnum):
     WARNING = "Warning"
 
 
-class Happening(Value):
+class KubeEvent(Value):
     """One Event. `pod` is None for Events about the node; `field_path` names the container, as `container_field_path`."""
 
     type: EventType
@@ -28,9 +28,9 @@ class Happening(Value):
     annotations: tuple[tuple[str, str], ...] = field(default=())
 
 
-def normal(reason: str, message: str, pod: PodRef | None = None, field_path: str = "") -> Happening:
-    return Happening(EventType.NORMAL, reason, message, pod, field_path)
+def normal(reason: str, message: str, pod: PodRef | None = None, field_path: str = "") -> KubeEvent:
+    return KubeEvent(EventType.NORMAL, reason, message, pod, field_path)
 
 
-def warning(reason: str, message: str, pod: PodRef | None = None, field_path: str = "") -> Happening:
-    return Happening(EventType.WARNING, reason, message, pod, field_path)
+def warning(reason: str, message: str, pod: PodRef | None = None, field_path: str = "") -> KubeEvent:
+    return KubeEvent(EventType.WARNING, reason, message, pod, field_path)

@@ -30,7 +30,7 @@ class _Turn(Struct):
     is_left: bool = False
 
 
-class LogTurns:
+class LogSegments:
     """Of the log at `path`, from the making on. `wake` is set when there is something to read or to be done."""
 
     def __init__(self, path: str, wake: asyncio.Event) -> None:
