@@ -1,4 +1,4 @@
-"""Rules of the architecture that import-linter cannot express: purity by name and by docstring."""
+"""Rules of the architecture that import-linter cannot express: purity by name and by docstring, and the writers of cells."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+
+from pykubelet.app.parts import Cells, Slot
+from pykubelet.base.model.node import NodeView
 
 SRC = Path(__file__).parents[1] / "src" / "pykubelet"
 IMPURE = {
@@ -18,7 +21,8 @@ NAME = re.compile(r"decide.*|.*plan.*|render_.*")
 def claims_purity(path: Path, tree: ast.Module) -> bool:
     """A module is pure by its name, by its place, or because its docstring says so."""
     in_model = path.is_relative_to(SRC / "base" / "model")
-    return in_model or NAME.fullmatch(path.stem) is not None or "Pure." in (ast.get_docstring(tree) or "")
+    is_kind = path.is_relative_to(SRC / "act" / "volumes" / "kinds")  # a kind plans; its effects go through edges
+    return in_model or is_kind or NAME.fullmatch(path.stem) is not None or "Pure." in (ast.get_docstring(tree) or "")
 
 
 def imported(tree: ast.Module) -> Iterator[str]:
@@ -48,3 +52,13 @@ def test_an_impure_import_in_a_pure_module_is_found() -> None:
         text = f'"""{docstring}"""\n\n\ndef f() -> None:\n    import os\n'
         assert violations(SRC / "act" / name, text) == [f"{SRC / 'act' / name}: imports os"]
     assert violations(SRC / "act" / "other.py", '"""Reads files."""\nimport os\n') == []
+
+
+def test_the_table_of_cells_names_the_writers_of_the_wiring() -> None:
+    page = (Path(__file__).parents[1] / "ARCHITECTURE.md").read_text()
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    listed = {row[0].strip("| `"): tuple(row[2].split(", ")) for row in rows if len(row) == 4}
+    slots = [slot for slot in vars(Cells(NodeView("node", "node"))).values() if isinstance(slot, Slot)]
+    assert {slot.cell.name: slot.writers for slot in slots} == listed
+    packages = {f"{path.parent.name}/{path.name}" for path in SRC.glob("*/*") if path.is_dir()}
+    assert {writer for slot in slots for writer in slot.writers} - packages == {"observe/eviction"}

@@ -39,37 +39,38 @@ T = TypeVar("T")
 
 
 class Slot(Generic[T]):
-    """A cell with both ends, for the moment of wiring only."""
+    """A cell with both ends, for the wiring only. `writers`: the packages that get the writing end, as in ARCHITECTURE.md."""
 
-    def __init__(self, name: str, initial: T) -> None:
+    def __init__(self, name: str, initial: T, *writers: str) -> None:
         ends: tuple[Cell[T], CellWriter[T]] = make_cell(name, initial)
         self.cell, self.writer = ends
+        self.writers = writers
 
 
 class Cells:
-    """All cells of the agent. Each writing end goes to the one room named behind it."""
+    """All cells of the agent, each with the package that writes it."""
 
     def __init__(self, node: NodeView) -> None:
-        self.roster = Slot("roster", Roster())  # desired/roster
-        self.api_pods = Slot("api-pods", ApiPods())  # desired/sources
-        self.lifecycles = Slot("lifecycles", Lifecycles())  # act/pods
-        self.observed = Slot("observed", Observed())  # observe/pleg
-        self.mounts = Slot("mounts", Mounts())  # act/volumes
-        self.content = Slot("content", Content())  # desired/content
-        self.pulls = Slot("pulls", Pulls())  # act/images
-        self.probes = Slot("probes", ProbeResults())  # observe/probes
-        self.probe_waits = Slot("probe-waits", ProbeWaits())  # observe/probes
-        self.statuses = Slot("statuses", Statuses())  # report/status
-        self.report_waits = Slot("report-waits", ReportWaits())  # report/status
-        self.recent = Slot("recent", Recent())  # report/events
-        self.node = Slot("node", node)  # report/node
-        self.runtime = Slot("runtime", RuntimeReady())  # report/node
-        self.api_state = Slot("api-state", ApiState())  # report/node
-        self.credentials = Slot("credentials", Credentials())  # edges/identity
-        self.pressure = Slot("pressure", Pressure())  # observe/eviction
-        self.roster_heartbeat = Slot("roster-turn", Heartbeat())  # desired/roster
-        self.pods_heartbeat = Slot("pods-turn", Heartbeat())  # act/pods
-        self.usage = Slot("usage", Usage())  # observe/stats
+        self.roster = Slot("roster", Roster(), "desired/roster")
+        self.api_pods = Slot("api-pods", ApiPods(), "desired/sources")
+        self.lifecycles = Slot("lifecycles", Lifecycles(), "act/pods")
+        self.observed = Slot("observed", Observed(), "observe/pleg")
+        self.mounts = Slot("mounts", Mounts(), "act/volumes")
+        self.content = Slot("content", Content(), "desired/content")
+        self.pulls = Slot("pulls", Pulls(), "act/images")
+        self.probes = Slot("probes", ProbeResults(), "observe/probes")
+        self.probe_waits = Slot("probe-waits", ProbeWaits(), "observe/probes")
+        self.statuses = Slot("statuses", Statuses(), "report/status")
+        self.report_waits = Slot("report-waits", ReportWaits(), "report/status")
+        self.recent = Slot("recent", Recent(), "report/events")
+        self.node = Slot("node", node, "observe/node", "report/node")
+        self.runtime = Slot("runtime", RuntimeReady(), "observe/node")
+        self.api_state = Slot("api-state", ApiState(), "report/node")
+        self.credentials = Slot("credentials", Credentials(), "edges/identity")
+        self.pressure = Slot("pressure", Pressure(), "observe/eviction")
+        self.roster_heartbeat = Slot("roster-heartbeat", Heartbeat(), "desired/roster")
+        self.pods_heartbeat = Slot("pods-heartbeat", Heartbeat(), "act/pods")
+        self.usage = Slot("usage", Usage(), "observe/stats")
 
 
 class Runtime(Value):

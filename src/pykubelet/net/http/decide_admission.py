@@ -8,7 +8,7 @@ Rules:
 2. Of these it is the one who came last. Under a flood somebody is not served in either order; this way who is, is served at once
    and not when he has given up.
 3. When there is no place, one goes from where most are inside: of these the one who has been in for longest.
-4. A handshake costs time whoever asks for it. A token bucket (`doors.py`) limits how many begin, which leaves
+4. A handshake costs time whoever asks for it. A token bucket (`admission.py`) limits how many begin, which leaves
    everybody his place long enough to say who he is. Who is let in gives back what he took: people who are known come as fast as
    they like.
 """
