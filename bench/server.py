@@ -36,7 +36,8 @@ STREAM_BYTES = 200 * MB
 TALK = f"head -c {LOG_BYTES * 3 // 4} /dev/urandom | base64; sleep 100000"
 IDLE = ["sleep", "100000"]
 _CROWD = 50
-_EXECS = 100
+#: containerd 1.6 stops answering when a hundred execs start at once, also without an agent in between.
+_EXECS, _EXECS_AT_ONCE = 100, 10
 _THREADS = ThreadPoolExecutor(_EXECS)  # asyncio's own has six threads here: no more would be at work at once
 _REST_S = 0.03
 
@@ -221,10 +222,16 @@ async def _exec(bench: Bench, client: Client) -> None:
     own = [await in_thread(client.shake_hands) for _ in range(20)]
     bench.figures.append(Figure("the client's own TLS in it, CPU", "ms", spread(own), None, None, "-", "-"))
     memory = bench.agent.tree_rss_mib()
-    await asyncio.gather(*(in_thread(lambda: client.exec(name, "main", ["true"])) for _ in range(_EXECS)))
+    for _ in range(0, _EXECS, _EXECS_AT_ONCE):
+        execs = (in_thread(lambda: client.exec(name, "main", ["true"])) for _ in range(_EXECS_AT_ONCE))
+        await asyncio.gather(*execs)
     await asyncio.sleep(2)
     grown = bench.agent.tree_rss_mib() - memory
-    bench.figures.append(Figure("RSS kept after 100 concurrent execs", "MiB", one(grown), None, 10.0, "<= 10 MiB", "-"))
+    bench.figures.append(
+        Figure(
+            f"RSS kept after {_EXECS} execs, {_EXECS_AT_ONCE} at once", "MiB", one(grown), None, 10.0, "<= 10 MiB", "-"
+        )
+    )
 
 
 async def _exec_cost(bench: Bench, client: Client, pod: str, idle: float) -> float:
