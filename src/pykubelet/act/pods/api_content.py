@@ -42,6 +42,7 @@ class PodContent:
         self._missing: list[str] = []
 
     def get(self) -> Content:
+        """The current snapshot of API objects."""
         return self._cell.get()
 
     def wanted(self, keys: Iterable[ObjectKey]) -> tuple[ObjectKey, Wait] | None:
@@ -54,9 +55,11 @@ class PodContent:
         await self._cell.wait_for(lambda now: unanswered((key,), now) is None)
 
     def wants_services(self, pod: Pod) -> bool:
+        """True if the pod's environment needs the services and they are not known yet."""
         return waits_for_services(pod, self._cell.get())
 
     async def wait_services(self, pod: Pod) -> None:
+        """Wait until the services that the pod's environment needs are known."""
         await self._cell.wait_for(lambda now: not waits_for_services(pod, now))
 
     async def pull_secrets(self, pod: Pod, waits: WaitBook) -> tuple[PullSecret, ...]:

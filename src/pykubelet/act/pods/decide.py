@@ -518,6 +518,7 @@ def back_off_key(pod: Pod, container: Container | EphemeralContainer) -> str:
 
 
 def back_off_message(state: PodState, container: str, delay_s: float) -> str:
+    """The message of a container in crash back-off. `delay_s`: the whole back-off in seconds."""
     return f"back-off {format_seconds(delay_s)} restarting failed container={container} pod={state.ref}"
 
 

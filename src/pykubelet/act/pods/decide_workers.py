@@ -51,7 +51,9 @@ class HasPodState(Protocol):
     """The part of a running pod worker that decisions read."""
 
     @property
-    def state(self) -> PodState: ...
+    def state(self) -> PodState:
+        """The current state of the worker's pod."""
+        ...
 
 
 W = TypeVar("W", bound=HasPodState)

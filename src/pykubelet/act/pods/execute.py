@@ -86,13 +86,16 @@ class PodExecution:
 
     @property
     def clock(self) -> Clock:
+        """The clock that all pods share."""
         return self._tools.clock
 
     @property
     def recorder(self) -> Post[KubeEvent]:
+        """The mailbox that takes Kubernetes Events."""
         return self._tools.recorder
 
     def book(self, mailbox: Post[WaitsChanged]) -> WaitBook:
+        """A new, empty wait book that posts its changes to `mailbox`."""
         return WaitBook(self._tools.clock, mailbox)
 
     def attend(self) -> None:

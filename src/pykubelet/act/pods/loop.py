@@ -82,6 +82,7 @@ class PodsLoop:
         self._supervisor = Supervisor("pods")
 
     async def run(self) -> None:
+        """Run the loop's root tasks until one of them fails, and raise its error."""
         async with self._supervisor as supervisor:
             supervisor.start_root("pods-desired", self._follow_cells())
             supervisor.start_root("pods-lifecycles", self._follow_lifecycles())

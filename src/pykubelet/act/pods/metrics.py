@@ -84,11 +84,13 @@ class PullTime:
         self._span: tuple[float, float] | None = None
 
     def add(self, began: float, ended: float) -> None:
+        """Extend the span to cover `began` to `ended`, both in seconds of one clock."""
         first, last = self._span or (began, ended)
         self._span = min(first, began), max(last, ended)
 
     @property
     def seconds(self) -> float:
+        """The span from the earliest begin to the latest end in seconds; 0.0 if nothing was added."""
         return self._span[1] - self._span[0] if self._span is not None else 0.0
 
 

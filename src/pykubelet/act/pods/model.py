@@ -130,6 +130,8 @@ class PodState(Value):
 
 
 class SpecChanged(Value):
+    """The desired pod object has changed. `cause`: for the pod's history."""
+
     pod: Pod
     cause: str
 
@@ -143,6 +145,8 @@ class RuntimeChanged(Value):
 
 
 class ProbesChanged(Value):
+    """Newer results of the pod's probes. `cause`: for the pod's history."""
+
     probes: ProbeResults
     cause: str = "probe result changed"
 
@@ -176,6 +180,8 @@ class KillRequested(Value):
 
 
 class Woke(Value):
+    """A requested wake-up time was reached. `cause`: for the pod's history."""
+
     cause: str = "timer"
 
 

@@ -104,6 +104,7 @@ class PodWorker:
 
     @property
     def ref(self) -> PodRef:
+        """The pod's namespace, name and UID."""
         return self.state.ref
 
     def start(self) -> None:

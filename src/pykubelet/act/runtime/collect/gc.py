@@ -64,10 +64,12 @@ class GcInputs(Value):
     roster: Cell[Roster]
 
     def known(self) -> Known:
+        """The pods that the agent knows: current life cycles and the roster."""
         return Known(self.lifecycles.get(), self.roster.get())
 
     @property
     def ready(self) -> bool:
+        """True once all pod sources are ready and the runtime was listed."""
         return self.roster.get().sources_ready and self.observed.get().listed_at is not None
 
 
@@ -81,6 +83,7 @@ class GcSettings(Value):
 
 
 def gc_settings(settings: Settings, period_s: float) -> GcSettings:
+    """The settings of garbage collection from the agent's flags. `period_s`: seconds between two rounds."""
     flags = settings.flags
     policy = GcPolicy(
         min_age_s=flags.minimum_container_ttl_s,
@@ -117,6 +120,7 @@ class ContainerCollector:
         self._failed_before = False
 
     async def run(self) -> None:
+        """Run garbage collection until one of its root tasks fails, and raise its error."""
         async with self._supervisor as supervisor:
             supervisor.start_root("container-gc-ended", self._follow_ended())
             supervisor.start_root("container-gc-rounds", self._go_round())

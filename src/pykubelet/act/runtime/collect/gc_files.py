@@ -15,6 +15,7 @@ _LOG = ".log"
 
 
 def list_or_nothing(path: str) -> tuple[DirEntry, ...]:
+    """Entries of a directory; empty if it does not exist. Raises HostError on other failures."""
     try:
         return list_dir(path)
     except HostError as error:
@@ -35,6 +36,7 @@ def remove_container_log(paths: Paths, log_path: str, link: str) -> None:
 
 
 def pod_log_dirs(paths: Paths) -> list[str]:
+    """Names of the pods' log directories. Raises HostError if they cannot be listed."""
     return [entry.name for entry in list_or_nothing(paths.logs) if entry.kind is FileKind.DIRECTORY]
 
 

@@ -62,6 +62,7 @@ class Known(Value):
     roster: Roster
 
     def standing(self, uid: PodUID) -> Standing:
+        """How far a pod's life cycle is; a pod without one is active if the roster has it, else gone."""
         lifecycle = self.lifecycles.pods.get(uid)
         if lifecycle is None:
             return Standing.ACTIVE if uid in self.roster.pods else Standing.GONE

@@ -46,6 +46,7 @@ class RotationSettings(Value):
 
 
 def rotation_settings(settings: Settings) -> RotationSettings:
+    """The settings of log rotation from the agent's configuration."""
     config = settings.config
     return RotationSettings(
         max_bytes=settings.container_log_max_bytes,
@@ -76,6 +77,7 @@ class LogRotation:
         self._failing: set[ContainerID] = set()
 
     async def run(self) -> None:
+        """Run log rotation until its root task fails, and raise its error."""
         async with self._supervisor as supervisor:
             supervisor.start_root("log-rotation-rounds", self._go_round())
             raise await supervisor.wait_failed()

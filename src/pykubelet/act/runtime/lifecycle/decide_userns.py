@@ -101,6 +101,7 @@ class IdSlots(Value):
 
     @property
     def is_full(self) -> bool:
+        """True if all ID slots are taken."""
         return len(self.holders) >= self.count
 
     def take(self, uid: PodUID) -> IdSlots:

@@ -86,6 +86,7 @@ class Sandboxes:
 
     @property
     def paths(self) -> Paths:
+        """The agent's directories on the host."""
         return self._settings.paths
 
     def settings(self) -> RenderSettings:

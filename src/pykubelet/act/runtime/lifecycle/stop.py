@@ -249,6 +249,7 @@ class ContainerStopper:
         return PodRemains(ids, strays)
 
     async def remove_container(self, container: ContainerID, waits: Waits = UNRECORDED) -> None:
+        """Remove one container from the runtime."""
         await remove_container(self._cri, container, waits)
 
     async def remove_pod(self, ref: PodRef, remains: PodRemains | None = None, waits: Waits = UNRECORDED) -> None:
@@ -319,6 +320,7 @@ class TerminationOrder:
         return f"first end: {', '.join(left)}" if left else ""
 
     def ended(self, name: str) -> None:
+        """Note that the container `name` has ended, and wake the steps that wait for it."""
         if (event := self._ended.get(name)) is not None:
             event.set()
 

@@ -66,6 +66,8 @@ _CAUSE_WORDS = {
 
 
 class ContainerKill(Value):
+    """One container to be killed, with the cause and the message of its Event."""
+
     container: ContainerView
     cause: KillCause
     message: str
@@ -97,11 +99,13 @@ class PodPlan(Value):
 
     @property
     def is_empty(self) -> bool:
+        """True if the plan contains no kill, removal, restart, start, sandbox creation or pod resize."""
         others = self.kills or self.remove or self.restart_all or self.starts
         return not (self.stop_pod or self.create_sandbox or others or self.resize_pod)
 
     @property
     def starts(self) -> tuple[str, ...]:
+        """Names of the containers to start: ephemeral, then init, then regular ones."""
         return (*self.start_ephemeral, *self.start_init, *self.start)
 
 

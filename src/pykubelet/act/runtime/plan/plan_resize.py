@@ -21,6 +21,7 @@ class Applied(Value):
     whole: ResourceRequirements | None = None
 
     def amounts(self, instance: ContainerID) -> Amounts:
+        """The resources applied to one instance. Raises KeyError for an instance without a record."""
         return amounts_of(self.containers[instance], self.whole)
 
 
@@ -50,6 +51,7 @@ def changes_of(pod: Pod, view: PodView, applied: Applied) -> tuple[ContainerResi
 
 
 def whole_changes(pod: Pod, applied: Applied) -> bool:
+    """True if the pod-level resources differ from the applied ones in their amounts. Pure."""
     if pod.spec.resources == applied.whole:
         return False
     return amounts_of(pod.spec.resources, None) != amounts_of(applied.whole, None)

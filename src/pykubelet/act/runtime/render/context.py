@@ -109,6 +109,7 @@ class RenderSettings(Value):
 
 
 def render_settings(settings: Settings, node: NodeView, *, cgroup_v2: bool, machine: Machine) -> RenderSettings:
+    """The render settings from the agent's configuration, the node and the machine."""
     config = settings.config
     reserved = settings.reserved
     kept = in_units(reserved.system).get("memory", 0) + in_units(reserved.kube).get("memory", 0)
@@ -142,6 +143,8 @@ class IDMapping(Value):
 
 
 class UserNamespace(Value):
+    """UID and GID mappings of a pod with its own user namespace."""
+
     uids: tuple[IDMapping, ...]
     gids: tuple[IDMapping, ...]
 
@@ -186,12 +189,16 @@ class ImageVolume(Value):
 
 
 class DeviceNode(Value):
+    """A host device for a container. `permissions`: cgroup device access, a subset of `rwm`."""
+
     host_path: str
     container_path: str
     permissions: str
 
 
 class DeviceMount(Value):
+    """A host path that a device plugin mounts into a container."""
+
     host_path: str
     container_path: str
     read_only: bool = False

@@ -26,6 +26,7 @@ def sandbox_labels(pod: Pod) -> dict[str, str]:
 
 
 def container_labels(pod: Pod, container: AnyContainer) -> dict[str, str]:
+    """The CRI labels of one container: its pod's identity and its name."""
     return {**_identity(pod), labels.CONTAINER_NAME: container.name}
 
 

@@ -82,6 +82,7 @@ def port_mappings(container: Container) -> list[cri_pb2.PortMapping]:
 
 
 def has_privileged_container(pod: Pod) -> bool:
+    """True if any regular, init or ephemeral container of the pod is privileged."""
     spec = pod.spec
     containers: tuple[AnyContainer, ...] = (*spec.containers, *spec.initContainers, *spec.ephemeralContainers)
     contexts = (container.securityContext for container in containers)

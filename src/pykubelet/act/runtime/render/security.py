@@ -146,12 +146,14 @@ def container_security_context(
 
 
 def selinux_options(options: SELinuxOptions | None) -> cri_pb2.SELinuxOption | None:
+    """The CRI form of `seLinuxOptions`; None if there are none."""
     if options is None:
         return None
     return cri_pb2.SELinuxOption(user=options.user, role=options.role, type=options.type, level=options.level)
 
 
 def groups_policy(context: PodSecurityContext) -> cri_pb2.SupplementalGroupsPolicy:
+    """The CRI form of the pod's `supplementalGroupsPolicy`."""
     match context.supplementalGroupsPolicy:
         case "" | "Merge":
             return cri_pb2.Merge
