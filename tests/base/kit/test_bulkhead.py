@@ -20,7 +20,7 @@ class Crowd:
         self.entered: list[tuple[int, float]] = []
 
     async def visit(self, number: int, stay_s: float) -> None:
-        async with self.bulkhead.place():
+        async with self.bulkhead.slot():
             self.inside += 1
             self.most = max(self.most, self.inside)
             self.entered.append((number, round(asyncio.get_running_loop().time(), 3)))
@@ -45,15 +45,15 @@ async def test_one_that_stays_gives_its_place_up_but_goes_on() -> None:
     await asyncio.wait_for(crowd.visit(9, 0.0), 0.1)
 
 
-async def test_fewer_places_turn_nobody_out() -> None:
+async def test_fewer_slots_end_no_running_work() -> None:
     bulkhead = Bulkhead(3, hold_s=0.25)
     crowd = Crowd(bulkhead)
     visits = asyncio.gather(*(crowd.visit(n, 0.1 if n < 3 else 5.0) for n in range(6)))
     await asyncio.sleep(0)
-    bulkhead.places = 1
+    bulkhead.slots = 1
     await visits
     assert [at for _, at in crowd.entered] == pytest.approx([0, 0, 0, 0.1, 0.35, 0.6])
-    bulkhead.places = 2
+    bulkhead.slots = 2
     late = Crowd(bulkhead)
     await asyncio.gather(*(late.visit(n, 0.1) for n in range(4)))
     assert late.most == 2
@@ -75,7 +75,7 @@ async def test_cancelled_ones_lose_no_place() -> None:
     assert later.most == 2
 
 
-async def test_a_turn_that_comes_with_the_cancellation_goes_to_the_next() -> None:
+async def test_a_slot_that_comes_with_the_cancellation_goes_to_the_next() -> None:
     bulkhead = Bulkhead(1, hold_s=10.0)
     crowd = Crowd(bulkhead)
     tasks = [asyncio.create_task(crowd.visit(n, 1.0)) for n in range(3)]
@@ -94,7 +94,7 @@ async def test_a_closed_one_lets_in_who_is_urgent_and_who_has_waited_too_long() 
     entered: dict[str, float] = {}
 
     async def visit(name: str, *, urgent: bool = False) -> None:
-        async with bulkhead.place(urgent=urgent):
+        async with bulkhead.slot(urgent=urgent):
             entered[name] = loop.time() - began
 
     await visit("before")
@@ -113,38 +113,38 @@ async def test_a_closed_one_lets_in_who_is_urgent_and_who_has_waited_too_long() 
     assert entered["opened"] == pytest.approx(10)
 
 
-async def test_how_long_a_turn_takes_at_most() -> None:
+async def test_how_long_until_a_slot_is_free_at_most() -> None:
     bulkhead = Bulkhead(2, hold_s=1.0)
-    places = [bulkhead.place() for _ in range(7)]
-    assert places[0].turn_within_s() == 0.0, "nobody is there"
+    slots = [bulkhead.slot() for _ in range(7)]
+    assert slots[0].waits_at_most_s() == 0.0, "no work is running"
     at: dict[int, float] = {}
     began = asyncio.get_running_loop().time()
 
     async def visit(number: int) -> None:
-        async with places[number]:
+        async with slots[number]:
             at[number] = asyncio.get_running_loop().time() - began
             await asyncio.sleep(5)
 
     visits = [asyncio.create_task(visit(number)) for number in range(6)]
     await asyncio.sleep(0)
-    within = {number: places[number].turn_within_s() for number in range(7)}
+    within = {number: slots[number].waits_at_most_s() for number in range(7)}
     await asyncio.gather(*visits)
     assert within == {0: 0.0, 1: 0.0, 2: 1.0, 3: 1.0, 4: 2.0, 5: 2.0, 6: 3.0}
     assert {number: within[number] for number in at} == pytest.approx(at)
     bulkhead.rest_s = 3.0
     await asyncio.sleep(5)
-    assert places[6].turn_within_s() == 0.0, "the last has left long ago"
-    async with places[0]:
+    assert slots[6].waits_at_most_s() == 0.0, "the last has left long ago"
+    async with slots[0]:
         pass
-    assert places[6].turn_within_s() == pytest.approx(3.0)
+    assert slots[6].waits_at_most_s() == pytest.approx(3.0)
 
 
-def test_a_door_that_opens_in_less_than_a_millisecond() -> None:
+def test_a_pause_of_less_than_a_millisecond() -> None:
     """On the agent's own event loop, whose timers of less than one are none."""
 
     async def course() -> None:
         bulkhead = Bulkhead(1, hold_s=0.0003)
-        async with bulkhead.place():
+        async with bulkhead.slot():
             crowd = Crowd(bulkhead)
             visit = asyncio.create_task(crowd.visit(1, 0.0))
             await asyncio.sleep(0)

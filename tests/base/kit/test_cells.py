@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pykubelet.base.kit.cells import Cell, make_cell, ringing
+from pykubelet.base.kit.cells import Cell, make_cell, set_on_change
 from pykubelet.base.kit.supervise import Supervisor
 
 
@@ -85,16 +85,16 @@ async def test_a_change_while_the_reader_works_on_the_last_one_is_not_lost() -> 
 
 async def test_one_bell_for_several_cells() -> None:
     (first, write_first), (second, write_second) = make_cell("first", 0), make_cell("second", 0)
-    bell = asyncio.Event()
-    with ringing(bell, first, second):
-        assert bell.is_set(), "so that the reader looks once at the beginning"
+    wakeup = asyncio.Event()
+    with set_on_change(wakeup, first, second):
+        assert wakeup.is_set(), "so that the reader looks once at the beginning"
         for write in (write_first, write_second):
-            bell.clear()
+            wakeup.clear()
             write.publish(1)
-            assert bell.is_set()
-        bell.clear()
+            assert wakeup.is_set()
+        wakeup.clear()
     write_first.publish(2)
-    assert not bell.is_set()
+    assert not wakeup.is_set()
 
 
 async def test_readers_that_left_are_forgotten() -> None:
@@ -103,8 +103,8 @@ async def test_readers_that_left_are_forgotten() -> None:
     async with Supervisor("test") as supervisor:
         tasks = [supervisor.start_child("wait", cell.wait_for(lambda value: value == 1)) for _ in range(3)]
         await settle()
-        assert len(cell._bells) == 3
+        assert len(cell._wakeups) == 3
         for task in tasks:
             task.cancel()
         await settle()
-    assert not cell._bells
+    assert not cell._wakeups

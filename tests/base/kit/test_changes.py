@@ -20,7 +20,7 @@ def test_what_came_went_or_is_another_object_has_changed() -> None:
     assert sorted(changed_keys(before, {})) == sorted(before)
 
 
-def test_what_went_is_told_also_where_as_much_came() -> None:
+def test_what_went_is_reported_also_where_as_much_came() -> None:
     kept = object()
     assert changed_keys({"gone": object(), "kept": kept}, {"kept": kept, "new": object()}) == ["new", "gone"]
 

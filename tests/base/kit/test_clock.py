@@ -1,4 +1,4 @@
-"""Clocks: the machine's own, and one that tests turn by hand."""
+"""Clocks: the machine's own, and one that tests move by hand."""
 
 from __future__ import annotations
 

@@ -8,11 +8,11 @@ import threading
 import pytest
 
 from pykubelet.base.kit import flight as flight_module
-from pykubelet.base.kit.flight import Done, Failed, Flight, Uncertain
+from pykubelet.base.kit.flight import Done, Failed, SingleFlight, Uncertain
 
 
 async def test_value_and_error_come_back_as_values() -> None:
-    flight = Flight("test")
+    flight = SingleFlight("test")
     assert await flight.run("a", lambda: 7, 60) == Done(7)
     error = OSError(28, "full")
 
@@ -24,7 +24,7 @@ async def test_value_and_error_come_back_as_values() -> None:
 
 
 async def test_work_of_one_key_never_overlaps() -> None:
-    flight = Flight("test")
+    flight = SingleFlight("test")
     gate = threading.Event()
     first = asyncio.get_running_loop().create_task(flight.run("mount", gate.wait, 60))
     await asyncio.sleep(0.02)
@@ -36,7 +36,7 @@ async def test_work_of_one_key_never_overlaps() -> None:
 
 
 async def test_deadline_leaves_it_uncertain_until_the_thread_is_back() -> None:
-    flight = Flight("test")
+    flight = SingleFlight("test")
     gate = threading.Event()
     outcome = await flight.run("nfs", gate.wait, 0.02)
     assert isinstance(outcome, Uncertain)
@@ -53,7 +53,7 @@ async def test_deadline_leaves_it_uncertain_until_the_thread_is_back() -> None:
 
 async def test_slow_work_keeps_others_waiting_for_a_moment_only() -> None:
     """A dead file system must not hold up the living ones until its deadline, which may be minutes away."""
-    flight = Flight("test", workers=2)
+    flight = SingleFlight("test", workers=2)
     gate = threading.Event()
     loop = asyncio.get_running_loop()
     slow = [loop.create_task(flight.run(f"slow-{n}", gate.wait, 60)) for n in range(6)]
@@ -61,7 +61,7 @@ async def test_slow_work_keeps_others_waiting_for_a_moment_only() -> None:
     began = loop.time()
     assert await flight.run("quick", lambda: 1, 60) == Done(1)
     assert loop.time() - began < 30
-    assert flight.stuck() == {}, "nobody has missed a deadline"
+    assert flight.stuck() == {}, "nothing has missed a deadline"
     gate.set()
     assert await asyncio.gather(*slow) == [Done(True)] * 6
     outcomes = await asyncio.gather(*(flight.run(f"more-{n}", lambda n=n: n, 60) for n in range(20)))  # type: ignore[misc]
@@ -69,7 +69,7 @@ async def test_slow_work_keeps_others_waiting_for_a_moment_only() -> None:
 
 
 async def test_stuck_threads_do_not_take_the_place_of_others() -> None:
-    flight = Flight("test", workers=2)
+    flight = SingleFlight("test", workers=2)
     gate = threading.Event()
     stuck = await asyncio.gather(*(flight.run(f"dead-{n}", gate.wait, 0.02) for n in range(6)))
     assert all(isinstance(outcome, Uncertain) for outcome in stuck)
@@ -79,7 +79,7 @@ async def test_stuck_threads_do_not_take_the_place_of_others() -> None:
 
 
 async def test_cancelled_waiter_leaves_the_key_taken_until_the_end() -> None:
-    flight = Flight("test")
+    flight = SingleFlight("test")
     gate = threading.Event()
     waiter = asyncio.get_running_loop().create_task(flight.run("a", gate.wait, 60))
     await asyncio.sleep(0.02)
@@ -96,8 +96,8 @@ async def test_cancelled_waiter_leaves_the_key_taken_until_the_end() -> None:
 
 
 async def test_at_most_the_given_number_of_workers_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flight_module, "HOLD_S", 600.0)  # however slow the machine is, nobody counts as slow
-    flight = Flight("test", workers=3)
+    monkeypatch.setattr(flight_module, "HOLD_S", 600.0)  # however slow the machine is, no work counts as slow
+    flight = SingleFlight("test", workers=3)
     lock = threading.Lock()
     running = 0
     most = 0
@@ -116,16 +116,16 @@ async def test_at_most_the_given_number_of_workers_run_at_once(monkeypatch: pyte
     assert most == 3
 
 
-@pytest.mark.parametrize("turns", range(6))
-async def test_a_cancellation_that_meets_the_end_of_the_work_is_not_lost(turns: int) -> None:
-    """The loop hears of the end over several turns; whenever the cancellation comes before the waiter is done, it counts."""
-    flight = Flight("test")
+@pytest.mark.parametrize("iterations", range(6))
+async def test_a_cancellation_that_meets_the_end_of_the_work_is_not_lost(iterations: int) -> None:
+    """The loop learns of the end over several iterations; whenever the cancellation comes before the waiter is done, it counts."""
+    flight = SingleFlight("test")
     ended = threading.Event()
     task = asyncio.get_running_loop().create_task(flight.run("key", ended.set, 60))
     await asyncio.sleep(0)
     ended.wait()
     threading.Event().wait(0.01)
-    for _ in range(turns):
+    for _ in range(iterations):
         await asyncio.sleep(0)
     if task.done():
         return

@@ -25,7 +25,7 @@ def logging_as_before() -> Iterator[None]:
     root.setLevel(before[2])
 
 
-def test_a_line_has_level_room_message_and_fields(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_has_level_package_message_and_fields(capsys: pytest.CaptureFixture[str]) -> None:
     set_up_logging(2)
     ref = PodRef("shop", "web", PodUID("u1"))
     Log("pods").info("pod is syncing", pod=ref, cause="new pod", detail=None)

@@ -25,13 +25,13 @@ async def test_get_all_takes_what_waits_so_that_the_reader_can_conflate() -> Non
 
 
 async def test_a_reader_may_wait_for_more_than_events() -> None:
-    bell = asyncio.Event()
-    mailbox: Mailbox[int] = Mailbox("test", bell)
+    wakeup = asyncio.Event()
+    mailbox: Mailbox[int] = Mailbox("test", wakeup)
     assert mailbox.take_all() == []
     mailbox.post(1)
     mailbox.post(2)
-    assert bell.is_set()
-    bell.clear()
+    assert wakeup.is_set()
+    wakeup.clear()
     assert mailbox.take_all() == [1, 2]
     assert mailbox.take_all() == []
 

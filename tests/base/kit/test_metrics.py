@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykubelet.base.kit.metrics import MAX_SERIES, Counter, Family, Histogram, Registry, Sample
+from pykubelet.base.kit.metrics import MAX_SERIES, Counter, Histogram, MetricFamily, MetricSample, Registry
 from pykubelet.serve.metrics.exposition import render_metrics
 
 
@@ -37,8 +37,17 @@ def test_the_text_of_all_kinds() -> None:
 
 
 def test_times_of_samples_and_special_numbers() -> None:
-    samples = [Sample(float("inf"), at=1.5), Sample(float("nan")), Sample(12345678901234), Sample(0.1)]
-    lines = render_metrics([Family("x", "gauge", "X.", samples), Family("y", "gauge", "Empty.")]).decode().splitlines()
+    samples = [
+        MetricSample(float("inf"), at=1.5),
+        MetricSample(float("nan")),
+        MetricSample(12345678901234),
+        MetricSample(0.1),
+    ]
+    lines = (
+        render_metrics([MetricFamily("x", "gauge", "X.", samples), MetricFamily("y", "gauge", "Empty.")])
+        .decode()
+        .splitlines()
+    )
     assert lines[2:] == ["x +Inf 1500", "x NaN", "x 12345678901234", "x 0.1"]
 
 

@@ -59,7 +59,7 @@ async def test_a_root_that_ends_or_is_cancelled_is_no_failure() -> None:
             await asyncio.wait_for(supervisor.wait_failed(), 0.02)
 
 
-async def test_a_childs_error_comes_out_of_its_task_and_hurts_nobody_else() -> None:
+async def test_a_childs_error_comes_out_of_its_task_and_harms_no_other() -> None:
     async with Supervisor("test") as supervisor:
         child = supervisor.start_child("child", raises())
         other = supervisor.start_child("other", asyncio.sleep(0.01, "fine"))
@@ -68,15 +68,15 @@ async def test_a_childs_error_comes_out_of_its_task_and_hurts_nobody_else() -> N
         assert await other == "fine"
 
 
-async def test_on_crash_is_told_of_errors_and_not_of_cancellation() -> None:
-    told: list[BaseException] = []
+async def test_on_crash_gets_errors_and_no_cancellation() -> None:
+    reported: list[BaseException] = []
     async with Supervisor("test") as supervisor:
-        supervisor.start_child("child", raises(), told.append)
-        supervisor.start_child("cancelled", asyncio.sleep(100), told.append).cancel()
-        supervisor.start_child("ends", asyncio.sleep(0), told.append)
+        supervisor.start_child("child", raises(), reported.append)
+        supervisor.start_child("cancelled", asyncio.sleep(100), reported.append).cancel()
+        supervisor.start_child("ends", asyncio.sleep(0), reported.append)
         for _ in range(5):
             await asyncio.sleep(0)
-    assert [repr(error) for error in told] == ["ValueError('boom')"]
+    assert [repr(error) for error in reported] == ["ValueError('boom')"]
 
 
 async def test_tasks_carry_their_names() -> None:

@@ -14,7 +14,7 @@ def test_control_characters_are_written_out_but_line_feeds() -> None:
 
 
 @given(st.text())
-def test_a_terminal_is_told_nothing(text: str) -> None:
+def test_a_terminal_gets_no_control_sequences(text: str) -> None:
     shown = escape_controls(text)
     assert has_controls(text) == (shown != text) and not has_controls(shown)
     assert not any((ord(letter) < 32 and letter != "\n") or 127 <= ord(letter) < 160 for letter in shown)

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import pytest
 
-from pykubelet.base.kit.values import Discreet, Value, field, replace
+from pykubelet.base.kit.values import RedactedValue, Value, field, replace
 
 
 class Exit(Value):
@@ -13,7 +13,7 @@ class Exit(Value):
     labels: dict[str, str] = field(default_factory=dict)
 
 
-class Login(Discreet):
+class Login(RedactedValue):
     hidden: ClassVar = ("password",)
     user: str
     password: str

@@ -1,9 +1,9 @@
-"""Cells: how one room tells the others what is so.
+"""Cells: how one component publishes state to the others.
 
-A cell holds one frozen snapshot. Exactly one room holds its writing end (`CellWriter`), handed out by the wiring;
-everybody else holds the reading end (`Cell`). A reader may look (`get`), wait for a condition (`wait_for`) or be woken
-on every change, of one cell (`changes`) or of several (`ringing`). Nothing in here calls a reader back: a subscription only
-sets a flag that its own task awaits, so a slow reader costs the writer nothing and skips the values in between.
+A cell holds one frozen snapshot. The wiring gives the writing end (`CellWriter`) to exactly one component; all others hold
+the reading end (`Cell`). A reader may look (`get`), wait for a condition (`wait_for`), or be woken on every change of one
+cell (`changes`) or of several (`set_on_change`). Nothing in here calls a reader back: a subscription only sets a flag that
+the reader's own task awaits. A slow reader therefore costs the writer nothing and skips the values in between.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ class Cell(Generic[T]):
         self.name = name
         self._value = initial
         self._version = 0
-        self._bells: dict[asyncio.Event, None] = {}  # rung in the order in which the readers came
+        self._wakeups: dict[asyncio.Event, None] = {}  # readers are woken in the order of subscription
 
     @property
     def version(self) -> int:
+        """The number of published snapshots, without the initial one."""
         return self._version
 
     def get(self) -> T:
@@ -34,37 +35,37 @@ class Cell(Generic[T]):
         return self._value
 
     async def wait_for(self, condition: Callable[[T], bool]) -> T:
-        """The first snapshot, from the present one on, for which `condition` holds."""
+        """Wait for a snapshot for which `condition` holds, and return it. The current one may be it."""
         if condition(self._value):
             return self._value
-        bell = asyncio.Event()
-        self._bells[bell] = None
+        wakeup = asyncio.Event()
+        self._wakeups[wakeup] = None
         try:
             while not condition(self._value):
-                await bell.wait()
-                bell.clear()
+                await wakeup.wait()
+                wakeup.clear()
             return self._value
         finally:
-            self._bells.pop(bell, None)
+            self._wakeups.pop(wakeup, None)
 
     async def changes(self) -> AsyncIterator[T]:
-        """The present snapshot, then the newest one after each change; values between two looks are skipped."""
-        bell = asyncio.Event()
-        self._bells[bell] = None
+        """Yield the current snapshot, then the newest one after each change. Values between two reads are skipped."""
+        wakeup = asyncio.Event()
+        self._wakeups[wakeup] = None
         try:
             yield self._value
             while True:
-                await bell.wait()
-                bell.clear()
+                await wakeup.wait()
+                wakeup.clear()
                 yield self._value
         finally:
-            self._bells.pop(bell, None)
+            self._wakeups.pop(wakeup, None)
 
-    def _publish(self, value: T, is_news: bool) -> None:
+    def _publish(self, value: T, wake_readers: bool) -> None:
         self._value = value
         self._version += 1
-        for bell in self._bells if is_news else ():
-            bell.set()
+        for wakeup in self._wakeups if wake_readers else ():
+            wakeup.set()
 
 
 class CellWriter(Generic[T]):
@@ -79,30 +80,31 @@ class CellWriter(Generic[T]):
         return self._cell
 
     def get(self) -> T:
+        """The snapshot that was published last."""
         return self._cell.get()
 
-    def publish(self, value: T, *, is_news: bool = True) -> None:
+    def publish(self, value: T, *, wake_readers: bool = True) -> None:
         """Replace the snapshot and wake all readers. `value` must not be changed afterwards.
 
-        Not `is_news`: what differs is only for those who look when somebody asks; nobody is woken for it.
+        `wake_readers=False` wakes no reader: for a change that matters only to readers that look on demand.
         """
-        self._cell._publish(value, is_news)
+        self._cell._publish(value, wake_readers)
 
 
 @contextmanager
-def ringing(bell: asyncio.Event, *cells: Cell[Any]) -> Iterator[None]:
-    """Within the block, each change of any of the cells sets `bell`, which is set at its beginning too.
+def set_on_change(wakeup: asyncio.Event, *cells: Cell[Any]) -> Iterator[None]:
+    """Set `wakeup` at the start of the block and on each change of any of the cells within it.
 
-    The bell is its reader's, who clears it before looking; one bell for all cells spares a task for each.
+    The event belongs to the reader, which clears it before it reads. One event for all cells saves one task per cell.
     """
     for cell in cells:
-        cell._bells[bell] = None
-    bell.set()
+        cell._wakeups[wakeup] = None
+    wakeup.set()
     try:
         yield
     finally:
         for cell in cells:
-            cell._bells.pop(bell, None)
+            cell._wakeups.pop(wakeup, None)
 
 
 def make_cell(name: str, initial: T) -> tuple[Cell[T], CellWriter[T]]:

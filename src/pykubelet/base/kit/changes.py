@@ -1,8 +1,8 @@
-"""What is new between two snapshots of a cell. Pure.
+"""Finds what changed between two snapshots of a cell. Pure.
 
-Snapshots keep the very objects that did not change, so a change is told by identity: a look at a thousand entries costs
-less than one comparison of two of them. The walks are those of `itertools`: each reader of a cell makes one for each of
-its snapshots, over all pods.
+A new snapshot shares the objects that did not change, so they are compared by identity: a scan of a thousand entries costs
+less than one comparison by content. The loops run in `itertools` because each reader of a cell scans all pods for each
+snapshot.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ V = TypeVar("V")
 
 
 def changed_keys(before: Mapping[K, V], now: Mapping[K, V]) -> list[K]:
-    """The keys that have another object than before, or are only in one of the two. No value may be None."""
+    """The keys whose object was replaced, and those that only one of the two has. No value may be None."""
     if before is now:
         return []
     news = list(compress(now, map(is_not, map(before.get, now), now.values())))

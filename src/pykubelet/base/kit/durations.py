@@ -1,6 +1,6 @@
 """Durations in Go's notation (`1h30m0s`, `500ms`), as Kubernetes reads and prints them. Pure.
 
-The unit inside is the integer nanosecond, as in Go; `format_seconds` prints the float seconds that the agent computes with.
+The internal unit is the integer nanosecond, as in Go; `format_seconds` prints the float seconds that the agent computes with.
 Source: the documentation of Go's package `time` (`ParseDuration`, `Duration.String`).
 """
 
@@ -30,7 +30,7 @@ _UNITS = {
 }
 _PART = re.compile(r"([0-9]*)(\.[0-9]*)?([^0-9.]*)")
 _MAX_DIGITS = len(str(MAX))
-#: Further decimals of the largest unit are far below a nanosecond.
+#: Further decimals are far below a nanosecond, even of the largest unit.
 _MAX_DECIMALS = 40
 
 
@@ -52,7 +52,7 @@ class Duration(Value, order=True):
 
 
 def parse_duration(text: str) -> int:
-    """Nanoseconds of a Go duration string. Raises ValueError with Go's own wording."""
+    """Parse a Go duration string into nanoseconds. Raises ValueError with Go's own wording."""
     bad = ValueError(f'time: invalid duration "{text}"')
     negative = text.startswith("-")
     start = 1 if text.startswith(("+", "-")) else 0
@@ -86,7 +86,7 @@ def parse_duration(text: str) -> int:
 
 
 def duration(text: str) -> Duration:
-    """`parse_duration` as a value."""
+    """As `parse_duration`, but returns a `Duration`."""
     return Duration(parse_duration(text))
 
 
@@ -107,7 +107,7 @@ def format_duration(ns: int) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """The same of float seconds, to the nearest nanosecond: `300` -> `5m0s`, `0.25` -> `250ms`."""
+    """As `format_duration`, for float seconds, to the nearest nanosecond: `300` -> `5m0s`, `0.25` -> `250ms`."""
     return format_duration(round(seconds * SECOND))
 
 

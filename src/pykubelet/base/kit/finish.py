@@ -1,4 +1,4 @@
-"""Work that is better finished than cut off: a cancellation waits for its end, within a limit."""
+"""For work that should not be cut off: a cancellation waits for its end, up to a limit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 async def finish(work: Coroutine[Any, Any, T], limit_s: float) -> T:
-    """Await `work`. When cancelled, let it come to its end first, for `limit_s` seconds or until cancelled again."""
+    """Await `work`. When cancelled, first wait for its end, for `limit_s` seconds at most or until cancelled again."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
@@ -19,5 +19,5 @@ async def finish(work: Coroutine[Any, Any, T], limit_s: float) -> T:
             await asyncio.wait((task,), timeout=limit_s)
         finally:
             task.cancel()
-            await asyncio.gather(task, return_exceptions=True)  # whoever cancels does not ask for its outcome
+            await asyncio.gather(task, return_exceptions=True)  # a caller that cancels does not need the outcome
         raise

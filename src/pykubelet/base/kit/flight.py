@@ -1,10 +1,10 @@
-"""Blocking work, single-flight per key, that cannot hold up anybody else.
+"""A single-flight executor: runs blocking work in threads, at most one piece per key, without delaying other work.
 
-A thread cannot be cancelled: a `mount` or `stat` on a dead file system stays where it is. So blocking work runs in
-daemon threads of our own, at most one per key; the waiter gives up at its deadline with `Uncertain`, and until the
-stuck thread comes back every further call for that key is `Uncertain` at once instead of overlapping it. Threads that
-are stuck, or merely slow while others wait for a worker, do not count against the limit of workers: dead volumes never
-starve the living, not even before their deadline. Being daemons they do not hold up the end of the process.
+A thread cannot be cancelled: a `mount` or `stat` on a dead file system hangs. So blocking work runs in daemon threads, at
+most one per key. The waiter gives up at its deadline with `Uncertain`. Until the stuck thread returns, every further call
+for that key is `Uncertain` at once, so that two pieces of work never overlap. Threads that are stuck, or merely slow while
+others wait for a worker, do not count against the limit of workers: volumes that hang never delay others, not even before
+their deadline. Daemon threads do not hold up the end of the process.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from pykubelet.base.kit.values import Value
 T = TypeVar("T")
 IDLE_END_S = 30.0
 AGAIN_S = 0.02
+#: The time for which a piece of work may occupy a worker that others wait for: seconds.
 HOLD_S = 0.25
-"""So long a piece of work may keep others waiting for its worker."""
 
 
 class Done(Value, Generic[T]):
-    """The work ended; this is its value."""
+    """The work ended and returned `value`."""
 
     value: T
 
 
 class Failed(Value):
-    """The work ended with an error."""
+    """The work raised an error."""
 
     error: Exception
 
@@ -45,8 +45,8 @@ class Uncertain(Value):
 Outcome = Done[T] | Failed | Uncertain
 
 
-class Flight:
-    """Runs blocking callables in up to `workers` live threads, one at a time per key."""
+class SingleFlight:
+    """Runs blocking callables in up to `workers` threads, not counting stuck and slow ones; one at a time per key."""
 
     def __init__(self, name: str, workers: int = 8) -> None:
         self._name = name
@@ -61,12 +61,12 @@ class Flight:
         self._marked: set[str] = set()
 
     def stuck(self) -> dict[str, float]:
-        """Keys whose work missed its deadline and has not come back, with their starts (loop time)."""
+        """The keys whose work missed its deadline and still runs, with the loop time at which `run` was called."""
         with self._lock:
             return {key: self._running[key] for key in self._marked if key in self._running}
 
     async def run(self, key: str, work: Callable[[], T], deadline_s: float) -> Outcome[T]:
-        """Run `work` in a thread; at most one per key, never longer awaited than `deadline_s`."""
+        """Run `work` in a thread and await it for `deadline_s` seconds at most; at most one piece runs per key."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Outcome[T]] = loop.create_future()
 
@@ -82,7 +82,7 @@ class Flight:
             try:
                 loop.call_soon_threadsafe(_settle, future, outcome)
             except RuntimeError:
-                return  # the loop has ended; nobody waits
+                return  # the loop has ended; nothing waits for the result
 
         since = loop.time()
         with self._lock:
@@ -100,7 +100,7 @@ class Flight:
             timer.cancel()
 
     async def run_next(self, key: str, work: Callable[[], T], deadline_s: float) -> Outcome[T]:
-        """As `run`, but after work under the same key that somebody has begun and given up, which is just ending."""
+        """As `run`, but retry for up to `deadline_s` while earlier work, whose caller has given up, still runs under the key."""
         loop = asyncio.get_running_loop()
         while True:
             outcome = await self.run(key, work, deadline_s)
@@ -115,7 +115,7 @@ class Flight:
             self._marked.discard(key)
 
     def _expire(self, key: str, since: float, future: asyncio.Future[Outcome[T]]) -> None:
-        """The waiter gives up, unless the work has ended just now and its outcome is on its way."""
+        """Let the waiter give up, unless the work has just ended and its outcome is already scheduled."""
         with self._lock:
             if self._running.get(key) != since:
                 return
@@ -125,7 +125,7 @@ class Flight:
         _settle(future, Uncertain(since))
 
     def _relieve(self, loop: asyncio.AbstractEventLoop, key: str) -> None:
-        """`key` still waits for a worker: those that have been busy for long are not counted any more."""
+        """If `key` still waits for a worker, stop counting the workers that were busy for `HOLD_S`, and start others."""
         with self._lock:
             if key not in self._running or key in self._begun:
                 return
@@ -137,7 +137,7 @@ class Flight:
         loop.call_later(HOLD_S, self._relieve, loop, key)
 
     def _grow(self) -> bool:
-        """One more worker, if there is work for it and room."""
+        """Start one more worker if there is work for it and the limit allows it. Returns whether one was started."""
         if len(self._running) > self._live and self._live - len(self._aside) < self._workers:
             self._live += 1
             self._made += 1
@@ -156,7 +156,7 @@ class Flight:
                         return
                 continue
             job()
-            del job  # else what it worked on stays in memory until there is more work
+            del job  # otherwise the objects that it refers to stay in memory until the next job
 
 
 def _settle(future: asyncio.Future[Outcome[T]], outcome: Outcome[T]) -> None:

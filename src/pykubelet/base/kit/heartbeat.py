@@ -1,6 +1,6 @@
-"""That a loop which waits for events still comes round: at least so often it looks at everything, woken or not.
+"""The resync of a loop that waits for events: it scans everything once per period, whether an event came or not.
 
-Owns: that rhythm. Whoever wants to know how the loop does reads the cell `Heartbeat`, of which the loop's room is the one writer.
+Owns: the period. Readers learn from the loop's `Heartbeat` cell whether it still runs; the loop's package is its only writer.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ PERIOD_S = 60.0
 
 
 class Heartbeat(Value):
-    """`at`: the monotonic second of the last look at everything, None before the first."""
+    """`at`: the monotonic second of the last scan of everything, None before the first."""
 
     at: float | None = None
 
 
-async def resync_forever(look: Callable[[], None], turn: CellWriter[Heartbeat], clock: Clock) -> None:
-    """Never returns. `look`: the loop's own look at everything."""
+async def resync_forever(scan: Callable[[], None], heartbeat: CellWriter[Heartbeat], clock: Clock) -> None:
+    """Call `scan`, the loop's scan of everything, once per period, and publish a heartbeat after each. Never returns."""
     while True:
-        look()
-        turn.publish(Heartbeat(clock.monotonic()))
+        scan()
+        heartbeat.publish(Heartbeat(clock.monotonic()))
         await asyncio.sleep(PERIOD_S)

@@ -1,9 +1,9 @@
-"""Structured logging: one line an event, `key=value` behind the message, or JSON.
+"""Structured logging: one line per event, with `key=value` fields after the message, or JSON.
 
 Owns: the format and the verbosity of the agent's log (standard error). Log changes (failed once, recovered once), not
-iterations; give `pod`, `uid` and `cause` wherever there is one. Levels and names are those of `logging`; the agent's own
-lines go straight to the stream, because a record of `logging` costs more than the line itself. Where the stream is the
-journal of systemd, each line begins with its priority, which the journal takes off. Source: sd-daemon(3), systemd.exec(5).
+iterations; pass `pod`, `uid` and `cause` wherever they are known. Levels and logger names are those of `logging`. The agent's
+own lines go straight to the stream, because a record of `logging` costs more than the line itself. If the stream is the
+systemd journal, each line begins with its priority, which the journal strips. Source: sd-daemon(3), systemd.exec(5).
 """
 
 from __future__ import annotations
@@ -36,18 +36,22 @@ class Log:
         self._logger = _ROOT.getChild(name)
 
     def debug(self, message: str, **fields: Any) -> None:
-        self._say(logging.DEBUG, message, fields)
+        """Log a detail, shown from verbosity 4 on."""
+        self._write(logging.DEBUG, message, fields)
 
     def info(self, message: str, **fields: Any) -> None:
-        self._say(logging.INFO, message, fields)
+        """Log a change in normal operation."""
+        self._write(logging.INFO, message, fields)
 
     def warning(self, message: str, **fields: Any) -> None:
-        self._say(logging.WARNING, message, fields)
+        """Log a failure that the agent deals with itself, for instance by trying again."""
+        self._write(logging.WARNING, message, fields)
 
     def error(self, message: str, *, exc_info: BaseException | None = None, **fields: Any) -> None:
-        self._say(logging.ERROR, message, fields, exc_info)
+        """Log a failure that needs attention, with the traceback of `exc_info` if it is given."""
+        self._write(logging.ERROR, message, fields, exc_info)
 
-    def _say(self, level: int, message: str, fields: Fields, error: BaseException | None = None) -> None:
+    def _write(self, level: int, message: str, fields: Fields, error: BaseException | None = None) -> None:
         if not self._logger.isEnabledFor(level):
             return
         for handler in _ROOT.handlers:
@@ -58,7 +62,7 @@ class Log:
 
 
 class _Lines(logging.Handler):
-    """Writes lines to a stream. As a handler it is there for whoever logs by `logging` itself."""
+    """Writes lines to a stream. It is a handler so that records made by `logging` itself are written too."""
 
     def __init__(self, stream: TextIO, *, json_format: bool) -> None:
         super().__init__()
@@ -66,54 +70,54 @@ class _Lines(logging.Handler):
         self._line = _json_line if json_format else _TextLine().line
         self._to_journal = _is_journal(stream)
 
-    def write(self, room: str, level: int, message: str, fields: Fields, error: BaseException | None) -> None:
-        """One line, with the traceback of an error behind it."""
-        line = self._line(time.time(), room, level, message, fields, error)
+    def write(self, name: str, level: int, message: str, fields: Fields, error: BaseException | None) -> None:
+        """Write one line, followed by the traceback of `error` if there is one."""
+        line = self._line(time.time(), name, level, message, fields, error)
         if self._to_journal:
             priority = _PRIORITIES.get(level, "<6>")
-            line = priority + line.replace("\n", "\n" + priority)  # the lines of a traceback are entries too
+            line = priority + line.replace("\n", "\n" + priority)  # each line of a traceback is an entry of its own
         try:
             self._stream.write(line + "\n")
-        except (OSError, ValueError):  # nobody reads the log any more, and there is nobody else to tell
+        except (OSError, ValueError):  # the log cannot be written; there is nothing else to report it to
             return
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
-        room = record.name.removeprefix("pykubelet.")
-        self.write(room, record.levelno, record.getMessage(), getattr(record, "fields", {}), error)
+        name = record.name.removeprefix("pykubelet.")
+        self.write(name, record.levelno, record.getMessage(), getattr(record, "fields", {}), error)
 
 
 def _is_journal(stream: TextIO) -> bool:
-    """Whether the stream is the one that systemd has connected with the journal (JOURNAL_STREAM, device and inode)."""
-    told = os.environ.get("JOURNAL_STREAM")
-    if not told:
+    """Whether systemd has connected the stream to the journal (JOURNAL_STREAM holds its device and inode)."""
+    journal = os.environ.get("JOURNAL_STREAM")
+    if not journal:
         return False
     try:
         found = os.fstat(stream.fileno())
     except (OSError, ValueError):  # no file behind it
         return False
-    return told == f"{found.st_dev}:{found.st_ino}"
+    return journal == f"{found.st_dev}:{found.st_ino}"
 
 
 class _TextLine:
     def __init__(self) -> None:
         self._second = (0, "")
 
-    def line(self, at: float, room: str, level: int, message: str, fields: Fields, error: BaseException | None) -> str:
+    def line(self, at: float, name: str, level: int, message: str, fields: Fields, error: BaseException | None) -> str:
         second = int(at)
         if second != self._second[0]:
             self._second = (second, time.strftime("%m%d %H:%M:%S", time.localtime(second)))
         stamp = f"{self._second[1]}.{int((at - second) * 1000):03d}"
         tail = "".join(f" {key}={_quoted(value)}" for key, value in fields.items() if value is not None)
-        text = f"{_LEVELS.get(level, 'I')}{stamp} [{room}] {escape_controls(encode_basestring(message))}{tail}"
+        text = f"{_LEVELS.get(level, 'I')}{stamp} [{name}] {escape_controls(encode_basestring(message))}{tail}"
         return text if error is None else f"{text}\n{escape_controls(_traceback(error))}"
 
 
-def _json_line(at: float, room: str, level: int, message: str, fields: Fields, error: BaseException | None) -> str:
+def _json_line(at: float, name: str, level: int, message: str, fields: Fields, error: BaseException | None) -> str:
     entry: Fields = {
         "ts": round(at * 1000, 3),
         "level": logging.getLevelName(level).lower(),
-        "logger": room,
+        "logger": name,
         "msg": message,
     }
     entry.update({key: _plain(value) for key, value in fields.items() if value is not None})
@@ -137,7 +141,7 @@ def _quoted(value: Any) -> str:
 
 def set_up_logging(verbosity: int, json_format: bool = False) -> None:
     """Send the agent's log to standard error. `verbosity` is `-v`: 0 to 3 logs changes, 4 and up also details."""
-    # what no line shows need not be found out for each
+    # no line shows these, so `logging` need not look them up for each record
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     _ROOT.handlers[:] = [_Lines(sys.stderr, json_format=json_format)]

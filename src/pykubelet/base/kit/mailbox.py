@@ -1,7 +1,7 @@
-"""Mailboxes: how one room wakes another.
+"""Mailboxes: how one component wakes another.
 
-An event wakes, a cell tells: a room that loses a wake-up may lose time, never truth. A mailbox is unbounded in
-principle and small in practice, because the events are hints that the reader conflates (`get_all`).
+An event only wakes its reader; the state is in cells. A lost wake-up costs time, never correctness. A mailbox has no
+limit, and is small in practice, because the reader takes all events at once (`get_all`).
 """
 
 from __future__ import annotations
@@ -17,51 +17,56 @@ P = TypeVar("P", contravariant=True)
 class Post(Protocol[P]):
     """The posting end of a mailbox."""
 
-    def post(self, event: P) -> None: ...
+    def post(self, event: P) -> None:
+        """Add an event and wake the reader. Never blocks."""
 
 
 class Mailbox(Generic[T]):
-    """A queue of typed events with one reader. `bell`: one that the reader waits for, who then uses `take_all` alone."""
+    """A queue of typed events with one reader.
 
-    def __init__(self, name: str, bell: asyncio.Event | None = None) -> None:
+    `wakeup`: an `asyncio.Event` that the reader awaits itself; such a reader calls only `take_all`.
+    """
+
+    def __init__(self, name: str, wakeup: asyncio.Event | None = None) -> None:
         self.name = name
         self._events: deque[T] = deque()
-        self._bell = bell if bell is not None else asyncio.Event()
+        self._wakeup = wakeup if wakeup is not None else asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._events)
 
     def post(self, event: T) -> None:
-        """Leave an event; never blocks, never fails."""
+        """Add an event and wake the reader. Never blocks, never fails."""
         self._events.append(event)
-        self._bell.set()
+        self._wakeup.set()
 
     async def get(self) -> T:
-        """The oldest event."""
+        """Wait for an event, and take the oldest one."""
         while not self._events:
-            self._bell.clear()
-            await self._bell.wait()
+            self._wakeup.clear()
+            await self._wakeup.wait()
         return self._events.popleft()
 
     async def get_all(self) -> list[T]:
-        """All waiting events, oldest first; waits until there is at least one."""
+        """Wait until there is at least one event, and take all, oldest first."""
         while not self._events:
-            self._bell.clear()
-            await self._bell.wait()
+            self._wakeup.clear()
+            await self._wakeup.wait()
         return self.take_all()
 
     def take_all(self) -> list[T]:
-        """All waiting events, oldest first; there may be none."""
+        """Take all waiting events, oldest first; there may be none."""
         events = list(self._events)
         self._events.clear()
         return events
 
 
 class Sink(Generic[T]):
-    """A posting end nobody reads: for tests and for parts of the ring that are not there."""
+    """A posting end that nothing reads: for tests and for components that do not run."""
 
     def __init__(self) -> None:
         self.events: list[T] = []
 
     def post(self, event: T) -> None:
+        """Append the event to `events`."""
         self.events.append(event)

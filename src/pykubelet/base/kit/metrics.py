@@ -1,8 +1,8 @@
 """Counters, gauges and histograms of the process, and metrics as values.
 
-Owns: `REGISTRY`, to which every `Counter`, `Gauge` and `Histogram` adds itself when it is made, once, as a constant of its module. Like a
-log line, a count is told where something happens and read elsewhere; no decision reads it. What can be read off a cell
-when somebody asks is not counted here. Source: the Prometheus documentation "Data model".
+Owns: `REGISTRY`. Every `Counter`, `Gauge` and `Histogram` is a constant of its module and registers itself when it is created.
+Like a log line, a count is made where something happens and read elsewhere; no decision reads it. Figures that a cell
+already holds at the time of a scrape have no metric object here. Source: the Prometheus documentation "Data model".
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ from msgspec import Struct
 from pykubelet.base.kit.values import Value, field
 
 DEFAULT_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-#: A metric has no more series than this; what goes beyond is counted under the label value `other`.
+#: The most series that a metric may have; further label values are counted as `other`.
 MAX_SERIES = 2000
 OTHER = "other"
 Labels = tuple[tuple[str, str], ...]
 
 
-class Sample(Value):
-    """One line. `labels` in their order. `at`: wall seconds, None: the moment of the scrape. `suffix`: `_bucket`, ..."""
+class MetricSample(Value):
+    """One line of the exposition. `labels`: in their order. `at`: wall seconds; None: the time of the scrape.
+
+    `suffix`: appended to the family's name: `_bucket`, `_sum`, `_count`, or empty.
+    """
 
     value: float
     labels: Labels = ()
@@ -31,17 +34,17 @@ class Sample(Value):
     suffix: str = ""
 
 
-class Family(Value):
+class MetricFamily(Value):
     """A metric with all its samples. `kind`: counter, gauge, histogram."""
 
     name: str
     kind: str
     help: str
-    samples: Iterable[Sample] = field(default_factory=tuple)
+    samples: Iterable[MetricSample] = field(default_factory=tuple)
 
 
 class _Metric(ABC):
-    """What all have: a name, words for people, and the names of the labels."""
+    """The parts that all metrics share: a name, a help text, and the names of the labels."""
 
     def __init__(self, name: str, help: str, labels: tuple[str, ...], registry: Registry | None) -> None:
         self.name = name
@@ -50,7 +53,7 @@ class _Metric(ABC):
         (registry or REGISTRY).add(self)
 
     @abstractmethod
-    def family(self) -> Family:
+    def family(self) -> MetricFamily:
         """All samples, now."""
 
     def _key(self, values: tuple[str, ...], known: Mapping[tuple[str, ...], object]) -> tuple[str, ...]:
@@ -65,13 +68,14 @@ class _Metric(ABC):
 
 
 class Counter(_Metric):
-    """Grows only. A counter without labels begins at 0, others with their first `inc`."""
+    """A value that only grows. A counter without labels begins at 0; others have no series before their first `inc`."""
 
     def __init__(self, name: str, help: str, labels: tuple[str, ...] = (), *, registry: Registry | None = None) -> None:
         super().__init__(name, help, labels, registry)
         self._values: dict[tuple[str, ...], float] = {} if labels else {(): 0.0}
 
     def inc(self, *labels: str, by: float = 1.0) -> None:
+        """Add `by` to the sample with these label values."""
         key = labels if labels in self._values else self._key(labels, self._values)
         self._values[key] = self._values.get(key, 0.0) + by
 
@@ -80,33 +84,39 @@ class Counter(_Metric):
         self._values.pop(labels, None)
 
     def value(self, *labels: str) -> float:
+        """The sample with these label values, 0 if it does not exist."""
         return self._values.get(labels, 0.0)
 
-    def family(self) -> Family:
-        samples = [Sample(value, self._labelled(key)) for key, value in self._values.items()]
-        return Family(self.name, "counter", self.help, samples)
+    def family(self) -> MetricFamily:
+        """All samples as a family of type counter."""
+        samples = [MetricSample(value, self._labelled(key)) for key, value in self._values.items()]
+        return MetricFamily(self.name, "counter", self.help, samples)
 
 
 class Gauge(_Metric):
-    """How many there are now of what comes and goes, or what was last said; not for what a cell tells. Nothing until then."""
+    """A value that goes up and down; not for figures that a cell holds. It has no sample before it is set."""
 
     def __init__(self, name: str, help: str, labels: tuple[str, ...] = (), *, registry: Registry | None = None) -> None:
         super().__init__(name, help, labels, registry)
         self._values: dict[tuple[str, ...], float] = {}
 
     def add(self, by: float, *labels: str) -> None:
+        """Add `by`, which may be negative, to the sample with these label values."""
         key = self._key(labels, self._values)
         self._values[key] = self._values.get(key, 0.0) + by
 
     def set(self, value: float, *labels: str) -> None:
+        """Replace the sample with these label values."""
         self._values[self._key(labels, self._values)] = value
 
     def value(self, *labels: str) -> float:
+        """The sample with these label values, 0 if it does not exist."""
         return self._values.get(labels, 0.0)
 
-    def family(self) -> Family:
-        samples = [Sample(value, self._labelled(key)) for key, value in self._values.items()]
-        return Family(self.name, "gauge", self.help, samples)
+    def family(self) -> MetricFamily:
+        """All samples as a family of type gauge."""
+        samples = [MetricSample(value, self._labelled(key)) for key, value in self._values.items()]
+        return MetricFamily(self.name, "gauge", self.help, samples)
 
 
 class _Buckets(Struct):
@@ -115,7 +125,7 @@ class _Buckets(Struct):
 
 
 class Histogram(_Metric):
-    """Counts by size, in buckets of at most `bounds`, which grow."""
+    """Counts values in buckets. `bounds`: the upper limits of the buckets, in ascending order."""
 
     def __init__(
         self,
@@ -131,6 +141,7 @@ class Histogram(_Metric):
         self._values: dict[tuple[str, ...], _Buckets] = {}
 
     def observe(self, value: float, *labels: str) -> None:
+        """Count `value` in its bucket, for these label values."""
         found = self._values.get(labels)
         if found is None:
             key = self._key(labels, self._values)
@@ -143,27 +154,29 @@ class Histogram(_Metric):
         self._values.pop(labels, None)
 
     def count(self, *labels: str) -> int:
+        """How many values were observed with these label values."""
         found = self._values.get(labels)
         return sum(found.counts) if found is not None else 0
 
-    def family(self) -> Family:
-        samples: list[Sample] = []
+    def family(self) -> MetricFamily:
+        """All buckets, sums and counts as a family of type histogram."""
+        samples: list[MetricSample] = []
         for key, found in self._values.items():
             samples += histogram_samples(self._bounds, found.counts, found.total, self._labelled(key))
-        return Family(self.name, "histogram", self.help, samples)
+        return MetricFamily(self.name, "histogram", self.help, samples)
 
 
 def histogram_samples(
     bounds: tuple[float, ...], counts: list[int], total: float, labels: Labels = ()
-) -> Iterator[Sample]:
-    """The lines of one series; `counts` has one number more than `bounds`, for what is larger than all."""
+) -> Iterator[MetricSample]:
+    """The lines of one series. `counts` has one number more than `bounds`: the count of values above all bounds."""
     seen = 0
     for bound, number in zip((*bounds, float("inf")), counts, strict=True):
         seen += number
         limit = "+Inf" if bound == float("inf") else f"{bound:g}"
-        yield Sample(seen, (*labels, ("le", limit)), suffix="_bucket")
-    yield Sample(total, labels, suffix="_sum")
-    yield Sample(seen, labels, suffix="_count")
+        yield MetricSample(seen, (*labels, ("le", limit)), suffix="_bucket")
+    yield MetricSample(total, labels, suffix="_sum")
+    yield MetricSample(seen, labels, suffix="_count")
 
 
 class Registry:
@@ -173,18 +186,20 @@ class Registry:
         self._metrics: dict[str, _Metric] = {}
 
     def add(self, metric: _Metric) -> None:
+        """Register a metric. Raises ValueError if one with its name exists."""
         if metric.name in self._metrics:
             raise ValueError(f"the metric {metric.name} exists already")
         self._metrics[metric.name] = metric
 
     def __iter__(self) -> Iterator[_Metric]:
-        """By name."""
+        """Iterate over the metrics, sorted by name."""
         return (self._metrics[name] for name in sorted(self._metrics))
 
-    def families(self) -> Iterator[Family]:
+    def families(self) -> Iterator[MetricFamily]:
+        """The families of all registered metrics."""
         return (metric.family() for metric in self)
 
 
-#: `/metrics`, and `/metrics/probes`, whose series are of single containers.
+#: `REGISTRY` is served at `/metrics`; `PROBES`, which has series for single containers, at `/metrics/probes`.
 REGISTRY = Registry()
 PROBES = Registry()

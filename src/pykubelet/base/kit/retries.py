@@ -1,7 +1,7 @@
-"""When what failed may be tried again, by key.
+"""Retry times by key: when something that failed may be tried again.
 
-Owns: how often each key has failed, and until when it rests: doubling from `first_s` to `most_s`, spread by a quarter to
-both sides so that many that failed together do not come back together.
+Owns: how often each key has failed in a row, and until when it backs off. The delay doubles from `first_s` to `most_s`. It is
+spread by a quarter to both sides, so that keys that failed together are not all retried together.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class _Failures(Value):
 
 
 class Retries(Generic[K]):
-    """Times are monotonic seconds."""
+    """The failures of each key. Times are monotonic seconds."""
 
     def __init__(self, first_s: float, most_s: float) -> None:
         self._backoff = BackoffPolicy(first_s, most_s)
         self._failures: dict[K, _Failures] = {}
 
     def failed(self, key: K, now: float, at_least_s: float = 0.0) -> int:
-        """Count a failure; how many there were in a row. `at_least_s`: what the other side asks for."""
+        """Count a failure. Returns how many there were in a row. `at_least_s`: the delay that the other side asks for."""
         before = self._failures.get(key)
         count = before.count + 1 if before is not None else 1
         pause = self._backoff.delay_s(count) * random.uniform(1 - SPREAD, 1 + SPREAD)
@@ -38,18 +38,20 @@ class Retries(Generic[K]):
         return count
 
     def succeeded(self, key: K) -> bool:
-        """Forget the failures; whether there were any."""
+        """Forget the failures. Returns whether there were any."""
         return self._failures.pop(key, None) is not None
 
-    def hasten(self, key: K) -> None:
-        """What was in the way is gone: free at once, and the pauses begin anew. That it has failed stays known."""
+    def retry_now(self, key: K) -> None:
+        """Allow a retry at once and start the delays afresh, because the cause is gone. The key still counts as failed."""
         if key in self._failures:
             self._failures[key] = _Failures(0, 0.0)
 
     def free_at(self, key: K) -> float:
+        """When the key may be tried again, on the clock of its failures; 0 if it has not failed."""
         failures = self._failures.get(key)
         return failures.until if failures is not None else 0.0
 
     def keep_only(self, keys: Collection[K]) -> None:
+        """Forget the failures of all other keys."""
         for key in [key for key in self._failures if key not in keys]:
             del self._failures[key]

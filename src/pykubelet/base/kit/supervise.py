@@ -1,8 +1,8 @@
-"""Supervision: the only place that makes tasks.
+"""Supervision: the only place that creates tasks.
 
-A `Supervisor` owns named tasks. A root task (a room's loop) that ends with an error ends the supervisor, and with it the
-process: half an agent is worse than none. A child task (one pod's work) reports its error to whoever asked through the
-returned task, or to `on_crash`.
+A `Supervisor` owns named tasks. When a root task (the loop of a component) ends with an error, `wait_failed` returns that
+error so that the process ends: an agent without one of its loops would fail unnoticed. A child task (one pod's work)
+reports its error through the returned task, or to `on_crash`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log = Log("supervise")
 
 
 class Supervisor:
-    """Named tasks with one end. Use `async with`; leaving cancels and awaits all that still run."""
+    """Named tasks that end together. Use `async with`; leaving the block cancels and awaits all that still run."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -35,7 +35,7 @@ class Supervisor:
         await self.stop()
 
     def start_root(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Start a loop that must not end by an error: if it does, `wait_failed` returns it."""
+        """Start a loop that must not end with an error. If it does, `wait_failed` returns the error."""
         task = self._start(name, work)
         task.add_done_callback(self._root_ended)
         return task
@@ -43,27 +43,27 @@ class Supervisor:
     def start_child(
         self, name: str, work: Coroutine[Any, Any, T], on_crash: Callable[[BaseException], None] | None = None
     ) -> asyncio.Task[T]:
-        """Start one piece of work. With `on_crash`, its error is handed there and logged; else await the task."""
+        """Start one piece of work. With `on_crash`, an error is logged and passed to it; otherwise await the task."""
         task = self._start(name, work)
         if on_crash is not None:
             task.add_done_callback(lambda done: _report_crash(done, on_crash))
         return task
 
     async def wait_failed(self) -> BaseException:
-        """The first error that ended a root task."""
+        """Wait until a root task ends with an error, and return the first such error."""
         await self._failed.wait()
         assert self._failure is not None
         return self._failure
 
     async def stop(self) -> None:
-        """Cancel all tasks and wait for their ends."""
+        """Cancel all tasks and wait for them to end."""
         current = asyncio.current_task()
         left = {task for task in self._tasks if task is not current}
         while left:
             for task in left:
                 task.cancel()
             ended, left = await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
-            await asyncio.gather(*ended, return_exceptions=True)  # errors were told where they were awaited
+            await asyncio.gather(*ended, return_exceptions=True)  # errors were reported where they were awaited
             for task in left:
                 log.warning("a task does not end when cancelled; cancelling it again", task=task.get_name())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-#: C0, DEL and C1 of ISO 6429, with which a terminal is told to do things. A line feed only begins a new line.
+#: C0, DEL and C1 of ISO 6429, which control a terminal. A line feed is left out: it only begins a new line.
 _CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 
 

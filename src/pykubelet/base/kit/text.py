@@ -1,4 +1,4 @@
-"""Text from outside, cut to a size that may be kept in statuses, Events and logs."""
+"""Cuts text from outside to a size that may be kept in statuses, Events and logs."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ _MARK = "..."
 
 
 def shorten(text: str, most: int) -> str:
-    """At most `most` characters of `text`; where something is left out it ends with three dots."""
+    """At most `most` characters of `text`. Text that was cut ends with three dots."""
     return text if len(text) <= most else text[: most - len(_MARK)] + _MARK

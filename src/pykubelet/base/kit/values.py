@@ -1,4 +1,4 @@
-"""Values: what rooms hand each other. Immutable, compared by what is in them, cheap to define, to make and to change.
+"""Values: the immutable structs that components pass to each other. They are compared by content and cheap to define and copy.
 
     class Exit(Value):
         code: int
@@ -6,9 +6,10 @@
 
     later = replace(exit, reason="Error")
 
-A `Value` is what `dataclass(frozen=True, slots=True)` makes, made by msgspec: a dataclass compiles six functions as it is
-defined, which is most of a start where there are hundreds, and its copies cost twenty times as much. Fields with a
-default come last; `field(default_factory=...)` is for defaults made anew. What changes in place is a plain `Struct`.
+A `Value` behaves like a `dataclass(frozen=True, slots=True)` but is built by msgspec. Each dataclass compiles six functions
+when it is defined; with hundreds of them, that would take most of the agent's start. A copy of a dataclass also costs
+twenty times as much. Fields with a default come last; use `field(default_factory=...)` for mutable defaults. An object that
+changes in place is a plain `Struct`.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from typing import TYPE_CHECKING, ClassVar, dataclass_transform
 from msgspec import Struct, field
 
 if TYPE_CHECKING:
-    from dataclasses import replace  # the one of which type checkers know to check the names and types of what changes
+    from dataclasses import replace  # type checkers check the names and types of the changed fields only for this one
 else:
     from msgspec.structs import replace
 
-__all__ = ["Discreet", "Value", "field", "replace"]
+__all__ = ["RedactedValue", "Value", "field", "replace"]
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -30,8 +31,8 @@ class Value(Struct, frozen=True):
     """The base of all values."""
 
 
-class Discreet(Value):
-    """A value that keeps the fields named in `hidden` out of its repr: logs and stories show reprs."""
+class RedactedValue(Value):
+    """A value that keeps the fields named in `hidden` out of its repr: logs and timelines show reprs."""
 
     hidden: ClassVar[tuple[str, ...]] = ()
 
