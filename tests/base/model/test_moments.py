@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykubelet.base.model.moments import moment_of
+from pykubelet.base.model.moments import wall_to_monotonic
 
 DATE = 1_700_000_000.0
 
@@ -19,4 +19,4 @@ DATE = 1_700_000_000.0
     ids=["as dated", "before it was seen not to be", "set forward", "set back", "found at the first look"],
 )
 def test_a_date_is_believed_unless_a_look_contradicts_it(wall: float, not_before: float, moment: float) -> None:
-    assert moment_of(DATE, 100.0, wall, not_before) == pytest.approx(moment)
+    assert wall_to_monotonic(DATE, 100.0, wall, not_before) == pytest.approx(moment)

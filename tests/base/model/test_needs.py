@@ -18,6 +18,7 @@ from pykubelet.base.model.content import (
 )
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.needs import pod_needs, read_signer_name, signer_name
+from pykubelet.base.model.waits import Owner
 
 EVERYTHING = from_object(
     Pod,
@@ -46,7 +47,7 @@ EVERYTHING = from_object(
             "volumes": [
                 {"name": "maps", "configMap": {"name": "files"}},
                 {"name": "secrets", "secret": {"secretName": "keys"}},
-                {"name": "unused", "secret": {"secretName": "nobody"}},
+                {"name": "unused", "secret": {"secretName": "missing"}},
                 {
                     "name": "mixed",
                     "projected": {
@@ -98,13 +99,13 @@ def test_the_name_of_a_signers_bundles_can_be_read_back() -> None:
     assert read_signer_name("signer=x;no selector") is None
 
 
-def test_content_tells_what_has_changed() -> None:
+def test_content_reports_what_has_changed() -> None:
     one, two = (ObjectKey(ContentKind.SECRET, "shop", name) for name in ("one", "two"))
     token = TokenKey(PodUID("u1"), "shop", "web", "clerk", "", 3600)
     same = Absent("no")
     old = Content(True, {one: same, two: same})
     new = Content(True, {one: same, two: Absent("no")}, {token: Present(Token("t", 1.0))})
-    assert changed_content(old, new) == {two, token}  # another answer, even one that says the same
+    assert changed_content(old, new) == {two, token}  # another answer, even with equal content
     assert changed_content(new, Content(True)) == {one, two, token}
     assert changed_content(new, new) == set()
 
@@ -112,7 +113,7 @@ def test_content_tells_what_has_changed() -> None:
 def test_waits_for_content_say_what_and_whose() -> None:
     key = ObjectKey(ContentKind.CONFIG_MAP, "shop", "m")
     wait = wait_for_key(key, 5.0)
-    assert (wait.what, wait.subject, wait.owner, wait.since) == ("configMap", "shop/m", "edges/content", 5.0)
+    assert (wait.what, wait.subject, wait.owner, wait.since) == ("configMap", "shop/m", Owner.OBJECT_CACHE, 5.0)
     token = TokenKey(PodUID("u1"), "shop", "web", "clerk", "", 3600)
     assert (wait_for_key(token, 0.0).what, wait_for_key(token, 0.0).subject) == (
         "service account token",

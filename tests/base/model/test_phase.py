@@ -11,7 +11,7 @@ from pykubelet.base.api.core import Pod
 from pykubelet.base.model.labels import CONFIG_SOURCE
 from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.observed import ContainerView
-from pykubelet.base.model.phase import Phase, Told, has_initialized, pod_phase
+from pykubelet.base.model.phase import Phase, ReportedContainers, has_initialized, pod_phase
 
 PENDING, RUNNING, SUCCEEDED, FAILED = Phase.PENDING, Phase.RUNNING, Phase.SUCCEEDED, Phase.FAILED
 I1 = (container("i1"),)
@@ -136,11 +136,11 @@ def test_a_static_pod_that_was_stopped_has_the_phase_of_its_containers() -> None
 
 def test_containers_that_vanished_count_as_failed() -> None:
     look = view(box())
-    assert pod_phase(pod(restart="Never"), look, {}, False, Told({"app": 137})) is FAILED
-    assert pod_phase(pod(), look, {}, False, Told({"app": 137})) is RUNNING
+    assert pod_phase(pod(restart="Never"), look, {}, False, ReportedContainers({"app": 137})) is FAILED
+    assert pod_phase(pod(), look, {}, False, ReportedContainers({"app": 137})) is RUNNING
 
 
-def test_only_the_newest_sandbox_tells_whether_init_containers_are_done() -> None:
+def test_only_the_newest_sandbox_reports_whether_init_containers_are_done() -> None:
     of = pod(init=I1)
     assert not has_initialized(of, None)
     assert not has_initialized(of, view())

@@ -1,1 +1,1 @@
-"""The vocabulary that all floors share: ids, snapshots, events, reasons, paths. Pure."""
+"""The vocabulary that all layers share: ids, snapshots, events, reasons, paths. Pure."""

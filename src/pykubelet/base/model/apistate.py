@@ -1,4 +1,4 @@
-"""How it stands with the API server, for people who ask and for rooms that wait for it. Written by report/node alone."""
+"""Whether the API server answers, for users and for components that wait for it. Written by report/node alone."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from pykubelet.base.kit.values import Value
 
 
 class ApiState(Value):
-    """`server`: its URL, empty without an API server. `error`: why it is not to be had, empty when all is well.
+    """The state of the connection to the API server. Times are wall seconds.
 
-    `ok_at`: wall seconds of the last good answer. `since`: those from which on `error`, or its absence, holds. `next_at`:
-    those of the next question. `node_error`: why the Node's status cannot be told, empty when it can; `node_since`: since
-    when; `node_next_at`: when that is tried again, or the Node made.
+    `server`: its URL; empty without an API server. `error`: why it cannot be reached; empty while it answers. `ok_at`: the
+    last good answer. `since`: when `error` began to hold, or to be empty. `next_at`: the next request. `node_error`: why the
+    Node's status cannot be reported; empty if it can. `node_since`: when `node_error` began to hold. `node_next_at`: the next
+    attempt to report the status or to create the Node.
     """
 
     server: str = ""

@@ -1,4 +1,4 @@
-"""What pods refer to at the API server, as far as it is known. `Content` is written by desired/content alone."""
+"""The known API objects that pods refer to. `Content` is written by desired/content alone."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import ClassVar
 
 from pykubelet.base.api.core import ConfigMap, RuntimeClass, Secret, Service
 from pykubelet.base.kit.changes import changed_keys
-from pykubelet.base.kit.values import Discreet, Value, field
+from pykubelet.base.kit.values import RedactedValue, Value, field
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.waits import Wait
-
-OWNER = "edges/content"
+from pykubelet.base.model.waits import Owner, Wait
 
 
 class ContentKind(StrEnum):
@@ -23,7 +21,7 @@ class ContentKind(StrEnum):
 
 
 class ObjectKey(Value, order=True):
-    """An object a pod names. `namespace` is empty for cluster-wide kinds.
+    """An object that a pod refers to. `namespace` is empty for cluster-wide kinds.
 
     For trust bundles `name` is the bundle's name, or `signer=<signerName>;<label selector>` for a set of them.
     """
@@ -34,7 +32,7 @@ class ObjectKey(Value, order=True):
 
 
 class TrustBundle(Value):
-    """The PEM text of one bundle or of all that a signer and selector choose."""
+    """The PEM text of one ClusterTrustBundle, or of all that a signer and selector choose."""
 
     pem: str
 
@@ -50,8 +48,8 @@ class TokenKey(Value):
     expiration_s: int
 
 
-class Token(Discreet):
-    """`expires_at`: wall seconds."""
+class Token(RedactedValue):
+    """A service account token. `expires_at`: wall seconds."""
 
     hidden: ClassVar = ("token",)
     token: str
@@ -63,13 +61,13 @@ class Present(Value):
 
 
 class Absent(Value):
-    """The API server says that there is no such object; its words."""
+    """The API server answered that there is no such object. `message`: why, in its words where it gave some."""
 
     message: str
 
 
 class Unreadable(Value):
-    """It is not known whether the object is there; why the last try failed. `since`: wall seconds."""
+    """It is not known whether the object exists. `message`: why the last try failed. `since`: wall seconds."""
 
     message: str
     since: float
@@ -80,9 +78,9 @@ ContentKey = ObjectKey | TokenKey
 
 
 class Content(Value):
-    """`available`: there is an API server to ask at all. A key that is missing here was not answered yet.
+    """The answers of the API server by key. A key that is missing here was not answered yet.
 
-    `services`: None until they were listed once.
+    `available`: whether the node has an API server at all. `services`: None until they were listed once.
     """
 
     available: bool = False
@@ -103,8 +101,8 @@ _SPOKEN = {
 }
 
 
-def spoken_key(key: ContentKey) -> tuple[str, str]:
-    """What a wait for this key is called, and which one it is: `configMap`, `namespace/name`."""
+def wait_label(key: ContentKey) -> tuple[str, str]:
+    """The name and the subject of a wait for this key, as users read them: `configMap`, `namespace/name`."""
     if isinstance(key, TokenKey):
         return "service account token", f"{key.namespace}/{key.service_account}"
     return _SPOKEN[key.kind], f"{key.namespace}/{key.name}" if key.namespace else key.name
@@ -112,10 +110,10 @@ def spoken_key(key: ContentKey) -> tuple[str, str]:
 
 def wait_for_key(key: ContentKey, since: float, detail: str = "") -> Wait:
     """The wait for an answer about `key`. `since`: wall seconds."""
-    what, subject = spoken_key(key)
-    return Wait(what, OWNER, since, subject, detail=detail)
+    what, subject = wait_label(key)
+    return Wait(what, Owner.OBJECT_CACHE, since, subject, detail=detail)
 
 
 def changed_content(before: Content, now: Content) -> set[ContentKey]:
-    """The keys whose answers differ."""
+    """The keys whose answers changed."""
     return {*changed_keys(before.objects, now.objects), *changed_keys(before.tokens, now.tokens)}

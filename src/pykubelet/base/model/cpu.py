@@ -1,4 +1,4 @@
-"""CPU amounts as the kernel's scheduler takes them: shares, and a quota in each period. Pure.
+"""Converts CPU amounts to what the kernel's scheduler takes: shares, and a quota per period. Pure.
 
 Source: the Kubernetes documentation "Resource Management for Pods and Containers"; the kernel's sched-bwc.
 """
@@ -11,10 +11,10 @@ MIN_QUOTA_US = 1000
 
 
 def cpu_shares(milli: int) -> int:
-    """The weight of `milli` thousandths of a CPU, within the kernel's bounds; its least for none."""
+    """The shares of `milli` thousandths of a CPU, within the kernel's bounds; the lowest for 0."""
     return min(max(milli * 1024 // 1000, MIN_SHARES), MAX_SHARES)
 
 
 def cpu_quota_us(milli: int, period_us: int) -> int:
-    """Microseconds of CPU in each period; 0 (unset) when there is no limit."""
+    """Microseconds of CPU per period; 0 (unset) if there is no limit."""
     return max(milli * period_us // 1000, MIN_QUOTA_US) if milli else 0

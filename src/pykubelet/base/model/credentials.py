@@ -1,4 +1,4 @@
-"""The node's certificates, for people who ask. `Credentials` is written by edges/identity alone."""
+"""The state of the node's certificates, as users see it. `Credentials` is written by edges/identity alone."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pykubelet.base.kit.values import Value, field
 
 
 class CertificateState(Value):
-    """One certificate that is asked for at the API server. Times are wall seconds.
+    """One certificate that the agent requests from the API server. Times are wall seconds.
 
-    `expires_at`: None while there is none. `request`: the name of the signing request that is waited for. `problem`:
-    why the last try failed. `since`: from when on `request` or `problem` holds. `next_at`: when the next is asked for.
+    `expires_at`: None while there is no certificate. `request`: the name of the pending CertificateSigningRequest. `problem`:
+    why the last try failed. `since`: when `request` or `problem` began to hold. `next_at`: when the next one is requested.
     """
 
     file: str
@@ -23,6 +23,6 @@ class CertificateState(Value):
 
 
 class Credentials(Value):
-    """By use: `client` and `serving`; only those that the agent keeps new itself."""
+    """The certificates by use (`client`, `serving`); only those that the agent renews itself."""
 
     certificates: Mapping[str, CertificateState] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 Rules (source: Kubernetes docs, "Define Dependent Environment Variables"): `$(NAME)` is replaced by the value of NAME;
 `$$` is a literal `$`, so `$$(NAME)` stays `$(NAME)`; a reference to an unknown name, a `$` before anything else, and an
-unclosed `$(` stay as they are. What was put in is not looked at again.
+unclosed `$(` stay as they are. Inserted values are not expanded again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def expand(text: str, *variables: Mapping[str, str]) -> str:
 
 
 def expand_all_known(text: str, variables: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
-    """The same where every name must have a value: the text, and the names (sorted) that are unknown or empty."""
+    """As `expand`, where every name must have a value. Returns the text, and the sorted names that are unknown or empty."""
     missing: set[str] = set()
 
     def value(match: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""A pod's containers by name, and how Events name them. Pure."""
+"""Finds a pod's containers by name, and the field paths by which Events refer to them. Pure."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ def container_field_path(pod: Pod, name: str) -> str:
 
 
 def every_container(pod: Pod) -> tuple[Container | EphemeralContainer, ...]:
-    """Regular, init and ephemeral containers."""
+    """All regular, init and ephemeral containers of the pod."""
     return (*pod.spec.containers, *pod.spec.initContainers, *pod.spec.ephemeralContainers)

@@ -1,7 +1,8 @@
-"""What `fieldRef` and `resourceFieldRef` of the downward API stand for. Pure.
+"""Resolves `fieldRef` and `resourceFieldRef` of the downward API. Pure.
 
-Environment variables and files of volumes share this; each adds the fields that only it offers, and words what it does
-not offer. Source: the Kubernetes documentation "Downward API"; KEP-2837 (limits of the whole pod).
+Environment variables and files of volumes share this. Each caller adds the fields that only it offers, and has its own
+error message for fields that it does not offer. Source: the Kubernetes documentation "Downward API"; KEP-2837 (limits of
+the whole pod).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _ENTRIES = ("metadata.labels", "metadata.annotations")
 
 
 class FieldRefError(ValueError):
-    """The reference leads nowhere; the text says why."""
+    """The reference cannot be resolved; the message gives the reason."""
 
 
 def split_subscript(path: str) -> tuple[str, str] | None:
@@ -29,9 +30,9 @@ def split_subscript(path: str) -> tuple[str, str] | None:
 
 
 def metadata_text(pod: Pod, path: str) -> str | None:
-    """Name, namespace, UID, or one label or annotation (empty when it is not there); None for all other fields.
+    """The pod's name, namespace, UID, or one label or annotation (empty if it is missing); None for all other fields.
 
-    FieldRefError for a key that no label or annotation can have.
+    Raises FieldRefError for a key that no label or annotation can have.
     """
     metadata = pod.metadata
     match path:
@@ -52,7 +53,7 @@ def metadata_text(pod: Pod, path: str) -> str | None:
 
 
 def needs_allocatable(pod: Pod, selector: ResourceFieldSelector) -> bool:
-    """True when the value falls back to what the node can allocate."""
+    """Whether the value falls back to the node's allocatable resources."""
     which, _, resource = selector.resource.partition(".")
     return which == "limits" and _amount(_listed(_find(pod, selector.containerName), which), resource) == 0
 
@@ -60,8 +61,8 @@ def needs_allocatable(pod: Pod, selector: ResourceFieldSelector) -> bool:
 def file_resource_text(pod: Pod, selector: ResourceFieldSelector, allocatable: Mapping[str, int]) -> str:
     """The value of a volume's `resourceFieldRef` in whole divisors, rounded up.
 
-    `allocatable`: the node's, cpu in milli and the others in bytes; it stands in for a limit of the container that is
-    not set, whatever the pod as a whole may use.
+    `allocatable`: the node's resources, cpu in milli and the others in bytes. They replace a limit that the container does
+    not set, even if the pod as a whole has a limit.
     """
     return _resource_text(_find(pod, selector.containerName), selector, allocatable)
 
@@ -69,9 +70,10 @@ def file_resource_text(pod: Pod, selector: ResourceFieldSelector, allocatable: M
 def variable_resource_text(
     pod: Pod, own: Container | EphemeralContainer, selector: ResourceFieldSelector, allocatable: Mapping[str, int]
 ) -> str:
-    """The value of a variable's `resourceFieldRef`; `own`: meant when the selector names no container.
+    """The value of a variable's `resourceFieldRef`. `own`: the container of the variable, used if the selector names none.
 
-    Here the pod's own limit stands in before the node's `allocatable`, and nothing for an init container that is named.
+    A limit that is not set is replaced by that of the whole pod, or else by the node's `allocatable`. For an init container
+    that the selector names, nothing replaces it.
     """
     if not selector.containerName:
         return _resource_text(own, selector, _with_limits_of_pod(pod, allocatable))
@@ -109,7 +111,7 @@ def _listed(container: Container | EphemeralContainer, which: str) -> Mapping[st
 
 
 def _amount(listed: Mapping[str, Quantity], resource: str) -> int:
-    """Milli for cpu, whole units for the others; 0 when not listed."""
+    """The amount of `resource`: milli for cpu, whole units for the others; 0 if it is not listed."""
     if resource not in listed:
         return 0
     try:
@@ -119,6 +121,6 @@ def _amount(listed: Mapping[str, Quantity], resource: str) -> int:
 
 
 def _with_limits_of_pod(pod: Pod, allocatable: Mapping[str, int]) -> dict[str, int]:
-    """What the node can allocate, or less where the pod as a whole is limited; ephemeral storage never is."""
+    """`allocatable`, with the limits of the whole pod in its place where there are some (never for ephemeral storage)."""
     limits = pod.spec.resources.limits if pod.spec.resources is not None else {}
     return {name: (name in POD_LEVEL and _amount(limits, name)) or amount for name, amount in allocatable.items()}

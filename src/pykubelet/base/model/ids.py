@@ -1,4 +1,4 @@
-"""Identities, as distinct types."""
+"""Identifiers of pods and other objects, as distinct types."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def is_pod_uid(text: str) -> bool:
 def is_object_name(name: str) -> bool:
     """Return whether an API object can have this name.
 
-    The API server does not validate every name that a pod may refer to. A name with a slash or dots would lead to another path, and
-    the agent would read that with the rights of the node.
+    The API server does not validate every name that a pod may refer to. A name with a slash or dots would change the path of
+    a request, and the agent would read that path with the rights of the node.
     """
     return _OBJECT_NAME.fullmatch(name) is not None
 
 
 class PodRef(Value, order=True):
-    """Which pod, in words people use."""
+    """Identifies a pod by namespace, name and UID."""
 
     namespace: str
     name: str

@@ -1,7 +1,7 @@
-"""Kubernetes Events as values: what a room wants people to read about an object.
+"""Kubernetes Events as values: what a component reports to users about an object.
 
-Rooms post `KubeEvent`s to one mailbox; report decides what becomes of them (the agent's log and each pod's recent
-story when there is no API server, Events of the API when there is one).
+Components post `KubeEvent`s to one mailbox. report/events decides where they go: to the agent's log and each pod's timeline
+if there is no API server, to the API as Events if there is one.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ class KubeEvent(Value):
 
 
 def normal(reason: str, message: str, pod: PodRef | None = None, field_path: str = "") -> KubeEvent:
+    """An Event of type Normal, about the pod, or about the node if `pod` is None."""
     return KubeEvent(EventType.NORMAL, reason, message, pod, field_path)
 
 
 def warning(reason: str, message: str, pod: PodRef | None = None, field_path: str = "") -> KubeEvent:
+    """An Event of type Warning, about the pod, or about the node if `pod` is None."""
     return KubeEvent(EventType.WARNING, reason, message, pod, field_path)

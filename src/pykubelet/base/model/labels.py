@@ -1,4 +1,4 @@
-"""Label and annotation keys that the node agent puts on CRI objects and reads on pods. They are the public API."""
+"""Label and annotation keys that the agent sets on CRI objects and reads from pods. They are public API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far the agent is with each pod. `Lifecycles` is written by act/pods alone."""
+"""The life cycle of each pod: what its pod worker has reached. `Lifecycles` is written by act/pods alone."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID
 from pykubelet.base.model.sizing import ResizeProgress
-from pykubelet.base.model.waits import StoryLine, Wait
+from pykubelet.base.model.steps import StepLog
+from pykubelet.base.model.waits import TimelineEntry, Wait
 
 
 class Stage(StrEnum):
-    """syncing: made to run; terminating: being stopped; terminated: stopped, being cleaned; finished: nothing left."""
+    """syncing: kept running; terminating: being stopped; terminated: stopped, being cleaned up; finished: nothing left."""
 
     SYNCING = "syncing"
     TERMINATING = "terminating"
@@ -22,48 +23,54 @@ class Stage(StrEnum):
     FINISHED = "finished"
 
 
+#: Nothing of the pod runs any more.
+ENDED_STAGES = (Stage.TERMINATED, Stage.FINISHED)
+
+
 class KillReason(StrEnum):
-    """Why a pod is ended."""
+    """Why the agent stops a pod."""
 
     REMOVED = "removed"  # no longer desired
-    RENEWED = "renewed"  # no longer desired, but desired again before it had ended: it goes on as a restart
+    RENEWED = "renewed"  # no longer desired, but desired again before it had ended: it is restarted
     DELETED = "deleted"  # deletionTimestamp set
-    COMPLETED = "completed"  # its containers have ended for good
+    COMPLETED = "completed"  # its containers have ended and are not restarted
     REJECTED = "rejected"
-    EVICTED = "evicted"
+    EVICTED = "evicted"  # its containers are removed soon after
+    SHUTDOWN = "shutdown"  # the machine shuts down; its containers are kept, because a static pod counts them at the next start
     DEADLINE = "deadline"
-    ORPHANED = "orphaned"  # found in the runtime, wanted by nobody
+    ORPHANED = "orphaned"  # found in the runtime, wanted by no source
 
 
 class StartError(Value):
-    """Why a container could not be started the last time: a waiting reason and its message."""
+    """Why the last start of a container failed: a waiting reason and its message."""
 
     reason: str
     message: str
 
 
 class StatusOverride(Value):
-    """The phase, reason and message that a kill imposes (rejection, deadline).
+    """The phase, reason and message that a kill sets in the pod's status (rejection, deadline).
 
-    `yields`: it imposes nothing and is why, should the pod end so (preemption): one that ends well has succeeded.
+    `unless_succeeded`: they are not set if all containers have ended with success (eviction, preemption, shutdown): then the pod has
+    succeeded.
     """
 
     phase: str
     reason: str
     message: str
-    yields: bool = False
+    unless_succeeded: bool = False
 
 
 class PodLifecycle(Value):
-    """One pod's stage and what goes with it.
+    """One pod's stage and the state that belongs to it.
 
-    `started_at`: wall seconds when the agent first took the pod up (status.startTime). `stage_since`: wall seconds.
-    `start_errors`: by container name. `terminal`: the pod's containers have ended for good. `restarting_all`: a
-    RestartAllContainers rule has fired and containers are being removed in place. `reset`: the instances that such a rule
-    had removed the last time. `owed`: instances that were killed to be started again, whatever their restart policy says.
-    `resize`: the pod's size does not hold for all that runs yet. `post_starting`: containers whose postStart hook has not
-    ended; until then they do not count as running. `is_held_up`: something that failed is in the way of the pod, so that it
-    may take long to get on.
+    `started_at`: the wall second at which the agent first handled the pod (status.startTime). `stage_since`: wall seconds.
+    `start_errors`: by container name. `terminal`: the pod's containers have ended and are not restarted. `restarting_all`:
+    a RestartAllContainers rule has fired, and containers are being removed while the pod stays. `reset`: the instances that
+    such a rule removed the last time. `to_restart`: instances that were killed in order to be started again, whatever their
+    restart policy is. `resize`: a resize that does not hold for all running containers yet. `post_starting`: containers
+    whose postStart hook has not ended; until then they do not count as running. `is_held_up`: a failure keeps the pod from
+    starting, possibly for long.
     """
 
     ref: PodRef
@@ -78,18 +85,19 @@ class PodLifecycle(Value):
     restarting_all: bool = False
     reset: frozenset[ContainerID] = frozenset()
     post_starting: frozenset[str] = frozenset()
-    owed: frozenset[ContainerID] = frozenset()
+    to_restart: frozenset[ContainerID] = frozenset()
     resize: ResizeProgress | None = None
     is_held_up: bool = False
     waits: tuple[Wait, ...] = ()
-    story: tuple[StoryLine, ...] = ()
+    timeline: tuple[TimelineEntry, ...] = ()
+    steps: StepLog | None = None
 
-    def means_the_same(self, other: PodLifecycle) -> bool:
-        """Whether they differ in waits and story at most, which are for people to ask for: nothing follows from them."""
+    def equals_except_diagnostics(self, other: PodLifecycle) -> bool:
+        """Whether both are equal apart from `waits`, `timeline` and `steps`, which only inform users."""
         return bool(_meaning(self) == _meaning(other))
 
 
-_meaning = attrgetter(*(name for name in PodLifecycle.__struct_fields__ if name not in ("waits", "story")))
+_meaning = attrgetter(*(name for name in PodLifecycle.__struct_fields__ if name not in ("waits", "timeline", "steps")))
 
 
 class Lifecycles(Value):

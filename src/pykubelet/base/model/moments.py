@@ -1,6 +1,7 @@
-"""From dates to moments: when something happened on the monotonic clock, that is known by a date of the wall clock.
+"""Converts a date of the wall clock to the monotonic clock.
 
-Dates jump when an administrator or NTP sets the clock. What was looked at, and had not happened then, happened later.
+Dates jump when an administrator or NTP sets the clock. A date is therefore corrected where it contradicts an observation:
+an event that had not happened at the last look happened later than that look.
 """
 
 from __future__ import annotations
@@ -8,11 +9,11 @@ from __future__ import annotations
 from math import inf
 
 
-def moment_of(date: float, now: float, wall: float, not_before: float = -inf) -> float:
-    """Monotonic seconds of `date` (wall seconds), given both clocks' present. Never in the future.
+def wall_to_monotonic(date: float, now: float, wall: float, not_before: float = -inf) -> float:
+    """Convert `date` (wall seconds) to monotonic seconds, given the present of both clocks. Never in the future.
 
-    `not_before`: the monotonic second at which it was seen not to have happened. A date that contradicts this is not
-    believed: it has just happened then.
+    `not_before`: the monotonic second at which the event was known not to have happened yet. For a date that contradicts
+    this the result is `now`.
     """
     moment = now - max(0.0, wall - date)
     return moment if moment >= not_before else now

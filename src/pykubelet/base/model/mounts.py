@@ -1,4 +1,4 @@
-"""Which volumes of which pods are in place. `Mounts` is written by act/volumes alone."""
+"""The mounted volumes of each pod. `Mounts` is written by act/volumes alone."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from pykubelet.base.model.waits import Wait
 class MountedVolume(Value):
     """One volume ready for use.
 
-    `host_path`: what a container's mount binds (a directory, file, socket or device). `read_only`: the volume itself
-    is. `supports_relabel`: SELinux. `is_block`: host_path is a block device for `volumeDevices`. `kind`: its field in the
-    pod's volume. `is_measured`: its use of disk or memory is the pod's, and counted.
+    `host_path`: what a container's mount binds (a directory, file, socket or device). `read_only`: the volume itself is
+    read-only. `supports_relabel`: SELinux labels may be changed. `is_block`: `host_path` is a block device for
+    `volumeDevices`. `kind`: the field of the volume's source in the pod's spec. `is_measured`: its use of disk or memory is
+    measured and counts as the pod's.
     """
 
     name: str
@@ -27,9 +28,9 @@ class MountedVolume(Value):
 
 
 class PodMounts(Value):
-    """A pod's volumes. `ready`: all that its containers need are there. `waits`: what is missing, and why.
+    """A pod's volumes. `ready`: all that its containers need are mounted. `waits`: which are missing, and why.
 
-    `coming`: what is missing will be there any moment, so that the pod's sandbox need not wait for it.
+    `coming`: the missing ones will be mounted at any moment, so the pod's sandbox need not wait for them.
     """
 
     volumes: Mapping[str, MountedVolume] = field(default_factory=dict)
@@ -39,7 +40,7 @@ class PodMounts(Value):
 
 
 class Mounts(Value):
-    """By pod. A pod without an entry has nothing mounted and nothing left on disk that act/volumes owns."""
+    """The volumes by pod. A pod without an entry has nothing mounted, and act/volumes has nothing of it left on disk."""
 
     pods: Mapping[PodUID, PodMounts] = field(default_factory=dict)
     reconstructed: bool = False

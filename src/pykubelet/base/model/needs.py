@@ -1,7 +1,7 @@
-"""What a pod refers to at the API server. Pure.
+"""Finds the API objects that a pod refers to. Pure.
 
 Owns: the keys under which `Content` holds the answers. Rules: only volumes that a container uses count, and each volume kind
-knows the keys of its volumes; a reference without a name is ignored; a pod without a service account takes no token.
+determines the keys of its volumes; a reference without a name is ignored; a pod without a service account needs no token.
 Source: the Kubernetes documentation "Secrets", "ConfigMaps", "Projected Volumes", "Runtime Class", "Images".
 """
 
@@ -32,7 +32,7 @@ _SIGNER = "signer="
 
 
 class Needs(Value):
-    """All keys of one pod."""
+    """All keys that one pod refers to."""
 
     objects: frozenset[ObjectKey] = frozenset()
     tokens: frozenset[TokenKey] = frozenset()
@@ -42,7 +42,10 @@ VolumeKeys = Callable[[Pod, Volume], Iterable[ContentKey]]
 
 
 def pod_needs(pod: Pod, volume_keys: VolumeKeys) -> Needs:
-    """Everything that the pod's volumes, environments, pulls and runtime class refer to. `volume_keys`: the keys of one volume."""
+    """The keys that the pod's volumes, environments, image pulls and RuntimeClass refer to.
+
+    `volume_keys`: returns the keys of one volume.
+    """
     keys: set[ContentKey] = set()
     for volume in used_volumes(pod):
         keys.update(volume_keys(pod, volume))
@@ -78,10 +81,12 @@ def _names_used(container: Container | EphemeralContainer) -> Iterator[str]:
 
 
 def config_map_key(pod: Pod, name: str) -> ObjectKey:
+    """The key of a ConfigMap in the pod's namespace."""
     return ObjectKey(ContentKind.CONFIG_MAP, pod.metadata.namespace, name)
 
 
 def secret_key(pod: Pod, name: str) -> ObjectKey:
+    """The key of a Secret in the pod's namespace."""
     return ObjectKey(ContentKind.SECRET, pod.metadata.namespace, name)
 
 
@@ -100,7 +105,7 @@ def token_key(pod: Pod, source: ServiceAccountTokenProjection) -> TokenKey:
 
 
 def bundle_key(source: ClusterTrustBundleProjection) -> ObjectKey | None:
-    """The bundle of that name, or all of a signer that a selector chooses; None when neither is given."""
+    """The key of the bundle that `source` names, or of all that its signer and selector choose; None if it gives neither."""
     if source.name:
         return ObjectKey(ContentKind.TRUST_BUNDLE, "", source.name)
     if source.signerName:
@@ -109,13 +114,13 @@ def bundle_key(source: ClusterTrustBundleProjection) -> ObjectKey | None:
 
 
 def signer_name(signer: str, selector: LabelSelector | None) -> str:
-    """The `name` of a key for the bundles of a signer. No selector chooses none of them, an empty one all."""
+    """The `name` of a key for the bundles of a signer. No selector matches none of them; an empty one matches all."""
     text = "" if selector is None else encode(selector).decode()
     return f"{_SIGNER}{signer};{text}"
 
 
 def read_signer_name(name: str) -> tuple[str, LabelSelector | None] | None:
-    """The signer and selector of a key's `name`; None for the name of one bundle, whatever it may be."""
+    """The signer and selector that a key's `name` holds; None if it is the name of one bundle."""
     if not name.startswith(_SIGNER):
         return None
     signer, _, text = name.removeprefix(_SIGNER).partition(";")
@@ -152,10 +157,11 @@ def _value_keys(pod: Pod, source: EnvVarSource) -> Iterator[ObjectKey]:
 
 
 def pull_secret_keys(pod: Pod) -> list[ObjectKey]:
-    """The pod's imagePullSecrets, in order; entries without a name are allowed and mean nothing."""
+    """The keys of the pod's imagePullSecrets, in order. Entries without a name are allowed and ignored."""
     return [secret_key(pod, reference.name) for reference in pod.spec.imagePullSecrets if reference.name]
 
 
 def runtime_class_key(pod: Pod) -> ObjectKey | None:
+    """The key of the pod's RuntimeClass, None if it names none."""
     name = pod.spec.runtimeClassName
     return ObjectKey(ContentKind.RUNTIME_CLASS, "", name) if name else None

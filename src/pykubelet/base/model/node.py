@@ -1,4 +1,4 @@
-"""The node as its pods need to know it. `NodeView` and `RuntimeReady` are written by report/node alone."""
+"""The node as its pods see it (`NodeView`), the API server's Node (`ApiNode`), and the state of the runtime."""
 
 from __future__ import annotations
 
@@ -10,16 +10,33 @@ from pykubelet.base.kit.values import Value, field
 DEFAULT_OBJECT_TTL_S = 60.0
 
 
-class NodeView(Value):
-    """Name, addresses (primary family first), and resources: `cpu` in milli, the others in bytes or pieces.
+class ApiNode(Value):
+    """The API server's Node of this node. The fields are empty while there is no Node, and always without an API server.
 
-    `labels`: of the API's Node where there is one, else those the node would register with. `registered`: the API
-    server has a Node of this name; never True without an API server. `uid`, `taints`: of the API's Node, empty
-    while there is none. `read_at`: the monotonic second at which somebody's wish (`NodeWanted`) began to be read at the
-    API server, None before the first; `read_error`: why it refused that.
-    `addresses`: those a cloud provider has written into the Node; None: there is no provider, the node tells `ips`.
-    `object_ttl_s`: for how long ConfigMaps and Secrets may be taken as they were read, where they are not watched.
-    `deleting`: the Node is going.
+    `registered`: a Node of this name exists. `addresses`: those of its status. `object_ttl_s`: for how many seconds ConfigMaps
+    and Secrets may be used without reading them again, where they are not watched (annotation `node.alpha.kubernetes.io/ttl`).
+    `deleting`: the Node has a deletion timestamp. `read_at`: the monotonic second at which the newest request that answers a
+    `NodeWanted` began; None before the first. The other fields are not older than that. `read_error`: why that request failed.
+    """
+
+    registered: bool = False
+    uid: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    addresses: tuple[NodeAddress, ...] = ()
+    object_ttl_s: float = DEFAULT_OBJECT_TTL_S
+    deleting: bool = False
+    read_at: float | None = None
+    read_error: str = ""
+
+
+class NodeView(Value):
+    """The node's name, addresses (primary family first), and resources: `cpu` in milli, the others in bytes or pieces.
+
+    `labels`: of the API server's Node if there is one, else those that the node would register with.
+    `addresses`: those that a cloud provider has written into the Node; None: there is no provider, and `ips` are used.
+    `registered`, `uid`, `taints`, `read_at`, `read_error`, `object_ttl_s`, `deleting`: as in `ApiNode`.
+    `warning`: what the machine lacks and can do without, shown with the condition `Ready`.
     """
 
     name: str
@@ -37,12 +54,13 @@ class NodeView(Value):
     addresses: tuple[NodeAddress, ...] | None = None
     object_ttl_s: float = DEFAULT_OBJECT_TTL_S
     deleting: bool = False
+    warning: str = ""
 
     @property
     def host_ips(self) -> tuple[str, ...]:
-        """The node's own addresses as its pods are told them: one of each family, the primary one first."""
-        told = [[a.address for a in self.addresses or () if a.type == kind] for kind in ("InternalIP", "ExternalIP")]
-        ips = (*told[0], *told[1])
+        """The node's own addresses as its pods get them: one of each family, the primary one first."""
+        listed = [[a.address for a in self.addresses or () if a.type == kind] for kind in ("InternalIP", "ExternalIP")]
+        ips = (*listed[0], *listed[1])
         if not ips:
             return self.ips
         others = (ip for ip in ips if (":" in ip) != (":" in ips[0]))
@@ -50,7 +68,7 @@ class NodeView(Value):
 
 
 class NodeWanted(Value):
-    """Posted to report/node: a decision needs the Node as the API server has it now, not as its watch told it last."""
+    """Posted to report/node: a decision needs the Node as the API server has it now, not as the watch last delivered it."""
 
 
 class HandlerFeatures(Value):
@@ -59,13 +77,13 @@ class HandlerFeatures(Value):
 
 
 class RuntimeReady(Value):
-    """The runtime's own account of itself. Errors are empty when all is well; `None` fields: not asked yet.
+    """The status that the container runtime reports of itself. Errors are empty if there is none.
 
-    `epoch` grows with every restart of the runtime that was noticed. `answer_error`: why its last answer is missing,
-    which counts as a `runtime_error` only after a while; `away`: there was nobody to answer, nor has it answered since.
-    `since`: the wall second from which on all this holds.
-    `pleg_error`: why the look at all its pods counts as lost. `unseen_since`: the wall second of the last such look, or of
-    the agent's start, once the next one is late. `next_at`: when the runtime is asked again; nobody is woken for that.
+    `checked`: the runtime was asked at least once. `epoch` grows with every restart of the runtime that the agent noticed.
+    `answer_error`: why the last status call got no answer; this becomes a `runtime_error` only after a while. `away`: nothing
+    listened on the runtime's socket, and it has not answered since. `since`: the wall second at which this state began.
+    `pleg_error`: why the PLEG is not healthy. `unseen_since`: the wall second of the last relist, or of the agent's start, once
+    the next relist is late. `next_at`: when the runtime is asked again; a change of this alone wakes no reader.
     """
 
     checked: bool = False
@@ -85,9 +103,10 @@ class RuntimeReady(Value):
 
     @property
     def ok(self) -> bool:
+        """Whether the runtime has answered and reports no error."""
         return self.checked and not self.runtime_error
 
     @property
     def takes_calls(self) -> bool:
-        """It is well, and there: what needs the runtime need not wait."""
+        """Whether the runtime is ready and its socket answers, so that calls to it need not wait."""
         return self.ok and not self.away

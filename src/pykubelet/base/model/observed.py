@@ -1,7 +1,7 @@
 """The pods of the container runtime, as snapshots. `Observed` is written by observe/pleg alone.
 
-All times of containers and sandboxes are nanoseconds since the epoch, as in CRI; `read_at` is the monotonic second at
-which the read began, so that an older read never replaces a newer one.
+All times of containers and sandboxes are nanoseconds since the epoch, as in CRI; 0 if unknown. `read_at` is the monotonic
+second at which the read began, so that an older read never replaces a newer one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,15 @@ from pykubelet.base.model.reasons import COMPLETED, ERROR
 _INT32_MAX = 2**31 - 1  # restartCount is an int32
 
 
-class ContainerState(StrEnum):
+def known_time(nanos: int) -> int:
+    """A time as the runtime reports it; 0 if the runtime does not know it.
+
+    containerd reports a date of the 18th century as the creation of a sandbox whose start was cut short.
+    """
+    return max(0, nanos)
+
+
+class ObservedState(StrEnum):
     CREATED = "created"
     RUNNING = "running"
     EXITED = "exited"
@@ -30,7 +38,7 @@ class NetworkMode(StrEnum):
     NODE = "node"
 
 
-class ContainerUser(Value):
+class ObservedUser(Value):
     """The identity of the first process, where the runtime reports it."""
 
     uid: int
@@ -55,12 +63,12 @@ class ResourcesView(Value):
 
 
 class ContainerView(Value):
-    """One container instance. `image` is the runtime's name of it, `image_ref` its digest reference, `image_id` its id."""
+    """One container instance. `image`: the image by the runtime's name, `image_ref`: its digest reference, `image_id`: its id."""
 
     id: ContainerID
     name: str
     sandbox_id: SandboxID
-    state: ContainerState
+    state: ObservedState
     attempt: int
     created_at: int
     started_at: int = 0
@@ -74,17 +82,18 @@ class ContainerView(Value):
     log_path: str = ""
     annotations: Mapping[str, str] = field(default_factory=dict)
     mounts: tuple[MountView, ...] = ()
-    user: ContainerUser | None = None
+    user: ObservedUser | None = None
     resources: ResourcesView | None = None
     stop_signal: str = ""
 
     @property
     def is_running(self) -> bool:
-        return self.state is ContainerState.RUNNING
+        """Whether the runtime reported the container as running."""
+        return self.state is ObservedState.RUNNING
 
     @property
     def restart_count(self) -> int:
-        """From the annotation that the agent gave the instance, else its attempt."""
+        """The restart count from the annotation that the agent set on the instance, else its attempt."""
         count = parse_decimal(self.annotations.get(CONTAINER_RESTART_COUNT, ""), _INT32_MAX)
         return count if count is not None else self.attempt
 
@@ -100,7 +109,7 @@ class SandboxView(Value):
 
 
 class ContainerEnd(Value):
-    """The exit of a container as an event reports it. About 30 ms later the status shows it too, and the log is complete."""
+    """The exit of a container as a runtime event reports it. About 30 ms later the status shows it and the log is complete."""
 
     id: ContainerID
     exit_code: int
@@ -124,11 +133,12 @@ class PodView(Value):
         return next((c for c in self.containers if c.name == name), None)
 
     def instances(self, name: str) -> tuple[ContainerView, ...]:
+        """All instances of the container of this name, newest first."""
         return tuple(c for c in self.containers if c.name == name)
 
     @property
     def is_between(self) -> bool:
-        """A container is shown running beside its successor: it has exited, and its status follows soon."""
+        """Whether an older instance is shown running beside its successor: it has exited, and its status follows soon."""
         newest: set[str] = set()
         for container in self.containers:
             if container.is_running and container.name in newest:
@@ -138,34 +148,37 @@ class PodView(Value):
 
     @property
     def ready_sandboxes(self) -> tuple[SandboxView, ...]:
+        """The sandboxes that the runtime reported as ready."""
         return tuple(s for s in self.sandboxes if s.ready)
 
     @property
     def running(self) -> tuple[ContainerView, ...]:
-        return tuple(c for c in self.containers if c.state is ContainerState.RUNNING)
+        """The containers that the runtime reported as running."""
+        return tuple(c for c in self.containers if c.state is ObservedState.RUNNING)
 
     @property
     def is_alive(self) -> bool:
-        """Something of the pod still runs, or its sandbox is still up."""
+        """Whether a container of the pod runs or a sandbox is ready."""
         return self.is_running or any(s.ready for s in self.sandboxes)
 
     @property
     def is_running(self) -> bool:
-        """A container of the pod runs."""
-        return any(c.state is ContainerState.RUNNING for c in self.containers)
+        """Whether a container of the pod runs."""
+        return any(c.state is ObservedState.RUNNING for c in self.containers)
 
     @property
     def is_gone(self) -> bool:
+        """Whether the runtime has neither a sandbox nor a container of the pod."""
         return not self.sandboxes and not self.containers
 
     def add_pending_exits(self, exits: Iterable[ContainerEnd]) -> PodView:
-        """The view with these exits too, as far as it shows their containers running."""
+        """The view with `exits` added to `pending_exits`, where it still shows their containers running."""
         running = {c.id for c in self.running}
         known = {exited.id: exited for exited in (*self.pending_exits, *exits) if exited.id in running}
         return replace(self, pending_exits=tuple(known.values()))
 
     def with_pending_exits(self) -> PodView:
-        """The view as the runtime will show it soon. Whether a container was OOM-killed is not known yet."""
+        """The view with its pending exits applied, as the runtime will show it soon. OOM kills are not known yet."""
         exits = {exited.id: exited for exited in self.pending_exits}
         if not exits:
             return self
@@ -175,7 +188,7 @@ class PodView(Value):
 def _ended(container: ContainerView, end: ContainerEnd) -> ContainerView:
     return replace(
         container,
-        state=ContainerState.EXITED,
+        state=ObservedState.EXITED,
         exit_code=end.exit_code,
         finished_at=end.finished_at,
         reason=COMPLETED if end.exit_code == 0 else ERROR,
@@ -183,9 +196,9 @@ def _ended(container: ContainerView, end: ContainerEnd) -> ContainerView:
 
 
 class Observed(Value):
-    """All pods of the runtime. `listed_at` is the monotonic start of the newest relist; None before the first.
+    """All pods of the runtime. `listed_at`: the monotonic second at which the newest relist began; None before the first.
 
-    `unread`: pods that a relist contained and no read has succeeded for yet; nothing may be decided about them.
+    `unread`: pods that a relist listed but that could not be read yet; nothing may be decided about them.
     """
 
     pods: Mapping[PodUID, PodView] = field(default_factory=dict)
@@ -193,14 +206,14 @@ class Observed(Value):
     unread: frozenset[PodRef] = frozenset()
 
     def is_unread(self, uid: PodUID) -> bool:
-        """Whether the pod exists, but was never read."""
+        """Whether the runtime has the pod, but it was never read."""
         return bool(self.unread) and any(ref.uid == uid for ref in self.unread)
 
 
 class Started(Value):
-    """These containers of one sandbox were started; nothing else of the pod has changed.
+    """These containers of one sandbox were started; nothing else about the pod has changed.
 
-    `seen`: the sandbox, if it was created for them and read before they were started.
+    `seen`: the sandbox, if it was created for them and was read before they were started.
     """
 
     sandbox: SandboxID
@@ -209,13 +222,13 @@ class Started(Value):
 
 
 class Stopped(Value):
-    """All containers and sandboxes of the pod were stopped: the runtime had answered so by the monotonic second `at`."""
+    """All containers and sandboxes of the pod were stopped. The runtime had confirmed this at the monotonic second `at`."""
 
     at: float
 
 
 class Removed(Value):
-    """All containers and sandboxes of the pod were removed: the runtime had answered so by the monotonic second `at`."""
+    """All containers and sandboxes of the pod were removed. The runtime had confirmed this at the monotonic second `at`."""
 
     at: float
 
@@ -223,8 +236,8 @@ class Removed(Value):
 class PodTouched(Value):
     """Posted to observe/pleg by the component that has just changed a pod: read it now, before the next relist.
 
-    `changed`: containers whose status has changed otherwise than by a start or exit. `answer`: the runtime's answer to the
-    change, where it spares the read or most of it.
+    `changed`: containers whose status changed in another way than by a start or exit. `answer`: the runtime's answer to the
+    change, if it makes the read, or most of it, unnecessary.
     """
 
     ref: PodRef
@@ -236,8 +249,8 @@ class PodTouched(Value):
 class BeingStopped(Value):
     """Posted to observe/pleg before and after (`is_over`) a call that stops a container or a sandbox.
 
-    In between, hints that the id has ended are not followed: the runtime's answer comes when its status shows the exit.
-    `for_good`: the id is removed next, and its exit is not read.
+    Between the two, hints that the id has ended are ignored: the call returns once the runtime's status shows the exit.
+    `for_good`: the id is removed next, so its exit is not read.
     """
 
     ref: PodRef

@@ -1,4 +1,4 @@
-"""Where things lie below the root directory and the pod log directory. Pure string work; the layout is the reference's."""
+"""Paths below the root directory and the pod log directory, laid out as the reference kubelet does. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MAX_FILE_NAME = 255
 
 
 class Paths(Value):
-    """`root`: --root-dir. `logs`: podLogsDir. `log_links`: where container log symlinks go."""
+    """The agent's paths. `root`: --root-dir. `logs`: podLogsDir. `log_links`: the directory of container log symlinks."""
 
     root: str
     logs: str
@@ -18,10 +18,12 @@ class Paths(Value):
 
     @property
     def pods(self) -> str:
+        """The directory with one directory for each pod."""
         return f"{self.root}/pods"
 
     @property
     def seccomp(self) -> str:
+        """The directory of seccomp profiles that pods refer to as `Localhost`."""
         return f"{self.root}/seccomp"
 
     @property
@@ -30,42 +32,50 @@ class Paths(Value):
         return f"{self.root}/pykubelet.sock"
 
     def pod(self, uid: PodUID) -> str:
+        """The pod's own directory."""
         return f"{self.root}/pods/{uid}"
 
     def pod_volumes(self, uid: PodUID) -> str:
+        """The directory of the pod's volumes, with one directory for each plugin."""
         return f"{self.pod(uid)}/volumes"
 
     def volume(self, uid: PodUID, plugin: str, name: str) -> str:
-        """`plugin` as in `kubernetes.io/empty-dir`; its slash becomes a tilde on disk."""
+        """The directory of one volume. `plugin`: as in `kubernetes.io/empty-dir`; its slash becomes a tilde on disk."""
         return f"{self.pod(uid)}/volumes/{plugin.replace('/', '~')}/{name}"
 
     def pod_plugins(self, uid: PodUID) -> str:
+        """The directory of the volume plugins' own files for the pod."""
         return f"{self.pod(uid)}/plugins"
 
     def subpaths(self, uid: PodUID) -> str:
+        """The directory of all bind mounts of the pod's `subPath`s."""
         return f"{self.pod(uid)}/volume-subpaths"
 
     def subpath(self, uid: PodUID, volume: str, container: str, index: int) -> str:
+        """The bind mount of one `subPath`; `index`: that of the volume mount in the container."""
         return f"{self.subpaths(uid)}/{volume}/{container}/{index}"
 
     def container(self, uid: PodUID, container: str) -> str:
-        """Holds the termination message files."""
+        """The directory of the container's termination message files."""
         return f"{self.pod(uid)}/containers/{container}"
 
     def etc_hosts(self, uid: PodUID) -> str:
+        """The pod's hosts file."""
         return f"{self.pod(uid)}/etc-hosts"
 
     def user_namespace(self, uid: PodUID) -> str:
-        """The ids that the pod's user namespace has."""
+        """The file with the id ranges of the pod's user namespace."""
         return f"{self.pod(uid)}/userns"
 
     def pod_logs(self, ref: PodRef) -> str:
+        """The directory of the pod's container logs."""
         return f"{self.logs}/{ref.namespace}_{ref.name}_{ref.uid}"
 
     def container_logs(self, ref: PodRef, container: str) -> str:
+        """The directory with the log files of all instances of one container."""
         return f"{self.pod_logs(ref)}/{container}"
 
     def log_link(self, ref: PodRef, container: str, container_id: str) -> str:
-        """`<pod>_<namespace>_<container>-<id>.log`, the file name cut so that it fits a file system."""
+        """The symlink `<pod>_<namespace>_<container>-<id>.log`, its file name cut to what a file system allows."""
         stem = f"{ref.name}_{ref.namespace}_{container}-{container_id}"
         return f"{self.log_links}/{stem[: MAX_FILE_NAME - len('.log')]}.log"

@@ -23,16 +23,17 @@ class ProbeResult(StrEnum):
 
 
 class ProbeResults(Value):
-    """By container instance. A kind that is not `watched` has no worker: such a probe neither holds back nor kills."""
+    """The results by container instance. A probe kind that is not `watched` has no worker, so it has no effect on the pod."""
 
     results: Mapping[tuple[ContainerID, ProbeKind], ProbeResult] = field(default_factory=dict)
     watched: frozenset[ProbeKind] = frozenset()
 
     def get(self, container: ContainerID, kind: ProbeKind) -> ProbeResult | None:
+        """The result of a container's probe of this kind, None if there is none."""
         return self.results.get((container, kind))
 
 
 class ProbeWaits(Value):
-    """What pods wait for at their probes, with the last words of those that fail. Written by observe/probes alone."""
+    """The waits of pods for their probes, with the last message of failing probes. Written by observe/probes alone."""
 
     pods: Mapping[PodUID, tuple[Wait, ...]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Reasons: of waiting and terminated containers, pod rejections and conditions, and of Events. Exact strings are the API.
+"""Reasons of waiting and terminated containers, pod rejections, conditions and Events. The exact strings are public API.
 
 Source: the Kubernetes documentation "Pod Lifecycle" and the reference kubelet's Event reasons.
 """
@@ -25,7 +25,7 @@ KILL_POD_SANDBOX_ERROR = "KillPodSandboxError"
 CREATE_POD_SANDBOX_ERROR = "CreatePodSandboxError"
 RESTARTING_ALL_CONTAINERS = "RestartingAllContainers"
 
-# Troubles of the agent's own with a pod, told in its waits only
+# Failures of the agent itself, shown only in the pod's waits
 FAILED_CLEAN_UP = "FailedCleanUp"
 INTERNAL_ERROR = "InternalError"
 
@@ -36,13 +36,14 @@ OOM_KILLED = "OOMKilled"
 START_ERROR = "StartError"
 CONTAINER_STATUS_UNKNOWN = "ContainerStatusUnknown"
 
-# Pods that end or are refused
+# Pods that are stopped or rejected
 EVICTED = "Evicted"
 DEADLINE_EXCEEDED = "DeadlineExceeded"
 PREEMPTING = "Preempting"
 TERMINATED = "Terminated"
 SYSCTL_FORBIDDEN = "SysctlForbidden"
 UNEXPECTED_ADMISSION_ERROR = "UnexpectedAdmissionError"
+NODE_SHUTDOWN = "NodeShutdown"
 INVALID_NODE_INFO = "InvalidNodeInfo"
 POD_OS_NOT_SUPPORTED = "PodOSNotSupported"
 POD_OS_SELECTOR_MISMATCH = "PodOSSelectorNodeLabelDoesNotMatch"
@@ -61,7 +62,7 @@ DISRUPTION_TARGET = "DisruptionTarget"
 ALL_CONTAINERS_RESTARTING = "AllContainersRestarting"
 RESIZE_PENDING = "PodResizePending"
 RESIZE_IN_PROGRESS = "PodResizeInProgress"
-#: Conditions that the node agent writes; all others belong to somebody else. DisruptionTarget has other writers too.
+#: Conditions that the node agent writes; all others belong to other writers. DisruptionTarget has other writers too.
 OWN_CONDITIONS = frozenset(
     {
         POD_SCHEDULED,
@@ -94,6 +95,7 @@ EVENT_STARTED = "Started"
 EVENT_FAILED = "Failed"
 EVENT_KILLING = "Killing"
 EVENT_PREEMPTING = "Preempting"
+EVENT_EVICTION_THRESHOLD_MET = "EvictionThresholdMet"
 EVENT_BACK_OFF = "BackOff"
 EVENT_EXCEEDED_GRACE_PERIOD = "ExceededGracePeriod"
 EVENT_FAILED_KILL_POD = "FailedKillPod"
@@ -107,6 +109,7 @@ EVENT_CONTAINER_GC_FAILED = "ContainerGCFailed"
 EVENT_IMAGE_GC_FAILED = "ImageGCFailed"
 EVENT_INVALID_DISK_CAPACITY = "InvalidDiskCapacity"
 EVENT_FREE_DISK_SPACE_FAILED = "FreeDiskSpaceFailed"
+EVENT_SHUTDOWN = "Shutdown"
 EVENT_FAILED_NODE_ALLOCATABLE = "FailedNodeAllocatableEnforcement"
 EVENT_NODE_ALLOCATABLE_ENFORCED = "NodeAllocatableEnforced"
 EVENT_SANDBOX_CHANGED = "SandboxChanged"
@@ -114,6 +117,7 @@ EVENT_FAILED_CREATE_POD_SANDBOX = "FailedCreatePodSandBox"
 EVENT_FAILED_POD_SANDBOX_STATUS = "FailedPodSandBoxStatus"
 EVENT_POSSIBLE_MEMORY_BACKED_VOLUMES_ON_DISK = "PossibleMemoryBackedVolumesOnDisk"
 EVENT_CGROUP_V1 = "CgroupV1"
+EVENT_SYSTEM_OOM = "SystemOOM"
 EVENT_RESIZE_STARTED = "ResizeStarted"
 EVENT_RESIZE_COMPLETED = "ResizeCompleted"
 EVENT_RESIZE_DEFERRED = "ResizeDeferred"

@@ -1,4 +1,4 @@
-"""What happened lately, for people who ask. `Recent` is written by report/events alone."""
+"""The recent Events, as users see them. `Recent` is written by report/events alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pykubelet.base.model.kube_events import KubeEvent
 
 
 class Occurrence(Value):
-    """One Event, counted up when it repeats. Times are wall seconds; `message` may stand for several similar ones.
+    """One Event with the count of its repetitions. Times are wall seconds; `message` may stand for several similar Events.
 
     `serial`: the same for all repetitions, and for no other Event.
     """

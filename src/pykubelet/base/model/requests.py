@@ -1,7 +1,7 @@
-"""What a whole pod requests and may use: of its containers together, of the pod itself, and its overhead. Pure.
+"""Computes the requests and limits of a whole pod: those of its containers, of the pod itself, and its overhead. Pure.
 
-What the pod states as a whole takes the place of the sum of its containers; overhead comes on top. Sums of the
-containers alone are in `base.api.resources`. QuantityError for an unreadable amount (validation has refused those).
+Pod-level resources replace the sum over the containers; overhead is added. Sums over the containers alone are in
+`base.api.resources`. Raises QuantityError for an unreadable amount, which validation has refused before.
 Source: KEP-753 (sidecar containers), KEP-2837 (pod-level resources), the Kubernetes documentation "Pod Overhead".
 """
 
@@ -13,7 +13,7 @@ from pykubelet.base.api.resources import is_pod_level, sum_container_limits, sum
 
 
 def pod_requests(pod: Pod, *, overhead: bool = True) -> dict[str, Amount]:
-    """By resource."""
+    """The pod's requests by resource."""
     total = sum_container_requests(pod.spec)
     stated = pod.spec.resources.requests if pod.spec.resources is not None else {}
     total.update((name, parse(quantity)) for name, quantity in stated.items() if is_pod_level(name))
@@ -24,7 +24,7 @@ def pod_requests(pod: Pod, *, overhead: bool = True) -> dict[str, Amount]:
 
 
 def pod_limits(pod: Pod, *, overhead: bool = True) -> dict[str, Amount]:
-    """By resource, where anything is limited; overhead is added to what has a limit."""
+    """The pod's limits by resource, where there are some. Overhead is added only to resources that have a limit."""
     total = sum_container_limits(pod.spec)
     stated = pod.spec.resources.limits if pod.spec.resources is not None else {}
     total.update((name, parse(quantity)) for name, quantity in stated.items() if is_pod_level(name))
@@ -36,7 +36,7 @@ def pod_limits(pod: Pod, *, overhead: bool = True) -> dict[str, Amount]:
 
 
 def is_limited(pod: Pod, resource: str) -> bool:
-    """Whether no container is free to take more of it: the pod as a whole has a limit, or each of them has."""
+    """Whether the use of `resource` is bounded: the pod as a whole has a limit, or every container has."""
     spec = pod.spec
     if spec.resources is not None and value(spec.resources.limits.get(resource)):
         return True

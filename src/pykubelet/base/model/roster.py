@@ -11,11 +11,13 @@ from pykubelet.base.model.labels import CONFIG_MIRROR, CONFIG_SOURCE, SOURCE_API
 from pykubelet.base.model.sizing import PendingResize, SizeChange
 from pykubelet.base.model.waits import Wait
 
+#: Pods of this priority and above belong to the system.
+SYSTEM_CRITICAL_PRIORITY = 2_000_000_000
 TERMINAL_PHASES = ("Succeeded", "Failed")
 
 
 class ManifestProblem(Value):
-    """One manifest that cannot be used: where it came from, which field, and why."""
+    """One manifest that cannot be used: its origin, the field, and why."""
 
     origin: str
     field_path: str
@@ -23,10 +25,10 @@ class ManifestProblem(Value):
 
 
 class SourceChanged(Value):
-    """Posted by a source: its full set of pods, and what was wrong with the rest.
+    """Posted by a source: its full set of pods, and the problems with its other manifests.
 
-    `origins`: where each pod was read, in the order of `pods`; empty where the source is the only place.
-    `known`: False while the source cannot tell its set yet, only the problems that keep it from that.
+    `origins`: where each pod was read, in the order of `pods`; empty if all come from the source itself.
+    `known`: False while the source does not know its full set of pods yet, only the problems that prevent it.
     """
 
     source: str
@@ -37,19 +39,19 @@ class SourceChanged(Value):
 
 
 class Rejection(Value):
-    """The node refuses the pod: status reason and message (`Pod was rejected: ` is put before it in the status)."""
+    """Why the node rejects a pod: status reason and message (in the status, `Pod was rejected: ` goes before it)."""
 
     reason: str
     message: str
 
 
 class RosterPod(Value):
-    """One desired pod. `seen_at`: wall seconds of its first sight.
+    """One desired pod. `seen_at`: the wall second at which the agent first saw it.
 
-    `rejection` may come later too, when a more important pod takes this one's place (reason `Preempting`).
-    `held`: it is not decided yet whether the node takes the pod; nothing of it may be started, and nothing removed.
-    `pod` has the size that the node gave it. `pending`: its spec asks for another one. `change`: from which size to this
-    one, until act/pods has made it so; it lasts over a restart of the agent.
+    `rejection` may also come later, when a more important pod preempts this one (reason `Preempting`).
+    `held`: the pod is neither admitted nor rejected yet; nothing of it may be started or removed.
+    `pod` has the size that the node has allocated. `pending`: a size that its spec asks for and the node has not allocated.
+    `change`: the previous size, until act/pods has applied the new one; it survives a restart of the agent.
     """
 
     pod: Pod
@@ -62,12 +64,12 @@ class RosterPod(Value):
 
 
 class Roster(Value):
-    """All desired pods by UID. Before `sources_ready` nothing may be deleted because it is missing here.
+    """All desired pods by UID. Before `sources_ready`, nothing may be deleted because it is missing here.
 
-    `mirrors`: the API's mirror pods by the full name (`name_namespace`) of the static pod they stand for, also where
-    that static pod is gone. They are shown, never run. None: the API server was not heard yet.
-    `missing`: the sources whose set is not known yet. `silent`: those of them that have not told a reason either (in
-    `problems`); None before the first publication.
+    `mirrors`: the API server's mirror pods by the full name (`name_namespace`) of their static pod, even if that static pod
+    is gone. They are shown, never run. None: the API server has not listed its pods yet.
+    `missing`: the sources whose set of pods is not known yet. `silent`: those of them that have not reported a reason in
+    `problems` either; None before the first publication.
     """
 
     pods: Mapping[PodUID, RosterPod] = field(default_factory=dict)
@@ -79,9 +81,9 @@ class Roster(Value):
 
 
 class ApiPods(Value):
-    """The API server's pods of this node, mirror pods included, with their statuses as it has them. By UID.
+    """The API server's pods of this node by UID, including mirror pods, with their statuses as the API server has them.
 
-    Written by desired/sources. `synced`: they were listed once; what is missing then is not in the API.
+    Written by desired/sources. `synced`: they were listed once, so a pod that is missing here does not exist in the API.
     """
 
     pods: Mapping[PodUID, Pod] = field(default_factory=dict)
@@ -89,6 +91,7 @@ class ApiPods(Value):
 
 
 def pod_ref(pod: Pod) -> PodRef:
+    """The pod's namespace, name and UID."""
     return PodRef(pod.metadata.namespace, pod.metadata.name, PodUID(pod.metadata.uid))
 
 
@@ -98,9 +101,15 @@ def is_static(pod: Pod) -> bool:
 
 
 def has_ended_in_api(pod: Pod) -> bool:
-    """The API says that the pod has ended for good: it is never started again. A static pod has no status of its own."""
+    """Whether the phase in the API is terminal, so that the pod is never started again. Static pods have no such status."""
     return pod.status.phase in TERMINAL_PHASES
 
 
 def is_mirror(pod: Pod) -> bool:
+    """Whether the pod is the API server's mirror of a static pod."""
     return CONFIG_MIRROR in pod.metadata.annotations
+
+
+def is_critical(pod: Pod) -> bool:
+    """Whether the pod is static, a mirror pod, or has a system priority class: the node keeps it as long as it can."""
+    return is_static(pod) or is_mirror(pod) or (pod.spec.priority or 0) >= SYSTEM_CRITICAL_PRIORITY

@@ -1,7 +1,7 @@
-"""The CPU and memory of a pod that may change while it runs (KEP-1287, KEP-5419), taken apart from the rest of it. Pure.
+"""The size of a pod: its resources that may change while it runs (KEP-1287, KEP-5419), separate from the rest. Pure.
 
-A pod's size is what each container that can be resized asks for, and what the pod asks for as a whole. The node may let
-a pod have another size than its spec says: then the others see the pod in the size it was given.
+A pod's size is the resources of each container that can be resized, and the pod-level resources. The node may run a pod
+with another size than its spec has. Other components then see the pod with the size that the node has allocated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NOTHING = ResourceRequirements()
 
 
 class Amounts(Value):
-    """CPU in milli, memory in bytes; 0: not stated. Limits of the whole pod stand in for those a container lacks."""
+    """Requests and limits: CPU in milli, memory in bytes; 0: not set. Pod-level limits replace those a container lacks."""
 
     cpu_request: int = 0
     cpu_limit: int = 0
@@ -28,23 +28,25 @@ class Amounts(Value):
 
 
 class PodSize(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`containers`: by name, all but ephemeral ones. `whole`: what the pod states for itself."""
+    """A pod's size. `containers`: by name, without ephemeral ones. `whole`: the pod-level resources."""
 
     containers: dict[str, ResourceRequirements] = {}
     whole: ResourceRequirements | None = None
 
     def amounts(self, name: str) -> Amounts:
+        """The amounts of one container; pod-level limits replace those that it lacks."""
         return amounts_of(self.containers.get(name), self.whole)
 
     @property
     def whole_amounts(self) -> Amounts:
+        """The pod-level amounts; all 0 if there are none."""
         return amounts_of(self.whole, None)
 
 
 class PendingResize(Value):
-    """A new size that the node has not given the pod: Kubernetes' reason and message.
+    """A requested size that the node has not allocated: Kubernetes' reason and message.
 
-    `generation`: of the spec that asks for it. `since`: wall seconds of the first time.
+    `generation`: that of the spec that asks for it. `since`: the wall second at which it became pending.
     """
 
     reason: str
@@ -54,31 +56,32 @@ class PendingResize(Value):
 
 
 class ResizeProgress(Value):
-    """A size that was given and does not hold for all running containers yet; `error`: why not, when it was tried."""
+    """An allocated size that does not hold for all running containers yet. `error`: why the last attempt failed."""
 
     generation: int
     error: str = ""
 
 
 class SizeChange(Value):
-    """What the running containers had when the pod was given its size, at `at` (wall seconds)."""
+    """The size that the running containers had when the node allocated the new one, at `at` (wall seconds)."""
 
     before: PodSize = field(default_factory=PodSize)
     at: float = 0.0
 
 
 def resizable(pod: Pod) -> tuple[Container, ...]:
-    """The containers of a pod that can be resized, those first that start first."""
+    """The containers of a pod that can be resized, in the order of their start."""
     return (*pod.spec.initContainers, *pod.spec.containers)
 
 
 def size_of(pod: Pod) -> PodSize:
+    """The size that the pod's spec asks for."""
     containers = {c.name: c.resources if c.resources is not None else NOTHING for c in resizable(pod)}
     return PodSize(containers=containers, whole=pod.spec.resources)
 
 
 def with_size(pod: Pod, size: PodSize) -> Pod:
-    """The pod in another size; the very same pod when it has it already. Containers that the size lacks keep theirs."""
+    """The pod with another size; the same object if it has that size already. Containers missing in `size` keep theirs."""
     if same_size(size_of(pod), size):
         return pod
 
@@ -108,7 +111,7 @@ def same_size(one: PodSize, other: PodSize) -> bool:
 
 
 def amounts_of(resources: ResourceRequirements | None, whole: ResourceRequirements | None) -> Amounts:
-    """QuantityError for an unreadable amount (validation has refused those)."""
+    """The amounts of `resources`; limits of `whole` replace missing ones. Raises QuantityError for an unreadable amount."""
     requests = resources.requests if resources is not None else {}
     own = resources.limits if resources is not None else {}
     limits = {**whole.limits, **own} if whole is not None else own
@@ -122,14 +125,14 @@ def amounts_of(resources: ResourceRequirements | None, whole: ResourceRequiremen
 
 def size_in_words(what: str, pod: Pod, generation: int, error: str = "") -> str:
     """The message of an Event about a resize: `what`, then the sizes of all containers as JSON."""
-    told: dict[str, object] = {}
+    fields: dict[str, object] = {}
     for key, containers in (("initContainers", pod.spec.initContainers), ("containers", pod.spec.containers)):
         if containers:
-            told[key] = [{"name": c.name, "resources": _listed(c.resources)} for c in containers]
-    told["generation"] = generation
+            fields[key] = [{"name": c.name, "resources": _listed(c.resources)} for c in containers]
+    fields["generation"] = generation
     if error:
-        told["error"] = error
-    return f"{what}: {json.dumps(told, separators=(',', ':'), ensure_ascii=False)}"
+        fields["error"] = error
+    return f"{what}: {json.dumps(fields, separators=(',', ':'), ensure_ascii=False)}"
 
 
 def _listed(resources: ResourceRequirements | None) -> dict[str, dict[str, str]]:

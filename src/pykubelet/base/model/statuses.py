@@ -11,13 +11,13 @@ from pykubelet.base.model.waits import Wait
 
 
 class Statuses(Value):
-    """By pod. `remembered`: those that are only what was told before a restart of the agent; nothing newer is known."""
+    """The statuses by pod. `remembered`: pods whose status is known only from before a restart of the agent."""
 
     pods: Mapping[PodUID, PodStatus] = field(default_factory=dict)
     remembered: frozenset[PodUID] = frozenset()
 
 
 class ReportWaits(Value):
-    """What keeps the reports about pods from reaching the API server. Written by report/status alone."""
+    """The statuses that have not reached the API server yet, and why, as waits. Written by report/status alone."""
 
     pods: Mapping[PodUID, tuple[Wait, ...]] = field(default_factory=dict)

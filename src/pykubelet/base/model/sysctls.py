@@ -1,15 +1,15 @@
-"""Kernel parameters of a pod: how they are spelled, and which are allowed. Pure.
+"""Sysctls of a pod: their spelling, and which are allowed. Pure.
 
-Source: Kubernetes docs, "Using sysctls in a Kubernetes Cluster". Only parameters that the kernel keeps per namespace can be
-set; the safe ones always, others when the node's `allowedUnsafeSysctls` has them (or a prefix ending in `*`); none of a
-namespace that the pod shares with the host.
+Only sysctls that the kernel keeps per namespace can be set. The safe ones are always allowed, others if the node's
+`allowedUnsafeSysctls` lists them (or a prefix ending in `*`). None is allowed in a namespace that the pod shares with the
+host. Source: Kubernetes docs, "Using sysctls in a Kubernetes Cluster".
 """
 
 from __future__ import annotations
 
 from pykubelet.base.api.core import Pod
 
-# Each with the first kernel that keeps it per namespace.
+# The safe sysctls, each with the first kernel that keeps it per namespace.
 _SAFE = {
     "kernel.shm_rmid_forced": (0, 0),
     "net.ipv4.ip_local_port_range": (0, 0),
@@ -30,13 +30,13 @@ _SWAP_SEPARATORS = str.maketrans("./", "/.")
 
 
 def normalized(name: str) -> str:
-    """`net/ipv4/x` as `net.ipv4.x`; a name whose first separator is a dot is left alone, as its slashes are real."""
+    """Spell `net/ipv4/x` as `net.ipv4.x`. A name whose first separator is a dot stays, because its slashes are literal."""
     first = next((char for char in name if char in "./"), ".")
     return name.translate(_SWAP_SEPARATORS) if first == "/" else name
 
 
 def sysctls_of(pod: Pod) -> dict[str, str]:
-    """The pod's parameters by normalized name; the last of a name counts."""
+    """The pod's sysctls by normalized name. If a name is given twice, the last one counts."""
     context = pod.spec.securityContext
     return {} if context is None else {normalized(sysctl.name): sysctl.value for sysctl in context.sysctls}
 

@@ -1,7 +1,7 @@
-"""What pods and the node use, as snapshots. `Usage` is written by observe/stats alone.
+"""Snapshots of the resource usage of pods and the node. `Usage` is written by observe/stats alone.
 
-Times named `_at` are wall seconds; CPU is in nanoseconds of a core, memory and file systems in bytes. None: the machine
-does not tell.
+Times named `_at` are wall seconds unless stated otherwise. CPU is in nanoseconds of a core, memory and file systems in
+bytes. None: the machine does not report it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import PodRef, PodUID
 
 
-class Pressure(Value):
-    """One line of a pressure file: stalled microseconds in all, and shares of the last 10, 60 and 300 s in percent."""
+class PsiData(Value):
+    """One line of a pressure file: stalled microseconds in total, and percentages over the last 10, 60 and 300 s."""
 
     total_us: int
     avg10: float
@@ -21,18 +21,19 @@ class Pressure(Value):
     avg300: float
 
 
-class PressurePair(Value):
-    """`some`: at least one task waits; `full`: all do."""
+class PsiStats(Value):
+    """Pressure stall information. `some`: at least one task stalls; `full`: all tasks stall."""
 
-    some: Pressure
-    full: Pressure | None = None
+    some: PsiData
+    full: PsiData | None = None
 
 
 class MemoryUse(Value):
-    """`working_set`: usage without the file pages that can be dropped at once. `limit` None: unlimited.
+    """The memory usage of a cgroup. `working_set`: usage without the file pages that can be dropped at once.
 
-    `page_faults`: of the group itself on cgroup v1, with the groups below it on v2, as the kernel has it; `..._below`:
-    always with those below it. Only in looks with `details`: `kernel`, `peak`, `fail_count` and `oom_kills`.
+    `limit` None: unlimited. `page_faults`: as the kernel reports them: of the cgroup itself on cgroup v1, including the
+    cgroups below it on v2; `..._below`: always including those below. Only measured with `details`: `kernel`, `peak`,
+    `fail_count` and `oom_kills`.
     """
 
     usage: int = 0
@@ -56,9 +57,9 @@ class MemoryUse(Value):
 
 
 class CpuUse(Value):
-    """`quota_us` 0: no limit. The throttling counters are those of the kernel's bandwidth control.
+    """The CPU usage of a cgroup. `quota_us` 0: no limit. The throttling counters come from the kernel's bandwidth control.
 
-    All but `total_ns` only in looks with `details`.
+    All fields but `total_ns` are only measured with `details`.
     """
 
     total_ns: int = 0
@@ -73,23 +74,23 @@ class CpuUse(Value):
 
 
 class GroupUse(Value):
-    """One control group with all below it, `path` below the mount.
+    """One cgroup including those below it. `path`: below the mount.
 
-    `pressure`: by `cpu`, `memory`, `io`. `nano_cores`: None after one look.
+    `pressure`: by `cpu`, `memory`, `io`. `nano_cores`: None after a single measurement.
     """
 
     at: float
     cpu: CpuUse
     memory: MemoryUse
     processes: int | None = None
-    pressure: Mapping[str, PressurePair] = field(default_factory=dict)
+    pressure: Mapping[str, PsiStats] = field(default_factory=dict)
     nano_cores: int | None = None
     made_at: float = 0.0
     path: str = ""
 
 
 class DeviceIo(Value):
-    """What a group has read from and written to one device, `number` being `major:minor`: bytes and operations."""
+    """The bytes and operations that a cgroup has read from and written to one device. `number`: `major:minor`."""
 
     number: str
     read_bytes: int = 0
@@ -99,7 +100,7 @@ class DeviceIo(Value):
 
 
 class ProcessesUse(Value):
-    """Of the processes of a group itself. `open_files_limit`: soft, of the first one; -1: none."""
+    """Figures of the processes in a cgroup itself. `open_files_limit`: the soft limit of the first process; -1: none."""
 
     count: int = 0
     descriptors: int = 0
@@ -108,7 +109,7 @@ class ProcessesUse(Value):
 
 
 class GroupDetail(Value):
-    """What only `/metrics/cadvisor` tells of a group. `threads_max` None: no limit."""
+    """The figures of a cgroup that only `/metrics/cadvisor` shows. `threads_max` None: no limit."""
 
     io: tuple[DeviceIo, ...] = ()
     processes: ProcessesUse = ProcessesUse()
@@ -116,7 +117,7 @@ class GroupDetail(Value):
 
 
 class DiskUse(Value):
-    """One block device since the start of the machine; `number` is `major:minor`. Times in milliseconds."""
+    """Counters of one block device since the machine started. `number`: `major:minor`. Times are milliseconds."""
 
     name: str
     number: str
@@ -134,7 +135,10 @@ class DiskUse(Value):
 
 
 class Details(Value):
-    """`groups`: by their path below the mount, all but the root's. `root_device`: the number of the node's own file system."""
+    """Figures that are only measured on request.
+
+    `groups`: by path below the mount, without the root. `root_device`: the `major:minor` of the node's own file system.
+    """
 
     groups: Mapping[str, GroupDetail]
     disks: tuple[DiskUse, ...] = ()
@@ -154,14 +158,14 @@ class InterfaceUse(Value):
 
 
 class NetworkUse(Value):
-    """Loopback left out; the default interface first."""
+    """Traffic by interface, without loopback; the default interface comes first."""
 
     at: float
     interfaces: tuple[InterfaceUse, ...] = ()
 
 
 class FileSystemUse(Value):
-    """`used` and `inodes_used` are of the directory in question, the rest of the file system it lies on."""
+    """A directory's usage. `used` and `inodes_used` are those of the directory, the rest those of its file system."""
 
     at: float
     capacity: int | None = None
@@ -173,7 +177,7 @@ class FileSystemUse(Value):
 
 
 class ContainerUse(Value):
-    """`id`: the runtime's. `path`: of its control group. `rootfs`, `logs`: None when not looked at yet."""
+    """A container's usage. `id`: as in the runtime. `path`: of its cgroup. `rootfs`, `logs`: None if not measured yet."""
 
     name: str
     id: str
@@ -186,7 +190,7 @@ class ContainerUse(Value):
 
 
 class VolumeUse(Value):
-    """`claim`: namespace and name of the persistent volume claim behind it."""
+    """A volume's usage. `claim`: namespace and name of its PersistentVolumeClaim."""
 
     name: str
     fs: FileSystemUse
@@ -195,7 +199,7 @@ class VolumeUse(Value):
 
 
 class PodUse(Value):
-    """`sandbox_id` and `sandbox`: the pause container, as far as it is there; `sandbox` only in looks with `details`."""
+    """A pod's usage. `sandbox_id` and `sandbox`: the pause container, if there is one; `sandbox` only with `details`."""
 
     ref: PodRef
     path: str
@@ -210,7 +214,7 @@ class PodUse(Value):
 
 
 def bytes_on_disk(pod: PodUse) -> int | None:
-    """What the pod keeps on the node's own disk: layers, logs, local volumes, its hosts file. None: nobody has looked yet."""
+    """Bytes of the pod on the node's own disk: writable layers, logs, local volumes, hosts file. None: not measured yet."""
     parts = [fs.used for container in pod.containers for fs in (container.rootfs, container.logs) if fs is not None]
     parts += [volume.fs.used for volume in pod.volumes if volume.is_local]
     known = [used for used in parts if used is not None]
@@ -218,9 +222,9 @@ def bytes_on_disk(pod: PodUse) -> int | None:
 
 
 class NodeUse(Value):
-    """`system`: control groups of note by name (`kubelet`, `runtime`, `misc`, `pods`). `booted_at`: wall seconds.
+    """The node's usage. `system`: system containers by name (`kubelet`, `runtime`, `misc`, `pods`). `booted_at`: wall seconds.
 
-    `qos_groups`: the groups of burstable and best-effort pods; only in looks with `details`.
+    `qos_groups`: the cgroups of burstable and best-effort pods; only with `details`.
     """
 
     group: GroupUse
@@ -237,9 +241,9 @@ class NodeUse(Value):
 
 
 class Usage(Value):
-    """`taken_at`: the monotonic second at which the look began; None before the first. `error`: why it failed.
+    """The last measurement. `taken_at`: the monotonic second at which it began; None before the first. `error`: why it failed.
 
-    `with_files`: with what is known of file systems, volumes and logs; the rest is absent. `details`: only when asked for.
+    `with_files`: it includes what is known about file systems, volumes and logs. `details`: only on request.
     """
 
     taken_at: float | None = None
@@ -251,8 +255,14 @@ class Usage(Value):
 
 
 class UsageWanted(Value):
-    """Posted to observe/stats: somebody wants a look that is not older than `at_least` (monotonic)."""
+    """Posted to observe/stats: a request for figures that are not older than `at_least` (monotonic seconds).
+
+    `with_rates`: two measurements are made if none was made lately. `with_new_files`: the files of all pods are measured
+    first, for some seconds at most.
+    """
 
     at_least: float
     with_files: bool = True
     with_details: bool = False
+    with_rates: bool = True
+    with_new_files: bool = False

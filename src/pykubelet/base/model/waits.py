@@ -1,4 +1,4 @@
-"""Waits: everything the agent waits for on behalf of a pod has a name, a start and an owner.
+"""Waits: everything that the agent waits for on behalf of a pod, with a name, a start and an owner.
 
 They answer "why is my pod not starting?" in `pykubelet explain`.
 """
@@ -6,21 +6,64 @@ They answer "why is my pod not starting?" in `pykubelet explain`.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+from enum import StrEnum
+from typing import Final, Protocol
 
 from pykubelet.base.kit.values import Value
 
 
-class Wait(Value):
-    """`what` the pod waits for, `since` when (wall seconds), which room `owner` has it, and what comes next.
+class Owner(StrEnum):
+    """The party whose answer or work ends a wait, named as users know it: a part of the agent or an external party."""
 
-    `subject` narrows it down (a container, a volume, an image). `reason` and `detail` say why it is not done yet, in
-    the reference's words where there are some. `next_at` (wall seconds) and `next_step` say what happens without
-    anybody's help; None where only the outside can end the wait.
+    POD_WORKER = "pod worker"
+    RUNTIME_MANAGER = "runtime manager"
+    IMAGE_MANAGER = "image manager"
+    VOLUME_MANAGER = "volume manager"
+    PROBER = "prober"
+    PLEG = "PLEG"
+    RUNTIME_STATUS = "runtime status"
+    POD_ADMISSION = "pod admission"
+    POD_SOURCES = "pod sources"
+    OBJECT_CACHE = "API object cache"
+    NODE_STATUS = "node status"
+    STATUS_MANAGER = "status manager"
+    CERTIFICATE_MANAGER = "certificate manager"
+    CONTAINER_RUNTIME = "container runtime"
+    API_SERVER = "API server"
+    CONTAINER = "container"
+
+
+#: The package behind each owner; for an external party, the package that waits for it.
+MODULES: Final = {
+    Owner.POD_WORKER: "act/pods",
+    Owner.RUNTIME_MANAGER: "act/runtime",
+    Owner.IMAGE_MANAGER: "act/images",
+    Owner.VOLUME_MANAGER: "act/volumes",
+    Owner.PROBER: "observe/probes",
+    Owner.PLEG: "observe/pleg",
+    Owner.RUNTIME_STATUS: "observe/node",
+    Owner.POD_ADMISSION: "desired/roster",
+    Owner.POD_SOURCES: "desired/sources",
+    Owner.OBJECT_CACHE: "desired/content",
+    Owner.NODE_STATUS: "report/node",
+    Owner.STATUS_MANAGER: "report/status",
+    Owner.CERTIFICATE_MANAGER: "edges/identity",
+    Owner.CONTAINER_RUNTIME: "act/runtime",
+    Owner.API_SERVER: "report/status",
+    Owner.CONTAINER: "act/pods",
+}
+
+
+class Wait(Value):
+    """One wait: `what` the pod waits for, `since` when (wall seconds), and which `owner` ends the wait.
+
+    `subject` narrows it down (a container, a volume, an image). `reason` and `detail` give the cause, in Kubernetes' terms
+    where they exist. `next_step` is what the agent does next by itself, `next_at` (wall seconds) when; None if only another
+    party can end the wait.
     """
 
     what: str
-    owner: str
+    owner: Owner
     since: float
     subject: str = ""
     reason: str = ""
@@ -29,29 +72,30 @@ class Wait(Value):
     next_at: float | None = None
 
 
+#: What a pod waits for while the runtime makes it.
 SANDBOX, CONTAINER_START = "sandbox", "container start"
-"""What a pod waits for while the runtime makes it."""
 
 
 class Waits(Protocol):
-    """Where work says what it waits for."""
+    """Records what a piece of work waits for."""
 
     def waiting(self, wait: Wait) -> AbstractContextManager[None]:
-        """The block waits for `wait`; its `since` is set when the block begins."""
+        """A context manager for a block that waits for `wait`; `since` is set when the block begins."""
         ...
 
 
 class UnrecordedWaits:
-    """For work that nobody asks about."""
+    """Records no waits, for work whose waits are not shown."""
 
-    def waiting(self, wait: Wait) -> AbstractContextManager[None]:  # noqa: ARG002 - nobody is told
+    def waiting(self, wait: Wait) -> AbstractContextManager[None]:  # noqa: ARG002 - not recorded
+        """A context manager that records nothing."""
         return nullcontext()
 
 
 UNRECORDED = UnrecordedWaits()
 
 
-class StoryLine(Value):
+class TimelineEntry(Value):
     """One transition or Event of a pod: when (wall seconds), what, and what caused it."""
 
     at: float

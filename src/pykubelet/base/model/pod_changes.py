@@ -1,8 +1,9 @@
-"""Whether anything of a pod changed that the agent acts upon. Pure.
+"""Detects whether a pod changed in a way that the agent acts upon. Pure.
 
-That is its spec and generation, labels, annotations (but the agent's own), deletion time and grace, and of its status what
-others write (conditions, resource claims, the end of the pod). What the agent itself reports comes back by the watch and is
-no news; nor is the end of a pod that is being deleted and vanishes next. Of a mirror pod only the metadata count.
+Relevant are the spec and generation, the labels, the annotations except for the agent's own, the deletion time and grace
+period, and the parts of the status that others write (conditions, resource claims, a terminal phase). The agent's own status
+reports come back through the watch and are not relevant. A terminal phase does not count for a pod that is being deleted
+and has no finalizers, because it vanishes next. For a mirror pod only the metadata count.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _OWN_ANNOTATIONS = LOCAL_ANNOTATIONS | {CONFIG_MIRROR}
 
 
 def is_same(before: Pod, now: Pod) -> bool:
-    """Nothing of it changed that the agent would act upon."""
+    """Whether nothing changed that the agent would act upon."""
     if before is now:
         return True
     old, new = before.metadata, now.metadata
@@ -35,11 +36,12 @@ def is_same(before: Pod, now: Pod) -> bool:
 
 
 def is_same_mirror(before: Pod, now: Pod) -> bool:
+    """Whether two versions of a mirror pod have the same metadata, apart from `resourceVersion`."""
     return before is now or _unversioned(before) == _unversioned(now)
 
 
 def _of_others(pod: Pod) -> tuple[object, ...]:
-    """What others than the agent write into the status, and whether it says that the pod has ended and stays."""
+    """The parts of the status that other writers own, and whether its phase is terminal."""
     status, meta = pod.status, pod.metadata
     conditions = tuple(c for c in status.conditions if c.type not in OWN_CONDITIONS)
     stays = not meta.deletionTimestamp or bool(meta.finalizers)

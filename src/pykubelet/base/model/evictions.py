@@ -1,0 +1,67 @@
+"""Snapshots of the pods that the node evicts, and of the signals that cause it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pykubelet.base.kit.values import Value, field
+from pykubelet.base.model.ids import PodRef, PodUID
+
+
+class PodEviction(Value):
+    """An order to end one pod: its status becomes Failed with `reason` and `message`.
+
+    `grace_s`: the most seconds from SIGTERM to SIGKILL; None: the pod's own grace period. `disrupts`: the pod gets the
+    condition DisruptionTarget, because the cause lies outside of it. `for_shutdown`: the machine is shutting down.
+    """
+
+    ref: PodRef
+    reason: str
+    message: str
+    grace_s: int | None = None
+    disrupts: bool = True
+    for_shutdown: bool = False
+
+
+class Evictions(Value):
+    """The pods that the eviction manager ends, until they have left the node. Written by observe/eviction alone."""
+
+    pods: Mapping[PodUID, PodEviction] = field(default_factory=dict)
+
+
+class SignalState(Value):
+    """One threshold and its last observation. `value`, `available` and `capacity` are None if it was not measured.
+
+    `value`: the threshold in the unit of `available`. `per_s`: the change of `available` per second since the previous
+    observation; None: not known. `met_since`: wall seconds; None: not met.
+    """
+
+    signal: str
+    grace_s: float
+    value: int | None = None
+    available: int | None = None
+    capacity: int | None = None
+    per_s: float | None = None
+    met_since: float | None = None
+
+
+class WouldEvict(Value):
+    """A pod that a dry run did not evict. `at`: wall seconds."""
+
+    at: float
+    eviction: PodEviction
+    signal: str
+
+
+class SignalStates(Value):
+    """All thresholds in force. Written by observe/eviction alone, for `pykubelet explain node`.
+
+    `layout`: which file systems hold images and containers. `dry_run`: no pod is evicted. `would_evict`: the last pods that
+    the dry run would have evicted.
+    """
+
+    at: float = 0.0
+    states: tuple[SignalState, ...] = ()
+    layout: str = ""
+    dry_run: bool = False
+    would_evict: tuple[WouldEvict, ...] = ()
