@@ -25,6 +25,14 @@ def test_the_list_names_only_flags_that_exist() -> None:
     assert set(ALL) >= EFFECTIVE_FLAGS
 
 
+def test_flags_that_something_reads_have_an_effect() -> None:
+    source = Path(effects.__file__).parents[1]
+    text = "".join(path.read_text() for path in source.rglob("*.py") if path.name != "flags_table.py")
+    read = {flag.name for flag in OWN if flag.target.startswith("flags.") and re.search(rf"{flag.target}\b", text)}
+    # read only by the rules of the configuration
+    assert read - EFFECTIVE_FLAGS == {"exit-on-lock-contention"}
+
+
 def is_named(path: str, text: str) -> bool:
     """A field, or one that has it below itself."""
     parts = path.split(".")
@@ -46,7 +54,7 @@ def test_the_documentation_names_every_field_and_flag_with_an_effect() -> None:
     assert [name for name in missing if not name.startswith("image-credential-provider-")] == []
 
 
-def test_gates_that_nobody_asks_are_named() -> None:
+def test_gates_that_nothing_reads_are_named() -> None:
     given = ["EventedPLEG", "HostnameOverride", "PLEGOnDemandRelist", "StorageVersionHash", "AllBeta", "NodeSwap"]
     assert gates_without_effect(given) == ("featureGates.EventedPLEG", "featureGates.PLEGOnDemandRelist")
 

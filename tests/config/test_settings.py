@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from pykubelet.config.combine import FlagInput, combine
-from pykubelet.config.cpuset import format_cpuset, parse_cpuset
 from pykubelet.config.errors import ConfigError
 from pykubelet.config.eviction import Limit
 from pykubelet.config.flag_values import parse_node_ip, validate_flags
@@ -37,7 +36,7 @@ def test_crash_backoff_follows_field_and_gates() -> None:
     assert Settings(gates=reduced.gates).crash_backoff_max_s == 60
 
 
-def test_values_in_the_shape_rooms_want() -> None:
+def test_values_in_the_form_that_components_use() -> None:
     settings = _settings(containerLogMaxSize="1Mi", podPidsLimit=100, cpuCFSQuotaPeriod="50ms")
     assert settings.container_log_max_bytes == 1 << 20
     assert settings.pod_pids_limit == 100
@@ -102,26 +101,6 @@ def test_thresholds_are_read_hard_ones_first() -> None:
     assert thresholds[0].limit.amount is not None and thresholds[0].limit.amount.value() == 100 << 20
     assert thresholds[1].limit == Limit(fraction=0.10000000149011612)  # of single precision
     assert thresholds[1].reclaim == Limit(fraction=0.05000000074505806)
-
-
-@pytest.mark.parametrize(
-    ("text", "cpus"),
-    [("", set()), ("0", {0}), ("0-2,5", {0, 1, 2, 5}), ("3,1", {1, 3}), ("2-2", {2})],
-)
-def test_cpu_lists_are_read_and_written(text: str, cpus: set[int]) -> None:
-    assert parse_cpuset(text) == cpus
-    assert parse_cpuset(format_cpuset(frozenset(cpus))) == cpus
-
-
-def test_a_cpu_list_is_written_shortest() -> None:
-    assert format_cpuset(frozenset({0, 1, 2, 5, 7, 8})) == "0-2,5,7-8"
-    assert format_cpuset(frozenset()) == ""
-
-
-@pytest.mark.parametrize("text", ["a", "1-", "-1", "3-1", "1,,2", "0-99999999", "1-2-3", "١"])
-def test_a_wrong_cpu_list_is_refused(text: str) -> None:
-    with pytest.raises(ValueError):
-        parse_cpuset(text)
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_json_is_read_as_json() -> None:
         (b"a: {b: 1, b: 2}\n", ["f: a.b: duplicate field: must be given once (line 1)"]),
         (b'{"a": 1, "a": 2}', ["f: a: duplicate field: must be given once"]),
         (b"? [a]\n: b\n", ["f: a key that is no string (line 1)"]),
-        (b"a: .inf\n", ['f: a: ".inf" is no number of JSON: quote it if it is text (line 1)']),
+        (b"a: .inf\n", ['f: a: ".inf" is not a JSON number: quote it if it is text (line 1)']),
         (b"a: 1\n---\nb: 2\n", ["f: more than one document: must be one"]),
         (b"a: \xff\n", ["f: not UTF-8 text: invalid start byte at byte 3"]),
         (b"a: *nope\n", ['f: a: undefined alias "nope" (line 1)']),

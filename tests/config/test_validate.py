@@ -80,7 +80,8 @@ evictionHard: {memory.available: lots}
         "invalid configuration: maxPods (--max-pods) -1 must not be a negative number (set in /etc/k.yaml)",
         "invalid configuration: oomScoreAdj (--oom-score-adj) 5000 must be between -1000 and 1000, inclusive",
         'invalid configuration: evictionHard[memory.available]: invalid value "lots": '
-        "must be a quantity above zero or a percentage from 0% to 100% (set in /etc/k.yaml)",
+        "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$' "
+        "(set in /etc/k.yaml)",
         "invalid configuration: port (--port) 70000 must be between 1 and 65535, inclusive (set in /etc/k.yaml)",
     )
 
@@ -114,7 +115,7 @@ evictionHard: {memory.available: lots}
         (
             {"reservedSystemCPUs": "1-2"},
             HostFacts(True, frozenset({0, 1}), False),
-            ["invalid configuration: reservedSystemCPUs (--reserved-cpus) 1-2 must be a subset of the online CPUs 0-1"],
+            ["reserved-cpus: 1-2 is not a subset of online-cpus: 0-1"],
         ),
         ({"reservedSystemCPUs": "1"}, HostFacts(True, frozenset({0, 1}), False), []),
     ],

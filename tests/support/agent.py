@@ -23,7 +23,7 @@ from testbed.containerd import Testbed
 from testbed.node import render_config
 
 from pykubelet.act.runtime.lifecycle.removal import remove_sandbox
-from pykubelet.base.model.ids import SandboxID
+from pykubelet.base.model.ids import ContainerID, SandboxID
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
@@ -120,7 +120,7 @@ class Agent:
         return os.environ | {"PATH": self.testbed.env["PATH"]} | self.environment
 
     def start(self, wait: bool = True) -> Agent:
-        """Start it; with `wait`, return when /healthz says ok."""
+        """Start it; with `wait`, return when /healthz answers ok."""
         assert self.process is None, "the agent runs already"
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
@@ -218,7 +218,7 @@ class Agent:
     # Questions
 
     def get(self, path: str, port: int) -> tuple[int, str]:
-        """Status and body of a GET on loopback; (0, why not) when nobody answers."""
+        """Status and body of a GET on loopback; (0, why not) when nothing answers."""
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
         try:
             connection.request("GET", path)
@@ -230,7 +230,7 @@ class Agent:
             connection.close()
 
     def pods(self) -> dict[str, Json]:
-        """The pods as the read-only port shows them, by name without the node's; empty while nobody answers."""
+        """The pods as the read-only port shows them, by name without the node's; empty while nothing answers."""
         code, body = self.get("/pods", self.read_only_port)
         if code != 200:
             return {}
@@ -248,7 +248,7 @@ class Agent:
         return json.loads(answer.stdout)
 
     def explain(self, pod: str) -> Any:
-        """What `pykubelet explain` says of a pod, by the name in its manifest, as soon as the agent knows the pod."""
+        """What `pykubelet explain` shows about a pod, by the name in its manifest, as soon as the agent knows the pod."""
         deadline = time.monotonic() + WAIT_S
         while self.ask("explain", f"{pod}-{NODE_NAME}").returncode == 1 and time.monotonic() < deadline:
             time.sleep(self.step_s)
@@ -334,6 +334,14 @@ class Agent:
             await client.close()
         return RuntimeView(tuple(s for s in view.sandboxes if s.labels), tuple(c for c in view.containers if c.labels))
 
+    async def finished_at(self, container: str) -> float:
+        """When a container ended, as the runtime has it; seconds since the epoch."""
+        client = CriClient(self.testbed.endpoint, timeout_s=WAIT_S / 6)
+        try:
+            return float((await client.container_status(ContainerID(container))).status.finished_at / 1e9)
+        finally:
+            await client.close()
+
     async def wait_runtime(
         self, what: str, condition: Callable[[RuntimeView], Any], within: float = WAIT_S
     ) -> RuntimeView:
@@ -368,7 +376,7 @@ class Agent:
         await self.wait_nothing_left(within)
 
     async def wait_nothing_left(self, within: float = WAIT_S) -> None:
-        """No file, mount or cgroup of a pod; what is left at the end is told."""
+        """No file, mount or cgroup of a pod; what is left at the end is reported."""
         try:
             await self.wait_for("nothing left", lambda: not self.leftovers(), within)
         except NotYet as error:
@@ -468,7 +476,7 @@ def make_pod(name: str, *containers: Json, annotations: Mapping[str, str] | None
     }
 
 
-# What a status says
+# What a status reports
 
 
 def is_ready(pod: Json) -> bool:

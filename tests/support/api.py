@@ -166,8 +166,8 @@ class WebSocket:
                 yield payload[0], payload[1:]
 
     def all(self) -> Mapping[int, bytes]:
-        """Everything that is said, by channel."""
-        said: dict[int, bytearray] = {}
+        """All data received, by channel."""
+        output: dict[int, bytearray] = {}
         for channel, data in self.frames():
-            said.setdefault(channel, bytearray()).extend(data)
-        return {channel: bytes(data) for channel, data in said.items()}
+            output.setdefault(channel, bytearray()).extend(data)
+        return {channel: bytes(data) for channel, data in output.items()}

@@ -77,7 +77,7 @@ async def secrets_come_as_bytes(world: ApiWorld) -> None:
     assert made.data == {"k": b"\x00\xff"}
 
 
-async def a_second_create_of_the_same_name_is_told_apart(world: ApiWorld) -> None:
+async def a_second_create_of_the_same_name_is_distinguished(world: ApiWorld) -> None:
     name = world.name()
     await world.config_map(name)
     error = await refused(world.config_map(name))
@@ -264,7 +264,7 @@ async def a_large_object_arrives_whole(world: ApiWorld) -> None:
 CONTRACT: tuple[Callable[[ApiWorld], Awaitable[None]], ...] = (
     what_is_created_can_be_read,
     secrets_come_as_bytes,
-    a_second_create_of_the_same_name_is_told_apart,
+    a_second_create_of_the_same_name_is_distinguished,
     what_is_not_there_is_not_found,
     an_update_of_an_old_version_is_a_conflict,
     a_merge_patch_changes_what_it_names_and_null_removes,

@@ -8,7 +8,7 @@ READY = {"exec": {"command": ["true"]}, "periodSeconds": 1, "timeoutSeconds": 5}
 
 
 async def others_go_on(agent: Agent, tag: str) -> None:
-    """A pod starts, is probed, ready and told; another one runs to its end; both go; the node is well."""
+    """A pod starts, is probed, ready and reported; another one runs to its end; both go; the node is well."""
     agent.put(make_pod(f"{tag}-new", make_container(readinessProbe=READY, livenessProbe=READY)))
     agent.put(make_pod(f"{tag}-done", make_container(script="exit 0"), restartPolicy="Never"))
     await agent.wait_running(f"{tag}-new")

@@ -1,6 +1,6 @@
 """A real browser without a window, spoken to over its DevTools protocol on two pipes: what a person does at a page.
 
-One browser for many tabs; each `Tab` is a page of its own. Calls wait for their answer; what the browser tells unasked is
+One browser for many tabs; each `Tab` is a page of its own. Calls wait for their answer; what the browser reports unasked is
 kept by the tab it concerns.
 """
 
@@ -51,7 +51,7 @@ class Browser:
         os.close(answers)
         self._number = 0
         self._rest = b""
-        self.told: list[Json] = []
+        self.reported: list[Json] = []
 
     def close(self) -> None:
         self._process.terminate()
@@ -76,7 +76,7 @@ class Browser:
             if answer.get("id") == self._number:
                 assert "error" not in answer, f"{method}: {answer['error']}"
                 return dict(answer["result"])
-            self.told.append(answer)
+            self.reported.append(answer)
         raise AssertionError(f"the browser does not answer {method}")
 
     def _read(self, deadline: float) -> Iterator[Json]:
@@ -157,7 +157,7 @@ class Tab:
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
 
     def read_out(self) -> list[tuple[str, str]]:
-        """Role and name of everything a screen reader is told of, in order."""
+        """Role and name of every element that a screen reader gets, in order."""
         nodes = self.call("Accessibility.getFullAXTree")["nodes"]
         return [
             (str(node["role"]["value"]), str(node.get("name", {}).get("value", "")))
@@ -168,7 +168,7 @@ class Tab:
     def complaints(self) -> list[str]:
         """What the browser complained of in this tab: errors of scripts, refused or failed loads."""
         found = []
-        for message in self._browser.told:
+        for message in self._browser.reported:
             if message.get("sessionId") != self._session:
                 continue
             if message["method"] == "Log.entryAdded":

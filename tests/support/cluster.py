@@ -116,7 +116,7 @@ class Cluster:
         self.delete(f"{self.pods_path}/{name}", grace_s)
 
     def wait_pod(self, name: str, what: str, holds: Callable[[Json], Any], within: float = WITHIN_S) -> Json:
-        """The pod as soon as `holds` says so."""
+        """The pod as soon as `holds` is true."""
         seen: Json = {}
         for kind, pod in self.watch_pods(f"metadata.name={name}", within):
             seen = pod
@@ -126,7 +126,7 @@ class Cluster:
         raise NotYet(f"{name}: not within {within} s: {what}\nlast status: {status}\n{self.account(name)}")
 
     def wait_ready(self, *names: str, within: float = WITHIN_S) -> list[Json]:
-        """All containers of these pods run, are ready, and the pods' condition Ready says so."""
+        """All containers of these pods run, are ready, and the pods' condition Ready is True."""
 
         def ready(pod: Json) -> bool:
             return is_ready(pod) and condition(pod, "Ready") == "True"
@@ -134,7 +134,7 @@ class Cluster:
         return [self.wait_pod(name, "running and ready", ready, within) for name in names]
 
     def delete_and_watch(self, name: str, within: float = WITHIN_S) -> list[Json]:
-        """What is told of a pod from its deletion to its end; the watch is there before, so nothing is missed."""
+        """The events of a pod from its deletion to its end; the watch is there before, so nothing is missed."""
         seen: list[Json] = []
         for kind, pod in self.watch_pods(f"metadata.name={name}", within):
             if not seen:
@@ -145,7 +145,7 @@ class Cluster:
         raise NotYet(f"{name}: not gone within {within} s: {self.pod(name)}\n{self.account(name)}")
 
     def wait_gone(self, name: str, within: float = WITHIN_S) -> None:
-        """The pod's object exists no more; asked for again and again, for a watch that comes late is told of nothing."""
+        """The pod's object exists no more; asked for again and again, because a late watch gets no event."""
         try:
             self.wait(f"{name} gone", lambda: self.pod(name) is None, within)
         except NotYet as error:
@@ -198,11 +198,11 @@ class Cluster:
 
     def account(self, pod: str = "") -> str:
         """What the agents say of themselves, and of a pod, for the message of a failure."""
-        said = []
+        output = []
         for agent in self.agents:
-            said += [agent.ask("explain", pod).stdout] if pod and agent.alive else []
-            said.append(agent.log_tail(60))
-        return "\n".join(said)
+            output += [agent.ask("explain", pod).stdout] if pod and agent.alive else []
+            output.append(agent.log_tail(60))
+        return "\n".join(output)
 
 
 def bound(pod: Json, node: str = NODE_NAME) -> Json:

@@ -85,7 +85,7 @@ def _in_small_objects() -> int:
             os.close(kept)
         file.seek(0)
         found = re.search(rb"# bytes in allocated blocks\s*=\s*([0-9,]+)", file.read())
-    assert found is not None, "this Python does not tell how much of its memory is in use"
+    assert found is not None, "this Python does not report how much of its memory is in use"
     return int(found[1].replace(b",", b""))
 
 

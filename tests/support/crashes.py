@@ -292,7 +292,7 @@ class Life:
                 return
             if time.monotonic() > deadline:
                 raise NotYet(
-                    f"not within {WITHIN_S} s: {what}\n{self.story()}\n{self.agent._account()}\n{self.agent.log_tail()}"
+                    f"not within {WITHIN_S} s: {what}\n{self.timeline()}\n{self.agent._account()}\n{self.agent.log_tail()}"
                 )
             await asyncio.sleep(STEP_S)
 
@@ -306,7 +306,9 @@ class Life:
             left = [s.id for s in view.sandboxes if s.metadata.name in full]
             if not left:
                 return
-            assert time.monotonic() < deadline, f"sandboxes are left: {left}\n{self.story()}\n{self.agent.log_tail()}"
+            assert time.monotonic() < deadline, (
+                f"sandboxes are left: {left}\n{self.timeline()}\n{self.agent.log_tail()}"
+            )
             await asyncio.sleep(STEP_S)
 
     async def _stop(self) -> None:
@@ -329,7 +331,7 @@ class Life:
         if process is None or process.poll() is None:
             return False
         code = process.returncode
-        assert code == -signal.SIGKILL, f"it ended by itself with {code}\n{self.story()}\n{self.agent.log_tail()}"
+        assert code == -signal.SIGKILL, f"it ended by itself with {code}\n{self.timeline()}\n{self.agent.log_tail()}"
         lines = self.done.read_text().splitlines()
         kill = json.loads(lines[-1])
         self.kills.append(
@@ -354,7 +356,7 @@ class Life:
             if name in self._ending or name.partition("/")[0] in self._removed:
                 continue
             assert now.get(name) == instance, (
-                f"{name} ran as {instance}, now {now.get(name)}\n{self.story()}\n{self.agent.log_tail(80)}"
+                f"{name} ran as {instance}, now {now.get(name)}\n{self.timeline()}\n{self.agent.log_tail(80)}"
             )
         self._running.update({name: instance for name, instance in now.items() if name not in unsure})
 
@@ -364,7 +366,7 @@ class Life:
             if "phase" not in pod["status"]:
                 continue
             if uid in self._statuses:
-                assert_not_backwards(f"{name}\n{self.story()}", self._statuses[uid], pod["status"])
+                assert_not_backwards(f"{name}\n{self.timeline()}", self._statuses[uid], pod["status"])
             self._statuses[uid] = pod["status"]
 
     async def _check(self, lasting: list[str]) -> None:
@@ -372,34 +374,36 @@ class Life:
         await self._look()
         view = await self.agent.look()
         names = view.running_names()
-        assert len(names) == len(set(names)), f"{names}\n{self.story()}"
+        assert len(names) == len(set(names)), f"{names}\n{self.timeline()}"
         pods = {name.partition(f"-{NODE_NAME}/")[0] for name in names}
-        assert pods == set(lasting), f"{names}, not those of {lasting}\n{self.story()}\n{self.agent.log_tail(80)}"
+        assert pods == set(lasting), f"{names}, not those of {lasting}\n{self.timeline()}\n{self.agent.log_tail(80)}"
         uids = [s.metadata.uid for s in view.ready]
-        assert len(uids) == len(set(uids)), f"two sandboxes of one pod\n{self.story()}"
+        assert len(uids) == len(set(uids)), f"two sandboxes of one pod\n{self.timeline()}"
         for path in self.runs.iterdir():
             if not path.is_file() or path.name in ("once", "hooked.preStop"):
                 continue
             count = len(path.read_text().splitlines())
             name = path.name.replace(".", "/")
             most = (2 if path.name == "crasher.main" else 1) + self._allowed[name]
-            assert count <= most, f"{name} ran {count} times, not {most}\n{self.story()}\n{self.agent.log_tail(80)}"
+            assert count <= most, f"{name} ran {count} times, not {most}\n{self.timeline()}\n{self.agent.log_tail(80)}"
         for pod in self.agent.pods().values():
             for entry in (*pod["status"].get("initContainerStatuses", ()), *pod["status"].get("containerStatuses", ())):
                 name = f"{pod['metadata']['name'].removesuffix('-' + NODE_NAME)}/{entry['name']}"
                 most = (1 if name == "crasher/main" else 0) + self._allowed[name]
-                assert entry["restartCount"] <= most, f"{name} restarted {entry['restartCount']} times\n{self.story()}"
+                assert entry["restartCount"] <= most, (
+                    f"{name} restarted {entry['restartCount']} times\n{self.timeline()}"
+                )
         mounts = host.mounts_below(self.agent.root)
-        assert len(mounts) == len(set(mounts)), f"mounted twice: {mounts}\n{self.story()}"
+        assert len(mounts) == len(set(mounts)), f"mounted twice: {mounts}\n{self.timeline()}"
         damaged = [path for path in self._files() if ".corrupt-" in path]
-        assert not damaged, f"{damaged}\n{self.story()}"
+        assert not damaged, f"{damaged}\n{self.timeline()}"
 
     async def _nothing_left(self) -> None:
         agent = self.agent
         try:
             await agent.wait_for("no address, file or mount left", lambda: not self._left())
         except NotYet as error:
-            raise NotYet(f"{error}\nleft: {self._left()}\n{self.story()}") from None
+            raise NotYet(f"{error}\nleft: {self._left()}\n{self.timeline()}") from None
 
     def _left(self) -> list[str]:
         testbed, agent = self.agent.testbed, self.agent
@@ -414,7 +418,7 @@ class Life:
         """All files below the agent's root directory; what vanishes meanwhile is passed over."""
         return [f"{folder}/{name}" for folder, _, names in os.walk(self.agent.root) for name in names]
 
-    def story(self) -> str:
+    def timeline(self) -> str:
         """The last kills, newest last."""
         lines = ["the last kills (PYKUBELET_CRASH_ONLY=<point> does one of them alone):"]
         for kill in self.kills[-8:]:

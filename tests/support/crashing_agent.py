@@ -1,7 +1,7 @@
 """The agent with crash points: it kills itself with SIGKILL just before, in the middle of, or just after an effect.
 
 An effect is what the agent does to the machine: a call that changes a file, a directory, a mount or a cgroup, and every
-CRI call that changes something in the runtime. A point is a moment of an effect at a site. Coarse sites are told apart
+CRI call that changes something in the runtime. A point is a moment of an effect at a site. Coarse sites are distinguished
 by the kind of the effect and the three innermost functions of the agent; fine ones by all lines of the call stack and
 by the kind of the object: a path without what differs from run to run, or the pod and the container of a CRI call.
 This program sees the effects because it puts itself before the functions of `os`, of `edges/host/libc` and of the CRI
@@ -17,7 +17,7 @@ PYKUBELET_CRASH_SITES   "coarse" or "fine", as above.
 PYKUBELET_CRASH_SHARD   "i/n": only every n-th point counts, by its identifier.
 PYKUBELET_CRASH_PLACES  places to leave out of the objects' kinds (the agent's own folder), with colons between them.
 
-A kill does not lose what the kernel was given, so this says nothing about a power cut.
+A kill does not lose what the kernel was given, so this states nothing about a power cut.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MOMENTS = (BEFORE, HALF, SENT, AFTER)
 _QUESTIONS = re.compile(
     "^(List|Get|Version|Status|ImageStatus|ImageFsInfo|RuntimeConfig|Container(Status|Stats)|PodSandbox(Status|Stats))"
 )
-#: Functions of the call stack that tell coarse sites apart.
+#: Functions of the call stack that distinguish coarse sites.
 _NEAR = 3
 _PACKAGE = f"{os.sep}pykubelet{os.sep}"
 _VARIABLE = (
@@ -63,7 +63,7 @@ _inside = threading.local()
 
 
 class CrashPoints:
-    """Where to kill, as the environment says."""
+    """Where to kill, from the environment variables."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         self._done_file = environment["PYKUBELET_CRASH_DONE"]
@@ -259,7 +259,7 @@ class Names:
         return next((self._names.get(given[key], "") for key in ("container_id", "pod_sandbox_id") if key in given), "")
 
     def learn(self, request: Any, answer: Any) -> None:
-        """Remember what an answer tells."""
+        """Remember the ids in an answer."""
         given = {field.name: value for field, value in answer.ListFields()}
         for key in ("container_id", "pod_sandbox_id"):
             if key in given:

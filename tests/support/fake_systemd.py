@@ -1,6 +1,6 @@
 """A double of systemd's manager on D-Bus: behind a socket of its own, or as a service on a real message bus.
 
-It answers calls, begins jobs and says when they end, as systemd does. On its own socket it also reads as systemd does: what
+It answers calls, begins jobs and states when they end, as systemd does. On its own socket it also reads as systemd does: what
 arrives in one read with the end of the authentication stays unread until more arrives.
 """
 
@@ -14,7 +14,7 @@ import threading
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from jeepney import DBusAddress as Address
@@ -39,7 +39,7 @@ _JOB_METHODS = ("StartTransientUnit", "StopUnit")
 class Answers:
     """What the double answers, and what it was asked.
 
-    `errors`: the error name for a method. `result`: how jobs end. `tells_ends`: whether it says that a job has ended; if
+    `errors`: the error name for a method. `result`: how jobs end. `reports_ends`: whether it states that a job has ended; if
     not, it knows no job when asked. `silent`: methods that get no answer.
     """
 
@@ -49,7 +49,7 @@ class Answers:
         self.errors: dict[str, str] = {}
         self.silent: set[str] = set()
         self.result = "done"
-        self.tells_ends = True
+        self.reports_ends = True
         self._jobs = itertools.count(1)
 
     def members(self) -> list[str]:
@@ -64,7 +64,7 @@ class Answers:
         if member in self.silent:
             return []
         if member in self.errors:
-            return [new_error(call, self.errors[member], "s", ("Unit says no.",))]
+            return [new_error(call, self.errors[member], "s", ("Unit is refused.",))]
         if member == "GetJob":
             return [new_error(call, f"{NAME}.NoSuchJob", "s", ("No such job.",))]
         if member not in _JOB_METHODS:
@@ -72,7 +72,7 @@ class Answers:
         number = next(self._jobs)
         job = f"/org/freedesktop/systemd1/job/{number}"
         other = job_removed(number + 1000, "/org/freedesktop/systemd1/job/0", "other.service", "done")
-        ended = [job_removed(number, job, call.body[0], self.result)] if self.tells_ends else []
+        ended = [job_removed(number, job, call.body[0], self.result)] if self.reports_ends else []
         return [other, *ended, new_method_return(call, "o", (job,))]  # the end may come before the number
 
 
@@ -183,31 +183,37 @@ class MessageBus:
         return DBusConnection(prep_socket(self.path, timeout=LONGEST_S))
 
 
-class BusManager:
-    """systemd as a service on a bus, for as long as the block lasts. `hangs_up_on`: ends at this call, unanswered."""
+class BusService:
+    """A service with these names on a message bus, for as long as the block lasts. Its thread gives each call to `handle`."""
 
-    def __init__(self, bus: MessageBus, answers: Answers, hangs_up_on: str = "") -> None:
-        self._connection = bus.connect()
-        self._connection.send_and_get_reply(message_bus.RequestName(NAME), timeout=LONGEST_S)
-        self._answers = answers
-        self._hangs_up_on = hangs_up_on
+    def __init__(self, connection: DBusConnection, *names: str) -> None:
+        self._connection = connection
+        for name in names:
+            connection.send_and_get_reply(message_bus.RequestName(name), timeout=LONGEST_S)
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
 
-    def __enter__(self) -> BusManager:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.hang_up()
+        self.wait_ended()
+        self._connection.close()
+
+    def hang_up(self) -> None:
         try:
             self._connection.sock.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass  # it has hung up, or the bus has ended
-        self.wait_ended()
-        self._connection.close()
 
     def wait_ended(self) -> None:
         self._thread.join(LONGEST_S)
         assert not self._thread.is_alive()
+
+    def handle(self, call: Message) -> None:
+        """Send the answers to a method call."""
+        raise NotImplementedError
 
     def _serve(self) -> None:
         while True:
@@ -215,10 +221,21 @@ class BusManager:
                 message = self._connection.receive()
             except OSError:
                 return
-            if message.header.message_type is not MessageType.method_call:
-                continue
-            if message.header.fields[HeaderFields.member] == self._hangs_up_on:
-                self._connection.sock.shutdown(socket.SHUT_RDWR)
-                return
-            for answer in self._answers.answer(message):
-                self._connection.send(answer)
+            if message.header.message_type is MessageType.method_call:
+                self.handle(message)
+
+
+class BusManager(BusService):
+    """systemd as a service. `hangs_up_on`: it ends at this call, unanswered."""
+
+    def __init__(self, bus: MessageBus, answers: Answers, hangs_up_on: str = "") -> None:
+        self._answers = answers
+        self._hangs_up_on = hangs_up_on
+        super().__init__(bus.connect(), NAME)
+
+    def handle(self, call: Message) -> None:
+        if call.header.fields[HeaderFields.member] == self._hangs_up_on:
+            self.hang_up()
+            return
+        for answer in self._answers.answer(call):
+            self._connection.send(answer)

@@ -1,4 +1,4 @@
-"""Faults for `test_explain`: what is caused, by which pod, and what must be told of it."""
+"""Faults for `test_explain`: what is caused, by which pod, and what must be reported for it."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ DEAF = "trap '' TERM; while :; do sleep 1; done"
 
 @dataclass(frozen=True)
 class Fault:
-    """What must be told of one pod.
+    """What must be reported for one pod.
 
-    `reason`: one, or any of several with `|` between. `says`: part of its words. `after`: when the fault was there: the
-    manifest `put`, the container's `start` or its `exit` (both as the runtime tells them), or an Event of the agent,
-    which stands for a failed call. `what` empty: the pod is over, and its own reason says why. `at`: it is told when
+    `reason`: one, or any of several with `|` between. `states`: part of its words. `after`: when the fault was there: the
+    manifest `put`, the container's `start` or its `exit` (both as the runtime reports them), or an Event of the agent,
+    which stands for a failed call. `what` empty: the pod is over, and its own reason gives the reason. `at`: it is reported when
     the next step comes.
     """
 
     name: str
     what: str
     reason: str
-    says: str
+    message: str
     next_step: str = ""
     after: str = "put"
     at: bool = True
@@ -38,16 +38,16 @@ class Fault:
         return self.reason.split("|")
 
 
-def start_of(name: str, reason: str, says: str, after: str = "Failed", what: str = "container start") -> Fault:
-    return Fault(name, what, reason, says, "start again", after)
+def start_of(name: str, reason: str, message: str, after: str = "Failed", what: str = "container start") -> Fault:
+    return Fault(name, what, reason, message, "start again", after)
 
 
-def over(name: str, reason: str, says: str, after: str = "put") -> Fault:
-    return Fault(name, "", reason, says, after=after)
+def over(name: str, reason: str, message: str, after: str = "put") -> Fault:
+    return Fault(name, "", reason, message, after=after)
 
 
-def probe_of(name: str, what: str, says: str, next_step: str = "probe") -> Fault:
-    return Fault(name, what, "Unhealthy", says, next_step, "start")
+def probe_of(name: str, what: str, message: str, next_step: str = "probe") -> Fault:
+    return Fault(name, what, "Unhealthy", message, next_step, "start")
 
 
 CRASH = "CrashLoopBackOff"
@@ -69,7 +69,7 @@ FAULTS = {
         start_of("user-unknown", "CreateContainerError", "no users found"),
         start_of("seccomp-missing", "CreateContainerError", "none.json: no such file or directory"),
         start_of("seccomp-bad", "CreateContainerError", "decoding seccomp profile failed"),
-        start_of("subpath-variable", "CreateContainerConfigError", "missing value for NOBODY"),
+        start_of("subpath-variable", "CreateContainerConfigError", "missing value for MISSING"),
         start_of("recursive-read-only", "CreateContainerConfigError", "not supported by the runtime"),
         start_of("env-file-missing", "CreateContainerConfigError", "couldn't parse env file"),
     ],
@@ -172,7 +172,7 @@ def on_port(name: str) -> Json:
 
 def image_pods(around: Surroundings) -> list[Json]:
     return [
-        pulled("image-never-pulled", "localhost/nobody-has-this:1", "Never"),
+        pulled("image-never-pulled", "localhost/missing:1", "Never"),
         pulled("image-missing", f"{around.plain}/team/missing:1"),
         pulled("image-bad-digest", f"{around.plain}/team/app@sha256:{'0' * 64}"),
         pulled("image-bad-name", "localhost/UPPER:1"),
@@ -191,7 +191,7 @@ def configuration_pods(around: Surroundings) -> list[Json]:
         secured("user-unknown", UNKNOWN_USER),
         secured("seccomp-missing", seccompProfile=seccomp("none.json")),
         secured("seccomp-bad", seccompProfile=seccomp("bad.json")),
-        with_volume("subpath-variable", {"subPathExpr": "$(NOBODY)"}, emptyDir={}),
+        with_volume("subpath-variable", {"subPathExpr": "$(MISSING)"}, emptyDir={}),
         with_volume("recursive-read-only", {"readOnly": True, "recursiveReadOnly": "Enabled"}, emptyDir={}),
         reading,
     ]

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import time
 from collections import Counter
 from typing import Any
 
 from aiohttp import web
-from support.virtual_time import MemoryServer, VirtualLoop
+from support.virtual_time import MemoryServer, VirtualClock, VirtualLoop
 
 from pykubelet.base.kit.clock import Clock
 from pykubelet.testing.kubeapi.fake import FakeApiServer
 from pykubelet.testing.kubeapi.fake_patch import Json
-from pykubelet.testing.kubeapi.fake_store import Place
+from pykubelet.testing.kubeapi.fake_store import ResourcePath
 
 PORT = 6443
 KEPT_REQUESTS = 200
@@ -61,8 +62,8 @@ class MemoryApiServer(FakeApiServer):
             del history[:-KEPT_CHANGES]
             self.store.oldest = history[0].version
 
-    def _token_of(self, place: Place, body: Json) -> Json:
-        """The token says when it was made, by the monotonic clock."""
+    def _token_of(self, place: ResourcePath, body: Json) -> Json:
+        """The token contains the time when it was made, by the monotonic clock."""
         answer = super()._token_of(place, body)
         text = json.dumps([place.namespace, place.name, body.get("spec"), self.clock.monotonic()])
         answer["status"]["token"] = base64.urlsafe_b64encode(text.encode()).decode()
@@ -70,6 +71,13 @@ class MemoryApiServer(FakeApiServer):
 
     def objects(self, plural: str) -> list[dict[str, Any]]:
         return [item for place, item in self.store.objects.items() if place.plural == plural]
+
+
+def virtual_api_server() -> MemoryApiServer:
+    """An API server that is not started, on the clock of the running event loop, which is virtual."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    return MemoryApiServer(VirtualClock(loop, time.time()))
 
 
 _PLURALS = frozenset(

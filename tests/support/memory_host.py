@@ -22,6 +22,9 @@ class MemoryCgroups:
     def exists(self, path: str) -> bool:
         return path == "/" or path in self.groups
 
+    def missing(self, path: str) -> tuple[str, ...]:
+        return () if self.exists(path) else ("memory",)
+
     def create(self, path: str, limits: CgroupLimits) -> None:
         parts = path.strip("/").split("/")
         for depth in range(1, len(parts)):
@@ -41,8 +44,11 @@ class MemoryCgroups:
             del self.groups[group]
         return True
 
-    def enter(self, path: str) -> None:
+    def enter(self, path: str, pid: int | None = None) -> None:
         self.create(path, CgroupLimits())
+
+    def own_pids(self, path: str) -> frozenset[int]:
+        return frozenset()
 
     def pids(self, path: str) -> frozenset[int]:
         return frozenset()

@@ -96,25 +96,25 @@ class MemoryStream:
     def __init__(self, channel: MemoryChannel) -> None:
         self._channel = channel
         self._messages: deque[bytes] = deque()
-        self._bell = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self.end: RpcError | None = None
 
     def put(self, message: bytes) -> None:
         self._messages.append(message)
-        self._bell.set()
+        self._wakeup.set()
 
     async def read(self) -> bytes | None:
         while not self._messages:
             if self.end is not None:
                 raise self.end
-            self._bell.clear()
-            await self._bell.wait()
+            self._wakeup.clear()
+            await self._wakeup.wait()
         return self._messages.popleft()
 
     def fail(self, error: RpcError) -> None:
         self.end = self.end or error
         self._channel.streams.discard(self)
-        self._bell.set()
+        self._wakeup.set()
 
     def close(self) -> None:
         self.fail(RpcError(Code.CANCELED, "the stream was closed"))

@@ -15,7 +15,7 @@ PodKey = tuple[str, str]
 
 @dataclass
 class Point:
-    """`cpu` in core-seconds, `memory` in bytes, times in wall seconds; 0: not told."""
+    """`cpu` in core-seconds, `memory` in bytes, times in wall seconds; 0: not reported."""
 
     cpu: float = 0.0
     memory: float = 0.0
@@ -60,7 +60,7 @@ def decode(text: str) -> Batch:
 
 
 def usage(before: Point, now: Point) -> tuple[float, float] | None:
-    """Cores and bytes, as `kubectl top` shows them; None: no rate can be told of these two."""
+    """Cores and bytes, as `kubectl top` shows them; None: these two give no rate."""
     if now.at <= before.at or now.cpu < before.cpu or now.started_at >= now.at or now.started_at != before.started_at:
         return None
     return (now.cpu - before.cpu) / (now.at - before.at), now.memory
@@ -68,13 +68,13 @@ def usage(before: Point, now: Point) -> tuple[float, float] | None:
 
 def top(before: Batch, now: Batch) -> dict[str, tuple[float, float]]:
     """`node`, and each pod by its name, that has a figure for all its containers."""
-    told = {}
+    reported = {}
     if before.node is not None and now.node is not None and (node := usage(before.node, now.node)) is not None:
-        told["node"] = node
+        reported["node"] = node
     for key, points in now.pods.items():
         old = before.pods.get(key, {})
         found = [usage(old[name], point) if name in old else None for name, point in points.items()]
         rates = [one for one in found if one is not None]
         if len(rates) == len(found):
-            told[key[1]] = sum(cpu for cpu, _ in rates), sum(memory for _, memory in rates)
-    return told
+            reported[key[1]] = sum(cpu for cpu, _ in rates), sum(memory for _, memory in rates)
+    return reported

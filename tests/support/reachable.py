@@ -98,7 +98,7 @@ def _roots() -> Iterator[tuple[str, object]]:
                 if not attribute.startswith("__"):
                     yield f"{name.removeprefix(PACKAGE + '.')}.{attribute}", value
     loop: Any = asyncio.get_running_loop()
-    yield "loop.timers", list(loop._scheduled)
+    yield "loop.timers", [timer for timer in loop._scheduled if not timer.cancelled()]
     yield "loop.tasks", list(asyncio.all_tasks())
 
 

@@ -1,6 +1,6 @@
 """Who signs a cluster's certificate signing requests in tests: for seconds only, and not while it rests.
 
-Newer control planes do it themselves, told to be brief. Older ones than 1.27 do not sign for elliptic curve keys without
+Newer control planes do it themselves, configured for short lifetimes. Older ones than 1.27 do not sign for elliptic curve keys without
 a usage that these do not have: for those it is done here, with the cluster's own authority, approvals included.
 """
 

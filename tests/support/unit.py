@@ -9,9 +9,11 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from support.agent import Agent, Json, sweep
 from testbed import containerd, cri, host, images
@@ -106,6 +108,11 @@ class UnitAgent(Agent):
             int(config[name]) for name in ("healthzPort", "readOnlyPort", "port")
         )
 
+    def change_settings(self, **settings: Any) -> None:
+        """Other KubeletConfiguration fields, from the next start on."""
+        config = json.loads(self.config_file.read_text()) | settings
+        self.config_file.write_text(json.dumps(config, indent=2))
+
     def render_unit(self) -> str:
         """The unit, with readiness and watchdog as the Kubernetes documentation has them."""
         return f"""[Unit]
@@ -177,6 +184,47 @@ WantedBy=multi-user.target
             shutil.rmtree(self.folder)
 
 
+def with_flags(make_unit: Callable[..., UnitAgent], *more: str) -> Callable[..., UnitAgent]:
+    """`make_unit` as `a_world` calls it: the agent's flags, and fields by keyword. `more`: further flags."""
+
+    def make(flags: tuple[str, ...], **settings: Any) -> UnitAgent:
+        agent = make_unit(**settings)
+        agent.flags = (*flags, *more)
+        return agent
+
+    return make
+
+
+class TimeOfChange:
+    """Looks in a thread of its own until a condition holds; `at` is then when it was seen first, seconds since the epoch.
+
+    Tests look once a second (`UnitAgent.step_s`), which is too seldom for times that are to be printed.
+    """
+
+    def __init__(self, holds: Callable[[], bool], step_s: float) -> None:
+        self.at = 0.0
+        self._holds = holds
+        self._step_s = step_s
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> TimeOfChange:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self.at:
+            is_last = self._done.wait(self._step_s)
+            if self._holds():
+                self.at = time.time()
+            elif is_last:
+                return
+
+
 async def clear_machine(runtime: Testbed) -> None:
     """The unit, every pod of the runtime and the groups of pods away, also those of a test run that was cut short."""
     if UNIT_FILE.exists():
@@ -188,6 +236,20 @@ async def clear_machine(runtime: Testbed) -> None:
         systemctl("stop", "kubepods.slice")
     if (CGROUP_MOUNT / "kubepods").exists():
         host.remove_cgroup("/kubepods")
+
+
+def container_group(runtime_id: str) -> Path:
+    """The cgroup of a container or sandbox by its id at the runtime, of either driver."""
+    names = (f"cri-containerd-{runtime_id}.scope", runtime_id)
+    return next(path for path in cgroups_below_kubepods() if path.name in names)
+
+
+def read_events(file: Path) -> dict[str, int]:
+    """A file of counts by name, as `memory.events`; empty when it is gone."""
+    try:
+        return {name: int(count) for name, count in (line.split() for line in file.read_text().splitlines())}
+    except OSError:
+        return {}
 
 
 def cgroups_below_kubepods() -> Iterator[Path]:

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.errors import ApiError
-from pykubelet.edges.kubeapi.kubeconfig import Access
+from pykubelet.edges.kubeapi.kubeconfig import ClusterAccess
 
 
 class UnreachableClient(ApiClient):
     """Every request fails after `takes_s` without an answer. `tries`: when they were made, in the loop's time."""
 
     def __init__(self, takes_s: float = 0.0) -> None:
-        super().__init__(Access("https://unreachable.invalid"), SystemClock())
+        super().__init__(ClusterAccess("https://unreachable.invalid"), SystemClock())
         self._takes_s = takes_s
         self.tries: list[float] = []
 

@@ -2,7 +2,7 @@
 
 Time stands still while callbacks are ready, while a thread or a child process that the loop has started is at work, and while
 the kernel has something for a descriptor that the loop watches. Otherwise it jumps to the next timer. So a month of waiting
-costs nothing, real threads and real files stay in order, and a deadline passes only where nobody answers.
+costs nothing, real threads and real files stay in order, and a deadline passes only where nothing answers.
 
     with VirtualLoop() as loop: asyncio.Runner(loop_factory=lambda: loop).run(main())
 
@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import asyncio.sslproto
+import os
 import selectors
 import socket
 import ssl
+import stat
 import time
 from collections import deque
 from collections.abc import Callable
@@ -23,8 +25,7 @@ from concurrent.futures import Executor
 from contextvars import Context
 from typing import Any, TypeVar, TypeVarTuple, Unpack, cast
 
-from pykubelet.base.kit.flight import Flight
-from pykubelet.edges.probing import sockets
+from pykubelet.base.kit.flight import SingleFlight
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -32,10 +33,10 @@ Ts = TypeVarTuple("Ts")
 STUCK_S = 120.0
 #: So much real time the kernel gets to hand on what was sent on loopback, while a probe waits for a socket.
 KERNEL_S = 0.002
-#: So many turns within one virtual second are no work any more but a loop without end.
-BUSY_TURNS = 100_000
-#: So much virtual time a turn takes: what waits until just now, to the last digit of a float, comes to its end.
-TURN_S = 1e-6
+#: As many iterations within one virtual second mean an endless loop.
+BUSY_ITERATIONS = 100_000
+#: Virtual time of one iteration: a wait that ends just now, to the last digit of a float, ends.
+ITERATION_S = 1e-6
 EPHEMERAL = 32768
 SKIPPED = 8
 
@@ -76,21 +77,22 @@ class VirtualSelector(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """`now`: the virtual second. `turns`: how often it came round."""
+    """`now`: the virtual second. `iterations`: the iterations so far."""
 
     def __init__(self, start: float = 1000.0) -> None:
         selector = VirtualSelector()
         selector.loop = self
         self.now = start
-        self.turns = 0
+        self.iterations = 0
         self._second = (0, 0)
-        self._flights: set[Flight] = set()
+        self._flights: set[SingleFlight] = set()
         self._executing = 0
         self._children: set[asyncio.SubprocessTransport] = set()
         self._servers: dict[tuple[str, int], MemoryServer] = {}
         self._addresses: set[tuple[str, int]] = set()
         self._pairs: dict[int, MemoryServer] = {}
         self._ports = EPHEMERAL
+        self._awaited_sockets: set[int] = set()
         super().__init__(selector)
 
     def time(self) -> float:
@@ -102,12 +104,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return sum(not timer.cancelled() for timer in self._scheduled)  # type: ignore[attr-defined]
 
     def _run_once(self) -> None:
-        self.turns += 1
-        self.now += TURN_S
+        self.iterations += 1
+        self.now += ITERATION_S
         second = int(self.now)
         if second != self._second[0]:
-            self._second = (second, self.turns)
-        elif self.turns - self._second[1] > BUSY_TURNS:
+            self._second = (second, self.iterations)
+        elif self.iterations - self._second[1] > BUSY_ITERATIONS:
             waiting = [repr(handle) for handle in (*self._ready, *sorted(self._scheduled)[:5])]  # type: ignore[attr-defined]
             raise Stuck(f"no end of work within one second, at {self.now!r}: {waiting}")
         super()._run_once()  # type: ignore[misc]
@@ -125,8 +127,30 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return "child processes" if self._children else ""
 
     def waits_for_kernel(self) -> bool:
-        lookout = sockets._lookouts.get(self)
-        return lookout is not None and bool(lookout._waiting)
+        """Whether something waits for a socket that is connected or being connected, as probes do."""
+        return bool(self._awaited_sockets)
+
+    def add_reader(self, fd: Any, callback: Callable[[Unpack[Ts]], Any], *args: *Ts) -> None:
+        self._note_socket(fd)
+        super().add_reader(fd, callback, *args)
+
+    def add_writer(self, fd: Any, callback: Callable[[Unpack[Ts]], Any], *args: *Ts) -> None:
+        self._note_socket(fd)
+        super().add_writer(fd, callback, *args)
+
+    def remove_reader(self, fd: Any) -> bool:
+        self._awaited_sockets.discard(fd)
+        return super().remove_reader(fd)
+
+    def remove_writer(self, fd: Any) -> bool:
+        self._awaited_sockets.discard(fd)
+        return super().remove_writer(fd)
+
+    def _note_socket(self, fd: Any) -> None:
+        if isinstance(fd, int) and stat.S_ISSOCK(os.fstat(fd).st_mode):
+            with socket.socket(fileno=os.dup(fd)) as found:
+                if not found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                    self._awaited_sockets.add(fd)
 
     def call_later(
         self,
@@ -136,7 +160,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         owner = getattr(callback, "__self__", None)
-        if isinstance(owner, Flight):
+        if isinstance(owner, SingleFlight):
             self._flights.add(owner)
         return super().call_later(delay, callback, *args, context=context)
 
@@ -228,7 +252,7 @@ class MemoryServer:
         self.is_open = True
 
     def close(self) -> None:
-        """Nobody connects any more, and every connection breaks."""
+        """No connection is accepted any more, and every open one breaks."""
         self.is_open = False
         self._servers.pop(self.address, None)
         for transport in list(self.transports):
@@ -357,9 +381,9 @@ class MemoryTransport(asyncio.Transport):
             self._protocol.data_received(data)
             return
         while data:
-            room = cast(memoryview, self._protocol.get_buffer(len(data)))
-            size = min(len(room), len(data))
-            room[:size] = data[:size]
+            free = cast(memoryview, self._protocol.get_buffer(len(data)))
+            size = min(len(free), len(data))
+            free[:size] = data[:size]
             self._protocol.buffer_updated(size)
             data = data[size:]
 

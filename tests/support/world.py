@@ -1,4 +1,4 @@
-"""A whole agent at an API server that does as it is told: what no real one can be made to do, or old ones do not know."""
+"""A whole agent at an API server that follows its script: what no real one can be made to do, or old ones do not know."""
 
 from __future__ import annotations
 
@@ -70,7 +70,18 @@ class World:
         """For the end of a test, all of whose pods are deleted: no file, mount or cgroup of any."""
         await self.agent.wait_nothing_left()
 
-    def told(self, name: str) -> list[Sent]:
+    def node_condition(self, kind: str) -> str:
+        """The status of a condition of the Node; empty when it is not there."""
+        nodes = (item for item in self.server.store.objects.values() if item.get("kind") == "Node")
+        found = next((node for node in nodes if node["metadata"]["name"] == NODE_NAME), None)
+        return condition(found, kind) if found is not None else ""
+
+    def events(self, reason: str) -> list[Json]:
+        """The Events of a reason."""
+        objects = self.server.store.objects.values()
+        return [one for one in objects if one.get("kind") == "Event" and one["reason"] == reason]
+
+    def reported(self, name: str) -> list[Sent]:
         """The patches of its status, oldest first."""
         return [sent for sent in self.server.requests if sent.path == f"{PODS}/{name}/status"]
 
@@ -79,12 +90,17 @@ def is_empty(view: RuntimeView) -> bool:
     return not view.sandboxes and not view.containers
 
 
+def is_evicted(pod: Json) -> bool:
+    """Failed, with the reason of pods that the node was too short of something for."""
+    return bool(pod["status"].get("phase") == "Failed" and pod["status"].get("reason") == "Evicted")
+
+
 def is_pod(item: Json, name: str) -> bool:
     return item.get("kind") == "Pod" and item["metadata"]["name"] == name
 
 
 def kubeconfig(server: FakeApiServer, path: Path, user: Json | None = None, **cluster: str) -> Path:
-    """`user` and `cluster`: what the kubeconfig says of them, `{"token": "t"}` and the server's URL unless given."""
+    """`user` and `cluster`: their entries in the kubeconfig, `{"token": "t"}` and the server's URL unless given."""
     clusters = [{"name": "c", "cluster": {"server": server.url, **cluster}}]
     contexts = [{"name": "x", "context": {"cluster": "c", "user": "u"}}]
     users = [{"name": "u", "user": user or {"token": "t"}}]

@@ -1,1 +1,1 @@
-"""The ground floor: no I/O, knows nothing above it."""
+"""The lowest layer: no I/O, imports nothing of the layers above."""

@@ -1,4 +1,4 @@
-"""The generated structs are what the generator makes of the types file, and nobody edited them."""
+"""The generated structs are what the generator makes of the types file, and were not edited by hand."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Between bytes and API structs. Pure.
+"""Decodes API structs from bytes and encodes them. Pure.
 
-Owns: cached decoders, the way back, and errors that name the field. The fast path decodes straight into structs; the API
-also allows an explicit `null` for anything, which structs do not. Times without a value, which API servers write so, are
-cut out of the text: that of a probe, which each condition of a pod has, before anything else, the others on a complaint.
-On a complaint about another null all are taken out of the parsed object, which takes ten times as long.
+Owns: cached decoders, the encoder, and errors that name the field. The fast path decodes straight into structs. The API also
+allows an explicit `null` for any field, which structs do not accept. API servers write `null` for unset times:
+`lastProbeTime`, which every condition of a pod has, is always cut out of the text first; other null times are cut out after
+a decoding error about a null. If another null still causes an error, all nulls are removed from the parsed object, which
+takes ten times as long.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import msgspec
 T = TypeVar("T")
 
 _WHERE = re.compile(r"(.*?)(?: - at `\$?\.?(.*)`)?", re.DOTALL)
-# Inside of a string the quotes would be escaped, so this is never a part of somebody's text.
+# Inside a string the quotes would be escaped, so this text is never part of a string value.
 _NO_PROBE_TIME = b'"lastProbeTime":null,'
 _NO_TIMES = tuple(
     f'"{name}":null,'.encode()
@@ -34,7 +35,7 @@ _WORDS = {
 
 
 class DecodeError(ValueError):
-    """Bytes or an object that are not what they should be. `path`: the field, empty for the whole."""
+    """Bytes or an object do not have the expected format. `path`: the field; empty for the whole."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}" if path else reason)
@@ -47,7 +48,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def decode(kind: type[T], data: bytes | str) -> T:
-    """JSON text as a struct. DecodeError when it is not JSON or a field has the wrong type."""
+    """Decode JSON text to a struct. Raises DecodeError if it is not JSON or a field has the wrong type."""
     decoder = _decoders.get(kind)
     if decoder is None:
         decoder = _decoders[kind] = msgspec.json.Decoder(kind)
@@ -69,7 +70,7 @@ def decode(kind: type[T], data: bytes | str) -> T:
 
 
 def from_object(kind: type[T], value: object) -> T:
-    """Plain objects (of YAML, or parsed JSON) as a struct. DecodeError when a field has the wrong type."""
+    """Convert plain objects (from YAML or parsed JSON) to a struct. Raises DecodeError if a field has the wrong type."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -82,24 +83,24 @@ def from_object(kind: type[T], value: object) -> T:
 
 
 def _without_null_times(data: bytes) -> bytes:
-    """JSON text without the members that are times, null, and not the last of their object; all others stay."""
+    """Remove the null times from JSON text, unless one is the last member of its object. All other members stay."""
     for member in _NO_TIMES:
         data = data.replace(member, b"")
     return data
 
 
 def encode(value: object) -> bytes:
-    """A struct as JSON; fields at their default are left out."""
+    """Encode a struct as JSON. Fields at their default are left out."""
     return _encoder.encode(value)
 
 
 def to_object(value: object) -> Any:
-    """A struct as plain objects, the way JSON would have it (lists, not tuples)."""
+    """Convert a struct to plain objects, as JSON has them (lists, not tuples)."""
     return msgspec.json.decode(_encoder.encode(value))
 
 
 def without_nulls(value: object) -> object:
-    """The same plain object without members that are null; a null in a list stays, because it has a place there."""
+    """The plain object without members that are null. A null in a list stays, because removing it would shift the others."""
     if isinstance(value, dict):
         return {key: without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):

@@ -1,7 +1,7 @@
-"""Pod defaulting as kube-apiserver 1.36 does it. Pure: a pod in, a pod with every default filled in out.
+"""Pod defaulting as kube-apiserver 1.36 does it. Pure: takes a pod and returns it with every default filled in.
 
-Owns: what an absent field means. Does not own: admission (service accounts, priorities), which is the cluster's, nor
-validation: what cannot be read (a quantity, an image name) stays as it is, and validation reports it.
+Owns: what an absent field means. Does not own: admission (service accounts, priorities), which is the cluster's task, and
+validation: a quantity or image name that cannot be parsed stays as it is, and validation reports it.
 Source: the API reference, "default" notes of Pod; KEP-2837 for resources of the pod as a whole.
 """
 
@@ -37,7 +37,7 @@ _IMAGE = re.compile(
 
 
 def default_pull_policy(image: str) -> str:
-    """`Always` for the tag latest, spelled out or by leaving out tag and digest; else `IfNotPresent`."""
+    """`Always` if the tag is `latest` or if tag and digest are missing; else `IfNotPresent`."""
     match = _IMAGE.fullmatch(image)
     if match is None:
         return "IfNotPresent"
@@ -46,7 +46,7 @@ def default_pull_policy(image: str) -> str:
 
 
 def default_pod(pod: core.Pod) -> core.Pod:
-    """The pod with all defaults; one that has them all comes back equal."""
+    """The pod with all defaults. A pod that has all of them already is returned equal."""
     spec = pod.spec
     spec = replace(
         spec,
@@ -145,7 +145,7 @@ def _default_lifecycle(lifecycle: core.Lifecycle | None) -> core.Lifecycle | Non
 
 
 def _default_requests(container: core.Container) -> core.Container:
-    """Requests that are not given are the limits."""
+    """Set missing requests to the limits."""
     resources = container.resources
     if resources is None or not resources.limits:
         return container
@@ -238,7 +238,7 @@ def _default_azure_disk(source: core.AzureDiskVolumeSource) -> core.AzureDiskVol
 
 
 def _default_volume(volume: core.Volume) -> core.Volume:
-    """A volume without a source is an empty directory; sources get their own defaults."""
+    """Fill in the defaults of a volume's source. A volume without a source becomes an `emptyDir`."""
     if all(getattr(volume, field) is None for field in _SOURCES):
         return replace(volume, emptyDir=core.EmptyDirVolumeSource())
     return replace(
@@ -264,7 +264,7 @@ def _if(source: S | None, default: Callable[[S], S]) -> S | None:
 
 
 def _default_pod_resources(spec: core.PodSpec) -> core.PodSpec:
-    """spec.resources that are given in part are completed from the containers, and requests from limits."""
+    """Complete a partly given `spec.resources` from those of the containers, and its requests from its limits."""
     resources = spec.resources
     if resources is None:
         return spec

@@ -1,12 +1,12 @@
-"""YAML and JSON text as plain values: dicts with text keys, lists, str, int, float, bool and None. Pure.
+"""Parses YAML and JSON text into plain values: dicts with text keys, lists, str, int, float, bool and None. Pure.
 
-The one reader of YAML in the agent: manifests, the configuration, drop-ins and kubeconfig files go through it. Scalars
-are those of the reference (sigs.k8s.io/yaml over go-yaml v2, YAML 1.1): `yes`, `on` and `y` are booleans, `010` is 8;
-dates and base-60 numbers (`22:22`) are text. A key that is given twice, a second document and an explicit tag that
-is not a scalar type of JSON are errors.
+The agent's only reader of YAML: manifests, the configuration, drop-ins and kubeconfig files go through it. Scalars are
+resolved as the reference does (sigs.k8s.io/yaml over go-yaml v2, YAML 1.1): `yes`, `on` and `y` are booleans, `010` is 8;
+dates and base-60 numbers (`22:22`) are text. A duplicate key, a second document and an explicit tag that is not a scalar
+type of JSON are errors.
 
-The value is built from the parser's events, without recursion, so that size and depth are checked before anything
-grows: aliases and merge keys count as what they expand to. Imports the YAML parser on first use.
+The value is built from the parser's events, without recursion, so that size and depth are checked before memory is used.
+Aliases and merge keys count with their expanded size. The YAML parser is imported on first use.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-#: Values a document may hold, with aliases and merge keys written out. A manifest has some hundred.
+#: The most values of a document, with aliases and merge keys expanded. A manifest has a few hundred.
 MAX_NODES = 500_000
-#: Levels of maps and lists. The deepest field of a Pod is at about 15.
+#: The most nested levels of maps and lists. The deepest field of a Pod is at about level 15.
 MAX_DEPTH = 100
-#: Characters of a key. Label and annotation keys have at most 317.
+#: The most characters of a key. Label and annotation keys have at most 317.
 MAX_KEY = 1024
-#: Characters of a number; longer ones are text, which no number field takes. Beyond the range of every field.
+#: The most characters of a number. Longer ones, which are out of the range of every field, become text and are refused there.
 MAX_DIGITS = 100
-#: %TAG directives; the parser compares each one with all others.
+#: The most %TAG directives. The parser compares each one with all others.
 MAX_DIRECTIVES = 10
 
 _TAG = "tag:yaml.org,2002:"
@@ -47,7 +47,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 class DocumentError(ValueError):
-    """The text is no single YAML or JSON document. `path`: of the field, "" when it is about the whole document."""
+    """The text is not a single valid YAML or JSON document. `path`: of the field; "" if the whole document is wrong."""
 
     def __init__(self, reason: str, line: int = 0, path: str = "") -> None:
         self.reason = f"{reason} (line {line})" if line else reason
@@ -56,7 +56,7 @@ class DocumentError(ValueError):
 
 
 def load_document(data: bytes) -> Any:
-    """The one document in `data`; None when it is empty. Raises DocumentError."""
+    """Parse the only document in `data`; None if it is empty. Raises DocumentError."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -70,7 +70,7 @@ def load_document(data: bytes) -> Any:
 
 
 def may_expand(data: bytes) -> bool:
-    """Whether the document may hold aliases, so that its size says nothing about what it expands to."""
+    """Whether the document may contain aliases: then the size of its text does not limit its expanded size."""
     return b"&" in data and b"*" in data
 
 
@@ -117,7 +117,7 @@ def _no_json_constant(name: str) -> None:
 
 
 def _check_size(value: Any) -> None:
-    """Refuse what is too deep or has too many values. For trees without aliases."""
+    """Raise DocumentError if the value is nested too deeply or has too many values. For values without aliases."""
     count = 0
     depth = 0
     level = [value]
@@ -147,7 +147,7 @@ def _shown(key: str) -> str:
 
 
 def _load_yaml(text: str) -> Any:
-    import yaml  # 10 ms that `--help` and `--version` must not pay
+    import yaml  # takes 10 ms, which `--help` and `--version` should not spend
 
     if text.count("\n%TAG") > MAX_DIRECTIVES:
         raise DocumentError(f"too many %TAG directives: at most {MAX_DIRECTIVES} are allowed")
@@ -174,7 +174,7 @@ def _load_yaml(text: str) -> Any:
 
 
 class _Open:
-    """A map or list that has begun and not ended. `key`: of the map's next value; `step`: its place in the parent."""
+    """A map or list whose end was not read yet. `key`: that of the map's next value; `step`: its path step in the parent."""
 
     __slots__ = ("anchor", "height", "is_key", "key", "merges", "nodes_before", "step", "value")
 
@@ -189,7 +189,7 @@ class _Open:
         self.merges: list[Any] = []
 
 
-#: Stands for the key `<<` until its value is there; no text can equal it.
+#: Stands for the key `<<` until its value is read. No text of a document can equal it.
 _MERGE = "\ud800<<"
 
 
@@ -203,17 +203,17 @@ class _Anchored:
 
 
 class _Builder:
-    """One document out of the parser's events."""
+    """Builds one document from the parser's events."""
 
     def __init__(self, yaml: Any) -> None:
         self._yaml = yaml
         self._stack: list[_Open] = []
-        self._anchors: dict[str, _Anchored | None] = {}  # None: its value has not ended
+        self._anchors: dict[str, _Anchored | None] = {}  # None: its value is not complete yet
         self._nodes = 0
         self._root: Any = None
 
     def build(self, loader: Any) -> Any:
-        """The document whose start the loader has just given."""
+        """Read the rest of the document whose start event was just read, and return its value."""
         yaml = self._yaml
         while True:
             event = loader.get_event()
@@ -244,7 +244,7 @@ class _Builder:
 
     def _resolved(self, text: str, event: Any) -> Any:
         if _NOT_IN_JSON.fullmatch(text):
-            raise self._error(f'"{text}" is no number of JSON: quote it if it is text', event)
+            raise self._error(f'"{text}" is not a JSON number: quote it if it is text', event)
         return resolve_scalar(text)
 
     def _tagged(self, event: Any) -> Any:
@@ -256,7 +256,7 @@ class _Builder:
             return event.value
         value: Any = self._resolved(event.value, event)
         if not isinstance(value, kind) or (isinstance(value, bool) and name != "bool"):
-            raise self._error(f"the value is no {name}, as its tag says", event)
+            raise self._error(f"the value is no {name}, as its tag requires", event)
         return float(value) if name == "float" and isinstance(value, int) else value
 
     def _add_alias(self, event: Any) -> None:
@@ -290,7 +290,7 @@ class _Builder:
         self._put(done.value, 1, done.height, event)
 
     def _put(self, value: Any, nodes: int, height: int, event: Any) -> None:
-        """Where the events are, comes `value`. `nodes`: what it adds to the count; `height`: its own levels."""
+        """Add `value` to the open map or list. `nodes`: how many values it counts as; `height`: its nested levels."""
         self._nodes += nodes
         if self._nodes > MAX_NODES:
             raise self._error(_TOO_MANY, event, with_path=False)
@@ -326,7 +326,7 @@ class _Builder:
             raise self._error(_DUPLICATE, event)
 
     def _put_merge(self, top: _Open, value: Any, event: Any) -> None:
-        """Keep the maps of a merge key; they count again, because each key of theirs is copied."""
+        """Keep the maps of a merge key. Their keys count again, because each one is copied."""
         parts = value if isinstance(value, list) else [value]
         if not all(isinstance(part, dict) for part in parts):
             raise self._error("a merge key (<<) takes a map or a list of maps", event)
@@ -336,7 +336,7 @@ class _Builder:
         top.merges += parts
 
     def _step(self) -> str:
-        """The place of the next value in the map or list that is open."""
+        """The path step of the next value in the innermost open map or list."""
         if not self._stack:
             return ""
         top = self._stack[-1]
@@ -355,7 +355,7 @@ class _Builder:
 
 
 def _key_text(key: Any) -> str | None:
-    """A key as JSON has it; None when it cannot be one."""
+    """The key as text, as in JSON; None if it cannot be a key."""
     if isinstance(key, str):
         return key
     if isinstance(key, bool):
@@ -364,7 +364,7 @@ def _key_text(key: Any) -> str | None:
 
 
 def resolve_scalar(text: str) -> str | int | float | bool | None:
-    """What a plain scalar of YAML stands for."""
+    """The value of a plain YAML scalar."""
     first = text[:1]
     if first.isalpha() or first in ("", "~"):
         return _WORDS.get(text, text) if len(text) < 6 else text
@@ -372,7 +372,7 @@ def resolve_scalar(text: str) -> str | int | float | bool | None:
 
 
 def _number(text: str) -> str | int | float:
-    """The number that `text` spells; the text itself when it spells none, or one beyond all ranges."""
+    """The number that `text` spells. If it is not a number, or out of every range, the text itself."""
     bare = text if text.startswith(".") else text.replace("_", "")
     if len(bare) > MAX_DIGITS:
         return text

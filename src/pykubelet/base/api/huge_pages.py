@@ -1,4 +1,4 @@
-"""Huge pages in names: of resources (`hugepages-2Mi`), and of the kernel's control files (`2MB`). Pure.
+"""Huge page sizes in the names of resources (`hugepages-2Mi`) and of the kernel's control files (`2MB`). Pure.
 
 Source: the Kubernetes documentation "Manage HugePages", the kernel's cgroup documents (hugetlb).
 """
@@ -13,7 +13,7 @@ _KERNEL_UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
 
 
 def page_size(resource: str) -> int | None:
-    """Bytes of a page, for `hugepages-2Mi`; None for other resources and sizes that cannot be read."""
+    """The page size in bytes of a resource like `hugepages-2Mi`; None for other resources and unreadable sizes."""
     if not resource.startswith(HUGE_PAGES):
         return None
     try:
@@ -24,7 +24,7 @@ def page_size(resource: str) -> int | None:
 
 
 def page_resource(size: int) -> str:
-    """The resource of pages of `size` bytes: `hugepages-2Mi`."""
+    """The resource name for pages of `size` bytes: `hugepages-2Mi`."""
     for unit, name in _BINARY_UNITS:
         if size % unit == 0:
             return f"{HUGE_PAGES}{size // unit}{name}"

@@ -7,9 +7,9 @@ from pykubelet.base.kit.digits import parse_decimal
 
 
 def resolve_port(port: IntOrString, ports: tuple[ContainerPort, ...]) -> int | None:
-    """The port number a probe or hook means: the number itself, digits as text, or the named container port.
+    """The port number of a probe or hook, given as a number, as digits in text, or as the name of a container port.
 
-    None when the name is not among `ports` or the number is outside 1-65535.
+    None if the name is not among `ports` or the number is outside 1-65535.
     """
     if isinstance(port, str):
         named = next((candidate.containerPort for candidate in ports if candidate.name == port), None)
@@ -18,13 +18,13 @@ def resolve_port(port: IntOrString, ports: tuple[ContainerPort, ...]) -> int | N
 
 
 def port_problem(port: IntOrString) -> str:
-    """Why `resolve_port` gave None, in the reference's words."""
+    """Why `resolve_port` returned None, in the reference's words."""
     if isinstance(port, str) and not (port.isascii() and port.isdigit()):
         return f'strconv.Atoi: parsing "{go_quotable(port)}": invalid syntax'
     return f"invalid port number: {port}"
 
 
 def go_quotable(text: str) -> str:
-    """As Go prints it between double quotes."""
+    """`text` escaped as Go prints it between double quotes."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return escaped.replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")

@@ -1,7 +1,7 @@
-"""Names, labels, annotations and label selectors: what is legal, in the API server's words, and what matches. Pure.
+"""Validates names, labels and annotations in the API server's words, and matches label selectors. Pure.
 
-The `*_errors` functions return the reasons why a value is not legal (none: it is), each a text that goes after
-`Invalid value: "...": `. Source: Kubernetes docs, "Object Names and IDs", "Labels and Selectors".
+The `*_errors` functions return the reasons why a value is not legal, an empty list if it is. Each reason is a text that
+follows `Invalid value: "...": `. Source: Kubernetes docs, "Object Names and IDs", "Labels and Selectors".
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def dns_subdomain_errors(value: str) -> list[str]:
 
 
 def dns_search_errors(value: str) -> list[str]:
-    """A subdomain whose labels may have underscores: DNS search domains."""
+    """DNS search domain: a subdomain whose labels may have underscores."""
     errors = [_too_long(253)] if _length(value) > 253 else []
     if not _matches(_SUBDOMAIN_UNDERSCORE, value):
         errors.append(_regex(_SUBDOMAIN_UNDERSCORE_TEXT, _SUBDOMAIN_UNDERSCORE, "example.com"))
@@ -177,9 +177,9 @@ def id_errors(number: int) -> list[str]:
 
 
 def matches_selector(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
-    """Whether `labels` satisfy `selector`: no selector matches nothing, an empty one everything.
+    """Whether `labels` satisfy `selector`. A missing selector matches nothing, an empty one everything.
 
-    ValueError for an operator that does not exist.
+    Raises ValueError for an unknown operator.
     """
     if selector is None:
         return False

@@ -1,12 +1,12 @@
-"""Differences of API objects as strategic merge patches. Pure; plain objects in and out.
+"""Computes strategic merge patches from two versions of an API object. Pure; takes and returns plain objects.
 
-Some lists are maps by a key (`PatchKeys`); without keys the patch is a JSON merge patch too (RFC 7396), where every list is
-one value. `null` takes a field away; so a null in an object counts as an absent field.
+Some lists are merged by a key (`PatchKeys`). Without such keys, the patch is also a JSON merge patch (RFC 7396), in which
+every list is one value. In a patch, `null` removes a field; therefore a null in an object counts as an absent field.
 
-A keyed list is sent as its changed elements. It is sent whole, marked to be replaced, when keys are missing or double
-(a node may have two addresses of one type). Its order is sent only where the elements would not fall into it.
-To apply patches is the API server's work. Source: the Kubernetes documentation "Update API Objects in Place Using kubectl
-patch", and the design document "Strategic Merge Patch".
+For a keyed list, only the changed elements are sent. If keys are missing or duplicate (a node may have two addresses of one
+type), the whole list is sent with the directive `replace`. The order is sent only if the merge would result in another one.
+The API server applies patches, not this module. Source: the Kubernetes documentation "Update API Objects in Place Using
+kubectl patch", and the design document "Strategic Merge Patch".
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from pykubelet.base.api.codec import without_nulls
 
-#: From the path of a list (field names joined by dots, lists counting as their elements) to the key of its elements.
+#: Maps the path of a list (field names joined by dots, without indexes) to the field that is the key of its elements.
 PatchKeys = Mapping[str, str]
 POD_STATUS_KEYS: PatchKeys = {"conditions": "type", "hostIPs": "ip", "podIPs": "ip", "resourceClaimStatuses": "name"}
 
@@ -26,7 +26,7 @@ Object = dict[str, Any]
 
 
 def strategic_diff(before: Object, after: Object, keys: PatchKeys) -> Object:
-    """The strategic merge patch that makes `after` of `before`; empty when they are equal."""
+    """The strategic merge patch that changes `before` to `after`; empty if they are equal."""
     return _diff(before, after, keys, "")
 
 
@@ -66,7 +66,7 @@ def _diff_list(name: str, old: list[Any], new: list[Any], keys: PatchKeys, path:
 
 
 def _by_key(items: Sequence[object], key: str) -> dict[object, Object] | None:
-    """The elements by their key; None when they are no map."""
+    """The elements by their key; None if an element has no key or two have the same."""
     found: dict[object, Object] = {}
     for item in items:
         value = item.get(key) if isinstance(item, dict) else None

@@ -1,7 +1,7 @@
-"""Resource amounts exactly as Kubernetes reads, compares and writes them.
+"""Resource quantities, parsed, compared and written exactly as Kubernetes does.
 
 Owns: parsing of every suffix, exact integer arithmetic, the canonical spelling. An amount is a whole number of
-nano-units: finer input is rounded away from zero, and magnitudes beyond 2^63-1 are capped, as the reference does.
+nano-units: finer input is rounded away from zero, and magnitudes beyond 2^63-1 are capped, as in the reference.
 Source: apimachinery's `resource.Quantity` (documented in the API reference, "Quantity").
 """
 
@@ -18,7 +18,7 @@ NANO = 1_000_000_000
 MILLI_IN_NANO = 1_000_000
 CAP = ((1 << 63) - 1) * NANO
 
-#: Characters of a quantity. The API server writes at most some 30; the interpreter refuses numbers of 4300 digits.
+#: The most characters of a quantity. The API server writes about 30 at most; Python refuses numbers of more than 4300 digits.
 MAX_LENGTH = 256
 LENGTH_ERROR = f"quantities must have at most {MAX_LENGTH} characters"
 FORMAT_ERROR = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
@@ -32,11 +32,11 @@ _BINARY_NAMES = ("", *_BINARY)
 
 
 class QuantityError(ValueError):
-    """The text is not a quantity; the message is the reference's, but for the bound of the length."""
+    """The text is not a quantity. The message is the reference's, except for the limit of the length."""
 
 
 class Format(Enum):
-    """The family of suffixes an amount is written with."""
+    """The family of suffixes that an amount is written with."""
 
     DECIMAL_SI = "DecimalSI"
     BINARY_SI = "BinarySI"
@@ -44,7 +44,7 @@ class Format(Enum):
 
 
 def _divide_away(value: int, by: int) -> int:
-    """Division rounded away from zero."""
+    """Divide, and round away from zero."""
     quotient = -(-abs(value) // by)
     return quotient if value >= 0 else -quotient
 
@@ -52,7 +52,7 @@ def _divide_away(value: int, by: int) -> int:
 class Amount(Value):
     """A quantity: `nano` billionths of the unit, written in the family `format`.
 
-    `==` also looks at the family; compare amounts with the order operators or by `nano`.
+    `==` also compares the family; to compare only amounts, use the order operators or `nano`.
     """
 
     nano: int
@@ -67,7 +67,7 @@ class Amount(Value):
         return _divide_away(self.nano, MILLI_IN_NANO)
 
     def rounded_to_milli(self) -> Amount:
-        """No finer than thousandths, as the API server stores resource lists."""
+        """The amount rounded to thousandths, as the API server stores resource lists."""
         return Amount(self.milli_value() * MILLI_IN_NANO, self.format)
 
     def __lt__(self, other: Amount) -> bool:
@@ -89,7 +89,7 @@ class Amount(Value):
         return Amount(self.nano - other.nano, other.format if self.nano == 0 else self.format)
 
     def __str__(self) -> str:
-        """The canonical spelling: no fraction, the largest suffix that loses nothing."""
+        """The canonical spelling: no fraction, and the largest suffix that keeps the exact value."""
         if self.nano == 0:
             return "0"
         if self.format is Format.BINARY_SI and abs(self.nano) >= 1024 * NANO:
@@ -107,7 +107,7 @@ class Amount(Value):
 
 @lru_cache(maxsize=2048)
 def parse_text(text: str) -> Amount:
-    """The amount that `text` spells; QuantityError when it spells none."""
+    """Parse `text`. Raises QuantityError if it is not a quantity."""
     if len(text) > MAX_LENGTH:
         raise QuantityError(LENGTH_ERROR)
     match = _SHAPE.fullmatch(text)
@@ -118,7 +118,7 @@ def parse_text(text: str) -> Amount:
     mantissa = int((whole + fraction) or "0") << shift
     power += 9 - len(fraction)
     if power >= 0:
-        # Longer exponents only make sure that the cap below is reached.
+        # A power of 64 reaches the cap below already.
         nano = mantissa * 10 ** min(power, 64)
     else:
         nano = _divide_away(mantissa, 10 ** min(-power, len(str(mantissa)) + 1))
@@ -129,7 +129,7 @@ def parse_text(text: str) -> Amount:
 
 
 def _read_suffix(suffix: str) -> tuple[Format, int, int]:
-    """Family, power of ten and power of two of a suffix."""
+    """The family, the power of ten and the power of two of a suffix."""
     if suffix in _DECIMAL:
         return Format.DECIMAL_SI, _DECIMAL[suffix], 0
     if suffix in _BINARY:
@@ -140,7 +140,7 @@ def _read_suffix(suffix: str) -> tuple[Format, int, int]:
 
 
 def parse(quantity: Quantity) -> Amount:
-    """The amount of a quantity field: text, or a bare number as YAML and JSON may give it."""
+    """Parse a quantity field: text, or a bare number from YAML or JSON."""
     return parse_text(quantity if isinstance(quantity, str) else repr(quantity))
 
 

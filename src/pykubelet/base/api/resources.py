@@ -1,7 +1,7 @@
 """Sums of container resources, as the scheduler and the node count them. Pure.
 
-A pod needs, for each resource, the larger of what its containers need together (with all restartable init containers
-beside them) and what any moment of its start needs (an init container with the restartable ones before it).
+For each resource, a pod needs the larger of two amounts: the sum over its containers and all restartable init containers,
+and the highest need during its start (one init container together with the restartable ones before it).
 Source: KEP-753 (sidecar containers), component-helpers' `AggregateContainerRequests`.
 """
 
@@ -11,20 +11,27 @@ from collections.abc import Callable, Mapping
 
 from pykubelet.base.api.core import Container, PodSpec, Quantity
 from pykubelet.base.api.huge_pages import HUGE_PAGES
-from pykubelet.base.api.quantity import Amount, parse
+from pykubelet.base.api.quantity import MILLI_IN_NANO, NANO, Amount, Format, parse
 
 POD_LEVEL = frozenset({"cpu", "memory"})
 _ZERO = Amount(0)
+_DECIMAL = frozenset({"cpu", "pods", "pid"})
 
 
 def is_pod_level(resource: str) -> bool:
-    """Whether a pod can state it as a whole (KEP-2837)."""
+    """Whether `spec.resources` of a pod may list the resource (KEP-2837)."""
     return resource in POD_LEVEL or resource.startswith(HUGE_PAGES)
 
 
 def in_units(amounts: Mapping[str, Amount]) -> dict[str, int]:
-    """By resource, as the node counts: `cpu` in milli, the others in whole bytes or pieces, rounded up."""
+    """The amounts in the node's units: `cpu` in milli, the others in whole bytes or pieces, rounded up."""
     return {name: amount.milli_value() if name == "cpu" else amount.value() for name, amount in amounts.items()}
+
+
+def format_units(resource: str, amount: int) -> str:
+    """Format an amount in the units of `in_units` as a quantity: bytes with binary suffixes, others with decimal ones."""
+    nano = amount * (MILLI_IN_NANO if resource == "cpu" else NANO)
+    return str(Amount(nano, Format.DECIMAL_SI if resource in _DECIMAL else Format.BINARY_SI))
 
 
 def _requests(container: Container) -> Mapping[str, Quantity]:
@@ -62,10 +69,10 @@ def _sum(spec: PodSpec, listed: Callable[[Container], Mapping[str, Quantity]]) -
 
 
 def sum_container_requests(spec: PodSpec) -> dict[str, Amount]:
-    """What the containers of a pod request together, by resource; QuantityError for an unreadable amount."""
+    """The requests of a pod's containers together, by resource. Raises QuantityError for an unreadable amount."""
     return _sum(spec, _requests)
 
 
 def sum_container_limits(spec: PodSpec) -> dict[str, Amount]:
-    """What the containers of a pod may use together, by resource; only of those that state a limit."""
+    """The limits of a pod's containers together, by resource; containers without a limit are left out."""
     return _sum(spec, _limits)

@@ -1,7 +1,7 @@
-"""Finding fields that a struct does not have. Pure.
+"""Finds fields that a struct does not have. Pure.
 
-Structs ignore what they do not know, which is right for objects of an API server and wrong for a manifest that somebody
-typed: there an unknown field is a misspelt one.
+Structs ignore unknown fields. That is right for objects of an API server, and wrong for a manifest that a user wrote, where
+an unknown field is usually misspelled.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-# Known to the API and left out of the structs.
+# The API has these fields; the structs leave them out.
 _DROPPED = frozenset({"managedFields"})
 
 
 @cache
 def _fields_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """JSON name to type of the structs below the field, or None where nothing can be unknown."""
+    """The struct type inside each field, by JSON name; None for a field below which nothing can be unknown."""
     hints = get_type_hints(kind)
     names = zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True)
     return {name: _inner(hints[attribute]) for name, attribute in names}
 
 
 def _inner(hint: Any) -> type[msgspec.Struct] | None:
-    """The struct inside an optional, a tuple or a map."""
+    """The struct type inside an optional, a tuple or a map; None if there is none."""
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return hint
     origin = get_origin(hint)
@@ -35,7 +35,7 @@ def _inner(hint: Any) -> type[msgspec.Struct] | None:
 
 
 def unknown_fields(kind: type[msgspec.Struct], value: object, path: str = "") -> list[str]:
-    """Paths (`spec.containers[0].imagez`) of the members of `value` that `kind` does not have, in reading order."""
+    """The paths (`spec.containers[0].imagez`) of the members of `value` that `kind` does not have, in document order."""
     if not isinstance(value, dict):
         return []
     fields = _fields_of(kind)
@@ -58,12 +58,12 @@ def unknown_fields(kind: type[msgspec.Struct], value: object, path: str = "") ->
 
 
 def huge_numbers(value: object, path: str = "") -> list[str]:
-    """Paths of whole numbers that need more than 64 bits: no field of the API holds them, and JSON cannot write them."""
+    """The paths of whole numbers of more than 64 bits. No API field can hold them, and the JSON encoder cannot write them."""
     return [path + steps if path else steps.removeprefix(".") for steps in _huge_below(value)]
 
 
 def _huge_below(value: object) -> list[str]:
-    """The steps down to each one; they are put together on the way back, so that those that are fine cost nothing."""
+    """The paths of the huge numbers. They are built while the recursion returns, so that other values cost nothing."""
     if isinstance(value, int):
         return [] if -(1 << 63) <= value < 1 << 63 else [""]
     if isinstance(value, dict):

@@ -1,7 +1,7 @@
-"""Dates of the API as text: RFC 3339, pure functions of seconds since the epoch (UTC).
+"""Formats and parses the API's dates (RFC 3339): pure functions of the time since the epoch (UTC).
 
-Owns the three spellings Kubernetes uses: `Time` (whole seconds), `MicroTime` (exactly six digits, or the API server
-refuses it) and the annotations' RFC3339Nano (trailing zeros dropped). Reads no clock.
+Owns the three spellings that Kubernetes uses: `Time` (whole seconds), `MicroTime` (exactly six digits, which the API server
+requires) and the annotations' RFC3339Nano (trailing zeros dropped). Reads no clock.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ _RFC3339 = re.compile(
 )
 
 
-@lru_cache(maxsize=1024)  # a node tells the same few moments again and again
+@lru_cache(maxsize=1024)  # a node reports the same few times again and again
 def _whole(seconds: int) -> str:
     return (EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S").rjust(19, "0")
 
 
 def format_time(wall_s: float) -> str:
-    """`2026-01-02T03:04:05Z`: a `Time`, the fraction cut off."""
+    """Format a `Time`, `2026-01-02T03:04:05Z`; the fraction is cut off."""
     return _whole(int(wall_s // 1)) + "Z"
 
 
 def format_micro_time(wall_s: float) -> str:
-    """`2026-01-02T03:04:05.000006Z`: a `MicroTime`, always six digits."""
+    """Format a `MicroTime`, `2026-01-02T03:04:05.000006Z`, always with six digits."""
     micros = round(wall_s * 1_000_000)
     return f"{_whole(micros // 1_000_000)}.{micros % 1_000_000:06d}Z"
 
 
 def format_nano_time(wall_ns: int) -> str:
-    """RFC3339Nano of nanoseconds since the epoch: trailing zeros of the fraction are dropped, as annotations have it."""
+    """Format nanoseconds since the epoch as RFC3339Nano, as in annotations: without trailing zeros of the fraction."""
     seconds, nanos = divmod(wall_ns, 1_000_000_000)
     fraction = f".{nanos:09d}".rstrip("0").rstrip(".")
     return f"{_whole(seconds)}{fraction}Z"
 
 
 def parse_time_ns(text: str) -> int:
-    """Nanoseconds since the epoch of an RFC 3339 date; ValueError when it is none."""
+    """Parse an RFC 3339 date to nanoseconds since the epoch. Raises ValueError if it is not a date."""
     match = _RFC3339.fullmatch(text)
     if match is None:
         raise ValueError(f"not an RFC 3339 time: {text!r}")
@@ -55,5 +55,5 @@ def parse_time_ns(text: str) -> int:
 
 
 def parse_time(text: str) -> float:
-    """Seconds since the epoch of an RFC 3339 date; ValueError when it is none."""
+    """Parse an RFC 3339 date to seconds since the epoch. Raises ValueError if it is not a date."""
     return parse_time_ns(text) / 1_000_000_000

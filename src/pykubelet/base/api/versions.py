@@ -6,7 +6,10 @@ from pykubelet.base.kit.digits import parse_decimal
 
 
 def compare_versions(one: str, other: str) -> int | None:
-    """Above 0: `one` is newer, below 0: older, 0: the same; None where one of them is no number of 63 bits."""
+    """Compare two resource versions: positive if `one` is newer, negative if older, 0 if equal.
+
+    None if one of them is not a number of at most 63 bits.
+    """
     first, second = parse_decimal(one), parse_decimal(other)
     if first is None or second is None:
         return None

@@ -1,4 +1,4 @@
-"""What kube-apiserver says about pods that are not legal, word for word."""
+"""The error texts of kube-apiserver for pods that are not legal, word for word."""
 
 from __future__ import annotations
 

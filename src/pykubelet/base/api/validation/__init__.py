@@ -1,6 +1,6 @@
-"""Create-validation of pods as kube-apiserver 1.36 does it: pure functions, errors as values.
+"""Validation of pods at creation, as kube-apiserver 1.36 does it: pure functions, errors as values.
 
-`validate_pod` is the one entry; the other modules hold its rules by subject.
+`validate_pod` is the only entry point; the other modules hold its rules by subject.
 """
 
 from __future__ import annotations

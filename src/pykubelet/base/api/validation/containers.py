@@ -1,4 +1,4 @@
-"""Containers of all kinds: regular, init (and restartable init), ephemeral. Pure."""
+"""Validates containers of all kinds: regular, init (and restartable init), ephemeral. Pure."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ AnyContainer = Container | EphemeralContainer
 
 
 class Around(Value):
-    """What the rules of a container need to know of its pod."""
+    """The facts about a pod that the rules of its containers need."""
 
     spec: PodSpec
     volumes: Mapping[str, Volume]
@@ -60,14 +60,17 @@ class Around(Value):
 
     @property
     def grace_s(self) -> int | None:
+        """The pod's termination grace period in seconds, None if it has none."""
         return self.spec.terminationGracePeriodSeconds
 
     @property
     def os_name(self) -> str:
+        """The value of `spec.os.name`, empty if the pod names no operating system."""
         return self.spec.os.name if self.spec.os else ""
 
     @property
     def empty_dirs(self) -> Set[str]:
+        """The names of the pod's `emptyDir` volumes."""
         return {name for name, volume in self.volumes.items() if volume.emptyDir is not None}
 
 
@@ -90,7 +93,7 @@ def validate_containers(around: Around, path: str) -> Errors:
 
 
 def validate_init_containers(around: Around, path: str) -> Errors:
-    """spec.initContainers: ordinary ones run to their end; with restartPolicy Always they stay beside the others."""
+    """spec.initContainers: ordinary ones, which run to completion, and sidecars (restartPolicy Always)."""
     errors: Errors = []
     seen = {container.name for container in around.spec.containers}
     for i, container in enumerate(around.spec.initContainers):
@@ -112,7 +115,7 @@ def validate_init_containers(around: Around, path: str) -> Errors:
 
 
 def validate_ephemeral_containers(around: Around, path: str) -> Errors:
-    """spec.ephemeralContainers: legal ones, though nobody may bring them at creation."""
+    """spec.ephemeralContainers: the rules of each. That a pod must have none at its creation is checked elsewhere."""
     spec = around.spec
     if not spec.ephemeralContainers:
         return []
@@ -261,7 +264,7 @@ def _validate_mounts(container: AnyContainer, volumes: Mapping[str, Volume], pat
 
 
 def _validate_mount_options(mount: VolumeMount, container: AnyContainer, at: str, path: str) -> Errors:
-    """Sub paths, propagation, recursion; most of these the reference reports at the list, not at its element."""
+    """Sub-paths, propagation, recursion. As in the reference, most errors have the path of the list, not of its element."""
     errors: Errors = []
     if mount.subPath:
         errors += descending_path_errors(mount.subPath, f"{path}.subPath")

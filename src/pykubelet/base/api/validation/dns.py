@@ -1,4 +1,4 @@
-"""Names and addresses of a pod: DNS policy and config, host aliases, host names. Pure."""
+"""Validates the names and addresses of a pod: DNS policy and config, host aliases, host names. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LEADING_ZEROS = re.compile(r"(^|\.)0+(?=\d)", re.ASCII)
 
 
 def ip_errors(address: str, path: str) -> Errors:
-    """An IPv4 or IPv6 address, leading zeros in IPv4 parts allowed as the reference does."""
+    """An IPv4 or IPv6 address. Leading zeros in IPv4 parts are allowed, as in the reference."""
     try:
         ipaddress.ip_address(_LEADING_ZEROS.sub(r"\1", address) if ":" not in address else address.lower())
         if "%" in address:

@@ -1,4 +1,4 @@
-"""Environment of containers: names, sources, and references to pod fields and resources. Pure."""
+"""Validates the environment of containers: names, sources, and references to pod fields and resources. Pure."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _SUBSCRIPT = re.compile(r"(.*?)\['(.*)'\]", re.DOTALL)
 
 
 def validate_field_ref(ref: ObjectFieldSelector, allowed: Set[str], path: str) -> Errors:
-    """A reference to a field of the pod; `allowed`: the paths this place may use."""
+    """A reference to a field of the pod. `allowed`: the field paths that may be used here."""
     if not ref.apiVersion:
         return [required(f"{path}.apiVersion")]
     if not ref.fieldPath:
@@ -200,7 +200,7 @@ def _validate_value_from(variable: EnvVar, volumes: Set[str], empty_dirs: Set[st
 
 
 def validate_env_from(sources: tuple[EnvFromSource, ...], path: str) -> Errors:
-    """ConfigMaps and Secrets taken whole."""
+    """envFrom: ConfigMaps and Secrets of which all keys become variables."""
     errors: Errors = []
     for i, source in enumerate(sources):
         at = f"{path}[{i}]"

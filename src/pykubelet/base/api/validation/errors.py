@@ -1,6 +1,6 @@
-"""What is wrong with a field, as values that read like the API server's own messages. Pure.
+"""Errors of fields as values, with the API server's messages. Pure.
 
-Owns the kinds of errors and their rendering. Where the reference prints a Go struct, the JSON of the object is shown.
+Owns the kinds of errors and their rendering. Where the reference prints a Go struct, this prints the object as JSON.
 Paths are text: `spec.containers[0].name`, map keys as `limits[cpu]`.
 """
 
@@ -15,7 +15,7 @@ from pykubelet.base.kit.values import Value
 
 
 class ErrorKind(StrEnum):
-    """The kinds of field errors, by the words they are shown with."""
+    """The kinds of field errors, with the text that messages show for each."""
 
     REQUIRED = "Required value"
     INVALID = "Invalid value"
@@ -52,7 +52,7 @@ Errors = list[FieldError]
 
 
 def show(value: object) -> str:
-    """A value as messages show it: text in quotes, numbers and booleans bare, lists of text as Go writes them."""
+    """Format a value for messages: text in quotes, numbers and booleans bare, lists of text as Go prints them."""
     match value:
         case None:
             return "null"
@@ -69,10 +69,12 @@ def show(value: object) -> str:
 
 
 def required(path: str, detail: str = "") -> FieldError:
+    """A required field is missing."""
     return FieldError(path, ErrorKind.REQUIRED, "", detail)
 
 
 def invalid(path: str, value: object, detail: str) -> FieldError:
+    """A value that the field may not have. `detail` states what is allowed."""
     return FieldError(path, ErrorKind.INVALID, show(value), detail)
 
 
@@ -82,13 +84,13 @@ def invalid_bare(path: str, value: str, detail: str) -> FieldError:
 
 
 def not_supported(path: str, value: object, supported: Iterable[str]) -> FieldError:
-    """`supported` is shown in the order given, which is the reference's."""
+    """A value that is not one of `supported`, which is shown in the given order (that of the reference)."""
     listed = ", ".join(show(item) for item in supported)
     return FieldError(path, ErrorKind.NOT_SUPPORTED, show(value), f"supported values: {listed}")
 
 
 def one_of(path: str, value: str, supported: Iterable[str]) -> Errors:
-    """Given, and one of `supported`."""
+    """A rule: the value is not empty, and one of `supported`."""
     if not value:
         return [required(path)]
     listed = tuple(supported)
@@ -96,22 +98,27 @@ def one_of(path: str, value: str, supported: Iterable[str]) -> Errors:
 
 
 def duplicate(path: str, value: object) -> FieldError:
+    """A value that occurs twice where each must be unique."""
     return FieldError(path, ErrorKind.DUPLICATE, show(value), "")
 
 
 def forbidden(path: str, detail: str) -> FieldError:
+    """A field that may not be set in these circumstances."""
     return FieldError(path, ErrorKind.FORBIDDEN, "", detail)
 
 
 def too_long(path: str, limit: int) -> FieldError:
+    """A value longer than `limit` bytes."""
     return FieldError(path, ErrorKind.TOO_LONG, "", f"may not be more than {limit} bytes")
 
 
 def too_many(path: str, count: int, limit: int) -> FieldError:
+    """A list of `count` items where at most `limit` are allowed."""
     return FieldError(path, ErrorKind.TOO_MANY, str(count), f"must have at most {limit} items")
 
 
 def not_found(path: str, value: object, detail: str = "") -> FieldError:
+    """A reference to something that the object does not define."""
     return FieldError(path, ErrorKind.NOT_FOUND, show(value), detail)
 
 
@@ -121,5 +128,5 @@ def invalids(path: str, value: object, reasons: Iterable[str]) -> Errors:
 
 
 def nonnegative(path: str, value: int | None) -> Errors:
-    """Unset or not below zero."""
+    """A rule: the value is unset or not below zero."""
     return [invalid(path, value, "must be greater than or equal to 0")] if value is not None and value < 0 else []

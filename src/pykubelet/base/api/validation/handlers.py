@@ -1,4 +1,4 @@
-"""Probes, lifecycle hooks and the handlers they call. Pure."""
+"""Validates probes, lifecycle hooks and their handlers. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SIGNAL_NAMES = (
     *(f"RTMAX-{n}" for n in range(1, 15)),
 )
 LINUX_SIGNALS = tuple(sorted(f"SIG{name}" for name in _SIGNAL_NAMES))
-#: The first action that is given is validated, the others are forbidden. Actions without a place here come last.
+#: The first given action is validated, the others are forbidden. Actions that are not listed here come last.
 _ORDER = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
 
 
@@ -44,7 +44,7 @@ def validate_port(port: IntOrString, path: str) -> Errors:
 
 
 def _validate_action(action: Struct, grace_s: int | None, path: str) -> Errors:
-    """An action without rules of its own has those of its port."""
+    """Validate an action. For actions without rules of their own, only the port is checked."""
     match action:
         case ExecAction():
             return [] if action.command else [required(f"{path}.command")]
@@ -67,7 +67,7 @@ def _validate_action(action: Struct, grace_s: int | None, path: str) -> Errors:
 
 
 def _given_actions(handler: Probe | LifecycleHandler) -> list[tuple[str, Struct]]:
-    """Actions by their fields: all fields of a handler that are objects."""
+    """The given actions with their field names: all fields of a handler that are objects."""
     fields = [name for name in handler.__struct_fields__ if name not in _ORDER]
     values = ((name, getattr(handler, name, None)) for name in (*_ORDER, *fields))
     return [(name, value) for name, value in values if isinstance(value, Struct)]
@@ -93,7 +93,7 @@ def _validate_probe(probe: Probe, grace_s: int | None, path: str) -> Errors:
 
 
 def validate_restart_probe(probe: Probe | None, grace_s: int | None, path: str) -> Errors:
-    """A liveness or startup probe: one success is enough."""
+    """A liveness or startup probe, whose success threshold must be 1."""
     if probe is None:
         return []
     errors = _validate_probe(probe, grace_s, path)
@@ -103,7 +103,7 @@ def validate_restart_probe(probe: Probe | None, grace_s: int | None, path: str) 
 
 
 def validate_readiness_probe(probe: Probe | None, grace_s: int | None, path: str) -> Errors:
-    """A readiness probe: it ends nothing, so it has no grace period."""
+    """A readiness probe. It kills no container, so it must have no grace period."""
     if probe is None:
         return []
     errors = _validate_probe(probe, grace_s, path)

@@ -1,4 +1,4 @@
-"""Object metadata and the annotations of pods that have rules of their own. Pure."""
+"""Validates object metadata, and the annotations of pods that have their own rules. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def validate_labels(labels: Mapping[str, str], path: str) -> Errors:
 
 
 def validate_annotations(annotations: Mapping[str, str], path: str) -> Errors:
-    """Keys (in any case) and the total size."""
+    """Keys (upper or lower case) and the total size."""
     errors: Errors = []
     size = 0
     for key, value in sorted(annotations.items()):
@@ -106,7 +106,7 @@ def _validate_finalizers(finalizers: tuple[str, ...], path: str) -> Errors:
 
 
 def validate_pod_annotations(annotations: Mapping[str, str], spec: PodSpec, path: str) -> Errors:
-    """Annotations of a pod that mean something to the node or to controllers."""
+    """Annotations of a pod that the node or controllers interpret."""
     errors: Errors = []
     if MIRROR in annotations and not spec.nodeName:
         detail = "must set spec.nodeName if mirror pod annotation is set"

@@ -1,4 +1,4 @@
-"""Rules for file paths inside manifests. Pure: nothing is looked up."""
+"""Validates file paths inside manifests. Pure: no file is accessed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def descending_path_errors(target: str, path: str) -> Errors:
 
 
 def local_path_errors(target: str, path: str) -> Errors:
-    """Relative, without `..` elements, and not beginning with `..` (those names are the volume writer's own)."""
+    """Relative, without `..` elements, and not beginning with `..` (the volume writer uses such names itself)."""
     errors = descending_path_errors(target, path)
     if target.startswith("..") and not target.startswith("../"):
         errors.append(invalid(path, target, "must not start with '..'"))
@@ -25,7 +25,7 @@ def local_path_errors(target: str, path: str) -> Errors:
 
 
 def mode_errors(mode: int | None, path: str) -> Errors:
-    """A file mode of nine permission bits."""
+    """A file mode with only the nine permission bits."""
     if mode is None or 0 <= mode <= 0o777:
         return []
     return [invalid(path, mode, "must be a number between 0 and 0777 (octal), both inclusive")]

@@ -1,4 +1,4 @@
-"""A pod as a whole, at its creation: metadata, spec, and what holds between its parts. Pure.
+"""Validates a whole pod at its creation: metadata, spec, and rules across its parts. Pure.
 
 The order of errors is the reference's (`ValidatePodCreate`), except that entries of maps come sorted.
 """
@@ -44,7 +44,7 @@ MAX_INT32 = (1 << 31) - 1
 
 
 def validate_pod(pod: Pod) -> Errors:
-    """Everything that is wrong with a defaulted pod at its creation; an empty list: the API server would take it."""
+    """All errors of a defaulted pod at its creation. An empty list means that the API server would accept it."""
     spec = pod.spec
     errors = validate_metadata(pod.metadata, "metadata")
     errors += validate_pod_annotations(pod.metadata.annotations, spec, "metadata.annotations")

@@ -1,4 +1,4 @@
-"""Projected volumes: each source and the files they share one directory with. Pure."""
+"""Validates projected volumes: each source, and that the files of all sources have different paths. Pure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def validate_projections(source: ProjectedVolumeSource, items: Items, file: File
 
 
 def _files_of(projection: VolumeProjection) -> list[tuple[str, str]]:
-    """Files a source makes, each with the value a conflict is reported with."""
+    """The paths of the files that a source creates, each with the value that an error about a conflict shows."""
     files: list[tuple[str, str]] = []
     for keyed in (projection.secret, projection.configMap):
         if keyed is not None:

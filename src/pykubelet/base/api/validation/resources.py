@@ -1,4 +1,4 @@
-"""Resource requests and limits of containers, pods and overhead. Pure."""
+"""Validates resource requests and limits of containers, pods and overhead. Pure."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _QUOTA_PREFIX = "requests."
 
 
 def is_native(name: str) -> bool:
-    """Resources Kubernetes itself defines: without a domain, or of kubernetes.io."""
+    """Whether Kubernetes itself defines the resource: its name has no domain, or that of kubernetes.io."""
     return "/" not in name or "kubernetes.io/" in name
 
 
 def is_extended(name: str) -> bool:
-    """Resources of devices: with a domain of their own."""
+    """Whether it is an extended resource: its name has a domain of its own."""
     if is_native(name) or name.startswith(_QUOTA_PREFIX):
         return False
     return not names.qualified_name_errors(_QUOTA_PREFIX + name)
@@ -86,7 +86,7 @@ def _amount_errors(name: str, amount: Amount, path: str) -> Errors:
 def validate_requirements(
     resources: ResourceRequirements, claims: Set[str], path: str, pod_level: bool = False
 ) -> Errors:
-    """Names, amounts, requests against limits, huge pages, claims; `claims`: names of the pod's resource claims."""
+    """Names, amounts, requests against limits, huge pages, claims. `claims`: the names of the pod's resource claims."""
     standard = POD_LEVEL if pod_level else CONTAINER_RESOURCES
     limits, errors = _amounts(resources.limits, f"{path}.limits")
     requests, request_errors = _amounts(resources.requests, f"{path}.requests")
@@ -173,7 +173,7 @@ def validate_pod_claims(claims: tuple[PodResourceClaim, ...], path: str) -> Erro
 
 
 def validate_pod_resources(spec: PodSpec, claims: Set[str], path: str) -> Errors:
-    """spec.resources: its own rules, and the containers inside it."""
+    """spec.resources: its own rules, and that the containers fit into it."""
     resources = spec.resources
     if resources is None:
         return []
@@ -188,7 +188,7 @@ def validate_pod_resources(spec: PodSpec, claims: Set[str], path: str) -> Errors
     limits, _ = _amounts(resources.limits, path)
     for name, total in sorted(sum_container_requests(spec).items()):
         if not is_pod_level(name):
-            continue  # counted by container alone
+            continue  # a pod cannot set this resource as a whole
         have = requests.get(name, Amount(0))
         if total > have:
             detail = f"must be greater than or equal to aggregate container requests of {total}"

@@ -1,6 +1,6 @@
-"""Where a pod may run: tolerations, affinity, topology spread, readiness and scheduling gates. Pure.
+"""Validates scheduling fields: tolerations, affinity, topology spread, readiness and scheduling gates. Pure.
 
-A pod of a manifest is already placed, but what it says must still be legal.
+A pod from a manifest is not scheduled, but its scheduling fields must still be valid.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def validate_tolerations(tolerations: tuple[Toleration, ...], path: str) -> Erro
 
 
 def _set_errors(operator: str, values: tuple[str, ...], path: str) -> Errors:
-    """Operators on sets need values, those on existence must have none."""
+    """Operators on sets need values; operators on existence must have none."""
     if operator in ("In", "NotIn"):
         return [] if values else [required(path, "must be specified when `operator` is 'In' or 'NotIn'")]
     detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"

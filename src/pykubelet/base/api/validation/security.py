@@ -1,4 +1,4 @@
-"""Security contexts of pods and containers. Pure."""
+"""Validates security contexts of pods and containers. Pure."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def validate_container_security(context: SecurityContext | None, host_users: boo
 
 
 def _sysctl_namespace(name: str) -> str:
-    """`net`, `ipc` or empty: the namespace a kernel parameter belongs to."""
+    """The namespace of a sysctl: `net`, `ipc` or empty."""
     separator = name.replace("/", ".")
     if separator.startswith("net."):
         return "net"
@@ -150,7 +150,7 @@ def _validate_sysctls(context: PodSecurityContext, spec: PodSpec, path: str) -> 
 
 
 def validate_pod_security(spec: PodSpec, path: str) -> Errors:
-    """spec.securityContext, and the sharing of namespaces with the host (`path`: that of the spec)."""
+    """spec.securityContext, and the namespaces shared with the host. `path`: that of the spec."""
     errors: Errors = []
     if spec.shareProcessNamespace and spec.hostPID:
         detail = "ShareProcessNamespace and HostPID cannot both be enabled"
@@ -178,7 +178,7 @@ def validate_pod_security(spec: PodSpec, path: str) -> Errors:
 
 
 def validate_host_users(spec: PodSpec, path: str) -> Errors:
-    """A user namespace of its own excludes the host's other namespaces, and block devices."""
+    """spec.hostUsers: a pod with its own user namespace must not use the host's other namespaces or block devices."""
     if spec.hostUsers is not False:
         return []
     errors: Errors = []
@@ -214,7 +214,7 @@ def _forbid_set(holder: object, fields: str, path: str) -> Errors:
 
 
 def validate_os(spec: PodSpec, path: str) -> Errors:
-    """spec.os, and the fields that the other system does not have."""
+    """spec.os, and the fields that do not exist on that operating system."""
     if spec.os is None:
         return []
     name = spec.os.name

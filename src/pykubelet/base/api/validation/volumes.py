@@ -1,4 +1,4 @@
-"""Volumes of a pod: one source each, with its own rules. Pure."""
+"""Validates the volumes of a pod: each has one source, with its own rules. Pure."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ HOST_PATH_TYPES = (
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 
-# Fields that a source cannot do without, for sources that have no other rule.
+# Required fields of sources that have no other rule.
 _NEEDED: dict[str, tuple[str, ...]] = {
     "awsElasticBlockStore": ("volumeID",),
     "azureDisk": ("diskName", "diskURI"),
@@ -76,7 +76,7 @@ _NEEDED: dict[str, tuple[str, ...]] = {
     "storageos": ("volumeName",),
     "vsphereVolume": ("volumePath",),
 }
-# The order in which the reference looks at sources: the first one given counts, the others are too many.
+# The order in which the reference checks sources: the first given one is valid, the others are forbidden.
 _ORDER = (
     *("emptyDir", "hostPath", "gitRepo", "gcePersistentDisk", "awsElasticBlockStore", "secret", "nfs", "iscsi"),
     *("glusterfs", "flocker", "persistentVolumeClaim", "rbd", "cinder", "cephfs", "quobyte", "downwardAPI", "fc"),
@@ -86,7 +86,7 @@ _ORDER = (
 
 
 def validate_volumes(volumes: tuple[Volume, ...], meta: ObjectMeta, path: str) -> tuple[dict[str, Volume], Errors]:
-    """The usable volumes by name, and what is wrong with the others."""
+    """The valid volumes by name, and the errors of the others."""
     errors: Errors = []
     usable: dict[str, Volume] = {}
     made_claims = {f"{meta.name}-{volume.name}" for volume in volumes if volume.ephemeral is not None}
@@ -222,7 +222,7 @@ def _validate_flex(source: FlexVolumeSource, path: str) -> Errors:
 
 
 def validate_items(items: tuple[KeyToPath, ...], path: str) -> Errors:
-    """Keys of a ConfigMap or Secret and the files they become."""
+    """The keys of a ConfigMap or Secret and the paths of their files."""
     errors: Errors = []
     for i, item in enumerate(items):
         at = f"{path}[{i}]"
