@@ -1,1 +1,1 @@
-"""Network protocols, on libraries. Knows nothing of Kubernetes."""
+"""Network protocols, built on libraries. Contains nothing specific to Kubernetes."""

@@ -1,4 +1,4 @@
-"""Calls against gRPC's own server, and against one that does what it is told, byte by byte."""
+"""Calls against gRPC's own server, and against one that follows its script, byte by byte."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TypeAlias
 import grpc
 import pytest
 
+from pykubelet.edges.cri.wire import RUNTIME_LIMITS
 from pykubelet.net.grpc.channel import (
     CLOSED,
     HUNG,
@@ -26,7 +27,6 @@ from pykubelet.net.grpc.channel import (
 )
 from pykubelet.net.grpc.hpack import literal
 from pykubelet.net.grpc.http2 import ACK, END_HEADERS, END_STREAM, FRAME_BYTES, PREFACE, Kind, frame
-from pykubelet.net.grpc.limits import RUNTIME
 from pykubelet.net.grpc.status import MAX_STATUS_MESSAGE, Code, RpcError, framed
 
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
@@ -44,7 +44,7 @@ class Served:
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> None:
-        limit = ("grpc.max_receive_message_length", RUNTIME.message)
+        limit = ("grpc.max_receive_message_length", RUNTIME_LIMITS.message)
         self._server = grpc.aio.server(options=(limit, ("grpc.max_send_message_length", -1)))
         calls = {
             "Echo": grpc.unary_unary_rpc_method_handler(self._echo),
@@ -108,7 +108,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
 
 @pytest.fixture
 async def channel(served: Served) -> AsyncIterator[Channel]:
-    made = Channel(unix_dial(served.path))
+    made = Channel(unix_dial(served.path), RUNTIME_LIMITS)
     yield made
     made.close()
 
@@ -140,7 +140,7 @@ async def test_many_calls_at_once(channel: Channel) -> None:
     assert answers == [b"%d" % n for n in range(300)]
 
 
-@pytest.mark.parametrize("size", [0, 1, 65_536, 1_000_003, RUNTIME.message])
+@pytest.mark.parametrize("size", [0, 1, 65_536, 1_000_003, RUNTIME_LIMITS.message])
 async def test_messages_of_all_sizes_both_ways(channel: Channel, size: int) -> None:
     assert len(await call(channel, "Grow", b"%d" % size, 30)) == size
     message = bytes(range(256)) * (size // 256)
@@ -148,7 +148,7 @@ async def test_messages_of_all_sizes_both_ways(channel: Channel, size: int) -> N
 
 
 async def test_a_message_that_is_too_large_fails_alone(channel: Channel) -> None:
-    code, message = await failure(call(channel, "Grow", b"%d" % (RUNTIME.message + 1), 30))
+    code, message = await failure(call(channel, "Grow", b"%d" % (RUNTIME_LIMITS.message + 1), 30))
     assert (code, message) == (
         Code.RESOURCE_EXHAUSTED,
         "grpc: received message larger than max (16777217 vs. 16777216)",
@@ -167,7 +167,7 @@ async def test_a_method_that_is_not_there(channel: Channel) -> None:
     assert (await failure(call(channel, "Nothing")))[0] is Code.UNIMPLEMENTED
 
 
-async def test_what_is_late_is_told_so_and_the_server_stops(served: Served, channel: Channel) -> None:
+async def test_a_late_call_gets_deadline_exceeded_and_the_server_stops(served: Served, channel: Channel) -> None:
     began = time.monotonic()
     code, message = await failure(call(channel, "Hang", timeout_s=0.2))
     assert code is Code.DEADLINE_EXCEEDED and message in (LATE, "Deadline Exceeded"), "whoever is the first to say so"
@@ -204,7 +204,7 @@ async def test_a_stream_that_breaks_gives_what_came_before(channel: Channel) -> 
     assert await failure(stream.read()) == (Code.ABORTED, "three is enough")
 
 
-async def test_a_stream_that_nobody_reads_stops_the_server_and_nobody_else(served: Served, channel: Channel) -> None:
+async def test_a_stream_that_is_not_read_stops_the_server_and_no_other_stream(served: Served, channel: Channel) -> None:
     flood = await channel.stream(channel.method("/t.S/Flood"), b"0123456789abcdef")
     await asyncio.sleep(0.5)
     assert await call(channel, "Echo", b"through") == b"through"
@@ -247,14 +247,14 @@ async def test_over_tcp() -> None:
     server = grpc.aio.server()
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    channel = Channel(tcp_dial("127.0.0.1", port), f"127.0.0.1:{port}")
+    channel = Channel(tcp_dial("127.0.0.1", port), RUNTIME_LIMITS, f"127.0.0.1:{port}")
     assert (await failure(call(channel, "Echo")))[0] is Code.UNIMPLEMENTED
-    assert channel.is_greeted
+    assert channel.has_settings
     channel.close()
     await server.stop(grace=None)
 
 
-# A server that does what it is told
+# A server that follows its script
 
 
 @asynccontextmanager
@@ -273,7 +273,7 @@ async def scripted(folder: Path, *answers: bytes, hang: bool = False) -> AsyncIt
         await writer.wait_closed()
 
     path = str(folder / "odd.sock")
-    channel = Channel(unix_dial(path))
+    channel = Channel(unix_dial(path), RUNTIME_LIMITS)
     async with await asyncio.start_unix_server(serve, path):
         yield channel
         channel.close()
@@ -341,14 +341,14 @@ async def test_odd_answers_are_errors_and_the_next_call_is_none_the_worse(
 
 async def test_of_a_long_status_message_a_part_is_kept(tmp_path: Path) -> None:
     message = "".join(f"%{byte:02X}" for byte in b"x" * 100_000)
-    block = literal("grpc-status", "2") + literal("grpc-message", message[: RUNTIME.header_list - 200])
+    block = literal("grpc-status", "2") + literal("grpc-message", message[: RUNTIME_LIMITS.header_list - 200])
     parts = [block[at : at + FRAME_BYTES] for at in range(0, len(block), FRAME_BYTES)]
     answer = frame(Kind.HEADERS, END_STREAM, 1, parts[0])
     answer += b"".join(frame(Kind.CONTINUATION, 0, 1, part) for part in parts[1:-1])
     answer += frame(Kind.CONTINUATION, END_HEADERS, 1, parts[-1])
     async with scripted(tmp_path, HELLO + GOOD + answer) as channel:
-        code, told = await failure(call(channel, "Any"))
-    assert code is Code.UNKNOWN and told.startswith("xxxx") and len(told) < MAX_STATUS_MESSAGE
+        code, reported = await failure(call(channel, "Any"))
+    assert code is Code.UNKNOWN and reported.startswith("xxxx") and len(reported) < MAX_STATUS_MESSAGE
 
 
 async def test_what_was_refused_untouched_is_sent_again_once(tmp_path: Path) -> None:
@@ -362,7 +362,7 @@ async def test_what_was_refused_untouched_is_sent_again_once(tmp_path: Path) -> 
 
 
 async def test_a_server_that_takes_one_call_at_a_time(tmp_path: Path) -> None:
-    """It says so in its first settings; the next call waits for the end of the one before, or for its own deadline."""
+    """Its first settings have the limit; the next call waits for the end of the one before, or for its own deadline."""
     gone = asyncio.Event()
     seen: list[int] = []
     answers = asyncio.Semaphore(1)
@@ -383,7 +383,7 @@ async def test_a_server_that_takes_one_call_at_a_time(tmp_path: Path) -> None:
         gone.set()
 
     path = str(tmp_path / "one.sock")
-    channel = Channel(unix_dial(path))
+    channel = Channel(unix_dial(path), RUNTIME_LIMITS)
     async with await asyncio.start_unix_server(serve, path):
         assert await call(channel, "Any") == b"1"
         calls = [asyncio.ensure_future(call(channel, "Any")) for _ in range(3)]
@@ -400,10 +400,10 @@ async def test_a_server_that_takes_one_call_at_a_time(tmp_path: Path) -> None:
         await gone.wait()
 
 
-async def test_a_server_that_never_says_anything(tmp_path: Path) -> None:
+async def test_a_server_that_never_answers(tmp_path: Path) -> None:
     async with scripted(tmp_path, b"", hang=True) as channel:
         assert await failure(call(channel, "Any", timeout_s=0.1)) == (Code.DEADLINE_EXCEEDED, LATE)
-        assert not channel.is_greeted
+        assert not channel.has_settings
 
 
 async def test_a_server_that_goes_away_after_the_calls_it_has(tmp_path: Path) -> None:
@@ -426,7 +426,7 @@ async def test_pings_are_answered_together_a_moment_later(tmp_path: Path) -> Non
         writer.close()
 
     path = str(tmp_path / "pings.sock")
-    channel = Channel(unix_dial(path))
+    channel = Channel(unix_dial(path), RUNTIME_LIMITS)
     async with await asyncio.start_unix_server(serve, path):
         await failure(call(channel, "Any"))
         assert answered.result() == b"".join(frame(Kind.PING, ACK, 0, ping[9:]) for ping in pings)
@@ -465,7 +465,7 @@ class Sent(asyncio.Transport):
 
 def opened() -> tuple[Sent, Session, ServerStream]:
     """A session with one stream that has begun."""
-    transport, session = Sent(), Session(asyncio.Event())
+    transport, session = Sent(), Session(asyncio.Event(), RUNTIME_LIMITS)
     session.connection_made(transport)
     session.data_received(frame(Kind.SETTINGS, 0, 0))
     stream = ServerStream(session, session.request(literal(":path", "/t.S/Count"), framed(b"")))
@@ -477,14 +477,14 @@ def opened() -> tuple[Sent, Session, ServerStream]:
 @pytest.mark.looptime
 async def test_a_server_that_hangs_is_found_out_by_a_ping() -> None:
     transport, session, stream = opened()
-    await asyncio.sleep(RUNTIME.silence_s - 1)
+    await asyncio.sleep(RUNTIME_LIMITS.silence_s - 1)
     assert transport.pings == 0
     await asyncio.sleep(2)
     assert transport.pings == 1 and stream.end is None
     session.data_received(frame(Kind.PING, ACK, 0, bytes(8)))
-    await asyncio.sleep(RUNTIME.silence_s + 1)
+    await asyncio.sleep(RUNTIME_LIMITS.silence_s + 1)
     assert transport.pings == 2 and stream.end is None
-    await asyncio.sleep(RUNTIME.ping_s)
+    await asyncio.sleep(RUNTIME_LIMITS.ping_s)
     assert session.is_over
     assert await failure(stream.read()) == (Code.UNAVAILABLE, HUNG)
 
@@ -493,7 +493,7 @@ async def test_a_server_that_hangs_is_found_out_by_a_ping() -> None:
 async def test_a_server_that_speaks_is_not_pinged() -> None:
     transport, session, stream = opened()
     for _ in range(20):
-        await asyncio.sleep(RUNTIME.silence_s / 2)
+        await asyncio.sleep(RUNTIME_LIMITS.silence_s / 2)
         session.data_received(frame(Kind.DATA, 0, stream.stream.id, framed(b"event")))
     assert transport.pings == 0 and not session.is_over
     session.end(Code.CANCELED, CLOSED)
@@ -503,7 +503,7 @@ async def test_a_server_that_speaks_is_not_pinged() -> None:
 async def test_a_server_of_which_nothing_is_expected_is_not_pinged() -> None:
     transport, session, stream = opened()
     stream.close()
-    await asyncio.sleep(10 * RUNTIME.silence_s)
+    await asyncio.sleep(10 * RUNTIME_LIMITS.silence_s)
     assert transport.pings == 0 and not session.is_over
     session.end(Code.CANCELED, CLOSED)
 
@@ -513,11 +513,11 @@ async def test_a_server_of_which_nothing_is_expected_is_not_pinged() -> None:
 async def test_a_server_that_does_not_read_answers_is_left(again: bytes) -> None:
     transport, session, stream = opened()
     event = frame(Kind.DATA, 0, stream.stream.id, framed(b"event"))
-    for _ in range(2 * RUNTIME.answers):
+    for _ in range(2 * RUNTIME_LIMITS.answers):
         session.data_received(again + event)
     assert [session.is_over] == [False]
     transport.is_read = False
-    for _ in range(2 * RUNTIME.answers):
+    for _ in range(2 * RUNTIME_LIMITS.answers):
         session.data_received(again + event)
-    assert session.is_over and len(transport.data) < 17 * 4 * RUNTIME.answers
+    assert session.is_over and len(transport.data) < 17 * 4 * RUNTIME_LIMITS.answers
     assert stream.end is not None and (stream.end.code, stream.end.message) == (Code.RESOURCE_EXHAUSTED, UNREAD)

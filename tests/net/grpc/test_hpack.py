@@ -59,7 +59,7 @@ def test_a_small_table_forgets_its_oldest_entries() -> None:
         reader.read(bytes.fromhex("c1"))
 
 
-def test_a_block_read_before_means_what_the_table_says_now() -> None:
+def test_a_block_read_before_means_what_the_table_holds_now() -> None:
     reader = HeaderReader(LIMIT)
     newest = bytes.fromhex("be")
     reader.read(b"\x40\x01a\x011")
@@ -73,9 +73,9 @@ def test_a_block_read_before_means_what_the_table_says_now() -> None:
 def test_what_is_written_is_read_back(fields: list[tuple[str, str]]) -> None:
     reader = HeaderReader(LIMIT)
     block = indexed(":method", "POST") + b"".join(literal(name, value) for name, value in fields)
-    told = tuple((name, value.encode("latin-1", "ignore").decode("latin-1")) for name, value in fields)
+    reported = tuple((name, value.encode("latin-1", "ignore").decode("latin-1")) for name, value in fields)
     if all(value.isascii() for _, value in fields):
-        assert reader.read(block) == ((":method", "POST"), *told)
+        assert reader.read(block) == ((":method", "POST"), *reported)
     assert [name for name, _ in reader.read(block)] == [":method", *(name for name, _ in fields)]
 
 

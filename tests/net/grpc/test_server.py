@@ -9,6 +9,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from h2.errors import ErrorCodes
 
 from pykubelet.net.grpc.hpack import literal
 from pykubelet.net.grpc.http2 import (
@@ -18,7 +19,6 @@ from pykubelet.net.grpc.http2 import (
     FRAME_BYTES,
     PREFACE,
     PRIORITY,
-    ErrorCode,
     Kind,
     frame,
 )
@@ -113,7 +113,7 @@ async def test_a_bug_costs_one_call(channel: grpc.aio.Channel) -> None:
     assert await call(channel, "Echo", b"a") == b"aa"
 
 
-async def test_a_client_that_gives_up_disturbs_nobody(channel: grpc.aio.Channel) -> None:
+async def test_a_client_that_gives_up_disturbs_no_other(channel: grpc.aio.Channel) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call(channel, "Sleep", timeout_s=0.1)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -178,7 +178,7 @@ class Client:
                 if head[3] == kind and not (kind is Kind.SETTINGS and head[4] & ACK):
                     return int.from_bytes(head[5:], "big"), body
 
-    async def goaway(self) -> tuple[ErrorCode, str]:
+    async def goaway(self) -> tuple[ErrorCodes, str]:
         """Why the server closes the connection; waits until it has."""
         _, body = await self.next(Kind.GOAWAY)
         async with asyncio.timeout(60):
@@ -186,7 +186,7 @@ class Client:
                 await self._reader.read()
             except ConnectionError:
                 pass  # it does not read what was sent after
-        return ErrorCode(int.from_bytes(body[4:8], "big")), body[8:].decode()
+        return ErrorCodes(int.from_bytes(body[4:8], "big")), body[8:].decode()
 
     async def is_closed(self) -> bool:
         async with asyncio.timeout(60):
@@ -223,7 +223,7 @@ async def test_calls_that_are_cancelled_at_once_are_no_bug(
 ) -> None:
     def cancelled(id: int, path: bytes) -> bytes:
         asked = frame(Kind.HEADERS, END_HEADERS | END_STREAM, id, path)
-        return asked + frame(Kind.RST_STREAM, 0, id, number(ErrorCode.CANCEL))
+        return asked + frame(Kind.RST_STREAM, 0, id, number(ErrorCodes.CANCEL))
 
     async with connected(path) as client:
         half = range(1, MAX_RESETS, 2)
@@ -240,9 +240,9 @@ async def test_a_client_that_only_cancels_is_turned_away(path: str, channel: grp
         await client.send(HELLO)
         for id in range(1, 2 * MAX_RESETS + 3, 2):
             asked = frame(Kind.HEADERS, END_HEADERS | END_STREAM, id, SLEEP)
-            await client.send(asked + frame(Kind.RST_STREAM, 0, id, number(ErrorCode.CANCEL)))
+            await client.send(asked + frame(Kind.RST_STREAM, 0, id, number(ErrorCodes.CANCEL)))
         assert await client.goaway() == (
-            ErrorCode.ENHANCE_YOUR_CALM,
+            ErrorCodes.ENHANCE_YOUR_CALM,
             f"{MAX_RESETS} more calls were cancelled than answered",
         )
     assert await call(channel, "Echo", b"a") == b"aa"
@@ -253,7 +253,7 @@ async def test_a_client_that_cancels_some_of_its_calls_stays(path: str) -> None:
         await client.send(HELLO)
         for id in range(1, 8 * MAX_RESETS, 4):
             asked = frame(Kind.HEADERS, END_HEADERS | END_STREAM, id, SLEEP)
-            await client.send(asked + frame(Kind.RST_STREAM, 0, id, number(ErrorCode.CANCEL)))
+            await client.send(asked + frame(Kind.RST_STREAM, 0, id, number(ErrorCodes.CANCEL)))
             body = frame(Kind.DATA, END_STREAM, id + 2, framed(b"a"))
             await client.send(frame(Kind.HEADERS, END_HEADERS, id + 2, ECHO) + body)
             assert (await client.next(Kind.DATA))[0] == id + 2
@@ -263,60 +263,60 @@ async def test_calls_beyond_the_limit_are_refused(path: str) -> None:
     async with connected(path) as client:
         asked = (frame(Kind.HEADERS, END_HEADERS | END_STREAM, 2 * n + 1, SLEEP) for n in range(MAX_CALLS + 1))
         await client.send(HELLO + b"".join(asked))
-        assert await client.next(Kind.RST_STREAM) == (2 * MAX_CALLS + 1, number(ErrorCode.REFUSED_STREAM))
+        assert await client.next(Kind.RST_STREAM) == (2 * MAX_CALLS + 1, number(ErrorCodes.REFUSED_STREAM))
 
 
 @pytest.mark.parametrize(
     ("sent", "times", "code", "problem"),
     [
-        (frame(Kind.PING, 0, 0, b"12345678"), MAX_EMPTY_FRAMES + 1, ErrorCode.ENHANCE_YOUR_CALM, "frames in a row"),
-        (frame(Kind.SETTINGS, ACK, 0), MAX_EMPTY_FRAMES + 1, ErrorCode.ENHANCE_YOUR_CALM, "frames in a row"),
+        (frame(Kind.PING, 0, 0, b"12345678"), MAX_EMPTY_FRAMES + 1, ErrorCodes.ENHANCE_YOUR_CALM, "frames in a row"),
+        (frame(Kind.SETTINGS, ACK, 0), MAX_EMPTY_FRAMES + 1, ErrorCodes.ENHANCE_YOUR_CALM, "frames in a row"),
         (
             frame(Kind.SETTINGS, 0, 0, b"".join(id.to_bytes(2, "big") + number(1) for id in range(100, 133))),
             1,
-            ErrorCode.ENHANCE_YOUR_CALM,
+            ErrorCodes.ENHANCE_YOUR_CALM,
             "more than 32 settings",
         ),
-        (frame(Kind.SETTINGS, 0, 0, bytes(7)), 1, ErrorCode.FRAME_SIZE_ERROR, "FrameDataMissing"),
-        (frame(Kind.PING, 0, 0, bytes(FRAME_BYTES)), 1, ErrorCode.FRAME_SIZE_ERROR, "FrameDataMissing"),
-        (frame(Kind.DATA, 0, 1, b"a"), 1, ErrorCode.PROTOCOL_ERROR, "Invalid input"),
-        (b"\x00\x40\x01" + bytes(6), 1, ErrorCode.FRAME_SIZE_ERROR, "a frame of 16385 bytes"),
+        (frame(Kind.SETTINGS, 0, 0, bytes(7)), 1, ErrorCodes.FRAME_SIZE_ERROR, "FrameDataMissing"),
+        (frame(Kind.PING, 0, 0, bytes(FRAME_BYTES)), 1, ErrorCodes.FRAME_SIZE_ERROR, "FrameDataMissing"),
+        (frame(Kind.DATA, 0, 1, b"a"), 1, ErrorCodes.PROTOCOL_ERROR, "Invalid input"),
+        (b"\x00\x40\x01" + bytes(6), 1, ErrorCodes.FRAME_SIZE_ERROR, "a frame of 16385 bytes"),
         (
             frame(Kind.HEADERS, 0, 1, ECHO) + frame(Kind.CONTINUATION, 0, 1) * 65,
             1,
-            ErrorCode.PROTOCOL_ERROR,
+            ErrorCodes.PROTOCOL_ERROR,
             "Too many continuation frames",
         ),
         (
             frame(Kind.HEADERS, 0, 1, ECHO) + frame(Kind.CONTINUATION, 0, 1, bytes(4096)) * 2,
             1,
-            ErrorCode.ENHANCE_YOUR_CALM,
+            ErrorCodes.ENHANCE_YOUR_CALM,
             "request headers larger than 8192 bytes",
         ),
         (
             frame(Kind.HEADERS, PRIORITY | END_HEADERS, 1, bytes(5) + b"\x82" * 1000),
             1,
-            ErrorCode.ENHANCE_YOUR_CALM,
+            ErrorCodes.ENHANCE_YOUR_CALM,
             "Oversized header block",
         ),
-        (frame(Kind.HEADERS, END_HEADERS, 1, b"\xff"), 1, ErrorCode.PROTOCOL_ERROR, "Error decoding header block"),
-        (frame(Kind.CONTINUATION, 0, 1), 1, ErrorCode.PROTOCOL_ERROR, "NoSuchStreamError"),
+        (frame(Kind.HEADERS, END_HEADERS, 1, b"\xff"), 1, ErrorCodes.PROTOCOL_ERROR, "Error decoding header block"),
+        (frame(Kind.CONTINUATION, 0, 1), 1, ErrorCodes.PROTOCOL_ERROR, "NoSuchStreamError"),
         (
             frame(Kind.HEADERS, END_HEADERS, 3, ECHO) + frame(Kind.HEADERS, END_HEADERS, 1, ECHO),
             1,
-            ErrorCode.PROTOCOL_ERROR,
+            ErrorCodes.PROTOCOL_ERROR,
             "StreamIDTooLow",
         ),
-        (frame(Kind.WINDOW_UPDATE, 0, 0, number(0x7FFFFFFF)), 1, ErrorCode.FLOW_CONTROL_ERROR, "FlowControlError"),
+        (frame(Kind.WINDOW_UPDATE, 0, 0, number(0x7FFFFFFF)), 1, ErrorCodes.FLOW_CONTROL_ERROR, "FlowControlError"),
     ],
 )
-async def test_who_sends_too_much_is_told_so_and_turned_away(
-    path: str, sent: bytes, times: int, code: ErrorCode, problem: str
+async def test_a_client_that_sends_too_much_gets_the_reason_and_is_refused(
+    path: str, sent: bytes, times: int, code: ErrorCodes, problem: str
 ) -> None:
     async with connected(path) as client, asyncio.TaskGroup() as tasks:
         tasks.create_task(client.send(HELLO + sent * times))
-        told = await client.goaway()
-    assert told[0] is code and problem in told[1]
+        reported = await client.goaway()
+    assert reported[0] is code and problem in reported[1]
 
 
 async def test_a_client_that_asks_nothing_is_turned_away(tmp_path: Path) -> None:
@@ -325,11 +325,11 @@ async def test_a_client_that_asks_nothing_is_turned_away(tmp_path: Path) -> None
     async with listening, connected(path) as silent, connected(path) as pinging:
         await silent.send(HELLO)
         await pinging.send(HELLO + frame(Kind.PING, 0, 0, b"12345678"))
-        assert await silent.goaway() == (ErrorCode.NO_ERROR, "no call within 500ms")
-        assert (await pinging.goaway())[0] is ErrorCode.NO_ERROR
+        assert await silent.goaway() == (ErrorCodes.NO_ERROR, "no call within 500ms")
+        assert (await pinging.goaway())[0] is ErrorCodes.NO_ERROR
 
 
-async def test_a_client_that_says_it_goes_gets_the_answer_it_waits_for(path: str) -> None:
+async def test_a_client_that_sends_goaway_gets_the_answer_it_waits_for(path: str) -> None:
     async with connected(path) as client:
         await client.send(HELLO + frame(Kind.HEADERS, END_HEADERS, 1, ECHO) + frame(Kind.GOAWAY, 0, 0, bytes(8)))
         await client.send(frame(Kind.DATA, END_STREAM, 1, framed(b"a")))

@@ -1,4 +1,4 @@
-"""The door of the authenticated port: strangers in crowds, and what they cannot take from those who were let in."""
+"""Admission at the authenticated port: unauthenticated clients in crowds, and what they cannot take from those who were let in."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.edges.identity.keys import make_self_signed
 from pykubelet.edges.identity.server_tls import ServerTls, TlsFiles, TlsRules
-from pykubelet.net.http.admission import LobbyLimits, keep_open, source_of
+from pykubelet.net.http.admission import AdmissionLimits, keep_open, source_of
 from pykubelet.net.http.client_hello import ContextsByGroup
-from pykubelet.net.http.server import Answer, Connection, HttpServer, Limits, Request, text
+from pykubelet.net.http.server import Answer, HttpServer, Request, ServedConnection, ServerLimits, text
 from pykubelet.serve.listen import open_port
 
 Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 ASK, KNOWN = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /known HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-async def answer(request: Request, connection: Connection) -> Answer:
+async def answer(request: Request, connection: ServedConnection) -> Answer:
     """Whoever asks for /known is."""
     if request.path == "/known":
-        connection.let_in()
+        connection.admit()
     return text(200, f"{len(request.target)} letters\n")
 
 
@@ -44,11 +44,11 @@ async def server_tls(tmp_path: Path) -> ssl.SSLContext:
 
 
 @asynccontextmanager
-async def door(tls: ssl.SSLContext | ContextsByGroup, limits: LobbyLimits) -> AsyncIterator[int]:
-    server = HttpServer(answer, limits=Limits(connections=100))
+async def admission_port(tls: ssl.SSLContext | ContextsByGroup, limits: AdmissionLimits) -> AsyncIterator[int]:
+    server = HttpServer(answer, limits=ServerLimits(connections=100))
     with open_port("127.0.0.1", 0) as listening:
         async with Supervisor("test") as supervisor, asyncio.timeout(90):
-            supervisor.start_root("door", keep_open(listening, tls, server, limits))
+            supervisor.start_root("port", keep_open(listening, tls, server, limits))
             yield listening.getsockname()[1]
 
 
@@ -75,10 +75,10 @@ def leave(*all_ends: Ends) -> None:
         writer.transport.abort()
 
 
-async def test_a_crowd_of_strangers_keeps_nobody_out_and_turns_out_nobody_who_is_known(
+async def test_many_unauthenticated_clients_keep_no_client_out_and_close_no_authenticated_connection(
     server_tls: ssl.SSLContext,
 ) -> None:
-    async with door(server_tls, LobbyLimits(places=3, handshakes=1, grace_s=0.1)) as port:
+    async with admission_port(server_tls, AdmissionLimits(places=3, handshakes=1, grace_s=0.1)) as port:
         known = await connect(port)
         assert await say(known, KNOWN) == b"HTTP/1.1 200 OK"
         crowd = [await connect(port) for _ in range(6)]
@@ -90,8 +90,8 @@ async def test_a_crowd_of_strangers_keeps_nobody_out_and_turns_out_nobody_who_is
 
 
 async def test_who_comes_from_elsewhere_loses_nothing_to_a_crowd(server_tls: ssl.SSLContext) -> None:
-    """The crowd, of which many have come and gone, has all other places; half of it still stands before the door."""
-    async with door(server_tls, LobbyLimits(places=5, handshakes=1, grace_s=0.1)) as port:
+    """The crowd, of which many have come and gone, has all other places; half of it still waits for its TLS handshake."""
+    async with admission_port(server_tls, AdmissionLimits(places=5, handshakes=1, grace_s=0.1)) as port:
         first = await connect(port, "127.0.0.2")
         crowd = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(40)]
         for end in crowd:
@@ -109,7 +109,7 @@ async def test_who_comes_from_elsewhere_loses_nothing_to_a_crowd(server_tls: ssl
 
 
 async def test_where_too_many_wait_the_first_is_cut_off(server_tls: ssl.SSLContext) -> None:
-    async with door(server_tls, LobbyLimits(places=2, handshakes=1, grace_s=3600, waiting=3)) as port:
+    async with admission_port(server_tls, AdmissionLimits(places=2, handshakes=1, grace_s=3600, waiting=3)) as port:
         inside = await connect(port)
         crowd = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(4)]
         loop = asyncio.get_running_loop()
@@ -138,10 +138,8 @@ def test_whose_a_connection_is(peer: tuple[object, ...], source: str) -> None:
 
 
 @pytest.mark.parametrize("word", [b"", b"\x16"])
-async def test_who_connects_and_does_not_even_shake_hands_is_a_stranger_too(
-    server_tls: ssl.SSLContext, word: bytes
-) -> None:
-    async with door(server_tls, LobbyLimits(places=4, handshakes=1, grace_s=1)) as port:
+async def test_a_client_without_a_handshake_counts_as_unauthenticated(server_tls: ssl.SSLContext, word: bytes) -> None:
+    async with admission_port(server_tls, AdmissionLimits(places=4, handshakes=1, grace_s=1)) as port:
         silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(5)]
         for end in silent:
             end.sendall(word)
@@ -152,10 +150,12 @@ async def test_who_connects_and_does_not_even_shake_hands_is_a_stranger_too(
             end.close()
 
 
-async def test_of_large_heads_strangers_have_few_and_who_is_known_has_his(server_tls: ssl.SSLContext) -> None:
-    limits = LobbyLimits(head=2000, large_head=50_000, large_heads=1, known_head=100_000)
+async def test_unauthenticated_clients_may_have_few_large_heads_and_authenticated_ones_have_their_own(
+    server_tls: ssl.SSLContext,
+) -> None:
+    limits = AdmissionLimits(head=2000, large_head=50_000, large_heads=1, known_head=100_000)
     large = b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + b"x" * 40_000 + b"\r\n\r\n"
-    async with door(server_tls, limits) as port:
+    async with admission_port(server_tls, limits) as port:
         first, second, known = [await connect(port) for _ in range(3)]
         assert await say(known, KNOWN) == b"HTTP/1.1 200 OK"
         first[1].write(large[:30_000])
@@ -171,7 +171,7 @@ async def test_of_large_heads_strangers_have_few_and_who_is_known_has_his(server
 
 async def test_the_connection_of_a_client_that_is_refused_is_closed(server_tls: ssl.SSLContext) -> None:
     """Every attempt takes a handshake, of which there are so many a second; requests sent in advance get no answer."""
-    async with door(server_tls, LobbyLimits()) as port:
+    async with admission_port(server_tls, AdmissionLimits()) as port:
         reader, writer = ends = await connect(port)
         writer.write(ASK * 100)
         answers = await reader.read()
@@ -194,7 +194,7 @@ async def test_a_connection_outlives_the_certificate_that_it_began_with(tmp_path
 
     first = await issue("first")
     tls = ServerTls(files, TlsRules(), clock)
-    async with door(tls.context, LobbyLimits()) as port:
+    async with admission_port(tls.context, AdmissionLimits()) as port:
         old = await connect(port)
         assert await say(old, KNOWN) == b"HTTP/1.1 200 OK"
         second = await issue("second")

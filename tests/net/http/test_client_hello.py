@@ -12,11 +12,11 @@ import pytest
 import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
-from net.http.test_admission import KNOWN, door, say
+from net.http.test_admission import KNOWN, admission_port, say
 
 from pykubelet.base.kit.clock import ManualClock
 from pykubelet.edges.identity.server_tls import ServerTls, TlsFiles, TlsRules
-from pykubelet.net.http.admission import LobbyLimits
+from pykubelet.net.http.admission import AdmissionLimits
 from pykubelet.net.http.client_hello import ContextsByGroup, offered_groups
 
 NAMES = {23: "P-256", 24: "P-384", 25: "P-521", 29: "X25519"}
@@ -56,7 +56,7 @@ def listening(tls: ServerTls) -> ssl.SSLContext | ContextsByGroup:
 def test_no_group_but_those_that_are_allowed(files: TlsFiles, allowed: set[int], version: str, loop: Loop) -> None:
     async def play() -> None:
         tls = ServerTls(files, TlsRules(curves=frozenset(allowed)), ManualClock())
-        async with door(listening(tls), LobbyLimits()) as port:
+        async with admission_port(listening(tls), AdmissionLimits()) as port:
             for number, name in NAMES.items():
                 assert await used_group(port, name, version) == (name if number in allowed else "")
             preferred = next(NAMES[number] for number in (29, 23, 24, 25) if number in allowed)
@@ -70,7 +70,7 @@ def test_no_group_but_those_that_are_allowed(files: TlsFiles, allowed: set[int],
 def test_a_client_whose_first_words_come_byte_by_byte_is_served(files: TlsFiles, loop: Loop) -> None:
     async def play() -> None:
         tls = ServerTls(files, TlsRules(curves=frozenset({24, 25})), ManualClock())
-        async with door(listening(tls), LobbyLimits()) as port:
+        async with admission_port(listening(tls), AdmissionLimits()) as port:
 
             async def trickle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
                 """Between the client and the server."""
@@ -103,9 +103,9 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 @pytest.mark.parametrize("words", [b"", b"\x16", b"\x16\x03\x01\xff\xff" + b"\1" * 30, b"GET / HTTP/1.1\r\n\r\n"])
-async def test_who_says_something_else_and_leaves_is_cut_off(files: TlsFiles, words: bytes) -> None:
+async def test_a_client_that_sends_something_else_and_leaves_is_cut_off(files: TlsFiles, words: bytes) -> None:
     tls = ServerTls(files, TlsRules(curves=frozenset({23, 24})), ManualClock())
-    async with door(listening(tls), LobbyLimits()) as port:
+    async with admission_port(listening(tls), AdmissionLimits()) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(words)
         writer.write_eof()

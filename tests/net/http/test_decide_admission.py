@@ -1,10 +1,10 @@
-"""Who of the strangers comes in, and who has to go."""
+"""Which unauthenticated clients are admitted, and which are disconnected."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from pykubelet.net.http.decide_admission import choose_leaver, choose_next
+from pykubelet.net.http.decide_admission import choose_evicted, choose_next
 
 
 def test_a_crowd_from_one_address_is_behind_whoever_comes_from_another() -> None:
@@ -12,11 +12,11 @@ def test_a_crowd_from_one_address_is_behind_whoever_comes_from_another() -> None
     assert choose_next(["a", "b", "a"], {"a": 9, "b": 8}) == 1
 
 
-def test_a_crowd_from_everywhere_is_behind_whoever_comes_from_where_somebody_was_let_in() -> None:
+def test_many_addresses_wait_behind_an_address_with_an_authenticated_client() -> None:
     assert choose_next(["a", "known", "b", "c"], {}, {"known"}) == 1
     assert choose_next(["a", "known", "b", "c"], {"known": 7}, {"known"}) == 1
     assert choose_next(["a", "known", "b", "c"], {"known": 8}, {"known"}) == 3, (
-        "but strangers from there may be a crowd, too"
+        "but unauthenticated clients from there may be a crowd, too"
     )
 
 
@@ -28,5 +28,5 @@ def test_among_equals_the_last_one_comes_first() -> None:
 
 def test_the_oldest_of_the_largest_crowd_goes() -> None:
     order = ["alone", "crowd", "other", "crowd", "other", "crowd"]
-    assert choose_leaver(order, Counter(order)) == 1
-    assert choose_leaver(["a", "b"], {"a": 1, "b": 1}) == 0
+    assert choose_evicted(order, Counter(order)) == 1
+    assert choose_evicted(["a", "b"], {"a": 1, "b": 1}) == 0

@@ -14,10 +14,10 @@ import pytest
 import uvloop
 
 from pykubelet.net.http.proxy import MUCH, Backend, open_backend, proxy_upgrade
-from pykubelet.net.http.server import HEAD_BYTES, Answer, Connection, HttpServer, Request, Response
+from pykubelet.net.http.server import HEAD_BYTES, Answer, HttpServer, Request, Response, ServedConnection
 
 
-async def test_what_was_said_before_a_reset_is_heard() -> None:
+async def test_what_was_sent_before_a_reset_is_read() -> None:
     gone = asyncio.Event()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -39,9 +39,9 @@ async def test_what_was_said_before_a_reset_is_heard() -> None:
         backend.writer.close()
 
 
-async def test_a_server_that_is_not_there_is_told() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as nobody:
-        port = nobody.getsockname()[1]
+async def test_a_server_that_is_not_there_is_reported() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as missing:
+        port = missing.getsockname()[1]
     answer = await open_backend("POST", f"http://127.0.0.1:{port}/exec", {})
     assert isinstance(answer, Response)
     assert answer.status == 500 and answer.body.startswith(b"error dialing backend: ")
@@ -85,7 +85,7 @@ def test_one_may_leave_in_the_middle(factory: Callable[[], asyncio.AbstractEvent
 
 
 def _say(bits: list[bytes]) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Any]:
-    """A streaming server that says this and ends."""
+    """A streaming server that sends this and ends."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -128,7 +128,7 @@ async def streaming(talk: Talk, idle_s: float) -> AsyncIterator[tuple[asyncio.St
     async with await asyncio.start_server(runtime, "127.0.0.1", 0) as behind:
         url = f"http://127.0.0.1:{behind.sockets[0].getsockname()[1]}/exec"
 
-        async def handle(request: Request, _: Connection) -> Answer:
+        async def handle(request: Request, _: ServedConnection) -> Answer:
             return await proxy_upgrade(request, url, idle_s)
 
         server = HttpServer(handle)

@@ -89,7 +89,7 @@ def test_what_others_could_read_differently_is_refused(head: bytes, status: int)
         (b"Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 3\r\n", 3, True),
     ],
 )
-def test_a_head_says_what_follows(fields: bytes, length: int | None, keeps_alive: bool) -> None:
+def test_a_head_states_what_follows(fields: bytes, length: int | None, keeps_alive: bool) -> None:
     head = parse_head(LINE + HOST + fields + b"X-A: 1\r\nx-a: \t2 \r\n\r\n")
     assert (head.method, head.target, head.headers["x-a"]) == ("POST", "/", "1,2")
     assert (head.body_length, head.keeps_alive) == (length, keeps_alive)

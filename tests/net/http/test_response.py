@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykubelet.net.http.response import BadResponse, Problem, ResponseLimits, ResponseParser
+from pykubelet.net.http.response import BadResponse, ResponseLimits, ResponseParser, ResponseProblem
 
 LIMITS = ResponseLimits()
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -22,7 +22,7 @@ CONTINUED = b"HTTP/1.1 100 Continue\r\n\r\n" + LENGTH
 RESPONSES = (LENGTH, CHUNKED, CONTINUED)
 
 
-def problem_of(*pieces: bytes) -> Problem:
+def problem_of(*pieces: bytes) -> ResponseProblem:
     response = ResponseParser()
     with pytest.raises(BadResponse) as refused:
         for piece in pieces:
@@ -48,7 +48,7 @@ def test_a_response_that_is_cut_anywhere_is_none(data: bytes) -> None:
         response.feed(data[:end])
         with pytest.raises(BadResponse) as refused:
             response.end()
-        assert refused.value.problem is (Problem.CUT_SHORT if end else Problem.NO_RESPONSE)
+        assert refused.value.problem is (ResponseProblem.CUT_SHORT if end else ResponseProblem.NO_RESPONSE)
 
 
 def test_a_body_without_length_ends_with_the_connection() -> None:
@@ -102,51 +102,54 @@ def test_the_response_to_connect_ends_exactly_with_its_head(rest: bytes, step: i
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (b"SSH-2.0-OpenSSH\r\n", Problem.NOT_HTTP),
-        (b"HTTP/2 200 OK\r\n\r\n", Problem.NOT_HTTP),
-        (b"HTTP/2.0 200 OK\r\n\r\n", Problem.NOT_HTTP),
-        (b"RTSP/1.0 200 OK\r\n\r\n", Problem.NOT_HTTP),
-        (b"\r\n" + LENGTH, Problem.NOT_HTTP),
-        (b"HTTP/1.2 200 OK\r\n\r\n", Problem.MALFORMED_HEAD),
-        (b"HTTP/1.1 ok\r\n\r\n", Problem.MALFORMED_HEAD),
-        (b"HTTP/1.1 2x0 OK\r\n\r\n", Problem.MALFORMED_HEAD),
-        (b"HTTP/1.1 099 OK\r\n\r\n", Problem.NOT_HTTP),
-        (b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", Problem.UNEXPECTED_UPGRADE),
-        (OK + b"no colon\r\n\r\n", Problem.MALFORMED_HEAD),
-        (OK + b" : x\r\n\r\n", Problem.MALFORMED_HEAD),
-        (OK + b"a : x\r\n\r\n", Problem.MALFORMED_HEAD),
-        (OK + b"a: x\r\n folded\r\n\r\n", Problem.MALFORMED_HEAD),
-        (OK + b"a: x\ry\r\n\r\n", Problem.MALFORMED_HEAD),
-        (OK + b"a: x\0y\r\n\r\n", Problem.MALFORMED_HEAD),
-        (OK + b"a: x\n\r\n", Problem.MALFORMED_HEAD),
-        (b"HTTP/1.1 200 OK\n\n", Problem.MALFORMED_HEAD),
-        (OK + b"Content-Length: -1\r\n\r\n", Problem.MALFORMED_HEAD),
-        (OK + b"Content-Length: +1\r\n\r\n", Problem.MALFORMED_HEAD),
-        (OK + b"Content-Length: \r\n\r\n", Problem.MALFORMED_HEAD),
-        (OK + b"Content-Length: 1, 1\r\n\r\n", Problem.MALFORMED_HEAD),
-        (OK + b"Content-Length: 1\r\nContent-Length: 1\r\n\r\n", Problem.MALFORMED_HEAD),
-        (OK + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n", Problem.MALFORMED_HEAD),
-        (OK + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", Problem.MALFORMED_HEAD),
-        (OK + b"Transfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n", Problem.MALFORMED_HEAD),
-        (OK + b"Transfer-Encoding: gzip\r\n\r\n", Problem.UNKNOWN_CODING),
-        (OK + b"Transfer-Encoding: gzip, chunked\r\n\r\n", Problem.UNKNOWN_CODING),
-        (OK + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n", Problem.UNKNOWN_CODING),
-        (OK + b"Transfer-Encoding: \x0bchunked\r\n\r\n", Problem.MALFORMED_HEAD),
-        (OK + b"Transfer-Encoding: chunked\xa0\r\n\r\n", Problem.UNKNOWN_CODING),
-        (CHUNKS + b"zz\r\n", Problem.MALFORMED_CHUNK),
-        (CHUNKS + b"-1\r\n", Problem.MALFORMED_CHUNK),
-        (CHUNKS + b"0x1\r\n", Problem.MALFORMED_CHUNK),
-        (CHUNKS + b"1_0\r\n", Problem.MALFORMED_CHUNK),
-        (CHUNKS + b"1 \r\nx\r\n", Problem.MALFORMED_CHUNK),
-        (CHUNKS + b"1\nx\r\n", Problem.MALFORMED_CHUNK),
-        (CHUNKS + b"1;a\nb\r\nx\r\n", Problem.MALFORMED_CHUNK),
-        (CHUNKS + b"1\r\nab\r\n", Problem.MALFORMED_CHUNK),
-        (CHUNKS + b"1\r\na\n0\r\n\r\n", Problem.MALFORMED_CHUNK),
-        (CHUNKS + b"1" * 17, Problem.MALFORMED_CHUNK),
-        (CHUNKS + b"0\r\nno colon\r\n\r\n", Problem.MALFORMED_CHUNK),
+        (b"SSH-2.0-OpenSSH\r\n", ResponseProblem.NOT_HTTP),
+        (b"HTTP/2 200 OK\r\n\r\n", ResponseProblem.NOT_HTTP),
+        (b"HTTP/2.0 200 OK\r\n\r\n", ResponseProblem.NOT_HTTP),
+        (b"RTSP/1.0 200 OK\r\n\r\n", ResponseProblem.NOT_HTTP),
+        (b"\r\n" + LENGTH, ResponseProblem.NOT_HTTP),
+        (b"HTTP/1.2 200 OK\r\n\r\n", ResponseProblem.MALFORMED_HEAD),
+        (b"HTTP/1.1 ok\r\n\r\n", ResponseProblem.MALFORMED_HEAD),
+        (b"HTTP/1.1 2x0 OK\r\n\r\n", ResponseProblem.MALFORMED_HEAD),
+        (b"HTTP/1.1 099 OK\r\n\r\n", ResponseProblem.NOT_HTTP),
+        (
+            b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
+            ResponseProblem.UNEXPECTED_UPGRADE,
+        ),
+        (OK + b"no colon\r\n\r\n", ResponseProblem.MALFORMED_HEAD),
+        (OK + b" : x\r\n\r\n", ResponseProblem.MALFORMED_HEAD),
+        (OK + b"a : x\r\n\r\n", ResponseProblem.MALFORMED_HEAD),
+        (OK + b"a: x\r\n folded\r\n\r\n", ResponseProblem.MALFORMED_HEAD),
+        (OK + b"a: x\ry\r\n\r\n", ResponseProblem.MALFORMED_HEAD),
+        (OK + b"a: x\0y\r\n\r\n", ResponseProblem.MALFORMED_HEAD),
+        (OK + b"a: x\n\r\n", ResponseProblem.MALFORMED_HEAD),
+        (b"HTTP/1.1 200 OK\n\n", ResponseProblem.MALFORMED_HEAD),
+        (OK + b"Content-Length: -1\r\n\r\n", ResponseProblem.MALFORMED_HEAD),
+        (OK + b"Content-Length: +1\r\n\r\n", ResponseProblem.MALFORMED_HEAD),
+        (OK + b"Content-Length: \r\n\r\n", ResponseProblem.MALFORMED_HEAD),
+        (OK + b"Content-Length: 1, 1\r\n\r\n", ResponseProblem.MALFORMED_HEAD),
+        (OK + b"Content-Length: 1\r\nContent-Length: 1\r\n\r\n", ResponseProblem.MALFORMED_HEAD),
+        (OK + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n", ResponseProblem.MALFORMED_HEAD),
+        (OK + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", ResponseProblem.MALFORMED_HEAD),
+        (OK + b"Transfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n", ResponseProblem.MALFORMED_HEAD),
+        (OK + b"Transfer-Encoding: gzip\r\n\r\n", ResponseProblem.UNKNOWN_CODING),
+        (OK + b"Transfer-Encoding: gzip, chunked\r\n\r\n", ResponseProblem.UNKNOWN_CODING),
+        (OK + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n", ResponseProblem.UNKNOWN_CODING),
+        (OK + b"Transfer-Encoding: \x0bchunked\r\n\r\n", ResponseProblem.MALFORMED_HEAD),
+        (OK + b"Transfer-Encoding: chunked\xa0\r\n\r\n", ResponseProblem.UNKNOWN_CODING),
+        (CHUNKS + b"zz\r\n", ResponseProblem.MALFORMED_CHUNK),
+        (CHUNKS + b"-1\r\n", ResponseProblem.MALFORMED_CHUNK),
+        (CHUNKS + b"0x1\r\n", ResponseProblem.MALFORMED_CHUNK),
+        (CHUNKS + b"1_0\r\n", ResponseProblem.MALFORMED_CHUNK),
+        (CHUNKS + b"1 \r\nx\r\n", ResponseProblem.MALFORMED_CHUNK),
+        (CHUNKS + b"1\nx\r\n", ResponseProblem.MALFORMED_CHUNK),
+        (CHUNKS + b"1;a\nb\r\nx\r\n", ResponseProblem.MALFORMED_CHUNK),
+        (CHUNKS + b"1\r\nab\r\n", ResponseProblem.MALFORMED_CHUNK),
+        (CHUNKS + b"1\r\na\n0\r\n\r\n", ResponseProblem.MALFORMED_CHUNK),
+        (CHUNKS + b"1" * 17, ResponseProblem.MALFORMED_CHUNK),
+        (CHUNKS + b"0\r\nno colon\r\n\r\n", ResponseProblem.MALFORMED_CHUNK),
     ],
 )
-def test_what_is_ambiguous_is_refused(data: bytes, problem: Problem) -> None:
+def test_what_is_ambiguous_is_refused(data: bytes, problem: ResponseProblem) -> None:
     assert problem_of(data) is problem
     assert problem_of(*(data[at : at + 1] for at in range(len(data)))) is problem
 
@@ -155,20 +158,22 @@ def test_what_is_ambiguous_is_refused(data: bytes, problem: Problem) -> None:
 @pytest.mark.parametrize(
     ("first", "again", "problem"),
     [
-        (b"HTTP/1.1 200 ", b"x", Problem.HEAD_TOO_LARGE),
-        (OK + b"a: ", b"x", Problem.HEAD_TOO_LARGE),
-        (OK, b"x", Problem.HEAD_TOO_LARGE),
-        (OK, b"a: " + b"x" * 30_000 + b"\r\n", Problem.HEAD_TOO_LARGE),
-        (OK, b"a:\r\n", Problem.TOO_MANY_FIELDS),
-        (b"", b"HTTP/1.1 100 Continue\r\n\r\n", Problem.TOO_MANY_INTERIM),
-        (b"", b"HTTP/1.1 103 Early Hints\r\nLink: " + b"x" * 20_000 + b"\r\n\r\n", Problem.HEAD_TOO_LARGE),
-        (CHUNKS, b"0", Problem.CHUNK_OVERHEAD),
-        (CHUNKS, b"1" + b";a=b" * 500 + b"\r\nx\r\n", Problem.CHUNK_OVERHEAD),
-        (CHUNKS + b"0\r\n", b"a: b\r\n", Problem.CHUNK_OVERHEAD),
-        (CHUNKS + b"0\r\na: ", b"x", Problem.CHUNK_OVERHEAD),
+        (b"HTTP/1.1 200 ", b"x", ResponseProblem.HEAD_TOO_LARGE),
+        (OK + b"a: ", b"x", ResponseProblem.HEAD_TOO_LARGE),
+        (OK, b"x", ResponseProblem.HEAD_TOO_LARGE),
+        (OK, b"a: " + b"x" * 30_000 + b"\r\n", ResponseProblem.HEAD_TOO_LARGE),
+        (OK, b"a:\r\n", ResponseProblem.TOO_MANY_FIELDS),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n", ResponseProblem.TOO_MANY_INTERIM),
+        (b"", b"HTTP/1.1 103 Early Hints\r\nLink: " + b"x" * 20_000 + b"\r\n\r\n", ResponseProblem.HEAD_TOO_LARGE),
+        (CHUNKS, b"0", ResponseProblem.CHUNK_OVERHEAD),
+        (CHUNKS, b"1" + b";a=b" * 500 + b"\r\nx\r\n", ResponseProblem.CHUNK_OVERHEAD),
+        (CHUNKS + b"0\r\n", b"a: b\r\n", ResponseProblem.CHUNK_OVERHEAD),
+        (CHUNKS + b"0\r\na: ", b"x", ResponseProblem.CHUNK_OVERHEAD),
     ],
 )
-def test_nothing_without_an_end_is_read_for_long(first: bytes, again: bytes, problem: Problem, step: int) -> None:
+def test_nothing_without_an_end_is_read_for_long(
+    first: bytes, again: bytes, problem: ResponseProblem, step: int
+) -> None:
     """Refused within 64 KiB and a piece, at little cost."""
     data = first + again * ((1 << 20) // len(again))
     response = ResponseParser()

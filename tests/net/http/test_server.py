@@ -14,13 +14,13 @@ import pytest
 from pykubelet.net.http.server import (
     HEAD_BYTES,
     Answer,
-    Connection,
     Handler,
     HttpServer,
-    Limits,
     Request,
     Response,
-    Stream,
+    ServedConnection,
+    ServerLimits,
+    StreamedResponse,
     Takeover,
     plain,
     text,
@@ -33,14 +33,14 @@ def route(request: Request) -> Response:
     return text(200, f"{request.method} {request.path} {sorted(request.query.items())}")
 
 
-async def with_body(request: Request, connection: Connection) -> Answer:
+async def with_body(request: Request, connection: ServedConnection) -> Answer:
     """As `route`, and the body of the request if there is one."""
     body = await connection.read_body()
     return text(200, f"{request.method} {body.decode()}") if body else route(request)
 
 
 @asynccontextmanager
-async def serving(handler: Handler, limits: Limits | None = None) -> AsyncIterator[int]:
+async def serving(handler: Handler, limits: ServerLimits | None = None) -> AsyncIterator[int]:
     server = HttpServer(handler, limits=limits)
     async with await asyncio.start_server(server.serve, "127.0.0.1", 0, limit=HEAD_BYTES) as listener:
         yield listener.sockets[0].getsockname()[1]
@@ -132,7 +132,7 @@ async def test_a_question_that_crashes_costs_its_asker_only(port: int) -> None:
     assert b"GET / []" in await talk(port, b"GET / HTTP/1.0\r\n\r\n")
 
 
-async def test_a_client_that_leaves_in_the_middle_disturbs_nobody(port: int) -> None:
+async def test_a_client_that_leaves_in_the_middle_disturbs_no_other(port: int) -> None:
     for _ in range(5):
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\nGET /")
@@ -150,19 +150,19 @@ async def test_bodies_are_read_and_the_connection_goes_on(port: int) -> None:
     assert [part in answer for part in (b"POST hello", b"PUT abc", b"GET /3 []")] == [True, True, True]
 
 
-async def test_a_client_that_says_nothing_is_dropped() -> None:
-    async with serving(plain(route), Limits(head_s=0.05)) as port:
+async def test_a_client_that_sends_nothing_is_dropped() -> None:
+    async with serving(plain(route), ServerLimits(head_s=0.05)) as port:
         assert await talk(port, b"GET / HT", eof=False) == b""
 
 
 async def test_an_idle_connection_is_closed() -> None:
-    async with serving(plain(route), Limits(idle_s=1.0)) as port:
+    async with serving(plain(route), ServerLimits(idle_s=1.0)) as port:
         assert b"GET / []" in await talk(port, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", eof=False)
 
 
 async def test_a_new_connection_takes_the_place_of_the_one_that_has_been_idle_for_longest() -> None:
     """Whether it has sent nothing, half a request, or whole ones before."""
-    async with serving(plain(route), Limits(connections=3)) as port:
+    async with serving(plain(route), ServerLimits(connections=3)) as port:
         silent, half, served = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
         half[1].write(b"GET / HT")
         served[1].write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -182,10 +182,10 @@ async def test_a_new_connection_takes_the_place_of_the_one_that_has_been_idle_fo
 async def test_where_no_connection_is_idle_the_newest_is_closed() -> None:
     endless = Endless()
 
-    async def handle(_: Request, __: Connection) -> Answer:
-        return Stream(200, endless.chunks())
+    async def handle(_: Request, __: ServedConnection) -> Answer:
+        return StreamedResponse(200, endless.chunks())
 
-    async with serving(handle, Limits(connections=1)) as port:
+    async with serving(handle, ServerLimits(connections=1)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         await reader.readuntil(b"tick")
@@ -213,8 +213,8 @@ class Endless:
 async def test_a_stream_is_sent_as_it_comes_and_ends_when_the_client_leaves() -> None:
     endless = Endless()
 
-    async def handle(_: Request, __: Connection) -> Answer:
-        return Stream(200, endless.chunks())
+    async def handle(_: Request, __: ServedConnection) -> Answer:
+        return StreamedResponse(200, endless.chunks())
 
     async with serving(handle) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -238,10 +238,10 @@ async def test_a_stream_that_has_nothing_to_say_ends_with_its_limit() -> None:
         finally:
             closed.set()
 
-    async def handle(_: Request, __: Connection) -> Answer:
-        return Stream(200, chunks())
+    async def handle(_: Request, __: ServedConnection) -> Answer:
+        return StreamedResponse(200, chunks())
 
-    async with serving(handle, Limits(stream_idle_s=1.0)) as port:
+    async with serving(handle, ServerLimits(stream_idle_s=1.0)) as port:
         answer = await talk(port, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", eof=False)
         assert answer.endswith(b"4\r\nonce\r\n")  # cut off: no end of the chunks
         assert closed.is_set()
@@ -250,14 +250,14 @@ async def test_a_stream_that_has_nothing_to_say_ends_with_its_limit() -> None:
 async def test_a_stream_of_which_nothing_is_taken_ends_with_its_limit() -> None:
     endless = Endless()
 
-    async def loud(_: Request, __: Connection) -> Answer:
+    async def loud(_: Request, __: ServedConnection) -> Answer:
         async def chunks() -> AsyncIterator[bytes]:
             async for chunk in endless.chunks():
                 yield chunk * 100_000
 
-        return Stream(200, chunks())
+        return StreamedResponse(200, chunks())
 
-    async with serving(loud, Limits(stream_idle_s=1.0)) as port:
+    async with serving(loud, ServerLimits(stream_idle_s=1.0)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1000)
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         async with asyncio.timeout(60):
@@ -268,7 +268,7 @@ async def test_a_stream_of_which_nothing_is_taken_ends_with_its_limit() -> None:
         await writer.wait_closed()
 
 
-async def ticks(_: Request, connection: Connection) -> Answer:
+async def ticks(_: Request, connection: ServedConnection) -> Answer:
     await connection.read_body()
 
     async def chunks() -> AsyncIterator[bytes]:
@@ -276,7 +276,7 @@ async def ticks(_: Request, connection: Connection) -> Answer:
             await asyncio.sleep(0.01)
             yield tick
 
-    return Stream(200, chunks())
+    return StreamedResponse(200, chunks())
 
 
 async def test_the_next_request_comes_on_the_connection_of_a_stream() -> None:
@@ -303,8 +303,8 @@ async def test_who_asks_on_during_a_stream_gets_it_whole_and_then_the_next_answe
 async def test_who_leaves_after_speaking_into_a_stream_ends_it() -> None:
     endless = Endless()
 
-    async def handle(_: Request, __: Connection) -> Answer:
-        return Stream(200, endless.chunks())
+    async def handle(_: Request, __: ServedConnection) -> Answer:
+        return StreamedResponse(200, endless.chunks())
 
     async with serving(handle) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -327,8 +327,8 @@ async def test_a_stream_that_fails_is_cut_off_without_its_end() -> None:
         yield b"half"
         raise OSError("the disk is gone")
 
-    async def handle(_: Request, __: Connection) -> Answer:
-        return Stream(200, chunks())
+    async def handle(_: Request, __: ServedConnection) -> Answer:
+        return StreamedResponse(200, chunks())
 
     async with serving(handle) as port:
         answer = await talk(port, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", eof=False)
@@ -337,11 +337,11 @@ async def test_a_stream_that_fails_is_cut_off_without_its_end() -> None:
 
 
 async def test_a_connection_can_be_handed_over() -> None:
-    async def echo(connection: Connection) -> None:
+    async def echo(connection: ServedConnection) -> None:
         while data := await connection.reader.read(100):
             connection.writer.write(data.upper())
 
-    async def handle(request: Request, _: Connection) -> Answer:
+    async def handle(request: Request, _: ServedConnection) -> Answer:
         assert request.is_upgrade
         return Takeover(echo)
 
@@ -351,9 +351,9 @@ async def test_a_connection_can_be_handed_over() -> None:
 
 
 async def test_a_body_is_read_only_if_the_handler_asks_for_it() -> None:
-    """And a client that waits is told to send it only then."""
+    """A client that waits for `100 Continue` gets it only then."""
 
-    async def handle(request: Request, connection: Connection) -> Answer:
+    async def handle(request: Request, connection: ServedConnection) -> Answer:
         if request.path == "/refused":
             return text(401, "Unauthorized")
         return text(200, (await connection.read_body()).decode())
@@ -366,7 +366,7 @@ async def test_a_body_is_read_only_if_the_handler_asks_for_it() -> None:
         assert asked.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n") and asked.endswith(b"a" * 60000)
 
 
-async def test_a_body_that_nobody_read_is_not_taken_for_a_request(port: int) -> None:
+async def test_a_body_that_nothing_read_is_not_taken_for_a_request(port: int) -> None:
     async with serving(plain(route)) as deaf:
         hidden = b"GET /hidden HTTP/1.1\r\nHost: x\r\n\r\n"
         head = b"POST /first HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(hidden)
@@ -375,7 +375,7 @@ async def test_a_body_that_nobody_read_is_not_taken_for_a_request(port: int) -> 
 
 
 async def test_a_body_that_does_not_come_is_waited_for_only_so_long() -> None:
-    async with serving(with_body, Limits(head_s=0.05)) as port:
+    async with serving(with_body, ServerLimits(head_s=0.05)) as port:
         sent = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhe"
         assert (await talk(port, sent, eof=False)).startswith(b"HTTP/1.1 408 ")
 

@@ -42,15 +42,15 @@ def cut(content: bytes, places: list[int]) -> Iterator[bytes]:
         yield content[start:end]
 
 
-def messages(said: bytes) -> list[tuple[int, bytes]]:
+def messages(output: bytes) -> list[tuple[int, bytes]]:
     """Opcode and payload of a server's frames."""
     found = []
-    while said:
-        size, at = said[1], 2
+    while output:
+        size, at = output[1], 2
         if size == 126:
-            size, at = int.from_bytes(said[2:4], "big"), 4
+            size, at = int.from_bytes(output[2:4], "big"), 4
         elif size == 127:
-            size, at = int.from_bytes(said[2:10], "big"), 10
-        found.append((said[0], said[at : at + size]))
-        said = said[at + size :]
+            size, at = int.from_bytes(output[2:10], "big"), 10
+        found.append((output[0], output[at : at + size]))
+        output = output[at + size :]
     return found

@@ -10,7 +10,7 @@ from net.websocket.bytes_of import cut, masked, messages
 from pykubelet.net.websocket import frames
 
 
-def joined(received: list[frames.Received]) -> list[bytes]:
+def joined(received: list[frames.ReceivedFrames]) -> list[bytes]:
     """Whole messages."""
     found: list[bytearray] = []
     for piece in (piece for each in received for piece in each.pieces):
@@ -21,7 +21,7 @@ def joined(received: list[frames.Received]) -> list[bytes]:
 
 
 def test_the_examples_of_the_standard() -> None:
-    reader = frames.FrameReader()
+    reader = frames.WebSocketReader()
     hello = reader.feed(bytes.fromhex("818537fa213d7f9f4d5158"))
     assert joined([hello]) == [b"Hello"] and not hello.pong and not hello.goodbye
     assert reader.feed(bytes.fromhex("898537fa213d7f9f4d5158")).pong == b"\x8a\x05Hello"
@@ -34,16 +34,16 @@ def test_the_examples_of_the_standard() -> None:
     st.binary(min_size=4, max_size=4),
     st.lists(st.integers(0, 10_000), max_size=20),
 )
-def test_messages_arrive_whole_however_they_are_cut(said: list[list[bytes]], mask: bytes, places: list[int]) -> None:
+def test_messages_arrive_whole_however_they_are_cut(output: list[list[bytes]], mask: bytes, places: list[int]) -> None:
     sent = b""
-    for fragments in said:
+    for fragments in output:
         for place, fragment in enumerate(fragments):
             last = place == len(fragments) - 1
             sent += masked(0 if place else 2, fragment, mask=mask, final=last)
             sent += masked(9, b"ping")  # may stand between fragments
-    reader = frames.FrameReader()
+    reader = frames.WebSocketReader()
     received = [reader.feed(piece) for piece in cut(sent, places)]
-    assert joined(received) == [b"".join(fragments) for fragments in said]
+    assert joined(received) == [b"".join(fragments) for fragments in output]
     assert not any(each.goodbye for each in received)
     assert {each.pong for each in received} <= {b"", b"\x8a\x04ping"}
 
@@ -61,28 +61,28 @@ def test_a_frame_may_have_any_size(sizes: list[int], mask: bytes, places: list[i
     last = len(sizes) - 1
     sent = [masked(0 if n else 2, LARGE[:size], mask=mask, final=n == last) for n, size in enumerate(sizes)]
     sent.append(masked(2, b"next"))
-    reader = frames.FrameReader()
+    reader = frames.WebSocketReader()
     received = [reader.feed(piece) for piece in cut(b"".join(sent), places)]
     assert joined(received) == [b"".join(LARGE[:size] for size in sizes), b"next"]
     assert max(len(piece.data) for each in received for piece in each.pieces) <= frames.FRAGMENT
 
 
 def test_a_large_frame_is_passed_on_before_it_is_whole() -> None:
-    reader = frames.FrameReader()
+    reader = frames.WebSocketReader()
     begun = reader.feed(masked(2, bytes(10 * frames.FRAGMENT))[: 14 + 5 * frames.FRAGMENT + 1000])
     assert sum(len(piece.data) for piece in begun.pieces) == 5 * frames.FRAGMENT
 
 
 def test_of_many_pings_the_last_is_answered() -> None:
-    received = frames.FrameReader().feed(masked(9, b"one") + masked(9, b"two"))
+    received = frames.WebSocketReader().feed(masked(9, b"one") + masked(9, b"two"))
     assert messages(received.pong) == [(0x8A, b"two")]
 
 
 def test_a_flood_of_pings_is_the_end() -> None:
-    reader = frames.FrameReader()
+    reader = frames.WebSocketReader()
     received = reader.feed(masked(9, b"") * 10_000)
     assert messages(received.goodbye) == [(0x88, b"\x03\xf0too many pings")]
-    assert reader.feed(masked(2, b"more")) == frames.Received()
+    assert reader.feed(masked(2, b"more")) == frames.ReceivedFrames()
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_flood_of_pings_is_the_end() -> None:
     ],
 )
 def test_a_goodbye_is_answered_and_nothing_is_heard_after_it(payload: bytes, answer: bytes) -> None:
-    reader = frames.FrameReader()
+    reader = frames.WebSocketReader()
     received = reader.feed(masked(8, payload) + masked(2, b"unheard"))
     assert messages(received.goodbye) == [(0x88, answer)]
     assert not received.pieces
@@ -131,13 +131,13 @@ PROTOCOL_ERROR, TOO_BIG = b"\x03\xea", b"\x03\xf1"
     ],
 )
 def test_what_is_not_allowed_ends_the_connection(sent: bytes, why: bytes) -> None:
-    received = frames.FrameReader().feed(masked(2, b"before") + sent)
+    received = frames.WebSocketReader().feed(masked(2, b"before") + sent)
     assert joined([received])[0] == b"before"
     assert messages(received.goodbye) == [(0x88, why)]
 
 
 @given(st.lists(st.binary(max_size=200), max_size=20))
 def test_garbage_never_breaks_more_than_its_connection(garbage: list[bytes]) -> None:
-    reader = frames.FrameReader()
+    reader = frames.WebSocketReader()
     ends = [bool(reader.feed(piece).goodbye) for piece in garbage]
     assert ends.count(True) <= 1

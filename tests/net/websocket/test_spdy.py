@@ -37,44 +37,44 @@ def test_heads_of_data_and_answers() -> None:
     assert spdy.pong(2) == b"\x80\x03\x00\x06\x00\x00\x00\x04\x00\x00\x00\x02"
 
 
-def test_what_a_runtime_says() -> None:
-    said = reply(1, 3) + data(3, b"out") + control(6, b"\0\0\0\2") + data(3, b"", last=True) + reset(1)
-    assert spdy.FrameReader().feed(said) == [
+def test_what_a_runtime_reports() -> None:
+    output = reply(1, 3) + data(3, b"out") + control(6, b"\0\0\0\2") + data(3, b"", last=True) + reset(1)
+    assert spdy.SpdyFrameReader().feed(output) == [
         spdy.Replied(1),
         spdy.Replied(3),
         spdy.Data(3, b"out"),
         spdy.Ping(2),
-        spdy.Finished(3),
+        spdy.StreamFinished(3),
         spdy.Reset(1),
     ]
-    assert spdy.FrameReader().feed(reply(1, flags=1)) == [spdy.Replied(1), spdy.Finished(1)]
+    assert spdy.SpdyFrameReader().feed(reply(1, flags=1)) == [spdy.Replied(1), spdy.StreamFinished(1)]
 
 
 def test_what_asks_for_nothing_is_passed_over() -> None:
     settings, goaway, headers, window, unheard_of = 4, 7, 8, 9, 99
-    said = b"".join(control(kind, bytes(8)) for kind in (settings, goaway, headers, window, unheard_of))
-    assert spdy.FrameReader().feed(said + data(5, b"x")) == [spdy.Data(5, b"x")]
+    output = b"".join(control(kind, bytes(8)) for kind in (settings, goaway, headers, window, unheard_of))
+    assert spdy.SpdyFrameReader().feed(output + data(5, b"x")) == [spdy.Data(5, b"x")]
 
 
 @given(
     st.lists(st.tuples(st.sampled_from([3, 5]), st.binary(max_size=300), st.booleans()), max_size=10),
     st.lists(st.integers(0, 5000), max_size=20),
 )
-def test_data_arrives_whole_however_it_is_cut(said: list[tuple[int, bytes, bool]], places: list[int]) -> None:
-    sent = b"".join(data(stream, content, last=last) + control(9, bytes(8)) for stream, content, last in said)
-    reader = spdy.FrameReader()
+def test_data_arrives_whole_however_it_is_cut(output: list[tuple[int, bytes, bool]], places: list[int]) -> None:
+    sent = b"".join(data(stream, content, last=last) + control(9, bytes(8)) for stream, content, last in output)
+    reader = spdy.SpdyFrameReader()
     got: list[tuple[int, bytes]] = []
     ends: list[int] = []
     for frame in (frame for piece in cut(sent, places) for frame in reader.feed(piece)):
         if isinstance(frame, spdy.Data):
             got.append((frame.stream, frame.data))
         else:
-            assert isinstance(frame, spdy.Finished)
+            assert isinstance(frame, spdy.StreamFinished)
             ends.append(frame.stream)
     for stream in (3, 5):
-        whole = b"".join(content for of, content, _ in said if of == stream)
+        whole = b"".join(content for of, content, _ in output if of == stream)
         assert b"".join(content for of, content in got if of == stream) == whole
-    assert ends == [stream for stream, _, last in said if last]
+    assert ends == [stream for stream, _, last in output if last]
 
 
 @pytest.mark.parametrize(
@@ -86,13 +86,13 @@ def test_data_arrives_whole_however_it_is_cut(said: list[tuple[int, bytes, bool]
     ],
 )
 def test_what_is_no_spdy_is_the_end(sent: bytes, why: str) -> None:
-    reader = spdy.FrameReader()
+    reader = spdy.SpdyFrameReader()
     assert reader.feed(data(1, b"a") + sent) == [spdy.Data(1, b"a"), spdy.Broken(why)]
     assert reader.feed(data(1, b"b")) == []
 
 
 @given(st.lists(st.binary(max_size=200), max_size=20))
-def test_garbage_is_told_once_at_most(garbage: list[bytes]) -> None:
-    reader = spdy.FrameReader()
+def test_garbage_is_reported_once_at_most(garbage: list[bytes]) -> None:
+    reader = spdy.SpdyFrameReader()
     broken = [frame for piece in garbage for frame in reader.feed(piece) if isinstance(frame, spdy.Broken)]
     assert len(broken) <= 1

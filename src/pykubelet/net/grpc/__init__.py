@@ -1,1 +1,1 @@
-"""gRPC as a client, in plain Python: calls and server streams over one HTTP/2 connection, without TLS."""
+"""gRPC in Python, without TLS: a client for calls and server streams over one HTTP/2 connection, and a server."""

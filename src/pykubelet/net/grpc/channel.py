@@ -1,6 +1,6 @@
-"""The way to one server: connects on the first call, again after a loss, and carries calls.
+"""A gRPC channel to one server: connects on the first call, reconnects after a loss, and carries calls.
 
-Owns: `Channel`, its one connection, deadlines, and cancellation. Failures are `RpcError` and nothing else.
+Owns: `Channel`, its connection, deadlines, and cancellation. All failures are `RpcError`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Protocol, cast
 
-from pykubelet.net.grpc.http2 import Connection, ConnectionFault, ErrorCode, Stream
-from pykubelet.net.grpc.limits import RUNTIME, Limits
+from h2.errors import ErrorCodes
+
+from pykubelet.net.grpc.http2 import ConnectionFault, Http2Connection, Http2Stream
+from pykubelet.net.grpc.limits import Http2Limits
 from pykubelet.net.grpc.status import Code, MessageReader, RpcError, framed, header_block, status_of, timeout_field
 
 CLOSED = "grpc: the client connection is closing"
@@ -21,39 +23,39 @@ LOST = "error reading from server: EOF"
 HUNG = 'connection error: desc = "keepalive ping failed to receive ACK within timeout"'
 UNREAD = "connection error: the server does not read the answers to its SETTINGS and PING frames"
 _KEPT_TIMEOUTS = 64
-#: How long a closed connection may take to send what is left. A server that does not read would keep it open.
+#: The most seconds that a closed connection may take to send the rest. A server that does not read would keep it open.
 CLOSE_S = 1.0
-#: How long pings may wait for an answer. A server in Go pings at every request to learn the connection's bandwidth, but only
-#: once its last ping was answered: answers at once would wake both sides for each call, and nobody needs that bandwidth.
-#: One that pings to see whether we live waits for seconds.
+#: Seconds after which pings are answered. A server in Go pings at every request to estimate the bandwidth, but only once its
+#: last ping was answered. Immediate answers would wake both sides for each call, and the estimate has no use here. A server that
+#: pings to check whether the client is alive waits for seconds.
 PING_S = 0.5
 
 
 class _Call(Protocol):
-    """What waits for a stream."""
+    """A call that waits for its stream."""
 
-    stream: Stream
+    stream: Http2Stream
 
-    def look(self) -> None:
-        """Something new has come."""
+    def update(self) -> None:
+        """Process what has arrived on the stream."""
 
     def fail(self, code: Code, message: str) -> None:
-        """Nothing more comes."""
+        """End the call, because nothing more will arrive."""
 
 
 class Session(asyncio.Protocol):
-    """One connection and the calls on it. Once it `is_over` it takes no more; `lost` is set then.
+    """One connection and its calls. Once it `is_over`, it accepts no more calls, and `lost` is set.
 
-    A server that hangs keeps its connection open. Calls have deadlines, streams have none: a PING finds it out.
+    A server that hangs keeps its connection open. Calls have deadlines but streams do not, so a PING detects such a server.
     """
 
-    def __init__(self, lost: asyncio.Event, limits: Limits = RUNTIME) -> None:
+    def __init__(self, lost: asyncio.Event, limits: Http2Limits) -> None:
         self.limits = limits
-        self._http = Connection(limits)
+        self._http = Http2Connection(limits)
         self._aborting: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, _Call] = {}
-        self._bell = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self._lost = lost
         self._answering: asyncio.TimerHandle | None = None
         self._keep_alive: asyncio.TimerHandle | None = None
@@ -63,43 +65,44 @@ class Session(asyncio.Protocol):
 
     @property
     def is_usable(self) -> bool:
-        """Whether it takes calls, now or later."""
+        """Whether the connection accepts calls, now or later."""
         return not self.is_over and self._http.is_usable
 
     @property
     def is_ready(self) -> bool:
-        """Whether it takes a call now."""
-        return self._http.has_room and not self.is_over and self._http.is_usable
+        """Whether the connection accepts a call now."""
+        return self._http.has_free_stream and not self.is_over and self._http.is_usable
 
     @property
-    def is_greeted(self) -> bool:
-        """Whether the server has shown that it speaks HTTP/2."""
-        return self._http.is_greeted
+    def has_settings(self) -> bool:
+        """Whether the server has sent its HTTP/2 SETTINGS."""
+        return self._http.has_settings
 
-    async def wait_room(self) -> None:
-        """Until the server takes one more stream, or never will."""
-        while self.is_usable and not self._http.has_room:
-            self._bell.clear()
-            await self._bell.wait()
+    async def wait_free_stream(self) -> None:
+        """Wait until the server accepts one more stream, or never will."""
+        while self.is_usable and not self._http.has_free_stream:
+            self._wakeup.clear()
+            await self._wakeup.wait()
 
-    def request(self, headers: bytes, body: bytes) -> Stream:
-        """Send a request. Say who waits for it, with `attach`, before anything else happens."""
+    def request(self, headers: bytes, body: bytes) -> Http2Stream:
+        """Send a request. Call `attach` with its call before the next await."""
         stream = self._http.request(headers, body)
         self._send()
         return stream
 
     def attach(self, call: _Call) -> None:
+        """Notify `call` of everything that arrives on its stream."""
         self._calls[call.stream.id] = call
 
-    def cancel(self, stream: Stream) -> None:
-        """Nobody waits for a stream any more."""
+    def cancel(self, stream: Http2Stream) -> None:
+        """Cancel a stream and drop its call."""
         if self._calls.pop(stream.id, None) is not None:
             self._http.cancel(stream)
             self._send()
-            self._bell.set()
+            self._wakeup.set()
 
-    def reopen(self, stream: Stream) -> None:
-        """Everything that has come on a long stream was read."""
+    def reopen(self, stream: Http2Stream) -> None:
+        """Record that everything that has arrived on a long stream was read, so that the server may send more."""
         self._http.reopen(stream)
         self._send()
 
@@ -112,7 +115,7 @@ class Session(asyncio.Protocol):
         self._calls.clear()
         for call in calls:
             call.fail(code, message)
-        self._bell.set()
+        self._wakeup.set()
         for timer in (self._answering, self._keep_alive):
             if timer is not None:
                 timer.cancel()
@@ -131,7 +134,7 @@ class Session(asyncio.Protocol):
         self._send()
 
     def _check_alive(self) -> None:
-        """Ping a server that is silent while calls wait for it; give it up when the last ping was followed by nothing."""
+        """Ping a server that sends nothing while calls wait for it. End the session if nothing followed the last ping."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         if self._pinged_at is not None and self._heard_at <= self._pinged_at:
@@ -151,7 +154,7 @@ class Session(asyncio.Protocol):
         self._keep_alive = loop.call_at(next_at, self._check_alive)
 
     def _is_read(self) -> bool:
-        """Whether the server reads the answers that it makes us send; they would pile up."""
+        """Whether the server reads the answers that it causes. Otherwise they would pile up."""
         if self._transport is None or not self._transport.get_write_buffer_size():
             self._http.answers = 0
         return self._http.answers <= self.limits.answers
@@ -159,6 +162,7 @@ class Session(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See `asyncio.Protocol`. Sends the preface."""
         self._transport = cast("asyncio.Transport", transport)
         loop = asyncio.get_running_loop()
         self._heard_at = loop.time()
@@ -166,14 +170,15 @@ class Session(asyncio.Protocol):
         self._send()
 
     def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol`. A violation of the protocol or of a limit ends the session."""
         if self.is_over:
             return
         self._heard_at = asyncio.get_running_loop().time()
         try:
-            news = self._http.receive(data)
+            changed = self._http.receive(data)
         except ConnectionFault as fault:
             self._send()
-            is_limit = fault.code is ErrorCode.ENHANCE_YOUR_CALM
+            is_limit = fault.code is ErrorCodes.ENHANCE_YOUR_CALM
             self.end(Code.RESOURCE_EXHAUSTED if is_limit else Code.UNAVAILABLE, f"connection error: {fault}")
             return
         self._send()
@@ -182,15 +187,16 @@ class Session(asyncio.Protocol):
             return
         if self._http.pings and self._answering is None:
             self._answering = asyncio.get_running_loop().call_later(PING_S, self._answer_pings)
-        for stream in news:
+        for stream in changed:
             call = self._calls.pop(stream.id, None) if stream.is_ended else self._calls.get(stream.id)
             if call is not None:
-                call.look()
-        self._bell.set()
+                call.update()
+        self._wakeup.set()
         if not self._calls and not self._http.is_usable:
             self.end(Code.UNAVAILABLE, LOST)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.Protocol`. Ends the session."""
         self._transport = None
         if self._aborting is not None:
             self._aborting.cancel()
@@ -198,17 +204,17 @@ class Session(asyncio.Protocol):
 
 
 class _UnaryCall:
-    """One answer, as a future."""
+    """A call with one answer, which is a future."""
 
     __slots__ = ("_messages", "_reader", "answer", "stream")
 
-    def __init__(self, stream: Stream, answer: asyncio.Future[bytes], limit: int) -> None:
+    def __init__(self, stream: Http2Stream, answer: asyncio.Future[bytes], limit: int) -> None:
         self.stream = stream
         self.answer = answer
         self._reader = MessageReader(limit)
         self._messages: list[bytes] = []
 
-    def look(self) -> None:
+    def update(self) -> None:
         try:
             self._messages += self._reader.take(self.stream)
         except RpcError as error:
@@ -218,7 +224,7 @@ class _UnaryCall:
             return
         code, message = status_of(self.stream)
         if code is not Code.OK:
-            self.answer.set_exception(RpcError(code, message, self.stream.reset == ErrorCode.REFUSED_STREAM))
+            self.answer.set_exception(RpcError(code, message, self.stream.reset == ErrorCodes.REFUSED_STREAM))
         elif len(self._messages) == 1 and self._reader.is_empty:
             self.answer.set_result(self._messages[0])
         else:
@@ -233,39 +239,40 @@ class _UnaryCall:
 
 
 class ServerStream:
-    """Answers until somebody ends it; one reader. What has come is kept until it is read."""
+    """A stream of answers with one reader, until either side ends it. Messages are kept until they are read."""
 
-    def __init__(self, session: Session, stream: Stream) -> None:
+    def __init__(self, session: Session, stream: Http2Stream) -> None:
         self.stream = stream
         self._session = session
         self._reader = MessageReader(session.limits.message)
         self._messages: deque[bytes] = deque()
-        self._bell = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self._end: tuple[Code, str] | None = None
 
     @property
     def end(self) -> RpcError | None:
-        """How the stream has ended (code OK: the server was done); None while it goes on."""
+        """How the stream has ended (code OK: the server completed it); None while it is open."""
         return RpcError(*self._end) if self._end is not None else None
 
     async def read(self) -> bytes | None:
-        """The next answer; None when the server was done. Raises RpcError when it broke or was closed."""
+        """The next answer; None if the server completed the stream. Raises RpcError if it failed or was closed."""
         while not self._messages:
             if self._end is not None:
                 if self._end[0] is Code.OK:
                     return None
                 raise RpcError(*self._end)
             self._session.reopen(self.stream)
-            self._bell.clear()
-            await self._bell.wait()
+            self._wakeup.clear()
+            await self._wakeup.wait()
         return self._messages.popleft()
 
     def close(self) -> None:
-        """End the stream; harmless when it has ended."""
+        """End the stream. Does nothing if it has ended already."""
         self._session.cancel(self.stream)
         self.fail(Code.CANCELED, "the stream was closed")
 
-    def look(self) -> None:
+    def update(self) -> None:
+        """Process what has arrived on the stream."""
         try:
             self._messages += self._reader.take(self.stream)
         except RpcError as error:
@@ -274,19 +281,20 @@ class ServerStream:
             return
         if self.stream.is_ended:
             self.fail(*status_of(self.stream))
-        self._bell.set()
+        self._wakeup.set()
 
     def fail(self, code: Code, message: str) -> None:
+        """End the stream, unless it has ended already, and wake the reader."""
         if self._end is None:
             self._end = (code, message)
-        self._bell.set()
+        self._wakeup.set()
 
 
 Dial = Callable[[Callable[[], Session]], Awaitable[tuple[asyncio.BaseTransport, Session]]]
 
 
 def unix_dial(path: str) -> Dial:
-    """The server that listens at a socket in the file system."""
+    """A dialer for the server that listens on a unix socket."""
 
     async def dial(make: Callable[[], Session]) -> tuple[asyncio.BaseTransport, Session]:
         try:
@@ -298,7 +306,7 @@ def unix_dial(path: str) -> Dial:
 
 
 def tcp_dial(host: str, port: int) -> Dial:
-    """The server at an address."""
+    """A dialer for the server at a TCP address."""
 
     async def dial(make: Callable[[], Session]) -> tuple[asyncio.BaseTransport, Session]:
         try:
@@ -316,10 +324,10 @@ def _not_dialled(network: str, address: str, error: OSError) -> RpcError:
 
 
 class Channel:
-    """Calls to one server, within `limits`. Make it inside the running event loop."""
+    """Calls to one server, within `limits`. Create it inside the running event loop."""
 
     def __init__(
-        self, dial: Dial, authority: str = "localhost", user_agent: str = "pykubelet", limits: Limits = RUNTIME
+        self, dial: Dial, limits: Http2Limits, authority: str = "localhost", user_agent: str = "pykubelet"
     ) -> None:
         self._dial = dial
         self._limits = limits
@@ -333,23 +341,24 @@ class Channel:
         self._timeouts: dict[float, bytes] = {}
 
     @property
-    def is_greeted(self) -> bool:
-        """Whether the last connection got as far as a server that speaks HTTP/2."""
-        return self._session is not None and self._session.is_greeted
+    def has_settings(self) -> bool:
+        """Whether the server of the last connection has sent its HTTP/2 SETTINGS."""
+        return self._session is not None and self._session.has_settings
 
     async def wait_lost(self) -> None:
-        """Until a connection is lost, if none was since the last time. For one task, again and again."""
+        """Wait until a connection is lost; return at once if one was lost since the last call. For one task only."""
         await self._lost.wait()
         self._lost.clear()
 
     def method(self, path: str, metadata: tuple[tuple[str, str], ...] = ()) -> bytes:
-        """What to call a method by: `path` is `/package.Service/Method`."""
+        """The header block that identifies a method in calls. `path`: `/package.Service/Method`."""
         return header_block(path, self._authority, self._user_agent, metadata)
 
     async def unary(self, method: bytes, message: bytes, timeout_s: float | None) -> bytes:
-        """One request, one answer. Cancelling the caller cancels the call; the server may finish it all the same.
+        """Make a call with one request and one answer. Cancelling the caller cancels the call; the server may still finish it.
 
-        A request that the server has refused untouched, because it goes away or has too much to do, is sent once more.
+        A request that the server has refused without processing it, because it is shutting down or overloaded, is sent once
+        more.
         """
         loop = asyncio.get_running_loop()
         deadline = None if timeout_s is None else loop.time() + timeout_s
@@ -365,7 +374,7 @@ class Channel:
             try:
                 return await call.answer
             except RpcError as error:
-                if is_last or not error.is_untouched:
+                if is_last or not error.is_unprocessed:
                     raise
             finally:
                 if timer is not None:
@@ -375,31 +384,31 @@ class Channel:
         raise AssertionError("the last try returns or raises")
 
     async def stream(self, method: bytes, message: bytes) -> ServerStream:
-        """Send the one request of a stream of answers, without a deadline. Close the result."""
+        """Send a request that gets a stream of answers, without a deadline. The caller must close the result."""
         session = await self._ready(None)
         opened = ServerStream(session, session.request(method, framed(message)))
         session.attach(opened)
         return opened
 
     def close(self) -> None:
-        """Close the connection; calls in flight and later ones fail with code CANCELED."""
+        """Close the connection. Calls in flight and later ones fail with code CANCELED."""
         self._is_closed = True
         for session in self._sessions:
             session.end(Code.CANCELED, CLOSED)
 
     async def _ready(self, deadline: float | None) -> Session:
-        """A connection that takes a call now: whoever needs one first dials for all."""
+        """Wait for a connection that accepts a call now. The first caller dials for all."""
         try:
             async with asyncio.timeout_at(deadline), self._dialling:
                 while True:
                     if self._is_closed:
-                        self.close()  # also what was dialled meanwhile
+                        self.close()  # also closes a connection that was dialed in the meantime
                         raise RpcError(Code.CANCELED, CLOSED)
                     session = self._session
                     if session is not None and session.is_ready:
                         return session
                     if session is not None and session.is_usable:
-                        await session.wait_room()
+                        await session.wait_free_stream()
                         continue
                     _, session = await self._dial(lambda: Session(self._lost, self._limits))
                     self._session = session
@@ -408,7 +417,7 @@ class Channel:
             raise RpcError(Code.DEADLINE_EXCEEDED, LATE) from error
 
     def _timeout(self, seconds: float) -> bytes:
-        """The field for a deadline; most calls have one of a few."""
+        """The header field for a deadline. It is cached, because most calls use one of a few deadlines."""
         field = self._timeouts.get(seconds)
         if field is None:
             if len(self._timeouts) >= _KEPT_TIMEOUTS:

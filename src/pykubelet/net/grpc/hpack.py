@@ -1,7 +1,7 @@
-"""HPACK, the header compression of HTTP/2: reading all of it by the `hpack` library, writing the simplest of it.
+"""HPACK, the header compression of HTTP/2: decoding with the `hpack` library, and the simplest form of encoding.
 
-Owns: `HeaderReader`, which follows the peer's dynamic table within limits, and `literal`, which uses no table. Answers to
-calls are the same few blocks again and again, so a block that was read is known until the table changes.
+Owns: `HeaderReader`, which follows the peer's dynamic table within limits, and `literal`, which uses no table. The answers to
+calls consist of the same few blocks, so decoded blocks are cached until the table changes.
 
 Source: RFC 7541.
 """
@@ -12,26 +12,26 @@ from hpack import Decoder, HPACKError, OversizedHeaderListError
 from hpack.hpack import encode_integer
 from hpack.table import HeaderTable
 
-#: How many blocks are kept, and how large: an answer's headers are about 100 bytes, its trailers 20.
+#: The number and size of cached blocks: the headers of an answer have about 100 bytes, its trailers 20.
 _KNOWN_BLOCKS = 64
 _KNOWN_FIELDS = 16
 _KNOWN_BYTES = 1024
-#: RFC 7541, section 4.2: the smallest size in between, then the final one.
+#: RFC 7541, section 4.2: between two blocks, the table may change to the smallest size, then to the final one.
 _MAX_RESIZES = 2
 
 Headers = tuple[tuple[str, str], ...]
 
 
 class HpackError(Exception):
-    """The peer's header block cannot be understood; the connection cannot go on."""
+    """The peer's header block cannot be decoded. The connection must end."""
 
 
 class HeadersTooLarge(HpackError):
-    """A header block is larger than allowed; the connection cannot go on."""
+    """A header block is larger than allowed. The connection must end."""
 
 
 def literal(name: str, value: str) -> bytes:
-    """One header field that leaves no trace in the peer's table."""
+    """Encode a header field without adding it to the peer's table."""
     raw = name.encode()
     index, _ = HeaderTable.STATIC_TABLE_MAPPING.get(raw, (0, None))
     start = bytes(encode_integer(index, 4)) if index else b"\x00" + _string(raw)
@@ -39,7 +39,7 @@ def literal(name: str, value: str) -> bytes:
 
 
 def indexed(name: str, value: str) -> bytes:
-    """One header field that the static table has whole; ValueError when it has not."""
+    """Encode a header field that is in the static table with its value. Raises ValueError if it is not."""
     index = HeaderTable.STATIC_TABLE.index((name.encode(), value.encode())) + 1
     return bytes((0x80 | index,))
 
@@ -49,9 +49,9 @@ def _string(data: bytes) -> bytes:
 
 
 class HeaderReader:
-    """Reads the header blocks of one connection, in the order in which they came.
+    """Decodes the header blocks of one connection, which must be passed in the order of their arrival.
 
-    `limit`: bytes of one block as it came, and decoded, where each field counts for 32 more than its name and value.
+    `limit`: the most bytes of a block, encoded and decoded. Decoded, each field counts 32 bytes more than its name and value.
     """
 
     def __init__(self, limit: int) -> None:
@@ -60,7 +60,7 @@ class HeaderReader:
         self._known: dict[bytes, Headers] = {}
 
     def read(self, block: bytes) -> Headers:
-        """The fields of a whole block, in their order. Raises HpackError."""
+        """Decode the fields of a whole block, in their order. Raises HpackError."""
         known = self._known.get(block)
         if known is not None:
             return known
@@ -75,7 +75,7 @@ class HeaderReader:
             raise HeadersTooLarge(str(error)) from error
         except HPACKError as error:
             raise HpackError(f"a header block that cannot be decoded: {str(error)[:100]}") from error
-        # gRPC's own fields are ASCII; what is not is shown as it came
+        # gRPC's own fields are ASCII; other bytes are kept by decoding as Latin-1
         headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in fields)
         is_changed = newest is not self._newest or (count, size) != (len(table.dynamic_entries), table.maxsize)
         if is_changed or len(self._known) >= _KNOWN_BLOCKS:
@@ -86,7 +86,7 @@ class HeaderReader:
 
     @property
     def _newest(self) -> tuple[bytes, bytes] | None:
-        """The newest entry of the dynamic table: another object after each entry that was added."""
+        """The newest entry of the dynamic table. It is another object after each addition."""
         entries = self._decoder.header_table.dynamic_entries
         return entries[0] if entries else None
 
@@ -97,7 +97,7 @@ def _is_small(block: bytes, headers: Headers) -> bool:
 
 
 def _check_resizes(block: bytes) -> None:
-    """The library accepts any number of changes of the table's size before the first field."""
+    """Refuse too many changes of the table's size before the first field, because the library accepts any number."""
     position = resizes = 0
     while position < len(block) and block[position] & 0xE0 == 0x20:
         resizes += 1

@@ -1,7 +1,8 @@
-"""One connection of HTTP/2 as a client has it: bytes from the peer in, streams with news out, bytes to send kept.
+"""The client side of an HTTP/2 connection: takes bytes from the peer, returns changed streams, and collects bytes to send.
 
-Owns: frames, streams, flow control both ways, and what breaks a connection. Does no I/O and knows no gRPC: `channel.py`
-brings both. Not offered, because calls of gRPC need neither: pushed streams, priorities, CONNECT, trailers of our own.
+Owns: frames, streams, flow control in both directions, and the detection of protocol violations. Does no I/O and is not
+specific to gRPC: `channel.py` adds both. Not implemented, because gRPC calls do not need them: pushed streams, priorities,
+CONNECT, trailers of requests.
 
 Source: RFC 9113.
 """
@@ -11,12 +12,14 @@ from __future__ import annotations
 import struct
 from enum import IntEnum
 
+from h2.errors import ErrorCodes
+
 from pykubelet.net.grpc.hpack import HeaderReader, Headers, HeadersTooLarge, HpackError
-from pykubelet.net.grpc.limits import RUNTIME, Limits
+from pykubelet.net.grpc.limits import Http2Limits
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 FRAME_BYTES = 16384
-#: More pings than this are not left for later.
+#: The most pings that wait for a later answer.
 MOST_PINGS = 16
 _START_WINDOW = 65535
 _MAX_WINDOW = 2**31 - 1
@@ -50,26 +53,7 @@ class Kind(IntEnum):
     CONTINUATION = 9
 
 
-class ErrorCode(IntEnum):
-    """Why a stream or a connection was ended."""
-
-    NO_ERROR = 0
-    PROTOCOL_ERROR = 1
-    INTERNAL_ERROR = 2
-    FLOW_CONTROL_ERROR = 3
-    SETTINGS_TIMEOUT = 4
-    STREAM_CLOSED = 5
-    FRAME_SIZE_ERROR = 6
-    REFUSED_STREAM = 7
-    CANCEL = 8
-    COMPRESSION_ERROR = 9
-    CONNECT_ERROR = 10
-    ENHANCE_YOUR_CALM = 11
-    INADEQUATE_SECURITY = 12
-    HTTP_1_1_REQUIRED = 13
-
-
-# As plain numbers: to look an enumeration's member up takes longer than all else that is done to most frames.
+# Plain numbers, because looking up an enumeration's member would take longer than the rest of the work for most frames.
 _DATA, _HEADERS, _WINDOW_UPDATE, _PING = (
     int(kind) for kind in (Kind.DATA, Kind.HEADERS, Kind.WINDOW_UPDATE, Kind.PING)
 )
@@ -77,9 +61,9 @@ _ENABLE_PUSH, _MAX_STREAMS, _INITIAL_WINDOW, _MAX_FRAME, _MAX_HEADER_LIST = 2, 3
 
 
 class ConnectionFault(Exception):
-    """The peer broke the protocol: the connection cannot go on. Its last words are in the output."""
+    """The peer violated the protocol, and the connection must end. The output contains a GOAWAY with the reason."""
 
-    def __init__(self, code: ErrorCode, problem: str) -> None:
+    def __init__(self, code: ErrorCodes, problem: str) -> None:
         super().__init__(code, problem)
         self.code = code
         self.problem = problem
@@ -88,16 +72,16 @@ class ConnectionFault(Exception):
         return f"{self.code.name}: {self.problem}"
 
 
-class Stream:
-    """One request and what was answered so far.
+class Http2Stream:
+    """One request and the part of its answer that has arrived.
 
-    `headers` and `trailers` are empty until they come, and an answer may have the latter alone; `body` are chunks that the
-    reader takes away. `is_ended`: nothing more comes. `reset`: the stream was ended before its time, with this code.
+    `headers`, `trailers`: empty until they arrive; an answer may have trailers alone. `body`: the chunks that were not read
+    yet. `is_ended`: nothing more arrives. `reset`: the code with which the stream was ended early.
     """
 
-    __slots__ = ("body", "headers", "id", "is_ended", "reset", "room", "trailers", "unread", "unsent")
+    __slots__ = ("body", "headers", "id", "is_ended", "reset", "trailers", "unread", "unsent", "window")
 
-    def __init__(self, id: int, unsent: memoryview, room: int) -> None:
+    def __init__(self, id: int, unsent: memoryview, window: int) -> None:
         self.id = id
         self.headers: Headers = ()
         self.trailers: Headers = ()
@@ -105,23 +89,23 @@ class Stream:
         self.is_ended = False
         self.reset: int | None = None
         self.unsent = unsent
-        self.room = room
+        self.window = window
         self.unread = 0
 
 
 def frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:
-    """One frame on the wire."""
+    """Encode one frame."""
     return _HEAD.pack(len(body) >> 16, len(body) & 0xFFFF, kind, flags, stream) + body
 
 
-class Connection:
-    """The state of a connection. Whatever was called, send `take_output()` afterwards.
+class Http2Connection:
+    """The state of a connection. After each call of a method, send `take_output()`.
 
-    `is_greeted`: the peer has said that it speaks HTTP/2. `pings` of the peer wait for `answer_pings`.
-    `answers`: SETTINGS and PING frames of the peer so far; the caller sets it to 0 when the peer has read the answers.
+    `has_settings`: the peer has sent its SETTINGS. `pings`: pings of the peer that wait for `answer_pings`. `answers`: the number
+    of answered SETTINGS and PING frames; the caller sets it to 0 when the peer has read the answers.
     """
 
-    def __init__(self, limits: Limits = RUNTIME) -> None:
+    def __init__(self, limits: Http2Limits) -> None:
         given = ((_ENABLE_PUSH, 0), (_INITIAL_WINDOW, limits.stream_window), (_MAX_HEADER_LIST, limits.header_list))
         settings = b"".join(_SETTING.pack(*setting) for setting in given)
         self._out = [PREFACE, frame(Kind.SETTINGS, 0, 0, settings)]
@@ -135,35 +119,35 @@ class Connection:
         self._headers_left = limits.all_headers
         self._empty_frames = 0
         self._continuations = 0
-        self._streams: dict[int, Stream] = {}
-        self._blocked: dict[int, Stream] = {}
+        self._streams: dict[int, Http2Stream] = {}
+        self._blocked: dict[int, Http2Stream] = {}
         self._next_id = 1
-        self._room = _START_WINDOW
-        self._stream_room = _START_WINDOW
+        self._send_window = _START_WINDOW
+        self._stream_send_window = _START_WINDOW
         self._frame_bytes = FRAME_BYTES
         self._max_streams = _LAST_STREAM
         self._unread = 0
         self._rest = b""
         self._reader = HeaderReader(limits.header_list)
         self._headers: tuple[int, int, bytearray] | None = None
-        self._news: dict[int, Stream] = {}
+        self._changed_streams: dict[int, Http2Stream] = {}
         self._is_closing = False
-        self.is_greeted = False
+        self.has_settings = False
         self.pings: list[bytes] = []
         self.answers = 0
 
     @property
     def is_usable(self) -> bool:
-        """Whether new requests may be sent here, now or when `has_room`."""
+        """Whether new requests may be sent, now or once `has_free_stream`."""
         return not self._is_closing and self._next_id < _LAST_STREAM
 
     @property
-    def has_room(self) -> bool:
-        """Whether the peer takes one more stream now."""
+    def has_free_stream(self) -> bool:
+        """Whether the peer accepts one more stream now."""
         return len(self._streams) < self._max_streams
 
     def take_output(self) -> bytes:
-        """What is to be sent; it is forgotten here."""
+        """Return the bytes to send, and clear them."""
         out = self._out
         self._out = []
         return b"".join(out)
@@ -171,44 +155,44 @@ class Connection:
     # Sending
 
     def answer_pings(self) -> None:
-        """Answer all that were not answered yet."""
+        """Answer all pings that wait."""
         self._out.extend(frame(Kind.PING, ACK, 0, body) for body in self.pings)
         self.pings.clear()
 
     def ping(self) -> None:
-        """Ask for a sign of life; whatever comes next is one."""
+        """Send a ping. Anything that the peer sends afterwards shows that it is alive."""
         self._out.append(frame(Kind.PING, 0, 0, bytes(8)))
 
-    def request(self, headers: bytes, body: bytes) -> Stream:
+    def request(self, headers: bytes, body: bytes) -> Http2Stream:
         """Send a whole request. `headers` is a header block of at most one frame."""
         id = self._next_id
         self._next_id += 2
-        stream = self._streams[id] = Stream(id, memoryview(body), self._stream_room)
+        stream = self._streams[id] = Http2Stream(id, memoryview(body), self._stream_send_window)
         self._out.append(frame(_HEADERS, END_HEADERS, id, headers))
         self._send_body(stream)
         return stream
 
-    def cancel(self, stream: Stream) -> None:
-        """Stop a stream; nothing more is told of it."""
+    def cancel(self, stream: Http2Stream) -> None:
+        """Reset a stream. It is not reported as changed any more."""
         if self._streams.pop(stream.id, None) is not None:
-            self._reset(stream.id, ErrorCode.CANCEL)
+            self._reset(stream.id, ErrorCodes.CANCEL)
         self._blocked.pop(stream.id, None)
 
-    def reopen(self, stream: Stream) -> None:
-        """The reader of a long stream has taken all of its body: the peer may go on."""
+    def reopen(self, stream: Http2Stream) -> None:
+        """Enlarge the window of a long stream whose whole body was read, so that the peer may send more."""
         if stream.unread > self._stream_window // 2 and not stream.is_ended:
             self._out.append(frame(Kind.WINDOW_UPDATE, 0, stream.id, _NUMBER.pack(stream.unread)))
             stream.unread = 0
 
-    def _send_body(self, stream: Stream) -> None:
+    def _send_body(self, stream: Http2Stream) -> None:
         while True:
             left = len(stream.unsent)
-            size = min(left, self._room, stream.room, self._frame_bytes)
+            size = min(left, self._send_window, stream.window, self._frame_bytes)
             if left and size <= 0:
                 self._blocked[stream.id] = stream
                 return
-            self._room -= size
-            stream.room -= size
+            self._send_window -= size
+            stream.window -= size
             part, stream.unsent = stream.unsent[:size], stream.unsent[size:]
             flags = 0 if size < left else END_STREAM
             self._out.append(_HEAD.pack(size >> 16, size & 0xFFFF, _DATA, flags, stream.id))
@@ -221,13 +205,13 @@ class Connection:
         for stream in list(self._blocked.values()):
             self._send_body(stream)
 
-    def _reset(self, id: int, code: ErrorCode) -> None:
+    def _reset(self, id: int, code: ErrorCodes) -> None:
         self._out.append(frame(Kind.RST_STREAM, 0, id, _NUMBER.pack(code)))
 
     # Receiving
 
-    def receive(self, data: bytes) -> list[Stream]:
-        """Take what the peer sent; the streams of which something is new. Raises ConnectionFault."""
+    def receive(self, data: bytes) -> list[Http2Stream]:
+        """Process bytes from the peer, and return the changed streams. Raises ConnectionFault."""
         try:
             self._steps_left -= 1
             self._take_frames(self._rest + data if self._rest else data)
@@ -236,11 +220,11 @@ class Connection:
             last_words = _PAIR.pack(0, fault.code) + fault.problem.encode()
             self._out.append(frame(Kind.GOAWAY, 0, 0, last_words))
             raise
-        if not self._news:
+        if not self._changed_streams:
             return []
-        news = list(self._news.values())
-        self._news.clear()
-        return news
+        changed = list(self._changed_streams.values())
+        self._changed_streams.clear()
+        return changed
 
     def _take_frames(self, data: bytes) -> None:
         position, end = 0, len(data)
@@ -248,7 +232,7 @@ class Connection:
             high, low, kind, flags, id = _HEAD.unpack_from(data, position)
             size = high << 16 | low
             if size > FRAME_BYTES:
-                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {size} bytes")
+                raise ConnectionFault(ErrorCodes.FRAME_SIZE_ERROR, f"a frame of {size} bytes")
             start, after = position + 9, position + 9 + size
             if after > end:
                 break
@@ -269,11 +253,11 @@ class Connection:
         problem = f"{self._empty_frames} frames in a row without headers or data"
         if self._steps_left < 0:
             problem = f"the server has sent more than {self._limits.steps} frames or pieces of frames"
-        return ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, problem)
+        return ConnectionFault(ErrorCodes.ENHANCE_YOUR_CALM, problem)
 
     def _take(self, kind: int, flags: int, id: int, body: bytes) -> None:
         if self._headers is not None and kind != Kind.CONTINUATION:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "headers were not ended")
+            raise ConnectionFault(ErrorCodes.PROTOCOL_ERROR, "headers were not ended")
         if kind == _DATA:
             self._take_data(flags, id, body)
         elif kind == _HEADERS:
@@ -297,7 +281,7 @@ class Connection:
         elif kind == Kind.GOAWAY:
             self._take_goaway(body)
         elif kind == Kind.PUSH_PROMISE:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a pushed stream, which was refused")
+            raise ConnectionFault(ErrorCodes.PROTOCOL_ERROR, "a pushed stream, which was refused")
 
     def _take_data(self, flags: int, id: int, body: bytes) -> None:
         size = len(body)
@@ -310,15 +294,15 @@ class Connection:
             self._check_known(id)
             return
         if not stream.headers:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "data before headers")
+            raise ConnectionFault(ErrorCodes.PROTOCOL_ERROR, "data before headers")
         stream.unread += size
         if stream.unread > self._stream_window:
-            raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "more data on a stream than was allowed")
+            raise ConnectionFault(ErrorCodes.FLOW_CONTROL_ERROR, "more data on a stream than was allowed")
         if flags & PADDED:
             body = _unpadded(body)
         if body:
             stream.body.append(body)
-            self._news[id] = stream
+            self._changed_streams[id] = stream
         if flags & END_STREAM:
             self._end(id)
 
@@ -337,7 +321,7 @@ class Connection:
 
     def _take_more_headers(self, flags: int, id: int, body: bytes) -> None:
         if self._headers is None or self._headers[0] != id:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a continuation of nothing")
+            raise ConnectionFault(ErrorCodes.PROTOCOL_ERROR, "a continuation of nothing")
         _, first_flags, block = self._headers
         self._continuations += 1
         if self._continuations > _MAX_CONTINUATIONS:
@@ -349,7 +333,7 @@ class Connection:
             self._end_headers(id, first_flags, bytes(block))
 
     def _count_headers(self, block: int, part: int) -> None:
-        """`block`: bytes of a header block so far, of which the `part` that has just come is counted."""
+        """Check the limits of headers. `block`: bytes of the header block so far; `part`: those that have just arrived."""
         if block > self._limits.header_list:
             raise _too_large(self._limits.header_list)
         self._headers_left -= part
@@ -362,7 +346,7 @@ class Connection:
         except HeadersTooLarge as error:
             raise _too_large(self._limits.header_list) from error
         except HpackError as error:
-            raise ConnectionFault(ErrorCode.COMPRESSION_ERROR, str(error)) from error
+            raise ConnectionFault(ErrorCodes.COMPRESSION_ERROR, str(error)) from error
         stream = self._streams.get(id)
         if stream is None:
             return
@@ -372,19 +356,19 @@ class Connection:
         elif not stream.headers:
             stream.headers = headers
         else:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "headers in the middle of a stream")
+            raise ConnectionFault(ErrorCodes.PROTOCOL_ERROR, "headers in the middle of a stream")
 
     def _take_window(self, id: int, body: bytes) -> None:
         _check_size(len(body) == 4, _WINDOW_UPDATE)
         more = _NUMBER.unpack(body)[0] & _MAX_WINDOW
         stream = self._streams.get(id)
         if id == 0:
-            self._room += more
+            self._send_window += more
         elif stream is not None:
-            stream.room += more
-        room = self._room if id == 0 else stream.room if stream is not None else 0
-        if more == 0 or room > _MAX_WINDOW:
-            raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "a window of an impossible size")
+            stream.window += more
+        window = self._send_window if id == 0 else stream.window if stream is not None else 0
+        if more == 0 or window > _MAX_WINDOW:
+            raise ConnectionFault(ErrorCodes.FLOW_CONTROL_ERROR, "a window of an impossible size")
         if self._blocked:
             self._send_blocked()
 
@@ -394,17 +378,17 @@ class Connection:
         self.answers += 1
         _check_size(len(body) % 6 == 0, Kind.SETTINGS)
         if len(body) > _MAX_SETTINGS * _SETTING.size:
-            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, f"more than {_MAX_SETTINGS} settings in a frame")
-        self.is_greeted = True
+            raise ConnectionFault(ErrorCodes.ENHANCE_YOUR_CALM, f"more than {_MAX_SETTINGS} settings in a frame")
+        self.has_settings = True
         for name, value in _SETTING.iter_unpack(body):
             if name == _MAX_STREAMS:
                 self._max_streams = value
             elif name == _INITIAL_WINDOW:
                 if value > _MAX_WINDOW:
-                    raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "a window of an impossible size")
+                    raise ConnectionFault(ErrorCodes.FLOW_CONTROL_ERROR, "a window of an impossible size")
                 for stream in self._streams.values():
-                    stream.room += value - self._stream_room
-                self._stream_room = value
+                    stream.window += value - self._stream_send_window
+                self._stream_send_window = value
             elif name == _MAX_FRAME:
                 self._frame_bytes = max(FRAME_BYTES, value)
         self._out.append(frame(Kind.SETTINGS, ACK, 0))
@@ -415,35 +399,35 @@ class Connection:
         last, _ = _PAIR.unpack_from(body)
         self._is_closing = True
         for id in [id for id in self._streams if id > last & _LAST_STREAM]:
-            self._end(id, reset=ErrorCode.REFUSED_STREAM)
+            self._end(id, reset=ErrorCodes.REFUSED_STREAM)
 
     def _end(self, id: int, reset: int | None = None) -> None:
-        """The peer is done with a stream, and so are we: what of the request it has not read it does not want."""
+        """End a stream that the peer has ended. It does not need the rest of the request either."""
         stream = self._streams.pop(id, None)
         if stream is None:
             self._check_known(id)
             return
         stream.is_ended, stream.reset = True, reset
         if self._blocked.pop(id, None) is not None and reset is None:
-            self._reset(id, ErrorCode.CANCEL)
-        self._news[id] = stream
+            self._reset(id, ErrorCodes.CANCEL)
+        self._changed_streams[id] = stream
 
     def _check_known(self, id: int) -> None:
-        """What comes late for a stream that has ended is passed over; a stream that never was is a breach."""
+        """Raise ConnectionFault for a stream that never existed. Late frames for an ended stream are ignored."""
         if id == 0 or id % 2 == 0 or id >= self._next_id:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"a frame of stream {id}, which was never opened")
+            raise ConnectionFault(ErrorCodes.PROTOCOL_ERROR, f"a frame of stream {id}, which was never opened")
 
 
 def _too_large(limit: int) -> ConnectionFault:
-    return ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, f"response headers larger than {limit} bytes")
+    return ConnectionFault(ErrorCodes.ENHANCE_YOUR_CALM, f"response headers larger than {limit} bytes")
 
 
 def _check_size(is_right: bool, kind: int) -> None:
     if not is_right:
-        raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, f"a frame of kind {Kind(kind).name} has a wrong size")
+        raise ConnectionFault(ErrorCodes.FRAME_SIZE_ERROR, f"a frame of kind {Kind(kind).name} has a wrong size")
 
 
 def _unpadded(body: bytes) -> bytes:
     if not body or body[0] >= len(body):
-        raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a frame that is all padding")
+        raise ConnectionFault(ErrorCodes.PROTOCOL_ERROR, "a frame that is all padding")
     return body[1 : len(body) - body[0]]

@@ -1,8 +1,8 @@
-"""A gRPC server for unary calls on a unix socket: what plugins and monitors on the machine ask the agent.
+"""A gRPC server for unary calls on a unix socket, for plugins and monitoring agents on the machine.
 
-Owns: the connections: how many there are, and how long one stays without a call. Where there are too many, the one that
-had no call for longest is closed. Does not compress, stream, or push. A connection is a `ServerConnection`; it and the library
-`h2` are imported with the first client, as most nodes have none. What a method does is up to its `Method`.
+Owns: the connections, their number, and how long one may stay without a call. If there are too many, the one that had no call
+for longest is closed. No compression, streaming, or push. A connection is a `ServerConnection`; its module and `h2` are
+imported with the first client, because most nodes have none. The methods are given as `Method`s.
 """
 
 from __future__ import annotations
@@ -11,26 +11,28 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
+from h2.errors import ErrorCodes
+
 from pykubelet.base.kit.durations import format_seconds
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.net.grpc.http2 import ConnectionFault, ErrorCode
+from pykubelet.net.grpc.http2 import ConnectionFault
 
 if TYPE_CHECKING:
     from pykubelet.net.grpc.server_connection import ServerConnection
 
 log = Log("rpc")
-#: Takes the request message, gives the answer; raises RpcError for an end other than OK.
+#: Takes the request message and returns the answer. Raises RpcError for a status other than OK.
 Method = Callable[[bytes], Awaitable[bytes]]
 MAX_CONNECTIONS = 16
-#: How long a connection stays without a call, or with an answer that the client does not take.
+#: The most seconds that a connection stays without a call, or with an answer that the client does not read.
 IDLE_S = 300.0
-#: How long a closed connection may take to send what is left.
+#: The most seconds that a closed connection may take to send the rest.
 CLOSE_S = 1.0
 
 
 class RpcServer:
-    """`serve` talks to one client; give it to `asyncio.start_unix_server`. `methods`: by path, `/package.Service/Method`."""
+    """Serves methods. Pass `serve` to `asyncio.start_unix_server`. `methods`: by path, `/package.Service/Method`."""
 
     def __init__(self, methods: Mapping[str, Method], idle_s: float = IDLE_S) -> None:
         self._methods = methods
@@ -38,7 +40,7 @@ class RpcServer:
         self._clients: set[ServerConnection] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Until either side ends the connection."""
+        """Serve one client until either side ends the connection."""
         from pykubelet.net.grpc.server_connection import ServerConnection
 
         try:
@@ -49,7 +51,7 @@ class RpcServer:
                     await client.run()
                 except TimeoutError:
                     client.send_goaway(
-                        ConnectionFault(ErrorCode.NO_ERROR, f"no call within {format_seconds(self._idle_s)}")
+                        ConnectionFault(ErrorCodes.NO_ERROR, f"no call within {format_seconds(self._idle_s)}")
                     )
                 except ConnectionFault as fault:
                     log.debug("a client's connection is closed", error=fault)

@@ -1,9 +1,9 @@
 """One connection of the gRPC server, on the library `h2`.
 
-Owns: the calls of one client, and every bound of what it sends: the size of frames and headers, calls at once, resets,
-settings, and frames that bring no call. A client that exceeds one loses its connection, with GOAWAY and the reason.
-`h2` knows the protocol. Frames are counted, and their sizes checked, before it sees them: it holds a frame of any size, and
-has no limit for floods. Source: RFC 9113, "gRPC over HTTP2".
+Owns: the calls of one client, and all limits for it: the size of frames and headers, concurrent calls, resets, settings, and
+frames that are not part of a call. If a client exceeds one, its connection is closed with GOAWAY and the reason. `h2`
+implements the protocol. Frames are counted, and their sizes checked, before `h2` gets them, because it buffers frames of any
+size and has no limits against floods. Source: RFC 9113, "gRPC over HTTP2".
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from h2.config import H2Configuration
 from h2.connection import H2Connection
+from h2.errors import ErrorCodes
 from h2.events import (
     DataReceived,
     Event,
@@ -31,20 +32,20 @@ from msgspec import Struct
 
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import field
-from pykubelet.net.grpc.http2 import FRAME_BYTES, PREFACE, ConnectionFault, ErrorCode, Kind
+from pykubelet.net.grpc.http2 import FRAME_BYTES, PREFACE, ConnectionFault, Kind
 from pykubelet.net.grpc.status import Code, RpcError, framed
 
 Method = Callable[[bytes], Awaitable[bytes]]
 MAX_REQUEST_BYTES = 64 << 10
 MAX_HEADER_BYTES = 8 << 10
 MAX_CALLS = 16
-#: Calls that the client has cancelled, more than those that were answered.
+#: The most calls that a client may cancel beyond the number of answered calls.
 MAX_RESETS = 100
-#: Frames in a row that bring no part of a request.
+#: The most consecutive frames without a part of a request.
 MAX_EMPTY_FRAMES = 10_000
-#: Of these `h2` keeps each, known or not.
+#: The most settings in a frame, because `h2` stores all of them, even unknown ones.
 MAX_SETTINGS = 32
-#: So many are taken before other work of the event loop goes on.
+#: After this many frames, other tasks of the event loop may run.
 FRAMES_AT_ONCE = 100
 PREFACE_DEADLINE_S = 10.0
 _UNLIMITED = 2**31 - 1
@@ -55,7 +56,7 @@ _OK = (("grpc-status", "0"),)
 
 
 class _Http(H2Connection):
-    """`h2` with our bounds, where they are constants of its class."""
+    """`h2` with other values for limits that are constants of its class."""
 
     DEFAULT_MAX_HEADER_LIST_SIZE = MAX_HEADER_BYTES
     MAX_CLOSED_STREAMS = 1000
@@ -68,7 +69,7 @@ class _Call(Struct):
 
 
 class ServerConnection:
-    """The state of one connection. `used_at`: when it was opened or had its last call, in the event loop's time."""
+    """One connection. `used_at`: the event loop time at which it was opened or had its last call."""
 
     def __init__(
         self,
@@ -85,7 +86,7 @@ class ServerConnection:
         self._reader = reader
         self._writer = writer
         self._supervisor = supervisor
-        # what gRPC clients leave out or write otherwise is no reason to turn them away
+        # not validated, because gRPC clients omit or spell some headers differently
         config = H2Configuration(client_side=False, header_encoding=False, validate_inbound_headers=False)
         self._http = _Http(config)
         self._calls: dict[int, _Call] = {}
@@ -95,16 +96,17 @@ class ServerConnection:
         self._empty_frames = 0
 
     async def run(self) -> None:
-        """Until the client ends it, or has nothing to ask (TimeoutError). Raises ConnectionFault for a breach."""
+        """Serve the connection until the client closes it. Raises TimeoutError if it is idle for too long, and ConnectionFault
+        for a violation."""
         async with asyncio.timeout(PREFACE_DEADLINE_S):
             preface = await self._reader.readexactly(len(PREFACE))
         if preface != PREFACE:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "not the preface of HTTP/2")
+            raise ConnectionFault(ErrorCodes.PROTOCOL_ERROR, "not the preface of HTTP/2")
         self._http.receive_data(preface)
         self._greet()
         async with asyncio.timeout(self._idle_s) as idle:
             for number in itertools.count(1):
-                if number % FRAMES_AT_ONCE == 0:  # frames that are here already are read without a pause
+                if number % FRAMES_AT_ONCE == 0:  # reading frames that have arrived already never yields to other tasks
                     await asyncio.sleep(0)
                 head = await self._reader.readexactly(_HEAD.size)
                 high, low, kind, _, _ = _HEAD.unpack(head)
@@ -115,17 +117,17 @@ class ServerConnection:
                 idle.reschedule(self.used_at + self._idle_s)
 
     def abort(self) -> None:
-        """Close at once; `run` ends by it."""
+        """Close at once, which ends `run`."""
         self._writer.transport.abort()
 
     def send_goaway(self, fault: ConnectionFault) -> None:
-        """Say why the connection ends."""
-        self._http.clear_outbound_data_buffer()  # of a breach, `h2` has written a GOAWAY without the reason
+        """Send GOAWAY with the reason why the connection ends."""
+        self._http.clear_outbound_data_buffer()  # for a violation, `h2` has written a GOAWAY without the reason
         self._http.close_connection(int(fault.code), fault.problem.encode())
         self._flush()
 
     def _greet(self) -> None:
-        """Announce the limits. More calls than announced are no breach for `h2`: each of them is refused."""
+        """Announce the limits. For `h2`, calls beyond the announced number are no violation; each of them is refused."""
         limits = {SettingCodes.MAX_HEADER_LIST_SIZE: MAX_HEADER_BYTES}
         announced = limits | {SettingCodes.MAX_CONCURRENT_STREAMS: MAX_CALLS}
         self._http.local_settings = Settings(client=False, initial_values=announced)
@@ -140,34 +142,34 @@ class ServerConnection:
     # Receiving
 
     def _check_frame(self, kind: int, size: int) -> None:
-        """Bounds of a frame whose payload has not been read. Raises ConnectionFault."""
+        """Check the limits of a frame before its payload is read. Raises ConnectionFault."""
         if size > FRAME_BYTES:
-            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {size} bytes")
+            raise ConnectionFault(ErrorCodes.FRAME_SIZE_ERROR, f"a frame of {size} bytes")
         self._empty_frames = 0 if size and kind in (Kind.HEADERS, Kind.DATA) else self._empty_frames + 1
         if self._empty_frames > MAX_EMPTY_FRAMES:
             problem = f"{self._empty_frames} frames in a row without a part of a request"
-            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, problem)
+            raise ConnectionFault(ErrorCodes.ENHANCE_YOUR_CALM, problem)
         self._header_bytes = size + (self._header_bytes if kind == Kind.CONTINUATION else 0)
         if kind in (Kind.HEADERS, Kind.CONTINUATION) and self._header_bytes > MAX_HEADER_BYTES:
-            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, f"request headers larger than {MAX_HEADER_BYTES} bytes")
+            raise ConnectionFault(ErrorCodes.ENHANCE_YOUR_CALM, f"request headers larger than {MAX_HEADER_BYTES} bytes")
         if kind == Kind.RST_STREAM:
             self._count_reset()
 
     def _count_reset(self) -> None:
-        """A client may cancel calls, but not only cancel them: each has cost a task and a header block."""
+        """Count a cancelled call. Too many are a violation, because each has cost a task and a header block."""
         self._resets += 1
         if self._resets > MAX_RESETS:
-            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, f"{MAX_RESETS} more calls were cancelled than answered")
+            raise ConnectionFault(ErrorCodes.ENHANCE_YOUR_CALM, f"{MAX_RESETS} more calls were cancelled than answered")
 
     def _take(self, kind: int, frame: bytes) -> None:
-        if kind == Kind.GOAWAY:  # calls that are under way are answered all the same, which `h2` would not allow
+        if kind == Kind.GOAWAY:  # not passed to `h2`, which would not allow answering the calls in progress
             return
         try:
             events = self._http.receive_data(frame)
             for event in events:
                 self._take_event(event)
         except ProtocolError as error:
-            raise ConnectionFault(ErrorCode(error.error_code), f"{type(error).__name__}: {error}") from error
+            raise ConnectionFault(ErrorCodes(error.error_code), f"{type(error).__name__}: {error}") from error
         self._flush()
 
     def _take_event(self, event: Event) -> None:
@@ -186,15 +188,15 @@ class ServerConnection:
                 self._window_opened.set()
             case RemoteSettingsChanged():
                 if len(self._http.remote_settings) > MAX_SETTINGS:
-                    raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, f"more than {MAX_SETTINGS} settings")
+                    raise ConnectionFault(ErrorCodes.ENHANCE_YOUR_CALM, f"more than {MAX_SETTINGS} settings")
                 self._window_opened.set()
             case _:
-                return  # acknowledgments, pings, which `h2` has answered, priorities, trailers
+                return  # acknowledgments, pings (which `h2` has answered), priorities, trailers
 
     def _begin(self, id: int, path: str) -> None:
         self.used_at = self._loop.time()
         if len(self._calls) >= MAX_CALLS:
-            self._http.reset_stream(id, ErrorCode.REFUSED_STREAM)
+            self._http.reset_stream(id, ErrorCodes.REFUSED_STREAM)
         else:
             self._calls[id] = _Call(path)
 
@@ -207,7 +209,7 @@ class ServerConnection:
         if len(call.body) > MAX_REQUEST_BYTES:
             self._calls.pop(event.stream_id)
             self._count_reset()
-            self._http.reset_stream(event.stream_id, ErrorCode.ENHANCE_YOUR_CALM)
+            self._http.reset_stream(event.stream_id, ErrorCodes.ENHANCE_YOUR_CALM)
 
     # Answering
 
@@ -217,9 +219,9 @@ class ServerConnection:
         call.task = self._supervisor.start_child(f"rpc-call-{id}", work, on_crash=lambda _: self._give_up(id))
 
     def _give_up(self, id: int) -> None:
-        """A bug in a method is one call without an answer."""
+        """Drop a call whose method has failed because of a bug. It gets no answer."""
         if self._calls.pop(id, None) is not None:
-            self._http.reset_stream(id, ErrorCode.INTERNAL_ERROR)
+            self._http.reset_stream(id, ErrorCodes.INTERNAL_ERROR)
             self._flush()
 
     async def _answer(self, id: int, call: _Call) -> None:
@@ -237,7 +239,7 @@ class ServerConnection:
         self._send_last(id, _OK)
 
     def _send_last(self, id: int, headers: tuple[tuple[str, str], ...]) -> None:
-        """End a call that is being answered, if the client still waits for it."""
+        """Send the end of an answer, if the client still waits for it."""
         self._resets = max(0, self._resets - 1)
         self.used_at = self._loop.time()
         if self._calls.pop(id, None) is not None:
@@ -245,7 +247,7 @@ class ServerConnection:
             self._flush()
 
     async def _send_body(self, id: int, body: bytes) -> None:
-        """As much at a time as the client takes."""
+        """Send the body in parts, as the client's window allows."""
         rest = memoryview(body)
         while rest and id in self._calls:
             size = min(len(rest), self._http.local_flow_control_window(id), FRAME_BYTES)
@@ -262,7 +264,7 @@ class ServerConnection:
 
 
 def _message(body: bytearray) -> bytes:
-    """The one message of a request. Raises RpcError."""
+    """The only message of a request. Raises RpcError."""
     if len(body) < _LENGTH.size:
         raise RpcError(Code.INTERNAL, "the request has no message")
     packed, size = _LENGTH.unpack_from(body)

@@ -1,6 +1,6 @@
-"""How a call ended, and the few fields of gRPC around it. Pure.
+"""The status of calls, and the header fields of gRPC. Pure.
 
-Source: "gRPC over HTTP2" (its status codes, and what stands for one when there is none), and the gRPC status code page.
+Source: "gRPC over HTTP2" (status codes, and their replacement by HTTP statuses), and the gRPC status code page.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ import struct
 from enum import IntEnum
 from urllib.parse import unquote
 
+from h2.errors import ErrorCodes
+
 from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.net.grpc.hpack import Headers, indexed, literal
-from pykubelet.net.grpc.http2 import ErrorCode, Stream
+from pykubelet.net.grpc.http2 import Http2Stream
 
-#: Of the server's words about a failed call, in characters as they are sent; the rest is cut off. They are kept in
-#: statuses, Events and logs.
+#: The most characters of the server's message about a failed call, in encoded form; the rest is cut off, because messages are
+#: kept in statuses, Events and logs.
 MAX_STATUS_MESSAGE = 8 << 10
 _SHOWN_STATUS = 32
 _MAX_TIMEOUT = 99_999_999
@@ -48,20 +50,23 @@ _SUCCESS = Code.OK, ""
 
 
 class RpcError(Exception):
-    """A call failed: the server's own word, or ours when there was none. `is_untouched`: it has not begun with it."""
+    """A call failed, with the server's status, or one of the client if there was none.
 
-    def __init__(self, code: Code, message: str, is_untouched: bool = False) -> None:
+    `is_unprocessed`: the server has not processed the request.
+    """
+
+    def __init__(self, code: Code, message: str, is_unprocessed: bool = False) -> None:
         super().__init__(code, message)
         self.code = code
         self.message = message
-        self.is_untouched = is_untouched
+        self.is_unprocessed = is_unprocessed
 
 
 _OF_RESET = {
-    ErrorCode.REFUSED_STREAM: Code.UNAVAILABLE,
-    ErrorCode.CANCEL: Code.CANCELED,
-    ErrorCode.ENHANCE_YOUR_CALM: Code.RESOURCE_EXHAUSTED,
-    ErrorCode.INADEQUATE_SECURITY: Code.PERMISSION_DENIED,
+    ErrorCodes.REFUSED_STREAM: Code.UNAVAILABLE,
+    ErrorCodes.CANCEL: Code.CANCELED,
+    ErrorCodes.ENHANCE_YOUR_CALM: Code.RESOURCE_EXHAUSTED,
+    ErrorCodes.INADEQUATE_SECURITY: Code.PERMISSION_DENIED,
 }
 _OF_HTTP = {
     "400": Code.INTERNAL,
@@ -76,24 +81,24 @@ _OF_HTTP = {
 
 
 def header_block(path: str, authority: str, user_agent: str, metadata: tuple[tuple[str, str], ...] = ()) -> bytes:
-    """What every request of a method begins with."""
+    """The header fields with which every request of a method begins."""
     block = indexed(":method", "POST") + indexed(":scheme", "http")
     fields = ((":path", path), (":authority", authority), ("te", "trailers"), ("content-type", "application/grpc"))
     return block + b"".join(literal(*field) for field in (*fields, ("user-agent", user_agent), *metadata))
 
 
 def timeout_field(seconds: float) -> bytes:
-    """The deadline for the server to know, rounded up so that ours comes first."""
+    """The header field with the deadline for the server, rounded up so that the client's deadline passes first."""
     milliseconds = int(seconds * 1000) + 1
     if milliseconds <= _MAX_TIMEOUT:
         return literal("grpc-timeout", f"{milliseconds}m")
     return literal("grpc-timeout", f"{min(_MAX_TIMEOUT, milliseconds // 1000 + 1)}S")
 
 
-def status_of(stream: Stream) -> tuple[Code, str]:
-    """How an ended stream ended: code and message."""
+def status_of(stream: Http2Stream) -> tuple[Code, str]:
+    """The code and message of an ended stream."""
     if stream.reset is not None:
-        name = next((code.name for code in ErrorCode if code == stream.reset), str(stream.reset))
+        name = next((code.name for code in ErrorCodes if code == stream.reset), str(stream.reset))
         code = next((code for reset, code in _OF_RESET.items() if reset == stream.reset), Code.INTERNAL)
         return code, f"stream terminated by RST_STREAM with error code: {name}"
     status = _server_status(stream.trailers)
@@ -113,18 +118,18 @@ def _server_status(trailers: Headers) -> tuple[Code, str] | None:
         return None
     message = fields.get("grpc-message", "")
     if number == "0" and not message:
-        return _SUCCESS  # nearly always
+        return _SUCCESS  # the usual case
     value = parse_decimal(number, Code.UNAUTHENTICATED)
     return Code(value) if value is not None else Code.UNKNOWN, unquote(message[:MAX_STATUS_MESSAGE])
 
 
 def framed(message: bytes) -> bytes:
-    """A message with its length before it."""
+    """Encode a message with its length prefix."""
     return _LENGTH.pack(0, len(message)) + message
 
 
 class MessageReader:
-    """Cuts the body of a stream into messages of at most `limit` bytes."""
+    """Splits the body of a stream into messages of at most `limit` bytes."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -134,11 +139,11 @@ class MessageReader:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no message has begun that is not whole."""
+        """Whether there is no incomplete message."""
         return not self._held
 
-    def take(self, stream: Stream) -> list[bytes]:
-        """The whole messages among what has come. Raises RpcError for one that is too large or packed."""
+    def take(self, stream: Http2Stream) -> list[bytes]:
+        """Take the complete messages. Raises RpcError for a message that is too large or compressed."""
         if not stream.body:
             return []
         self._held += sum(map(len, stream.body))

@@ -1,1 +1,1 @@
-"""HTTP/1.1: messages read by llhttp within limits of our own, and connections of a client."""
+"""HTTP/1.1: messages parsed by llhttp within additional limits, a server, and connections of a client."""

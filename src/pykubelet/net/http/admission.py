@@ -1,8 +1,9 @@
-"""The door of the authenticated port: connections come in, through TLS, and are strangers until somebody lets them in.
+"""Admission of connections to the authenticated port: accepting, the TLS handshake, and limits until authentication.
 
-Owns: accepting, and what strangers may take of the agent's time and memory: how many wait before the door, how many are
-inside (`decide.py` says who comes and who goes), and heads longer than a small one, of which there are few. Who was let
-in, or shows a certificate of the client CA, counts as none: a crowd of strangers costs him nothing.
+Owns: accepting, and the limits of time and memory for unauthenticated clients: how many connections wait for a handshake,
+how many clients are served (`decide_admission.py` chooses the next one and the one to close), and how many of them may
+send a large request head. A client that is authenticated or has a certificate of the client CA does not count, and is not
+affected by any number of unauthenticated clients.
 """
 
 from __future__ import annotations
@@ -19,29 +20,32 @@ from typing import NamedTuple
 
 from pykubelet.base.kit.bucket import TokenBucket
 from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.readiness import wait_ready
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
 from pykubelet.net.http.client_hello import ContextsByGroup
-from pykubelet.net.http.decide_admission import choose_leaver, choose_next
+from pykubelet.net.http.decide_admission import choose_evicted, choose_next
 from pykubelet.net.http.server import HttpServer
 
 log = Log("server")
 HANDSHAKE_S, SHUTDOWN_S = 10.0, 2.0
 PAUSE_S = 1.0
 KNOWN_ADDRESSES = 64
-#: So many are accepted before all else that is to be done has its turn.
+#: The most connections that are accepted in one iteration of the event loop.
 ACCEPTED_AT_ONCE = 32
-SAID_AGAIN_S = 60.0
-#: As Go's servers: a machine that is gone is noticed after two and a half minutes.
+WARNING_INTERVAL_S = 60.0
+#: As Go's servers do: the loss of the client's machine is noticed after two and a half minutes.
 KEEPALIVE = {socket.TCP_KEEPIDLE: 15, socket.TCP_KEEPINTVL: 15, socket.TCP_KEEPCNT: 9}
 _FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
-class LobbyLimits(Value):
-    """`places` for strangers, each of whom keeps his for `grace_s` at least, unless others from his address have most of them.
-    `handshakes`, fewer than places, may begin at once; `waiting` connections are those with which none has begun.
-    `head`, `large_head`: bytes of a request's head; of the large ones there may be `large_heads` at a time. `known_head`: of
-    clients that were let in."""
+class AdmissionLimits(Value):
+    """Limits of admission. `places`: the most unauthenticated clients at a time.
+
+    Each keeps its place for `grace_s` seconds at least, unless its address has the most places. `handshakes`: how many may begin
+    at once; fewer than `places`. `waiting`: the most connections without a handshake. `head`, `large_head`: the most bytes of a
+    request's head; `large_heads` clients at a time may send a large one. `known_head`: the same for admitted clients.
+    """
 
     places: int = 128
     grace_s: float = 0.5
@@ -54,73 +58,78 @@ class LobbyLimits(Value):
 
 
 def keep_alive(end: socket.socket) -> None:
-    """Ask now and then whether the machine at the other end is still there. Connections have it from the socket that listens.
+    """Set TCP keep-alive on a listening socket, from which accepted connections inherit it.
 
-    There is no TCP_USER_TIMEOUT: it would also end the streams of those who are there and do not read for a while.
+    TCP_USER_TIMEOUT is not set, because it would also end streams to clients that are alive but do not read for a while.
     """
     end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in KEEPALIVE.items():
         end.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-class Stranger(asyncio.StreamReader):
-    """What somebody says who is not known; kept small until he is let in."""
+class UnauthenticatedClient(asyncio.StreamReader):
+    """The reader of one unauthenticated client. It limits heads of requests to a small size until `admit`."""
 
-    def __init__(self, lobby: Lobby, limits: LobbyLimits, address: str) -> None:
+    def __init__(self, queue: ConnectionQueue, limits: AdmissionLimits, address: str) -> None:
         super().__init__(limits.head, asyncio.get_running_loop())
-        self._lobby = lobby
+        self._queue = queue
         self._limits = limits
         self.address = address
         self.is_large = False
 
     @property
-    def is_let_in(self) -> bool:
-        return not self._lobby.has(self)
+    def is_admitted(self) -> bool:
+        """Whether the client has no place any more: it was admitted, or was closed for another one."""
+        return not self._queue.has(self)
 
-    def let_in(self) -> None:
-        self._lobby.let_in(self)
+    def admit(self) -> None:
+        """Free the client's place and allow it heads of `known_head` bytes."""
+        self._queue.admit(self)
         self._limit = self._limits.known_head
 
-    def may_say_more(self) -> bool:
-        """Whether his head may be a large one."""
-        if self.is_large or not self._lobby.has_room_for_large(self):
+    def allow_large_head(self) -> bool:
+        """Whether the client may send a large head; True reserves one of `large_heads`."""
+        if self.is_large or not self._queue.has_free_large_head(self):
             return False
         self.is_large = True
         self._limit = self._limits.large_head
         return True
 
 
-class Arrival(NamedTuple):
-    """A connection of which nothing was read yet, and where it comes from, as `source_of` says."""
+class QueuedConnection(NamedTuple):
+    """An accepted connection from which nothing was read yet, and its source (see `source_of`)."""
 
     end: socket.socket
     address: str
 
 
-class Lobby:
-    """All strangers: those who wait, and those who are inside, both as they came."""
+class ConnectionQueue:
+    """The connections that wait for a handshake, and the unauthenticated clients, both in the order of arrival."""
 
-    def __init__(self, limits: LobbyLimits) -> None:
+    def __init__(self, limits: AdmissionLimits) -> None:
         self._limits = limits
-        self._waiting: list[Arrival] = []
-        self._inside: dict[Stranger, asyncio.Task[None] | None] = {}
-        self._from: Counter[str] = Counter()
-        self._known: dict[str, None] = {}
-        rate = (limits.places - limits.handshakes) / limits.grace_s  # so it takes a grace to fill all places
+        self._waiting: list[QueuedConnection] = []
+        self._clients: dict[UnauthenticatedClient, asyncio.Task[None] | None] = {}
+        self._held_by_address: Counter[str] = Counter()
+        self._known_addresses: dict[str, None] = {}
+        rate = (limits.places - limits.handshakes) / limits.grace_s  # filling all places takes `grace_s`
         self._handshakes = TokenBucket(rate, limits.handshakes)
         self._changed = asyncio.Event()
-        self._said_at = -SAID_AGAIN_S
+        self._warned_at = -WARNING_INTERVAL_S
 
-    def arrive(self, arrival: Arrival) -> None:
-        """Let somebody wait. Where too many do, who has waited for longest is cut off."""
-        self._waiting.append(arrival)
+    def enqueue(self, connection: QueuedConnection) -> None:
+        """Add a connection. If more than `waiting` wait, the oldest is closed."""
+        self._waiting.append(connection)
         if len(self._waiting) > self._limits.waiting:
             self._waiting.pop(0).end.close()
-            self._complain()
+            self._warn()
         self._changed.set()
 
-    async def wait_next(self) -> tuple[socket.socket, Stranger]:
-        """Whoever comes in next, as soon as he may. He has a place then, and somebody else may have lost his."""
+    async def wait_next(self) -> tuple[socket.socket, UnauthenticatedClient]:
+        """Wait until a handshake may begin, and return the next connection with its reader.
+
+        If all places are taken, another client is closed.
+        """
         while not self._waiting or (pause_s := self._handshakes.wait_s(_now())):
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
@@ -129,69 +138,73 @@ class Lobby:
         self._handshakes.take(_now())
         chosen = 0
         if len(self._waiting) > 1:
-            chosen = choose_next([arrival.address for arrival in self._waiting], self._from, self._known)
+            chosen = choose_next(
+                [connection.address for connection in self._waiting], self._held_by_address, self._known_addresses
+            )
         end, address = self._waiting.pop(chosen)
-        if len(self._inside) >= self._limits.places:
-            self._turn_one_out()
-        stranger = Stranger(self, self._limits, address)
-        self._inside[stranger] = None
-        self._from[address] += 1
-        return end, stranger
+        if len(self._clients) >= self._limits.places:
+            self._evict_one()
+        client = UnauthenticatedClient(self, self._limits, address)
+        self._clients[client] = None
+        self._held_by_address[address] += 1
+        return end, client
 
-    def seat(self, stranger: Stranger, task: asyncio.Task[None]) -> None:
-        """`task` has the connection, and is cancelled to end it."""
-        if stranger in self._inside:
-            self._inside[stranger] = task
-        task.add_done_callback(lambda _: self._leave(stranger))
+    def attach(self, client: UnauthenticatedClient, task: asyncio.Task[None]) -> None:
+        """Record the task that serves the client. It is cancelled to close the connection."""
+        if client in self._clients:
+            self._clients[client] = task
+        task.add_done_callback(lambda _: self._remove(client))
 
-    def let_in(self, stranger: Stranger) -> None:
-        if self._leave(stranger):
+    def admit(self, client: UnauthenticatedClient) -> None:
+        """Free the client's place and its handshake token, and prefer its address from now on."""
+        if self._remove(client):
             self._handshakes.give_back()
             self._changed.set()
-            self._known.pop(stranger.address, None)
-            self._known[stranger.address] = None  # the latest is last
-            if len(self._known) > KNOWN_ADDRESSES:
-                del self._known[next(iter(self._known))]
+            self._known_addresses.pop(client.address, None)
+            self._known_addresses[client.address] = None  # re-added, so that the latest is last
+            if len(self._known_addresses) > KNOWN_ADDRESSES:
+                del self._known_addresses[next(iter(self._known_addresses))]
 
-    def has(self, stranger: Stranger) -> bool:
-        """Whether it is inside and was not let in yet."""
-        return stranger in self._inside
+    def has(self, client: UnauthenticatedClient) -> bool:
+        """Whether the client has a place, so that it is not admitted yet."""
+        return client in self._clients
 
-    def has_room_for_large(self, stranger: Stranger) -> bool:
-        return stranger not in self._inside or sum(one.is_large for one in self._inside) < self._limits.large_heads
+    def has_free_large_head(self, client: UnauthenticatedClient) -> bool:
+        """Whether fewer than `large_heads` clients have a large head, or this client is admitted."""
+        return client not in self._clients or sum(one.is_large for one in self._clients) < self._limits.large_heads
 
     def close(self) -> None:
-        """Nobody waits any longer."""
-        for arrival in self._waiting:
-            arrival.end.close()
+        """Close the connections that wait."""
+        for connection in self._waiting:
+            connection.end.close()
         self._waiting.clear()
 
-    def _leave(self, stranger: Stranger) -> bool:
-        if stranger not in self._inside:
+    def _remove(self, client: UnauthenticatedClient) -> bool:
+        if client not in self._clients:
             return False
-        del self._inside[stranger]
-        self._from[stranger.address] -= 1
-        if not self._from[stranger.address]:
-            del self._from[stranger.address]
+        del self._clients[client]
+        self._held_by_address[client.address] -= 1
+        if not self._held_by_address[client.address]:
+            del self._held_by_address[client.address]
         return True
 
-    def _turn_one_out(self) -> None:
-        self._complain()
-        there = list(self._inside)
-        stranger = there[choose_leaver([one.address for one in there], self._from)]
-        task = self._inside[stranger]
-        self._leave(stranger)
+    def _evict_one(self) -> None:
+        self._warn()
+        held = list(self._clients)
+        client = held[choose_evicted([one.address for one in held], self._held_by_address)]
+        task = self._clients[client]
+        self._remove(client)
         if task is not None:
             task.cancel()
 
-    def _complain(self) -> None:
-        if _now() - self._said_at >= SAID_AGAIN_S:
-            self._said_at = _now()
-            [(address, count)] = self._from.most_common(1) or [("", 0)]
+    def _warn(self) -> None:
+        if _now() - self._warned_at >= WARNING_INTERVAL_S:
+            self._warned_at = _now()
+            [(address, count)] = self._held_by_address.most_common(1) or [("", 0)]
             log.warning(
-                "many connections of nobody who is known; the oldest are cut off",
+                "too many unauthenticated connections; closing the oldest",
                 waiting=len(self._waiting),
-                inside=len(self._inside),
+                clients=len(self._clients),
                 most_from=address,
                 of_these=count,
             )
@@ -202,7 +215,7 @@ def _now() -> float:
 
 
 def source_of(peer: tuple[object, ...]) -> str:
-    """Whose a connection is, as far as an address tells: of IPv6 it is the network, in which one machine may have all."""
+    """The source by which connections are limited: the IPv4 address, or the IPv6 /64 network, which one machine may own."""
     address = str(peer[0]).partition("%")[0]
     if ":" not in address:
         return address
@@ -216,33 +229,33 @@ async def keep_open(
     listening: socket.socket,
     tls: ssl.SSLContext | ContextsByGroup,
     server: HttpServer,
-    limits: LobbyLimits | None = None,
+    limits: AdmissionLimits | None = None,
 ) -> None:
-    """Take in whoever connects. Ends only by cancellation, and all connections with it."""
-    lobby = Lobby(limits or LobbyLimits())
+    """Serve the connections of a listening socket until cancelled. Cancellation closes all connections."""
+    queue = ConnectionQueue(limits or AdmissionLimits())
     listening.setblocking(False)
     async with Supervisor("connections") as supervisor:
-        supervisor.start_root("accepting", _keep_accepting(listening, lobby))
+        supervisor.start_root("accepting", _keep_accepting(listening, queue))
         try:
             while True:
-                end, stranger = await lobby.wait_next()
-                work = _receive(end, stranger, tls, server)
+                end, client = await queue.wait_next()
+                work = _receive(end, client, tls, server)
                 task = supervisor.start_child("connection", work, lambda _: None)
                 task.add_done_callback(partial(_ended, end))
-                lobby.seat(stranger, task)
+                queue.attach(client, task)
         finally:
-            lobby.close()
+            queue.close()
 
 
-async def _keep_accepting(listening: socket.socket, lobby: Lobby) -> None:
-    """Everybody is accepted, for where he comes from shows no sooner."""
+async def _keep_accepting(listening: socket.socket, queue: ConnectionQueue) -> None:
+    """Accept every connection, because its source is known only afterwards."""
     while True:
-        await _wait_readable(listening)  # and all else that is to be done has its turn
+        await wait_ready(listening.fileno())  # lets other tasks run in between
         try:
             for _ in range(ACCEPTED_AT_ONCE):
                 end, peer = listening.accept()
                 end.setblocking(False)
-                lobby.arrive(Arrival(end, source_of(peer)))
+                queue.enqueue(QueuedConnection(end, source_of(peer)))
         except BlockingIOError:
             continue
         except OSError as error:
@@ -251,39 +264,29 @@ async def _keep_accepting(listening: socket.socket, lobby: Lobby) -> None:
                 await asyncio.sleep(PAUSE_S)
 
 
-async def _wait_readable(listening: socket.socket) -> None:
-    loop = asyncio.get_running_loop()
-    readable = asyncio.Event()
-    loop.add_reader(listening, readable.set)
-    try:
-        await readable.wait()
-    finally:
-        loop.remove_reader(listening)
-
-
 def _ended(end: socket.socket, _: asyncio.Task[None]) -> None:
-    """Also of one who had to go before his handshake began, and of one with whom there was none."""
+    """Close the socket, also if the task ended before or without a handshake."""
     end.close()
 
 
 async def _receive(
-    end: socket.socket, stranger: Stranger, tls: ssl.SSLContext | ContextsByGroup, server: HttpServer
+    end: socket.socket, client: UnauthenticatedClient, tls: ssl.SSLContext | ContextsByGroup, server: HttpServer
 ) -> None:
     loop = asyncio.get_running_loop()
     context = await tls.for_client(end, HANDSHAKE_S) if isinstance(tls, ContextsByGroup) else tls
-    protocol = asyncio.StreamReaderProtocol(stranger, loop=loop)
+    protocol = asyncio.StreamReaderProtocol(client, loop=loop)
     try:
         transport, _ = await loop.connect_accepted_socket(
             lambda: protocol, end, ssl=context, ssl_handshake_timeout=HANDSHAKE_S, ssl_shutdown_timeout=SHUTDOWN_S
         )
     except OSError:
-        return  # no handshake: that is between the client and its settings
+        return  # a failed handshake is the client's problem
     if transport.get_extra_info("peercert"):
-        stranger.let_in()
-    writer = asyncio.StreamWriter(transport, protocol, stranger, loop)
+        client.admit()
+    writer = asyncio.StreamWriter(transport, protocol, client, loop)
     try:
-        await server.serve(stranger, writer)
+        await server.serve(client, writer)
         with contextlib.suppress(OSError):
-            await writer.wait_closed()  # until then it has its memory
+            await writer.wait_closed()  # the connection uses memory until then
     finally:
         writer.transport.abort()

@@ -1,7 +1,7 @@
 """Chooses the TLS context of a connection by the key exchange groups that the client offers, before the handshake.
 
-Python's `ssl` lets a context have one group (`SSLContext.set_ecdh_curve`) or OpenSSL's own choice of them, so a server that
-may use several has a context for each. The ClientHello is looked at and left in the socket, for the handshake to read.
+In Python's `ssl`, a context has either one group (`SSLContext.set_ecdh_curve`) or OpenSSL's own choice of groups. A server
+that may use several therefore has a context for each. The ClientHello is peeked at and stays in the socket for the handshake.
 
 Source: RFC 8446 sections 4.1.2, 4.2.7 and 5.1; RFC 8422 section 5.1.1.
 """
@@ -14,27 +14,29 @@ import ssl
 import struct
 from collections.abc import Mapping
 
+from pykubelet.base.kit.readiness import wait_ready
+
 _RECORD_HEAD = 5
 _HELLO_BYTES = _RECORD_HEAD + (1 << 14)
 _HANDSHAKE, _CLIENT_HELLO, _SUPPORTED_GROUPS = 22, 1, 10
 
 
 class ContextsByGroup:
-    """`contexts`: by the number of the group in TLS, the preferred one first. Each allows its group and no other."""
+    """Chooses between contexts. `contexts`: by the number of the group in TLS, the preferred one first; each allows only one."""
 
     def __init__(self, contexts: Mapping[int, ssl.SSLContext]) -> None:
         self._contexts = dict(contexts)
 
     async def for_client(self, end: socket.socket, within_s: float) -> ssl.SSLContext:
-        """The first that the client can use. Where there is none, or no ClientHello to be read in time: the first of all, with
-        which the handshake fails."""
+        """The first context that the client can use. If there is none, or no ClientHello arrives in time, the first of all
+        contexts, with which the handshake fails."""
         offered = offered_groups(await _peek(end, within_s))
         usable = (context for group, context in self._contexts.items() if group in offered)
         return next(usable, next(iter(self._contexts.values())))
 
 
 def offered_groups(data: bytes) -> frozenset[int]:
-    """Of the ClientHello at the start of `data`; none where it has no such extension, or is cut off, or is none. Pure."""
+    """The groups in the ClientHello at the start of `data`; none if it lacks the extension, is incomplete or malformed. Pure."""
     try:
         kind, size = struct.unpack_from(">BxxH", data)
         hello = data[_RECORD_HEAD : _RECORD_HEAD + size]
@@ -57,7 +59,7 @@ def offered_groups(data: bytes) -> frozenset[int]:
 
 
 async def _peek(end: socket.socket, within_s: float) -> bytes:
-    """The first record of the connection, or what there is of it at its end or after `within_s`."""
+    """Peek at the first record of the connection; only a part of it if the connection ends or `within_s` passes."""
     data = b""
     try:
         async with asyncio.timeout(within_s):
@@ -69,22 +71,12 @@ async def _peek(end: socket.socket, within_s: float) -> bytes:
                     return data
                 end.setsockopt(
                     socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted
-                )  # else what was looked at wakes us for ever
-                await _wait_readable(end)
+                )  # otherwise the bytes that were peeked at would wake the task again and again
+                await wait_ready(end.fileno())
                 before, data = data, end.recv(_HELLO_BYTES, socket.MSG_PEEK)
                 if len(data) <= len(before):
-                    return data  # the client has said its last word
+                    return data  # the client sends nothing more
     except (TimeoutError, OSError):
         return data
     finally:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
-
-
-async def _wait_readable(end: socket.socket) -> None:
-    loop = asyncio.get_running_loop()
-    readable = asyncio.Event()
-    loop.add_reader(end, readable.set)
-    try:
-        await readable.wait()
-    finally:
-        loop.remove_reader(end)

@@ -1,6 +1,6 @@
-"""Connections of an HTTP client: TCP with limits that find a dead peer, TLS, and a proxy on the way.
+"""Connections of an HTTP client: TCP with detection of dead peers, TLS, and proxies.
 
-Owns: `HttpConnection`, which carries one exchange after the other. Raises OSError, ssl.SSLError and BadResponse (`FAILURES`).
+Owns: `HttpConnection`, which carries one exchange after another. Raises OSError, ssl.SSLError and BadResponse (`FAILURES`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pykubelet.net.http.socks import connect_through
 
 FAILURES = (OSError, ssl.SSLError, BadResponse)
 
-#: A peer that is gone is noticed within about half a minute: what was sent stays unacknowledged, or probes do.
+#: A dead peer is noticed within about half a minute, because it does not acknowledge data or keep-alive probes.
 _KEEP_ALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
@@ -32,7 +32,7 @@ _KEEP_ALIVE = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
 )
 CONNECT_S = 10.0
-#: A reader that is behind by so much lets the peer wait.
+#: When this many bytes were not read yet, the connection stops receiving.
 _BEHIND = 1 << 20
 _ASYNCIO_TLS_READ = 32768
 SOCKS = "socks5"
@@ -40,8 +40,10 @@ _PROXY_PORTS = {"http": 80, "https": 443, SOCKS: 1080}
 
 
 class Destination(Value):
-    """Where a connection leads. `prefix`: the path of the server's URL. `proxy`: host and port, its credentials, and how it is spoken
-    to: `http`, `https` or `socks5`."""
+    """The destination of a connection. `prefix`: the path of the server's URL.
+
+    `proxy`: its host and port, its credentials, and its protocol: `http`, `https` or `socks5`.
+    """
 
     host: str
     port: int
@@ -54,28 +56,31 @@ class Destination(Value):
 
     @property
     def netloc(self) -> str:
+        """Host and port as in a `Host` field, without the scheme's default port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
 
     @property
     def through_tunnel(self) -> bool:
+        """Whether the connection is made with CONNECT to the proxy."""
         return self.proxy is not None and self.tls and self.proxy_scheme != SOCKS
 
     @property
     def is_passed_on(self) -> bool:
-        """The proxy is asked for whole URLs."""
+        """Whether the proxy forwards requests, which then contain the whole URL."""
         return self.proxy is not None and not self.tls and self.proxy_scheme != SOCKS
 
     @property
     def proxy_login(self) -> str:
+        """The value of `Proxy-Authorization`; "" without a user."""
         user, password = self.proxy_user
         return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode() if user else ""
 
 
 def destination_of(url: str, proxy_url: str = "", server_name: str = "") -> Destination:
-    """Of `url`, by `proxy_url` or else the usual environment variables. `server_name`: for TLS, instead of the host.
+    """The destination of `url`, through `proxy_url` or else the proxy of the usual environment variables.
 
-    ValueError where the URL cannot be read.
+    `server_name`: for TLS, instead of the host. Raises ValueError if the URL cannot be parsed.
     """
     parts = urlsplit(url)
     tls = parts.scheme == "https"
@@ -95,7 +100,7 @@ def destination_of(url: str, proxy_url: str = "", server_name: str = "") -> Dest
 
 
 def _proxy_of_environment(host: str, scheme: str) -> str:
-    """As HTTPS_PROXY, HTTP_PROXY and NO_PROXY say; loopback never goes through a proxy."""
+    """The proxy from HTTPS_PROXY, HTTP_PROXY and NO_PROXY. Loopback addresses are never reached through a proxy."""
     if host == "localhost" or proxy_bypass(host):
         return ""
     try:
@@ -107,7 +112,7 @@ def _proxy_of_environment(host: str, scheme: str) -> str:
 
 
 class HttpConnection(asyncio.Protocol):
-    """One connection. `exchange` one after the other; after any error or cancellation it must be `abort`ed."""
+    """One connection, for one `exchange` after another. After any error or cancellation it must be `abort`ed."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
@@ -123,9 +128,11 @@ class HttpConnection(asyncio.Protocol):
         self._paused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's own class is not derived
+        """See `asyncio.Protocol`."""
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's class does not derive from it
 
     def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol`. Stops reading from the peer while the reader is far behind."""
         try:
             if self.response.feed(data):
                 self.is_early = True
@@ -138,6 +145,7 @@ class HttpConnection(asyncio.Protocol):
         self._wake()
 
     def connection_lost(self, error: Exception | None) -> None:
+        """See `asyncio.Protocol`."""
         self.closed = True
         try:
             self.response.end()
@@ -146,10 +154,11 @@ class HttpConnection(asyncio.Protocol):
         self._wake()
 
     def abort(self) -> None:
+        """Close at once. An exchange in progress fails with ConnectionAbortedError."""
         self._fail(ConnectionAbortedError("Connection closed"))
 
     async def exchange(self, request: bytes, *, has_body: bool = True) -> ResponseParser:
-        """Send a request; the answer as soon as its head is there."""
+        """Send a request. Returns the answer as soon as its head has arrived."""
         assert self.transport is not None
         self.response = ResponseParser(has_body=has_body)
         self.used = True
@@ -158,14 +167,14 @@ class HttpConnection(asyncio.Protocol):
         return self.response
 
     async def body(self) -> bytes:
-        """All of the body."""
+        """The whole body of the answer."""
         parts = []
         while (part := await self.part()) is not None:
             parts.append(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def part(self) -> bytes | None:
-        """The next part of the body, as large as it has arrived; None at its end."""
+        """The next part of the body: everything that has arrived. None at its end."""
         response = self.response
         await self._wait(lambda: bool(response.parts) or response.complete)
         part = response.take()
@@ -199,7 +208,7 @@ class HttpConnection(asyncio.Protocol):
 
 
 async def dial(destination: Destination, tls: ssl.SSLContext | None, connect_s: float = CONNECT_S) -> HttpConnection:
-    """A connection ready for its first exchange. `connect_s`: for TCP, with each address."""
+    """Open a connection that is ready for its first exchange. `connect_s`: the time for TCP, for each address."""
     loop = asyncio.get_running_loop()
     if isinstance(loop, asyncio.BaseEventLoop):
         _spare_memory()
@@ -230,7 +239,7 @@ async def dial(destination: Destination, tls: ssl.SSLContext | None, connect_s: 
 
 
 def _first_hop(destination: Destination, tls: ssl.SSLContext | None) -> tuple[ssl.SSLContext | None, str]:
-    """The TLS of whoever is connected to, and its name: of a proxy by the same authority as the server's, as in the reference."""
+    """The TLS context and server name of the first peer. A proxy is verified with the server's CA, as in the reference."""
     if destination.proxy is not None and destination.proxy_scheme == "https":
         return tls or ssl.create_default_context(), destination.proxy[0]
     return (None if destination.through_tunnel else tls), destination.server_name
@@ -257,7 +266,7 @@ async def _tunnel(destination: Destination, connection: HttpConnection, tls: ssl
 
 
 async def _connected(host: str, port: int, connect_s: float) -> socket.socket:
-    """By the first address that answers."""
+    """Connect to the first address that answers."""
     loop = asyncio.get_running_loop()
     problem: Exception = OSError(f"no address for {host}")
     for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
@@ -282,5 +291,8 @@ async def _connected(host: str, port: int, connect_s: float) -> socket.socket:
 
 
 def _spare_memory() -> None:
-    """asyncio's own TLS keeps 256 KiB for each connection; records are 16 KiB at most. uvloop has a TLS of its own."""
+    """Make the TLS read buffers of asyncio smaller than their 256 KiB per connection, because records have at most 16 KiB.
+
+    uvloop has its own TLS implementation.
+    """
     asyncio.sslproto.SSLProtocol.max_size = _ASYNCIO_TLS_READ

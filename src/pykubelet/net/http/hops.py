@@ -1,7 +1,7 @@
-"""GET requests of HTTP/1.1, and the redirects that follow them, as Go's client sends them. Pure.
+"""GET requests of HTTP/1.1 and their redirects, as Go's client sends them. Pure.
 
-Rules: `Connection: close`, no compression, the caller's headers win over the defaults, an empty `Accept` or `User-Agent` is left
-out, `Host` replaces the URL's. Redirects carry what Go's client carries.
+Rules: `Connection: close`, no compression, the caller's headers override the defaults, an empty `Accept` or `User-Agent` is
+left out, `Host` replaces the URL's. Redirected requests have the headers that Go's client sends.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pykubelet.base.kit.values import Value
 
 MAX_REDIRECTS = 10
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
-#: What `urllib.parse.quote` leaves as it is in a path; escapes that are there stay.
+#: The characters that `urllib.parse.quote` leaves unchanged in a path; existing escapes stay.
 PATH_SAFE = "/:@!$&'()*+,;=-._~%"
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _BAD_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-#: What Go's client does not send to another host.
+#: Headers that Go's client does not send to another host.
 _CREDENTIALS = frozenset(
     {"authorization", "www-authenticate", "cookie", "cookie2", "proxy-authorization", "proxy-authenticate"}
 )
@@ -27,7 +27,7 @@ Headers = tuple[tuple[str, str], ...]
 
 
 class UnsendableRequest(Exception):
-    """A header cannot be sent; the message is the reference's."""
+    """A header cannot be sent. The message is the reference's."""
 
 
 class Hop(Value):
@@ -41,6 +41,7 @@ class Hop(Value):
 
 
 def make_hop(url: str, headers: Headers, agent: str, referer: str = "") -> Hop:
+    """The GET request for `url`. Raises UnsendableRequest, and ValueError if the URL cannot be parsed."""
     parts = urlsplit(url)
     default = 443 if parts.scheme == "https" else 80
     where = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -72,12 +73,12 @@ def _render(where: str, netloc: str, headers: Headers, agent: str, referer: str)
 
 
 def canonical(name: str) -> str:
-    """`x-my-header` -> `X-My-Header`."""
+    """The canonical spelling of a header name: `x-my-header` -> `X-My-Header`."""
     return "-".join(part[:1].upper() + part[1:].lower() for part in name.split("-"))
 
 
 def redirected(url: str, location: str) -> str | None:
-    """Where a redirect leads; None when that is no URL one can GET."""
+    """The target of a redirect; None if it is not an HTTP URL."""
     try:
         there = urljoin(url, location)
         parts = urlsplit(there)
@@ -88,12 +89,11 @@ def redirected(url: str, location: str) -> str | None:
 
 
 def redirect_hop(first: Hop, last: Hop, location: str, headers: Headers, agent: str) -> tuple[Hop, Headers] | None:
-    """The request that follows an answer with a `Location`, and the headers for redirects after it; None for no URL.
+    """The request that follows a redirect, and the headers for further redirects; None if `location` is not an HTTP URL.
 
-    `first`: the request that the user asked for, `last`: the one that was answered, `headers`: the user's, as far as the
-    redirects so far have left them. Credentials go neither to another host, but to a subdomain of the first one, nor
-    from https to http, and where they were left out they do not come back. A redirect that names a host has that one's
-    `Host`.
+    `first`: the original request. `last`: the request that was redirected. `headers`: the user's headers, without those that
+    earlier redirects have dropped. Credentials are sent only to the first host and its subdomains, and not from https to http.
+    Once dropped, they stay dropped. If the redirect names a host, it becomes the `Host`.
     """
     url = redirected(last.url, location)
     if url is None:

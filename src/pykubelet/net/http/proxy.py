@@ -1,8 +1,8 @@
-"""Streams between a client and the container runtime: the upgrade is passed on, then bytes both ways.
+"""Streams between a client and the container runtime: forwards the upgrade request, then the bytes of both directions.
 
-Owns: the two connections of one stream from the answer's head on, and their ends. What is said over them (SPDY or
-WebSocket) is between the client and the runtime. Each side is read only as fast as the other one takes it, and a runtime
-that says much in large pieces.
+Owns: the two connections of one stream once the answer's head was sent, and how they end. The data on them (SPDY or
+WebSocket) is not interpreted. Each side is read only as fast as the other one accepts data. A runtime that sends much is read
+in large pieces.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import cast
 from urllib.parse import urlsplit
 
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.net.http.server import Answer, Connection, Request, Response, Takeover, text
+from pykubelet.net.http.server import Answer, Request, Response, ServedConnection, Takeover, text
 
 CONNECT_DEADLINE_S = 10.0
 HEAD_DEADLINE_S = 30.0
 HEAD_BYTES = 64 * 1024
 PIECE = 256 * 1024
-#: The runtime sends a stream in bits of 4 to 32 KiB, each of which would wake us and be sent alone: more work than the
-#: runtime's own. So while it flows, more than MUCH within about FLOW_S, what follows gathers in the kernel for GATHER_S.
-#: Short questions and answers, and what people read, never wait.
+#: The runtime sends a stream in pieces of 4 to 32 KiB. Waking up for each piece and sending it alone would be more work than
+#: the runtime's own. So after more than MUCH bytes within about FLOW_S, further data collects in the kernel for GATHER_S.
+#: Short messages and interactive output are never delayed.
 MUCH, FLOW_S, GATHER_S = 64 * 1024, 0.005, 0.001
 READ_AHEAD = 1 << 20
 ANSWER_BYTES = 64 * 1024
-#: The client's own, or the connection's: never for the runtime.
+#: Headers for the agent or of the connection, which are not forwarded to the runtime.
 _KEPT_BACK = frozenset({"host", "authorization", "cookie", "content-length", "transfer-encoding"})
 
 
@@ -41,18 +41,18 @@ class Backend:
         self._read_at = 0.0
 
     async def read(self, most: int = PIECE) -> bytes:
-        """What came, at most that many bytes; b"" at the end. Raises OSError."""
+        """Read up to `most` bytes; b"" at the end. Raises OSError."""
         data = await self.reader.read(most)
         now = asyncio.get_running_loop().time()
         self._flow = self._flow * math.exp((self._read_at - now) / FLOW_S) + len(data)
         self._read_at = now
         if self._flow > MUCH and len(data) < most and not self.reader.at_eof():
-            _rest(cast(asyncio.Transport, self.writer.transport))  # it is one for both directions
+            _rest(cast(asyncio.Transport, self.writer.transport))  # one transport serves both directions
         return data
 
 
 def _rest(transport: asyncio.Transport) -> None:
-    """Let more gather: nothing is taken from the connection for a moment."""
+    """Stop reading from the connection for a moment, so that more data collects."""
 
     def go_on() -> None:
         if not transport.is_closing():
@@ -64,14 +64,14 @@ def _rest(transport: asyncio.Transport) -> None:
 
 
 class _ProxyError(Exception):
-    """The runtime's streaming server does not do its part; the text is for the client."""
+    """The runtime's streaming server gave an unusable answer. The text is for the client."""
 
 
 async def proxy_upgrade(request: Request, url: str, idle_s: float) -> Answer:
-    """Pass the request on to the runtime's streaming server at `url` and hand the connection over to it.
+    """Forward the request to the runtime's streaming server at `url`, and connect the client to it.
 
-    `idle_s`: a stream on which nothing moves that long is ended. The answer is 500 with the reason when the runtime's
-    server is not to be had, and the server's own answer when it does not upgrade.
+    `idle_s`: a stream without data for this long is ended. The answer is 500 with the reason if the runtime's server cannot be
+    reached, and the server's own answer if it does not upgrade.
     """
     if not request.is_upgrade:
         return text(500, "Upgrade request required")
@@ -80,7 +80,7 @@ async def proxy_upgrade(request: Request, url: str, idle_s: float) -> Answer:
         return opened
     backend, head = opened
 
-    async def talk(client: Connection) -> None:
+    async def talk(client: ServedConnection) -> None:
         client.writer.write(head)
         await _pump_both(client, backend, idle_s)
 
@@ -88,7 +88,10 @@ async def proxy_upgrade(request: Request, url: str, idle_s: float) -> Answer:
 
 
 async def open_backend(method: str, url: str, headers: Mapping[str, str]) -> tuple[Backend, bytes] | Response:
-    """An upgraded connection to the server at `url` and the head of its answer, or what to tell the client instead."""
+    """Open an upgraded connection to the server at `url`.
+
+    Returns the connection and the head of its answer, or, on failure, the answer for the client.
+    """
     try:
         backend, head = await _ask(method, url, headers)
     except (_ProxyError, OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
@@ -98,7 +101,7 @@ async def open_backend(method: str, url: str, headers: Mapping[str, str]) -> tup
 
 
 async def _ask(method: str, url: str, headers: Mapping[str, str]) -> tuple[Backend, bytes]:
-    """A connection on which the request was sent, and the head of the answer."""
+    """Connect and send the request. Returns the connection and the head of the answer."""
     parts = urlsplit(url)
     if parts.scheme != "http" or parts.hostname is None:
         raise _ProxyError(f"the runtime names an unusable streaming address: {url}")
@@ -119,7 +122,10 @@ async def _ask(method: str, url: str, headers: Mapping[str, str]) -> tuple[Backe
 
 
 class _Reader(asyncio.StreamReader):
-    """Gives what came before a reset, too: a runtime that ends over input it has not read resets, but has said all."""
+    """A reader that also returns the data before a reset.
+
+    A runtime that ends with unread input resets the connection, but it has sent all output before.
+    """
 
     def set_exception(self, exc: BaseException) -> None:  # noqa: ARG002
         self.feed_eof()
@@ -140,7 +146,7 @@ def _head(method: str, target: str, host: str, headers: Mapping[str, str]) -> by
 
 
 async def _plain_answer(backend: Backend, status: int) -> Response:
-    """The server's words where it does not upgrade."""
+    """The server's answer if it does not upgrade."""
     body = b""
     with contextlib.suppress(TimeoutError, OSError):
         async with asyncio.timeout(1.0):
@@ -150,8 +156,8 @@ async def _plain_answer(backend: Backend, status: int) -> Response:
     return Response(status, body)
 
 
-async def _pump_both(client: Connection, backend: Backend, idle_s: float) -> None:
-    """Until the runtime has said all and the client has it, the client has gone, or nothing moves any more."""
+async def _pump_both(client: ServedConnection, backend: Backend, idle_s: float) -> None:
+    """Copy data until the client has everything from the runtime, has disconnected, or no data was sent for `idle_s`."""
     loop = asyncio.get_running_loop()
     try:
         async with Supervisor("stream") as supervisor, asyncio.timeout(idle_s or None) as idle:
@@ -162,7 +168,7 @@ async def _pump_both(client: Connection, backend: Backend, idle_s: float) -> Non
 
             async def listen() -> None:
                 await _pump(client.reader.read, backend.writer, moved)
-                if _is_tls(client):  # over TLS nobody can say that he only listens from now on: the client has gone
+                if _is_tls(client):  # TLS has no half-closed connections, so the client has disconnected
                     backend.writer.transport.abort()
                     return
                 with contextlib.suppress(OSError):
@@ -176,14 +182,14 @@ async def _pump_both(client: Connection, backend: Backend, idle_s: float) -> Non
         backend.writer.transport.abort()
 
 
-def _is_tls(client: Connection) -> bool:
+def _is_tls(client: ServedConnection) -> bool:
     return client.writer.get_extra_info("ssl_object") is not None
 
 
 async def _pump(
     read: Callable[[int], Awaitable[bytes]], target: asyncio.StreamWriter, moved: Callable[[], None]
 ) -> None:
-    with contextlib.suppress(OSError):  # the other side is gone: that is how streams end
+    with contextlib.suppress(OSError):  # the other side has disconnected, which is how streams end
         while data := await read(PIECE):
             target.write(data)
             await target.drain()

@@ -1,9 +1,9 @@
-"""Requests of HTTP/1.1 as a server reads them: a whole head at a time, and chunked bodies line by line. Pure.
+"""Parses HTTP/1.1 requests for a server: a whole head at a time, and chunked bodies line by line. Pure.
 
-llhttp (by `httptools`) finds the parts; this module bounds them and refuses what llhttp lets pass: empty lines before the
-request line, blanks in it, other versions than 1.0 and 1.1, two `Host` fields, codings other than `chunked`. What is ambiguous is
-refused, never guessed: it is with guesses that requests are smuggled. The parser is never given a byte that belongs to the
-next request or to an upgraded connection.
+llhttp (via `httptools`) finds the parts. This module limits them and refuses what llhttp accepts: empty lines before the
+request line, blanks in it, versions other than 1.0 and 1.1, two `Host` fields, codings other than `chunked`. Ambiguous requests
+are refused, because guesses make request smuggling possible. The parser never gets a byte that belongs to the next request or
+to an upgraded connection.
 
 Source: RFC 9112; https://github.com/nodejs/llhttp.
 """
@@ -23,9 +23,9 @@ from httptools import (
 
 from pykubelet.base.kit.values import Value
 
-#: `Authorization` may be longer than all other fields together: tokens can be long.
+#: FIELD_BYTES limits all fields except `Authorization`, because tokens can be long.
 MAX_FIELDS, FIELD_BYTES = 200, 64 * 1024
-#: A body of that size has a few chunks; one-byte chunks would cost a thousand times their bytes in time.
+#: A body of the allowed size has a few chunks. One-byte chunks would take a thousand times as long as their bytes alone.
 MAX_CHUNKS, EXTENSION_BYTES, TRAILER_BYTES = 1000, 4 * 1024, 16 * 1024
 _TARGET = re.compile(r"[\x21-\x7e]+")
 _ONCE = frozenset({"host", "content-length", "authorization", "transfer-encoding"})
@@ -35,7 +35,7 @@ _CHUNKED_HEAD = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 class BadMessage(ValueError):
-    """A request that is refused: the status that says so, and why."""
+    """A request is refused: the status and the reason."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -44,8 +44,10 @@ class BadMessage(ValueError):
 
 
 class RequestHead(Value):
-    """`target` as it was sent. `headers`: by lower-case name, repeated ones joined by commas. `body_length`: None for a
-    chunked body. `keeps_alive`: another request may follow."""
+    """The head of a request. `target`: as it was sent. `headers`: by lower-case name; repeated ones are joined with commas.
+
+    `body_length`: None for a chunked body. `keeps_alive`: another request may follow.
+    """
 
     method: str
     target: str
@@ -55,13 +57,13 @@ class RequestHead(Value):
 
 
 def parse_head(head: bytes) -> RequestHead:
-    """The head that ends in an empty line and has no other one. Raises BadMessage."""
+    """Parse a head, which ends with its only empty line. Raises BadMessage."""
     method, target, version = _split_line(head[: head.index(b"\r\n")])
     events = _HeadEvents()
     try:
         HttpRequestParser(events).feed_data(head)
     except HttpParserUpgrade:
-        pass  # the head is whole
+        pass  # the head is complete
     except HttpParserError as error:
         raise events.refusal or _refusal_of(error) from error
     if not events.is_complete:
@@ -74,7 +76,7 @@ def parse_head(head: bytes) -> RequestHead:
 
 
 def _split_line(line: bytes) -> tuple[str, str, str]:
-    """Method, target and version. llhttp takes several blanks between them, more versions, and none at all."""
+    """Split into method, target and version. llhttp would accept several blanks, other versions, and no version."""
     parts = line.decode("latin-1").split(" ", 3)
     if len(parts) != 3 or not _METHOD.fullmatch(parts[0]) or not _TARGET.fullmatch(parts[1]):
         raise BadMessage(400, "malformed request line")
@@ -85,14 +87,14 @@ def _split_line(line: bytes) -> tuple[str, str, str]:
 
 def _refusal_of(error: HttpParserError) -> Exception:
     if isinstance(error, HttpParserCallbackError):
-        return error  # a bug of ours
+        return error  # a bug in this module
     if isinstance(error, HttpParserInvalidMethodError) or str(error).startswith("Invalid method"):
         return BadMessage(501, "unsupported method")
     return BadMessage(400, f"malformed request: {error}")
 
 
 class _HeadEvents:
-    """What llhttp has found of a head. Bounds are checked with each field, so that llhttp stops at once."""
+    """Collects the parts of a head from llhttp. The limits are checked for each field, so that llhttp stops at once."""
 
     def __init__(self) -> None:
         self.headers: dict[str, str] = {}
@@ -133,9 +135,9 @@ def _body_length(headers: Mapping[str, str]) -> int | None:
 
 
 class ChunkedBody:
-    """A chunked body of at most `limit` bytes. It is fed exactly what it wants, so that nothing after it is read.
+    """A chunked body of at most `limit` bytes. Pass it exactly what it wants, so that nothing after the body is read.
 
-    `wanted`: how many bytes come next, None for a line. `data`: of the chunks that were fed.
+    `wanted`: the number of bytes to pass next; None: a line. `data`: the content of the chunks so far.
     """
 
     def __init__(self, limit: int) -> None:
@@ -149,10 +151,11 @@ class ChunkedBody:
 
     @property
     def is_complete(self) -> bool:
+        """Whether the last chunk and the trailers were passed."""
         return self._events.is_complete
 
     def feed(self, piece: bytes) -> None:
-        """A line with its end, or as many bytes as `wanted` says. Raises BadMessage."""
+        """Process a line with its end, or `wanted` bytes. Raises BadMessage."""
         events = self._events
         if events.in_trailers:
             events.trailer_bytes += len(piece)
@@ -188,7 +191,7 @@ class ChunkedBody:
 
 
 class _TrailerEvents:
-    """What llhttp has found after the last chunk. Trailer fields mean nothing here, but malformed ones are refused."""
+    """Checks the trailers that llhttp finds after the last chunk. Their content is ignored, but malformed ones are refused."""
 
     def __init__(self) -> None:
         self.in_trailers = False

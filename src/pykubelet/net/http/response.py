@@ -1,9 +1,8 @@
-"""One HTTP/1.1 response, read from pieces as they arrive. Pure.
+"""Parses one HTTP/1.1 response from pieces as they arrive. Pure.
 
-llhttp (by `httptools`) finds the parts; this module bounds them and refuses what llhttp lets pass. Nothing is kept of a body
-but the parts that were not taken yet. Everything before and around the data is bounded as it arrives: bytes of heads,
-interim responses included, header fields, the number of interim responses, and in a chunked body the bytes of chunk
-lines and trailers.
+llhttp (via `httptools`) finds the parts. This module limits them and refuses what llhttp wrongly accepts. Of a body, only the
+parts that were not taken yet are kept. Limits apply to everything but the data as it arrives: bytes of heads including interim
+responses, header fields, the number of interim responses, and, in a chunked body, the bytes of chunk lines and trailers.
 
 Source: RFC 9112; https://github.com/nodejs/llhttp.
 """
@@ -19,12 +18,12 @@ from httptools import HttpParserCallbackError, HttpParserError, HttpResponsePars
 from pykubelet.base.kit.values import Value
 
 _HTTP = b"HTTP/1."
-#: Overhead of a chunked body that is free: so many bytes for each part, and twice the bytes of its data.
+#: The overhead of a chunked body that does not count: this many bytes for each part, and twice the bytes of its data.
 _FREE_BYTES, _FREE_SHARE = 16, 2
 
 
-class Problem(StrEnum):
-    """Kinds of unreadable responses; the value is a message."""
+class ResponseProblem(StrEnum):
+    """The kinds of malformed responses. The value is a message."""
 
     NOT_HTTP = "the response is not HTTP/1.1"
     HEAD_TOO_LARGE = "the head of the response is too large"
@@ -40,17 +39,20 @@ class Problem(StrEnum):
 
 
 class BadResponse(ValueError):
-    """The peer does not speak HTTP as it should; the connection is of no more use. `detail`: llhttp's reason, or ""."""
+    """The peer has sent malformed HTTP, and the connection must be closed. `detail`: llhttp's reason, or ""."""
 
-    def __init__(self, problem: Problem, detail: str = "") -> None:
+    def __init__(self, problem: ResponseProblem, detail: str = "") -> None:
         super().__init__(f"{problem}: {detail}" if detail else problem.value)
         self.problem = problem
         self.detail = detail
 
 
 class ResponseLimits(Value):
-    """`head_bytes`: of all heads before the body. `fields`: of one head. `interim`: 1xx responses before the final one.
-    `overhead_bytes`: of a chunked body, beyond 16 bytes a part and twice its data (as Go's net/http)."""
+    """Limits of a response. `head_bytes`: bytes of all heads before the body. `fields`: header fields of one head.
+
+    `interim`: 1xx responses before the final one. `overhead_bytes`: overhead of a chunked body beyond 16 bytes per part and
+    twice its data (as in Go's net/http).
+    """
 
     head_bytes: int = 64 << 10
     fields: int = 1000
@@ -62,14 +64,14 @@ _DEFAULT_LIMITS = ResponseLimits()
 
 
 class ResponseParser:
-    """`feed` bytes as they arrive, `take` the parts of the body, `end` when the peer has closed.
+    """Parses a response. Pass bytes to `feed` as they arrive, `take` parts of the body, and call `end` if the peer closes.
 
-    `status`: 0 until the final head has arrived. `reason`: the words after it. `parts`: pieces of the body that were not
-    taken, `waiting_bytes` in all. `complete`: the whole response has arrived. `keeps_alive`: another request may follow on
-    the connection. `heard`: anything at all has arrived.
+    `status`: 0 until the final head has arrived. `reason`: the text after the status. `parts`: pieces of the body that were not
+    taken, `waiting_bytes` in total. `complete`: the whole response has arrived. `keeps_alive`: another request may follow on
+    the connection. `heard`: any byte has arrived.
     """
 
-    # what most responses leave as it is costs them nothing
+    # class attributes, so that defaults that most responses do not change cost nothing
     status = 0
     reason = ""
     complete = False
@@ -89,7 +91,7 @@ class ResponseParser:
         self, limits: ResponseLimits = _DEFAULT_LIMITS, *, has_body: bool = True, pads_chunks: bool = False
     ) -> None:
         """`has_body`: False for the response to CONNECT, which ends with its head. `pads_chunks`: blanks may follow the size of
-        a chunk (as for Go's net/http); only where no other request follows on the connection.
+        a chunk (as in Go's net/http); only for connections without a further request.
         """
         self.parts: list[bytes] = []
         self.on_body = self.parts.append
@@ -101,19 +103,19 @@ class ResponseParser:
 
     @property
     def begun(self) -> bool:
-        """The final head has arrived."""
+        """Whether the final head has arrived."""
         return self.status > 0
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Of the final head, by lower-case name; of a repeated field the first value. Empty until it has arrived."""
+        """The fields of the final head by lower-case name, with the first value of repeated ones. Empty until it arrives."""
         headers: dict[str, str] = {}
         for name, value in self._fields if self.status else ():
             headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1").strip(" \t"))
         return headers
 
     def take(self) -> bytes:
-        """What has arrived of the body since the last call."""
+        """Take the part of the body that has arrived since the last call."""
         parts = self.parts
         taken = parts[0] if len(parts) == 1 else b"".join(parts)
         parts.clear()
@@ -121,11 +123,14 @@ class ResponseParser:
         return taken
 
     def feed(self, data: bytes) -> bytes:
-        """What follows the head of a response to CONNECT, else b"". Raises BadResponse, and again at every later call."""
+        """Process bytes. Returns those after the head of a response to CONNECT, else b"".
+
+        Raises BadResponse, and raises it again at every later call.
+        """
         if self._failure is not None:
             raise self._failure
         if self.complete:
-            self.keeps_alive = self.keeps_alive and not data  # no request asked for more
+            self.keeps_alive = self.keeps_alive and not data  # no request was sent that this could answer
             return b"" if self._has_body else data
         if len(self._start) < len(_HTTP):
             self._check_start(data)
@@ -135,23 +140,23 @@ class ResponseParser:
         return b""
 
     def end(self) -> None:
-        """The peer has closed the connection. BadResponse where the response is not whole."""
+        """Process the end of the connection. Raises BadResponse if the response is not complete."""
         self.keeps_alive = False
         if self._ends_with_connection:
             self.complete = True
             self._parser = None
         elif not self.complete:
-            raise BadResponse(Problem.CUT_SHORT if self.heard else Problem.NO_RESPONSE)
+            raise BadResponse(ResponseProblem.CUT_SHORT if self.heard else ResponseProblem.NO_RESPONSE)
 
     def _check_start(self, data: bytes) -> None:
-        """llhttp takes empty lines and other protocols' names before a version."""
+        """Refuse a start that is not HTTP, because llhttp accepts empty lines and other protocol names."""
         self.heard = self.heard or bool(data)
         self._start += data[: len(_HTTP) - len(self._start)]
         if not _HTTP.startswith(self._start):
-            raise self._failed(Problem.NOT_HTTP)
+            raise self._failed(ResponseProblem.NOT_HTTP)
 
     def _feed_head(self, data: bytes) -> bytes:
-        """Byte by byte: the head is short, and its end must be found exactly."""
+        """Parse a head byte by byte, because its end must be found exactly. It is short."""
         for end in range(1, len(data) + 1):
             self._feed(data[end - 1 : end])
             if self.complete:
@@ -169,14 +174,14 @@ class ResponseParser:
         except HttpParserError as error:
             if not self.complete:
                 if isinstance(error, HttpParserCallbackError) and self._failure is None:
-                    raise  # a bug of ours
-                problem = Problem.MALFORMED_CHUNK if self.status else Problem.MALFORMED_HEAD
+                    raise  # a bug in this module
+                problem = ResponseProblem.MALFORMED_CHUNK if self.status else ResponseProblem.MALFORMED_HEAD
                 raise self._failed(problem, str(error)) from error
-            self.keeps_alive = False  # no request asked for what follows
+            self.keeps_alive = False  # no request was sent that the following bytes could answer
         if self.complete:
             self._parser = None
         elif not self.status and self._head_bytes > self._limits.head_bytes:
-            raise self._failed(Problem.HEAD_TOO_LARGE)
+            raise self._failed(ResponseProblem.HEAD_TOO_LARGE)
         arrived = len(parts) - before
         arrived_bytes = 0
         if arrived:
@@ -186,33 +191,37 @@ class ResponseParser:
             free = _FREE_BYTES * arrived + (_FREE_SHARE + 1) * arrived_bytes
             self._overhead = max(0, self._overhead + len(data) - free)
             if self._overhead > self._limits.overhead_bytes:
-                raise self._failed(Problem.CHUNK_OVERHEAD)
+                raise self._failed(ResponseProblem.CHUNK_OVERHEAD)
 
-    def _failed(self, problem: Problem, detail: str = "") -> BadResponse:
-        """The failure: one that a callback found, or this one."""
+    def _failed(self, problem: ResponseProblem, detail: str = "") -> BadResponse:
+        """Record a failure, unless a callback has recorded one, and return it."""
         if self._failure is None:
             self._failure = BadResponse(problem, detail)
-        self._parser = None  # it knows our methods: without it there is no reference cycle
+        self._parser = None  # breaks the reference cycle through this object's methods
         return self._failure
 
     # Called by llhttp
 
     def on_message_begin(self) -> None:
+        """Process the start of a response. A second one, which was not requested, stops the parser."""
         if self.complete:
             raise _StopParsing
 
     def on_status(self, reason: bytes) -> None:
+        """A part of the reason phrase."""
         self.reason += reason.decode("latin-1")
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        """One field of a head, or of the trailers."""
         fields = self._fields
         if self.status:
-            return  # trailers mean nothing here; they count as overhead
+            return  # trailers are ignored, but count as overhead
         fields.append((name, value))
         if len(fields) > self._limits.fields:
-            raise self._refused(Problem.TOO_MANY_FIELDS)
+            raise self._refused(ResponseProblem.TOO_MANY_FIELDS)
 
     def on_headers_complete(self) -> None:
+        """Process the end of a head: its status, and how the end of its body is determined."""
         parser = self._parser
         assert parser is not None
         status = parser.get_status_code()
@@ -223,9 +232,9 @@ class ResponseParser:
             return
         version = parser.get_http_version()
         if status < 100 or (version != "1.1" and version != "1.0"):
-            raise self._refused(Problem.NOT_HTTP)
+            raise self._refused(ResponseProblem.NOT_HTTP)
         if status == 101:
-            raise self._refused(Problem.UNEXPECTED_UPGRADE)
+            raise self._refused(ResponseProblem.UNEXPECTED_UPGRADE)
         ends = not self._frame_body(parser) and status != 204 and status != 304
         self.keeps_alive = not ends and version == "1.1" and parser.should_keep_alive()
         self.status = status
@@ -235,10 +244,11 @@ class ResponseParser:
         self._ends_with_connection = ends
 
     def on_message_complete(self) -> None:
+        """The body has ended, or there is none."""
         self.complete = self.status > 0
 
     def _frame_body(self, parser: HttpResponseParser) -> bool:
-        """Whether the fields say where the body ends."""
+        """Whether the fields define the end of the body."""
         coding, has_length = None, False
         for name, value in self._fields:
             if len(name) == 17 and name.lower() == b"transfer-encoding":
@@ -248,32 +258,32 @@ class ResponseParser:
         if coding is None:
             return has_length
         if coding.strip(b" \t").lower() != b"chunked":
-            raise self._refused(Problem.UNKNOWN_CODING, coding[:40].decode("latin-1"))
+            raise self._refused(ResponseProblem.UNKNOWN_CODING, coding[:40].decode("latin-1"))
         self._is_chunked = True
         if self._pads_chunks:
             parser.set_dangerous_leniencies(lenient_spaces_after_chunk_size=True)
         return True
 
     def _check_size(self) -> None:
-        """Part of what has arrived may be of the body."""
+        """Check the exact size of the heads, because some of the bytes that have arrived may belong to the body."""
         size = self._interim_bytes + len(self.reason) + sum(len(name) + len(value) + 4 for name, value in self._fields)
         if size > self._limits.head_bytes:
-            raise self._refused(Problem.HEAD_TOO_LARGE)
+            raise self._refused(ResponseProblem.HEAD_TOO_LARGE)
 
     def _pass_over(self) -> None:
-        """An interim response."""
+        """Skip an interim response."""
         self._interim_bytes += len(self.reason) + sum(len(name) + len(value) + 4 for name, value in self._fields)
         self._interim += 1
         self.reason = ""
         self._fields.clear()
         if self._interim > self._limits.interim:
-            raise self._refused(Problem.TOO_MANY_INTERIM)
+            raise self._refused(ResponseProblem.TOO_MANY_INTERIM)
 
-    def _refused(self, problem: Problem, detail: str = "") -> BadResponse:
-        """For callbacks, whose exceptions end `feed_data`."""
+    def _refused(self, problem: ResponseProblem, detail: str = "") -> BadResponse:
+        """Record a failure in a callback. The returned exception, when raised, ends `feed_data`."""
         self._failure = BadResponse(problem, detail)
         return self._failure
 
 
 class _StopParsing(Exception):
-    """Leaves llhttp where the response has ended for us."""
+    """Stops llhttp at the end of the response."""

@@ -1,7 +1,7 @@
-"""A small HTTP/1.1 server: whole answers, streamed ones, and connections that are handed over.
+"""A small HTTP/1.1 server: whole answers, streamed answers, and takeovers of connections.
 
-Owns: connections with their limits in number, size and time, keep-alive, and the writing of answers. What is answered is
-decided by a `Handler`; a plain `Route` becomes one by `plain`.
+Owns: connections with their limits of number, size and time, keep-alive, and the writing of answers. A `Handler` decides the
+answer; `plain` makes a handler from a `Route`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,18 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.net.http.wire import REASONS, BadRequest, Body, Head, Request, parse_head, render_head
 
-__all__ = ["Connection", "Handler", "HttpServer", "Request", "Response", "Route", "Stream", "Takeover", "plain", "text"]
+__all__ = [
+    "Handler",
+    "HttpServer",
+    "Request",
+    "Response",
+    "Route",
+    "ServedConnection",
+    "StreamedResponse",
+    "Takeover",
+    "plain",
+    "text",
+]
 
 log = Log("server")
 HEAD_BYTES, HEAD_END = 64 * 1024, b"\r\n\r\n"
@@ -26,12 +37,12 @@ LINGER_S, LINGER_BYTES = 1.0, 1 << 20
 TEXT, JSON = "text/plain; charset=utf-8", "application/json"
 
 
-class Limits(Value):
-    """How many connections may be open at once (of more the one that has been idle for longest is closed, or the newest where
-    none is), and for how long one may keep us waiting.
+class ServerLimits(Value):
+    """Limits of a server. `connections`: the most open at once. A further one closes the one that is idle for longest, or is
+    refused if none is idle.
 
-    `head_s`: for the first request and every body; `idle_s`: for the next request; `stream_idle_s`: a stream of which
-    nothing is to be sent, or nothing is taken, is ended after that, 0: never.
+    Seconds of waiting: `head_s` for the first request and every body, `idle_s` for the next request, `stream_idle_s` for a
+    stream that makes no progress (0: no limit).
     """
 
     connections: int = 256
@@ -51,14 +62,17 @@ class Response(Value):
 
 @runtime_checkable
 class Closable(Protocol):
-    """What holds something, as generators do."""
+    """An object with resources to release, such as a generator."""
 
-    async def aclose(self) -> None: ...
+    async def aclose(self) -> None:
+        """Release the resources."""
 
 
-class Stream(Value):
-    """An answer that is sent as it comes. It ends with `chunks`, which are closed in any case, also where none is asked for:
-    a generator that did not begin does nothing then, what holds something from the start needs an `aclose` of its own.
+class StreamedResponse(Value):
+    """An answer that is sent in chunks as they become available.
+
+    `chunks` is always closed, even if no chunk was read. A generator that was never started does nothing when closed, so
+    resources that exist before the first chunk need an `aclose` of their own.
     """
 
     status: int
@@ -67,10 +81,10 @@ class Stream(Value):
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-class Connection(Value):
-    """Both directions of a connection, and who is at the other end: `certificate` as `ssl` gives it, None without one.
+class ServedConnection(Value):
+    """Both directions of a connection, and the client's identity. `certificate`: as `ssl` returns it; None without one.
 
-    `body`: of the request that is being answered. It is not read yet.
+    `body`: the body of the current request, which is not read yet.
     """
 
     reader: asyncio.StreamReader
@@ -80,45 +94,49 @@ class Connection(Value):
     body: Body | None = None
 
     @property
-    def is_let_in(self) -> bool:
-        """Whether `let_in` was called, or need not be on this port."""
-        return not isinstance(self.reader, Guest) or self.reader.is_let_in
+    def is_admitted(self) -> bool:
+        """Whether `admit` was called, or the port admits every client."""
+        return not isinstance(self.reader, LimitedReader) or self.reader.is_admitted
 
-    def let_in(self) -> None:
-        """Whoever speaks is known and may ask: he has the room that is kept for such."""
-        if isinstance(self.reader, Guest):
-            self.reader.let_in()
+    def admit(self) -> None:
+        """Lift the limits for unauthenticated clients, because the client is authenticated and authorized."""
+        if isinstance(self.reader, LimitedReader):
+            self.reader.admit()
 
     async def read_body(self) -> bytes:
-        """The body of the request that is being answered, once. Raises BadRequest."""
+        """Read the body of the current request, once. Raises BadRequest."""
         return await self.body.read() if self.body is not None else b""
 
 
 @runtime_checkable
-class Guest(Protocol):
-    """The reader of a client that is not authorized yet, with a small head until `let_in`, or `may_say_more`."""
+class LimitedReader(Protocol):
+    """The reader of a client that may be unauthenticated. Heads must be small until `admit` or `allow_large_head`."""
 
     @property
-    def is_let_in(self) -> bool: ...
+    def is_admitted(self) -> bool:
+        """Whether `admit` was called."""
 
-    def let_in(self) -> None: ...
+    def admit(self) -> None:
+        """Lift the limits for unauthenticated clients."""
 
-    def may_say_more(self) -> bool: ...
+    def allow_large_head(self) -> bool:
+        """Whether the next head may be large."""
 
 
 class Takeover(Value):
-    """The connection now speaks something else: `talk` has it until it ends, and closes nothing itself."""
+    """An answer that hands the connection over to another protocol: `talk` uses it until it ends, and does not close it."""
 
-    talk: Callable[[Connection], Awaitable[None]]
+    talk: Callable[[ServedConnection], Awaitable[None]]
 
 
-Answer = Response | Stream | Takeover
+Answer = Response | StreamedResponse | Takeover
 Route = Callable[[Request], Response]
-Handler = Callable[[Request, Connection], Awaitable[Answer]]
+Handler = Callable[[Request, ServedConnection], Awaitable[Answer]]
 IsAllowed = Callable[[asyncio.StreamWriter], bool]
 
 
 def text(status: int, body: str) -> Response:
+    """A plain-text answer."""
     return Response(status, body.encode())
 
 
@@ -126,31 +144,32 @@ FORBIDDEN = text(403, "Forbidden")
 
 
 def plain(route: Route) -> Handler:
-    """A route that needs to wait for nothing, as a handler."""
+    """Make a handler from a route that does not wait for anything."""
 
-    async def handle(request: Request, _: Connection) -> Answer:
+    async def handle(request: Request, _: ServedConnection) -> Answer:
         return route(request)
 
     return handle
 
 
 def allow_all(_: asyncio.StreamWriter) -> bool:
+    """Allow every connection."""
     return True
 
 
 class HttpServer:
-    """Answers connections with a handler. Give `serve` to `asyncio.start_server` or `start_unix_server`."""
+    """Answers the requests of connections with a handler. Pass `serve` to `asyncio.start_server` or `start_unix_server`."""
 
-    def __init__(self, handler: Handler, is_allowed: IsAllowed = allow_all, limits: Limits | None = None) -> None:
+    def __init__(self, handler: Handler, is_allowed: IsAllowed = allow_all, limits: ServerLimits | None = None) -> None:
         self._handler = handler
         self._is_allowed = is_allowed
-        self._limits = limits or Limits()
+        self._limits = limits or ServerLimits()
         self._open: set[asyncio.StreamWriter] = set()
-        #: Those of which no whole request has come since their last answer, the longest first.
+        #: Connections without a complete request since their last answer, the one that is idle for longest first.
         self._idle: dict[asyncio.StreamWriter, None] = {}
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, until either side ends it or it is idle for too long."""
+        """Serve one connection until either side ends it or it is idle for too long."""
         if len(self._open) >= self._limits.connections and not self._close_idle():
             writer.transport.abort()
             return
@@ -159,15 +178,15 @@ class HttpServer:
             await self._converse(_connection(reader, writer))
         except TimeoutError:
             if writer.transport.get_write_buffer_size():
-                writer.transport.abort()  # it would wait for ever for somebody who takes nothing
+                writer.transport.abort()  # close() would wait forever for a client that does not read
         except (OSError, asyncio.IncompleteReadError):
-            return  # the other side is gone
+            return  # the client has disconnected
         finally:
             self._open.discard(writer)
             writer.close()
 
     def _close_idle(self) -> bool:
-        """Close the connection that has been idle for longest; False where none is."""
+        """Close the connection that is idle for longest. Returns False if none is idle."""
         longest = next(iter(self._idle), None)
         if longest is None:
             return False
@@ -177,11 +196,11 @@ class HttpServer:
         return True
 
     def close(self) -> None:
-        """End the connections that are open."""
+        """Close all open connections."""
         for writer in tuple(self._open):
             writer.close()
 
-    async def _converse(self, connection: Connection) -> None:
+    async def _converse(self, connection: ServedConnection) -> None:
         allowed = self._is_allowed(connection.writer)
         wait_s, heard = self._limits.head_s, b""
         while True:
@@ -200,8 +219,8 @@ class HttpServer:
                 await answer.talk(connection)
                 return
             is_read = body.is_read and allowed
-            keep, heard = head.keep and is_read and not request.is_upgrade and connection.is_let_in, b""
-            if isinstance(answer, Stream):
+            keep, heard = head.keep and is_read and not request.is_upgrade and connection.is_admitted, b""
+            if isinstance(answer, StreamedResponse):
                 has_all, heard = await _write_stream(connection, request, answer, self._limits.stream_idle_s, keep=keep)
                 keep = keep and has_all
             elif request.is_upgrade or not is_read:
@@ -211,10 +230,10 @@ class HttpServer:
             if not keep:
                 return
             wait_s = self._limits.idle_s
-            await asyncio.sleep(0)  # a client that sends many requests at once is one of many clients
+            await asyncio.sleep(0)  # a client that sends many requests at once must not delay others
 
-    async def _next_head(self, connection: Connection, wait_s: float) -> bytes:
-        """Raises LimitOverrunError and TimeoutError."""
+    async def _next_head(self, connection: ServedConnection, wait_s: float) -> bytes:
+        """Wait for the next head. Raises LimitOverrunError and TimeoutError."""
         self._idle[connection.writer] = None
         try:
             async with asyncio.timeout(wait_s):
@@ -222,46 +241,49 @@ class HttpServer:
         finally:
             self._idle.pop(connection.writer, None)
 
-    async def _answer(self, request: Request, connection: Connection) -> Answer:
+    async def _answer(self, request: Request, connection: ServedConnection) -> Answer:
         try:
             return await self._handler(request, connection)
         except BadRequest:
             raise
-        except Exception as error:  # one question must not end the agent
+        except Exception as error:  # a failed request must not end the agent
             log.error("cannot answer", path=request.path, error=repr(error), exc_info=error)
             return text(500, "Internal Server Error")
 
 
-def _connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Connection:
+def _connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> ServedConnection:
     peer = writer.get_extra_info("peername")
     address = peer[0] if isinstance(peer, tuple) else ""
     if writer.get_extra_info("ssl_object") is None:
-        return Connection(reader, writer, address)
-    # the client has the last word of a handshake: if it asks only when that is acknowledged, it need not wait for TCP's timer
+        return ServedConnection(reader, writer, address)
+    # the client sends the last message of a handshake; a quick ACK spares a client that waits for it TCP's delayed-ACK timer
     writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
-    return Connection(reader, writer, address, writer.get_extra_info("peercert") or None)
+    return ServedConnection(reader, writer, address, writer.get_extra_info("peercert") or None)
 
 
 async def _read_head(reader: asyncio.StreamReader) -> bytes:
-    """Raises LimitOverrunError."""
+    """Read a head. Raises LimitOverrunError."""
     try:
         return await reader.readuntil(HEAD_END)
     except asyncio.LimitOverrunError:
-        if not isinstance(reader, Guest) or not reader.may_say_more():
+        if not isinstance(reader, LimitedReader) or not reader.allow_large_head():
             raise
         return await reader.readuntil(HEAD_END)
 
 
-def _body_of(head: Head, connection: Connection, limit_s: float) -> Body:
-    """An upgraded connection has no body: what follows is of the other protocol."""
+def _body_of(head: Head, connection: ServedConnection, limit_s: float) -> Body:
+    """The body of a request. An upgrade request has none, because the bytes after it belong to the other protocol."""
     request = head.request
     expects = "100-continue" in request.headers.get("expect", "").lower()
     length = 0 if request.is_upgrade else head.body_length
     return Body(connection.reader, length, limit_s, connection.writer if expects else None)
 
 
-async def _last(connection: Connection, request: Request, response: Response) -> None:
-    """The last answer to somebody who may still be sending: closing over unread bytes resets a connection and loses the answer."""
+async def _last(connection: ServedConnection, request: Request, response: Response) -> None:
+    """Send the last answer to a client that may still be sending.
+
+    Closing with unread bytes would reset the connection, and the answer would be lost.
+    """
     reader, writer = connection.reader, connection.writer
     await _write(writer, request, response, keep=False)
     if writer.is_closing():
@@ -274,7 +296,7 @@ async def _last(connection: Connection, request: Request, response: Response) ->
             left -= len(data)
 
 
-def _headers(answer: Response | Stream) -> dict[str, str]:
+def _headers(answer: Response | StreamedResponse) -> dict[str, str]:
     return {"Content-Type": answer.content_type, "X-Content-Type-Options": "nosniff", **answer.headers}
 
 
@@ -288,10 +310,11 @@ async def _write(writer: asyncio.StreamWriter, request: Request, response: Respo
 
 
 async def _write_stream(
-    connection: Connection, request: Request, stream: Stream, idle_s: float, *, keep: bool
+    connection: ServedConnection, request: Request, stream: StreamedResponse, idle_s: float, *, keep: bool
 ) -> tuple[bool, bytes]:
-    """Chunk by chunk, at the other side's pace, until the other side leaves. Whether it got all, and the head of the request
-    that it made meanwhile, if it did.
+    """Send chunk by chunk, as fast as the client reads, until the client disconnects.
+
+    Returns whether the client got everything, and the head of the request that it has sent in the meantime, if any.
     """
     headers = _headers(stream) | ({} if keep else {"Connection": "close"})
     if request.method != "HEAD" or "Content-Length" not in headers:
@@ -303,14 +326,14 @@ async def _write_stream(
         await _closed(stream.chunks)
 
 
-async def _send_stream(connection: Connection, stream: Stream, idle_s: float) -> tuple[bool, bytes]:
+async def _send_stream(connection: ServedConnection, stream: StreamedResponse, idle_s: float) -> tuple[bool, bytes]:
     reader, heard = connection.reader, b""
 
     async def hear_out() -> None:
         nonlocal heard
         with contextlib.suppress(asyncio.LimitOverrunError):
-            heard = await reader.readuntil(HEAD_END)  # takes nothing away before it has all of it
-        # what comes after that is read in its turn; that the client leaves shows when it is sent something
+            heard = await reader.readuntil(HEAD_END)  # consumes nothing until the head is complete
+        # further requests are read later; a closed connection is noticed when something is sent
         await asyncio.get_running_loop().create_future()
 
     async with Supervisor("answer") as supervisor:
@@ -325,7 +348,7 @@ async def _send_stream(connection: Connection, stream: Stream, idle_s: float) ->
 
 
 async def _closed(chunks: AsyncIterator[bytes]) -> None:
-    """Also when nothing was asked of it: what it holds is given back."""
+    """Close the chunks, even if none was read, so that their resources are released."""
     if isinstance(chunks, Closable):
         await chunks.aclose()
 

@@ -1,6 +1,6 @@
-"""A connection through a SOCKS5 proxy: the exchange before the connection is the caller's.
+"""The SOCKS5 handshake that makes a connection to a proxy lead to a server.
 
-The name is resolved by the proxy. Source: RFC 1928, and RFC 1929 for a user name and password.
+The proxy resolves the name. Source: RFC 1928, and RFC 1929 for a user name and password.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _REFUSALS = (
 
 
 class SocksError(OSError):
-    """The proxy does not connect; the text says why."""
+    """The proxy does not connect. The text is the reason."""
 
 
 async def connect_through(made: socket.socket, host: str, port: int, user: str, password: str) -> None:
-    """`made`: a connection to the proxy, non-blocking; afterwards it leads to `host`. Raises OSError."""
+    """Connect to `host` through the proxy. `made`: a non-blocking connection to the proxy. Raises OSError."""
     loop = asyncio.get_running_loop()
     methods = bytes((_NO_LOGIN, _PASSWORD)) if user else bytes((_NO_LOGIN,))
     await loop.sock_sendall(made, bytes((_VERSION, len(methods))) + methods)

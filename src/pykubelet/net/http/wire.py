@@ -1,7 +1,7 @@
-"""Requests as the server's handlers get them, the reading of their bodies, and heads of answers. Pure but for bodies.
+"""Requests as handlers get them, the reading of their bodies, and the heads of answers. Pure except for bodies.
 
-`net/http/request.py` reads the text of HTTP. All that is done here before a request is authorized has a cost that its
-limits bound; the query is parsed only when it is asked for.
+`net/http/request.py` parses HTTP. The cost of all work before a request is authorized is limited; the query is parsed only
+when it is used.
 Source: RFC 9112.
 """
 
@@ -19,7 +19,7 @@ from pykubelet.net.http.request import BadMessage, ChunkedBody
 
 BODY_BYTES = 64 * 1024
 PATH_BYTES = 64 * 1024
-#: Far more than a long command has arguments.
+#: Far more than the arguments of a long command.
 MAX_QUERY_FIELDS = 10_000
 REASONS = {
     101: "Switching Protocols",
@@ -53,7 +53,7 @@ _UPGRADE = re.compile(r"(?:^|,)[ \t]*upgrade[ \t]*(?:,|$)", re.IGNORECASE)
 
 
 class BadRequest(Exception):
-    """A request that cannot be answered otherwise; `status` and the text of the answer."""
+    """A request cannot be processed. `status` and the text are those of the answer."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(f"{status} {REASONS[status]}: {reason}")
@@ -61,9 +61,9 @@ class BadRequest(Exception):
 
 
 class Request(Value, dict=True):
-    """`path` is decoded, without the query; `raw_query` is not decoded.
+    """A request. `path`: decoded, without the query. `raw_query`: not decoded.
 
-    `headers`: by lower-case name, repeated ones joined by commas. `target`: path and query as they were sent.
+    `headers`: by lower-case name; repeated ones are joined with commas. `target`: path and query as they were sent.
     """
 
     method: str
@@ -75,9 +75,9 @@ class Request(Value, dict=True):
 
     @cached_property
     def query(self) -> Mapping[str, list[str]]:
-        """All values of each name, also of names without a value. Raises BadRequest.
+        """All values of each query parameter, including parameters without a value. Raises BadRequest.
 
-        Parsing takes time in proportion to the fields, so it is for requests that have been authorized.
+        Use it only for authorized requests, because the time for parsing grows with the number of parameters.
         """
         try:
             return parse_qs(self.raw_query, keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS)
@@ -86,16 +86,17 @@ class Request(Value, dict=True):
 
     @cached_property
     def is_upgrade(self) -> bool:
+        """Whether the client asks for another protocol on this connection."""
         return "upgrade" in self.headers and bool(_UPGRADE.search(self.headers.get("connection", "")))
 
     def first(self, name: str) -> str:
-        """The first value of a query parameter, "" without one. Raises BadRequest."""
+        """The first value of a query parameter; "" if it is missing. Raises BadRequest."""
         values = self.query.get(name)
         return values[0] if values else ""
 
 
 class Head(Value):
-    """A request's head: the request without its body, how long that is (None: chunked), and whether to go on after it."""
+    """A request's head: the request without its body, the length of the body (None: chunked), and whether to keep alive."""
 
     request: Request
     body_length: int | None
@@ -103,7 +104,7 @@ class Head(Value):
 
 
 def parse_head(head: bytes) -> Head:
-    """The head that ends in an empty line. Raises BadRequest."""
+    """Parse a head, which ends with an empty line. Raises BadRequest."""
     try:
         found = request.parse_head(head)
     except BadMessage as error:
@@ -113,7 +114,7 @@ def parse_head(head: bytes) -> Head:
 
 
 def _split_target(target: str) -> tuple[str, str]:
-    """Path, decoded, and query of a request target in origin form or absolute form (RFC 9112, section 3.2)."""
+    """The decoded path and the query of a request target in origin form or absolute form (RFC 9112, section 3.2)."""
     if not target.startswith("/") and target != "*":
         absolute = _ABSOLUTE.match(target)
         if absolute is None:
@@ -129,10 +130,10 @@ def _split_target(target: str) -> tuple[str, str]:
 
 
 class Body:
-    """The body of one request. It is read when a handler asks for it, which is after the request has been authorized.
+    """The body of one request. It is read when a handler asks for it, after the request was authorized.
 
-    `length` None: in chunks. `limit_s`: for all of it. `expecting`: where the client waits to be told that its body is
-    wanted, the connection to tell it on.
+    `length` None: chunked. `limit_s`: the most seconds for reading it. `expecting`: the connection on which `100 Continue` is
+    sent, if the client waits for that before it sends its body.
     """
 
     def __init__(
@@ -149,7 +150,7 @@ class Body:
         self.is_read = length == 0
 
     async def read(self) -> bytes:
-        """All of it, at most BODY_BYTES; b"" the next time. Raises BadRequest."""
+        """Read the whole body, at most BODY_BYTES. Later calls return b"". Raises BadRequest."""
         if self.is_read:
             return b""
         if self._expecting is not None:
@@ -166,7 +167,7 @@ class Body:
 
 
 async def read_body(reader: asyncio.StreamReader, length: int | None) -> bytes:
-    """The body of a request, at most BODY_BYTES of it. Raises BadRequest."""
+    """Read the body of a request, at most BODY_BYTES. Raises BadRequest."""
     if length is None:
         return await _read_chunks(reader)
     if length > BODY_BYTES:
@@ -187,7 +188,7 @@ async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
 
 
 def render_head(status: int, headers: Mapping[str, str]) -> bytes:
-    """The head of an answer. Header values are our own or checked by the caller; line ends in them are dropped."""
+    """The head of an answer. Header values must be constants or checked by the caller; line ends in them are dropped."""
     lines = [f"HTTP/1.1 {status} {REASONS.get(status, '')}"]
     lines += [f"{name}: {value}".replace("\r", " ").replace("\n", " ") for name, value in headers.items()]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace")

@@ -1,1 +1,1 @@
-"""Frames of WebSocket and SPDY: bytes to values and back."""
+"""Encodes and decodes the frames of WebSocket and SPDY."""

@@ -1,10 +1,10 @@
-"""Frames of WebSocket, as a server reads and writes them. Pure.
+"""WebSocket frames, as a server reads and writes them. Pure.
 
-Owns: the bounds of what a client sends, and the heads of frames for it. Masks, order and sizes of frames, pings and the
-closing handshake are the library `websockets`'. The library holds a frame until all of it has come, so a larger one than
-FRAGMENT is cut into fragments before (RFC 6455, section 5.4): clients send a message of any size in one frame, and the
-reference takes it. Fragments are passed on as they come, so a message may have any size and any number of fragments.
-What messages say is for others. The library is imported with the first reader, as most nodes never need it.
+Owns: the limits for a client, and the heads of frames for it. The library `websockets` handles masks, order and sizes of
+frames, pings and the closing handshake. The library holds a frame until it is complete, so a frame larger than FRAGMENT is
+split into fragments first (RFC 6455, section 5.4): clients send a message of any size in one frame, and the reference accepts
+it. Fragments are returned as they arrive, so a message may have any size and any number of fragments. The content of messages
+is not interpreted here. The library is imported with the first reader, because most nodes never need it.
 Source: RFC 6455.
 """
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 NORMAL, GOING_AWAY, POLICY = 1000, 1001, 1008
-#: A client that sends more of them at a time than any that works is sent away.
+#: A client that sends more pings than this at a time is disconnected; no well-behaved client does.
 MAX_PINGS = 1000
-#: Bytes of a frame that are held at most. A multiple of four, so that each fragment begins with the mask's first byte.
+#: The most bytes of a frame that are held. A multiple of four, so that each fragment begins with the mask's first byte.
 FRAGMENT = 64 * 1024
 _FINAL, _MASKED = 0x80, 0x80
 _CONTINUATION = 0
@@ -35,7 +35,7 @@ _LOGGER.setLevel(logging.WARNING)
 
 
 def head(opcode: int, size: int) -> bytes:
-    """The head of a server's frame that is a whole message of `size` bytes."""
+    """The head of a server's frame that contains a whole message of `size` bytes."""
     return _head(_FINAL | opcode, size)
 
 
@@ -48,29 +48,31 @@ def _head(first: int, size: int, masked: int = 0) -> bytes:
 
 
 def goodbye(code: int, reason: str = "") -> bytes:
-    """The last frame."""
+    """The close frame, which is the last one."""
     payload = code.to_bytes(2, "big") + reason.encode()[: _MAX_CONTROL - 2]
     return head(CLOSE, len(payload)) + payload
 
 
 class Piece(Value):
-    """Some bytes of a message. `first`: a message begins here; one that has not begun ends the one before."""
+    """Some bytes of a message. `first`: a message begins here, so the previous one is complete."""
 
     data: bytes
     first: bool
 
 
-class Received(Value):
-    """Frames of a client: pieces of messages in order, the answer to a ping, and the close frame that answers the client's
-    own or a breach of the protocol. After a goodbye nothing comes."""
+class ReceivedFrames(Value):
+    """Frames of a client: pieces of messages in order, the answer to a ping, and the close frame to send.
+
+    The close frame answers that of the client or a protocol violation. Nothing comes after it.
+    """
 
     pieces: list[Piece] = field(default_factory=list)
     pong: bytes = b""
     goodbye: bytes = b""
 
 
-class FrameReader:
-    """The client's half of one connection."""
+class WebSocketReader:
+    """Decodes the frames that the client sends on one connection."""
 
     def __init__(self) -> None:
         from websockets.protocol import OPEN
@@ -80,10 +82,10 @@ class FrameReader:
         self._fragmenter = _Fragmenter()
         self._ended = False
 
-    def feed(self, data: bytes) -> Received:
-        """The next bytes, cut anywhere. Of several pings the last is answered."""
+    def feed(self, data: bytes) -> ReceivedFrames:
+        """Process the next bytes, which may be split anywhere. Of several pings, only the last is answered."""
         if self._ended:
-            return Received()
+            return ReceivedFrames()
         self._protocol.receive_data(self._fragmenter.feed(data))
         pieces: list[Piece] = []
         pings = 0
@@ -101,22 +103,22 @@ class FrameReader:
             else:
                 farewell += answer
         self._ended = bool(farewell)
-        return Received(pieces, pong, farewell)
+        return ReceivedFrames(pieces, pong, farewell)
 
 
 class _Fragmenter:
-    """Cuts data frames larger than FRAGMENT into fragments with the same mask; all else stays as it is."""
+    """Splits data frames larger than FRAGMENT into fragments with the same mask. Other frames stay as they are."""
 
     def __init__(self) -> None:
         self._unread = b""
-        #: Of the fragment that is being passed on, and of its frame after it, in bytes.
+        #: The remaining bytes of the current fragment, and of its frame after that fragment.
         self._left = 0
         self._rest = 0
         self._final = 0
         self._mask = b""
 
     def feed(self, data: bytes) -> bytes:
-        """The next bytes, without a head that is not complete yet."""
+        """Process the next bytes. An incomplete head is held back."""
         if self._unread:
             data = self._unread + data
         parts: list[bytes] = []
@@ -147,14 +149,14 @@ class _Fragmenter:
         return b"".join(parts) if len(parts) > 1 else parts[0]
 
     def _next(self, first: int, size: int) -> bytes:
-        """The head of the next fragment of `size` bytes that are left of a frame."""
+        """The head of the next fragment of a frame with `size` remaining bytes."""
         self._left = min(size, FRAGMENT)
         self._rest = size - self._left
         return _head(first if self._rest else first | self._final, self._left, _MASKED) + self._mask
 
 
 def _read_head(data: bytes, at: int) -> tuple[int, int]:
-    """Where the head of a frame ends, and the size of its payload. An end behind `data`: the head is not complete."""
+    """The end of a frame's head, and the size of its payload. If the end is after that of `data`, the head is not complete."""
     if len(data) < at + 2:
         return at + 2, 0
     masked, size = data[at + 1] & _MASKED, data[at + 1] & 0x7F

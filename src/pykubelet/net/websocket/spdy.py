@@ -1,8 +1,8 @@
-"""Frames of SPDY/3.1, as a client that opens streams writes and reads them. Pure.
+"""SPDY/3.1 frames, as a client that opens streams writes and reads them. Pure.
 
-Owns: heads, the packing of headers, and what is not allowed. The runtime's own headers say nothing that is needed, so they
-are never unpacked. Windows are not kept: no runtime's server does (nor the cluster's clients); the connection itself holds
-back who is too fast. Data is passed on in pieces as it comes.
+Owns: frame heads, the compression of headers, and the detection of violations. The runtime's headers contain nothing that is
+needed, so they are not decompressed. Flow-control windows are not used: neither the runtimes' servers nor the cluster's
+clients use them, and TCP itself slows down a fast sender. Data is returned in pieces as it arrives.
 Source: draft-mbelshe-httpbis-spdy-00 and "SPDY Protocol - Draft 3.1".
 """
 
@@ -15,12 +15,12 @@ from pykubelet.base.kit.values import Value
 
 SYN_STREAM, SYN_REPLY, RST_STREAM, SETTINGS, PING, GOAWAY, HEADERS, WINDOW_UPDATE = 1, 2, 3, 4, 6, 7, 8, 9
 FIN = 1
-#: No control frame that has a sense is longer.
+#: No meaningful control frame is longer.
 MAX_CONTROL = 64 * 1024
 _VERSION = 0x8003
 _HEAD = 8
 _ID = 0x7FFFFFFF
-#: Both sides begin the packing of headers with these words (the draft's section 2.6.10.1).
+#: The dictionary with which both sides start the compression of headers (the draft's section 2.6.10.1).
 _WORDS = (
     "options head post put delete trace accept accept-charset accept-encoding accept-language accept-ranges age allow"
     " authorization cache-control connection content-base content-encoding content-language content-length"
@@ -48,13 +48,13 @@ DICTIONARY = b"".join(_counted(word.replace("_", " ")) for word in _WORDS.split(
 
 
 class StreamOpener:
-    """Writes the frames that open streams; all of a connection's go through one, for their headers are packed as one."""
+    """Writes the frames that open streams. Use one per connection, because all its headers share one compression state."""
 
     def __init__(self) -> None:
-        self._packer = zlib.compressobj(wbits=11, memLevel=1, zdict=DICTIONARY)  # the small one: a few words in all
+        self._packer = zlib.compressobj(wbits=11, memLevel=1, zdict=DICTIONARY)  # few headers need little memory
 
     def open(self, stream: int, headers: Mapping[str, str]) -> bytes:
-        """`stream`: odd, and larger than those before. `headers`: lower-case names."""
+        """The frame that opens a stream. `stream`: odd, and larger than the previous ones. `headers`: by lower-case name."""
         plain = len(headers).to_bytes(4, "big")
         plain += b"".join(_counted(name) + _counted(value) for name, value in headers.items())
         packed = self._packer.compress(plain) + self._packer.flush(zlib.Z_SYNC_FLUSH)
@@ -62,11 +62,12 @@ class StreamOpener:
 
 
 def data_head(stream: int, size: int, *, last: bool = False) -> bytes:
-    """What goes before `size` bytes of a stream. `last`: no more will come in this direction."""
+    """The head of a frame with `size` bytes of a stream. `last`: the stream ends in this direction."""
     return stream.to_bytes(4, "big") + ((FIN if last else 0) << 24 | size).to_bytes(4, "big")
 
 
 def pong(number: int) -> bytes:
+    """The answer to the PING of that number."""
     return _control(PING, number.to_bytes(4, "big"))
 
 
@@ -75,7 +76,7 @@ def _control(kind: int, payload: bytes) -> bytes:
 
 
 class Replied(Value):
-    """The other side has the stream."""
+    """The other side has accepted the stream."""
 
     stream: int
 
@@ -87,35 +88,35 @@ class Data(Value):
     data: bytes
 
 
-class Finished(Value):
-    """Nothing more comes of the stream."""
+class StreamFinished(Value):
+    """The other side has ended its direction of the stream."""
 
     stream: int
 
 
 class Reset(Value):
-    """The stream is over in both directions."""
+    """The stream has ended in both directions."""
 
     stream: int
 
 
 class Ping(Value):
-    """`number`: even, or it is an answer."""
+    """A PING. `number`: even for a ping of the other side; odd for an answer."""
 
     number: int
 
 
 class Broken(Value):
-    """This is no SPDY; nothing comes after it."""
+    """The bytes are not valid SPDY. No frames follow."""
 
     reason: str
 
 
-Frame = Replied | Data | Finished | Reset | Ping | Broken
+Frame = Replied | Data | StreamFinished | Reset | Ping | Broken
 
 
-class FrameReader:
-    """The runtime's half of one connection."""
+class SpdyFrameReader:
+    """Decodes the frames that the runtime sends on one connection."""
 
     def __init__(self) -> None:
         self._unread = b""
@@ -125,7 +126,7 @@ class FrameReader:
         self._broken = False
 
     def feed(self, data: bytes) -> list[Frame]:
-        """What the next bytes say, cut anywhere."""
+        """The frames in the next bytes, which may be split anywhere."""
         frames: list[Frame] = []
         if self._unread:
             data = self._unread + data
@@ -139,7 +140,7 @@ class FrameReader:
                 self._left -= len(piece)
                 frames.append(Data(self._stream, piece))
                 if self._last and not self._left:
-                    frames.append(Finished(self._stream))
+                    frames.append(StreamFinished(self._stream))
                 continue
             if size - at < _HEAD:
                 break
@@ -159,25 +160,25 @@ class FrameReader:
             self._left, self._last = length, bool(flags & FIN)
             at += _HEAD
             if self._last and not length:
-                frames.append(Finished(self._stream))
+                frames.append(StreamFinished(self._stream))
         self._unread = data[at:]
         return frames
 
 
 def _problem(start: bytes, length: int) -> str:
-    """What is wrong with a control frame that begins like this."""
+    """The violation in a control frame with this start; empty if there is none."""
     if int.from_bytes(start[:2], "big") != _VERSION:
         return "another version of SPDY"
     return "a control frame that is too long" if length > MAX_CONTROL else ""
 
 
 def _read_control(kind: int, flags: int, payload: bytes, frames: list[Frame]) -> None:
-    """Kinds that are not known, or ask for nothing, are passed over."""
+    """Decode a control frame. Frames of unknown kinds, and those that need no reaction, are ignored."""
     number = int.from_bytes(payload[:4], "big") & _ID
     if kind == SYN_REPLY:
         frames.append(Replied(number))
         if flags & FIN:
-            frames.append(Finished(number))
+            frames.append(StreamFinished(number))
     elif kind == RST_STREAM:
         frames.append(Reset(number))
     elif kind == PING:
