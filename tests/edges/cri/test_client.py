@@ -13,7 +13,7 @@ from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode, CriError
 from pykubelet.edges.cri.wire import socket_path
-from pykubelet.testing.cri.fake import FakeFeatures, FakeImage, FakeRuntime, Fault, RegistryAuth
+from pykubelet.testing.cri.fake import FakeFeatures, FakeImage, FakeRuntime, RegistryAuth, RuntimeFault
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ async def run(client: CriClient, name: str = "web") -> str:
 
 @pytest.mark.parametrize("code", list(CriCode))
 async def test_every_code_arrives_with_message_and_call(fake: FakeRuntime, client: CriClient, code: CriCode) -> None:
-    fake.inject(Fault("RunPodSandbox", code=code, message="no reason", times=1))
+    fake.inject(RuntimeFault("RunPodSandbox", code=code, message="no reason", times=1))
     with pytest.raises(CriError) as caught:
         await client.run_pod_sandbox(pod())
     assert (caught.value.code, caught.value.message, caught.value.call) == (code, "no reason", "RunPodSandbox")
@@ -60,7 +60,7 @@ async def test_every_code_arrives_with_message_and_call(fake: FakeRuntime, clien
 
 
 async def test_a_starting_containerd_counts_as_unavailable(fake: FakeRuntime, client: CriClient) -> None:
-    fake.inject(Fault("Version", code=CriCode.UNKNOWN, message="server is not initialized yet", times=1))
+    fake.inject(RuntimeFault("Version", code=CriCode.UNKNOWN, message="server is not initialized yet", times=1))
     with pytest.raises(CriError) as caught:
         await client.version()
     assert caught.value.is_unavailable
@@ -122,7 +122,7 @@ async def test_a_restarted_runtime_is_seen_within_a_second_or_so(fake: FakeRunti
 
 
 async def test_a_runtime_that_dies_in_the_call(fake: FakeRuntime, client: CriClient) -> None:
-    fake.inject(Fault("RunPodSandbox", die=True, times=1))
+    fake.inject(RuntimeFault("RunPodSandbox", die=True, times=1))
     with pytest.raises(CriError) as caught:
         await client.run_pod_sandbox(pod())
     assert caught.value.is_unavailable or caught.value.code is CriCode.CANCELED
@@ -135,7 +135,7 @@ async def test_a_runtime_started_while_the_last_one_goes_down_keeps_its_socket(
     fake: FakeRuntime, client: CriClient
 ) -> None:
     for _ in range(20):
-        fake.inject(Fault("RunPodSandbox", die=True, times=1))
+        fake.inject(RuntimeFault("RunPodSandbox", die=True, times=1))
         with pytest.raises(CriError):
             await client.run_pod_sandbox(pod())
         await fake.start()
@@ -144,7 +144,7 @@ async def test_a_runtime_started_while_the_last_one_goes_down_keeps_its_socket(
 
 async def test_a_call_that_hangs_for_one_pod_leaves_the_others(fake: FakeRuntime) -> None:
     client = CriClient(fake.endpoint, timeout_s=1.5)
-    fake.inject(Fault("*", pod="stuck", hang=True))
+    fake.inject(RuntimeFault("*", pod="stuck", hang=True))
     began = time.monotonic()
 
     async def stuck() -> CriError:
@@ -163,7 +163,7 @@ async def test_a_call_that_hangs_for_one_pod_leaves_the_others(fake: FakeRuntime
 
 
 async def test_a_lost_answer_leaves_the_name_reserved_for_the_object_made(fake: FakeRuntime, client: CriClient) -> None:
-    fake.inject(Fault("RunPodSandbox", after=True, code=CriCode.DEADLINE_EXCEEDED, times=1))
+    fake.inject(RuntimeFault("RunPodSandbox", after=True, code=CriCode.DEADLINE_EXCEEDED, times=1))
     with pytest.raises(CriError) as lost:
         await client.run_pod_sandbox(pod())
     assert lost.value.is_deadline
@@ -176,11 +176,11 @@ async def test_a_lost_answer_leaves_the_name_reserved_for_the_object_made(fake: 
 async def test_stopping_has_the_grace_on_top_and_an_endless_exec_has_no_deadline(fake: FakeRuntime) -> None:
     client = CriClient(fake.endpoint, timeout_s=1.5)
     main = await run(client)
-    fake.inject(Fault("StopContainer", delay_s=1.8, times=1))
+    fake.inject(RuntimeFault("StopContainer", delay_s=1.8, times=1))
     await client.stop_container(main, 2)
     main = await run(client, "other")
     assert (await client.exec_sync(main, ["sleep", "1.8"])).exit_code == 0
-    fake.inject(Fault("ContainerStatus", hang=True, times=1))
+    fake.inject(RuntimeFault("ContainerStatus", hang=True, times=1))
     with pytest.raises(CriError) as caught:
         await client.container_status(main)
     assert caught.value.is_deadline
@@ -190,12 +190,12 @@ async def test_stopping_has_the_grace_on_top_and_an_endless_exec_has_no_deadline
 async def test_pulls_wait_as_long_as_it_takes_and_can_be_cancelled(fake: FakeRuntime) -> None:
     client = CriClient(fake.endpoint, timeout_s=1.0)
     fake.registry["big:1"] = FakeImage("big:1")
-    slow = fake.inject(Fault("PullImage", delay_s=1.3))
+    slow = fake.inject(RuntimeFault("PullImage", delay_s=1.3))
     assert await client.pull_image(pb.ImageSpec(image="big:1"), None) == fake.registry["big:1"].id
     fake.withdraw(slow)
 
     fake.registry["never:1"] = FakeImage("never:1")
-    fake.inject(Fault("PullImage", hang=True))
+    fake.inject(RuntimeFault("PullImage", hang=True))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.2):
             await client.pull_image(pb.ImageSpec(image="never:1"), None)
@@ -216,7 +216,7 @@ async def test_private_images_want_their_password(fake: FakeRuntime, client: Cri
 
 async def test_closing_ends_calls_in_flight_as_errors_not_as_cancellation(fake: FakeRuntime) -> None:
     client = CriClient(fake.endpoint)
-    fake.inject(Fault("Version", hang=True))
+    fake.inject(RuntimeFault("Version", hang=True))
 
     async def ask() -> CriCode:
         with pytest.raises(CriError) as caught:

@@ -76,8 +76,8 @@ class Runtime:
             await asyncio.sleep(0.02)
         raise AssertionError(f"{container} has not ended")
 
-    async def wait_said(self, container: str, word: bytes) -> None:
-        """It has come so far as to say that. The fake one says all at its end, and is as it is from the beginning."""
+    async def wait_output(self, container: str, word: bytes) -> None:
+        """Until the container has written `word`. The double writes everything at its end, so it is not waited for."""
         log = Path((await self.client.container_status(container)).status.log_path)
         for _ in range(3000 if self.cgroup else 0):
             if log.exists() and word in log.read_bytes():
@@ -199,12 +199,12 @@ async def test_a_container_runs_and_ends(runtime: Runtime, script: str, code: in
     assert not caught.value.is_unavailable
 
 
-async def test_a_stopped_container_says_how_it_ended(runtime: Runtime) -> None:
+async def test_a_stopped_container_has_its_exit_code_and_reason(runtime: Runtime) -> None:
     client = runtime.client
     _, polite = await runtime.run("trap 'exit 5' TERM; echo set; sleep 100 & wait")
     _, stubborn = await runtime.run("trap '' TERM; echo set; sleep 100 & wait")
     for container in (polite, stubborn):
-        await runtime.wait_said(container, b"set")
+        await runtime.wait_output(container, b"set")
     await client.stop_container(polite, 30)
     assert (await client.container_status(polite)).status.exit_code == 5
 
@@ -349,7 +349,7 @@ async def hints_until(hints: AsyncIterator[RuntimeHint], kind: HintKind, id: str
     raise AssertionError(seen)
 
 
-async def test_events_tell_of_starts_and_ends_but_not_of_execs(runtime: Runtime) -> None:
+async def test_events_report_starts_and_ends_but_not_execs(runtime: Runtime) -> None:
     async with aclosing(watch_runtime(runtime.client)) as hints:
         assert [hint.kind for hint in await hints_until(hints, HintKind.SUBSCRIBED)] == [HintKind.SUBSCRIBED]
         sandbox, container = await runtime.run("trap 'exit 0' TERM; sleep 100 & wait")

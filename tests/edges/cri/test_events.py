@@ -18,16 +18,16 @@ from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode
 from pykubelet.edges.cri.events import (
-    EventSource,
     HintKind,
     NoEvents,
+    RuntimeEventSource,
     RuntimeHint,
     StreamLost,
     hint_from_containerd,
     hint_from_cri,
     watch_runtime,
 )
-from pykubelet.testing.cri.fake import FakeFeatures, FakeRuntime, Fault
+from pykubelet.testing.cri.fake import FakeFeatures, FakeRuntime, RuntimeFault
 
 
 def envelope(type_name: str, body: bytes) -> events_pb2.Envelope:
@@ -52,12 +52,12 @@ def envelope(type_name: str, body: bytes) -> events_pb2.Envelope:
 @pytest.mark.parametrize("prefix", ["", "type.googleapis.com/"])
 def test_containerd_events(event: Message, kind: HintKind | None, prefix: str) -> None:
     hint = hint_from_containerd(envelope(prefix + event.DESCRIPTOR.full_name, event.SerializeToString()))
-    expected = None if kind is None else RuntimeHint("c", kind, EventSource.CONTAINERD)
+    expected = None if kind is None else RuntimeHint("c", kind, RuntimeEventSource.CONTAINERD)
     assert hint == expected
 
 
 @pytest.mark.parametrize("event", [task_pb2.TaskExit, task_pb2.TaskDelete])
-def test_containerd_tells_how_a_container_ended(event: type[task_pb2.TaskExit | task_pb2.TaskDelete]) -> None:
+def test_containerd_reports_how_a_container_ended(event: type[task_pb2.TaskExit | task_pb2.TaskDelete]) -> None:
     message = event(container_id="c", exit_status=137)
     message.exited_at.FromNanoseconds(1_700_000_000_123_456_789)
     hint = hint_from_containerd(envelope(event.DESCRIPTOR.full_name, message.SerializeToString()))
@@ -89,7 +89,7 @@ def test_cri_events_carry_the_pod_and_its_statuses() -> None:
     deleted = hint_from_cri(
         pb.ContainerEventResponse(container_id="c", container_event_type=pb.CONTAINER_DELETED_EVENT)
     )
-    assert deleted == RuntimeHint("c", HintKind.DELETED, EventSource.CRI)
+    assert deleted == RuntimeHint("c", HintKind.DELETED, RuntimeEventSource.CRI)
 
 
 async def started(path: Path, features: FakeFeatures) -> tuple[FakeRuntime, CriClient]:
@@ -115,11 +115,11 @@ async def first(hints: AsyncIterator[RuntimeHint]) -> RuntimeHint:
 @pytest.mark.parametrize(
     ("features", "source"),
     [
-        (FakeFeatures(cri_events=True, containerd_events=True), EventSource.CRI),
-        (FakeFeatures(cri_events=False, containerd_events=True), EventSource.CONTAINERD),
+        (FakeFeatures(cri_events=True, containerd_events=True), RuntimeEventSource.CRI),
+        (FakeFeatures(cri_events=False, containerd_events=True), RuntimeEventSource.CONTAINERD),
     ],
 )
-async def test_the_best_stream_is_chosen(tmp_path: Path, features: FakeFeatures, source: EventSource) -> None:
+async def test_the_best_stream_is_chosen(tmp_path: Path, features: FakeFeatures, source: RuntimeEventSource) -> None:
     fake, client = await started(tmp_path, features)
     async with aclosing(watch_runtime(client)) as hints:
         assert await first(hints) == RuntimeHint("", HintKind.SUBSCRIBED, source)
@@ -130,12 +130,12 @@ async def test_the_best_stream_is_chosen(tmp_path: Path, features: FakeFeatures,
         while hint.kind is HintKind.CREATED:
             hint = await first(hints)
         assert (hint.id, hint.kind) == (sandbox, HintKind.STARTED)
-        assert hint.pod_uid == ("u" if source is EventSource.CRI else None)
+        assert hint.pod_uid == ("u" if source is RuntimeEventSource.CRI else None)
     await client.close()
     await fake.stop()
 
 
-async def test_a_runtime_without_events_says_so(tmp_path: Path) -> None:
+async def test_a_runtime_without_events_is_recognized(tmp_path: Path) -> None:
     fake, client = await started(tmp_path, FakeFeatures(containerd_events=False))
     with pytest.raises(NoEvents):
         await first(watch_runtime(client))
@@ -150,7 +150,7 @@ async def test_a_runtime_that_is_away_or_goes_away_is_a_lost_stream(tmp_path: Pa
     await fake.stop()
     with pytest.raises(StreamLost) as caught:
         await first(hints)
-    assert caught.value.source is EventSource.CONTAINERD
+    assert caught.value.source is RuntimeEventSource.CONTAINERD
     with pytest.raises(StreamLost) as caught:
         await first(watch_runtime(client))
     assert caught.value.cause.is_unavailable
@@ -165,7 +165,7 @@ async def test_a_runtime_that_is_away_or_goes_away_is_a_lost_stream(tmp_path: Pa
 
 async def test_a_runtime_still_starting_is_no_runtime_without_events(tmp_path: Path) -> None:
     fake, client = await started(tmp_path, FakeFeatures())
-    fake.inject(Fault("Version", code=CriCode.UNKNOWN, message="server is not initialized yet", times=1))
+    fake.inject(RuntimeFault("Version", code=CriCode.UNKNOWN, message="server is not initialized yet", times=1))
     with pytest.raises(StreamLost) as caught:
         await first(watch_runtime(client))
     assert caught.value.cause.is_unavailable

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.edges.cri import log_segments
 from pykubelet.edges.cri.log_reader import LogReader
 from pykubelet.edges.cri.log_render import LogOptions, LogRenderer, LogStream, fixed_width
@@ -33,7 +33,7 @@ def log(tmp_path: Path) -> Path:
 
 
 async def read(path: Path, options: LogOptions) -> bytes:
-    reader = LogReader(Flight("test"))
+    reader = LogReader(SingleFlight("test"))
     return b"".join([text async for text in reader.read(str(path), options, lambda: True, asyncio.Event())])
 
 
@@ -118,17 +118,17 @@ async def test_tail_over_many_blocks(log: Path) -> None:
 async def test_the_last_lines_are_no_more_though_the_log_grows_meanwhile(log: Path) -> None:
     line = b"2026-01-02T03:04:05.1Z stdout F " + b"x" * 1000 + b"\n"
     log.write_bytes(line * 3000)
-    texts = LogReader(Flight("test")).read(str(log), LogOptions(tail_lines=2900), lambda: True, asyncio.Event())
-    said = await anext(texts)
+    texts = LogReader(SingleFlight("test")).read(str(log), LogOptions(tail_lines=2900), lambda: True, asyncio.Event())
+    output = await anext(texts)
     with log.open("ab") as file:
         file.write(line * 10)
-    said += b"".join([text async for text in texts])
-    assert said.count(b"\n") == 2900
+    output += b"".join([text async for text in texts])
+    assert output.count(b"\n") == 2900
 
 
 async def test_a_line_without_end_does_not_fill_the_memory(log: Path) -> None:
     log.write_bytes(b"2026-01-02T03:04:05.1Z stdout F " + b"x" * (20 << 20) + b"\n" + FIRST)
-    reader = LogReader(Flight("test"))
+    reader = LogReader(SingleFlight("test"))
     pieces = [len(t) async for t in reader.read(str(log), LogOptions(), lambda: True, asyncio.Event())]
     assert max(pieces) <= 6 << 20
 
@@ -139,8 +139,8 @@ async def test_a_log_that_is_not_there(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def told_by_the_writer_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That nobody writes to an old file any more."""
+def with_only_the_writers_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rotated files have no writer any more."""
     monkeypatch.setattr(log_segments, "LEFT_S", 3600.0)
 
 
@@ -150,16 +150,16 @@ class Followed:
     def __init__(self, path: Path) -> None:
         self.over = False
         self.wake = asyncio.Event()
-        reader = LogReader(Flight("test"))
+        reader = LogReader(SingleFlight("test"))
         self._texts: AsyncIterator[bytes] = reader.read(
             str(path), LogOptions(follow=True), lambda: self.over, self.wake
         )
-        self.said = b""
+        self.output = b""
 
     async def until(self, expected: bytes) -> None:
         async with asyncio.timeout(30):
-            while self.said != expected:
-                self.said += await anext(self._texts)
+            while self.output != expected:
+                self.output += await anext(self._texts)
 
     async def end(self) -> bytes:
         self.over = True
@@ -185,8 +185,8 @@ async def test_follow_reads_on_over_a_rotation_until_the_container_ends(log: Pat
     assert await followed.end() == b"two\n"
 
 
-@pytest.mark.usefixtures("told_by_the_writer_alone")
-async def test_follow_waits_until_nobody_writes_to_the_old_file_any_more(log: Path) -> None:
+@pytest.mark.usefixtures("with_only_the_writers_events")
+async def test_follow_waits_until_the_old_file_has_no_writer_any_more(log: Path) -> None:
     """A runtime opens the new file, and then writes to the old one what it had still to write."""
     followed = Followed(log)
     await followed.until(b"one\ntwo\nthree\n")
@@ -200,7 +200,7 @@ async def test_follow_waits_until_nobody_writes_to_the_old_file_any_more(log: Pa
     assert await followed.end() == b""
 
 
-@pytest.mark.usefixtures("told_by_the_writer_alone")
+@pytest.mark.usefixtures("with_only_the_writers_events")
 async def test_follow_reads_every_file_of_a_log_that_was_rotated_faster_than_it_is_read(log: Path) -> None:
     followed = Followed(log)
     await followed.until(b"one\ntwo\nthree\n")
@@ -212,8 +212,8 @@ async def test_follow_reads_every_file_of_a_log_that_was_rotated_faster_than_it_
     assert await followed.end() == b""
 
 
-@pytest.mark.usefixtures("told_by_the_writer_alone")
-async def test_follow_of_a_log_that_lost_its_name_and_got_it_back_tells_nothing_twice(log: Path) -> None:
+@pytest.mark.usefixtures("with_only_the_writers_events")
+async def test_follow_of_a_log_that_lost_its_name_and_got_it_back_repeats_nothing(log: Path) -> None:
     followed = Followed(log)
     await followed.until(b"one\ntwo\nthree\n")
     rotated = log.with_suffix(".log.20260102-030408")
@@ -266,7 +266,7 @@ def numbered(number: int) -> bytes:
 
 
 @pytest.mark.parametrize("rotations", [1, 2, 3, 7])
-@pytest.mark.usefixtures("told_by_the_writer_alone")
+@pytest.mark.usefixtures("with_only_the_writers_events")
 async def test_follow_reads_the_compressed_files_in_between(log: Path, rotations: int) -> None:
     followed = Followed(log)
     await followed.until(b"one\ntwo\nthree\n")
@@ -280,12 +280,12 @@ async def test_follow_reads_the_compressed_files_in_between(log: Path, rotations
 
 
 async def test_rotations_that_were_not_heard_of_lose_no_line(log: Path) -> None:
-    """The kernel drops events where too many wait; all that is told is that some were lost."""
+    """The kernel drops events where too many wait; it reports only that some were lost."""
     limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
     followed = Followed(log)
     await followed.until(b"one\ntwo\nthree\n")
     noise = [log.with_name("a"), log.with_name("b")]
-    for number in range(limit + 10):  # two names in turn, so that the kernel does not merge the events
+    for number in range(limit + 10):  # two alternating names, so that the kernel does not merge the events
         noise[number % 2].write_bytes(b"x")
     for number in range(1, 5):
         rotate(log, number, numbered(number))
@@ -297,7 +297,7 @@ async def test_rotations_that_were_not_heard_of_lose_no_line(log: Path) -> None:
     assert await followed.end() == b""
 
 
-@pytest.mark.usefixtures("told_by_the_writer_alone")
+@pytest.mark.usefixtures("with_only_the_writers_events")
 async def test_follow_goes_on_with_the_oldest_file_that_is_left(log: Path) -> None:
     followed = Followed(log)
     await followed.until(b"one\ntwo\nthree\n")

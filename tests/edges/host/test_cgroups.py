@@ -12,7 +12,7 @@ import pytest
 
 from pykubelet.base.kit.values import replace
 from pykubelet.edges.host.cgroups import cgroups
-from pykubelet.edges.host.cgroups.cgroup_detect import detect_cgroups
+from pykubelet.edges.host.cgroups.cgroup_detect import can_limit_cpu, can_limit_swap, detect_cgroups
 from pykubelet.edges.host.cgroups.cgroup_values import UNLIMITED, CgroupLimits, CgroupVersion, shares_to_weight
 from pykubelet.edges.host.cgroups.cgroups import Cgroups
 from pykubelet.edges.host.cgroups.cgroups_v1 import CgroupsV1, Hierarchy
@@ -81,6 +81,19 @@ def v2_group(directory: Path, controllers: str = "cpu memory pids hugetlb") -> P
     return directory
 
 
+def test_cpu_time_can_be_limited_where_the_kernel_has_the_files(tmp_path: Path) -> None:
+    root, table = tmp_path / "fs", tmp_path / "self" / "mountinfo"
+    (root / "cpu,cpuacct").mkdir(parents=True)
+    table.parent.mkdir()
+    table.write_text(f"30 28 0:26 / {root}/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n")
+    assert not can_limit_cpu(CgroupVersion.V1, str(tmp_path))
+    (root / "cpu,cpuacct" / "cpu.cfs_period_us").touch()
+    assert not can_limit_cpu(CgroupVersion.V1, str(tmp_path))
+    (root / "cpu,cpuacct" / "cpu.cfs_quota_us").touch()
+    assert can_limit_cpu(CgroupVersion.V1, str(tmp_path))
+    assert can_limit_cpu(CgroupVersion.V2, str(tmp_path))
+
+
 def test_v2_writes_limits_and_hands_controllers_down(tmp_path: Path) -> None:
     root = v2_group(tmp_path)
     node = v2_group(root / "kubepods")
@@ -99,6 +112,43 @@ def test_v2_writes_limits_and_hands_controllers_down(tmp_path: Path) -> None:
         "hugetlb.2MB.max": "4194304",
         "hugetlb.2MB.rsvd.max": "4194304",
     }
+
+
+def test_v2_a_group_lacks_the_controllers_that_its_parent_does_not_enable(tmp_path: Path) -> None:
+    """Only those count that the machine has: here it has no cpuset."""
+    v2_group(v2_group(tmp_path) / "slice", "cpu memory io")
+    driver = CgroupsV2(str(tmp_path))
+    assert driver.missing("/slice") == ("hugetlb", "pids")
+    assert driver.missing("/") == ()
+    with pytest.raises(HostError, match=r"none/cgroup.controllers: no such file"):
+        driver.missing("/none")
+
+
+def test_v1_a_group_lacks_the_directories_of_some_controllers(tmp_path: Path) -> None:
+    mounts = {name: Hierarchy(str(tmp_path / name), frozenset({name})) for name in ("memory", "pids", "net_cls")}
+    for name in ("memory/slice", "pids", "net_cls"):
+        (tmp_path / name).mkdir(parents=True)
+    driver = CgroupsV1(tuple(mounts.values()))
+    assert driver.missing("/slice") == (f"{tmp_path}/pids/slice",)
+    assert not driver.exists("/slice") and driver.exists("/")
+
+
+def test_swap_can_be_limited_where_the_kernel_has_the_file(tmp_path: Path) -> None:
+    """Version 2 has it in no root: the group of this process counts."""
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "cgroup").write_text("0::/system.slice/agent.service\n")
+    service, memory = tmp_path / "system.slice" / "agent.service", tmp_path / "memory"
+    service.mkdir(parents=True)
+    memory.mkdir()
+    for version, file in (
+        (CgroupVersion.V2, service / "memory.swap.max"),
+        (CgroupVersion.V1, memory / "memory.memsw.limit_in_bytes"),
+    ):
+        assert not can_limit_swap(version, str(tmp_path), str(tmp_path))
+        file.write_text("")
+        assert can_limit_swap(version, str(tmp_path), str(tmp_path))
+    (tmp_path / "self" / "cgroup").unlink()
+    assert not can_limit_swap(CgroupVersion.V2, str(tmp_path), str(tmp_path))
 
 
 def test_v2_kernel_without_limits_on_reservations_of_huge_pages(tmp_path: Path) -> None:
@@ -258,6 +308,16 @@ def test_v1_cpuset_is_filled_from_the_nearest_parent_that_has_one(tmp_path: Path
     assert (tmp_path / "cpuset/a/b/cpuset.mems").read_text() == "0-1"
 
 
+def test_v1_a_group_that_is_given_cpus_has_them_whatever_it_had(tmp_path: Path) -> None:
+    v1_group(tmp_path, "kubepods")
+    cpus = tmp_path / "cpuset" / "kubepods" / "cpuset.cpus"
+    cpus.write_text("2")
+    v1_driver(tmp_path).update("/kubepods", CgroupLimits(cpus="0-3"))
+    assert cpus.read_text() == "0-3"
+    v1_driver(tmp_path).update("/kubepods", CgroupLimits(cpu_shares=2))
+    assert cpus.read_text() == "0-3"
+
+
 # Finding out
 
 
@@ -351,8 +411,8 @@ from pykubelet.edges.host.cgroups.cgroup_detect import detect_cgroups
 detect_cgroups().enter("{OURS}/agent/new")
 print(open("/proc/self/cgroup").read())
 """
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    paths = {line.split(":", 2)[1]: line.split(":", 2)[2] for line in told.split()}
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    paths = {line.split(":", 2)[1]: line.split(":", 2)[2] for line in output.split()}
     mounted = [name for name in paths if name in real.controllers() or (not name and len(paths) == 1)]
     assert mounted and {paths[name] for name in mounted} == {f"{OURS}/agent/new"}
 

@@ -1,4 +1,4 @@
-"""State files: whatever happens to them, loading gives the last good state or None, and says so."""
+"""State files: whatever happens to them, loading gives the last good state or None, and logs it."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_what_a_killed_process_left_incomplete_is_removed_and_nothing_else(tmp_p
     files.remove_temporaries(str(tmp_path / "missing"))
 
 
-def test_full_disk_is_told_as_such() -> None:
+def test_full_disk_is_recognized() -> None:
     with pytest.raises(HostError) as caught:
         files.append("/dev/full", b"x")
     assert caught.value.is_no_space
@@ -127,7 +127,7 @@ def test_proc_files_which_claim_to_be_empty_are_read() -> None:
     assert b"MemTotal" in files.read_bytes("/proc/meminfo", 1 << 20)
 
 
-def test_stat_tells_kinds_and_none_for_nothing(tmp_path: Path) -> None:
+def test_stat_returns_kinds_and_none_for_nothing(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"abc")
     os.symlink("f", tmp_path / "link")
     os.symlink("nowhere", tmp_path / "dangling")

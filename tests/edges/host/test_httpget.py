@@ -104,7 +104,7 @@ async def test_a_proxy_of_the_environment_is_used(server: Server, monkeypatch: p
         (b"", "no response came"),
     ],
 )
-async def test_an_answer_that_is_none_says_why(server: Server, answer: bytes, why: str) -> None:
+async def test_an_unusable_answer_has_a_reason(server: Server, answer: bytes, why: str) -> None:
     server.answers["/a"] = answer
     with pytest.raises(HttpError, match=why) as failed:
         await http_get(f"{server.url}/a", limit=1000)

@@ -79,11 +79,11 @@ async def test_removed_watch_is_silent(watcher: Watcher, tmp_path: Path) -> None
     assert [event.kinds for event in await next_events(watcher, 1)] == [EventKind.IGNORED]
 
 
-async def test_overflow_is_told(watcher: Watcher, tmp_path: Path) -> None:
+async def test_overflow_is_reported(watcher: Watcher, tmp_path: Path) -> None:
     watcher.add(str(tmp_path), EventKind.CREATE | EventKind.DELETE)
-    room = int(read_text("/proc/sys/fs/inotify/max_queued_events"))
+    limit = int(read_text("/proc/sys/fs/inotify/max_queued_events"))
     path = str(tmp_path / "f")
-    for _ in range(room // 2 + 2):
+    for _ in range(limit // 2 + 2):
         os.close(os.open(path, os.O_CREAT))
         os.unlink(path)
     async with asyncio.timeout(100):

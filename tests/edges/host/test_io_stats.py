@@ -15,12 +15,12 @@ BYTES = "254:0 Read 4096\n254:0 Write 512\n254:0 Sync 4608\n254:0 Total 4608\n7:
 OPERATIONS = "254:0 Read 3\n254:0 Write 1\n254:0 Total 4\nTotal 4\n"
 
 
-def test_version_1_tells_bytes_and_operations_in_two_files() -> None:
+def test_version_1_has_bytes_and_operations_in_two_files() -> None:
     assert parse_blkio(BYTES, OPERATIONS) == (DeviceIo("254:0", 4096, 512, 3, 1), DeviceIo("7:1", 10))
     assert parse_blkio("Total 0\n", "") == ()
 
 
-def test_version_2_tells_all_in_one_line_a_device() -> None:
+def test_version_2_has_all_in_one_line_a_device() -> None:
     text = "254:0 rbytes=4096 wbytes=512 rios=3 wios=1 dbytes=0 dios=0\n7:1 \n"
     assert parse_io_stat(text) == (DeviceIo("254:0", 4096, 512, 3, 1),)
 

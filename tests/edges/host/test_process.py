@@ -27,7 +27,7 @@ async def test_program_that_reads_nothing_of_a_large_input() -> None:
     assert (await run_program(("true",), stdin=b"x" * (1 << 20))).code == 0
 
 
-async def test_missing_program_is_told() -> None:
+async def test_missing_program_is_an_error() -> None:
     with pytest.raises(HostError) as caught:
         await run_program(("/nothing/here",))
     assert caught.value.is_not_found
@@ -96,7 +96,7 @@ async def test_child_that_left_the_group_costs_a_second_at_most(tmp_path: Path) 
     "scenario",
     [
         test_program_that_reads_nothing_of_a_large_input,
-        test_missing_program_is_told,
+        test_missing_program_is_an_error,
         test_large_output_is_cut_and_does_not_block,
         test_input_output_code_and_environment,
     ],

@@ -47,7 +47,7 @@ def test_subids_ranges_that_break_a_rule(users: IdRange, groups: IdRange, why: s
         subids.check_range(users, groups, BLOCK)
 
 
-async def test_subids_of_nobody_are_the_default() -> None:
+async def test_subids_of_an_unknown_user_are_the_default() -> None:
     assert await subids.read_subids(BLOCK, user="no-such-user-here") == subids.default_range(BLOCK)
 
 
@@ -117,12 +117,12 @@ async def test_get_with_headers_of_several_values(url: str) -> None:
 @pytest.mark.parametrize(
     ("path", "why"), [("/slow", "no answer within 0.2 s"), ("/large", "larger than 1000 bytes"), ("/broken", "broken")]
 )
-async def test_get_that_fails_says_why(url: str, path: str, why: str) -> None:
+async def test_get_that_fails_has_a_reason(url: str, path: str, why: str) -> None:
     with pytest.raises(HttpError, match=why):
         await http_get(url + path, timeout_s=0.2 if path == "/slow" else 30.0, limit=1000)
 
 
-async def test_get_from_nobody_and_of_nonsense() -> None:
+async def test_get_without_a_server_and_of_nonsense() -> None:
     for address in ("http://127.0.0.1:1/", "no url at all"):
         with pytest.raises(HttpError, match=address[:10]):
             await http_get(address)

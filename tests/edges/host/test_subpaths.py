@@ -84,7 +84,7 @@ def make(volume: Path, path: str) -> int:
 
 
 @pytest.mark.usefixtures("kernel")
-def test_missing_is_told_and_can_be_made_with_the_mode(volume: Path) -> None:
+def test_missing_is_an_error_and_can_be_made_with_the_mode(volume: Path) -> None:
     with pytest.raises(HostError) as caught:
         subpaths.open_beneath(str(volume), "new/dir")
     assert caught.value.is_not_found

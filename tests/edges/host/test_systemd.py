@@ -14,7 +14,7 @@ from support.fake_systemd import Answers, BusManager, MessageBus, PrivateManager
 
 from pykubelet.edges.host.cgroups.cgroup_values import UNLIMITED, CgroupLimits, CgroupVersion
 from pykubelet.edges.host.cgroups.cgroups_v2 import CgroupsV2
-from pykubelet.edges.host.cgroups.dbus import Connection
+from pykubelet.edges.host.cgroups.dbus import DBusConnection
 from pykubelet.edges.host.cgroups.systemd import (
     Systemd,
     SystemdCgroups,
@@ -83,7 +83,7 @@ def test_slice_is_started_and_waited_for(answers: Answers, client: Systemd) -> N
 
 def test_systemd_that_reads_the_end_of_authentication_and_a_call_together(private: PrivateManager) -> None:
     """A call that systemd reads together with BEGIN is not seen before more arrives."""
-    connection = Connection(private.path, LONGEST_S, is_bus=False)
+    connection = DBusConnection(private.path, LONGEST_S, is_bus=False)
     done = Systemd(lambda: connection, timeout_s=10).start_slice(UNIT, [])
     connection.close()
     assert done
@@ -111,7 +111,7 @@ def test_job_that_fails_and_refusals_are_errors_that_name_systemd(answers: Answe
     with pytest.raises(HostError, match="the job of StartTransientUnit ended as failed"):
         client.start_slice(UNIT, [])
     answers.errors["StartTransientUnit"] = "org.freedesktop.DBus.Error.AccessDenied"
-    with pytest.raises(HostError, match=r"systemd kubepods-burstable-pod1.slice: Unit says no\."):
+    with pytest.raises(HostError, match=r"systemd kubepods-burstable-pod1.slice: Unit is refused\."):
         client.start_slice(UNIT, [])
 
 
@@ -123,7 +123,7 @@ def test_stopping_what_is_not_there_is_fine(answers: Answers, client: Systemd) -
 
 
 def test_end_of_a_job_that_is_never_signalled_is_asked_for(answers: Answers, client: Systemd) -> None:
-    answers.tells_ends = False
+    answers.reports_ends = False
     assert client.start_slice(UNIT, [])
     assert answers.members()[-1] == "GetJob"
 
@@ -153,10 +153,10 @@ def test_silent_socket_is_given_up(tmp_path: Path) -> None:
         listener.bind(str(tmp_path / "s"))
         listener.listen()
         with pytest.raises(HostError, match="timed out"):
-            Connection(str(tmp_path / "s"), 0.05, is_bus=False)
+            DBusConnection(str(tmp_path / "s"), 0.05, is_bus=False)
 
 
-def test_no_systemd_is_said_clearly_and_at_once(tmp_path: Path) -> None:
+def test_no_systemd_is_a_clear_error_at_once(tmp_path: Path) -> None:
     with pytest.raises(HostError, match="needs systemd, which is not running here"):
         client_of(str(tmp_path / "a"), str(tmp_path / "b")).start_slice(UNIT, [])
 
@@ -215,7 +215,7 @@ def test_systemd_executed_anew_in_the_middle_of_a_call(bus: MessageBus, bus_clie
 @pytest.mark.integration
 def test_end_of_a_job_counts_from_systemd_only(bus: MessageBus, bus_client: Systemd, answers: Answers) -> None:
     """Any process may send a signal to any connection on a bus."""
-    answers.tells_ends = False
+    answers.reports_ends = False
     with BusManager(bus, answers), bus.connect() as other, ThreadPoolExecutor(1) as thread:
         bus_client.set_properties(UNIT, [])
         (caller,) = answers.callers

@@ -12,7 +12,7 @@ import pytest
 
 from pykubelet.edges.host.cgroups.cgroup_detect import detect_cgroups
 from pykubelet.edges.host.cgroups.cgroup_values import UNLIMITED, CgroupLimits
-from pykubelet.edges.host.cgroups.dbus import Connection
+from pykubelet.edges.host.cgroups.dbus import DBusConnection
 from pykubelet.edges.host.cgroups.systemd import (
     BUS_SOCKET,
     PRIVATE_SOCKET,
@@ -32,7 +32,7 @@ LIMITS = CgroupLimits(cpu_shares=512, cpu_quota_us=12_300, cpu_period_us=100_000
 def systemd(request: pytest.FixtureRequest) -> Iterator[Systemd]:
     """Over the system bus, and over systemd's own socket."""
 
-    def connect() -> Connection:
+    def connect() -> DBusConnection:
         absent = "/nonexistent"
         over_bus = request.param == "bus"
         return connect_manager(BUS_SOCKET if over_bus else absent, absent if over_bus else PRIVATE_SOCKET)

@@ -1,4 +1,4 @@
-"""When a certificate is asked for, and under which name."""
+"""When a certificate is requested, and under which name."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_certificate_is_renewed_in_the_last_third_of_its_life() -> None:
         replace(ISSUED, dns=()),
     ],
 )
-def test_a_certificate_that_says_something_else_is_renewed_now(found: Description | None) -> None:
+def test_a_certificate_with_other_content_is_renewed_now(found: Description | None) -> None:
     assert renewal_at(found, SERVING, 0.8) == 0.0
 
 
@@ -64,7 +64,7 @@ def test_a_serving_certificate_needs_an_address() -> None:
     assert not SERVING.needs_address and not CLIENT.needs_address
 
 
-def test_a_denied_request_says_why() -> None:
+def test_a_denied_request_has_a_reason() -> None:
     condition = CertificateSigningRequestCondition(type="Denied", status="True", reason="R", message="no")
     status = CertificateSigningRequestStatus(conditions=(condition,))
     assert refusal(CertificateSigningRequest(status=status)) == "the signing request was denied: R: no"

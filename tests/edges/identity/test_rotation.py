@@ -18,23 +18,23 @@ from support.unreachable import UnreachableClient
 from pykubelet.base.api.core import NodeAddress
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.clock import ManualClock, SystemClock
-from pykubelet.base.kit.flight import Failed, Flight, Outcome
+from pykubelet.base.kit.flight import Failed, Outcome, SingleFlight
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.credentials import CertificateState, Credentials
 from pykubelet.base.model.node import NodeView
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.identity.bootstrap import BootstrapClient, find_entrance, first_pair, write_when_issued
-from pykubelet.edges.identity.decide import Wanted, client_certificate, serving_certificate
+from pykubelet.edges.identity.bootstrap import BootstrapClient, choose_access, first_pair, write_when_issued
+from pykubelet.edges.identity.decide import WantedCertificate, client_certificate, serving_certificate
 from pykubelet.edges.identity.keys import describe_pair
 from pykubelet.edges.identity.rotation import REQUESTS, SERVED, CertificateLoop, CertificateSigners, IssuePeriods
 from pykubelet.edges.identity.store import CertificateStore
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
 from pykubelet.edges.kubeapi.errors import ApiError
-from pykubelet.edges.kubeapi.kubeconfig import Access, KubeconfigError, Pem, load_access
-from pykubelet.testing.kubeapi.fake import FakeApiServer, Fault
+from pykubelet.edges.kubeapi.kubeconfig import ClusterAccess, KubeconfigError, Pem, load_access
+from pykubelet.testing.kubeapi.fake import ApiFault, FakeApiServer
 from pykubelet.testing.kubeapi.fake_patch import Json
-from pykubelet.testing.kubeapi.fake_store import parse_place
+from pykubelet.testing.kubeapi.fake_store import parse_resource_path
 
 T = TypeVar("T")
 CLIENT, SERVING = client_certificate("n"), serving_certificate("n")
@@ -63,19 +63,19 @@ class Stand:
         self.clients.append(ApiClient(self.server.access(), SystemClock(), ClientLimits(deadline_s=60)))
         return self.clients[-1]
 
-    def store(self, wanted: Wanted = CLIENT) -> CertificateStore:
+    def store(self, wanted: WantedCertificate = CLIENT) -> CertificateStore:
         return CertificateStore(str(self.folder), "kubelet-client" if wanted.use == "client" else "kubelet-server")
 
     def start(
         self,
-        wanted: Wanted = CLIENT,
+        wanted: WantedCertificate = CLIENT,
         askers: CertificateSigners | None = None,
         initial: bytes = b"",
         periods: IssuePeriods = SOON,
     ) -> Supervisor:
         node = self.node if wanted.use == "serving" else None
         ends = (self._credentials_writer, node)
-        tools = (self.clock, Flight("test"))
+        tools = (self.clock, SingleFlight("test"))
         askers = askers or CertificateSigners(self.client())
         loop = CertificateLoop(wanted, self.store(wanted), askers, ends, tools, periods, initial)
         supervisor = Supervisor("agent")
@@ -91,21 +91,21 @@ class Stand:
             await client.close()
 
     def requests(self) -> list[Json]:
-        place = parse_place(REQUESTS)
+        place = parse_resource_path(REQUESTS)
         assert place is not None
         return self.server.store.list(place)
 
     async def request(self, number: int = 1) -> Json:
         """The signing request with this number, as soon as it is there."""
-        bell = asyncio.Event()
-        self.server.store.bells.add(bell)
+        wakeup = asyncio.Event()
+        self.server.store.wakeups.add(wakeup)
         try:
             async with asyncio.timeout(60):
                 while len(self.requests()) < number:
-                    await bell.wait()
-                    bell.clear()
+                    await wakeup.wait()
+                    wakeup.clear()
         finally:
-            self.server.store.bells.discard(bell)
+            self.server.store.wakeups.discard(wakeup)
         return self.requests()[number - 1]
 
     def answer(self, request: Json, days: int = 10) -> bytes:
@@ -225,14 +225,14 @@ async def test_a_certificate_that_has_expired_by_our_clock_is_used_and_asked_for
     stand.clock.jump_wall(20 * 86400)
     stand.start()
     issued = stand.answer(await stand.request(), days=10)
-    told = await stand.until(lambda c: "clock" in c.problem)
-    assert told.next_at is not None and told.next_at > stand.clock.wall()
-    assert Path(told.file).read_bytes().startswith(issued.rstrip())
+    state = await stand.until(lambda c: "clock" in c.problem)
+    assert state.next_at is not None and state.next_at > stand.clock.wall()
+    assert Path(state.file).read_bytes().startswith(issued.rstrip())
     await asyncio.sleep(0.1)
     assert len(stand.requests()) == 1
     stand.answer(await stand.request(2), days=30)
-    told = await stand.until(lambda c: not c.problem and not c.request)
-    assert told.expires_at is not None and told.expires_at > stand.clock.wall()
+    state = await stand.until(lambda c: not c.problem and not c.request)
+    assert state.expires_at is not None and state.expires_at > stand.clock.wall()
 
 
 def sent_requests(stand: Stand) -> list[bytes]:
@@ -250,7 +250,7 @@ def public_key(pem: bytes) -> bytes:
 async def test_a_request_that_failed_is_sent_again_with_its_key(stand: Stand, use: str) -> None:
     """Making a key takes a process: an API server that is away for days must not cost one for every try."""
     stand.set_node.publish(NodeView("n", "n", ips=("10.0.0.1",)))
-    stand.server.faults.append(Fault(method="POST", status=503, message="busy", times=2))
+    stand.server.faults.append(ApiFault(method="POST", status=503, message="busy", times=2))
     stand.start(CLIENT if use == "client" else SERVING)
     request = await stand.request()
     failed, again, arrived = sent_requests(stand)
@@ -260,10 +260,10 @@ async def test_a_request_that_failed_is_sent_again_with_its_key(stand: Stand, us
     assert (await describe_pair(Path(state.file).read_bytes())).name == "system:node:n"
 
 
-async def test_a_first_request_that_nobody_answered_in_time_is_waited_for_again(stand: Stand) -> None:
+async def test_a_first_request_without_an_answer_in_time_is_waited_for_again(stand: Stand) -> None:
     stand.start(periods=replace(SOON, first=0.5))
     request = await stand.request()
-    await stand.until(lambda state: "nobody approved" in state.problem)
+    await stand.until(lambda state: "was not approved" in state.problem)
     stand.answer(request)
     await stand.until(lambda state: state.expires_at)
     assert len(stand.requests()) == 1
@@ -296,15 +296,15 @@ async def test_a_denied_request_is_followed_by_another_with_another_key(stand: S
     assert not (await stand.until(lambda state: state.expires_at)).problem
 
 
-async def test_an_api_server_that_is_away_is_told_and_tried_again(stand: Stand) -> None:
-    stand.server.faults.append(Fault(method="POST", status=503, message="busy"))
+async def test_an_unreachable_api_server_is_reported_and_tried_again(stand: Stand) -> None:
+    stand.server.faults.append(ApiFault(method="POST", status=503, message="busy"))
     stand.start()
     assert "busy" in (await stand.until(lambda state: state.problem)).problem
     stand.answer(await stand.request())
     await stand.until(lambda state: state.expires_at)
 
 
-def write_token_kubeconfig(path: Path, access: Access) -> None:
+def write_token_kubeconfig(path: Path, access: ClusterAccess) -> None:
     """JSON is YAML."""
     cluster = {"server": access.server, "certificate-authority-data": base64.b64encode(access.ca.data).decode()}
     document = {
@@ -339,7 +339,7 @@ async def test_an_expired_certificate_is_replaced_by_way_of_the_bootstrap_token(
     await bootstrap_client.close()
 
 
-async def test_a_renewal_that_nobody_answers_does_not_outlast_the_certificate(stand: Stand, tmp_path: Path) -> None:
+async def test_a_renewal_without_an_answer_does_not_outlast_the_certificate(stand: Stand, tmp_path: Path) -> None:
     first = stand.start()
     stand.answer(await stand.request(), days=1)
     state = await stand.until(lambda state: state.expires_at)
@@ -353,7 +353,7 @@ async def test_a_renewal_that_nobody_answers_does_not_outlast_the_certificate(st
     stand.start(askers=CertificateSigners(stand.client(), bootstrap_client))
     await stand.request(2)
     stand.clock.jump_wall(1)
-    assert "nobody approved" in (await stand.until(lambda state: state.problem)).problem
+    assert "was not approved" in (await stand.until(lambda state: state.problem)).problem
     stand.answer(await stand.request(3))
     await stand.until(lambda state: state.expires_at and state.expires_at > stand.clock.wall())
     await bootstrap_client.close()
@@ -377,14 +377,14 @@ async def test_a_serving_certificate_names_the_addresses_and_follows_them(stand:
     await eventually(lambda: SERVED.count() == rotated + 1)
 
 
-async def test_a_serving_certificate_names_what_the_cloud_provider_tells(stand: Stand) -> None:
-    told = [
+async def test_a_serving_certificate_names_what_the_cloud_provider_reports(stand: Stand) -> None:
+    given = [
         ("Hostname", "n"),
         ("InternalIP", "10.0.0.1"),
         ("ExternalIP", "192.0.2.7"),
         ("ExternalDNS", "n.example.com"),
     ]
-    addresses = tuple(NodeAddress(type=kind, address=address) for kind, address in told)
+    addresses = tuple(NodeAddress(type=kind, address=address) for kind, address in given)
     before = NodeView("n", "n", ("10.0.0.9",), addresses=addresses[:1])
     stand.set_node.publish(before)
     stand.start(SERVING)
@@ -400,7 +400,7 @@ async def test_a_serving_certificate_names_what_the_cloud_provider_tells(stand: 
 async def test_a_request_for_addresses_that_the_node_has_no_longer_is_not_waited_for(stand: Stand) -> None:
     stand.set_node.publish(NodeView("n", "n", ("10.0.0.1",)))
     stand.start(SERVING)
-    await stand.request()  # nobody ever approves it
+    await stand.request()  # it is never approved
     stand.set_node.publish(NodeView("n", "n", ("10.0.0.2",)))
     stand.answer(await stand.request(2))
     state = await stand.until(lambda state: state.expires_at, "serving")
@@ -408,8 +408,8 @@ async def test_a_request_for_addresses_that_the_node_has_no_longer_is_not_waited
 
 
 async def test_odd_addresses_from_the_cloud_provider_do_no_harm(stand: Stand) -> None:
-    told = [("InternalIP", "FD00::0:1"), ("InternalIP", "unknown"), ("ExternalDNS", "")]
-    addresses = tuple(NodeAddress(type=kind, address=address) for kind, address in told)
+    given = [("InternalIP", "FD00::0:1"), ("InternalIP", "unknown"), ("ExternalDNS", "")]
+    addresses = tuple(NodeAddress(type=kind, address=address) for kind, address in given)
     stand.set_node.publish(NodeView("n", "n", addresses=addresses))
     stand.start(SERVING)
     stand.answer(await stand.request())
@@ -442,9 +442,9 @@ async def test_the_kubeconfig_is_written_when_the_certificate_is_there(stand: St
         users: [{{name: u, user: {{token: secret}}}}], contexts: [{{name: c, context: {{cluster: k, user: u}}}}]}}"""
     )
     current = stand.store().current
-    entrance = find_entrance(str(kubeconfig), str(bootstrap), current)
-    assert entrance.writes and entrance.bootstrap is not None and entrance.bootstrap.token == "secret"
-    writing = write_when_issued(str(kubeconfig), entrance.access, stand.credentials, Flight("test"))
+    access = choose_access(str(kubeconfig), str(bootstrap), current)
+    assert access.writes and access.bootstrap is not None and access.bootstrap.token == "secret"
+    writing = write_when_issued(str(kubeconfig), access.access, stand.credentials, SingleFlight("test"))
     stand.supervisor.start_child("kubeconfig", writing)
     stand.start()
     request = await stand.request()
@@ -455,17 +455,17 @@ async def test_the_kubeconfig_is_written_when_the_certificate_is_there(stand: St
     assert written.client_cert == written.client_key == Pem(current)
     assert (written.server, written.ca, written.token) == (stand.server.url, Pem(data=b"ABC"), "")
     assert kubeconfig.stat().st_mode & 0o777 == 0o600
-    again = find_entrance(str(kubeconfig), str(bootstrap), current)
+    again = choose_access(str(kubeconfig), str(bootstrap), current)
     assert not again.writes and again.access == written
     bootstrap.unlink()
-    assert find_entrance(str(kubeconfig), str(bootstrap), current).bootstrap is None
+    assert choose_access(str(kubeconfig), str(bootstrap), current).bootstrap is None
 
 
 def test_no_kubeconfig_at_all_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(KubeconfigError, match="no such file"):
-        find_entrance(str(tmp_path / "k"), "", "x")
+        choose_access(str(tmp_path / "k"), "", "x")
     with pytest.raises(KubeconfigError, match="no such file"):
-        find_entrance(str(tmp_path / "k"), str(tmp_path / "b"), "x")
+        choose_access(str(tmp_path / "k"), str(tmp_path / "b"), "x")
 
 
 async def test_a_client_waits_for_its_certificate_to_come(stand: Stand) -> None:
@@ -495,7 +495,7 @@ def test_a_plain_file_in_the_links_place_is_kept_aside(tmp_path: Path) -> None:
     assert (tmp_path / "kubelet-client-1970-01-01-00-00-00-before.pem").read_bytes() == b"by hand"
 
 
-class BrokenDisk(Flight):
+class BrokenDisk(SingleFlight):
     """Every piece of work fails at once. `tries`: how many there were."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from pykubelet.base.kit.clock import ManualClock
-from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.edges.identity.keys import KeysError, make_request, make_self_signed
 from pykubelet.edges.identity.server_tls import ServerTls, TlsFiles, TlsRules, openssl_ciphers
 from pykubelet.edges.identity.serving import ServingChoice, ensure_self_signed, needs_self_signed, serving_files
@@ -52,12 +52,12 @@ def write_client(folder: Path, name: str) -> tuple[str, str]:
 
 @asynccontextmanager
 async def serving(tls: ServerTls) -> AsyncIterator[int]:
-    """Answers with the common name of the client's certificate, or nobody."""
+    """Answers with the common name of the client's certificate, or "anonymous"."""
 
     async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = writer.get_extra_info("ssl_object").getpeercert()
         names = [value for part in peer["subject"] for key, value in part if key == "commonName"] if peer else []
-        writer.write(f"hello {names[0] if names else 'nobody'}\n".encode())
+        writer.write(f"hello {names[0] if names else 'anonymous'}\n".encode())
         writer.close()
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=tls.context) as server:
@@ -65,7 +65,7 @@ async def serving(tls: ServerTls) -> AsyncIterator[int]:
 
 
 async def meet(port: int, certificate: tuple[str, str] | None = None, at_most: str = "") -> tuple[str, str]:
-    """What the server said, and the common name of its certificate."""
+    """What the server sent, and the common name of its certificate."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -80,9 +80,9 @@ async def meet(port: int, certificate: tuple[str, str] | None = None, at_most: s
         context.maximum_version = ssl.TLSVersion[at_most]
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
     pem = ssl.DER_cert_to_PEM_cert(writer.get_extra_info("ssl_object").getpeercert(True))
-    said = (await reader.readline()).decode().strip()
+    greeting = (await reader.readline()).decode().strip()
     writer.close()
-    return said, pem
+    return greeting, pem
 
 
 async def is_refused(port: int, certificate: tuple[str, str]) -> bool:
@@ -100,7 +100,7 @@ async def test_a_new_certificate_is_used_and_a_broken_one_is_not(tmp_path: Path)
     tls = ServerTls(TlsFiles(certificate, key), TlsRules(), clock)
     first, second = Path(certificate).read_text(), Path(other_certificate).read_text()
     async with serving(tls) as port:
-        assert await meet(port) == ("hello nobody", first)
+        assert await meet(port) == ("hello anonymous", first)
         Path(certificate).write_text(second)  # the key does not fit yet
         clock.advance(2)
         assert (await meet(port))[1] == first
@@ -121,7 +121,7 @@ async def test_a_certificate_that_comes_later(tmp_path: Path) -> None:
         with pytest.raises((ssl.SSLError, OSError)):
             await meet(port)
         await write_pair(tmp_path, "late")
-        assert (await meet(port))[0] == "hello nobody"
+        assert (await meet(port))[0] == "hello anonymous"
 
 
 async def test_client_certificates_of_a_ca_that_changes(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ async def test_client_certificates_of_a_ca_that_changes(tmp_path: Path) -> None:
     clock = ManualClock()
     tls = ServerTls(TlsFiles(certificate, key, str(ca)), TlsRules(), clock)
     async with serving(tls) as port:
-        assert (await meet(port))[0] == "hello nobody"
+        assert (await meet(port))[0] == "hello anonymous"
         assert (await meet(port, alice))[0] == "hello alice"
         assert await is_refused(port, bob)
         ca.write_text(Path(alice[0]).read_text() + Path(bob[0]).read_text())
@@ -146,7 +146,7 @@ async def test_old_versions_are_refused(tmp_path: Path) -> None:
     async with serving(tls) as port:
         with pytest.raises((ssl.SSLError, OSError)):
             await meet(port, at_most="TLSv1_2")
-        assert (await meet(port))[0] == "hello nobody"
+        assert (await meet(port))[0] == "hello anonymous"
 
 
 @pytest.mark.parametrize("version", ["TLSv1", "TLSv1_1"])
@@ -157,8 +157,8 @@ async def test_old_clients_come_in_where_the_configuration_lets_them(
     certificate, key = await write_pair(tmp_path, "server")
     old = TlsRules("VersionTLS10" if version == "TLSv1" else "VersionTLS11", suites)
     async with serving(ServerTls(TlsFiles(certificate, key), old, ManualClock())) as port:
-        assert (await meet(port, at_most=version))[0] == "hello nobody"
-        assert (await meet(port))[0] == "hello nobody"
+        assert (await meet(port, at_most=version))[0] == "hello anonymous"
+        assert (await meet(port))[0] == "hello anonymous"
 
 
 async def test_who_names_suites_of_tls_1_3_only_gets_nothing_older(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ async def test_who_names_suites_of_tls_1_3_only_gets_nothing_older(tmp_path: Pat
     async with serving(ServerTls(TlsFiles(certificate, key), rules, ManualClock())) as port:
         with pytest.raises((ssl.SSLError, OSError)):
             await meet(port, at_most="TLSv1_2")
-        assert (await meet(port))[0] == "hello nobody"
+        assert (await meet(port))[0] == "hello anonymous"
 
 
 def test_cipher_names() -> None:
@@ -180,9 +180,9 @@ async def test_a_certificate_of_its_own_is_made_once(tmp_path: Path) -> None:
     choice = ServingChoice(str(tmp_path / "pki"))
     files = serving_files(choice)
     assert needs_self_signed(choice)
-    await ensure_self_signed(files, "node", ("127.0.0.1", "::1"), Flight("test"))
+    await ensure_self_signed(files, "node", ("127.0.0.1", "::1"), SingleFlight("test"))
     first = Path(files.certificate).read_text()
-    await ensure_self_signed(files, "node", (), Flight("test"))
+    await ensure_self_signed(files, "node", (), SingleFlight("test"))
     assert Path(files.certificate).read_text() == first
     tls = ServerTls(files, TlsRules(), ManualClock())
     async with serving(tls) as port:
@@ -194,11 +194,11 @@ async def test_a_self_signed_certificate_that_cannot_be_used_is_replaced(
     tmp_path: Path, certificate: bytes | None
 ) -> None:
     files = serving_files(ServingChoice(str(tmp_path)))
-    await ensure_self_signed(files, "node", ("127.0.0.1",), Flight("test"))
+    await ensure_self_signed(files, "node", ("127.0.0.1",), SingleFlight("test"))
     other, _ = await write_pair(tmp_path, "other")
     broken = Path(other).read_bytes() if certificate is None else certificate
     Path(files.certificate).write_bytes(broken)
-    await ensure_self_signed(files, "node", ("127.0.0.1",), Flight("test"))
+    await ensure_self_signed(files, "node", ("127.0.0.1",), SingleFlight("test"))
     async with serving(ServerTls(files, TlsRules(), ManualClock())) as port:
         assert (await meet(port))[1] == Path(files.certificate).read_text()
     assert Path(f"{files.certificate}.unusable").read_bytes() == broken

@@ -11,8 +11,8 @@ from pykubelet.base.api.core import Node
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.edges.kubeapi.client import DURATIONS, REQUESTS, ApiClient, ClientLimits
 from pykubelet.edges.kubeapi.errors import ApiError
-from pykubelet.edges.kubeapi.kubeconfig import Access
-from pykubelet.testing.kubeapi.fake import FakeApiServer, Fault
+from pykubelet.edges.kubeapi.kubeconfig import ClusterAccess
+from pykubelet.testing.kubeapi.fake import ApiFault, FakeApiServer
 
 NODES = "/api/v1/nodes"
 
@@ -23,8 +23,8 @@ async def refused(client: ApiClient) -> ApiError:
     return caught.value
 
 
-async def test_a_storm_of_429_says_how_long_to_stay_away(server: FakeApiServer, client: ApiClient) -> None:
-    server.faults.append(Fault(status=429, reason="TooManyRequests", message="slow down", retry_after_s=3))
+async def test_status_429_has_the_time_until_the_next_try(server: FakeApiServer, client: ApiClient) -> None:
+    server.faults.append(ApiFault(status=429, reason="TooManyRequests", message="slow down", retry_after_s=3))
     error = await refused(client)
     assert (error.status, error.reason, error.message) == (429, "TooManyRequests", "slow down")
     assert error.retry_after_s == 3.0
@@ -32,21 +32,21 @@ async def test_a_storm_of_429_says_how_long_to_stay_away(server: FakeApiServer, 
 
 
 async def test_a_server_in_trouble_is_worth_another_try(server: FakeApiServer, client: ApiClient) -> None:
-    server.faults.append(Fault(status=503, reason="ServiceUnavailable"))
+    server.faults.append(ApiFault(status=503, reason="ServiceUnavailable"))
     assert (await refused(client)).is_transient
-    server.faults.append(Fault(status=403, reason="Forbidden"))
+    server.faults.append(ApiFault(status=403, reason="Forbidden"))
     assert not (await refused(client)).is_transient
 
 
 async def test_a_server_that_accepts_and_never_answers_is_given_up(server: FakeApiServer, hasty: ApiClient) -> None:
-    server.faults.append(Fault(hang=True))
+    server.faults.append(ApiFault(hang=True))
     error = await refused(hasty)
     assert (error.status, error.reason) == (0, "Timeout")
     assert error.is_transient and "no answer within 0.5 s" in str(error)
 
 
 async def test_a_connection_that_ends_without_an_answer(server: FakeApiServer, client: ApiClient) -> None:
-    server.faults.append(Fault(times=2))
+    server.faults.append(ApiFault(times=2))
     error = await refused(client)
     assert error.status == 0 and error.is_transient
 
@@ -68,7 +68,7 @@ async def test_an_answer_that_is_no_object(server: FakeApiServer, client: ApiCli
     assert "spec.taints" in error.message
 
 
-async def test_requests_beyond_the_burst_wait_for_their_turn(server: FakeApiServer) -> None:
+async def test_requests_beyond_the_burst_wait(server: FakeApiServer) -> None:
     server.create(NODES, {"metadata": {"name": "n"}})
     client = ApiClient(server.access(), SystemClock(), ClientLimits(qps=50, burst=5))
     loop = asyncio.get_running_loop()
@@ -79,14 +79,14 @@ async def test_requests_beyond_the_burst_wait_for_their_turn(server: FakeApiServ
     await client.close()
 
 
-async def test_a_deadline_does_not_count_the_wait_for_ones_turn(server: FakeApiServer) -> None:
+async def test_a_deadline_does_not_count_the_wait_to_be_sent(server: FakeApiServer) -> None:
     server.create(NODES, {"metadata": {"name": "n"}})
     client = ApiClient(server.access(), SystemClock(), ClientLimits(qps=2, burst=1, deadline_s=1.2))
     await asyncio.gather(*(client.get(f"{NODES}/n", Node) for _ in range(4)))
     await client.close()
 
 
-async def test_who_calls_is_said(server: FakeApiServer) -> None:
+async def test_the_user_agent_is_sent(server: FakeApiServer) -> None:
     client = ApiClient(server.access(), SystemClock(), user_agent="kubelet/v1 (linux/amd64)")
     await refused(client)
     assert server.requests[0].headers["User-Agent"] == "kubelet/v1 (linux/amd64)"
@@ -101,8 +101,8 @@ def test_the_connection_code_is_only_loaded_by_a_request() -> None:
     assert answer.stdout.strip() == "False"
 
 
-async def test_a_server_nobody_listens_at() -> None:
-    client = ApiClient(Access(server="http://127.0.0.1:1"), SystemClock())
+async def test_a_server_that_does_not_listen() -> None:
+    client = ApiClient(ClusterAccess(server="http://127.0.0.1:1"), SystemClock())
     error = await refused(client)
     assert (error.status, error.reason) == (0, "Unreachable")
     await client.close()
@@ -110,7 +110,7 @@ async def test_a_server_nobody_listens_at() -> None:
 
 async def test_new_connections_are_asked_for_while_a_request_hangs(server: FakeApiServer) -> None:
     server.create(NODES, {"metadata": {"name": "n"}})
-    server.faults.append(Fault(hang=True))
+    server.faults.append(ApiFault(hang=True))
     client = ApiClient(server.access(), SystemClock())
     hanging = asyncio.ensure_future(client.get(f"{NODES}/n", Node))
     for _ in range(3000):
@@ -140,8 +140,8 @@ async def test_requests_are_counted_by_what_became_of_them(
     before = counted()
     await client.get(f"{NODES}/n", Node)
     await client.create(NODES, {"metadata": {"name": "m"}}, Node)
-    server.faults.append(Fault(status=503))
+    server.faults.append(ApiFault(status=503))
     await refused(client)
-    server.faults.append(Fault(hang=True))
+    server.faults.append(ApiFault(hang=True))
     await refused(hasty)
     assert [now - then for now, then in zip(counted(), before, strict=True)] == [1, 1, 1, 3]

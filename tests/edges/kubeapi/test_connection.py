@@ -19,7 +19,7 @@ from pykubelet.base.kit.values import replace
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
 from pykubelet.edges.kubeapi.connection import answer_error
 from pykubelet.edges.kubeapi.errors import ApiError
-from pykubelet.edges.kubeapi.kubeconfig import Access, Pem
+from pykubelet.edges.kubeapi.kubeconfig import ClusterAccess, Pem
 from pykubelet.testing.kubeapi.fake import FakeApiServer
 
 NODES = "/api/v1/nodes"
@@ -57,7 +57,9 @@ async def scripted(*answers: bytes | None) -> AsyncIterator[tuple[Scripted, ApiC
     script = Scripted(list(answers))
     server = await asyncio.start_server(script.serve, "127.0.0.1", 0)
     script.port = server.sockets[0].getsockname()[1]
-    client = ApiClient(Access(server=f"http://127.0.0.1:{script.port}/base"), SystemClock(), ClientLimits(deadline_s=5))
+    client = ApiClient(
+        ClusterAccess(server=f"http://127.0.0.1:{script.port}/base"), SystemClock(), ClientLimits(deadline_s=5)
+    )
     try:
         yield script, client
     finally:
@@ -167,7 +169,7 @@ class SocksProxy:
     """A SOCKS5 proxy that wants a login; `refusal` instead of a connection."""
 
     refusal: int = 0
-    said: list[bytes] = field(default_factory=list)
+    received: list[bytes] = field(default_factory=list)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         greeting = await reader.readexactly(4)
@@ -175,7 +177,7 @@ class SocksProxy:
         login = await reader.readexactly(2 + 2 + 1 + 4)
         writer.write(b"\x01\x00")
         asked = await reader.readexactly(4 + 4 + 2)
-        self.said += [greeting, login, asked]
+        self.received += [greeting, login, asked]
         writer.write(bytes((5, self.refusal, 0, 1)) + bytes(6))
         if self.refusal:
             writer.close()
@@ -186,7 +188,7 @@ class SocksProxy:
 
 @asynccontextmanager
 async def proxied(
-    access: Access, proxy: Proxy | SocksProxy, scheme: str = "http", tls: ssl.SSLContext | None = None
+    access: ClusterAccess, proxy: Proxy | SocksProxy, scheme: str = "http", tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[ApiClient]:
     server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0, ssl=tls)
     port = server.sockets[0].getsockname()[1]
@@ -241,8 +243,8 @@ async def test_a_socks_proxy_leads_to_the_server_and_is_given_the_login(secured:
     async with proxied(secured.access(), proxy, "socks5") as client:
         assert await get(client) == "n"
         assert await get(client) == "n"
-    assert proxy.said[1] == b"\x01\x02us\x04p@ss"
-    assert proxy.said[2] == b"\x05\x01\x00\x01\x7f\x00\x00\x01" + secured.port.to_bytes(2, "big")
+    assert proxy.received[1] == b"\x01\x02us\x04p@ss"
+    assert proxy.received[2] == b"\x05\x01\x00\x01\x7f\x00\x00\x01" + secured.port.to_bytes(2, "big")
 
 
 async def test_a_socks_proxy_that_refuses(secured: FakeApiServer) -> None:
@@ -281,7 +283,7 @@ def test_both_event_loops_do(authority: Authority, tmp_path: Path) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(own.cert, own.key)
         async with FakeApiServer(tls=context) as server:
-            client = ApiClient(Access(server=server.url, ca=Pem(str(authority.cert))), SystemClock())
+            client = ApiClient(ClusterAccess(server=server.url, ca=Pem(str(authority.cert))), SystemClock())
             large = {"metadata": {"name": "large"}, "data": {"x": "y" * 1_400_000}}
             made = await client.create("/api/v1/namespaces/a/configmaps", large, ConfigMap)
             assert len(made.data["x"]) == 1_400_000
@@ -304,7 +306,7 @@ def test_both_event_loops_do(authority: Authority, tmp_path: Path) -> None:
         ("", 10**9, 60.0),
     ],
 )
-def test_nobody_is_asked_to_wait_for_ever(header: str, seconds: int, asked: float | None) -> None:
+def test_retry_after_is_limited(header: str, seconds: int, asked: float | None) -> None:
     """A node that does not renew its lease because a proxy asks for a day is a lost node."""
     body = f'{{"kind":"Status","message":"busy","details":{{"retryAfterSeconds":{seconds}}}}}'.encode()
     assert answer_error(429, body, {"retry-after": header}).retry_after_s == asked

@@ -1,6 +1,6 @@
 """What the agent relies on from an API server, on the fake. The same assertions run against a real one (tests/cluster).
 
-`ApiWorld` says where to look; each test makes what it needs in a namespace of its own.
+`ApiWorld` has the address; each test makes what it needs in a namespace of its own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who the agent says it is, while tokens, certificates and authorities change under it."""
+"""The credentials of the agent, while tokens, certificates and authorities change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.values import replace
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
 from pykubelet.edges.kubeapi.errors import ApiError
-from pykubelet.edges.kubeapi.kubeconfig import Access, ExecPlugin, Pem
+from pykubelet.edges.kubeapi.kubeconfig import ClusterAccess, ExecPlugin, Pem
 from pykubelet.testing.kubeapi.fake import FakeApiServer
 
 NODE = "/api/v1/nodes/n"
@@ -34,7 +34,7 @@ def clock() -> ManualClock:
 
 
 @asynccontextmanager
-async def asking(access: Access, clock: ManualClock, rotated: Pem | None = None) -> AsyncIterator[ApiClient]:
+async def asking(access: ClusterAccess, clock: ManualClock, rotated: Pem | None = None) -> AsyncIterator[ApiClient]:
     client = ApiClient(access, clock, ClientLimits(qps=0, deadline_s=5), rotated=rotated)
     try:
         yield client
@@ -136,16 +136,16 @@ async def test_a_plugin_whose_token_is_refused_is_asked_once_more(
     assert (tmp_path / "runs").read_text() == "x\nx\n"
 
 
-async def test_a_plugin_is_told_what_it_needs(server: FakeApiServer, clock: ManualClock, tmp_path: Path) -> None:
+async def test_a_plugin_gets_what_it_needs(server: FakeApiServer, clock: ManualClock, tmp_path: Path) -> None:
     server.create("/api/v1/nodes", {"metadata": {"name": "n"}})
     answer = credential(token="t")
-    body = f"echo \"$GREETING $KUBERNETES_EXEC_INFO\" >{tmp_path}/told; echo '{answer}'"
+    body = f"echo \"$GREETING $KUBERNETES_EXEC_INFO\" >{tmp_path}/info; echo '{answer}'"
     access = replace(server.access(), plugin=plugin(tmp_path, body))
     async with asking(access, clock) as client:
         await get(client)
-    greeting, _, told = (tmp_path / "told").read_text().partition(" ")
+    greeting, _, info = (tmp_path / "info").read_text().partition(" ")
     assert greeting == "hello"
-    assert json.loads(told) == {
+    assert json.loads(info) == {
         "apiVersion": "client.authentication.k8s.io/v1",
         "kind": "ExecCredential",
         "spec": {"interactive": False},
@@ -187,7 +187,7 @@ async def secured(authority: Authority, tmp_path: Path) -> AsyncIterator[FakeApi
         yield server
 
 
-def with_certificate(server: FakeApiServer, path: Path) -> Access:
+def with_certificate(server: FakeApiServer, path: Path) -> ClusterAccess:
     return replace(server.access(), client_cert=Pem(str(path)), client_key=Pem(str(path)))
 
 
@@ -224,8 +224,8 @@ async def test_half_a_pair_leaves_the_old_one_in_use(
 async def test_the_rotated_file_goes_before_the_kubeconfigs_own(
     secured: FakeApiServer, authority: Authority, clock: ManualClock, tmp_path: Path
 ) -> None:
-    stranger = Authority(tmp_path / "other", "other").sign("x", "/CN=x")
-    access = replace(secured.access(), client_cert=Pem(str(stranger.cert)), client_key=Pem(str(stranger.key)))
+    other = Authority(tmp_path / "other", "other").sign("x", "/CN=x")
+    access = replace(secured.access(), client_cert=Pem(str(other.cert)), client_key=Pem(str(other.key)))
     rotated = tmp_path / "rotated.pem"
     async with asking(access, clock, Pem(str(rotated))) as client:
         assert (await refusal(client)).status == 0
@@ -241,7 +241,7 @@ async def test_an_authority_that_changes(authority: Authority, clock: ManualCloc
     server = FakeApiServer(tls=server_context(new.sign("server", "/CN=server")))
     async with server:
         server.create("/api/v1/nodes", {"metadata": {"name": "n"}})
-        async with asking(Access(server=server.url, ca=Pem(str(ca))), clock) as client:
+        async with asking(ClusterAccess(server=server.url, ca=Pem(str(ca))), clock) as client:
             assert (await refusal(client)).reason == "Certificate"
             ca.write_bytes(new.cert.read_bytes())
             clock.advance(1.1)
@@ -252,12 +252,12 @@ async def test_names_and_trust(authority: Authority, clock: ManualClock) -> None
     other = authority.sign("named", "/CN=named", addresses="DNS:api.example")
     async with FakeApiServer(tls=server_context(other)) as server:
         server.create("/api/v1/nodes", {"metadata": {"name": "n"}})
-        trusting = Access(server=server.url, ca=Pem(str(authority.cert)))
+        trusting = ClusterAccess(server=server.url, ca=Pem(str(authority.cert)))
         async with asking(trusting, clock) as client:
             assert (await refusal(client)).reason == "Certificate"
         async with asking(replace(trusting, server_name="api.example"), clock) as client:
             await get(client)
-        async with asking(Access(server=server.url, insecure=True), clock) as client:
+        async with asking(ClusterAccess(server=server.url, insecure=True), clock) as client:
             await get(client)
 
 

@@ -11,8 +11,8 @@ from pykubelet.base.api.core import ConfigMap, Pod
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.listwatch import Listed, WatchPeriods, follow
-from pykubelet.testing.kubeapi.fake import FakeApiServer, Fault
-from pykubelet.testing.kubeapi.fake_store import Place
+from pykubelet.testing.kubeapi.fake import ApiFault, FakeApiServer
+from pykubelet.testing.kubeapi.fake_store import ResourcePath
 
 MAPS = "/api/v1/namespaces/a/configmaps"
 SOON = WatchPeriods(retry=0.02, retry_max=0.1)
@@ -62,7 +62,7 @@ async def test_a_stream_cut_in_the_middle_of_a_line_loses_nothing(server: FakeAp
     assert server.count("GET", MAPS) == sum("watch" in sent.query for sent in server.requests) + 1
 
 
-async def test_an_error_is_told_while_the_newest_is_not_to_be_had(server: FakeApiServer, client: ApiClient) -> None:
+async def test_an_error_is_reported_while_the_newest_is_unavailable(server: FakeApiServer, client: ApiClient) -> None:
     put(server, "x")
     async with Watcher(client) as watcher:
         await watcher.until_names("x")
@@ -150,7 +150,7 @@ async def test_bookmarks_move_the_version_a_watch_goes_on_from(server: FakeApiSe
             await asyncio.sleep(0.05)
             before = len(server.requests)
             server.cut_watches()
-            while len(server.requests) == before:  # noqa: ASYNC110 - the server tells nobody
+            while len(server.requests) == before:  # noqa: ASYNC110 - the server notifies no caller
                 await asyncio.sleep(0.005)
             if server.requests[-1].query["resourceVersion"] == str(mark):
                 break
@@ -187,7 +187,7 @@ async def test_one_object_that_cannot_be_read_harms_no_other(server: FakeApiServ
 async def test_a_list_in_pages_is_one_set(server: FakeApiServer, client: ApiClient) -> None:
     for number in range(1203):
         put(server, f"m{number:04}")
-    server.faults.append(Fault(status=410, reason="Expired", watch=True))
+    server.faults.append(ApiFault(status=410, reason="Expired", watch=True))
     async with Watcher(client) as watcher:
         await watcher.until(lambda listed: len(listed.items) == 1203)
         waiting = asyncio.ensure_future(watcher.until(lambda listed: len(listed.items) == 1204))
@@ -198,7 +198,7 @@ async def test_a_list_in_pages_is_one_set(server: FakeApiServer, client: ApiClie
 
 
 async def test_a_refusing_server_is_asked_at_growing_intervals(server: FakeApiServer, client: ApiClient) -> None:
-    server.faults.append(Fault(status=500, times=-1))
+    server.faults.append(ApiFault(status=500, times=-1))
     listing = follow(client, MAPS, ConfigMap, SystemClock(), periods=WatchPeriods(retry=0.02, retry_max=0.2))
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -210,15 +210,15 @@ async def test_a_refusing_server_is_asked_at_growing_intervals(server: FakeApiSe
     assert loop.time() - began >= sum((0.02, 0.04, 0.08, 0.16, 0.2, 0.2)) / 2, "spread by half to both sides"
 
 
-def _pod() -> Place:
-    return Place("v1", "pods", "a", "p", "status")
+def _pod() -> ResourcePath:
+    return ResourcePath("v1", "pods", "a", "p", "status")
 
 
 async def test_a_storm_of_429_is_waited_out_as_long_as_the_server_asks(
     server: FakeApiServer, client: ApiClient
 ) -> None:
     put(server, "x")
-    server.faults.append(Fault(status=429, retry_after_s=1))
+    server.faults.append(ApiFault(status=429, retry_after_s=1))
     loop = asyncio.get_running_loop()
     began = loop.time()
     async with Watcher(client) as watcher:

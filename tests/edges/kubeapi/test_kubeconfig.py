@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pykubelet.edges.kubeapi.kubeconfig import Access, ExecPlugin, KubeconfigError, Pem, load_access
+from pykubelet.edges.kubeapi.kubeconfig import ClusterAccess, ExecPlugin, KubeconfigError, Pem, load_access
 
 CA = b"-----BEGIN CERTIFICATE-----\nA\n"
 
@@ -34,7 +34,7 @@ def test_paths_count_from_the_file_and_data_goes_first(tmp_path: Path) -> None:
     data = base64.b64encode(CA).decode()
     user = {"client-certificate": "pki/c.pem", "client-key": "/abs/k.pem", "tokenFile": "../token"}
     access = load_access(write(tmp_path, {"certificate-authority": "x", "certificate-authority-data": data}, user))
-    assert access == Access(
+    assert access == ClusterAccess(
         server="https://10.0.0.1:6443",
         ca=Pem(data=CA),
         client_cert=Pem(f"{tmp_path}/pki/c.pem"),
@@ -53,7 +53,7 @@ def test_the_ways_of_the_connection(tmp_path: Path) -> None:
     assert "'t'" not in repr(access)
 
 
-def test_a_plugin_and_what_it_is_told(tmp_path: Path) -> None:
+def test_a_plugin_and_its_cluster_info(tmp_path: Path) -> None:
     spec = {
         "apiVersion": "client.authentication.k8s.io/v1beta1",
         "command": "./bin/plugin",
@@ -81,7 +81,7 @@ def test_a_plugin_and_what_it_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("cluster", "user", "top", "complaint"),
     [
-        ({}, {}, {"current-context": ""}, "current-context: no context is chosen"),
+        ({}, {}, {"current-context": ""}, "current-context: is missing; name the context to use"),
         ({}, {}, {"current-context": "z"}, 'current-context: context "z" does not exist'),
         ({}, {}, {"clusters": []}, 'contexts[c].cluster: cluster "k" does not exist'),
         ({}, {}, {"users": []}, 'contexts[c].user: user "u" does not exist'),
@@ -103,9 +103,7 @@ def test_a_plugin_and_what_it_is_told(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(
-    tmp_path: Path, cluster: Entry, user: Entry, top: Entry, complaint: str
-) -> None:
+def test_errors_name_the_field(tmp_path: Path, cluster: Entry, user: Entry, top: Entry, complaint: str) -> None:
     with pytest.raises(KubeconfigError) as caught:
         load_access(write(tmp_path, cluster, user, **top))
     assert complaint in str(caught.value)

@@ -60,7 +60,7 @@ async def test_who_gives_up_leaves_the_queue_to_those_behind() -> None:
     assert impatient[0].done() and not impatient[0].cancelled()
 
 
-async def test_who_gives_up_when_its_turn_has_just_come_leaves_it_to_the_next() -> None:
+async def test_a_request_cancelled_when_it_may_be_sent_leaves_its_token_to_the_next() -> None:
     limiter = Limiter(10, 1)
     first, second, third = await crowd(limiter, 3)
     loop = asyncio.get_running_loop()
@@ -85,7 +85,7 @@ async def test_a_flood_of_a_minute_is_over_when_it_ends() -> None:
     """Each gives up after half a second, as clients do that the server cuts off."""
     limiter = Limiter(50, 100)
 
-    async def stranger() -> None:
+    async def other_client() -> None:
         try:
             async with asyncio.timeout(0.5):
                 await limiter.take()
@@ -95,7 +95,7 @@ async def test_a_flood_of_a_minute_is_over_when_it_ends() -> None:
     async with asyncio.TaskGroup() as group:
         for _ in range(60 * 20):
             for _ in range(10):
-                group.create_task(stranger())
+                group.create_task(other_client())
             await asyncio.sleep(0.05)
         began = now()
         await limiter.take()

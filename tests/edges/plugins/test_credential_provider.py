@@ -107,7 +107,7 @@ def test_no_credentials_is_an_answer() -> None:
         ("head -c 2000000 /dev/zero", "the response is larger than 1048576 bytes"),
     ],
 )
-async def test_a_failing_program_is_told_with_its_name(tmp_path: Path, body: str, why: str) -> None:
+async def test_a_failing_program_is_named_in_the_error(tmp_path: Path, body: str, why: str) -> None:
     with pytest.raises(ProviderError) as caught:
         await run_provider(program(tmp_path, body), "a.example/app")
     text = str(caught.value)

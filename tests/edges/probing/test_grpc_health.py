@@ -12,11 +12,10 @@ from typing import TypeAlias
 import grpc
 import pytest
 
-from pykubelet.edges.probing.grpc_health import probe_grpc
-from pykubelet.edges.probing.outcome import Outcome, Verdict
+from pykubelet.edges.probing.grpc_health import PROBE_LIMITS, probe_grpc
+from pykubelet.edges.probing.outcome import Outcome, ProbeVerdict
 from pykubelet.net.grpc.hpack import literal
 from pykubelet.net.grpc.http2 import END_HEADERS, END_STREAM, FRAME_BYTES, PREFACE, Kind, frame
-from pykubelet.net.grpc.limits import PROBE
 from pykubelet.net.grpc.status import framed
 
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
@@ -52,7 +51,7 @@ async def test_a_serving_service_passes(service: str) -> None:
         return b"\x08\x01"
 
     outcome, _ = await ask(answer, service)
-    assert outcome.verdict is Verdict.SUCCESS
+    assert outcome.verdict is ProbeVerdict.SUCCESS
     size = {0: b"", 2: b"\x0a\x02", 300: b"\x0a\xac\x02"}[len(service)]
     assert seen[0][0] == size + service.encode()
     assert seen[0][1].startswith("kube-probe/1.36")
@@ -67,15 +66,15 @@ async def test_what_is_not_serving_fails(reply: bytes, name: str) -> None:
         return reply
 
     outcome, _ = await ask(answer)
-    assert outcome.verdict is Verdict.FAILURE
+    assert outcome.verdict is ProbeVerdict.FAILURE
     assert outcome.output == f'service unhealthy (responded with "{name}")'
 
 
 async def test_a_server_without_the_protocol_fails() -> None:
     outcome, _ = await ask(None)
-    assert outcome.verdict is Verdict.FAILURE
-    told = "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): "
-    assert outcome.output.startswith(told)
+    assert outcome.verdict is ProbeVerdict.FAILURE
+    expected = "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): "
+    assert outcome.output.startswith(expected)
 
 
 async def test_an_answer_that_takes_too_long_fails() -> None:
@@ -95,12 +94,12 @@ async def test_an_unknown_service_fails_with_the_status() -> None:
     assert outcome.output == "error: health rpc probe failed: rpc error: code = NotFound desc = unknown service"
 
 
-async def test_nobody_listens() -> None:
+async def test_a_server_that_does_not_listen() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
         outcome = await probe_grpc("127.0.0.1", port, "", 0.3)
-    assert outcome.verdict is Verdict.FAILURE
+    assert outcome.verdict is ProbeVerdict.FAILURE
     address = f"127.0.0.1:{port}"
     assert outcome.output == (f'timeout: failed to connect service "{address}" within 300ms: context deadline exceeded')
 
@@ -114,7 +113,7 @@ async def test_a_server_that_does_not_speak_grpc_fails() -> None:
     server = await asyncio.start_server(rubbish, "127.0.0.1", 0)
     async with server:
         outcome = await probe_grpc("127.0.0.1", server.sockets[0].getsockname()[1], "", 0.5)
-    assert outcome.verdict is Verdict.FAILURE
+    assert outcome.verdict is ProbeVerdict.FAILURE
     assert "error" in outcome.output or "timeout" in outcome.output
 
 
@@ -122,7 +121,7 @@ async def test_other_fields_are_passed_over() -> None:
     async def answer(_request: bytes, _context: Context) -> bytes:
         return b"\x12\x03abc\x08\x01\x1d1234\x21" + b"8" * 8
 
-    assert (await ask(answer))[0].verdict is Verdict.SUCCESS
+    assert (await ask(answer))[0].verdict is ProbeVerdict.SUCCESS
 
 
 @pytest.mark.parametrize("message", [b"\x08", b"\x08\x80", b"\x12\x05a", b"\x0b"])
@@ -131,7 +130,7 @@ async def test_an_answer_that_is_no_such_message_fails_the_probe(message: bytes)
         return message
 
     outcome, _ = await ask(answer)
-    assert outcome.verdict is Verdict.FAILURE
+    assert outcome.verdict is ProbeVerdict.FAILURE
     assert outcome.output == (
         "error: health rpc probe failed: rpc error: code = Internal desc = "
         "grpc: failed to unmarshal the received message"
@@ -182,7 +181,7 @@ HUFFMAN_BOMB = b"\x00\x01a\xff\x81\xff\x3f" + bytes.fromhex("fffffff3fffffff3fff
 
 
 async def test_a_server_that_keeps_to_the_rules_passes() -> None:
-    assert (await ask_hostile(SERVING + DONE)).verdict is Verdict.SUCCESS
+    assert (await ask_hostile(SERVING + DONE)).verdict is ProbeVerdict.SUCCESS
 
 
 @pytest.mark.parametrize(
@@ -199,7 +198,7 @@ async def test_a_server_that_keeps_to_the_rules_passes() -> None:
 )
 async def test_a_server_that_sends_too_much_fails_the_probe(answer: bytes, again_and_again: bool, problem: str) -> None:
     outcome = await ask_hostile(answer, again_and_again=again_and_again)
-    assert outcome.verdict is Verdict.FAILURE
+    assert outcome.verdict is ProbeVerdict.FAILURE
     words = (
         "error: health rpc probe failed: rpc error: code = ResourceExhausted desc = connection error: ENHANCE_YOUR_CALM"
     )
@@ -210,8 +209,8 @@ async def test_a_health_answer_that_is_too_large_fails_the_probe() -> None:
     outcome = await ask_hostile(
         HELLO + headers_frames(OK) + frame(Kind.DATA, 0, 1, b"\0" + (16 << 20).to_bytes(4, "big"))
     )
-    assert outcome.verdict is Verdict.FAILURE
-    assert outcome.output.endswith(f"grpc: received message larger than max ({16 << 20} vs. {PROBE.message})")
+    assert outcome.verdict is ProbeVerdict.FAILURE
+    assert outcome.output.endswith(f"grpc: received message larger than max ({16 << 20} vs. {PROBE_LIMITS.message})")
 
 
 async def test_a_server_that_never_reads_leaves_no_connection_open() -> None:
@@ -231,7 +230,7 @@ async def test_a_server_that_never_reads_leaves_no_connection_open() -> None:
         outcome, _ = await asyncio.gather(
             probe_grpc("127.0.0.1", listener.getsockname()[1], "x" * (8 << 20), 1.0), accept(listener)
         )
-        assert outcome.verdict is Verdict.FAILURE
+        assert outcome.verdict is ProbeVerdict.FAILURE
         async with asyncio.timeout(60):
             while len(set(os.listdir("/proc/self/fd")) - before) > 2:  # noqa: ASYNC110 - two are this test's own
                 await asyncio.sleep(0.05)

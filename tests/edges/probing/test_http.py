@@ -15,7 +15,7 @@ import pytest
 
 from pykubelet.edges.probing.http import HttpProber
 from pykubelet.edges.probing.http_wire import HttpTarget
-from pykubelet.edges.probing.outcome import Outcome, Verdict
+from pykubelet.edges.probing.outcome import Outcome, ProbeVerdict
 from pykubelet.net.http.hops import Headers, make_hop, redirect_hop
 
 Reply = bytes | Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
@@ -77,7 +77,7 @@ async def get(
 async def test_the_request_is_the_references() -> None:
     async with serving(ok()) as server:
         outcome = await get(server, "/healthz?full=1&x=a b#part")
-    assert outcome == Outcome(Verdict.SUCCESS, "ok")
+    assert outcome == Outcome(ProbeVerdict.SUCCESS, "ok")
     assert server.lines() == [
         "GET /healthz?full=1&x=a%20b HTTP/1.1",
         f"Host: 127.0.0.1:{server.port}",
@@ -104,7 +104,7 @@ async def test_the_request_is_the_references() -> None:
 )
 async def test_paths(path: str, sent: str) -> None:
     async with serving(ok()) as server:
-        assert (await get(server, path)).verdict is Verdict.SUCCESS
+        assert (await get(server, path)).verdict is ProbeVerdict.SUCCESS
     assert server.lines()[0] == f"GET {sent} HTTP/1.1"
 
 
@@ -137,7 +137,7 @@ async def test_empty_accept_and_user_agent_are_left_out() -> None:
 async def test_a_header_cannot_smuggle_another_one() -> None:
     async with serving(ok()) as server:
         outcome = await get(server, headers=(("x-a", "b\r\nX-Evil: 1"),))
-    assert outcome.verdict is Verdict.FAILURE
+    assert outcome.verdict is ProbeVerdict.FAILURE
     assert outcome.output.endswith('net/http: invalid header field value for "X-A"')
     assert server.requests == []
 
@@ -145,14 +145,14 @@ async def test_a_header_cannot_smuggle_another_one() -> None:
 @pytest.mark.parametrize("status", ["200 OK", "204 No Content", "299", "201 Created"])
 async def test_good_statuses(status: str) -> None:
     async with serving(f"HTTP/1.1 {status}\r\n\r\n".encode()) as server:
-        assert (await get(server)).verdict is Verdict.SUCCESS
+        assert (await get(server)).verdict is ProbeVerdict.SUCCESS
 
 
 @pytest.mark.parametrize("status", [400, 404, 500, 503, 999])
 async def test_bad_statuses_fail_without_the_body(status: int) -> None:
     async with serving(ok(b"secret", f"{status} Bad")) as server:
         outcome = await get(server)
-    assert outcome == Outcome(Verdict.FAILURE, f"HTTP probe failed with statuscode: {status}")
+    assert outcome == Outcome(ProbeVerdict.FAILURE, f"HTTP probe failed with statuscode: {status}")
 
 
 async def test_a_body_may_come_in_chunks_or_until_the_end_or_byte_by_byte() -> None:
@@ -170,7 +170,7 @@ async def test_a_body_may_come_in_chunks_or_until_the_end_or_byte_by_byte() -> N
     }
     async with serving(replies) as server:
         for path in replies:
-            assert await get(server, path) == Outcome(Verdict.SUCCESS, "abcde"), path
+            assert await get(server, path) == Outcome(ProbeVerdict.SUCCESS, "abcde"), path
 
 
 async def test_of_a_large_body_10_kib_are_read_and_no_more_waited_for() -> None:
@@ -188,7 +188,7 @@ async def test_of_a_large_body_10_kib_are_read_and_no_more_waited_for() -> None:
     async with serving(replies) as server:
         for path in replies:
             outcome = await get(server, path)
-            assert outcome.verdict is Verdict.SUCCESS
+            assert outcome.verdict is ProbeVerdict.SUCCESS
             assert len(outcome.output) == 10 << 10
 
 
@@ -196,7 +196,7 @@ async def test_of_a_large_body_10_kib_are_read_and_no_more_waited_for() -> None:
 async def test_redirects_on_the_same_host_are_followed(status: str) -> None:
     async with serving({"/": redirect("/there?x=1", status), "/there?x=1": ok(b"arrived")}) as server:
         outcome = await get(server, headers=(("X-Token", "a"), ("Host", "shop.example")))
-    assert outcome == Outcome(Verdict.SUCCESS, "arrived")
+    assert outcome == Outcome(ProbeVerdict.SUCCESS, "arrived")
     assert "X-Token: a" in server.lines(1)
     assert "Host: shop.example" in server.lines(1)
 
@@ -206,26 +206,26 @@ async def test_an_absolute_redirect_to_another_port_of_the_host_is_followed() ->
         first_reply = redirect(f"http://127.0.0.1:{second.port}/x")
         async with serving(first_reply) as first:
             outcome = await get(first, headers=(("Host", "shop.example"),))
-    assert outcome == Outcome(Verdict.SUCCESS, "other port")
+    assert outcome == Outcome(ProbeVerdict.SUCCESS, "other port")
     assert second.lines()[1] == f"Host: 127.0.0.1:{second.port}"
 
 
 async def test_a_redirect_to_another_host_is_a_warning() -> None:
     async with serving(ok(b"moved", "302 Found", "Location: http://elsewhere.example/\r\n")) as server:
         outcome = await get(server)
-    assert outcome == Outcome(Verdict.WARNING, "Probe terminated redirects, Response body: moved")
+    assert outcome == Outcome(ProbeVerdict.WARNING, "Probe terminated redirects, Response body: moved")
 
 
 @pytest.mark.parametrize("status", ["304 Not Modified", "302 Found", "300 Choices"])
 async def test_a_3xx_that_leads_nowhere_is_a_warning(status: str) -> None:
     async with serving(f"HTTP/1.1 {status}\r\n\r\n".encode()) as server:
-        assert (await get(server)).verdict is Verdict.WARNING
+        assert (await get(server)).verdict is ProbeVerdict.WARNING
 
 
 async def test_redirects_in_a_circle_end_after_ten() -> None:
     async with serving(redirect("/")) as server:
         outcome = await get(server)
-    assert outcome.verdict is Verdict.FAILURE
+    assert outcome.verdict is ProbeVerdict.FAILURE
     assert outcome.output.endswith(": stopped after 10 redirects")
     assert len(server.requests) == 10
 
@@ -236,7 +236,7 @@ async def test_a_closed_port_fails_with_the_references_words() -> None:
         port = free.getsockname()[1]
         outcome = await HttpProber().probe(HttpTarget("http", "127.0.0.1", port, "/x"), 1.0)
     reason = f"dial tcp 127.0.0.1:{port}: connect: connection refused"
-    assert outcome == Outcome(Verdict.FAILURE, f'Get "http://127.0.0.1:{port}/x": {reason}')
+    assert outcome == Outcome(ProbeVerdict.FAILURE, f'Get "http://127.0.0.1:{port}/x": {reason}')
 
 
 async def test_silence_runs_out_of_time() -> None:
@@ -245,20 +245,20 @@ async def test_silence_runs_out_of_time() -> None:
 
     async with serving(silence) as server:
         outcome = await get(server, timeout_s=1.0)
-    assert outcome.verdict is Verdict.FAILURE
+    assert outcome.verdict is ProbeVerdict.FAILURE
     reason = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
     assert outcome.output == f'Get "http://127.0.0.1:{server.port}/": {reason}'
     assert 0 <= outcome.late_s < 5
 
 
-async def test_a_body_that_does_not_end_tells_nothing() -> None:
+async def test_a_body_that_does_not_end_is_no_result() -> None:
     async def stuck(_request: bytes, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
         await asyncio.sleep(30)
 
     async with serving(stuck) as server:
         outcome = await get(server, timeout_s=1.0)
-    assert outcome.verdict is Verdict.FAILURE
+    assert outcome.verdict is ProbeVerdict.FAILURE
     assert outcome.error == "context deadline exceeded (Client.Timeout or context cancellation while reading body)"
 
 
@@ -287,7 +287,7 @@ async def test_a_body_that_does_not_end_tells_nothing() -> None:
 async def test_rubbish_fails(reply: bytes, message: str) -> None:
     async with serving(reply) as server:
         outcome = await get(server)
-    assert outcome == Outcome(Verdict.FAILURE, f'Get "http://127.0.0.1:{server.port}/": {message}')
+    assert outcome == Outcome(ProbeVerdict.FAILURE, f'Get "http://127.0.0.1:{server.port}/": {message}')
 
 
 @pytest.mark.parametrize(
@@ -298,10 +298,10 @@ async def test_rubbish_fails(reply: bytes, message: str) -> None:
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nha",
     ],
 )
-async def test_a_body_cut_short_tells_nothing(reply: bytes) -> None:
+async def test_a_body_cut_short_is_no_result(reply: bytes) -> None:
     async with serving(reply) as server:
         outcome = await get(server)
-    assert outcome.verdict is Verdict.FAILURE
+    assert outcome.verdict is ProbeVerdict.FAILURE
     assert outcome.error in ("unexpected EOF", "invalid byte in chunk length")
 
 
@@ -338,12 +338,12 @@ async def test_an_answer_with_too_much_before_its_body_fails(reply: bytes, messa
         reply = reply * 4 + ok()
     async with serving(reply) as server:
         outcome = await get(server)
-    assert outcome == Outcome(Verdict.FAILURE, f'Get "http://127.0.0.1:{server.port}/": {message}')
+    assert outcome == Outcome(ProbeVerdict.FAILURE, f'Get "http://127.0.0.1:{server.port}/": {message}')
 
 
 async def test_five_interim_answers_are_passed_over() -> None:
     async with serving(b"HTTP/1.1 100 Continue\r\n\r\n" * 5 + ok()) as server:
-        assert await get(server) == Outcome(Verdict.SUCCESS, "ok")
+        assert await get(server) == Outcome(ProbeVerdict.SUCCESS, "ok")
 
 
 @pytest.mark.parametrize(
@@ -361,19 +361,19 @@ async def test_chunks_with_more_around_them_than_in_them_are_refused(line: bytes
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     async with serving(head + (line + b"\r\nx\r\n") * 10 + b"0\r\n\r\n") as server:
         outcome = await get(server)
-    assert (outcome.verdict, outcome.error) == (Verdict.FAILURE, problem)
+    assert (outcome.verdict, outcome.error) == (ProbeVerdict.FAILURE, problem)
 
 
 async def test_small_chunks_are_read() -> None:
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     async with serving(head + b"1\r\nx\r\n" * 9000 + b"0\r\n\r\n") as server:
-        assert await get(server) == Outcome(Verdict.SUCCESS, "x" * 9000)
+        assert await get(server) == Outcome(ProbeVerdict.SUCCESS, "x" * 9000)
 
 
 async def test_what_is_shown_of_a_bad_answer_is_short() -> None:
     async with serving(b"\xff" * 60_000 + b"\r\n\r\n") as server:
         outcome = await get(server)
-    assert outcome.verdict is Verdict.FAILURE and "malformed HTTP response" in outcome.output
+    assert outcome.verdict is ProbeVerdict.FAILURE and "malformed HTTP response" in outcome.output
     assert len(outcome.output) < 4096
 
 
@@ -447,7 +447,7 @@ def test_the_host_of_the_user_is_for_relative_redirects(location: str, host: str
     assert f"Host: {host}\r\n" in followed("http://one.example/", location)
 
 
-def test_a_referer_tells_no_password_and_nothing_of_https_to_http() -> None:
+def test_a_referer_has_no_password_and_nothing_of_https_for_http() -> None:
     assert "Referer: http://one.example/x\r\n" in followed("http://u:p@one.example/x", "/there")
     assert "Referer:" not in followed("https://one.example/x", "http://one.example/there")
 
@@ -470,21 +470,21 @@ async def test_a_connection_that_is_reset_fails() -> None:
 
     async with serving(reset) as server:
         outcome = await get(server)
-    assert outcome.verdict is Verdict.FAILURE
+    assert outcome.verdict is ProbeVerdict.FAILURE
     assert outcome.output.endswith("read: connection reset by peer")
 
 
 async def test_ipv6() -> None:
     async with serving(ok(), "::1") as server:
         outcome = await HttpProber().probe(HttpTarget("http", "::1", server.port, "/"), 1.0)
-    assert outcome.verdict is Verdict.SUCCESS
+    assert outcome.verdict is ProbeVerdict.SUCCESS
     assert server.lines()[1] == f"Host: [::1]:{server.port}"
 
 
 async def test_a_name_is_looked_up() -> None:
     async with serving(ok()) as server:
         outcome = await HttpProber().probe(HttpTarget("http", "localhost", server.port, "/"), 2.0)
-    assert outcome.verdict is Verdict.SUCCESS
+    assert outcome.verdict is ProbeVerdict.SUCCESS
     assert server.lines()[1] == f"Host: localhost:{server.port}"
 
 
@@ -505,7 +505,7 @@ async def test_https_does_not_verify(self_signed: ssl.SSLContext) -> None:
     async with serving(ok(b"tls"), tls=self_signed) as server:
         outcome = await get(server, scheme="https")
         await asyncio.sleep(0.05)
-    assert outcome == Outcome(Verdict.SUCCESS, "tls")
+    assert outcome == Outcome(ProbeVerdict.SUCCESS, "tls")
 
 
 async def test_http_answered_where_https_was_asked() -> None:
@@ -519,7 +519,7 @@ async def test_http_answered_where_https_was_asked() -> None:
         outcome = await HttpProber().probe(HttpTarget("https", "127.0.0.1", port, "/"), 20.0)
         await asyncio.sleep(0.05)
     message = "http: server gave HTTP response to HTTPS client"
-    assert outcome == Outcome(Verdict.FAILURE, f'Get "https://127.0.0.1:{port}/": {message}')
+    assert outcome == Outcome(ProbeVerdict.FAILURE, f'Get "https://127.0.0.1:{port}/": {message}')
 
 
 def open_descriptors() -> int:
@@ -530,7 +530,7 @@ async def test_many_at_once_leave_no_descriptor_behind() -> None:
     before = open_descriptors()
     async with serving(ok()) as server:
         outcomes = await asyncio.gather(*(get(server, timeout_s=60) for _ in range(200)))
-    assert {outcome.verdict for outcome in outcomes} == {Verdict.SUCCESS}
+    assert {outcome.verdict for outcome in outcomes} == {ProbeVerdict.SUCCESS}
     for _ in range(3000):
         if open_descriptors() <= before + 2:
             break
@@ -542,12 +542,12 @@ def hold_up_the_loop(seconds: float) -> None:
     time.sleep(seconds)
 
 
-async def test_an_agent_that_was_held_up_itself_says_so() -> None:
+async def test_an_agent_that_was_delayed_itself_reports_it() -> None:
     async def silence(_request: bytes, _writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(30)
 
     async with serving(silence) as server:
         asyncio.get_running_loop().call_later(0.05, hold_up_the_loop, 2.0)
         outcome = await get(server, timeout_s=0.2)
-    assert outcome.verdict is Verdict.FAILURE
+    assert outcome.verdict is ProbeVerdict.FAILURE
     assert outcome.late_s > 0.4

@@ -93,7 +93,7 @@ def test_where_a_redirect_leads_is_read_of_every_head(name: bytes, other: bytes)
         (CHUNKS + b"2\r\nh", "unexpected EOF"),
     ],
 )
-def test_what_is_wrong_is_said_in_the_references_words(data: bytes, message: str | None, step: int) -> None:
+def test_errors_have_the_references_wording(data: bytes, message: str | None, step: int) -> None:
     with pytest.raises(BadAnswer) as refused:
         read(data, step)
     assert str(refused.value) == (message or "net/http: server response has more than 1000 header fields; aborted")

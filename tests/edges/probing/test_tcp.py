@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from pykubelet.edges.probing.outcome import Verdict
+from pykubelet.edges.probing.outcome import ProbeVerdict
 from pykubelet.edges.probing.tcp import probe_tcp
 
 
@@ -13,7 +13,7 @@ async def test_a_listener_passes_on_both_families() -> None:
     for host in ("127.0.0.1", "::1", "localhost"):
         async with await asyncio.start_server(lambda _r, w: w.close(), host, 0) as server:
             outcome = await probe_tcp(host, server.sockets[0].getsockname()[1], 30.0)
-        assert outcome.verdict is Verdict.SUCCESS
+        assert outcome.verdict is ProbeVerdict.SUCCESS
 
 
 async def test_a_closed_port_fails_with_the_reference_words() -> None:
@@ -21,7 +21,7 @@ async def test_a_closed_port_fails_with_the_reference_words() -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
         outcome = await probe_tcp("127.0.0.1", port, 30.0)
-    assert outcome.verdict is Verdict.FAILURE
+    assert outcome.verdict is ProbeVerdict.FAILURE
     assert outcome.output == f"dial tcp 127.0.0.1:{port}: connect: connection refused"
 
 
@@ -37,12 +37,12 @@ async def test_a_listener_with_a_full_queue_runs_out_of_time() -> None:
         outcome = await probe_tcp(address[0], address[1], 0.2)
         for client in waiting:
             client.close()
-    assert outcome.verdict is Verdict.FAILURE
+    assert outcome.verdict is ProbeVerdict.FAILURE
     assert outcome.output == f"dial tcp 127.0.0.1:{address[1]}: i/o timeout"
     assert outcome.late_s < 10
 
 
 async def test_an_unknown_name_fails() -> None:
     outcome = await probe_tcp("no-such-host.invalid", 80, 5.0)
-    assert outcome.verdict is Verdict.FAILURE
+    assert outcome.verdict is ProbeVerdict.FAILURE
     assert outcome.output == "dial tcp: lookup no-such-host.invalid: no such host"

@@ -1,6 +1,6 @@
-"""The method tables: one `Unary` or `Stream` per method of the services we speak to, by the methods' own names.
+"""The method tables of the gRPC services: one `Unary` or `ServerStreaming` for each method, under the method's name.
 
-Owns: which request and answer belong to which method path. `client.py` gives them arguments and deadlines.
+Owns: the request and response type of each method path. `client.py` adds arguments and deadlines.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from pykubelet.edges.cri import containerd_events_pb2 as events_pb2
 from pykubelet.edges.cri import cri_pb2 as pb
-from pykubelet.edges.cri.wire import Metadata, Q, R, Stream, Unary, Wire
+from pykubelet.edges.cri.wire import Metadata, Q, R, ServerStreaming, Unary, Wire
 
 
 class _Calls:
@@ -23,8 +23,8 @@ class _Calls:
     def _unary(self, name: str, request: type[Q], response: type[R]) -> Unary[Q, R]:
         return Unary(self._wire, f"/{self.service}/{name}", request, response)
 
-    def _stream(self, name: str, request: type[Q], response: type[R], metadata: Metadata = ()) -> Stream[Q, R]:
-        return Stream(self._wire, f"/{self.service}/{name}", request, response, metadata)
+    def _stream(self, name: str, request: type[Q], response: type[R], metadata: Metadata = ()) -> ServerStreaming[Q, R]:
+        return ServerStreaming(self._wire, f"/{self.service}/{name}", request, response, metadata)
 
 
 class RuntimeCalls(_Calls):

@@ -1,8 +1,8 @@
-"""The client of the container runtime: every call a node agent makes, typed, with its deadline.
+"""The client of the container runtime: a typed method with a deadline for every call that the agent makes.
 
-Owns: `CriClient`. Requests and answers are the messages of `cri_pb2`; every failure is a `CriError`. It does not retry,
-cache or decide; its readers are act/runtime, act/images, observe/pleg and observe/stats. Deadlines follow the
-reference: `runtimeRequestTimeout` for a call, twice that to make a sandbox, none for pulls and endless execs.
+Owns: `CriClient`. Requests and responses are the messages of `cri_pb2`; every failure is a `CriError`. It does not retry or
+cache; its users are act/runtime, act/images, observe/pleg and observe/stats. Deadlines follow the reference:
+`runtimeRequestTimeout` for a call, twice that to start a sandbox, none for pulls and execs without a time-out.
 
 Source: the CRI API page of the Kubernetes documentation and `runtimeRequestTimeout` of KubeletConfiguration v1beta1.
 """
@@ -26,11 +26,11 @@ _RECONNECT_PAUSE_S = 0.1
 
 
 class CriClient:
-    """A connection to the runtime service and, where it lives elsewhere, the image service.
+    """A connection to the runtime service and, if that has its own endpoint, the image service.
 
-    Make it inside the running event loop; it connects on the first call and again by itself after a runtime restart.
-    `timeout_s` is `runtimeRequestTimeout`. All methods raise CriError and nothing else. Cancelling a call stops the
-    waiting; the runtime may still carry it out.
+    Create it inside the running event loop. It connects on the first call, and reconnects by itself after a restart of the
+    runtime. `timeout_s` is `runtimeRequestTimeout`. Methods raise only CriError. Cancelling a call stops the waiting; the
+    runtime may still carry it out.
     """
 
     def __init__(self, endpoint: str, image_endpoint: str = "", timeout_s: float = 120.0) -> None:
@@ -44,7 +44,7 @@ class CriClient:
         self._containerd = ContainerdCalls(self._wire)
 
     async def close(self) -> None:
-        """Close the connections; calls in flight fail with code Canceled. Containers are not touched."""
+        """Close the connections. Calls in flight fail with code Canceled. Containers are left alone."""
         self._wire.close()
         if self._image_wire is not self._wire:
             self._image_wire.close()
@@ -56,7 +56,10 @@ class CriClient:
         return await self._runtime.version(pb.VersionRequest(version="0.1.0"), timeout_s or self._timeout_s)
 
     async def wait_connected(self, timeout_s: float) -> pb.VersionResponse:
-        """The version, as soon as the runtime answers; raises the last CriError when it stays away `timeout_s`."""
+        """Wait until the runtime answers, and return its version.
+
+        Raises the last CriError if the runtime cannot be reached for `timeout_s`, or if it answers with another error.
+        """
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout_s
         while True:
@@ -68,22 +71,22 @@ class CriClient:
             await asyncio.sleep(_RECONNECT_PAUSE_S)
 
     async def wait_disconnected(self) -> None:
-        """Until the connection to the runtime is lost, as when it ends. To be awaited by one task, again and again."""
+        """Wait until the connection to the runtime is lost, as when it stops. Only one task may await this at a time."""
         await self._wire.wait_lost()
 
     async def status(self, verbose: bool = False) -> pb.StatusResponse:
-        """Conditions (RuntimeReady, NetworkReady), handlers and features; `info` is filled when verbose."""
+        """Conditions (RuntimeReady, NetworkReady), handlers and features. `verbose` fills `info`."""
         answer = await self._runtime.status(pb.StatusRequest(verbose=verbose), self._timeout_s)
         if len(answer.status.conditions) < 2:
             raise _malformed("RuntimeReady or NetworkReady condition are not set", "Status")
         return answer
 
     async def runtime_config(self) -> pb.RuntimeConfigResponse:
-        """The cgroup driver the runtime uses; code Unimplemented on runtimes that cannot tell."""
+        """The cgroup driver of the runtime. Fails with code Unimplemented on runtimes without the call."""
         return await self._runtime.runtime_config(pb.RuntimeConfigRequest(), self._timeout_s)
 
     async def update_runtime_config(self, pod_cidr: str) -> None:
-        """Tell the runtime the node's pod CIDR."""
+        """Send the runtime the node's pod CIDR."""
         network = pb.NetworkConfig(pod_cidr=pod_cidr)
         request = pb.UpdateRuntimeConfigRequest(runtime_config=pb.RuntimeConfig(network_config=network))
         await self._runtime.update_runtime_config(request, self._timeout_s)
@@ -91,7 +94,7 @@ class CriClient:
     # Sandboxes
 
     async def run_pod_sandbox(self, config: pb.PodSandboxConfig, runtime_handler: str = "") -> SandboxID:
-        """Make and start a sandbox; its id. Has twice the usual deadline, for slow networks."""
+        """Create and start a sandbox, and return its id. Has twice the usual deadline, because its network may be slow."""
         request = pb.RunPodSandboxRequest(config=config, runtime_handler=runtime_handler)
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -107,12 +110,12 @@ class CriClient:
         return SandboxID(answer.pod_sandbox_id)
 
     async def stop_pod_sandbox(self, sandbox_id: str) -> None:
-        """Kill what runs in it and release its network; idempotent."""
+        """Kill the sandbox's containers and release its network. Idempotent."""
         with _gone_is_done():
             await self._runtime.stop_pod_sandbox(pb.StopPodSandboxRequest(pod_sandbox_id=sandbox_id), self._timeout_s)
 
     async def remove_pod_sandbox(self, sandbox_id: str) -> None:
-        """Remove it and its containers; idempotent."""
+        """Remove the sandbox and its containers. Idempotent."""
         with _gone_is_done():
             await self._runtime.remove_pod_sandbox(
                 pb.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id), self._timeout_s
@@ -126,7 +129,7 @@ class CriClient:
         state: pb.PodSandboxState | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> Sequence[pb.PodSandbox]:
-        """Sandboxes that match all given conditions; `uid` is the pod's."""
+        """The sandboxes that match all given conditions. `uid`: the pod's."""
         selector = _selector(uid, labels)
         wanted = None if state is None else pb.PodSandboxStateValue(state=state)
         request = pb.ListPodSandboxRequest(
@@ -135,7 +138,7 @@ class CriClient:
         return (await self._runtime.list_pod_sandbox(request, self._timeout_s)).items
 
     async def pod_sandbox_status(self, sandbox_id: str, verbose: bool = False) -> pb.PodSandboxStatusResponse:
-        """State, network and namespaces; code NotFound when it is gone."""
+        """State, network and namespaces. Fails with code NotFound if the sandbox is gone."""
         request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id, verbose=verbose)
         answer = await self._runtime.pod_sandbox_status(request, self._timeout_s)
         _check_status(answer.status, "PodSandboxStatus")
@@ -144,7 +147,7 @@ class CriClient:
     async def update_pod_sandbox_resources(
         self, sandbox_id: str, overhead: pb.LinuxContainerResources, resources: pb.LinuxContainerResources
     ) -> None:
-        """Tell the runtime the pod's new resources after a resize; code Unimplemented on older runtimes."""
+        """Send the runtime the pod's new resources after a resize. Fails with code Unimplemented on older runtimes."""
         request = pb.UpdatePodSandboxResourcesRequest(pod_sandbox_id=sandbox_id, overhead=overhead, resources=resources)
         await self._runtime.update_pod_sandbox_resources(request, self._timeout_s)
 
@@ -153,7 +156,7 @@ class CriClient:
     async def create_container(
         self, sandbox_id: str, config: pb.ContainerConfig, sandbox_config: pb.PodSandboxConfig
     ) -> ContainerID:
-        """Make a container, not started; its id."""
+        """Create a container without starting it, and return its id."""
         request = pb.CreateContainerRequest(pod_sandbox_id=sandbox_id, config=config, sandbox_config=sandbox_config)
         answer = await self._runtime.create_container(request, self._timeout_s)
         if not answer.container_id:
@@ -161,22 +164,23 @@ class CriClient:
         return ContainerID(answer.container_id)
 
     async def start_container(self, container_id: str) -> None:
+        """Start a created container; returns when the runtime has started its process."""
         await self._runtime.start_container(pb.StartContainerRequest(container_id=container_id), self._timeout_s)
 
     async def stop_container(self, container_id: str, grace_s: int) -> None:
-        """Stop signal, then SIGKILL after `grace_s` seconds; idempotent. The deadline is the grace plus the usual."""
+        """Send the stop signal, then SIGKILL after `grace_s` seconds. Idempotent. The deadline is `grace_s` plus the usual one."""
         request = pb.StopContainerRequest(container_id=container_id, timeout=grace_s)
         with _gone_is_done():
             await self._runtime.stop_container(request, self._timeout_s + max(0, grace_s))
 
     async def remove_container(self, container_id: str) -> None:
-        """Remove it, killing it first if it runs; idempotent."""
+        """Remove the container; kill it first if it runs. Idempotent."""
         with _gone_is_done():
             await self._runtime.remove_container(pb.RemoveContainerRequest(container_id=container_id), self._timeout_s)
 
     async def end_task(self, container_id: str) -> None:
-        """End the process of a container that containerd takes for ended (`CriError.running_task`); idempotent."""
-        from pykubelet.edges.cri.tasks import end_task  # hardly ever needed
+        """Kill the process of a container that containerd believes has ended (`CriError.running_task`). Idempotent."""
+        from pykubelet.edges.cri.tasks import end_task  # rarely needed
 
         await end_task(self._wire, container_id, self._timeout_s)
 
@@ -189,7 +193,7 @@ class CriClient:
         state: pb.ContainerState | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> Sequence[pb.Container]:
-        """Containers that match all given conditions; `uid` is the pod's."""
+        """The containers that match all given conditions. `uid`: the pod's."""
         selector = _selector(uid, labels)
         wanted = None if state is None else pb.ContainerStateValue(state=state)
         request = pb.ListContainersRequest(
@@ -198,7 +202,7 @@ class CriClient:
         return (await self._runtime.list_containers(request, self._timeout_s)).containers
 
     async def container_status(self, container_id: str, verbose: bool = False) -> pb.ContainerStatusResponse:
-        """State, times, exit code; code NotFound when it is gone."""
+        """State, times and exit code. Fails with code NotFound if the container is gone."""
         request = pb.ContainerStatusRequest(container_id=container_id, verbose=verbose)
         answer = await self._runtime.container_status(request, self._timeout_s)
         _check_status(answer.status, "ContainerStatus")
@@ -222,16 +226,16 @@ class CriClient:
         await self._runtime.reopen_container_log(request, self._timeout_s)
 
     async def checkpoint_container(self, container_id: str, location: str, timeout_s: int = 0) -> None:
-        """Write a checkpoint archive to `location`; `timeout_s` 0 means the usual deadline."""
+        """Write a checkpoint archive to `location`. `timeout_s` 0 means the usual deadline."""
         request = pb.CheckpointContainerRequest(container_id=container_id, location=location, timeout=timeout_s)
         await self._runtime.checkpoint_container(request, timeout_s or self._timeout_s)
 
-    # Running things in containers
+    # Commands and streams in containers
 
     async def exec_sync(self, container_id: str, command: Sequence[str], timeout_s: int = 0) -> pb.ExecSyncResponse:
-        """Run a command and wait; stdout, stderr and exit code. 0 means no limit.
+        """Run a command and return its stdout, stderr and exit code. `timeout_s` 0 means no limit.
 
-        When `timeout_s` passes, the error's `is_deadline` is true, whoever noticed.
+        When `timeout_s` passes, the error's `is_deadline` is true, whether the runtime or the client noticed it.
         """
         request = pb.ExecSyncRequest(container_id=container_id, cmd=command, timeout=timeout_s)
         deadline_s = self._timeout_s + timeout_s if timeout_s > 0 else None
@@ -253,6 +257,7 @@ class CriClient:
     # Usage
 
     async def container_stats(self, container_id: str) -> pb.ContainerStats:
+        """CPU, memory and writable layer of one container. Fails with code NotFound if the container is gone."""
         request = pb.ContainerStatsRequest(container_id=container_id)
         return (await self._runtime.container_stats(request, self._timeout_s)).stats
 
@@ -267,33 +272,36 @@ class CriClient:
         return (await self._runtime.list_container_stats(request, self._timeout_s)).stats
 
     async def pod_sandbox_stats(self, sandbox_id: str) -> pb.PodSandboxStats:
+        """Usage of one sandbox and its containers. Fails with code NotFound if the sandbox is gone."""
         request = pb.PodSandboxStatsRequest(pod_sandbox_id=sandbox_id)
         return (await self._runtime.pod_sandbox_stats(request, self._timeout_s)).stats
 
     async def list_pod_sandbox_stats(
         self, uid: str | None = None, *, sandbox_id: str = ""
     ) -> Sequence[pb.PodSandboxStats]:
-        """Usage of the ready sandboxes, with their containers inside."""
+        """Usage of the ready sandboxes, including that of each of their containers."""
         wanted = pb.PodSandboxStatsFilter(id=sandbox_id, label_selector=_selector(uid, None))
         request = pb.ListPodSandboxStatsRequest(filter=wanted)
         return (await self._runtime.list_pod_sandbox_stats(request, self._timeout_s)).stats
 
     async def list_metric_descriptors(self) -> Sequence[pb.MetricDescriptor]:
+        """Names, help texts and labels of the metrics that `list_pod_sandbox_metrics` returns (KEP-2371)."""
         answer = await self._runtime.list_metric_descriptors(pb.ListMetricDescriptorsRequest(), self._timeout_s)
         return answer.descriptors
 
     async def list_pod_sandbox_metrics(self) -> Sequence[pb.PodSandboxMetrics]:
+        """Metrics of all sandboxes and containers, as the runtime collects them (KEP-2371)."""
         answer = await self._runtime.list_pod_sandbox_metrics(pb.ListPodSandboxMetricsRequest(), self._timeout_s)
         return answer.pod_metrics
 
-    # Events; edges/cri/events.py turns both streams into hints
+    # Events; edges/cri/events.py translates both streams to hints
 
     async def open_container_events(self) -> OpenStream[pb.ContainerEventResponse]:
-        """CRI's own event stream, with statuses inside."""
+        """CRI's own event stream, whose events contain statuses."""
         return await self._runtime.get_container_events.open(pb.GetEventsRequest())
 
     async def open_containerd_events(self, filters: Sequence[str]) -> OpenStream[events_pb2.Envelope]:
-        """containerd's event service; `filters` are in its filter language, any of them may match."""
+        """The stream of containerd's event service. `filters`: in its filter language; an event must match one of them."""
         return await self._containerd.subscribe.open(events_pb2.SubscribeRequest(filters=filters))
 
     # Images
@@ -303,7 +311,7 @@ class CriClient:
         return (await self._images.list_images(pb.ListImagesRequest(), self._timeout_s)).images
 
     async def image_status(self, image: pb.ImageSpec) -> pb.Image | None:
-        """The image, or None when it is not present."""
+        """The image, or None if it is not present."""
         answer = await self._images.image_status(pb.ImageStatusRequest(image=image), self._timeout_s)
         if not answer.HasField("image"):
             return None
@@ -314,7 +322,7 @@ class CriClient:
     async def pull_image(
         self, image: pb.ImageSpec, auth: pb.AuthConfig | None, sandbox_config: pb.PodSandboxConfig | None = None
     ) -> str:
-        """Pull; the image's reference in the runtime. No deadline: cancel it, and the runtime stops pulling."""
+        """Pull an image and return its reference in the runtime. No deadline; if cancelled, the runtime stops pulling."""
         request = pb.PullImageRequest(image=image, auth=auth, sandbox_config=sandbox_config)
         answer = await self._images.pull_image(request, None)
         if not answer.image_ref:
@@ -322,7 +330,7 @@ class CriClient:
         return answer.image_ref
 
     async def remove_image(self, image: pb.ImageSpec) -> None:
-        """Remove an image and all its tags; idempotent."""
+        """Remove an image and all its tags. Idempotent."""
         with _gone_is_done():
             await self._images.remove_image(pb.RemoveImageRequest(image=image), self._timeout_s)
 
@@ -340,7 +348,7 @@ def _selector(uid: str | None, labels: Mapping[str, str] | None) -> dict[str, st
 
 @contextlib.contextmanager
 def _gone_is_done() -> Iterator[None]:
-    """Stopping and removing what is gone succeeds, as CRI demands; containerd 1.6 answers NotFound to some of it."""
+    """Suppress NotFound. CRI demands that stopping and removing a missing object succeeds; containerd 1.6 fails in some cases."""
     try:
         yield
     except CriError as error:
@@ -355,7 +363,7 @@ def _url(url: str, call: str) -> str:
 
 
 def _check_status(status: pb.PodSandboxStatus | pb.ContainerStatus, call: str) -> None:
-    """A status without these cannot be used; better a failed read than a wrong decision."""
+    """Raise CriError if a status lacks a field without which decisions based on it would be wrong."""
     if not status.id:
         raise _malformed("status.Id is not set", call)
     if not status.HasField("metadata") or not status.metadata.name:

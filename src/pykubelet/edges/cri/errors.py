@@ -1,7 +1,7 @@
-"""The one error of the CRI edge: what the runtime or the way to it answered.
+"""The only error of calls to the runtime, whether it comes from the runtime or from the connection.
 
-Owns: `CriError`, its codes, and the reading of a runtime's phrases that have no code of their own. Library errors are
-translated here once; nobody above sees another error of a call.
+Owns: `CriError`, its codes, and the recognition of runtime messages that have no code of their own. All library errors are
+translated here, so that callers see only `CriError`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class CriCode(StrEnum):
 class CriError(Exception):
     """A call to the runtime failed.
 
-    `code` is the status, `message` the runtime's own words, `call` the method (`RunPodSandbox`). As text it reads
+    `code` is the status, `message` the runtime's text, `call` the method (`RunPodSandbox`). As text it reads
     `rpc error: code = NotFound desc = ...`, which is what users find in the reference's events and statuses.
     """
 
@@ -56,46 +56,46 @@ class CriError(Exception):
 
     @property
     def is_not_found(self) -> bool:
-        """The container, sandbox or image is not there."""
+        """Whether the container, sandbox or image does not exist."""
         return self.code is CriCode.NOT_FOUND
 
     @property
     def is_unavailable(self) -> bool:
-        """The runtime is away or still starting: nothing is known about the call, try again later."""
+        """Whether the runtime cannot be reached or is still starting. The call may have taken effect; try again later."""
         return self.code is CriCode.UNAVAILABLE
 
     @property
     def is_deadline(self) -> bool:
-        """No answer in time, ours or the runtime's own; the call may still take effect in the runtime."""
+        """Whether a deadline passed, the client's or the runtime's own. The call may still take effect in the runtime."""
         return self.code is CriCode.DEADLINE_EXCEEDED
 
     @property
     def is_unimplemented(self) -> bool:
-        """This runtime is too old for the call. containerd 2.2 says so of some calls with code Unknown."""
+        """Whether the runtime does not have the call. containerd 2.2 answers some such calls with code Unknown."""
         is_unknown = self.code is CriCode.UNKNOWN and _NOT_IMPLEMENTED in self.message
         return is_unknown or self.code is CriCode.UNIMPLEMENTED
 
     @property
     def is_already_exists(self) -> bool:
-        """An object of this name exists, or the runtime holds the name for a half-made one."""
+        """Whether an object of this name exists, or the runtime reserves the name for one that is not complete."""
         return self.code is CriCode.ALREADY_EXISTS or self.reserved_for is not None
 
     @property
     def reserved_for(self) -> str | None:
-        """The id of the object that holds the name, when containerd says `name "..." is reserved for "<id>"`."""
+        """The id of the object that has the name, if containerd answers `name "..." is reserved for "<id>"`."""
         match = _RESERVED.search(self.message)
         return match["id"] if match else None
 
     @property
     def running_task(self) -> str | None:
-        """The id of the container that cannot be removed because containerd has a process of it, whatever its status."""
+        """The id of a container that cannot be removed because containerd still has its process, whatever its status is."""
         match = _RUNNING_TASK.search(self.message)
         return match["id"] if match else None
 
 
 def translated(status: Code, details: str, call: str) -> CriError:
-    """The `CriError` for a failed call; raise it `from` the error of the call."""
+    """The `CriError` for a failed call. Raise it `from` the original error."""
     code = CriCode[status.name] if status is not Code.OK else CriCode.UNKNOWN
     if _NOT_INITIALIZED in details:
-        code = CriCode.UNAVAILABLE  # containerd right after its start says so with code Unknown
+        code = CriCode.UNAVAILABLE  # right after its start, containerd answers with code Unknown
     return CriError(code, details, call)

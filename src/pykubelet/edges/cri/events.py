@@ -1,11 +1,11 @@
-"""Hints from the runtime that something happened, from whichever event stream it offers.
+"""Hints from the runtime's event stream that something may have changed.
 
-Owns: the choice of stream (CRI's GetContainerEvents, else containerd's own event service, else none) and its
-translation to `RuntimeHint`. A hint wakes a reader; what is so, the reader asks the runtime. Not here: resubscribing
-and relisting, which observe/pleg does.
+Owns: the choice of the stream (CRI's GetContainerEvents, else containerd's own event service, else none) and the
+translation of its events to `RuntimeHint`. A hint wakes a reader, which then asks the runtime for the state. Not here:
+resubscribing and relisting, which observe/pleg does.
 
-Known delays, measured: containerd's exit event comes about 10 ms after the death, but the CRI status says "exited"
-20 to 45 ms later; `REAPED` comes just before it does. CRI events come after 40 to 70 ms with the right status inside.
+Measured delays: containerd's exit event comes about 10 ms after the process ended; the CRI status shows the exit another 20
+to 45 ms later, just after the hint `REAPED`. CRI events come after 40 to 70 ms and contain the right status.
 
 Source: KEP-3386 (evented PLEG) for the CRI stream; containerd's `docs/ops.md` and event topics for the other.
 """
@@ -29,21 +29,21 @@ from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode, CriError
 from pykubelet.edges.cri.wire import OpenStream
 
-# The runtime takes a subscription in its own time after the request arrives; a relist then misses nothing.
+# The runtime starts a subscription some time after the request arrives. A relist after this pause misses nothing.
 _SETTLE_S = 0.05
 R = TypeVar("R", bound=Message)
 _FILTERS = ('topic~="^/tasks/(start|exit|oom|delete)$",namespace=="k8s.io"',)
 
 
-class EventSource(StrEnum):
-    """Where hints come from."""
+class RuntimeEventSource(StrEnum):
+    """The event stream that hints come from."""
 
     CRI = "cri"
     CONTAINERD = "containerd"
 
 
 class HintKind(StrEnum):
-    """What happened. `SUBSCRIBED` comes first: from here on nothing is missed, so list everything once now."""
+    """The kind of a hint. `SUBSCRIBED` comes first: no event is missed from then on, so the reader must relist once."""
 
     SUBSCRIBED = "subscribed"
     CREATED = "created"
@@ -55,7 +55,7 @@ class HintKind(StrEnum):
 
 
 class HintStatus(Value):
-    """What the runtime sent along: the pod's statuses at the time of the event, which may be old by now."""
+    """The statuses that came with an event: those of the pod at that time, which may be outdated by now."""
 
     created_at_ns: int
     sandbox: pb.PodSandboxStatus | None
@@ -63,23 +63,23 @@ class HintStatus(Value):
 
 
 class RuntimeHint(Value):
-    """Something happened to a container or sandbox (`id`; empty for SUBSCRIBED). Most events do not name the pod.
+    """A hint about a container or sandbox (`id`; empty for SUBSCRIBED). Most events do not name the pod.
 
-    `end`: how it ended, where the event tells that.
+    `end`: the exit, if the event contains it.
     """
 
     id: str
     kind: HintKind
-    source: EventSource
+    source: RuntimeEventSource
     pod_uid: str | None = None
     status: HintStatus | None = None
     end: ContainerEnd | None = None
 
 
 class StreamLost(Exception):
-    """The stream has ended, most often because the runtime restarts. Subscribe again, with a pause between."""
+    """The stream has ended, usually because the runtime restarts. Subscribe again after a pause."""
 
-    def __init__(self, source: EventSource, cause: CriError) -> None:
+    def __init__(self, source: RuntimeEventSource, cause: CriError) -> None:
         super().__init__(source, cause)
         self.source = source
         self.cause = cause
@@ -89,7 +89,7 @@ class StreamLost(Exception):
 
 
 class NoEvents(Exception):
-    """This runtime offers no event stream that we know: relisting is all there is."""
+    """The runtime offers no known event stream, so that changes are found only by relisting."""
 
 
 class _CriSubscription(Value):
@@ -113,10 +113,10 @@ class _ContainerdSubscription(Value):
 
 
 async def watch_runtime(client: CriClient) -> AsyncGenerator[RuntimeHint, None]:
-    """Hints from the best stream the runtime offers, SUBSCRIBED first.
+    """Yield hints from the best stream that the runtime offers; the first one is SUBSCRIBED.
 
-    Never ends by itself: raises StreamLost when the stream ends or cannot be opened, NoEvents when there is none.
-    Close the iterator (or cancel its task) to unsubscribe.
+    Never ends by itself. Raises StreamLost if the stream ends or cannot be opened, NoEvents if the runtime has none. Close the
+    iterator (or cancel its task) to unsubscribe.
     """
     source, subscription = await _subscribe(client)
     try:
@@ -131,18 +131,23 @@ async def watch_runtime(client: CriClient) -> AsyncGenerator[RuntimeHint, None]:
         subscription.stream.close()
 
 
-async def _subscribe(client: CriClient) -> tuple[EventSource, _CriSubscription | _ContainerdSubscription]:
-    of_cri = await _offered(client, client.open_container_events(), EventSource.CRI)
+async def _subscribe(client: CriClient) -> tuple[RuntimeEventSource, _CriSubscription | _ContainerdSubscription]:
+    of_cri = await _offered(client, client.open_container_events(), RuntimeEventSource.CRI)
     if of_cri is not None:
-        return EventSource.CRI, _CriSubscription(of_cri)
-    of_containerd = await _offered(client, client.open_containerd_events(_FILTERS), EventSource.CONTAINERD)
+        return RuntimeEventSource.CRI, _CriSubscription(of_cri)
+    of_containerd = await _offered(client, client.open_containerd_events(_FILTERS), RuntimeEventSource.CONTAINERD)
     if of_containerd is not None:
-        return EventSource.CONTAINERD, _ContainerdSubscription(of_containerd)
+        return RuntimeEventSource.CONTAINERD, _ContainerdSubscription(of_containerd)
     raise NoEvents("the runtime offers neither CRI container events nor containerd's event service")
 
 
-async def _offered(client: CriClient, opening: Awaitable[OpenStream[R]], source: EventSource) -> OpenStream[R] | None:
-    """The stream, if it is served. Runtimes say nothing on success, so a call behind it must do."""
+async def _offered(
+    client: CriClient, opening: Awaitable[OpenStream[R]], source: RuntimeEventSource
+) -> OpenStream[R] | None:
+    """The stream, or None if the runtime does not serve it.
+
+    A runtime sends nothing when a subscription succeeds. It has succeeded if it has not failed by the answer to a later call.
+    """
     try:
         stream = await opening
     except CriError as error:
@@ -165,7 +170,7 @@ async def _offered(client: CriClient, opening: Awaitable[OpenStream[R]], source:
 
 
 def hint_from_cri(event: pb.ContainerEventResponse) -> RuntimeHint | None:
-    """The hint in CRI's event, or None for a type we do not know."""
+    """Translate a CRI event; None for an unknown type."""
     kind = _CRI_KINDS.get(event.container_event_type)
     if kind is None:
         return None
@@ -174,13 +179,14 @@ def hint_from_cri(event: pb.ContainerEventResponse) -> RuntimeHint | None:
     if sandbox is not None or event.containers_statuses:
         status = HintStatus(event.created_at, sandbox, tuple(event.containers_statuses))
     uid = (sandbox.metadata.uid or None) if sandbox is not None else None
-    return RuntimeHint(event.container_id, kind, EventSource.CRI, uid, status)
+    return RuntimeHint(event.container_id, kind, RuntimeEventSource.CRI, uid, status)
 
 
 def hint_from_containerd(envelope: events_pb2.Envelope) -> RuntimeHint | None:
-    """The hint in containerd's event, or None for one that says nothing about a container's life.
+    """Translate a containerd event; None if it is not about starts, exits or OOM kills.
 
-    The exit of an exec comes as a task exit too, under an id of its own: it is no hint, or every exec probe would be one.
+    The end of an exec is a task exit too, with an id of its own. It is ignored, because otherwise every exec probe would cause
+    a hint.
     """
     body = envelope.event
     decode = _TASK_EVENTS.get(body.type_url.rpartition("/")[2])
@@ -190,14 +196,14 @@ def hint_from_containerd(envelope: events_pb2.Envelope) -> RuntimeHint | None:
     try:
         event = message.FromString(body.value)
     except DecodeError:
-        return None  # a hint that cannot be read is a hint lost, which relisting makes good
+        return None  # the hint is lost, but the next relist finds the change
     end = None
     if isinstance(event, task_pb2.TaskExit | task_pb2.TaskDelete):
         if event.id not in ("", event.container_id):
             return None
         finished_at = event.exited_at.ToNanoseconds()
         end = ContainerEnd(ContainerID(event.container_id), event.exit_status, finished_at) if finished_at > 0 else None
-    return RuntimeHint(event.container_id, kind, EventSource.CONTAINERD, end=end)
+    return RuntimeHint(event.container_id, kind, RuntimeEventSource.CONTAINERD, end=end)
 
 
 _TaskEvent = task_pb2.TaskStart | task_pb2.TaskExit | task_pb2.TaskOOM | task_pb2.TaskDelete

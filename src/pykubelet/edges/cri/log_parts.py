@@ -1,7 +1,7 @@
-"""The files of a log that is rotated, in the order in which they were written.
+"""Finds the files (parts) of a rotated log in the order in which they were written.
 
-A log `0.log` leaves `0.log.<time>` at each rotation, and the next one compresses that to `0.log.<time>.gz` by way of
-`....tmp`: names sort by time. Blocks; call it through `base.kit.flight`.
+Each rotation renames `0.log` to `0.log.<time>`; the next rotation compresses that file to `0.log.<time>.gz`, with a
+temporary file `....tmp`. So the names sort by time. Blocks; call it through `base.kit.flight`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     import gzip
 
 _GZIP, _TEMPORARY = ".gz", ".tmp"
-#: The first line of a part begins with a time stamp in nanoseconds: so many bytes tell it from the others.
+#: The first bytes that identify a part among the others: its first line begins with a time stamp in nanoseconds.
 _HEAD = 256
 _TRIES = 20
 
 
 class OpenPart(Value):
-    """A file that was opened. `name`: of the rotated part, without `.gz`; "" for the log itself."""
+    """An open file. `name`: that of the rotated part, without `.gz`; "" for the log itself."""
 
     fd: int
     name: str
@@ -32,12 +32,13 @@ class OpenPart(Value):
 
 
 def open_after(path: str, fd: int, name: str, left: str) -> OpenPart | None:
-    """The part of the log at `path` that was begun after the one that `fd` reads; None when there is none yet.
+    """Open the part of the log at `path` that follows the one that `fd` reads; None if there is none yet.
 
-    `name`: of the part that `fd` was opened as, "" if it was the log itself. `left`: what the log was renamed to when its
-    writer left it, as far as known; where `fd` reads another part it is not yet left, and the answer is None.
+    `name`: the name of the part when `fd` was opened; "" if it was the log itself. `left`: the name to which the log was
+    renamed and which its writer has closed; "" if not known. If `fd` reads another part, its writer may not have closed that
+    one yet, and the result is None.
     """
-    for _ in range(_TRIES):  # the log may be rotated between two looks; that takes longer than a look
+    for _ in range(_TRIES):  # the log may be rotated between two listings; a rotation takes longer than a listing
         parts = _parts(path)
         own = name or _own_name(path, fd, parts)
         if own is None or (left and own and own != left):
@@ -50,7 +51,7 @@ def open_after(path: str, fd: int, name: str, left: str) -> OpenPart | None:
             opened = _open(path)
         except FileNotFoundError:
             if later:
-                continue  # compressed meanwhile
+                continue  # it was compressed in the meantime
             return None
         if _parts(path).keys() == parts.keys():
             return OpenPart(opened, "", is_gzip=False)
@@ -59,22 +60,22 @@ def open_after(path: str, fd: int, name: str, left: str) -> OpenPart | None:
 
 
 def gzip_reader(fd: int) -> gzip.GzipFile:
-    """Reads what a descriptor of a compressed part holds; closing it leaves the descriptor open."""
-    import gzip  # only followed logs that were rotated need it
+    """A reader of a compressed part. Closing it leaves the descriptor open."""
+    import gzip  # needed only to follow a log that was rotated
 
     return gzip.GzipFile(fileobj=open(fd, "rb", closefd=False))
 
 
 def read_gzip(source: gzip.GzipFile, most: int) -> bytes:
-    """At most so many bytes; nothing at the end, and where the file is damaged."""
+    """Read at most `most` bytes; no bytes at the end or if the file is damaged."""
     try:
         return source.read(most)
-    except (EOFError, zlib.error, OSError):  # gzip's own error of a file that is none is an OSError
+    except (EOFError, zlib.error, OSError):  # gzip raises an OSError for a file that is not a gzip file
         return b""
 
 
 def _parts(path: str) -> dict[str, str]:
-    """By name without `.gz`, the file of each rotated part; the plain one while there are both."""
+    """The file name of each rotated part, by its name without `.gz`; the plain file if both exist."""
     folder, name = os.path.split(path)
     with os.scandir(folder) as entries:
         files = [e.name for e in entries if e.name.startswith(f"{name}.") and e.is_file(follow_symlinks=False)]
@@ -83,7 +84,7 @@ def _parts(path: str) -> dict[str, str]:
 
 
 def _own_name(path: str, fd: int, parts: dict[str, str]) -> str | None:
-    """The name of the part that `fd` reads: "" when it is gone, None when it still is the log itself."""
+    """The name of the part that `fd` reads; "" if it was removed, None if it still is the log itself."""
     folder = os.path.dirname(path)
     found = os.fstat(fd)
     for file in (path, *(f"{folder}/{part}" for part in parts.values())):
@@ -110,7 +111,7 @@ def _gzip_head(path: str) -> bytes:
 
 
 def _not_older(path: str, fd: int, parts: dict[str, str]) -> list[str]:
-    """The parts that were written to after the last write to `fd`, whose own part was removed."""
+    """The parts whose last write is not older than the last one to `fd`. For a part that was removed itself."""
     since = os.fstat(fd).st_mtime_ns
     folder = os.path.dirname(path)
     later = []
@@ -122,7 +123,7 @@ def _not_older(path: str, fd: int, parts: dict[str, str]) -> list[str]:
 
 
 def _open(path: str) -> int:
-    """A descriptor of a regular file. FileNotFoundError also for what is none."""
+    """Open a regular file. Raises FileNotFoundError also for other kinds of files."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError as error:

@@ -1,8 +1,8 @@
-"""Reads a container's log file for those who want to see it, from its end or its beginning, and follows it.
+"""Reads a container's log file for clients, from its beginning or its last lines, and follows it.
 
-Owns: the open file, how much of it is held in memory at once, and the way over a rotation: when another file takes the
-name and nobody writes to the old one any more (`log_segments.py`), the old one is read to its end and the next is opened, plain
-or compressed (`log_parts.py`). What the lines mean is up to `log_render.py`.
+Owns: the open file, how much of it is held in memory at once, and rotations: when another file has the log's name and the
+old one has no writer any more (`log_segments.py`), the old one is read to its end and the next one is opened, plain or
+compressed (`log_parts.py`). `log_render.py` interprets the lines.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from itertools import count
 from typing import TYPE_CHECKING, TypeVar
 
-from pykubelet.base.kit.flight import Done, Failed, Flight
+from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.edges.cri import log_parts
 from pykubelet.edges.cri.log_parts import OpenPart
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
     from gzip import GzipFile
 
 T = TypeVar("T")
-#: What is read and rendered at a time fits into a core's own cache; a piece is what one visit to a thread brings back, and
-#: the most that somebody who reads slowly makes us hold. A visit costs about 0.2 ms of CPU.
+#: BLOCK bytes are read and rendered at a time; they fit into the cache of one core. PIECE bytes are returned by one call in a
+#: thread, and are the most that is held in memory for a slow client. A call costs about 0.2 ms of CPU.
 BLOCK = 1 << 17
 PIECE = 1 << 21
 READ_DEADLINE_S = 30.0
-#: A line longer than this is handed on in pieces: the runtime cuts lines at 16 KiB.
+#: A longer line is returned in pieces. The runtime itself cuts lines at 16 KiB.
 MAX_LINE = 4 << 20
 _numbers = count(1)
 
 
 class _LogFile:
-    """One file, read by lines, opened by the first read. With `tail_lines` its last lines; where it `grows` also what comes
-    after them, else no more than these.
+    """One file that is read by lines. The first read opens it. `tail_lines`: only this many of its last lines are read.
 
-    Blocks; only `close` does not, so that a reader may leave in the middle of a read.
+    `grows`: bytes that are written after the opening are read too. Every method but `close` blocks; `close` may be called
+    while another thread reads.
     """
 
     def __init__(self, path: str, tail_lines: int | None, *, grows: bool) -> None:
@@ -61,7 +61,7 @@ class _LogFile:
         self._end = sys.maxsize
 
     def lines(self) -> bytes:
-        """The next whole lines, about BLOCK of them; empty at the end of what is written, or after `close`."""
+        """The next whole lines, about BLOCK bytes; empty at the end of the file or after `close`."""
         return self._using(self._lines) or b""
 
     def _using(self, work: Callable[[], T]) -> T | None:
@@ -97,7 +97,7 @@ class _LogFile:
         if self._fd < 0:
             self._open()
         while True:
-            # what a very long line already has is copied with each read: a read brings at least as much
+            # each read copies the collected part of a very long line, so it reads at least as many new bytes
             most = min(max(BLOCK, len(self._rest)), PIECE, self._end - self._at)
             data = log_parts.read_gzip(self._gzip, most) if self._gzip else os.pread(self._fd, most, self._at)
             if not data:
@@ -112,12 +112,12 @@ class _LogFile:
             self._rest = data
 
     def rest(self) -> bytes:
-        """The last line, where it has no end."""
+        """The last line if it has no newline, else nothing."""
         rest, self._rest = self._rest, b""
         return rest
 
     def close(self) -> None:
-        """Give the descriptor back, at once or when the read that still uses it comes back."""
+        """Close the descriptor, at once or when the read that still uses it returns."""
         self._is_over = True
         if self._in_use.acquire(blocking=False):
             fd, self._fd = self._fd, -1
@@ -127,7 +127,7 @@ class _LogFile:
 
 
 def _tail_start(fd: int, size: int, lines: int) -> int:
-    """Where the last `lines` lines of the first `size` bytes begin."""
+    """The offset at which the last `lines` lines of the first `size` bytes begin."""
     at = size
     if lines <= 0:
         return size
@@ -147,23 +147,23 @@ def _tail_start(fd: int, size: int, lines: int) -> int:
     return 0
 
 
-async def _hear(watcher: Watcher, turns: LogSegments) -> None:
+async def _take_events(watcher: Watcher, segments: LogSegments) -> None:
     async for event in watcher:
-        turns.take(event)
+        segments.take(event)
 
 
 class LogReader:
-    """`read` gives what the log at a path says. HostError when it cannot be read, also in the middle."""
+    """Reads and follows container logs. `read` may raise HostError at any point, if the log cannot be read."""
 
-    def __init__(self, flight: Flight) -> None:
+    def __init__(self, flight: SingleFlight) -> None:
         self._flight = flight
 
     async def read(
         self, path: str, options: LogOptions, ended: Callable[[], bool], wake: asyncio.Event
     ) -> AsyncGenerator[bytes, None]:
-        """The log up to its end; with `follow`, on and on until `ended` says so and all is read.
+        """Yield the log up to its end; with `follow`, until `ended` returns true and everything is read.
 
-        `wake` is set by the caller when `ended` may have changed.
+        The caller sets `wake` when the result of `ended` may have changed.
         """
         reading = _Reading(self._flight, path, options)
         with contextlib.closing(reading):
@@ -175,40 +175,40 @@ class LogReader:
             path = await reading.resolve()
             with Watcher() as watcher:
                 watcher.add(os.path.dirname(path), CHANGES)
-                turns = LogSegments(path, wake)
+                segments = LogSegments(path, wake)
                 async with Supervisor("log-follow") as supervisor:
-                    supervisor.start_root("log-turns", _hear(watcher, turns))
-                    async for text in self._follow(reading, path, turns, ended, wake):
+                    supervisor.start_root("log-segments", _take_events(watcher, segments))
+                    async for text in self._follow(reading, path, segments, ended, wake):
                         yield text
 
     async def _follow(
-        self, reading: _Reading, path: str, turns: LogSegments, ended: Callable[[], bool], wake: asyncio.Event
+        self, reading: _Reading, path: str, segments: LogSegments, ended: Callable[[], bool], wake: asyncio.Event
     ) -> AsyncIterator[bytes]:
         while not reading.is_full:
             wake.clear()
-            # both are asked before reading: what was written before them is then read to its end
-            is_over, is_due = ended(), turns.is_due
+            # check both before reading, so that everything written before the check is read
+            is_over, is_due = ended(), segments.is_due
             async for text in reading.rest_of_file():
                 yield text
             if is_due:
-                part = await reading.find_next(path, turns.go_on())
+                part = await reading.find_next(path, segments.drop_oldest())
                 if part is not None:
                     yield await reading.unended_line()
-                    reading.begin_anew()
-                    turns.begin(part.name, is_left=part.is_gzip)
-            elif is_over and turns.patience_s is None:
+                    reading.switch_to_next()
+                    segments.begin(part.name, is_left=part.is_gzip)
+            elif is_over and segments.patience_s is None:
                 yield await reading.unended_line()
                 return
             else:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(turns.patience_s):
+                    async with asyncio.timeout(segments.patience_s):
                         await wake.wait()
 
 
 class _Reading:
-    """The file that is read just now, off the event loop, and the renderer its lines go through."""
+    """The file that is currently read (in a thread), and the renderer of its lines."""
 
-    def __init__(self, flight: Flight, path: str, options: LogOptions) -> None:
+    def __init__(self, flight: SingleFlight, path: str, options: LogOptions) -> None:
         self._flight = flight
         self._path = path
         self._renderer = LogRenderer(options)
@@ -221,20 +221,20 @@ class _Reading:
         return self._renderer.is_full
 
     async def resolve(self) -> str:
-        """The path without symbolic links: followed once, as the file may be rotated behind them."""
+        """Resolve the symbolic links of the path, once, because a rotation may change the file behind them."""
         self._path = await self._run(lambda: real_path(self._path, strict=False))
         return self._path
 
     async def find_next(self, path: str, left: str) -> OpenPart | None:
-        """The part after the one that is read: `begin_anew` then reads it. None: there is none.
+        """Open the part after the one that is read, so that `switch_to_next` can read it. None: there is none.
 
-        `left`: what the log was renamed to when its writer left it.
+        `left`: see `log_parts.open_after`.
         """
         file, other = self._file, self._next_file
         return await self._run(lambda: other.open_after(path, file, left))
 
-    def begin_anew(self) -> None:
-        """From the beginning of the file that was found."""
+    def switch_to_next(self) -> None:
+        """Continue with the beginning of the part that `find_next` opened."""
         self._file.close()
         self._file, self._next_file = self._next_file, _LogFile(self._path, None, grows=True)
 
@@ -246,7 +246,7 @@ class _Reading:
                 yield text
 
     def _read(self) -> tuple[list[bytes], bool]:
-        """Pieces of text, and whether they are the last ones: the file has no more, or nothing more is wanted."""
+        """Rendered text, and whether it is the last: the file has no more lines, or the client wants no more."""
         file = self._file
         texts: list[bytes] = []
         taken = 0

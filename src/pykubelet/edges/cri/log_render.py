@@ -1,7 +1,7 @@
-"""From the lines of a container's log file to what people asked for. Pure.
+"""Renders the lines of a container's log file as a client requested them. Pure.
 
-Owns: the choice of lines by stream and time, the time stamps in front, and the cut at a number of bytes. Two formats are
-read: CRI's, and Docker's JSON lines; the first line tells which. A line that is in neither is passed over.
+Owns: the selection of lines by stream and time, the leading time stamps, and the limit of bytes. It reads two formats: CRI's
+and Docker's JSON lines; the first line determines which. A line in neither format is skipped.
 Source: PodLogOptions in the Kubernetes API reference.
 """
 
@@ -22,13 +22,15 @@ _WIDTH = len("2006-01-02T15:04:05.000000000Z")
 
 
 class LogStream(StrEnum):
+    """The wanted streams of a container (`PodLogOptions.stream`)."""
+
     ALL = "All"
     STDOUT = "Stdout"
     STDERR = "Stderr"
 
 
 class LogOptions(Value):
-    """What is asked for. `since_ns`: nanoseconds since the epoch; `tail_lines`: raw lines of the file, partial ones too."""
+    """The options of a request. `since_ns`: nanoseconds since the epoch. `tail_lines`: raw lines of the file; parts count."""
 
     follow: bool = False
     timestamps: bool = False
@@ -39,22 +41,22 @@ class LogOptions(Value):
 
 
 class _WholeLines:
-    """Lines that are all whole, as nearly all are: this is what a large log spends its time in. Pure.
+    """The fast path for text in which every line is whole (tag F), as nearly all lines are. Pure.
 
-    To begin a match costs more than to go on with one, so one match takes many lines. Nothing in it ever goes back, and
-    what it looks through is bounded or ends with the line, so that no file makes it look far in vain.
+    Starting a match costs more than continuing one, so one match covers many lines. The pattern never backtracks, and each of
+    its parts is bounded or ends with the line, so that no content of a file makes it slow.
     """
 
     _AT_ONCE = 16
 
     def __init__(self, line: bytes) -> None:
-        """`line`: a pattern of a line with its end; its groups are what is wanted of it."""
-        line = b"^" + line  # else the search for one would try every byte of what is none, with all threads waiting
+        """`line`: a pattern of a line with its newline. Its groups are the wanted parts of a line."""
+        line = b"^" + line  # without it, a search in other text would try every byte, while all threads wait
         self._one = re.compile(line, re.MULTILINE)
         self._many = re.compile(line * self._AT_ONCE, re.MULTILINE)
 
     def find(self, text: bytes) -> list[bytes] | None:
-        """What the groups found, line by line; None where there is anything else between the lines or after them."""
+        """The groups of all lines, in order; None if the text contains anything but such lines."""
         found = self._many.split(text)
         last = self._one.split(found.pop())
         between, between_last = slice(None, None, self._many.groups + 1), slice(None, None, self._one.groups + 1)
@@ -65,13 +67,14 @@ class _WholeLines:
         return found
 
 
-# A line without a space in front of a head goes with it, and is passed over; where the head is wanted, it must not.
+# Without time stamps, a line of junk without a space may be matched together with the head of the next line, and is skipped
+# with it. With time stamps it must not be, because the head is returned.
 _CONTENTS = _WholeLines(rb"[^ ]{20,35}+ std(?:out|err) F (.*+\n)")
 _STAMPED = _WholeLines(rb"([^ \n]{20,35}+ )std(?:out|err) F (.*+\n)")
 
 
 class LogRenderer:
-    """Renders the lines of one container's log in their order. Feed it whole lines; `is_full`: nothing more is wanted."""
+    """Renders the lines of one container's log in order. Pass it whole lines until `is_full`."""
 
     def __init__(self, options: LogOptions) -> None:
         self._options = options
@@ -81,10 +84,11 @@ class LogRenderer:
 
     @property
     def is_full(self) -> bool:
+        """Whether `limit_bytes` is reached, so that no further line is rendered."""
         return self._left is not None and self._left <= 0
 
     def render(self, lines: bytes) -> bytes:
-        """What these lines say, under the options; `lines` ends with a line's end unless the file does not."""
+        """Render `lines` under the options. They end with a newline, unless they are the end of a file without one."""
         if self._is_json is None:
             self._is_json = lines.startswith(b"{")
         out = self._all_whole(lines) if not self._is_json else None
@@ -96,7 +100,7 @@ class LogRenderer:
         return out
 
     def _all_whole(self, lines: bytes) -> bytes | None:
-        """The same for lines that are all whole and all wanted; None when they are not."""
+        """As `render`, for lines that are all whole and all wanted; None if they are not."""
         options = self._options
         if options.since_ns is not None or options.stream is not LogStream.ALL or any(self._in_line.values()):
             return None
@@ -142,7 +146,7 @@ class LogRenderer:
 
 
 def fixed_width(stamp: bytes) -> bytes:
-    """A time stamp with nine digits of a second."""
+    """The time stamp with a nine-digit fraction of a second."""
 
     def padded(match: re.Match[bytes]) -> bytes:
         return match[1] + b"." + (match[2] or b"").ljust(9, b"0")

@@ -1,10 +1,10 @@
-"""The CRI log format, and the end of a container's log.
+"""Parses the CRI log format, and reads the end of a container's log.
 
-Owns: the parse of one line, and the bounded read behind `terminationMessagePolicy: FallbackToLogsOnError`. Following,
-filtering and rotating logs live elsewhere; they use the parse.
+Owns: the parser of one line, and the bounded read for `terminationMessagePolicy: FallbackToLogsOnError`. Logs are followed,
+filtered and rotated elsewhere.
 
-A line reads `2016-10-06T00:17:09.669794202Z stdout F content`; the tag is `F` for a full line, `P` for a part of one
-that continues with the next line of the same stream. Source: the CRI log format proposal (kubelet-cri-logging).
+A line has the form `2016-10-06T00:17:09.669794202Z stdout F content`. The tag is `F` for a full line, and `P` for a part that
+continues with the next line of the same stream. Source: the CRI log format proposal (kubelet-cri-logging).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pykubelet.base.kit.values import Value
 FALLBACK_LINES = 80
 FALLBACK_BYTES = 2048
 
-# Room for a line's timestamp (at most 35 bytes), stream, tags and separators.
+# Bytes of a line's timestamp (at most 35 bytes), stream, tags and separators.
 _MAX_HEADER_BYTES = 64
 _STAMP = re.compile(
     rb"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?:Z|([+-])(\d\d):(\d\d))",
@@ -35,7 +35,7 @@ class LogLine(Value):
 
 
 def parse_line(line: bytes) -> LogLine | None:
-    """The parsed line (with or without its line end), or None when it is not in CRI format."""
+    """Parse a line (with or without its line end). None if it is not in CRI format."""
     fields = line.removesuffix(b"\n").split(b" ", 3)
     if len(fields) < 3 or fields[1] not in (b"stdout", b"stderr"):
         return None
@@ -47,7 +47,7 @@ def parse_line(line: bytes) -> LogLine | None:
 
 
 def parse_timestamp_ns(text: bytes) -> int | None:
-    """Nanoseconds since the epoch of an RFC 3339 time with up to nine digits of a second, or None."""
+    """Parse an RFC 3339 time with a fraction of up to nine digits to nanoseconds since the epoch. None if it is not one."""
     match = _STAMP.fullmatch(text)
     if match is None:
         return None
@@ -62,10 +62,10 @@ def parse_timestamp_ns(text: bytes) -> int | None:
 
 
 def read_log_tail(path: str, max_lines: int = FALLBACK_LINES, max_bytes: int = FALLBACK_BYTES) -> str:
-    """What the last `max_lines` lines of a CRI log say, both streams, cut to their last `max_bytes` bytes.
+    """The content of the last `max_lines` lines of a CRI log, both streams, cut to their last `max_bytes` bytes.
 
-    Reads only as much of the file's end as can matter (about 7 KiB by default), however long the file or its lines are.
-    A log that has just been rotated away has its end in the newest rotated file. Raises OSError when it cannot be read.
+    Reads only the necessary part of the file's end (about 7 KiB by default), however long the file or its lines are. If the log
+    was just rotated and is missing or empty, reads the newest rotated file. Raises OSError if the log cannot be read.
     """
     try:
         text = _read_tail(path, max_lines, max_bytes)
@@ -79,7 +79,7 @@ def read_log_tail(path: str, max_lines: int = FALLBACK_LINES, max_bytes: int = F
 
 
 def _newest_rotated(path: str) -> str | None:
-    """The newest of `<path>.<time stamp>` that is not compressed yet."""
+    """The newest file `<path>.<time stamp>` that is not compressed yet."""
     directory, name = os.path.split(path)
     try:
         names = [other for other in os.listdir(directory) if other.startswith(f"{name}.")]
@@ -101,7 +101,7 @@ def _read_tail(path: str, max_lines: int, max_bytes: int) -> str:
 
 
 def tail_of(data: bytes, max_lines: int, max_bytes: int, *, is_cut: bool) -> bytes:
-    """The same over the bytes at a file's end; `is_cut` says that the first line may lack its beginning."""
+    """As `read_log_tail`, for bytes from the end of a file. `is_cut`: the first line may lack its beginning."""
     lines = data.split(b"\n")
     if lines[-1] == b"":
         lines.pop()
@@ -113,5 +113,5 @@ def tail_of(data: bytes, max_lines: int, max_bytes: int, *, is_cut: bool) -> byt
         if parsed is not None:
             content += parsed.content if parsed.is_partial else parsed.content + b"\n"
         elif number == 0 and starts_cut:
-            content += line + b"\n"  # the end of a line too long to look for its beginning
+            content += line + b"\n"  # the end of a line that is too long to find its beginning
     return bytes(content[-max_bytes:]) if max_bytes > 0 else b""

@@ -1,4 +1,4 @@
-"""Counts of calls to the runtime, for `/metrics`, by the reference's names of operations."""
+"""Metrics of the calls to the runtime, by the reference's names of operations."""
 
 from __future__ import annotations
 
@@ -36,6 +36,6 @@ SANDBOX_ERRORS = Counter(
 
 
 def operation_type(method: str) -> str:
-    """What metrics call a method: `RunPodSandbox` is `run_podsandbox`. Pure."""
+    """The name of a method in metrics: `RunPodSandbox` is `run_podsandbox`. Pure."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", method).lower()
     return words.replace("pod_sandbox", "podsandbox").replace("update_container_resources", "update_container")

@@ -1,8 +1,8 @@
-"""containerd's task service, beside CRI: ends a process of which CRI's part of containerd has lost sight.
+"""A client of containerd's task service, to kill a process that CRI no longer knows about.
 
-When the caller of StartContainer goes away in the middle, containerd 1.6 takes the container for ended but leaves its
-process (a task) as it is, and from then on refuses to remove the container: "cannot delete running task". Stopping does
-nothing, for what has ended needs no stopping. Imported only when that has happened.
+If the caller of StartContainer disconnects during the call, containerd 1.6 believes that the container has ended, but leaves
+its process (a task) running. It then refuses to remove the container: "cannot delete running task". StopContainer has no
+effect, because it considers the container stopped. This module is imported only in that case.
 
 Source: containerd's `api/services/tasks/v1`.
 """
@@ -22,7 +22,7 @@ _NAMESPACE = (("containerd-namespace", "k8s.io"),)
 
 
 async def end_task(wire: Wire, container_id: str, timeout_s: float) -> None:
-    """Kill what runs, wait for its end, and have it forgotten; idempotent. Raises CriError."""
+    """Kill the task, wait for its end, and delete it. Idempotent. Raises CriError."""
     kill = Unary(wire, f"{_TASKS}/Kill", KillRequest, Done, _NAMESPACE)
     wait = Unary(wire, f"{_TASKS}/Wait", WaitRequest, Done, _NAMESPACE)
     delete = Unary(wire, f"{_TASKS}/Delete", DeleteTaskRequest, Done, _NAMESPACE)

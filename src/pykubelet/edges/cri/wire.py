@@ -1,7 +1,7 @@
-"""The way to the runtime: endpoints, channels, and one call with its errors translated.
+"""The gRPC connection to the runtime: endpoints, channels, and calls with their errors translated.
 
-Owns: parsing of `unix://` endpoints, and `Unary`, `Stream` and `OpenStream`, the thin wrappers that every call goes through.
-Does not know any method of CRI; `client.py` does. How calls travel, net/grpc knows.
+Owns: parsing of `unix://` endpoints, and `Unary`, `ServerStreaming` and `OpenStream`, the thin wrappers around every call. Not
+here: the methods of CRI (`client.py`), and gRPC itself (net/grpc).
 """
 
 from __future__ import annotations
@@ -16,18 +16,27 @@ from google.protobuf.message import DecodeError
 from pykubelet.edges.cri.errors import CriCode, CriError, translated
 from pykubelet.edges.cri.metrics import OPERATION_DURATIONS, OPERATION_ERRORS, OPERATIONS, operation_type
 from pykubelet.net.grpc.channel import Channel, ServerStream, unix_dial
+from pykubelet.net.grpc.limits import Http2Limits
 from pykubelet.net.grpc.status import Code, RpcError
 
 _MAX_SOCKET_PATH_BYTES = 107
+#: High limits, because the container runtime is trusted and sends large messages. The kubelet accepts up to 16 MiB from it.
+RUNTIME_LIMITS = Http2Limits(
+    header_list=256 << 10, message=16 << 20, stream_window=17 << 20, connection_window=64 << 20
+)
 
 
 class Message(Protocol):
-    """What the wire needs of a protobuf message."""
+    """The methods of a protobuf message that this module uses."""
 
-    def SerializeToString(self) -> bytes: ...
+    def SerializeToString(self) -> bytes:
+        """The message in protobuf wire format."""
+        ...
 
     @classmethod
-    def FromString(cls, s: bytes) -> Self: ...
+    def FromString(cls, s: bytes) -> Self:
+        """Parse wire format; raises DecodeError."""
+        ...
 
 
 Q = TypeVar("Q", bound=Message)
@@ -38,7 +47,7 @@ Metadata = tuple[tuple[str, str], ...]
 def socket_path(endpoint: str) -> str:
     """The path in `unix:///run/x.sock` (or a bare absolute path).
 
-    Raises CriError(INVALID_ARGUMENT) for another scheme, a relative path, or one longer than the kernel takes.
+    Raises CriError(INVALID_ARGUMENT) for another scheme, a relative path, or a path that is too long for the kernel.
     """
     if endpoint.startswith("unix://"):
         path = endpoint.removeprefix("unix://")
@@ -55,22 +64,22 @@ def socket_path(endpoint: str) -> str:
 
 
 class Wire:
-    """One channel to one socket. Make it inside the running event loop."""
+    """One channel to one socket. Create it inside the running event loop."""
 
     def __init__(self, endpoint: str) -> None:
         self.path = socket_path(endpoint)
-        self.channel = Channel(unix_dial(self.path))
+        self.channel = Channel(unix_dial(self.path), RUNTIME_LIMITS)
 
     def close(self) -> None:
-        """Close the channel; calls in flight fail with code Canceled."""
+        """Close the channel. Calls in flight fail with code Canceled."""
         self.channel.close()
 
     async def wait_lost(self) -> None:
-        """Until a connection that stood is lost; a channel that has none yet gets one by the first call."""
+        """Wait until an established connection is lost. A new channel connects on its first call."""
         await self.channel.wait_lost()
 
     def error(self, error: RpcError, call: str) -> CriError:
-        """Translate, and say so plainly when nobody can be listening because the socket is not there."""
+        """Translate an error to a `CriError`. If the socket does not exist, the message names it."""
         found = translated(error.code, error.message, call)
         if found.is_unavailable and not os.path.exists(self.path):
             message = f"the runtime's socket {self.path} does not exist; is the container runtime running?"
@@ -91,10 +100,10 @@ class _Method(Generic[Q, R]):
 
 
 class Unary(_Method[Q, R]):
-    """One request, one answer, one deadline."""
+    """A call with one request, one response and a deadline."""
 
     async def __call__(self, request: Q, timeout_s: float | None) -> R:
-        """Raises CriError. Cancelling the caller cancels the call; the runtime may finish it all the same."""
+        """Make the call. Raises CriError. Cancelling the caller cancels the call; the runtime may still carry it out."""
         loop, operation = asyncio.get_running_loop(), self._operation
         began = loop.time()
         OPERATIONS.inc(operation)
@@ -108,11 +117,11 @@ class Unary(_Method[Q, R]):
         return _decoded(self._decode, answer, self._name)
 
 
-class Stream(_Method[Q, R]):
-    """One request, answers until somebody ends it."""
+class ServerStreaming(_Method[Q, R]):
+    """A call with one request and a stream of responses, until either side ends it."""
 
     async def open(self, request: Q) -> OpenStream[R]:
-        """Send the request; answers are kept until they are read. Close the result. Raises CriError."""
+        """Send the request. Responses are kept until they are read. The caller must close the result. Raises CriError."""
         try:
             stream = await self._wire.channel.stream(self._method, self._encode(request))
         except RpcError as error:
@@ -130,7 +139,7 @@ class OpenStream(Generic[R]):
         self._stream = stream
 
     def failure(self) -> CriError | None:
-        """Why the stream has already ended, or None while it is open."""
+        """The error that ended the stream, or None while it is open."""
         end = self._stream.end
         if end is None:
             return None
@@ -139,7 +148,7 @@ class OpenStream(Generic[R]):
         return self._wire.error(end, self._name)
 
     async def read(self) -> R | None:
-        """The next answer, or None when the runtime has ended the stream; CriError when it broke."""
+        """The next response, or None if the runtime has ended the stream. Raises CriError if the stream failed."""
         try:
             answer = await self._stream.read()
         except RpcError as error:
@@ -147,7 +156,7 @@ class OpenStream(Generic[R]):
         return None if answer is None else _decoded(self._decode, answer, self._name)
 
     def close(self) -> None:
-        """End the stream; harmless when it has ended."""
+        """End the stream. Does nothing if it has ended already."""
         self._stream.close()
 
 

@@ -1,1 +1,1 @@
-"""The machine below the agent: files, mounts, cgroups, /proc, inotify, programs. The only raw file-system code here."""
+"""Access to the machine: files, mounts, cgroups, /proc, inotify, programs."""

@@ -1,0 +1,1 @@
+"""The node's certificates: TLS bootstrap, rotation, the serving certificate and its TLS context."""

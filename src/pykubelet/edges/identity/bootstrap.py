@@ -1,8 +1,8 @@
-"""The kubeconfig of a node that is about to get its first certificate.
+"""TLS bootstrap: the access of a node that has no certificate yet.
 
 Owns: the choice between `--kubeconfig` and `--bootstrap-kubeconfig` at start, the client of a node without a certificate,
-and the kubeconfig that is written for the programs around us. It names the store's current file, so it stays right when
-certificates are renewed.
+and the kubeconfig that is written for other programs. That kubeconfig refers to the store's current file, so it stays valid
+when certificates are renewed.
 
 Source: the Kubernetes documentation "TLS bootstrapping".
 """
@@ -15,14 +15,14 @@ from collections.abc import Callable
 from typing import Any
 
 from pykubelet.base.kit.cells import Cell
-from pykubelet.base.kit.flight import Done, Flight
+from pykubelet.base.kit.flight import Done, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.credentials import Credentials
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import make_dirs, read_bytes, write_atomic
 from pykubelet.edges.kubeapi.client import ApiClient
-from pykubelet.edges.kubeapi.kubeconfig import Access, KubeconfigError, Pem, load_access
+from pykubelet.edges.kubeapi.kubeconfig import ClusterAccess, KubeconfigError, Pem, load_access
 
 log = Log("identity")
 _LIMIT = 1 << 20
@@ -30,48 +30,52 @@ _DISK_DEADLINE_S, _RETRY_S = 10.0, 10.0
 
 
 class ApiAccess(Value):
-    """How the API server is reached as the node, and as a bootstrap_client.
+    """How to reach the API server as the node, and with the bootstrap kubeconfig.
 
-    `bootstrap`: None where the node does not need it. `writes`: the kubeconfig is still to be written.
+    `bootstrap`: None if there is no usable bootstrap kubeconfig. `writes`: the kubeconfig must still be written.
     """
 
-    access: Access
-    bootstrap: Access | None = None
+    access: ClusterAccess
+    bootstrap: ClusterAccess | None = None
     writes: bool = False
 
 
 class BootstrapClient:
-    """Asks in the name of the bootstrap kubeconfig at `path`, which is read again each time: its token ends and is replaced.
+    """The client of the bootstrap kubeconfig at `path`. The file is read for each use, because its token may be replaced.
 
-    `access`: as it was read at the start. A file that is gone, or cannot be read, leaves things as they were.
+    `access`: the content at start. If the file is gone or cannot be read, the last access stays in use.
     """
 
-    def __init__(self, path: str, access: Access, connect: Callable[[Access], ApiClient]) -> None:
+    def __init__(self, path: str, access: ClusterAccess, connect: Callable[[ClusterAccess], ApiClient]) -> None:
         self._path = path
         self._access = access
         self._connect = connect
         self._client = connect(access)
 
-    def read(self) -> Access:
-        """Blocks."""
+    def read(self) -> ClusterAccess:
+        """Read the current access. Blocks."""
         try:
             return load_access(self._path)
         except KubeconfigError:
             return self._access
 
-    async def client(self, access: Access) -> ApiClient:
-        """For what was just read."""
+    async def client(self, access: ClusterAccess) -> ApiClient:
+        """A client for the access that `read` returned. If the access has changed, the previous client is closed."""
         if access != self._access:
             await self._client.close()
             self._access, self._client = access, self._connect(access)
         return self._client
 
     async def close(self) -> None:
+        """Close the connections of the client."""
         await self._client.close()
 
 
-def find_entrance(kubeconfig: str, bootstrap: str, current: str) -> ApiAccess:
-    """`current`: the file of the store. Raises KubeconfigError when there is no usable file at all."""
+def choose_access(kubeconfig: str, bootstrap: str, current: str) -> ApiAccess:
+    """The access from `--kubeconfig`, else from `--bootstrap-kubeconfig`. `current`: the store's current file.
+
+    Raises KubeconfigError if neither can be used.
+    """
     try:
         access = load_access(kubeconfig)
     except KubeconfigError:
@@ -84,11 +88,11 @@ def find_entrance(kubeconfig: str, bootstrap: str, current: str) -> ApiAccess:
     try:
         return ApiAccess(access, load_access(bootstrap))
     except KubeconfigError:
-        return ApiAccess(access)  # it is often removed after the first start
+        return ApiAccess(access)  # the bootstrap kubeconfig is often removed after the first start
 
 
-def _as_node(bootstrap_client: Access, kubeconfig: str, current: str) -> Access:
-    """The same server, with the certificate that is to come."""
+def _as_node(bootstrap_client: ClusterAccess, kubeconfig: str, current: str) -> ClusterAccess:
+    """The access to the same server with the certificate that will be issued."""
     return replace(
         bootstrap_client,
         client_cert=Pem(current),
@@ -102,8 +106,8 @@ def _as_node(bootstrap_client: Access, kubeconfig: str, current: str) -> Access:
     )
 
 
-def first_pair(access: Access) -> bytes:
-    """Certificate and key that stand in the kubeconfig or in files it names; empty where there are none to be read."""
+def first_pair(access: ClusterAccess) -> bytes:
+    """The certificate and key in the kubeconfig or in the files that it names; empty if they cannot be read."""
     try:
         parts = [pem.data or read_bytes(pem.file, _LIMIT) for pem in (access.client_cert, access.client_key) if pem]
     except HostError:
@@ -111,8 +115,10 @@ def first_pair(access: Access) -> bytes:
     return b"\n".join(part.strip() for part in parts)
 
 
-async def write_when_issued(path: str, access: Access, credentials: Cell[Credentials], flight: Flight) -> None:
-    """Write the kubeconfig once there is a certificate: others take its presence for the end of the bootstrap."""
+async def write_when_issued(
+    path: str, access: ClusterAccess, credentials: Cell[Credentials], flight: SingleFlight
+) -> None:
+    """Write the kubeconfig once there is a certificate. Other programs wait for this file as the end of the bootstrap."""
     await credentials.wait_for(lambda now: _expiry(now) is not None)
     while True:
         outcome = await flight.run(f"kubeconfig:{path}", lambda: write_kubeconfig(path, access), _DISK_DEADLINE_S)
@@ -128,16 +134,16 @@ def _expiry(credentials: Credentials) -> float | None:
     return state.expires_at if state is not None else None
 
 
-def write_kubeconfig(path: str, access: Access) -> None:
-    """Of an access with certificate files. Raises HostError."""
+def write_kubeconfig(path: str, access: ClusterAccess) -> None:
+    """Write a kubeconfig for an access with certificate and key files. Raises HostError."""
     import yaml
 
     make_dirs(path.rpartition("/")[0] or "/")
     write_atomic(path, yaml.safe_dump(render_kubeconfig(access), sort_keys=False).encode(), 0o600, durable=True)
 
 
-def render_kubeconfig(access: Access) -> dict[str, Any]:
-    """The document, with the names the kubelet gives. Pure."""
+def render_kubeconfig(access: ClusterAccess) -> dict[str, Any]:
+    """The document of the kubeconfig, with the kubelet's names of cluster, user and context. Pure."""
     cluster: dict[str, Any] = {"server": access.server}
     if access.ca.data:
         cluster["certificate-authority-data"] = base64.b64encode(access.ca.data).decode()

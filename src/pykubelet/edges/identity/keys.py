@@ -1,6 +1,6 @@
-"""Keys, self-signed certificates and signing requests, made in a short child process.
+"""Creates keys, self-signed certificates and signing requests in a short-lived child process.
 
-Owns: the child and its deadline. Nothing is kept here: the caller writes files.
+Owns: the child and its deadline. Stores nothing: the caller writes the files.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import sys
 from typing import Any, ClassVar
 
-from pykubelet.base.kit.values import Discreet, Value
+from pykubelet.base.kit.values import RedactedValue, Value
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.services.process import run_program
 
@@ -19,19 +19,19 @@ _CHILD = "pykubelet.edges.identity.make_keys"
 
 
 class KeysError(Exception):
-    """The child did not make what was wanted; the text is its last word."""
+    """The child process failed; the text is the last line of its error output."""
 
 
-class SelfSigned(Discreet):
-    """Both in PEM."""
+class SelfSigned(RedactedValue):
+    """A self-signed certificate and its key, in PEM."""
 
     hidden: ClassVar = ("key",)
     key: str
     certificate: str
 
 
-class SigningRequest(Discreet):
-    """Key and request in PEM; `public`: the public key as DER."""
+class SigningRequest(RedactedValue):
+    """A signing request and its key, in PEM. `public`: the public key as DER."""
 
     hidden: ClassVar = ("key",)
     key: str
@@ -40,7 +40,7 @@ class SigningRequest(Discreet):
 
 
 class Description(Value):
-    """What a certificate says. Times are wall seconds."""
+    """The relevant fields of a certificate. Times are wall seconds."""
 
     not_before: float
     not_after: float
@@ -51,7 +51,7 @@ class Description(Value):
 
 
 async def make_self_signed(name: str, dns: tuple[str, ...], ips: tuple[str, ...], days: int = 365) -> SelfSigned:
-    """A key and a serving certificate of its own for `name`. Raises KeysError."""
+    """Create a key and a self-signed serving certificate for `name`. Raises KeysError."""
     question = {"kind": "self-signed", "name": name, "dns": dns, "ips": ips, "days": days}
     answer = await _ask(question)
     return SelfSigned(answer["key"], answer["certificate"])
@@ -60,14 +60,14 @@ async def make_self_signed(name: str, dns: tuple[str, ...], ips: tuple[str, ...]
 async def make_request(
     name: str, organizations: tuple[str, ...], dns: tuple[str, ...] = (), ips: tuple[str, ...] = (), key: str = ""
 ) -> SigningRequest:
-    """A signing request, for `key` (PEM) where one is given, else for a new key. Raises KeysError."""
+    """Create a signing request for `key` (PEM), or for a new key if none is given. Raises KeysError."""
     question = {"kind": "request", "name": name, "organizations": organizations, "dns": dns, "ips": ips, "key": key}
     answer = await _ask(question)
     return SigningRequest(answer["key"], answer["request"], base64.b64decode(answer["public"]))
 
 
 async def describe_pair(pem: bytes) -> Description:
-    """Of the first certificate in `pem`, whose key is the last block. Raises KeysError, also where they do not fit."""
+    """Describe the first certificate in `pem`, whose last block is the key. Raises KeysError, also if they do not match."""
     answer = await _ask({"kind": "describe", "pem": pem.decode("ascii", "replace")})
     return Description(
         not_before=answer["not_before"],
@@ -80,7 +80,7 @@ async def describe_pair(pem: bytes) -> Description:
 
 
 async def _ask(question: dict[str, Any]) -> dict[str, Any]:
-    # without -P, Python looks for modules in the current directory first, which may be anybody's
+    # without -P, Python searches modules in the current directory first, which may belong to any user
     argv = (sys.executable, "-P", "-m", _CHILD)
     try:
         ended = await run_program(argv, stdin=json.dumps(question).encode(), cwd="/", timeout_s=DEADLINE_S)

@@ -1,10 +1,13 @@
-"""A program: makes a private key, and a self-signed certificate or a signing request for it; reads a certificate.
+"""A program that creates a private key with a self-signed certificate or a signing request, or describes a certificate.
 
-Question and answer are JSON on standard input and output. `{"kind": "self-signed", "name", "dns", "ips", "days"}` answers
-`{"key", "certificate"}`; `{"kind": "request", "name", "organizations", "dns", "ips", "key"?}` answers
-`{"key", "request", "public"}`, all in PEM, the public key as DER in base64; `{"kind": "describe", "pem"}` answers
-`{"not_before", "not_after", "name", "organizations", "dns", "ips"}` of the first certificate, and the key behind it must be
-its own. Times are seconds since the epoch. It is run by `keys.py`, so that the agent never holds `cryptography` in its memory.
+It reads a JSON question from standard input and writes a JSON answer to standard output:
+- `{"kind": "self-signed", "name", "dns", "ips", "days"}` gives `{"key", "certificate"}` in PEM.
+- `{"kind": "request", "name", "organizations", "dns", "ips", "key"?}` gives `{"key", "request", "public"}`: PEM, and the
+  public key as DER in base64.
+- `{"kind": "describe", "pem"}` gives `{"not_before", "not_after", "name", "organizations", "dns", "ips"}` of the first
+  certificate; the last block must be its key.
+
+Times are seconds since the epoch. `keys.py` runs it, so that the agent never loads `cryptography` into its memory.
 """
 
 from __future__ import annotations
@@ -21,22 +24,25 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-#: Clocks of a cluster differ a little.
+#: Certificates are backdated, because the clocks of a cluster differ a little.
 BACKDATED = datetime.timedelta(hours=1)
 
 
 def names_of(question: dict[str, Any]) -> x509.SubjectAlternativeName | None:
+    """The subjectAltName extension for `dns` and `ips` of the question; None if both are empty."""
     names: list[x509.GeneralName] = [x509.DNSName(name) for name in question.get("dns", ())]
     names += [x509.IPAddress(ipaddress.ip_address(ip)) for ip in question.get("ips", ())]
     return x509.SubjectAlternativeName(names) if names else None
 
 
 def subject_of(question: dict[str, Any]) -> x509.Name:
+    """The subject: `organizations` and the common name `name`."""
     parts = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, name) for name in question.get("organizations", ())]
     return x509.Name([*parts, x509.NameAttribute(NameOID.COMMON_NAME, question["name"])])
 
 
 def self_signed(question: dict[str, Any], key: ec.EllipticCurvePrivateKey) -> bytes:
+    """A self-signed serving certificate in PEM, valid for `days`."""
     now = datetime.datetime.now(datetime.UTC)  # noqa: TID251 - a program of its own
     subject = subject_of(question)
     builder = (
@@ -57,6 +63,7 @@ def self_signed(question: dict[str, Any], key: ec.EllipticCurvePrivateKey) -> by
 
 
 def signing_request(question: dict[str, Any], key: ec.EllipticCurvePrivateKey) -> bytes:
+    """A certificate signing request in PEM."""
     builder = x509.CertificateSigningRequestBuilder().subject_name(subject_of(question))
     names = names_of(question)
     if names is not None:
@@ -65,7 +72,7 @@ def signing_request(question: dict[str, Any], key: ec.EllipticCurvePrivateKey) -
 
 
 def key_of(question: dict[str, Any]) -> ec.EllipticCurvePrivateKey:
-    """The key that is given, else a new one."""
+    """The key in the question, else a new one."""
     given = question.get("key")
     if not given:
         return ec.generate_private_key(ec.SECP256R1())
@@ -76,6 +83,7 @@ def key_of(question: dict[str, Any]) -> ec.EllipticCurvePrivateKey:
 
 
 def answer(question: dict[str, Any]) -> dict[str, Any]:
+    """The answer to one question; the module's docstring describes both. Raises ValueError or KeyError for a bad question."""
     if question["kind"] == "describe":
         return description(question["pem"].encode())
     key = key_of(question)
@@ -88,11 +96,13 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
 
 
 def public_der(key: Any) -> bytes:
+    """A public key as SubjectPublicKeyInfo in DER."""
     der: bytes = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     return der
 
 
 def description(pem: bytes) -> dict[str, Any]:
+    """Describe the first certificate in `pem`. Raises ValueError if the last key in `pem` is not its key."""
     certificate = x509.load_pem_x509_certificates(pem)[0]
     key: Any = serialization.load_pem_private_key(pem[pem.rindex(b"-----BEGIN ") :], password=None)
     if public_der(key.public_key()) != public_der(certificate.public_key()):

@@ -1,8 +1,7 @@
-"""Keeps one certificate new: asks the API server for it, waits, stores it, and does so again in time.
+"""Keeps one certificate valid: requests it from the API server, waits for it, stores it, and renews it in time.
 
-Owns: the pair in its store, and its part of the cell `Credentials`. Whoever uses the pair reads the store's current file:
-the API clients and the server look at it by themselves. Nothing ends because of a certificate: while there is none, or it
-has expired, everything else goes on, and the tries go on.
+Owns: the certificate and key in its store, and its part of the cell `Credentials`. The API clients and the server read the
+store's current file themselves. If a certificate is missing or expired, the agent keeps running and repeats the request.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pykubelet.base.api.certificates import CertificateSigningRequest, Certifica
 from pykubelet.base.api.core import ObjectMeta
 from pykubelet.base.kit.cells import Cell, CellWriter
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.flight import Done, Failed, Flight
+from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.metrics import Counter, Histogram
 from pykubelet.base.kit.supervise import Supervisor
@@ -32,7 +31,7 @@ from pykubelet.edges.identity.decide import (
     EARLIEST,
     LATEST,
     ORGANIZATION,
-    Wanted,
+    WantedCertificate,
     names_of,
     refusal,
     renewal_at,
@@ -60,14 +59,14 @@ SERVED = Histogram(
 )
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 DISK_DEADLINE_S = 10.0
-#: Clocks may be set, and certificates put in place by others: look at least so often.
+#: The seconds after which the certificate is read again, because the clock may be set and other programs may replace it.
 LOOK_AGAIN_S = 60.0
 
 
 class IssuePeriods(Value):
-    """Seconds to wait for a certificate: for the first one, and for later ones. `look`: see LOOK_AGAIN_S.
+    """The seconds to wait until the `first` and a `later` certificate is issued. `look`: see LOOK_AGAIN_S.
 
-    `rotates`: False for one that is asked for again only when it has expired.
+    `rotates`: False for a certificate that is requested again only when it has expired.
     """
 
     first: float = 3600.0
@@ -77,40 +76,41 @@ class IssuePeriods(Value):
 
 
 class CertificateSigners(Value):
-    """Who asks: as the node, once it has a certificate that holds; as `bootstrap` before, where there is one."""
+    """The clients that send requests: `node` once there is a valid certificate, before that `bootstrap` if there is one."""
 
     node: ApiClient
     bootstrap: BootstrapClient | None = None
 
 
 class _Pending(Value):
-    """A signing request that has brought no certificate yet, and what it asks for."""
+    """A signing request for which no certificate was issued yet, and the certificate that it asks for."""
 
-    wanted: Wanted
+    wanted: WantedCertificate
     made: SigningRequest
 
 
 class IdentityError(Exception):
-    """A certificate did not come; the text says why."""
+    """No certificate was issued; the text has the reason."""
 
 
 class RefusedError(IdentityError):
-    """The signing request was denied, or its signer failed: it will never be answered otherwise."""
+    """The signing request was denied, or its signer failed. Both are final for this request."""
 
 
 class CertificateLoop:
-    """`run` never returns. `ends`: the cell to write, and for a serving certificate the node whose addresses it names.
+    """Keeps one certificate valid. `run` never returns.
 
-    `initial`: a pair from elsewhere, PEM, that counts while the store is empty.
+    `ends`: the cell to write, and for a serving certificate the cell of the node whose addresses it contains. `initial`: a
+    certificate and key in PEM, for example from the kubeconfig, that are used while the store is empty.
     """
 
     def __init__(
         self,
-        wanted: Wanted,
+        wanted: WantedCertificate,
         store: CertificateStore,
         askers: CertificateSigners,
         ends: tuple[CellWriter[Credentials], Cell[NodeView] | None],
-        tools: tuple[Clock, Flight],
+        tools: tuple[Clock, SingleFlight],
         periods: IssuePeriods | None = None,
         initial: bytes = b"",
     ) -> None:
@@ -121,7 +121,7 @@ class CertificateLoop:
         self._credentials, self._node = ends
         self._clock, self._flight = tools
         self._periods = periods or IssuePeriods()
-        self._share = self._drawn_share()
+        self._share = self._random_share()
         self._pem = b""
         self._found: Description | None = None
         self._failures = 0
@@ -129,21 +129,22 @@ class CertificateLoop:
         self._pending: _Pending | None = None
 
     async def run(self) -> None:
+        """Wait until a certificate is due, request and store it, and repeat. Failures are published and retried with back-off."""
         while True:
             try:
-                await self._look()
+                await self._read_current()
                 await self._wait_due()
                 await self._renew()
-                await self._look()
+                await self._read_current()
                 self._check_lasts()
                 self._failures = 0
             except (ApiError, KeysError, HostError, IdentityError) as error:
                 await self._pause(error)
 
-    # -- what is there
+    # -- the current certificate
 
-    async def _look(self) -> None:
-        """Read the current pair, where it is another than the one we know."""
+    async def _read_current(self) -> None:
+        """Read the current certificate and key, if they have changed."""
         pem = await self._on_disk(self._store.read) or self._initial
         if pem == self._pem:
             return
@@ -153,23 +154,23 @@ class CertificateLoop:
             self._found = None
             log.warning("a certificate cannot be used", file=self._store.current, error=error)
         self._pem = pem
-        self._share = self._drawn_share()
+        self._share = self._random_share()
 
-    def _drawn_share(self) -> float:
+    def _random_share(self) -> float:
         return random.uniform(EARLIEST, LATEST) if self._periods.rotates else 1.0
 
     async def _wait_due(self) -> None:
-        """Until a new certificate is wanted."""
+        """Wait until a new certificate is needed."""
         while True:
             wanted, now = self._target(), self._clock.wall()
             due = renewal_at(self._found, wanted, self._share)
             if now >= due and not wanted.needs_address:
                 return
             problem = "the node has no address yet" if wanted.needs_address else ""
-            self._tell(problem=problem, next_at=None if wanted.needs_address else due)
+            self._publish_state(problem=problem, next_at=None if wanted.needs_address else due)
             pause = self._periods.look if wanted.needs_address else min(self._periods.look, due - now)
             await self._sleep_until_node_changes(pause)
-            await self._look()
+            await self._read_current()
 
     async def _sleep_until_node_changes(self, seconds: float) -> None:
         try:
@@ -182,7 +183,7 @@ class CertificateLoop:
         except TimeoutError:
             return
 
-    def _target(self) -> Wanted:
+    def _target(self) -> WantedCertificate:
         if self._node is None:
             return self._wanted
         return self._wanted.at(*names_of(self._node.get()))
@@ -192,13 +193,13 @@ class CertificateLoop:
         return self._found is not None and self._clock.wall() < self._found.not_after
 
     def _check_lasts(self) -> None:
-        """Raises IdentityError where what was issued just now would be asked for anew at once, and that for ever."""
+        """Raise IdentityError if the new certificate is already due for renewal, which would repeat without end."""
         if self._clock.wall() >= renewal_at(self._found, self._target(), self._share):
             raise IdentityError(
-                "the new certificate is due again at once: the node's clock is off, or it says other than was asked for"
+                "the new certificate is due again at once: check the node's clock and what the signer issued"
             )
 
-    # -- a new one
+    # -- a new certificate
 
     async def _renew(self) -> None:
         wanted, first = self._target(), not self._holds
@@ -208,11 +209,11 @@ class CertificateLoop:
         self._pending = _Pending(wanted, made)
         try:
             sent = await self._sent(client, wanted, made, named)
-            issued = await self._issued(client, sent, wanted, self._patience(first))
+            issued = await self._issued(client, sent, wanted, self._issue_timeout_s(first))
             key = made.key.encode()
             found = await describe_pair(issued.rstrip() + b"\n" + key)
         except (RefusedError, KeysError):
-            if named:  # its name is made of its key: the same request would be found again, with the same answer
+            if named:  # the same key means the same name, so the same request would be found, with its answer
                 await self._forget_key()
             raise
         before, self._found = self._found, found
@@ -227,8 +228,8 @@ class CertificateLoop:
         self._pending = None
         await self._on_disk(self._store.forget_key)
 
-    async def _made(self, wanted: Wanted, named: bool) -> SigningRequest:
-        """The request that was made for the try before, or another with its key; one that cannot be used is replaced."""
+    async def _made(self, wanted: WantedCertificate, named: bool) -> SigningRequest:
+        """The signing request of the last attempt, or a new one with the same key. A key that cannot be used is replaced."""
         subject = (wanted.name, (ORGANIZATION,), wanted.dns, wanted.ips)
         if self._pending is not None:
             if self._pending.wanted == wanted:
@@ -245,8 +246,9 @@ class CertificateLoop:
             await self._on_disk(lambda: self._store.keep_key(made.key.encode()))
         return made
 
-    def _patience(self, first: bool) -> float:
-        """Who can ask as a bootstrap_client, asks so as soon as the certificate has expired."""
+    def _issue_timeout_s(self, first: bool) -> float:
+        """The seconds to wait for the certificate. With bootstrap credentials, at most until the current certificate expires,
+        because the bootstrap credentials can be used then."""
         if first or self._found is None:
             return self._periods.first
         left = self._found.not_after - self._clock.wall()
@@ -259,9 +261,9 @@ class CertificateLoop:
         return await bootstrap_client.client(await self._on_disk(bootstrap_client.read))
 
     async def _sent(
-        self, client: ApiClient, wanted: Wanted, made: SigningRequest, named: bool
+        self, client: ApiClient, wanted: WantedCertificate, made: SigningRequest, named: bool
     ) -> CertificateSigningRequest:
-        """The signing request at the API server; one of an earlier life is found again."""
+        """Create the signing request at the API server, or find the one that was created before a restart."""
         name = request_name(made.public, wanted) if named else ""
         body = CertificateSigningRequest(
             apiVersion="certificates.k8s.io/v1",
@@ -277,14 +279,15 @@ class CertificateLoop:
             if not error.already_exists:
                 raise
             sent = await client.get(f"{REQUESTS}/{name}", CertificateSigningRequest)
-        log.info("a certificate is asked for", use=self._use, request=sent.metadata.name)
-        self._tell(request=sent.metadata.name)
+        log.info("a certificate was requested", use=self._use, request=sent.metadata.name)
+        self._publish_state(request=sent.metadata.name)
         return sent
 
     async def _issued(
-        self, client: ApiClient, sent: CertificateSigningRequest, wanted: Wanted, within_s: float
+        self, client: ApiClient, sent: CertificateSigningRequest, wanted: WantedCertificate, within_s: float
     ) -> bytes:
-        """The certificate, unless the node gets other addresses first: nobody may ever sign for those it had."""
+        """Wait for the certificate. Raises IdentityError if the node's addresses change first, because a request with the old
+        addresses may never be approved."""
         name = sent.metadata.name
         async with Supervisor(f"signing request {name}") as waiting:
             issued = waiting.start_child("the certificate", self._certificate(client, name))
@@ -296,11 +299,11 @@ class CertificateLoop:
             if issued in ended:
                 return issued.result()
         if ended:
-            raise IdentityError(f"the node's addresses have changed while nobody approved the signing request {name}")
-        raise IdentityError(f"nobody approved the signing request {name} within {within_s:g} s")
+            raise IdentityError(f"the node's addresses have changed before the signing request {name} was approved")
+        raise IdentityError(f"the signing request {name} was not approved within {within_s:g} s")
 
     async def _certificate(self, client: ApiClient, name: str) -> bytes:
-        """Of a signing request, when it has been issued. IdentityError when it never will be."""
+        """Wait until the certificate of a signing request is issued. Raises IdentityError if it never will be."""
         listing = follow(
             client, REQUESTS, CertificateSigningRequest, self._clock, field_selector=f"metadata.name={name}"
         )
@@ -317,7 +320,7 @@ class CertificateLoop:
                     return found.status.certificate
         raise AssertionError("a listing does not end")
 
-    # -- telling
+    # -- reporting
 
     async def _pause(self, error: Exception) -> None:
         self._failures += 1
@@ -325,11 +328,11 @@ class CertificateLoop:
         text = str(error)
         RENEW_ERRORS[self._use].inc()
         if self._failures == 1:
-            log.warning("a certificate cannot be had; trying again", use=self._use, error=text)
-        self._tell(problem=text, next_at=self._clock.wall() + delay)
+            log.warning("a certificate was not issued; trying again", use=self._use, error=text)
+        self._publish_state(problem=text, next_at=self._clock.wall() + delay)
         await self._sleep_until_node_changes(delay)
 
-    def _tell(self, *, request: str = "", problem: str = "", next_at: float | None = None) -> None:
+    def _publish_state(self, *, request: str = "", problem: str = "", next_at: float | None = None) -> None:
         known = self._credentials.get()
         before = known.certificates.get(self._use)
         expires = self._found.not_after if self._found is not None else None

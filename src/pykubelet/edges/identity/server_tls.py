@@ -1,8 +1,8 @@
-"""The TLS context of the agent's server, which follows its files while connections go on.
+"""The TLS context of the agent's server, which is reloaded when its files change. Open connections continue.
 
-Owns: the context each new connection is given. Files are looked at when somebody connects, at most once a second; a
-new pair or client CA is loaded into a fresh context, and only one that loads replaces the old one. What cannot be
-loaded is said once, and the old one goes on.
+Owns: the context that each new connection gets. Files are checked when a client connects, at most once a second. A new
+certificate or client CA is loaded into a new context, which replaces the old one only if loading succeeds. A failure is
+logged once, and the old context stays in use.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _CIPHERS = {
     "AES_256_CBC_SHA": "AES256-SHA",
     "AES_128_CBC_SHA256": "AES128-SHA256",
 }
-#: By their numbers in TLS, which are Go's; the names are OpenSSL's. In the order of preference.
+#: OpenSSL's names of key exchange groups by their numbers in TLS, which Go uses too. In the order of preference.
 _GROUPS = {29: "X25519", 23: "prime256v1", 24: "secp384r1", 25: "secp521r1"}
-#: OpenSSL has TLS 1.0 and 1.1 only at its lowest level, where their hashes are still good enough.
+#: OpenSSL offers TLS 1.0 and 1.1 only at its lowest security level, which still accepts their hashes.
 _OLD_LEVEL = "@SECLEVEL=0"
 _OLD_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20:ECDHE+AES:RSA+AES:!AESCCM:!aNULL"
 
 
 class TlsFiles(Value):
-    """Paths. `client_ca` may be empty: then no client certificate is asked for."""
+    """The paths of the files. If `client_ca` is empty, clients are not asked for a certificate."""
 
     certificate: str
     key: str
@@ -50,7 +50,7 @@ class TlsFiles(Value):
 
 
 class TlsRules(Value):
-    """`tlsMinVersion` and `tlsCipherSuites`, by their configured names, `tlsCurvePreferences`; empty: the defaults."""
+    """`tlsMinVersion` and `tlsCipherSuites` as configured, and `tlsCurvePreferences`. Empty: the defaults."""
 
     min_version: str = ""
     cipher_suites: tuple[str, ...] = ()
@@ -61,10 +61,10 @@ Seen = tuple[tuple[int, int, int] | None, ...]
 
 
 class ServerTls:
-    """`context` is for listening. A server may listen before its certificate is there: handshakes fail until it is.
+    """The contexts of a server. `context`: for listening; until the certificate exists, handshakes fail.
 
-    `contexts`: where key exchange groups are given, a context for each, the preferred one first; `context` is the first of
-    them. What a handshake may use is that of the context it began with; `_choose` changes the certificate alone.
+    `contexts`: if key exchange groups are configured, a context for each, the preferred one first; `context` is the first of
+    them. A handshake uses the groups of the context with which it began; `_choose` replaces only the certificate.
     """
 
     def __init__(self, files: TlsFiles, rules: TlsRules, clock: Clock) -> None:
@@ -84,11 +84,11 @@ class ServerTls:
 
     @property
     def problem(self) -> str:
-        """Why the newest files are not in use; "" when they are."""
+        """Why the newest files are not in use; "" if they are."""
         return self._problem
 
     def _choose(self, connection: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> int | None:
-        """Called in every handshake, also without a server name."""
+        """Select the current context. OpenSSL calls this in every handshake, also without a server name."""
         if self._current is None or self._clock.monotonic() - self._looked_at >= LOOK_PERIOD_S:
             self._look()
         if self._current is None:
@@ -127,7 +127,7 @@ class ServerTls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         _set_versions(context, self._rules)
         context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-        # a ticket costs a third of a handshake, and Kubernetes' clients keep connections, not sessions
+        # a session ticket costs a third of a handshake, and Kubernetes' clients reuse connections, not sessions
         context.num_tickets = 0
         context.set_alpn_protocols(["http/1.1"])
         if self._files.client_ca:
@@ -138,7 +138,8 @@ class ServerTls:
 
 
 def _set_versions(context: ssl.SSLContext, rules: TlsRules) -> None:
-    """The oldest version and the suites. Those of TLS 1.3 are not for choosing: where no other is named, there is no older TLS."""
+    """Set the oldest version and the cipher suites. The suites of TLS 1.3 cannot be selected; if only such are configured, TLS
+    1.3 becomes the oldest version."""
     ciphers, oldest = openssl_ciphers(rules.cipher_suites), _VERSIONS[rules.min_version]
     if rules.cipher_suites and not ciphers:
         oldest = ssl.TLSVersion.TLSv1_3
@@ -147,12 +148,12 @@ def _set_versions(context: ssl.SSLContext, rules: TlsRules) -> None:
     if ciphers:
         context.set_ciphers(ciphers)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # who asks for old TLS knows
+        warnings.simplefilter("ignore", DeprecationWarning)  # the old version was configured on purpose
         context.minimum_version = oldest
 
 
 def openssl_ciphers(names: tuple[str, ...]) -> str:
-    """The configured suites as OpenSSL names them, those of TLS 1.3 and those it no longer has left out. Pure."""
+    """The configured suites in OpenSSL's format, without those of TLS 1.3 and those that it no longer has. Pure."""
     found = []
     for name in names:
         exchange, _, cipher = name.removeprefix("TLS_").partition("_WITH_")
@@ -163,7 +164,7 @@ def openssl_ciphers(names: tuple[str, ...]) -> str:
 
 
 def _signature(path: str) -> tuple[int, int, int] | None:
-    """What changes when a file is replaced or written; None when it is not there."""
+    """Inode, time and size of a file, which change when it is replaced or written; None if it does not exist."""
     try:
         found = os.stat(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""The serving certificate: where it lies, and one of the agent's own where nobody gives it another.
+"""The serving certificate: the paths of its files, and a self-signed one if none is configured.
 
 Owns: `kubelet.crt` and `kubelet.key` in the certificate directory. Source: `--cert-dir`, `tlsCertFile`, `serverTLSBootstrap`
 in the kubelet's reference documentation.
@@ -10,7 +10,7 @@ import asyncio
 import ssl
 from collections.abc import Callable
 
-from pykubelet.base.kit.flight import Done, Failed, Flight
+from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs.errors import HostError
@@ -25,7 +25,10 @@ SET_ASIDE = ".unusable"
 
 
 class ServingChoice(Value):
-    """From the configuration. Empty file names: not given. `bootstrap`: signed by the cluster, `serverTLSBootstrap`."""
+    """The configuration of the serving certificate. Empty file names: not given.
+
+    `bootstrap`: the certificate is signed by the cluster (`serverTLSBootstrap`).
+    """
 
     cert_dir: str
     certificate: str = ""
@@ -35,7 +38,7 @@ class ServingChoice(Value):
 
 
 def serving_files(choice: ServingChoice) -> TlsFiles:
-    """Which files the server uses. Pure."""
+    """The files that the server uses. Pure."""
     if choice.certificate and choice.key:
         return TlsFiles(choice.certificate, choice.key, choice.client_ca)
     if choice.bootstrap:
@@ -45,12 +48,13 @@ def serving_files(choice: ServingChoice) -> TlsFiles:
 
 
 def needs_self_signed(choice: ServingChoice) -> bool:
+    """Whether the agent must create a self-signed certificate: none is configured, and none is requested from the cluster."""
     return not (choice.certificate and choice.key) and not choice.bootstrap
 
 
-async def ensure_self_signed(files: TlsFiles, name: str, ips: tuple[str, ...], flight: Flight) -> None:
-    """Make the pair where it is not there yet. Returns when it is; what fails is said once and tried again."""
-    said = ""
+async def ensure_self_signed(files: TlsFiles, name: str, ips: tuple[str, ...], flight: SingleFlight) -> None:
+    """Create certificate and key if they are missing. Returns when they exist; a failure is logged once and retried."""
+    logged = ""
     while True:
         try:
             if not await _write_missing(files, name, ips, flight):
@@ -58,13 +62,13 @@ async def ensure_self_signed(files: TlsFiles, name: str, ips: tuple[str, ...], f
             log.info("using a self-signed serving certificate", certificate=files.certificate)
             return
         except (KeysError, HostError) as error:
-            if str(error) != said:
+            if str(error) != logged:
                 log.error("cannot make a serving certificate, trying again", error=error)
-                said = str(error)
+                logged = str(error)
         await asyncio.sleep(RETRY_S)
 
 
-async def _write_missing(files: TlsFiles, name: str, ips: tuple[str, ...], flight: Flight) -> bool:
+async def _write_missing(files: TlsFiles, name: str, ips: tuple[str, ...], flight: SingleFlight) -> bool:
     if await _in_flight(flight, files, lambda: _is_usable(files)):
         return False
     made = await make_self_signed(name, (name,), ips)
@@ -73,7 +77,7 @@ async def _write_missing(files: TlsFiles, name: str, ips: tuple[str, ...], fligh
 
 
 def _is_usable(files: TlsFiles) -> bool:
-    """Both are there and belong together. Else what is there makes room, and is kept: it may be somebody's."""
+    """Whether both files exist and match. Otherwise they are renamed, not deleted: an administrator may need them."""
     present = [path for path in (files.certificate, files.key) if stat_file(path) is not None]
     problem: Exception | None = None
     if len(present) == 2:
@@ -85,7 +89,9 @@ def _is_usable(files: TlsFiles) -> bool:
     for path in present:
         rename(path, f"{path}{SET_ASIDE}")
         log.warning(
-            "a serving certificate is of no use and set aside", file=path, error=problem or "one of two is gone"
+            "a serving certificate cannot be used and was renamed",
+            file=path,
+            error=problem or "the certificate or its key is missing",
         )
     return False
 
@@ -97,7 +103,7 @@ def _write(files: TlsFiles, made: SelfSigned) -> bool:
     return True
 
 
-async def _in_flight(flight: Flight, files: TlsFiles, work: Callable[[], bool]) -> bool:
+async def _in_flight(flight: SingleFlight, files: TlsFiles, work: Callable[[], bool]) -> bool:
     outcome = await flight.run(f"serving:{files.certificate}", work, WRITE_DEADLINE_S)
     if isinstance(outcome, Done):
         return outcome.value

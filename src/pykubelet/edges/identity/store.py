@@ -1,7 +1,7 @@
-"""Certificates in `--cert-dir`, laid out as the kubelet's: every pair in a file of its own, a link to the current one.
+"""Certificates in `--cert-dir`, with the kubelet's layout: each pair in a file of its own, and a link to the current one.
 
-Owns: `<prefix>-<date>.pem` (certificate, then key), the link `<prefix>-current.pem`, and the key of a request that is
-still waited for. Nothing is ever overwritten, so that a half-written pair is never the current one.
+Owns: `<prefix>-<date>.pem` (certificate, then key), the link `<prefix>-current.pem`, and the key of the pending request. No
+pair is ever overwritten, so that a half-written one is never the current one.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ _LIMIT = 1 << 20
 
 
 class CertificateStore(Value):
-    """`prefix`: `kubelet-client` or `kubelet-server`. All methods block shortly and raise HostError."""
+    """The files of one certificate. `prefix`: `kubelet-client` or `kubelet-server`. All methods block shortly, and may raise
+    HostError."""
 
     folder: str
     prefix: str
 
     @property
     def current(self) -> str:
-        """The path programs read; a link."""
+        """The path of the link to the current pair, which programs read."""
         return f"{self.folder}/{self.prefix}-current.pem"
 
     @property
@@ -41,7 +42,7 @@ class CertificateStore(Value):
         return f"{self.folder}/{self.prefix}.key.tmp"
 
     def read(self) -> bytes | None:
-        """The current pair; None when there is none."""
+        """Read the current pair; None if there is none."""
         updated = f"{self.folder}/{self.prefix}-updated.pem"
         if stat_file(self.current) is None and read_link(updated) is not None:
             rename(updated, self.current)  # an update by another kubelet was interrupted
@@ -50,7 +51,7 @@ class CertificateStore(Value):
         return read_bytes(self.current, _LIMIT)
 
     def write(self, certificate: bytes, key: bytes, wall: float) -> str:
-        """Make a pair the current one; its path."""
+        """Write a pair, make it the current one, and return its path."""
         make_dirs(self.folder)
         stamp = (EPOCH + timedelta(seconds=int(wall))).strftime("%Y-%m-%d-%H-%M-%S")
         path = f"{self.folder}/{self.prefix}-{stamp}.pem"
@@ -61,7 +62,7 @@ class CertificateStore(Value):
         return path
 
     def read_key(self) -> bytes | None:
-        """The key of the request that was sent last, if its certificate has not come yet."""
+        """Read the key of the last request, if its certificate was not issued yet."""
         try:
             return read_bytes(self._key_file, _LIMIT)
         except HostError as error:
@@ -70,8 +71,10 @@ class CertificateStore(Value):
             raise
 
     def keep_key(self, key: bytes) -> None:
+        """Store the key (PEM) of a signing request before it is sent, so that a restart finds the same request."""
         make_dirs(self.folder)
         write_atomic(self._key_file, key, 0o600, durable=True)
 
     def forget_key(self) -> None:
+        """Delete the stored key. Does nothing if there is none."""
         remove_file(self._key_file)

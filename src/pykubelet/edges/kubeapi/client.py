@@ -1,8 +1,8 @@
-"""Single requests to the API server, as structs.
+"""A client for single requests to the API server, with structs as bodies and answers.
 
-Owns: deadlines, the limit of requests a second, one repetition after a refusal of our credentials, and how structs become
-JSON. Does not retry anything else: whoever asks knows what is worth it (`ApiError.is_transient`, `retry_after_s`).
-The HTTP library is imported when the first request is sent, never before.
+Owns: deadlines, the limit of requests per second, one retry if the server refuses the credentials, and the encoding of
+structs. Nothing else is retried: the caller decides (`ApiError.is_transient`, `retry_after_s`).
+The HTTP library is imported when the first request is sent.
 
 Source: the Kubernetes documentation "Kubernetes API Concepts"; `kubeAPIQPS`, `kubeAPIBurst`.
 """
@@ -19,13 +19,13 @@ from pykubelet.base.api.codec import DecodeError, decode, encode
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.metrics import Counter, Histogram
 from pykubelet.base.kit.values import Value
-from pykubelet.edges.kubeapi.credentials import CredentialSource, Identity
+from pykubelet.edges.kubeapi.credentials import CredentialSource, RequestCredentials
 from pykubelet.edges.kubeapi.errors import QUEUE_FULL, ApiError
-from pykubelet.edges.kubeapi.kubeconfig import Access, Pem
+from pykubelet.edges.kubeapi.kubeconfig import ClusterAccess, Pem
 from pykubelet.edges.kubeapi.limiter import Limiter, QueueFull
 
 if TYPE_CHECKING:
-    from pykubelet.edges.kubeapi.connection import Connection, Stream
+    from pykubelet.edges.kubeapi.connection import ApiConnection, ApiStream
 
 T = TypeVar("T")
 REQUESTS = Counter(
@@ -41,12 +41,12 @@ DURATIONS = Histogram(
 )
 _JSON = "application/json"
 _UNAUTHORIZED = 401
-#: What a success is, where it is not 200.
+#: The status codes of successful requests other than 200, by method.
 _CODES = {"POST": "201"}
 
 
 class PatchKind(StrEnum):
-    """How a patch is to be read, as its content type."""
+    """The formats of patches, as content types."""
 
     MERGE = "application/merge-patch+json"
     STRATEGIC = "application/strategic-merge-patch+json"
@@ -55,8 +55,11 @@ class PatchKind(StrEnum):
 
 
 class ClientLimits(Value):
-    """`qps` requests a second with bursts of `burst` (<= 0: any number), `at_once` at the same time, and seconds for
-    one answer. `longest_wait_s`: who would wait longer to send is refused at once (`ApiError.was_queue_full`)."""
+    """The limits of a client: `qps` requests per second with bursts of `burst` (<= 0: unlimited), and `at_once` concurrent ones.
+
+    `deadline_s`: seconds for one answer. `longest_wait_s`: a request that would wait longer to be sent fails at once
+    (`ApiError.was_queue_full`).
+    """
 
     qps: float = 50.0
     burst: int = 100
@@ -66,14 +69,14 @@ class ClientLimits(Value):
 
 
 class ApiClient:
-    """Everything raises ApiError and nothing else. Paths are those of the API, without the server.
+    """A client of one API server. Methods raise only ApiError. Paths are those of the API, without the server.
 
-    `requests`: how many were sent. `rotated`: see CredentialSource.
+    `requests`: the number of requests that were sent. `rotated`: see CredentialSource.
     """
 
     def __init__(
         self,
-        access: Access,
+        access: ClusterAccess,
         clock: Clock,
         limits: ClientLimits | None = None,
         user_agent: str = "kubelet",
@@ -87,26 +90,29 @@ class ApiClient:
         self._host = urlsplit(access.server).netloc
         self._credentials = CredentialSource(access, clock, rotated)
         self._limiter = Limiter(self.limits.qps, self.limits.burst, self.limits.longest_wait_s)
-        self._places = asyncio.Semaphore(self.limits.at_once)
-        self._connection: Connection | None = None
+        self._parallel = asyncio.Semaphore(self.limits.at_once)
+        self._connection: ApiConnection | None = None
 
     async def get(self, path: str, kind: type[T], query: Mapping[str, str] | None = None) -> T:
+        """The object at `path`, decoded as `kind`. Raises ApiError."""
         return _decoded(kind, await self.request("GET", path, query))
 
     async def create(self, path: str, body: object, kind: type[T], query: Mapping[str, str] | None = None) -> T:
-        """`path` is the collection's, or a subresource's. `body`: a struct or plain objects."""
+        """POST `body` (a struct or plain objects) to the path of a collection or subresource, and decode the answer as `kind`."""
         return _decoded(kind, await self.request("POST", path, query, encode(body), _JSON))
 
     async def update(self, path: str, body: object, kind: type[T]) -> T:
+        """PUT `body` and decode the answer as `kind`. Raises ApiError (`is_conflict` for an old resource version)."""
         return _decoded(kind, await self.request("PUT", path, None, encode(body), _JSON))
 
     async def patch(
         self, path: str, body: object, how: PatchKind, kind: type[T], query: Mapping[str, str] | None = None
     ) -> T:
+        """PATCH with `body` in the format `how`; the answer is decoded as `kind`. Raises ApiError."""
         return _decoded(kind, await self.request("PATCH", path, query, encode(body), how.value))
 
     async def delete(self, path: str, body: object | None = None) -> None:
-        """`body`: DeleteOptions."""
+        """DELETE the object at `path`. `body`: DeleteOptions."""
         await self.request("DELETE", path, None, encode(body) if body is not None else None, _JSON)
 
     async def request(
@@ -117,42 +123,42 @@ class ApiClient:
         body: bytes | None = None,
         content_type: str = "",
     ) -> bytes:
-        """One request, the answer as it came. Waits for its turn first; the deadline counts from the sending."""
+        """Send one request and return the body of the answer. Waits for the rate limiter first; the deadline starts after that."""
         from pykubelet.edges.kubeapi.connection import timed_out, with_query
 
         full = with_query(path, query)
-        await self._take_turn()
-        async with self._places:
+        await self._wait_to_send()
+        async with self._parallel:
             try:
                 async with asyncio.timeout(self.limits.deadline_s):
                     return await self._send(method, full, body, content_type)
             except TimeoutError as error:
                 raise timed_out(self.limits.deadline_s, self.access.server) from error
 
-    async def open(self, path: str, query: Mapping[str, str] | None = None) -> Stream:
-        """A GET whose body goes on, for watches and logs. Does not count among those sent at the same time."""
+    async def open(self, path: str, query: Mapping[str, str] | None = None) -> ApiStream:
+        """GET with a streamed body, for watches and logs. Does not count for `ClientLimits.at_once`. Raises ApiError."""
         from pykubelet.edges.kubeapi.connection import timed_out, with_query
 
         full = with_query(path, query)
-        await self._take_turn()
+        await self._wait_to_send()
         try:
             async with asyncio.timeout(self.limits.deadline_s):
-                identity = await self._credentials.current()
+                credentials = await self._credentials.current()
                 try:
-                    return await self._counted("GET", self._connected().open(full, identity))
+                    return await self._counted("GET", self._connected().open(full, credentials))
                 except ApiError as error:
-                    self._credentials_refused(error, identity)
+                    self._credentials_refused(error, credentials)
                     raise
         except TimeoutError as error:
             raise timed_out(self.limits.deadline_s, self.access.server) from error
 
     async def close(self) -> None:
-        """End all connections. The client may be used again and makes new ones."""
+        """Close all connections. If the client is used again, it opens new ones."""
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
 
-    async def _take_turn(self) -> None:
+    async def _wait_to_send(self) -> None:
         try:
             await self._limiter.take()
         except QueueFull as error:
@@ -172,7 +178,7 @@ class ApiClient:
         return await self._counted(method, self._connected().request(method, path, newer, body, content_type))
 
     async def _counted(self, method: str, sending: Awaitable[T]) -> T:
-        """One request, seen by the metrics; a watch counts until its head is there."""
+        """Measure one request for the metrics. A watch is measured until the head of its answer arrives."""
         self.requests += 1
         began, code = self._clock.monotonic(), "<error>"
         try:
@@ -186,16 +192,16 @@ class ApiClient:
             REQUESTS.inc(code, method, self._host)
             DURATIONS.observe(self._clock.monotonic() - began, method, self._host)
 
-    def _credentials_refused(self, error: ApiError, shown: Identity) -> bool:
+    def _credentials_refused(self, error: ApiError, shown: RequestCredentials) -> bool:
         if error.status == _UNAUTHORIZED:
             self._credentials.refused(shown)
         return error.status == _UNAUTHORIZED
 
-    def _connected(self) -> Connection:
+    def _connected(self) -> ApiConnection:
         if self._connection is None:
-            from pykubelet.edges.kubeapi.connection import Connection
+            from pykubelet.edges.kubeapi.connection import ApiConnection
 
-            self._connection = Connection(self.access, self._user_agent)
+            self._connection = ApiConnection(self.access, self._user_agent)
         return self._connection
 
 

@@ -1,7 +1,7 @@
-"""HTTP/1.1 to one API server: requests, streams, and connections that are used again.
+"""HTTP/1.1 to one API server: requests, streams, and reused connections.
 
-Owns: the pool of idle connections, and the translation of every failure and every bad answer to ApiError. Knows nothing of
-Kubernetes objects but `Status`. Why not a library: docs/decisions/0017-http-client-of-our-own.md and
+Owns: the pool of idle connections, and the translation of every failure and every error status to ApiError. Of the Kubernetes
+objects it knows only `Status`. Why not a library: docs/decisions/0017-http-client-of-our-own.md and
 0027-httptools-parses-http.md.
 
 Source: the Kubernetes documentation "Kubernetes API Concepts"; RFC 9112.
@@ -17,37 +17,37 @@ from urllib.parse import urlencode
 from pykubelet.base.api.codec import DecodeError, decode
 from pykubelet.base.api.core import Status
 from pykubelet.base.kit.digits import parse_decimal
-from pykubelet.edges.kubeapi.credentials import Identity
+from pykubelet.edges.kubeapi.credentials import RequestCredentials
 from pykubelet.edges.kubeapi.errors import ApiError
-from pykubelet.edges.kubeapi.kubeconfig import Access
+from pykubelet.edges.kubeapi.kubeconfig import ClusterAccess
 from pykubelet.net.http.dial import FAILURES, HttpConnection, destination_of, dial
 
-#: Less than the API server's own limit for idle connections (90 s), so that we never write into one it is closing.
+#: Less than the API server's own limit for idle connections (90 s), so that no request is sent while the server closes one.
 IDLE_S = 60.0
 _SHOWN = 400
-#: An API server asks for half a minute at most. Something between it and us must not keep the node silent for longer.
+#: The longest Retry-After that is respected. An API server asks for half a minute at most; a proxy must not delay the node more.
 _LONGEST_PAUSE_S = 60.0
 
 
-class Connection:
-    """Requests to one server. Made inside a running loop; `close` ends all of them."""
+class ApiConnection:
+    """Requests to one server. Create it inside a running loop. `close` ends all requests."""
 
-    def __init__(self, access: Access, user_agent: str) -> None:
+    def __init__(self, access: ClusterAccess, user_agent: str) -> None:
         self._server = access.server
         self._destination = destination_of(access.server, access.proxy, access.server_name)
         self._fixed = f"Host: {self._destination.netloc}\r\nUser-Agent: {user_agent}\r\nAccept: application/json\r\n"
-        self._identity: Identity | None = None
+        self._last_credentials: RequestCredentials | None = None
         self._headers = ""
         self._idle: list[HttpConnection] = []
         self._busy: set[HttpConnection] = set()
         self._closed = False
 
     async def request(
-        self, method: str, path: str, identity: Identity, body: bytes | None = None, content_type: str = ""
+        self, method: str, path: str, credentials: RequestCredentials, body: bytes | None = None, content_type: str = ""
     ) -> bytes:
-        """The body of a good answer. Raises ApiError."""
-        request = self._rendered(method, path, identity, body, content_type)
-        connection = await self._sent(request, identity)
+        """Send a request and return the body of a successful answer. Raises ApiError."""
+        request = self._rendered(method, path, credentials, body, content_type)
+        connection = await self._sent(request, credentials)
         try:
             data = await connection.body()
         except FAILURES as error:
@@ -62,10 +62,10 @@ class Connection:
             raise answer_error(response.status, data, response.headers)
         return data
 
-    async def open(self, path: str, identity: Identity) -> Stream:
-        """A GET whose body goes on: returns when the head has come. Raises ApiError."""
-        connection = await self._sent(self._rendered("GET", path, identity, None, ""), identity)
-        stream = Stream(connection, self._server, self._busy)
+    async def open(self, path: str, credentials: RequestCredentials) -> ApiStream:
+        """Send a GET with a streamed body. Returns when the head of the answer has arrived. Raises ApiError."""
+        connection = await self._sent(self._rendered("GET", path, credentials, None, ""), credentials)
+        stream = ApiStream(connection, self._server, self._busy)
         response = connection.response
         if response.status < 300:
             return stream
@@ -76,19 +76,19 @@ class Connection:
         raise answer_error(response.status, data, response.headers)
 
     async def close(self) -> None:
-        """End everything; who waits for an answer is told that the connection was closed."""
+        """Close all connections. Requests in progress raise ApiError (the connection was closed)."""
         self._closed = True
         for connection in (*self._idle, *self._busy):
             connection.abort()
         self._idle.clear()
         self._busy.clear()
-        await asyncio.sleep(0)  # the transports end in the loop's next round
+        await asyncio.sleep(0)  # the transports close in the next iteration of the event loop
 
-    async def _sent(self, request: bytes, identity: Identity) -> HttpConnection:
-        """A connection on which the head of the answer has arrived."""
+    async def _sent(self, request: bytes, credentials: RequestCredentials) -> HttpConnection:
+        """Send a request. Returns the connection once the head of the answer has arrived."""
         while True:
             try:
-                connection = self._take_idle(identity) or await dial(self._destination, identity.tls)
+                connection = self._take_idle(credentials) or await dial(self._destination, credentials.tls)
             except FAILURES as error:
                 raise unreached(error, self._server) from error
             reused = connection.used
@@ -100,17 +100,17 @@ class Connection:
                 self._discard(connection)
                 if not reused or connection.response.heard or self._closed:
                     raise unreached(error, self._server) from error
-                # the server closed an idle connection as we wrote: it has not read the request
+                # try again: the server closed the idle connection during the write and has not read the request
             except BaseException:
                 self._discard(connection)
                 raise
 
-    def _take_idle(self, identity: Identity) -> HttpConnection | None:
+    def _take_idle(self, credentials: RequestCredentials) -> HttpConnection | None:
         now = asyncio.get_running_loop().time()
         while self._idle:
             connection = self._idle.pop()
             is_usable = not connection.closed and connection.response.keeps_alive
-            if is_usable and connection.tls is identity.tls and now - connection.idle_since < IDLE_S:
+            if is_usable and connection.tls is credentials.tls and now - connection.idle_since < IDLE_S:
                 return connection
             connection.abort()
         return None
@@ -130,10 +130,12 @@ class Connection:
         self._busy.discard(connection)
         connection.abort()
 
-    def _rendered(self, method: str, path: str, identity: Identity, body: bytes | None, content_type: str) -> bytes:
-        if identity is not self._identity:
-            self._headers = self._fixed + _header_lines(identity)
-            self._identity = identity
+    def _rendered(
+        self, method: str, path: str, credentials: RequestCredentials, body: bytes | None, content_type: str
+    ) -> bytes:
+        if credentials is not self._last_credentials:
+            self._headers = self._fixed + _header_lines(credentials)
+            self._last_credentials = credentials
         destination = self._destination
         target = destination.prefix + path
         login = ""
@@ -147,8 +149,8 @@ class Connection:
         return f"{head}Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-class Stream:
-    """The body of one answer, piece by piece. Close it."""
+class ApiStream:
+    """The streamed body of one answer. The caller must close it."""
 
     def __init__(self, connection: HttpConnection, server: str, busy: set[HttpConnection]) -> None:
         self._connection = connection
@@ -156,7 +158,7 @@ class Stream:
         self._busy = busy
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """What has arrived, as it arrives; ends when the server ends the answer. Raises ApiError."""
+        """Yield the body as it arrives, until the server ends the answer. Raises ApiError."""
         try:
             while (part := await self._connection.part()) is not None:
                 yield part
@@ -164,23 +166,25 @@ class Stream:
             raise unreached(error, self._server) from error
 
     def close(self) -> None:
+        """Close the connection. May be called more than once."""
         self._busy.discard(self._connection)
         self._connection.abort()
 
 
 def with_query(path: str, query: Mapping[str, str] | None) -> str:
+    """The path with the query, if there is one."""
     return f"{path}?{urlencode(query)}" if query else path
 
 
 def answer_error(status: int, body: bytes, headers: Mapping[str, str]) -> ApiError:
-    """The ApiError of an answer that is no success. `headers`: by lower-case name."""
+    """The ApiError of an answer with an error status. `headers`: by lower-case name."""
     text, reason, retry_after = "", "", _seconds(headers.get("retry-after", ""))
     try:
-        said = decode(Status, body)
-        if said.kind == "Status":
-            text, reason = said.message, said.reason
-            if retry_after is None and said.details is not None and said.details.retryAfterSeconds:
-                retry_after = min(max(0.0, float(said.details.retryAfterSeconds)), _LONGEST_PAUSE_S)
+        answer = decode(Status, body)
+        if answer.kind == "Status":
+            text, reason = answer.message, answer.reason
+            if retry_after is None and answer.details is not None and answer.details.retryAfterSeconds:
+                retry_after = min(max(0.0, float(answer.details.retryAfterSeconds)), _LONGEST_PAUSE_S)
     except DecodeError:
         text = ""
     if not text:
@@ -189,25 +193,26 @@ def answer_error(status: int, body: bytes, headers: Mapping[str, str]) -> ApiErr
 
 
 def timed_out(seconds: float, server: str) -> ApiError:
+    """The ApiError of a request without an answer within `seconds`."""
     return ApiError(0, "Timeout", f"{server}: no answer within {seconds:g} s")
 
 
 def unreached(error: Exception, server: str) -> ApiError:
-    """The ApiError where no answer came, or half of one."""
+    """The ApiError of a request whose answer did not arrive completely."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return ApiError(0, "Certificate", f"{server}: {error.verify_message or error}")
     text = str(error) or type(error).__name__
     return ApiError(0, "Unreachable", f"{server}: {text}")
 
 
-def _header_lines(identity: Identity) -> str:
-    for name, value in identity.headers:
+def _header_lines(credentials: RequestCredentials) -> str:
+    for name, value in credentials.headers:
         if not value.isprintable():
             raise ApiError(0, "Credentials", f"the value of the header {name} has characters that cannot be sent")
-    return "".join(f"{name}: {value}\r\n" for name, value in identity.headers)
+    return "".join(f"{name}: {value}\r\n" for name, value in credentials.headers)
 
 
 def _seconds(text: str) -> float | None:
-    """Of a Retry-After header; the API server gives whole seconds, never a date."""
+    """Parse a Retry-After header. The API server sends whole seconds, never a date."""
     seconds = parse_decimal(text)
     return None if seconds is None else min(float(seconds), _LONGEST_PAUSE_S)

@@ -1,8 +1,8 @@
-"""Who we are towards the API server, now: the headers and the TLS context for the next request.
+"""The credentials for the next request to the API server: its headers and TLS context.
 
-Owns: the newest reading of every file the access names (client certificate, key, CA, token), and of the exec plugin.
-Files are looked at again when their inode, size or time changed, at most once a second; what cannot be read leaves the
-last good reading in use. A refusal by the server (401) makes everything be read again at once.
+Owns: the current content of every file that the access names (client certificate, key, CA, token), and the credential of the
+exec plugin. Files are checked at most once a second, and read again when their inode, size or time has changed. If a file
+cannot be read, its last content stays in use. After status 401 everything is read again at once.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import ClassVar
 
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.values import Discreet
+from pykubelet.base.kit.values import RedactedValue
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import read_bytes, stat_file
 from pykubelet.edges.kubeapi.errors import ApiError
-from pykubelet.edges.kubeapi.exec_plugin import Handed, run_plugin
-from pykubelet.edges.kubeapi.kubeconfig import Access, Pem
+from pykubelet.edges.kubeapi.exec_plugin import PluginCredential, run_plugin
+from pykubelet.edges.kubeapi.kubeconfig import ClusterAccess, Pem
 from pykubelet.edges.kubeapi.tls import client_context
 
 log = Log("kubeapi")
@@ -27,8 +27,8 @@ LOOK_AGAIN_S = 1.0
 _LIMIT = 1 << 20
 
 
-class Identity(Discreet):
-    """For one request. `tls` is the same object until something in it changes. None: plain HTTP."""
+class RequestCredentials(RedactedValue):
+    """The credentials for one request. `tls`: the same object until its content changes; None: plain HTTP."""
 
     hidden: ClassVar = ("headers",)
     tls: ssl.SSLContext | None
@@ -36,7 +36,7 @@ class Identity(Discreet):
 
 
 class _Watched:
-    """One file, read again when it changed."""
+    """One file that is read again when it has changed."""
 
     def __init__(self, pem: Pem) -> None:
         self._inline = bool(pem.data)
@@ -44,8 +44,8 @@ class _Watched:
         self.path = pem.file
         self.data = pem.data
 
-    def look(self) -> bool:
-        """Whether `data` is another one now. HostError where it cannot be read and never could."""
+    def reread(self) -> bool:
+        """Read the file if necessary. Returns whether `data` changed. Raises HostError if it was never readable."""
         if self._inline or not self.path:
             return False
         try:
@@ -57,83 +57,86 @@ class _Watched:
         except HostError:
             if self._seen is None:
                 raise
-            return False  # it is being replaced, or gone: the last reading is the best there is
+            return False  # the file is being replaced or is gone: keep the last content
         self._seen = seen
         changed, self.data = data != self.data, data
         return changed
 
 
 class CredentialSource:
-    """`current` before each request; `refused` after a 401."""
+    """Provides credentials. Call `current` before each request, and `refused` after status 401."""
 
-    def __init__(self, access: Access, clock: Clock, rotated: Pem | None = None) -> None:
-        """`rotated`: certificate and key in one file, used instead of the access's own as soon as it exists."""
+    def __init__(self, access: ClusterAccess, clock: Clock, rotated: Pem | None = None) -> None:
+        """`rotated`: a file with certificate and key. Once it exists, it replaces those of the access."""
         self._access = access
         self._clock = clock
         self._is_tls = access.server.startswith("https:")
         self._ca, self._cert, self._key = _Watched(access.ca), _Watched(access.client_cert), _Watched(access.client_key)
         self._rotated = _Watched(rotated) if rotated is not None else None
         self._token = _Watched(Pem(access.token_file))
-        self._handed: Handed | None = None
-        self._identity: Identity | None = None
+        self._plugin_credential: PluginCredential | None = None
+        self._last_credentials: RequestCredentials | None = None
         self._tls: ssl.SSLContext | None = None
         self._looked_at = float("-inf")
         self._asking = asyncio.Lock()
         self._problem = ""
 
-    async def current(self) -> Identity:
-        """Raises ApiError (status 0, reason Credentials) when there is nothing to show."""
+    async def current(self) -> RequestCredentials:
+        """The current credentials. Raises ApiError (status 0, reason Credentials) if there are none."""
         now = self._clock.monotonic()
-        if self._identity is not None and now - self._looked_at < LOOK_AGAIN_S and not self._expired():
-            return self._identity
+        if self._last_credentials is not None and now - self._looked_at < LOOK_AGAIN_S and not self._expired():
+            return self._last_credentials
         async with self._asking:
-            await self._look()
+            await self._read_again()
             self._looked_at = now
-        assert self._identity is not None
-        return self._identity
+        assert self._last_credentials is not None
+        return self._last_credentials
 
-    def refused(self, shown: Identity) -> None:
-        """The server did not take `shown`: ask everybody anew before the next request."""
-        if shown is self._identity:
+    def refused(self, shown: RequestCredentials) -> None:
+        """Record that the server refused `shown`: before the next request, files are read and the plugin is run again."""
+        if shown is self._last_credentials:
             self._looked_at = float("-inf")
-            self._handed = None
+            self._plugin_credential = None
 
     def _expired(self) -> bool:
-        handed = self._handed
-        return handed is not None and handed.expires_at is not None and self._clock.wall() >= handed.expires_at
+        credential = self._plugin_credential
+        return (
+            credential is not None and credential.expires_at is not None and self._clock.wall() >= credential.expires_at
+        )
 
-    async def _look(self) -> None:
+    async def _read_again(self) -> None:
         asked = False
-        if self._access.plugin is not None and (self._handed is None or self._expired()):
-            self._handed = await run_plugin(self._access.plugin)
+        if self._access.plugin is not None and (self._plugin_credential is None or self._expired()):
+            self._plugin_credential = await run_plugin(self._access.plugin)
             asked = True
         try:
-            changed = self._look_at_files()
+            changed = self._reread_files()
         except HostError as error:
             text = f"there is no {error.path} yet" if error.is_not_found else str(error)
             raise ApiError(0, "Credentials", text) from error
-        if self._identity is not None and not (changed or asked):
+        if self._last_credentials is not None and not (changed or asked):
             return
-        self._identity = Identity(self._context(), self._headers())
+        self._last_credentials = RequestCredentials(self._context(), self._headers())
 
-    def _look_at_files(self) -> bool:
-        changed = [self._ca.look(), self._token.look()]
+    def _reread_files(self) -> bool:
+        changed = [self._ca.reread(), self._token.reread()]
         rotated = self._rotated
         if rotated is not None and (rotated.data or stat_file(rotated.path) is not None):
-            changed.append(rotated.look())
+            changed.append(rotated.reread())
         else:
-            changed += [self._cert.look(), self._key.look()]
+            changed += [self._cert.reread(), self._key.reread()]
         return any(changed)
 
     def _context(self) -> ssl.SSLContext | None:
-        """Of the newest files. A pair that does not fit is half written: the old context goes on."""
+        """The TLS context for the newest files. If certificate and key do not match, they are probably being replaced, and the
+        old context stays in use."""
         if not self._is_tls:
             return None
         cert, key = self._cert.data, self._key.data
         if self._rotated is not None and self._rotated.data:
             cert = key = self._rotated.data
-        if self._handed is not None and self._handed.cert:
-            cert, key = self._handed.cert, self._handed.key
+        if self._plugin_credential is not None and self._plugin_credential.cert:
+            cert, key = self._plugin_credential.cert, self._plugin_credential.key
         try:
             self._tls = client_context(self._ca.data, self._access.insecure, cert, key)
             self._problem = ""
@@ -143,14 +146,14 @@ class CredentialSource:
                 raise ApiError(0, "Credentials", problem) from error
             if problem != self._problem:
                 self._problem = problem
-                log.warning("a changed certificate cannot be used; the one before goes on", error=problem)
+                log.warning("a changed certificate cannot be used; the one before stays in use", error=problem)
         return self._tls
 
     def _headers(self) -> tuple[tuple[str, str], ...]:
         headers = list(self._access.headers)
         token = self._access.token
-        if self._handed is not None and self._handed.token:
-            token = self._handed.token
+        if self._plugin_credential is not None and self._plugin_credential.token:
+            token = self._plugin_credential.token
         if self._token.data:
             token = self._token.data.decode("utf-8", "replace").strip()
         if token:

@@ -1,4 +1,4 @@
-"""What can go wrong with a request to the API server, as one error."""
+"""The only error of requests to the API server."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ QUEUE_FULL = "QueueFull"
 
 
 class ApiError(Exception):
-    """`status`: the HTTP status, 0 when no answer came. `reason`: `metav1.Status.reason`, "" where there is none.
+    """A failed request. `status`: the HTTP status; 0: no answer. `reason`: that of `metav1.Status`; "": none.
 
-    `retry_after_s`: what the server asks for before another try. The text is the server's message, as people read it.
+    `retry_after_s`: the pause that the server asks for before another attempt. The text is the server's message.
     """
 
     def __init__(self, status: int, reason: str, message: str, retry_after_s: float | None = None) -> None:
@@ -21,27 +21,30 @@ class ApiError(Exception):
 
     @property
     def is_not_found(self) -> bool:
+        """Whether the object or the path does not exist (404)."""
         return self.status == 404
 
     @property
     def already_exists(self) -> bool:
+        """Whether an object of that name exists (409, reason AlreadyExists)."""
         return self.status == 409 and self.reason == "AlreadyExists"
 
     @property
     def is_conflict(self) -> bool:
+        """Whether the object was changed since it was read (409, reason Conflict)."""
         return self.status == 409 and self.reason == "Conflict"
 
     @property
     def is_expired(self) -> bool:
-        """The resource version is too old: list again."""
+        """Whether the resource version is too old, so that the objects must be listed again."""
         return self.status == 410
 
     @property
     def was_queue_full(self) -> bool:
-        """It was not sent: too many requests of this client were waiting already."""
+        """Whether the request was not sent, because too many requests of this client were waiting."""
         return self.status == 0 and self.reason == QUEUE_FULL
 
     @property
     def is_transient(self) -> bool:
-        """Worth another try with the same words: not reached, too many requests, or the server is in trouble."""
+        """Whether the same request may succeed later: no answer, too many requests, or an error of the server."""
         return self.status in (0, 408, 429) or self.status >= 500

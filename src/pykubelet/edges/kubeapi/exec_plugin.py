@@ -1,7 +1,7 @@
 """Runs exec credential plugins: programs that print a token or a client certificate.
 
-Owns: the exec protocol (`ExecCredential` of v1 and v1beta1) and its bounds. Does not cache: `credentials.py` does.
-Nothing a plugin prints on its output is ever put into an error, since it is a credential.
+Owns: the exec protocol (`ExecCredential` of v1 and v1beta1) and its limits. Caching is done in `credentials.py`.
+The standard output of a plugin never becomes part of an error, because it is a credential.
 
 Source: the Kubernetes documentation "client-go credential plugins" and "client authentication (v1)".
 """
@@ -14,7 +14,7 @@ from typing import ClassVar
 import msgspec
 
 from pykubelet.base.api.times import parse_time
-from pykubelet.base.kit.values import Discreet
+from pykubelet.base.kit.values import RedactedValue
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.services.process import run_program
 from pykubelet.edges.kubeapi.errors import ApiError
@@ -24,8 +24,8 @@ TIMEOUT_S = 60.0
 _SHOWN = 300
 
 
-class Handed(Discreet):
-    """What a plugin gave. `expires_at`: wall seconds; None: until the server refuses it."""
+class PluginCredential(RedactedValue):
+    """A credential that a plugin printed. `expires_at`: wall seconds; None: it is used until the server refuses it."""
 
     hidden: ClassVar = ("token", "cert", "key")
     token: str = ""
@@ -47,16 +47,16 @@ class _Credential(msgspec.Struct, frozen=True):
     status: _Status | None = None
 
 
-async def run_plugin(plugin: ExecPlugin) -> Handed:
-    """Ask the plugin once. Raises ApiError (status 0) with the plugin's complaint."""
+async def run_plugin(plugin: ExecPlugin) -> PluginCredential:
+    """Run the plugin once. Raises ApiError (status 0) with the plugin's error output."""
     spec: dict[str, object] = {"interactive": False}
     if plugin.cluster is not None:
         spec["cluster"] = plugin.cluster
-    told = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
+    info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
     environment = {
         **os.environ,
         **dict(plugin.env),
-        "KUBERNETES_EXEC_INFO": msgspec.json.encode(told).decode(),
+        "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode(),
     }
     try:
         finished = await run_program((plugin.command, *plugin.args), env=environment, timeout_s=TIMEOUT_S)
@@ -64,13 +64,13 @@ async def run_plugin(plugin: ExecPlugin) -> Handed:
         hint = f"; {plugin.install_hint}" if plugin.install_hint and error.is_not_found else ""
         raise _refused(plugin, f"{error}{hint}") from error
     if finished.code != 0:
-        said = finished.err.decode("utf-8", "replace").strip()[:_SHOWN]
-        raise _refused(plugin, f"exit status {finished.code}" + (f": {said}" if said else ""))
-    return parse_handed(finished.out, plugin)
+        output = finished.err.decode("utf-8", "replace").strip()[:_SHOWN]
+        raise _refused(plugin, f"exit status {finished.code}" + (f": {output}" if output else ""))
+    return parse_credential(finished.out, plugin)
 
 
-def parse_handed(data: bytes, plugin: ExecPlugin) -> Handed:
-    """What a plugin printed. Raises ApiError without any of it."""
+def parse_credential(data: bytes, plugin: ExecPlugin) -> PluginCredential:
+    """Parse the output of a plugin. Raises ApiError, which contains nothing of the output."""
     try:
         found = msgspec.json.decode(data, type=_Credential)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -87,7 +87,7 @@ def parse_handed(data: bytes, plugin: ExecPlugin) -> Handed:
         expires_at = parse_time(status.expirationTimestamp) if status.expirationTimestamp else None
     except ValueError:
         raise _refused(plugin, "printed an expirationTimestamp that is no time") from None
-    return Handed(status.token or "", cert.encode(), key.encode(), expires_at)
+    return PluginCredential(status.token or "", cert.encode(), key.encode(), expires_at)
 
 
 def _refused(plugin: ExecPlugin, what: str) -> ApiError:

@@ -1,7 +1,7 @@
-"""Reads kubeconfig files: how to reach an API server and who to be there.
+"""Reads kubeconfig files: how to reach an API server and with which credentials.
 
-Owns: the file format, the choice of the current context, and relative paths (they count from the file's own folder).
-Does not read the certificates, keys and tokens the file names: they change while the agent runs, and `credentials.py`
+Owns: the file format, the choice of the current context, and relative paths (relative to the file's own directory).
+Does not read the certificate, key and token files that it names: they change while the agent runs, and `credentials.py`
 reads them when they are used.
 
 Source: the Kubernetes documentation "kubeconfig (v1)" and "client authentication (v1)".
@@ -19,7 +19,7 @@ import msgspec
 
 from pykubelet.base.api.codec import DecodeError, from_object
 from pykubelet.base.api.documents import DocumentError, load_document
-from pykubelet.base.kit.values import Discreet, Value
+from pykubelet.base.kit.values import RedactedValue, Value
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import read_bytes
 
@@ -30,7 +30,7 @@ _PROXY_SCHEMES = ("http", "https", "socks5")
 
 
 class KubeconfigError(Exception):
-    """A kubeconfig that cannot be used: the file, the field in it (empty for the whole) and what is wrong."""
+    """A kubeconfig cannot be used: the file, the field in it (empty for the whole file), and the problem."""
 
     def __init__(self, file: str, field_path: str, what: str) -> None:
         super().__init__(f"{file}: {field_path}: {what}" if field_path else f"{file}: {what}")
@@ -39,8 +39,8 @@ class KubeconfigError(Exception):
         self.what = what
 
 
-class Pem(Discreet):
-    """PEM text that stands in the kubeconfig (`data`, which goes first) or in a file of its own; or neither."""
+class Pem(RedactedValue):
+    """PEM text in the kubeconfig (`data`, which has precedence) or in a file of its own; both may be empty."""
 
     hidden: ClassVar = ("data",)
     file: str = ""
@@ -51,7 +51,7 @@ class Pem(Discreet):
 
 
 class ExecPlugin(Value):
-    """A program that hands out credentials. `cluster`: what it is told of the cluster, where it asks for that."""
+    """A program that prints credentials. `cluster`: the cluster information that it gets with `provideClusterInfo`."""
 
     command: str
     args: tuple[str, ...] = ()
@@ -61,10 +61,10 @@ class ExecPlugin(Value):
     cluster: dict[str, Any] | None = None
 
 
-class Access(Discreet):
-    """One API server and one identity. `server`: a URL without a slash at its end. Paths are absolute.
+class ClusterAccess(RedactedValue):
+    """One API server and one identity. `server`: a URL without a trailing slash. Paths are absolute.
 
-    `headers`: sent with every request (impersonation). `origin`: the kubeconfig.
+    `headers`: sent with every request (impersonation). `origin`: the path of the kubeconfig.
     """
 
     hidden: ClassVar = ("token", "basic")
@@ -83,7 +83,7 @@ class Access(Discreet):
     origin: str = ""
 
 
-_Name = msgspec.field  # fields whose names Python cannot spell
+_Name = msgspec.field  # for fields whose names are not valid in Python
 
 
 class _Cluster(msgspec.Struct, frozen=True):
@@ -157,8 +157,8 @@ class _Config(msgspec.Struct, frozen=True):
     currentContext: str = _Name(default="", name="current-context")
 
 
-def load_access(path: str) -> Access:
-    """The current context of the kubeconfig at `path`. Raises KubeconfigError."""
+def load_access(path: str) -> ClusterAccess:
+    """Read the current context of the kubeconfig at `path`. Raises KubeconfigError."""
     try:
         data = read_bytes(path, _LIMIT)
     except HostError as error:
@@ -166,8 +166,8 @@ def load_access(path: str) -> Access:
     return parse_access(data, os.path.abspath(path))
 
 
-def parse_access(data: bytes, path: str) -> Access:
-    """The same of a file's bytes; `path` is where relative paths count from. Raises KubeconfigError."""
+def parse_access(data: bytes, path: str) -> ClusterAccess:
+    """As `load_access`, from the bytes of the file. Paths are relative to the directory of `path`. Raises KubeconfigError."""
     try:
         document = load_document(data)
         config = from_object(_Config, {} if document is None else document)
@@ -181,16 +181,16 @@ def parse_access(data: bytes, path: str) -> Access:
 
 
 class _Reader:
-    """The checks of one file; every complaint names it."""
+    """Reads and checks one file. Every error names the file."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._folder = os.path.dirname(path)
 
-    def access(self, config: _Config) -> Access:
+    def access(self, config: _Config) -> ClusterAccess:
         name = config.currentContext
         if not name:
-            raise self._error("current-context", "no context is chosen")
+            raise self._error("current-context", "is missing; name the context to use")
         context = next((item.context for item in config.contexts if item.name == name), None)
         if context is None:
             raise self._error("current-context", f'context "{name}" does not exist')
@@ -202,7 +202,7 @@ class _Reader:
             raise self._error(f"contexts[{name}].user", f'user "{context.user}" does not exist')
         return self._joined(cluster, f"clusters[{context.cluster}]", user or _User(), f"users[{context.user}]")
 
-    def _joined(self, cluster: _Cluster, at: str, user: _User, user_at: str) -> Access:
+    def _joined(self, cluster: _Cluster, at: str, user: _User, user_at: str) -> ClusterAccess:
         ca = self._pem(cluster.ca, cluster.caData, f"{at}.certificate-authority")
         if cluster.insecure and ca:
             what = "specifying a root certificates file with the insecure flag is not allowed"
@@ -216,7 +216,7 @@ class _Reader:
             raise self._error(f"{user_at}.{missing}", "a client certificate and its key belong together")
         if user.username and (user.token or user.tokenFile):
             raise self._error(user_at, "more than one authentication method: token and username")
-        return Access(
+        return ClusterAccess(
             server=self._server(cluster.server, f"{at}.server"),
             ca=ca,
             insecure=cluster.insecure,
@@ -259,16 +259,16 @@ class _Reader:
         if found.apiVersion not in EXEC_VERSIONS:
             raise self._error(f"{at}.apiVersion", f"must be {' or '.join(EXEC_VERSIONS)}")
         if found.interactiveMode == "Always":
-            raise self._error(f"{at}.interactiveMode", "there is nobody at a terminal here")
-        told = None
+            raise self._error(f"{at}.interactiveMode", "must not be Always: the kubelet has no terminal")
+        info = None
         if found.provideClusterInfo:
-            told = self._told(cluster, ca)
+            info = self._cluster_info(cluster, ca)
         command = self._absolute(found.command) if "/" in found.command else found.command
         env = tuple((variable.name, variable.value) for variable in found.env)
-        return ExecPlugin(command, found.args, env, found.apiVersion, found.installHint, told)
+        return ExecPlugin(command, found.args, env, found.apiVersion, found.installHint, info)
 
-    def _told(self, cluster: _Cluster, ca: Pem) -> dict[str, Any]:
-        """What a plugin may know of the cluster; the CA always as data."""
+    def _cluster_info(self, cluster: _Cluster, ca: Pem) -> dict[str, Any]:
+        """The cluster information for a plugin (`ExecCredential.spec.cluster`). The CA is always given as data."""
         data = ca.data
         if ca.file:
             try:
@@ -277,14 +277,14 @@ class _Reader:
                 raise self._error("certificate-authority", str(error)) from error
         name = "client.authentication.k8s.io/exec"
         extension = next((item.get("extension") for item in cluster.extensions if item.get("name") == name), None)
-        told = {
+        info = {
             "server": cluster.server,
             "tls-server-name": cluster.tlsServerName,
             "insecure-skip-tls-verify": cluster.insecure,
             "certificate-authority-data": base64.b64encode(data).decode() if data else "",
             "proxy-url": cluster.proxyUrl,
         }
-        return {**{key: value for key, value in told.items() if value}, "config": extension}
+        return {**{key: value for key, value in info.items() if value}, "config": extension}
 
     def _absolute(self, path: str) -> str:
         return os.path.normpath(os.path.join(self._folder, path)) if path else ""

@@ -1,16 +1,16 @@
-"""Keeps a set of objects as the API server has it: list once, then watch, for ever.
+"""Follows a set of objects of the API server: lists them once, then watches them.
 
-Owns: resource versions, bookmarks, 410 Gone, streams that end or fall silent, back-off, and the decoding of one bad
-object beside many good ones. Readers see whole sets (`Listed`), never events.
+Owns: resource versions, bookmarks, 410 Gone, streams that end or send nothing, back-off, and objects that cannot be decoded.
+Readers get whole sets (`Listed`), never events.
 
 Rules:
-- The first list may be old (`resourceVersion=0`, from the server's cache) unless the reader minds; a list after 410 is
-  asked of the store.
-- Objects that did not change stay the same object, over events and over a new list.
-- All events that arrived together make one `Listed`.
-- A stream that is silent for longer than the server's bookmarks are apart is given up and opened again; nothing is
-  listed again for that.
-- `error` tells why the newest is not to be had; the set known so far stays.
+- The first list may be old (`resourceVersion=0`, from the server's cache) unless `newest` is given; a list after 410
+  comes from the store.
+- Objects that did not change stay the same Python object across events and lists.
+- Events that arrive together result in one `Listed`.
+- A stream without data for longer than the interval of the server's bookmarks is closed and opened again, without a new
+  list.
+- If the newest state is unavailable (`error`), the last known set stays in use.
 
 Source: the Kubernetes documentation "Kubernetes API Concepts", section "Efficient detection of changes".
 """
@@ -21,7 +21,7 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -31,8 +31,10 @@ from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import Value, field
-from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.errors import ApiError
+
+if TYPE_CHECKING:
+    from pykubelet.edges.kubeapi.client import ApiClient  # a node without an API server starts without it
 
 T = TypeVar("T")
 log = Log("kubeapi")
@@ -41,9 +43,9 @@ TOO_SOON_S = 1.0
 
 
 class Listed(Value, Generic[T]):
-    """`items` by `namespace/name` (`name` alone for cluster-wide kinds). `synced`: listed at least once since start.
+    """A set of objects. `items`: by `namespace/name` (`name` for cluster-wide kinds). `synced`: they were listed at least once.
 
-    `error`: why the newest is not to be had at this moment.
+    `error`: why the newest state is currently unavailable.
     """
 
     items: Mapping[str, T] = field(default_factory=dict)
@@ -52,9 +54,11 @@ class Listed(Value, Generic[T]):
 
 
 class WatchPeriods(Value):
-    """Seconds. `asked`: how long a watch is asked to last, at least; up to twice that. `silent`: a stream without a
-    sign of life for so long is given up, `silent_at_first` as long as the server has not sent a bookmark. `retry`,
-    `retry_max`: before the next try, doubling, and spread by half to both sides."""
+    """The periods of a watch in seconds. `asked`: the requested duration of a watch is between this and twice this.
+
+    `silent`: a stream without data for this long is closed; `silent_at_first` applies until the server has sent a bookmark.
+    `retry`, `retry_max`: the first and the longest delay before a retry; it doubles, and is spread by half to both sides.
+    """
 
     asked: float = 600.0
     silent: float = 100.0
@@ -94,7 +98,7 @@ _read_event = msgspec.json.Decoder(_Event).decode
 
 
 class _Known(Struct, Generic[T]):
-    """One object, with the version by which it is told apart."""
+    """One object, with the UID and resource version by which a change is detected."""
 
     version: tuple[str, str]
     value: T
@@ -130,6 +134,7 @@ class Follower(Generic[T]):
         self._bad: ApiError | None = None
 
     async def run(self) -> AsyncGenerator[Listed[T], None]:
+        """List, then watch, without end. Yields the whole set after every change and after every error. Raises nothing."""
         while True:
             try:
                 if not self._version:
@@ -179,7 +184,7 @@ class Follower(Generic[T]):
             raise ApiError(0, "Undecodable", f"{self._path}: the answer is no list: {error}") from error
 
     def _take(self, into: dict[str, _Known[T]], raw: msgspec.Raw) -> bool:
-        """Put one object in its place; False where it is the one we know."""
+        """Add one object to the set. Returns False if it is unchanged."""
         meta = self._meta(raw)
         key = f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
         version = (meta.uid, meta.resourceVersion)
@@ -190,7 +195,7 @@ class Follower(Generic[T]):
         try:
             into[key] = _Known(version, decode(self._kind, bytes(raw)))
         except DecodeError as error:
-            # what was known of it stays: a pod we cannot read is no pod to be removed
+            # keep the last readable version: a pod that cannot be decoded must not count as removed
             if known is not None:
                 into[key] = known
             self._bad = ApiError(0, "Undecodable", f"{self._path}: {key}: {error}")
@@ -209,7 +214,7 @@ class Follower(Generic[T]):
     # -- changes
 
     async def _watch(self) -> AsyncGenerator[Listed[T], None]:
-        """Changes until the stream ends, which is its ordinary end. Raises ApiError."""
+        """Yield the set after each change until the stream ends, which is normal. Raises ApiError."""
         asked = int(self._periods.asked * random.uniform(1.0, 2.0))
         query = {
             **self._selectors,
@@ -244,7 +249,7 @@ class Follower(Generic[T]):
             raise ApiError(0, "WatchEnded", f"{self._path}: the watch ended at once")
 
     async def _next(self, chunks: AsyncGenerator[bytes, None]) -> bytes | None:
-        """The next piece; None at the end, and where the server has been silent for too long."""
+        """The next chunk; None at the end, or if the server has sent nothing for too long."""
         silent = self._periods.silent if self._has_bookmarks else self._periods.silent_at_first
         try:
             async with asyncio.timeout(silent):
@@ -254,7 +259,7 @@ class Follower(Generic[T]):
             return None
 
     def _event(self, line: bytes) -> bool:
-        """Take one event; whether it changed the set."""
+        """Apply one event. Returns whether it changed the set."""
         try:
             event = _read_event(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -299,10 +304,10 @@ async def follow(
     periods: WatchPeriods | None = None,
     newest: bool = False,
 ) -> AsyncGenerator[Listed[T], None]:
-    """The objects below `path` (a collection), again after every change; never ends. Raises nothing.
+    """Yield the objects of the collection `path` after every change, without end. Raises nothing.
 
-    `newest`: also the first list has all that was there when it was asked for.
-    Use it in `contextlib.aclosing`, so that the connection ends with its reader.
+    `newest`: the first list too comes from the store, not from the server's cache.
+    Use it in `contextlib.aclosing`, so that the connection is closed when the reader ends.
     """
     selectors = {"fieldSelector": field_selector, "labelSelector": label_selector}
     given = {name: text for name, text in selectors.items() if text}

@@ -1,7 +1,7 @@
-"""TLS towards an API server: contexts made of PEM text, wherever that text lies.
+"""TLS contexts for an API server, made from PEM text.
 
-OpenSSL reads certificates from files only; text that is in memory goes through an anonymous file of the kernel, so that
-no key is written to a disk.
+OpenSSL can load a certificate and key only from files. Text in memory is passed through an anonymous file of the kernel, so
+that no key is written to a disk.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from contextlib import contextmanager
 
 
 def client_context(ca: bytes, insecure: bool, cert: bytes, key: bytes) -> ssl.SSLContext:
-    """A context that trusts `ca` (empty: the machine's own authorities) and shows `cert`, where there is one.
+    """A context that trusts `ca` (empty: the machine's own authorities) and presents `cert`, if there is one.
 
-    Raises ssl.SSLError where the text is no usable PEM, or certificate and key do not belong together.
+    Raises ssl.SSLError if the text is not usable PEM or if certificate and key do not match.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if insecure:
@@ -33,7 +33,7 @@ def client_context(ca: bytes, insecure: bool, cert: bytes, key: bytes) -> ssl.SS
 
 @contextmanager
 def in_memory(data: bytes) -> Iterator[str]:
-    """A path under which `data` can be read while the context lasts."""
+    """A path at which `data` can be read within the block."""
     descriptor = os.memfd_create("pem", os.MFD_CLOEXEC)
     try:
         os.write(descriptor, data)

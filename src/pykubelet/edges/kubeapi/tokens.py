@@ -21,12 +21,12 @@ JITTER_S = 10.0
 
 
 def refresh_after_s(life_s: float, chance: float) -> float:
-    """How long after its making a token that lives `life_s` seconds is replaced."""
+    """The seconds after which a token that is valid for `life_s` seconds is replaced. `chance`: 0 to 1, spreads the times."""
     return max(1.0, min(0.8 * life_s, DAY_S) - JITTER_S * chance)
 
 
 class HeldToken(Value):
-    """A token as it came: at which monotonic and wall second, for how many seconds, and when to replace it."""
+    """A token, with the monotonic and wall second at which it was issued, its lifetime, and the age at which to replace it."""
 
     token: Token
     at: float
@@ -35,12 +35,12 @@ class HeldToken(Value):
     refresh_s: float
 
     def age_s(self, now: float, wall: float) -> float:
-        """By the clock that says more."""
+        """The age in seconds, by the clock that shows more: the wall clock may be set, and the monotonic one may pause."""
         return max(now - self.at, wall - self.wall)
 
 
 async def request_token(client: ApiClient, key: TokenKey, clock: Clock) -> HeldToken:
-    """A new token. Raises ApiError."""
+    """Request a new token. Raises ApiError."""
     if not is_object_name(key.service_account):
         raise ApiError(404, "NotFound", f'serviceaccounts "{key.service_account}" not found')
     bound = BoundObjectReference(apiVersion="v1", kind="Pod", name=key.pod_name, uid=key.pod)

@@ -1,0 +1,1 @@
+"""Plugins of the kubelet: credential providers, and the messages of the PodResources API."""

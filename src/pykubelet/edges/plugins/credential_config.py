@@ -32,7 +32,7 @@ _LIMIT = 10 << 20
 
 
 class TokenAttributes(Value):
-    """The plugin takes a token of the pod's service account, made for `audience`."""
+    """The plugin gets a token of the pod's service account, issued for `audience`."""
 
     audience: str
     require_account: bool
@@ -42,7 +42,7 @@ class TokenAttributes(Value):
 
 
 class ProviderConfig(Value):
-    """One plugin. `program` is its path; `default_cache_s` 0 means that answers without a duration are not kept."""
+    """One plugin. `program`: its path. `default_cache_s` 0: answers without a duration are not cached."""
 
     name: str
     program: str
@@ -55,7 +55,7 @@ class ProviderConfig(Value):
 
 
 class Providers(Value):
-    """All plugins in their order. `config_hash`: of the files, as the reference's metric shows it."""
+    """All plugins in their order. `config_hash`: the hash of the files, as in the reference's metric."""
 
     configs: tuple[ProviderConfig, ...] = ()
     config_hash: str = ""
@@ -91,7 +91,7 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def parse_providers(data: bytes, file: str, bin_dir: str) -> tuple[ProviderConfig, ...]:
-    """The plugins of one file. Raises ConfigError naming the file and the field paths."""
+    """Parse the plugins of one file. Raises ConfigError that names the file and the field paths."""
     plain = parse_document(data, file)
     try:
         document = msgspec.convert(plain, type=_Document)
@@ -212,7 +212,7 @@ CONFIG_INFO = Gauge(
 
 
 def load_providers(config_path: str, bin_dir: str) -> Providers:
-    """Read the configuration and check that the programs are there. Blocks. Raises ConfigError."""
+    """Read the configuration and check that the programs exist. Blocks. Raises ConfigError."""
     contents = [(path, _read(path)) for path in _config_files(config_path)]
     if not contents:
         raise ConfigError(f"{config_path}: no configuration files found")

@@ -1,8 +1,8 @@
 """Runs credential provider plugins: one program, one request on its standard input, one answer on its output.
 
 Owns: the exec protocol (`CredentialProviderRequest`, `CredentialProviderResponse` of v1, v1beta1 and v1alpha1) and its
-limits: one minute, one MiB. Does not cache, match or choose: act/images does. Nothing a plugin prints on its output is
-ever put into an error, since it may be a password.
+limits: one minute, one MiB. Caching, matching and selection are done in act/images. The standard output of a plugin never
+becomes part of an error, because it may contain a password.
 
 Source: the Kubernetes documentation "Kubelet CredentialProvider (v1)" and KEP-2133.
 """
@@ -17,7 +17,7 @@ from typing import ClassVar
 import msgspec
 
 from pykubelet.base.kit.durations import SECOND, parse_duration
-from pykubelet.base.kit.values import Discreet
+from pykubelet.base.kit.values import RedactedValue
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.services.process import run_program
 from pykubelet.edges.plugins.credential_config import TOKEN_VERSION, ProviderConfig
@@ -30,17 +30,19 @@ _SHOWN = 500
 
 
 class ProviderError(Exception):
-    """A plugin gave no usable answer; the message says which one and why."""
+    """A plugin gave no usable answer. The message names the plugin and the reason."""
 
 
 class CacheKeyType(StrEnum):
+    """`cacheKeyType` of a response: the images for which its credentials may be reused."""
+
     IMAGE = "Image"
     REGISTRY = "Registry"
     GLOBAL = "Global"
 
 
-class ProviderAnswer(Discreet):
-    """`auth`: user and password by image pattern. `cache_s` None: as configured."""
+class ProviderAnswer(RedactedValue):
+    """The answer of a plugin. `auth`: user and password by image pattern. `cache_s`: cache duration; None: as configured."""
 
     hidden: ClassVar = ("auth",)
     cache_key_type: CacheKeyType
@@ -72,14 +74,14 @@ class _Response(msgspec.Struct, frozen=True):
 def render_request(
     api_version: str, image: str, token: str = "", annotations: Mapping[str, str] | None = None
 ) -> bytes:
-    """What a plugin is given. Only v1 knows of service accounts."""
+    """The request for a plugin. Only v1 has fields for service accounts."""
     if api_version != TOKEN_VERSION:
         return msgspec.json.encode(_Request(_REQUEST_KIND, api_version, image))
     return msgspec.json.encode(_Request(_REQUEST_KIND, api_version, image, token, dict(annotations or {})))
 
 
 def parse_answer(data: bytes, api_version: str) -> ProviderAnswer:
-    """What a plugin printed. Raises ProviderError without any of it."""
+    """Parse the output of a plugin. Raises ProviderError, which contains nothing of the output."""
     try:
         response = msgspec.json.decode(data, type=_Response)
     except msgspec.ValidationError as error:
@@ -109,7 +111,7 @@ def parse_answer(data: bytes, api_version: str) -> ProviderAnswer:
 async def run_provider(
     config: ProviderConfig, image: str, token: str = "", annotations: Mapping[str, str] | None = None
 ) -> ProviderAnswer:
-    """Ask one plugin for one image (a complete repository name without tag). Raises ProviderError."""
+    """Run one plugin for one image (a complete repository name without tag). Raises ProviderError."""
     environment = {**os.environ, **dict(config.env)}
     request = render_request(config.api_version, image, token, annotations)
     prefix = f"error execing credential provider plugin {config.name} for image {image}"
@@ -121,8 +123,8 @@ async def run_provider(
         raise ProviderError(f"{prefix}: {error}") from error
     if finished.code != 0:
         end = f"signal {-finished.code}" if finished.code < 0 else f"exit status {finished.code}"
-        said = finished.err.decode("utf-8", "replace").strip()[:_SHOWN]
-        raise ProviderError(f"{prefix}: {end}" + (f": {said}" if said else ""))
+        output = finished.err.decode("utf-8", "replace").strip()[:_SHOWN]
+        raise ProviderError(f"{prefix}: {end}" + (f": {output}" if output else ""))
     if finished.out_cut:
         raise ProviderError(f"{prefix}: the response is larger than {_LIMIT} bytes")
     try:

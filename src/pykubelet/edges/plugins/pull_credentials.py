@@ -1,8 +1,8 @@
-"""The node's docker config files: where they are looked for, and their bytes.
+"""Reads the node's docker config files.
 
 Owns: the search order of the reference (`config.json`: root directory, working directory, `$HOME/.docker`, `/.docker`;
-then `.dockercfg`: root directory, working directory, `$HOME`, `/`). Does not parse them: act/images does, because a
-file that cannot be used means that the next place is tried.
+then `.dockercfg`: root directory, working directory, `$HOME`, `/`). act/images parses them, because it tries the next path if
+a file cannot be used.
 
 Source: the Kubernetes documentation "Images", section "Configuring nodes to authenticate to a private registry".
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from typing import ClassVar
 
-from pykubelet.base.kit.values import Discreet
+from pykubelet.base.kit.values import RedactedValue
 from pykubelet.edges.host.fs import files
 from pykubelet.edges.host.fs.errors import HostError
 
@@ -21,8 +21,8 @@ _CONFIG_JSON = "config.json"
 _DOCKERCFG = ".dockercfg"
 
 
-class DockerConfigFile(Discreet):
-    """One file that is there. `legacy`: a `.dockercfg`. `problem`: why it could not be read; then `data` is empty."""
+class DockerConfigFile(RedactedValue):
+    """One existing file. `legacy`: it is a `.dockercfg`. `problem`: why it cannot be read; then `data` is empty."""
 
     hidden: ClassVar = ("data",)
     path: str
@@ -31,23 +31,23 @@ class DockerConfigFile(Discreet):
     problem: str = ""
 
 
-def docker_config_places(root_dir: str, working_dir: str, home: str) -> tuple[tuple[str, bool], ...]:
-    """The paths in the order they are tried, each with whether it is of the legacy format. `home` may be empty."""
+def docker_config_paths(root_dir: str, working_dir: str, home: str) -> tuple[tuple[str, bool], ...]:
+    """The paths in search order, each with whether it has the legacy format. `home` may be empty."""
     json_dirs = (root_dir, working_dir, os.path.join(home, ".docker") if home else "", "/.docker")
     cfg_dirs = (root_dir, working_dir, home, "/")
-    places = [(os.path.join(directory, _CONFIG_JSON), False) for directory in json_dirs if directory]
-    places += [(os.path.join(directory, _DOCKERCFG), True) for directory in cfg_dirs if directory]
-    return tuple(dict.fromkeys(places))
+    paths = [(os.path.join(directory, _CONFIG_JSON), False) for directory in json_dirs if directory]
+    paths += [(os.path.join(directory, _DOCKERCFG), True) for directory in cfg_dirs if directory]
+    return tuple(dict.fromkeys(paths))
 
 
 def read_docker_configs(root_dir: str) -> tuple[DockerConfigFile, ...]:
-    """The files that exist, in search order. Blocks; never raises for a file that cannot be read."""
+    """Read the files that exist, in search order. Blocks. Does not raise for a file that cannot be read."""
     try:
         working_dir = os.getcwd()
     except OSError:
-        working_dir = ""  # the directory the agent was started in is gone
+        working_dir = ""  # the directory in which the agent was started is gone
     found = []
-    for path, legacy in docker_config_places(root_dir, working_dir, os.environ.get("HOME", "")):
+    for path, legacy in docker_config_paths(root_dir, working_dir, os.environ.get("HOME", "")):
         try:
             found.append(DockerConfigFile(path, legacy, files.read_bytes(path, _LIMIT)))
         except HostError as error:

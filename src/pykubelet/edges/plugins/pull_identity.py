@@ -1,7 +1,7 @@
-"""Who a pod is to a credential provider: its ServiceAccount, and a token for the audience that the plugin wants.
+"""The service account data for credential providers: a pod's ServiceAccount, and a token for the plugin's audience.
 
-Owns: those tokens, bound to the pod and kept until most of their life is over. ServiceAccounts are read anew for each
-question, since a plugin may act by their annotations. Used by act/images, only where a plugin's configuration asks.
+Owns: those tokens, which are bound to the pod and kept for most of their lifetime. ServiceAccounts are read for each request,
+because a plugin may depend on their annotations. Used by act/images, only if a plugin's configuration asks for it.
 Source: KEP-4412 (projected service account tokens for kubelet image credential providers).
 """
 
@@ -30,7 +30,7 @@ class _Held(Value):
 
 
 class PullIdentity:
-    """Raises ProviderError and nothing else."""
+    """Provides ServiceAccounts and tokens for credential providers. Raises only ProviderError."""
 
     def __init__(self, client: ApiClient, clock: Clock) -> None:
         self._client = client
@@ -38,7 +38,7 @@ class PullIdentity:
         self._held: dict[TokenKey, _Held] = {}
 
     async def account(self, namespace: str, name: str) -> ObjectMeta:
-        """Who the ServiceAccount is now."""
+        """Read the metadata of the ServiceAccount."""
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}"
         if not is_object_name(name):
             raise ProviderError(f"{namespace}/{name} is no service account")
@@ -48,7 +48,7 @@ class PullIdentity:
             raise ProviderError(f"failed to get service account {namespace}/{name}: {error.message}") from error
 
     async def pull_token(self, pod: PodRef, account: str, account_uid: str, audience: str) -> str:
-        """A token of the account in the pod's namespace. One that belongs to an older account of that name is not used."""
+        """A token of the account in the pod's namespace. A token of a deleted account with the same name is not reused."""
         self._drop_old()
         key = TokenKey(pod.uid, pod.namespace, pod.name, account, audience, 0)
         known = self._held.get(key)

@@ -1,1 +1,1 @@
-"""Questions asked of containers over the network: HTTP, TCP, gRPC health."""
+"""Probes of containers over the network: HTTP, TCP, gRPC health."""

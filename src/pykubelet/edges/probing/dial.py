@@ -1,11 +1,11 @@
-"""TCP connections to containers, as bare sockets: a probe lives for a millisecond, a transport would double its cost.
+"""TCP connections to containers as bare sockets, because a single exchange needs no asyncio transport.
 
-Owns: connecting and closing. Addresses given as numbers are dialled without a resolver; names are looked up in threads
-of our own, so that a name server which does not answer holds up nobody else.
+Owns: connecting and closing. IP addresses need no resolver. Names are resolved in separate threads, so that a name server
+that does not answer delays nothing else.
 
-The sockets are closed the ordinary way. The reference asks the kernel to linger for one second (SO_LINGER), which makes
-`close` wait until the peer has acknowledged: a pod that drops the packet would stop the event loop, and with it all
-other probes, for that second. What the peer sees is the same.
+The sockets are closed without SO_LINGER. The reference asks the kernel to linger for one second, so that `close` waits until
+the peer has acknowledged. Here, a pod that drops the packet would block the event loop, and with it all other probes, for
+that second. For the peer there is no difference.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ import struct
 from functools import lru_cache
 from math import inf
 
-from pykubelet.base.kit.flight import Done, Failed, Flight, Uncertain
+from pykubelet.base.kit.flight import Done, Failed, SingleFlight, Uncertain
+from pykubelet.base.kit.readiness import until, wait_ready
 from pykubelet.edges.host.fs.errors import reason_of
-from pykubelet.edges.probing.sockets import WRITABLE, until, wait_for
 
 RESOLVER_DEADLINE_S = 30.0
 _ABORT = struct.pack("ii", 1, 0)
-_flight = Flight("resolve", workers=4)
+_flight = SingleFlight("resolve", workers=4)
 _numbers = itertools.count(1)
 
 
 class DialError(Exception):
-    """No connection; the message reads like the reference's: `dial tcp 10.0.0.1:80: connect: connection refused`."""
+    """No connection. The message is like the reference's: `dial tcp 10.0.0.1:80: connect: connection refused`."""
 
 
 @lru_cache(maxsize=4096)
 def join_host_port(host: str, port: int) -> str:
-    """`10.0.0.1:80` or `[fd00::1]:80`."""
+    """Join host and port: `10.0.0.1:80` or `[fd00::1]:80`."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 @lru_cache(maxsize=4096)
 def literal_family(host: str) -> socket.AddressFamily | None:
-    """The family of an address given in numbers; None for a name."""
+    """The family of an IP address; None for a name."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         socket.inet_pton(family, host.partition("%")[0])
@@ -50,7 +50,7 @@ def literal_family(host: str) -> socket.AddressFamily | None:
 
 
 async def dial(host: str, port: int, deadline: float = inf) -> socket.socket:
-    """A connected, non-blocking socket. DialError, and Overdue at the `deadline`, which is of the loop's time."""
+    """Connect, and return a non-blocking socket. Raises DialError, and Overdue at the `deadline` (event loop time)."""
     family = literal_family(host)
     if family is not None and "%" not in host:
         return await _connect(family, (host, port), (host, port), deadline)
@@ -66,34 +66,34 @@ async def dial(host: str, port: int, deadline: float = inf) -> socket.socket:
 
 
 async def _connect(
-    family: socket.AddressFamily, address: tuple[str, int], told: tuple[str, int], deadline: float
+    family: socket.AddressFamily, address: tuple[str, int], shown: tuple[str, int], deadline: float
 ) -> socket.socket:
-    """`told`: host and port as messages have them."""
+    """Connect to one address. `shown`: host and port for error messages."""
     try:
         connection = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     except OSError as error:
-        raise _dial_error(told, "socket", error) from error
+        raise _dial_error(shown, "socket", error) from error
     try:
         code = connection.connect_ex(address)
         if code == errno.EINPROGRESS:
-            code = connection.connect_ex(address)  # a pod of this machine has answered by now
+            code = connection.connect_ex(address)  # a pod on this machine has answered by now
         while code == errno.EALREADY:
-            await wait_for(connection, WRITABLE, deadline)
+            await wait_ready(connection.fileno(), writable=True, deadline=deadline)
             code = connection.connect_ex(address)
         if code not in (0, errno.EISCONN):
             raise OSError(code, os.strerror(code))
     except OSError as error:
         connection.close()
-        raise _dial_error(told, "connect", error) from error
+        raise _dial_error(shown, "connect", error) from error
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _dial_error(told: tuple[str, int], call: str, error: OSError) -> DialError:
+def _dial_error(shown: tuple[str, int], call: str, error: OSError) -> DialError:
     reason = str(error) if error.errno is None else reason_of(error.errno)
-    return DialError(f"dial tcp {join_host_port(*told)}: {call}: {reason}")
+    return DialError(f"dial tcp {join_host_port(*shown)}: {call}: {reason}")
 
 
 async def _resolve(host: str, port: int) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
@@ -101,7 +101,7 @@ async def _resolve(host: str, port: int) -> list[tuple[socket.AddressFamily, tup
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         return [(entry[0], entry[4]) for entry in found]  # type: ignore[misc]
 
-    # Two probes of one name do not wait for each other: each look-up has a key of its own.
+    # Each look-up has its own key, so that two probes of one name do not wait for each other.
     outcome = await _flight.run(f"{host}#{next(_numbers)}", look_up, RESOLVER_DEADLINE_S)
     match outcome:
         case Done():
@@ -113,9 +113,9 @@ async def _resolve(host: str, port: int) -> list[tuple[socket.AddressFamily, tup
 
 
 def abort(connection: socket.socket) -> None:
-    """Close at once and forget: the peer did not answer, so nothing is left behind to wait for it."""
+    """Close with RST. The peer did not answer, so the kernel should not keep state that waits for it."""
     try:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT)
     except OSError:
-        pass  # the connection is gone already
+        pass  # the connection has ended already
     connection.close()

@@ -1,7 +1,7 @@
-"""The HTTP probe: one GET, redirects on the same host followed, judged by its status. HTTP hooks use it too.
+"""The HTTP probe: a GET that follows redirects on the same host; the status decides. HTTP hooks use it too.
 
-Owns: the conversation and its words. Bare sockets for `http`, asyncio's TLS for `https` (the certificate is not
-verified). A probe of its own costs a fraction of what a general client does, and a node makes fifty a second.
+Owns: the exchange and its error messages. Uses bare sockets for `http` and asyncio's TLS for `https` (the certificate is not
+verified). It costs a fraction of a general client, because a full node makes fifty probes a second.
 
 Source: the Kubernetes documentation "Configure Liveness, Readiness and Startup Probes" (HTTP probes).
 """
@@ -16,6 +16,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from pykubelet.base.kit.readiness import Overdue, until, wait_ready
 from pykubelet.base.kit.text import shorten
 from pykubelet.edges.host.fs.errors import reason_of
 from pykubelet.edges.probing.dial import DialError, abort, dial, literal_family
@@ -26,19 +27,18 @@ from pykubelet.edges.probing.http_wire import (
     first_hop,
     target_url,
 )
-from pykubelet.edges.probing.outcome import OUTPUT_LIMIT, Outcome, Verdict, errored, failed, passed, warned
-from pykubelet.edges.probing.sockets import READABLE, WRITABLE, Overdue, until, wait_for
+from pykubelet.edges.probing.outcome import OUTPUT_LIMIT, Outcome, ProbeVerdict, errored, failed, passed, warned
 from pykubelet.net.http.hops import MAX_REDIRECTS, REDIRECTS, Hop, UnsendableRequest, redirect_hop
 
 USER_AGENT = "kube-probe/1.36"
 READ_BYTES = 16 << 10
-TLS_FAREWELL_S = 1.0
+TLS_SHUTDOWN_S = 1.0
 PLAIN_ANSWER_TO_TLS = "server gave HTTP response to HTTPS client"
 _PLAIN_ANSWER = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"})
 
 
 class _Broken(Exception):
-    """The conversation ended; `in_body`: after the head of the answer."""
+    """The exchange failed. `in_body`: after the head of the answer."""
 
     def __init__(self, message: str, in_body: bool = False) -> None:
         super().__init__(message)
@@ -54,48 +54,48 @@ class _Connection(Protocol):
 
 
 class HttpProber:
-    """Make it once; it keeps the TLS settings."""
+    """Sends HTTP probes. Create only one, because it keeps the TLS settings."""
 
     def __init__(self, user_agent: str = USER_AGENT) -> None:
         self._agent = user_agent
         self._tls: ssl.SSLContext | None = None
 
     async def probe(self, target: HttpTarget, timeout_s: float) -> Outcome:
-        """GET within `timeout_s`, redirects and body included. 200-399 passes."""
+        """Send a GET within `timeout_s`, including redirects and body. A status of 200-399 passes."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
-        talk = _Talk(target_url(target), deadline)
+        progress = _Progress(target_url(target), deadline)
         try:
-            answer = await self._follow(target, talk)
+            answer = await self._follow(target, progress)
         except Overdue:
             late = loop.time() - deadline
-            if talk.in_body:
+            if progress.in_body:
                 message = "context deadline exceeded (Client.Timeout or context cancellation while reading body)"
-                return errored(message, Verdict.FAILURE, late_s=late)
+                return errored(message, ProbeVerdict.FAILURE, late_s=late)
             reason = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
-            return failed(f'Get "{talk.url}": {reason}', late_s=late)
+            return failed(f'Get "{progress.url}": {reason}', late_s=late)
         except (DialError, UnsendableRequest) as error:
-            return failed(f'Get "{talk.url}": {error}')
+            return failed(f'Get "{progress.url}": {error}')
         except _Broken as error:
             if error.in_body:
-                return errored(str(error), Verdict.FAILURE)
-            return failed(f'Get "{talk.url}": {error}')
+                return errored(str(error), ProbeVerdict.FAILURE)
+            return failed(f'Get "{progress.url}": {error}')
         return _judge(answer)
 
     async def fetch(self, target: HttpTarget) -> str:
-        """GET without a limit of time, redirects followed anywhere; why there was no answer, or an empty string."""
-        talk = _Talk(target_url(target))
+        """Send a GET without a time limit and follow redirects to any host. Returns why there was no answer, or ""."""
+        progress = _Progress(target_url(target))
         try:
-            await self._follow(target, talk, anywhere=True)
+            await self._follow(target, progress, anywhere=True)
         except (DialError, UnsendableRequest, _Broken) as error:
-            return "" if talk.in_body else shorten(f'Get "{talk.url}": {error}', OUTPUT_LIMIT)
+            return "" if progress.in_body else shorten(f'Get "{progress.url}": {error}', OUTPUT_LIMIT)
         return ""
 
-    async def _follow(self, target: HttpTarget, talk: _Talk, *, anywhere: bool = False) -> AnswerReader:
+    async def _follow(self, target: HttpTarget, progress: _Progress, *, anywhere: bool = False) -> AnswerReader:
         first = hop = first_hop(target, self._agent)
         headers = target.headers
         for _ in range(MAX_REDIRECTS):
-            answer = await self._exchange(hop, talk)
+            answer = await self._exchange(hop, progress)
             if answer.status not in REDIRECTS or not answer.location:
                 return answer
             after = redirect_hop(first, hop, answer.location, headers, self._agent)
@@ -104,14 +104,14 @@ class HttpProber:
             if after[0].host != first.host and not anywhere:
                 return answer
             hop, headers = after
-            talk.url = hop.url
+            progress.url = hop.url
         raise _Broken(f"stopped after {MAX_REDIRECTS} redirects")
 
-    async def _exchange(self, hop: Hop, talk: _Talk) -> AnswerReader:
-        talk.in_body = False
+    async def _exchange(self, hop: Hop, progress: _Progress) -> AnswerReader:
+        progress.in_body = False
         answer = AnswerReader()
         healthy = False
-        connection = await self._connect(hop, talk.deadline)
+        connection = await self._connect(hop, progress.deadline)
         try:
             await connection.send(hop.request)
             while True:
@@ -121,7 +121,7 @@ class HttpProber:
                     break
                 if answer.feed(data):
                     break
-                talk.in_body = answer.has_begun
+                progress.in_body = answer.has_begun
             healthy = True
         except BadAnswer as error:
             raise _Broken(str(error), answer.has_begun) from error
@@ -141,7 +141,7 @@ class HttpProber:
         try:
             async with until(deadline):
                 reader, writer = await asyncio.open_connection(
-                    sock=connection, ssl=self._tls_settings(), server_hostname=name, ssl_shutdown_timeout=TLS_FAREWELL_S
+                    sock=connection, ssl=self._tls_settings(), server_hostname=name, ssl_shutdown_timeout=TLS_SHUTDOWN_S
                 )
         except ssl.SSLError as error:
             raise _Broken(_tls_reason(error)) from error
@@ -154,14 +154,14 @@ class HttpProber:
             settings = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             settings.check_hostname = False
             settings.verify_mode = ssl.CERT_NONE
-            settings.set_ciphers("DEFAULT@SECLEVEL=0")  # short keys are the pod's business
+            settings.set_ciphers("DEFAULT@SECLEVEL=0")  # accept short keys, which are the pod's own choice
             settings.minimum_version = ssl.TLSVersion.TLSv1_2
             self._tls = settings
         return self._tls
 
 
-class _Talk(Struct):
-    """How far a probe is, for its last words when time runs out. `deadline` is of the event loop's time."""
+class _Progress(Struct):
+    """The progress of a probe, for the message on a time-out. `deadline`: event loop time."""
 
     url: str
     deadline: float = inf
@@ -177,19 +177,17 @@ class _Plain:
         sent = 0
         while sent < len(data):
             try:
-                sent += self._connection.send(
-                    data[sent:]
-                )  # there is room in a fresh connection: no need to wait for it
+                sent += self._connection.send(data[sent:])  # no need to wait: the buffer of a new connection is empty
             except BlockingIOError:
-                await wait_for(self._connection, WRITABLE, self._deadline)
+                await wait_ready(self._connection.fileno(), writable=True, deadline=self._deadline)
 
     async def receive(self) -> bytes:
         while True:
-            await wait_for(self._connection, READABLE, self._deadline)
+            await wait_ready(self._connection.fileno(), deadline=self._deadline)
             try:
                 return self._connection.recv(READ_BYTES)
             except BlockingIOError:
-                continue  # a packet with a wrong checksum woke us
+                continue  # woken by a packet with a wrong checksum
 
     def close(self, healthy: bool) -> None:
         if healthy:

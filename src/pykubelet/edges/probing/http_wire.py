@@ -1,7 +1,7 @@
-"""What an HTTP probe asks, and one answer read. Pure.
+"""The request of an HTTP probe, and the parser of its answer. Pure.
 
-Of the body at most 10 KiB are kept, and no more is waited for. The answer comes from a container, so all of it is bounded:
-heads and interim answers together, header fields, the `Location`, and what a chunked body has besides its data.
+At most 10 KiB of the body are read. The answer comes from a container, so all its parts have limits: heads and interim
+answers together, header fields, the `Location`, and the overhead of a chunked body.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.probing.dial import join_host_port
 from pykubelet.net.http.hops import PATH_SAFE, Headers, Hop, UnsendableRequest, make_hop
-from pykubelet.net.http.response import BadResponse, Problem, ResponseLimits, ResponseParser
+from pykubelet.net.http.response import BadResponse, ResponseLimits, ResponseParser, ResponseProblem
 
 BODY_LIMIT = 10 << 10
-#: Bytes of all heads of an answer, interim answers (1xx) included.
+#: The most bytes of all heads of an answer, including interim answers (1xx).
 HEAD_LIMIT = 64 << 10
 MAX_FIELDS = 1000
 MAX_INTERIM = 5
@@ -32,23 +32,23 @@ _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})|[\x00-\x1f\x7f]")
 _BLANK_LINE = re.compile(rb"\n\r?\n")
 _LIMITS = ResponseLimits(head_bytes=HEAD_LIMIT, fields=MAX_FIELDS, interim=MAX_INTERIM)
 _HEAD_PROBLEMS = {
-    Problem.HEAD_TOO_LARGE: f"net/http: server response headers exceeded {HEAD_LIMIT} bytes; aborted",
-    Problem.TOO_MANY_FIELDS: f"net/http: server response has more than {MAX_FIELDS} header fields; aborted",
-    Problem.TOO_MANY_INTERIM: "net/http: too many 1xx informational responses",
+    ResponseProblem.HEAD_TOO_LARGE: f"net/http: server response headers exceeded {HEAD_LIMIT} bytes; aborted",
+    ResponseProblem.TOO_MANY_FIELDS: f"net/http: server response has more than {MAX_FIELDS} header fields; aborted",
+    ResponseProblem.TOO_MANY_INTERIM: "net/http: too many 1xx informational responses",
 }
 _MALFORMED = "net/http: HTTP/1.x transport connection broken: malformed HTTP response"
-#: No answers of which llhttp reads more, and none that a probe passes.
+#: Statuses after whose head nothing more is read, and with which a probe never passes.
 _WITHOUT_BODY = frozenset({101, *range(100)})
-_TELLING = frozenset({b"content-length", b"transfer-encoding", b"location"})
+_KEPT_FIELDS = frozenset({b"content-length", b"transfer-encoding", b"location"})
 _VERSION = re.compile(r"HTTP/1\.[0-9]")
 
 
 class BadAnswer(Exception):
-    """Not HTTP/1.x, or cut short; the message is the reference's."""
+    """The answer is not HTTP/1.x, or is incomplete. The message is the reference's."""
 
 
 class HttpTarget(Value):
-    """What to GET. `host` without brackets; `path` as in the manifest, with a query if it likes."""
+    """The target of a GET. `host`: without brackets. `path`: as in the manifest; it may include a query."""
 
     scheme: str
     host: str
@@ -58,12 +58,12 @@ class HttpTarget(Value):
 
 
 def target_url(target: HttpTarget) -> str:
-    """The URL, as messages print it. A path that is no URL at all is taken letter by letter."""
+    """The URL, as messages print it. A path that is not valid in a URL is escaped literally."""
     return _known_url(target) if _is_small(target) else _make_url(target)
 
 
 def _is_small(target: HttpTarget) -> bool:
-    """Whether what is made of it may be kept."""
+    """Whether values derived from the target may be cached."""
     headers = sum(len(name) + len(value) for name, value in target.headers)
     return len(target.host) + len(target.path) + headers <= _CACHED_BYTES
 
@@ -84,7 +84,7 @@ def _make_url(target: HttpTarget) -> str:
 
 
 def _parsed_path(given: str) -> tuple[str, str, str]:
-    """Path, question mark, query, each escaped as far as it needs. ValueError when it is no URL."""
+    """Split into path, question mark and query, each escaped where necessary. Raises ValueError if it is not a URL."""
     if _BAD_ESCAPE.search(given):
         raise ValueError("a bad escape")
     head, mark, query = given.partition("#")[0].partition("?")
@@ -94,7 +94,7 @@ def _parsed_path(given: str) -> tuple[str, str, str]:
 
 
 def first_hop(target: HttpTarget, agent: str) -> Hop:
-    """UnsendableRequest when it cannot be sent."""
+    """The first request to send. Raises UnsendableRequest if it cannot be sent."""
     return _known_first_hop(target, agent) if _is_small(target) else _make_first_hop(target, agent)
 
 
@@ -112,10 +112,10 @@ def _make_first_hop(target: HttpTarget, agent: str) -> Hop:
 
 
 class AnswerReader:
-    """Takes what arrives; `feed` is true when no more is needed, `end` when the peer has closed. BadAnswer on rubbish.
+    """Parses an answer. Pass received bytes to `feed` until it returns true; call `end` if the peer closes the connection.
 
-    llhttp reads the answer. A head that llhttp refuses is judged by the rules of the reference's client, which accepts some of
-    them (bare LF, folded fields, both lengths); what the head says is given to llhttp again then, in plain form.
+    llhttp parses the answer. If it refuses the head, the head is parsed by the rules of the reference's client, which accepts
+    some of them (bare LF, folded fields, both lengths), and llhttp gets an equivalent head in strict form. Raises BadAnswer.
     """
 
     def __init__(self) -> None:
@@ -129,11 +129,11 @@ class AnswerReader:
 
     @property
     def has_begun(self) -> bool:
-        """The head has been read: what goes wrong from now on is about the body."""
+        """Whether the head was read. Later failures concern the body."""
         return self.status > 0
 
     def feed(self, data: bytes) -> bool:
-        """Raises BadAnswer."""
+        """Process received bytes. Returns whether no more are needed. Raises BadAnswer."""
         if not self.status:
             self._head += data
             if self._is_refused:
@@ -142,7 +142,7 @@ class AnswerReader:
         return self._feed(data)
 
     def end(self) -> None:
-        """The peer has closed. BadAnswer unless that may be the end of the answer."""
+        """Process the end of the connection. Raises BadAnswer if the answer is not complete."""
         if not self.status:
             raise BadAnswer("unexpected EOF" if self._head else "EOF")
         try:
@@ -193,7 +193,7 @@ class AnswerReader:
 
 
 def _has_status_line(head: bytes) -> bool:
-    """Whether the status line is whole. BadAnswer where it can be no good one."""
+    """Whether the status line is complete. Raises BadAnswer if it cannot become a valid one."""
     newline = head.find(b"\n")
     if newline >= 0:
         _status(head[: min(newline, _SHOWN)])
@@ -209,7 +209,7 @@ def _new_parser() -> ResponseParser:
 
 
 def _body_problem(error: BadResponse, data: bytes) -> str:
-    if error.problem is Problem.CHUNK_OVERHEAD:
+    if error.problem is ResponseProblem.CHUNK_OVERHEAD:
         is_long = max(map(len, data.split(b"\n"))) > _LINE_LIMIT
         return "http: chunk line too long" if is_long else "chunked encoding contains too much non-data"
     return "malformed chunked encoding" if "chunk data" in error.detail else "invalid byte in chunk length"
@@ -217,12 +217,14 @@ def _body_problem(error: BadResponse, data: bytes) -> str:
 
 def _check_head(size: int) -> None:
     if size > HEAD_LIMIT:
-        raise BadAnswer(_HEAD_PROBLEMS[Problem.HEAD_TOO_LARGE])
+        raise BadAnswer(_HEAD_PROBLEMS[ResponseProblem.HEAD_TOO_LARGE])
 
 
 def _plain_head(data: bytes) -> tuple[int, bytes, bytes] | None:
-    """The final head of `data` by the reference's rules: its status, the fields that count, and what follows; None where the
-    head is not whole. Interim answers are passed over. BadAnswer where the reference refuses it, too."""
+    """Parse the final head of `data` by the reference's rules: its status, the relevant fields, and the rest of `data`.
+
+    None if the head is not complete. Interim answers are skipped. Raises BadAnswer if the reference refuses the head too.
+    """
     start = 0
     for _ in range(MAX_INTERIM + 1):
         blank = _BLANK_LINE.search(data, start)
@@ -234,17 +236,17 @@ def _plain_head(data: bytes) -> tuple[int, bytes, bytes] | None:
         status = _status(lines[0][:_SHOWN])
         if not 100 <= status < 200 or status == 101:
             return status, _plain_fields(lines[1:]), data[start:]
-    raise BadAnswer(_HEAD_PROBLEMS[Problem.TOO_MANY_INTERIM])
+    raise BadAnswer(_HEAD_PROBLEMS[ResponseProblem.TOO_MANY_INTERIM])
 
 
 def _plain_fields(lines: Sequence[bytes]) -> bytes:
-    """The fields that say where a body ends, and where a redirect leads."""
+    """The fields that determine the end of the body and the target of a redirect."""
     if len(lines) > MAX_FIELDS:
-        raise BadAnswer(_HEAD_PROBLEMS[Problem.TOO_MANY_FIELDS])
+        raise BadAnswer(_HEAD_PROBLEMS[ResponseProblem.TOO_MANY_FIELDS])
     found: dict[bytes, bytes] = {}
     for line in lines:
         if line[:1] in (b" ", b"\t"):
-            continue  # it goes on with the field before, and none that counts has two lines
+            continue  # a continuation of the previous field; no relevant field has two lines
         name, colon, value = line.partition(b":")
         name, value = name.strip().lower(), value.strip()
         if not colon or not name:
@@ -258,7 +260,7 @@ def _plain_fields(lines: Sequence[bytes]) -> bytes:
                 raise BadAnswer("http: message cannot contain multiple Content-Length headers")
         if name == b"location" and b"\r" in value:
             raise BadAnswer(f'malformed MIME header line: "{_text(line)}"')
-        if name in _TELLING and (name != b"transfer-encoding" or value.lower() == b"chunked"):
+        if name in _KEPT_FIELDS and (name != b"transfer-encoding" or value.lower() == b"chunked"):
             found.setdefault(name, value)
     if b"transfer-encoding" in found:
         found.pop(b"content-length", None)
@@ -280,5 +282,5 @@ def _status(line: bytes) -> int:
 
 
 def _text(raw: bytes) -> str:
-    """For messages: what is long is cut, whatever is to be seen of it is seen at its beginning."""
+    """Text for messages, with quotes escaped and cut after `_SHOWN` bytes."""
     return raw[:_SHOWN].decode("utf-8", "backslashreplace").replace('"', '\\"')

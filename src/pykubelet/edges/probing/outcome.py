@@ -1,4 +1,4 @@
-"""What one try of a probe came to. Every failure of the network is such a value, never an exception."""
+"""The result of one attempt of a probe. Network failures are such values too, not exceptions."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from enum import StrEnum
 from pykubelet.base.kit.text import shorten
 from pykubelet.base.kit.values import Value
 
-#: Characters of output or error that are kept: as many as the reference keeps bytes of what a command printed.
+#: The most characters of output or error that are kept. The reference keeps as many bytes of a command's output.
 OUTPUT_LIMIT = 10 << 10
 
 
-class Verdict(StrEnum):
-    """Spelled as the reference prints them. A warning passes and says something."""
+class ProbeVerdict(StrEnum):
+    """The verdicts, as the reference prints them. A warning counts as passed, and an Event reports it."""
 
     SUCCESS = "success"
     WARNING = "warning"
@@ -21,14 +21,14 @@ class Verdict(StrEnum):
 
 
 class Outcome(Value):
-    """`output` is for people, in the reference's words; the functions below bound it. With an `error` the try tells nothing
-    about the container, and where that `is_final` another one now would not either.
+    """The result. `output`: text for users, in the reference's wording; the functions below limit its length.
 
-    `timed_out`: it did not end in time. `late_s`: of such a try, by how many seconds this agent noticed the end too late; an agent that was
-    held up itself cannot tell a slow container from a good one.
+    `error`: set if the attempt gives no information about the container. `is_final`: another attempt now would not either.
+    `timed_out`: it did not end in time. `late_s`: how many seconds after the deadline the agent noticed the time-out; an agent
+    that was delayed itself cannot distinguish a slow container from a good one.
     """
 
-    verdict: Verdict
+    verdict: ProbeVerdict
     output: str = ""
     error: str = ""
     late_s: float = 0.0
@@ -37,16 +37,22 @@ class Outcome(Value):
 
 
 def passed(output: str = "") -> Outcome:
-    return Outcome(Verdict.SUCCESS, shorten(output, OUTPUT_LIMIT))
+    """The probe passed."""
+    return Outcome(ProbeVerdict.SUCCESS, shorten(output, OUTPUT_LIMIT))
 
 
 def warned(output: str) -> Outcome:
-    return Outcome(Verdict.WARNING, shorten(output, OUTPUT_LIMIT))
+    """The probe passed with a warning, as after a redirect to another host."""
+    return Outcome(ProbeVerdict.WARNING, shorten(output, OUTPUT_LIMIT))
 
 
 def failed(output: str, late_s: float = 0.0, *, timed_out: bool = False) -> Outcome:
-    return Outcome(Verdict.FAILURE, shorten(output, OUTPUT_LIMIT), late_s=late_s, timed_out=timed_out)
+    """The probe failed. `late_s`, `timed_out`: see `Outcome`."""
+    return Outcome(ProbeVerdict.FAILURE, shorten(output, OUTPUT_LIMIT), late_s=late_s, timed_out=timed_out)
 
 
-def errored(error: str, verdict: Verdict = Verdict.UNKNOWN, late_s: float = 0.0, *, is_final: bool = False) -> Outcome:
+def errored(
+    error: str, verdict: ProbeVerdict = ProbeVerdict.UNKNOWN, late_s: float = 0.0, *, is_final: bool = False
+) -> Outcome:
+    """The probe could not be carried out. `verdict`, `late_s`, `is_final`: see `Outcome`."""
     return Outcome(verdict, error=shorten(error, OUTPUT_LIMIT), late_s=late_s, is_final=is_final)

@@ -1,4 +1,4 @@
-"""The TCP probe: a connection is enough.
+"""The TCP probe, which passes if a connection can be made.
 
 Source: the Kubernetes documentation "Configure Liveness, Readiness and Startup Probes".
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 
+from pykubelet.base.kit.readiness import Overdue
 from pykubelet.edges.probing.dial import DialError, dial, join_host_port
 from pykubelet.edges.probing.outcome import Outcome, failed, passed
-from pykubelet.edges.probing.sockets import Overdue
 
 
 async def probe_tcp(host: str, port: int, timeout_s: float) -> Outcome:

@@ -1,1 +1,1 @@
-"""cgroups v1 and v2, directly and through systemd."""
+"""Drivers and readers for cgroups v1 and v2, directly and through systemd."""

@@ -1,8 +1,12 @@
-"""Which cgroup driver this machine wants: what is mounted decides."""
+"""Chooses the cgroup driver of this machine by the mounted cgroup file systems."""
 
 from __future__ import annotations
 
-from pykubelet.edges.host.cgroups.cgroups import Cgroups
+import os
+
+from pykubelet.edges.host.cgroups.cgroup_stats import own_group
+from pykubelet.edges.host.cgroups.cgroup_values import CgroupVersion
+from pykubelet.edges.host.cgroups.cgroups import Cgroups, join
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.mounts import read_mounts
 
@@ -11,7 +15,7 @@ _NO_CONTROLLERS = frozenset({"rw", "ro", "xattr", "clone_children", "noprefix", 
 
 
 def detect_cgroups(root: str = DEFAULT_ROOT, proc: str = "/proc") -> Cgroups:
-    """The driver for what is mounted at and below `root`. HostError when nothing is."""
+    """The driver for the cgroup file systems at and below `root`. Raises HostError if none is mounted."""
     from pykubelet.edges.host.cgroups.cgroups_v1 import CgroupsV1, Hierarchy  # only the version in use is loaded
     from pykubelet.edges.host.cgroups.cgroups_v2 import CgroupsV2
 
@@ -31,3 +35,25 @@ def detect_cgroups(root: str = DEFAULT_ROOT, proc: str = "/proc") -> Cgroups:
     if not hierarchies:
         raise HostError("detect", root, "", "no cgroup file system is mounted")
     return CgroupsV1(tuple(hierarchies), unified)
+
+
+def can_limit_cpu(version: CgroupVersion, proc: str = "/proc") -> bool:
+    """Whether the kernel has the files that limit CPU time. They are not looked for on version 2, as the reference does not."""
+    if version is CgroupVersion.V2:
+        return True
+    mounts = [one.target for one in read_mounts(proc) if one.fs_type == "cgroup" and "cpu" in one.super_options]
+    return bool(mounts) and all(os.path.exists(f"{mounts[-1]}/cpu.cfs_{name}_us") for name in ("period", "quota"))
+
+
+def can_limit_swap(version: CgroupVersion, root: str = DEFAULT_ROOT, proc: str = "/proc") -> bool:
+    """Whether the kernel has the files that limit swap. Source: the Kubernetes documentation "Swap memory management".
+
+    On version 2 the root cgroup does not have them, so the cgroup of this process is checked.
+    """
+    if version is CgroupVersion.V1:
+        return os.path.exists(f"{root}/memory/memory.memsw.limit_in_bytes")
+    try:
+        group = own_group(proc, ("",))
+    except HostError:
+        return False
+    return os.path.exists(f"{join(root, group)}/memory.swap.max")

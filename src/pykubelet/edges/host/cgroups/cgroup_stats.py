@@ -1,6 +1,6 @@
-"""What control groups use, read from the kernel's files of version 1 and 2.
+"""Reads the resource usage of cgroups from the kernel's files of version 1 and 2.
 
-Owns: the files, their formats, and which of them a kernel may lack. Blocks, for microseconds a file. Source: the kernel's
+Owns: the files, their formats, and which of them a kernel may lack. Blocks for microseconds per file. Source: the kernel's
 cgroup-v1 (memory, cpuacct, pids) and cgroup-v2 documents, and its PSI document.
 """
 
@@ -12,14 +12,15 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.usage import CpuUse, GroupDetail, GroupUse, MemoryUse, Pressure, PressurePair
+from pykubelet.base.model.usage import CpuUse, GroupDetail, GroupUse, MemoryUse, PsiData, PsiStats
 from pykubelet.edges.host.cgroups.cgroups import join, sub_groups
 from pykubelet.edges.host.cgroups.io_stats import parse_blkio, parse_io_stat, read_processes
+from pykubelet.edges.host.cgroups.memory_notifier import MemoryNotifier
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.mounts import read_mounts
 from pykubelet.edges.host.fs.text_files import read_file, read_number, read_table
 
-#: At and above this a limit of version 1 means none.
+#: On version 1, a limit of this or more means "no limit".
 _NO_LIMIT = 1 << 62
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _PRESSURE = ("cpu", "memory", "io")
@@ -28,26 +29,38 @@ _PRESSURE_LINE = re.compile(
 )
 
 
+class MemoryReader(Protocol):
+    """Reads the memory usage of cgroups by their path below the mount."""
+
+    def memory(self, path: str) -> MemoryUse | None:
+        """The memory usage of the cgroup; None if it does not exist."""
+        ...
+
+    def memory_notifier(self, path: str) -> MemoryNotifier | None:
+        """A notifier for thresholds of its memory usage; None if the kernel has no such notification."""
+        ...
+
+
 class GroupReader(Protocol):
-    """Reads groups by their path below the mount."""
+    """Reads the usage of cgroups by their path below the mount."""
 
     def read(self, path: str, at: float, *, brief: bool = False) -> GroupUse | None:
-        """What the group uses; None when it is not there. `at`: the wall second to stamp it with.
+        """The usage of the cgroup; None if it does not exist. `at`: the wall second of the measurement.
 
-        `brief`: without what only `/metrics/cadvisor` tells, which is in half of the files.
+        `brief`: leave out the figures that only `/metrics/cadvisor` needs; half of the files need not be read then.
         """
         ...
 
     def detail(self, path: str) -> GroupDetail:
-        """What costs more to find out: input and output, and what its own processes have open."""
+        """The figures that are more expensive to read: input and output, and the open files of its own processes."""
         ...
 
     def children(self, path: str) -> list[str]:
-        """Names of the groups directly below."""
+        """The names of the direct child cgroups."""
         ...
 
     def processes(self, path: str) -> list[int]:
-        """The processes of the group itself."""
+        """The processes of the cgroup itself, without its children."""
         ...
 
 
@@ -56,7 +69,7 @@ def _limit(number: int | None) -> int | None:
 
 
 def _made_at(directory: str) -> float:
-    """When the group was made: the only trace is its directory's own time of change."""
+    """When the cgroup was created (wall seconds): the modification time of its directory, as nothing else records it."""
     try:
         return os.stat(directory).st_mtime
     except OSError:
@@ -64,7 +77,10 @@ def _made_at(directory: str) -> float:
 
 
 class GroupsV1:
-    """`roots`: the mount directory of each controller. Swap of the root group is the machine's, of which `proc` tells."""
+    """The reader for version 1. `roots`: the mount directory of each controller.
+
+    For the root cgroup, the swap usage is that of the machine, read from `proc`.
+    """
 
     def __init__(self, roots: Mapping[str, str], proc: str = "/proc") -> None:
         self._roots = roots
@@ -74,6 +90,7 @@ class GroupsV1:
         return join(self._roots.get(controller, "/nowhere"), path)
 
     def read(self, path: str, at: float, *, brief: bool = False) -> GroupUse | None:
+        """See `GroupReader.read`."""
         accounting = self._directory("cpuacct", path)
         total = read_number(f"{accounting}/cpuacct.usage")
         if total is None:
@@ -86,6 +103,14 @@ class GroupsV1:
             made_at=_made_at(accounting),
             path=path,
         )
+
+    def memory(self, path: str) -> MemoryUse | None:
+        if read_number(f"{self._directory('memory', path)}/memory.usage_in_bytes") is None:
+            return None
+        return self._memory(path, brief=True)
+
+    def memory_notifier(self, path: str) -> MemoryNotifier | None:
+        return MemoryNotifier(self._directory("memory", path))
 
     def _cpu(self, path: str, accounting: str, total: int) -> CpuUse:
         ticks = read_table(f"{accounting}/cpuacct.stat")
@@ -140,9 +165,10 @@ class GroupsV1:
         )
 
     def detail(self, path: str) -> GroupDetail:
+        """See `GroupReader.detail`."""
         throttle = f"{self._directory('blkio', path)}/blkio.throttle"
         amounts = read_file(f"{throttle}.io_service_bytes_recursive")
-        operations = read_file(f"{throttle}.io_serviced_recursive") if ":" in amounts else ""  # of no device
+        operations = read_file(f"{throttle}.io_serviced_recursive") if ":" in amounts else ""  # no device has any
         return GroupDetail(
             io=parse_blkio(amounts, operations),
             processes=read_processes(self.processes(path)),
@@ -150,20 +176,26 @@ class GroupsV1:
         )
 
     def children(self, path: str) -> list[str]:
+        """See `GroupReader.children`."""
         return _children(self._directory("cpuacct", path))
 
     def processes(self, path: str) -> list[int]:
+        """See `GroupReader.processes`."""
         return _numbers(f"{self._directory('cpuacct', path)}/cgroup.procs")
 
 
 class GroupsV2:
-    """`root`: where the unified hierarchy is mounted. Swap of its root group is the machine's, of which `proc` tells."""
+    """The reader for version 2. `root`: where the unified hierarchy is mounted.
+
+    For the root cgroup, the swap usage is that of the machine, read from `proc`.
+    """
 
     def __init__(self, root: str, proc: str = "/proc") -> None:
         self._root = root
         self._proc = proc
 
     def read(self, path: str, at: float, *, brief: bool = False) -> GroupUse | None:
+        """See `GroupReader.read`."""
         directory = join(self._root, path)
         stat = read_table(f"{directory}/cpu.stat")
         if "usage_usec" not in stat:
@@ -177,6 +209,13 @@ class GroupsV2:
             made_at=_made_at(directory),
             path=path,
         )
+
+    def memory(self, path: str) -> MemoryUse | None:
+        directory = join(self._root, path)
+        return self._memory(directory, brief=True) if read_table(f"{directory}/memory.stat") else None
+
+    def memory_notifier(self, path: str) -> MemoryNotifier | None:  # noqa: ARG002
+        return None
 
     def _cpu(self, directory: str, stat: Mapping[str, int]) -> CpuUse:
         quota, _, period = read_file(f"{directory}/cpu.max").strip().partition(" ")
@@ -196,7 +235,7 @@ class GroupsV2:
     def _memory(self, directory: str, *, brief: bool) -> MemoryUse:
         stat = read_table(f"{directory}/memory.stat")
         usage = read_number(f"{directory}/memory.current")
-        if usage is None:  # the root group has no such file
+        if usage is None:  # the root cgroup has no such file
             usage = stat.get("anon", 0) + stat.get("file", 0)
         inactive = stat.get("inactive_file", 0)
         use = MemoryUse(
@@ -230,6 +269,7 @@ class GroupsV2:
         )
 
     def detail(self, path: str) -> GroupDetail:
+        """See `GroupReader.detail`."""
         directory = join(self._root, path)
         return GroupDetail(
             io=parse_io_stat(read_file(f"{directory}/io.stat")),
@@ -238,14 +278,16 @@ class GroupsV2:
         )
 
     def children(self, path: str) -> list[str]:
+        """See `GroupReader.children`."""
         return _children(join(self._root, path))
 
     def processes(self, path: str) -> list[int]:
+        """See `GroupReader.processes`."""
         return _numbers(f"{join(self._root, path)}/cgroup.procs")
 
 
 def _machine_swap(proc: str) -> tuple[int | None, int | None]:
-    """Used and in all, in bytes."""
+    """The used and the total swap of the machine, in bytes."""
     words = {line.partition(":")[0]: line.split() for line in read_file(f"{proc}/meminfo").splitlines()}
     if "SwapTotal" not in words or "SwapFree" not in words:
         return None, None
@@ -264,23 +306,32 @@ def _numbers(path: str) -> list[int]:
     return [int(word) for word in read_file(path).split() if word.isdigit()]
 
 
-def read_pressure(directory: str) -> dict[str, PressurePair]:
-    """The pressure files of a group, where the kernel has them and they are switched on."""
+def read_pressure(directory: str) -> dict[str, PsiStats]:
+    """Read the pressure files of a cgroup, if the kernel has them and PSI is enabled."""
+    return _read_pressure(directory, ".pressure")
+
+
+def read_node_pressure(proc: str = "/proc") -> dict[str, PsiStats]:
+    """Read the pressure files of the machine, if the kernel has them and PSI is enabled."""
+    return _read_pressure(f"{proc}/pressure", "")
+
+
+def _read_pressure(directory: str, suffix: str) -> dict[str, PsiStats]:
     found = {}
     for name in _PRESSURE:
-        lines = {line[0]: _pressure(line) for line in _PRESSURE_LINE.findall(read_file(f"{directory}/{name}.pressure"))}
+        lines = {line[0]: _pressure(line) for line in _PRESSURE_LINE.findall(read_file(f"{directory}/{name}{suffix}"))}
         if "some" in lines:
-            found[name] = PressurePair(lines["some"], lines.get("full"))
+            found[name] = PsiStats(lines["some"], lines.get("full"))
     return found
 
 
-def _pressure(line: tuple[str, str, str, str, str]) -> Pressure:
+def _pressure(line: tuple[str, str, str, str, str]) -> PsiData:
     _, avg10, avg60, avg300, total = line
-    return Pressure(int(total), float(avg10), float(avg60), float(avg300))
+    return PsiData(int(total), float(avg10), float(avg60), float(avg300))
 
 
-def detect_reader(root: str = "/sys/fs/cgroup", proc: str = "/proc") -> GroupReader:
-    """The reader for what is mounted at and below `root`."""
+def detect_reader(root: str = "/sys/fs/cgroup", proc: str = "/proc") -> GroupsV1 | GroupsV2:
+    """The reader for the cgroup file systems at and below `root`."""
     roots: dict[str, str] = {}
     for mount in read_mounts(proc):
         if mount.fs_type == "cgroup2" and mount.target == root:
@@ -291,7 +342,7 @@ def detect_reader(root: str = "/sys/fs/cgroup", proc: str = "/proc") -> GroupRea
 
 
 def own_group(proc: str = "/proc", hierarchies: tuple[str, ...] = ("cpuacct", "")) -> str:
-    """The path of the group this process is in, in the first of the hierarchies (`""`: version 2) that is there."""
+    """The path of this process's cgroup in the first of the hierarchies (`""`: version 2) that exists."""
     lines = [line.split(":", 2) for line in read_file(f"{proc}/self/cgroup").splitlines()]
     paths = {name: path for _, names, path in lines for name in names.split(",")}
     return next((paths[name] for name in hierarchies if name in paths), "/")

@@ -1,4 +1,4 @@
-"""Limits of control groups as values, and the arithmetic between the versions. Pure."""
+"""Limits of cgroups as values, and their conversion between the versions. Pure."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ _MAX_SHARES = 262144
 
 
 class CgroupVersion(StrEnum):
-    """`V1` includes the hybrid layout, where version 2 is mounted beside it without controllers."""
+    """The cgroup version. `V1` includes the hybrid layout, where version 2 is mounted beside it without controllers."""
 
     V1 = "1"
     V2 = "2"
 
 
 class CgroupLimits(Value):
-    """What to set on a group. None leaves a value alone, `UNLIMITED` lifts it.
+    """The limits to set on a cgroup. None leaves a value as it is; `UNLIMITED` removes the limit.
 
-    `cpu_shares`: 2 to 262144 (turned into a weight on version 2). `cpu_quota_us` in each `cpu_period_us`.
+    `cpu_shares`: 2 to 262144 (converted to a weight on version 2). `cpu_quota_us`: CPU time in each `cpu_period_us`.
     `memory_bytes`. `pids`. `huge_pages`: bytes by page size as the kernel spells it (`2MB`). `unified`: files of
-    version 2 by name (`memory.high`), not used on version 1. `cpus`: which CPUs, as the kernel lists them (`0-3`); used on
-    version 2 only, because on version 1 a group takes its parent's.
+    version 2 by name (`memory.high`), not used on version 1. `cpus`: a list of CPUs as the kernel writes it (`0-3`).
     """
 
     cpu_shares: int | None = None
@@ -40,8 +39,8 @@ class CgroupLimits(Value):
 def shares_to_weight(shares: int) -> int:
     """`cpu.weight` for `cpu.shares`: linear from 2 -> 1 to 262144 -> 10000. 0 means unset and stays 0.
 
-    This is the kubelet's conversion for the cgroups it makes itself. Runtimes may convert the shares of containers by
-    another formula (crun, newer runc); that concerns only how the containers of one pod divide its CPU time.
+    This is the kubelet's conversion for the cgroups that it creates itself. Runtimes may convert the shares of containers with
+    another formula (crun, newer runc); that affects only how the containers of one pod divide its CPU time.
     Source: KEP-2254 (cgroup v2), "Phase 1: Convert from cgroups v1 settings to v2".
     """
     if shares == 0:

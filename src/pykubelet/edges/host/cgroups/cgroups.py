@@ -1,7 +1,7 @@
-"""Control groups: what is common to version 1, version 2 and systemd, and finding out which one this machine has.
+"""The interface of cgroup drivers, and what the drivers for version 1, version 2 and systemd share.
 
-Owns: the driver's shape, removal, and what both versions do alike. Paths of groups are
-relative to the mount (`/kubepods/burstable/pod1`). Not here: names and amounts (act/resources decides them).
+Owns: the driver's interface, removal, and the steps that are the same in both versions. Paths of cgroups are relative to the
+mount (`/kubepods/burstable/pod1`). Not here: names and amounts (act/resources decides them), detection (`cgroup_detect.py`).
 Source: the kernel's cgroup-v1 and cgroup-v2 documents, cgroups(7).
 """
 
@@ -18,60 +18,73 @@ from pykubelet.edges.host.fs.errors import HostError, translated
 
 
 class Cgroups(Protocol):
-    """A driver. Every function blocks, for microseconds as a rule; all raise HostError."""
+    """A cgroup driver. Every method blocks, usually for microseconds, and may raise HostError."""
 
     @property
-    def version(self) -> CgroupVersion: ...
+    def version(self) -> CgroupVersion:
+        """The cgroup version, which determines the files of a cgroup."""
+        ...
 
     def controllers(self) -> frozenset[str]:
-        """Those that can be used (`cpu`, `memory`, ...)."""
+        """The controllers that can be used (`cpu`, `memory`, ...)."""
         ...
 
     def exists(self, path: str) -> bool:
-        """Whether the group is there, in every hierarchy it should be in."""
+        """Whether the cgroup exists in every hierarchy that it should be in."""
+        ...
+
+    def missing(self, path: str) -> tuple[str, ...]:
+        """The missing parts of a cgroup: paths of its directories on version 1, names of controllers on version 2.
+
+        Empty if it can be used. On version 2, raises HostError if the cgroup does not exist.
+        """
         ...
 
     def create(self, path: str, limits: CgroupLimits) -> None:
-        """Make the group and its parents where they are missing, and set its limits."""
+        """Create the cgroup and its parents if they are missing, and set its limits."""
         ...
 
     def update(self, path: str, limits: CgroupLimits) -> None:
-        """Set limits of a group that is there."""
+        """Set the limits of an existing cgroup."""
         ...
 
     def memory_used(self, path: str) -> int:
-        """Bytes that the processes in the group and below it have now."""
+        """The memory in bytes that the cgroup and those below it use now."""
         ...
 
     def remove(self, path: str) -> bool:
-        """Remove the group and those below it. False: something in it is still busy; kill it and try again."""
+        """Remove the cgroup and those below it. False: one of them still has processes; kill them and try again."""
         ...
 
-    def enter(self, path: str) -> None:
-        """Move this process to the group, which is made where it is missing."""
+    def enter(self, path: str, pid: int | None = None) -> None:
+        """Move a process, by default this one, to the cgroup, which is created if it is missing."""
+        ...
+
+    def own_pids(self, path: str) -> frozenset[int]:
+        """The processes in the cgroup itself, without those below it."""
         ...
 
     def pids(self, path: str) -> frozenset[int]:
-        """The processes in the group and below it."""
+        """The processes in the cgroup and below it."""
         ...
 
     def kill(self, path: str) -> int:
-        """Kill every process in the group and below it; how many were seen."""
+        """Kill every process in the cgroup and below it. Returns how many there were."""
         ...
 
     def children(self, path: str) -> tuple[str, ...]:
-        """Names of the groups directly below, sorted; empty when there is no such group."""
+        """The names of the direct child cgroups, sorted; empty if the cgroup does not exist."""
         ...
 
 
 def join(root: str, path: str) -> str:
-    """The directory of a group."""
+    """The directory of the cgroup at `path`."""
     inner = path.strip("/")
     return f"{root}/{inner}" if inner else root
 
 
 def write_control(file: str, value: str) -> None:
-    """One write(2) to a control file."""
+    """Write a value to a control file with one write(2)."""
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
         try:
@@ -83,8 +96,7 @@ def write_control(file: str, value: str) -> None:
 
 
 def write_reservations(directory: str, suffix: str, huge_pages: Mapping[str, int]) -> None:
-    """Limit also how many huge pages may be reserved (`mmap` with MAP_HUGETLB) before they are used, where the kernel can
-    (5.7 and later)."""
+    """Limit the reservation of huge pages (`mmap` with MAP_HUGETLB) too, if the kernel can (5.7 and later)."""
     for size, limit in huge_pages.items():
         try:
             write_control(f"{directory}/hugetlb.{size}.rsvd.{suffix}", str(limit))
@@ -100,7 +112,7 @@ def _named(error: OSError, value: str) -> tuple[str, str]:
 
 
 def read_control(file: str) -> str:
-    """The content of a control file, without the last newline."""
+    """The content of a control file, without leading and trailing blanks and newlines."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -115,7 +127,7 @@ def read_control(file: str) -> str:
 
 
 def sub_groups(directory: str) -> list[str]:
-    """Names of the directories in a group's directory; empty when it is gone."""
+    """The names of the direct child cgroups, sorted; empty if the cgroup is gone."""
     try:
         with os.scandir(directory) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
@@ -128,7 +140,7 @@ def sub_groups(directory: str) -> list[str]:
 
 
 def remove_groups(directory: str) -> bool:
-    """rmdir the group, its descendants first where there are some. False when the kernel says busy."""
+    """Remove the directory of the cgroup, and before it those of its descendants. False if one of them is busy."""
     if _rmdir(directory):
         return True
     clean = True
@@ -149,26 +161,30 @@ def _rmdir(directory: str) -> bool:
     return True
 
 
+def read_own_pids(directory: str) -> set[int]:
+    """The processes of the cgroup itself. Processes of a foreign pid namespace (listed as 0) are left out."""
+    try:
+        text = read_control(f"{directory}/cgroup.procs")
+    except HostError as error:
+        if error.is_not_found or error.errno_name in ("ENODEV", "EOPNOTSUPP"):
+            return set()  # gone in the meantime, or a threaded cgroup, whose processes its domain lists
+        raise
+    return {int(line) for line in text.split() if line.isdigit() and line != "0"}
+
+
 def read_pids(directory: str) -> set[int]:
-    """Processes of the group and its descendants. A process of a foreign pid namespace (0) is left out."""
+    """The processes of the cgroup and its descendants; see `read_own_pids`."""
     found: set[int] = set()
     waiting = [directory]
     while waiting:
         here = waiting.pop()
-        try:
-            text = read_control(f"{here}/cgroup.procs")
-        except HostError as error:
-            if error.is_not_found or error.errno_name in ("ENODEV", "EOPNOTSUPP"):
-                text = ""  # gone meanwhile, or a threaded group, whose processes its domain lists
-            else:
-                raise
-        found.update(int(line) for line in text.split() if line.isdigit() and line != "0")
+        found |= read_own_pids(here)
         waiting.extend(f"{here}/{name}" for name in sub_groups(here))
     return found
 
 
 def kill_pids(pids: Iterable[int]) -> int:
-    """SIGKILL each, except this process; how many were there."""
+    """Send SIGKILL to each process except this one. Returns how many existed."""
     killed = 0
     for pid in pids:
         if pid <= 1 or pid == os.getpid():

@@ -1,7 +1,7 @@
 """The driver for cgroup version 1, with one hierarchy for each controller, or the hybrid layout.
 
-Owns: the files of version 1 and their orders of writing. A group is made in every mounted hierarchy. Source: the
-kernel's cgroup-v1 documents (cpusets, memory, hugetlb), sched-bwc.
+Owns: the files of version 1 and the order in which they are written. A cgroup is created in every mounted hierarchy. Source:
+the kernel's cgroup-v1 documents (cpusets, memory, hugetlb), sched-bwc.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pykubelet.edges.host.cgroups.cgroups import (
     join,
     kill_pids,
     read_control,
+    read_own_pids,
     read_pids,
     remove_groups,
     sub_groups,
@@ -33,7 +34,10 @@ class Hierarchy(Value):
 
 
 class CgroupsV1:
-    """`unified`: where version 2 is mounted beside, in which runtimes also make (empty) groups that must be removed."""
+    """The driver for version 1. `unified`: where version 2 is mounted too, or None.
+
+    Runtimes create empty cgroups there as well, and these must be removed.
+    """
 
     def __init__(self, hierarchies: tuple[Hierarchy, ...], unified: str | None = None) -> None:
         self._hierarchies = hierarchies
@@ -43,22 +47,30 @@ class CgroupsV1:
 
     @property
     def version(self) -> CgroupVersion:
+        """See `Cgroups.version`."""
         return CgroupVersion.V1
 
     def controllers(self) -> frozenset[str]:
+        """See `Cgroups.controllers`."""
         return frozenset(name for name in self._by_controller if "=" not in name)
 
     def directory(self, controller: str, path: str) -> str | None:
-        """Where a group's files of one controller are; None when the controller is not mounted."""
+        """The directory of a cgroup's files of one controller; None if the controller is not mounted."""
         root = self._by_controller.get(controller)
         return None if root is None else join(root, path)
 
     def exists(self, path: str) -> bool:
-        """Others may be mounted later than a group is made, and say nothing about it."""
+        """See `Cgroups.exists`. Only hierarchies of controllers that the agent uses count; others may be mounted later."""
+        return not self.missing(path)
+
+    def missing(self, path: str) -> tuple[str, ...]:
+        """See `Cgroups.missing`."""
         relevant = (h for h in self._hierarchies if not _RELEVANT.isdisjoint(h.controllers))
-        return all(os.path.isdir(join(h.directory, path)) for h in relevant)
+        directories = (join(h.directory, path) for h in relevant)
+        return tuple(directory for directory in directories if not os.path.isdir(directory))
 
     def create(self, path: str, limits: CgroupLimits) -> None:
+        """See `Cgroups.create`."""
         for hierarchy in self._hierarchies:
             directory = join(hierarchy.directory, path)
             _make(hierarchy.directory, directory)
@@ -67,6 +79,7 @@ class CgroupsV1:
         self.update(path, limits)
 
     def update(self, path: str, limits: CgroupLimits) -> None:
+        """See `Cgroups.update`."""
         cpu = self.directory("cpu", path)
         if cpu is not None:
             if limits.cpu_shares:
@@ -78,6 +91,9 @@ class CgroupsV1:
         pids = self.directory("pids", path)
         if pids is not None and limits.pids is not None:
             write_control(f"{pids}/pids.max", "max" if limits.pids == UNLIMITED else str(limits.pids))
+        cpuset = self.directory("cpuset", path)
+        if cpuset is not None and limits.cpus:
+            _write_cpus(cpuset, limits.cpus)
         huge = self.directory("hugetlb", path)
         if huge is not None:
             for size, limit in limits.huge_pages.items():
@@ -85,27 +101,36 @@ class CgroupsV1:
             write_reservations(huge, "limit_in_bytes", limits.huge_pages)
 
     def memory_used(self, path: str) -> int:
+        """See `Cgroups.memory_used`."""
         directory = self.directory("memory", path)
         return int(read_control(f"{directory}/memory.usage_in_bytes")) if directory is not None else 0
 
     def remove(self, path: str) -> bool:
+        """See `Cgroups.remove`."""
         gone = True
         for root in self._roots():
             gone = remove_groups(join(root, path)) and gone
         return gone
 
-    def enter(self, path: str) -> None:
+    def enter(self, path: str, pid: int | None = None) -> None:
+        """See `Cgroups.enter`."""
         self.create(path, CgroupLimits())
         for hierarchy in self._hierarchies:
-            write_control(f"{join(hierarchy.directory, path)}/cgroup.procs", str(os.getpid()))
+            write_control(f"{join(hierarchy.directory, path)}/cgroup.procs", str(pid or os.getpid()))
+
+    def own_pids(self, path: str) -> frozenset[int]:
+        """See `Cgroups.own_pids`. Read from the hierarchy of the memory controller."""
+        return frozenset(read_own_pids(join(self._main, path)))
 
     def pids(self, path: str) -> frozenset[int]:
+        """See `Cgroups.pids`."""
         found: set[int] = set()
         for root in self._roots():
             found |= read_pids(join(root, path))
         return frozenset(found)
 
     def kill(self, path: str) -> int:
+        """See `Cgroups.kill`. Frozen cgroups are thawed, because SIGKILL takes effect only then."""
         pids = self.pids(path)
         killed = kill_pids(pids)
         freezer = self.directory("freezer", path)
@@ -114,6 +139,7 @@ class CgroupsV1:
         return killed
 
     def children(self, path: str) -> tuple[str, ...]:
+        """See `Cgroups.children`."""
         names: set[str] = set()
         for root in self._roots():
             names.update(sub_groups(join(root, path)))
@@ -140,7 +166,7 @@ def _make(root: str, directory: str) -> None:
 
 
 def _fill_cpuset(root: str, directory: str) -> None:
-    """A new cpuset is empty, and takes no process until it has CPUs and memory nodes: take the parent's."""
+    """Copy the parent's CPUs and memory nodes to a new cpuset, which accepts no process without them."""
     if directory == root:
         return
     parent = os.path.dirname(directory)
@@ -154,8 +180,17 @@ def _fill_cpuset(root: str, directory: str) -> None:
         write_control(f"{directory}/{name}", value)
 
 
+def _write_cpus(cpuset: str, cpus: str) -> None:
+    """A group whose parent has fewer CPUs keeps those that it has."""
+    try:
+        write_control(f"{cpuset}/cpuset.cpus", cpus)
+    except HostError as error:
+        if error.errno_name not in ("EACCES", "EINVAL"):
+            raise
+
+
 def _write_bandwidth(cpu: str, limits: CgroupLimits) -> None:
-    """Period and quota. The kernel checks each write against the parent's ratio, so the order may have to change."""
+    """Write period and quota. The kernel checks each write against the parent's ratio, so the order depends on the values."""
     quota, period = limits.cpu_quota_us, limits.cpu_period_us
     if quota == 0:
         quota = None  # 0 means unset
@@ -173,7 +208,7 @@ def _write_bandwidth(cpu: str, limits: CgroupLimits) -> None:
 
 
 def _thaw(directory: str) -> None:
-    """A frozen process does not die of SIGKILL on version 1."""
+    """Thaw a cgroup and those below it: on version 1, SIGKILL does not end a frozen process."""
     for name in sub_groups(directory):
         _thaw(f"{directory}/{name}")
     try:

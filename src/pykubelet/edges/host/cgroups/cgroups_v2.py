@@ -1,6 +1,7 @@
 """The driver for cgroup version 2, the unified hierarchy.
 
-Owns: the files of version 2, and that every parent hands its controllers down. Source: the kernel's "Control Group v2".
+Owns: the files of version 2, and the rule that every parent enables its controllers for its children. Source: the kernel's
+"Control Group v2".
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pykubelet.edges.host.cgroups.cgroups import (
     join,
     kill_pids,
     read_control,
+    read_own_pids,
     read_pids,
     remove_groups,
     sub_groups,
@@ -24,60 +26,72 @@ from pykubelet.edges.host.fs.errors import HostError, translated
 log = Log("cgroups")
 
 _DEFAULT_PERIOD_US = 100_000
+_NEEDED = frozenset({"cpu", "cpuset", "memory", "hugetlb", "pids"})
 
 
 class CgroupsV2:
-    """`root`: where the hierarchy is mounted."""
+    """The driver for version 2. `root`: where the hierarchy is mounted."""
 
     def __init__(self, root: str) -> None:
         self._root = root
         self._available: frozenset[str] | None = None
-        self._handing_down: set[str] = set()
+        self._enabled: set[str] = set()
 
     @property
     def version(self) -> CgroupVersion:
+        """See `Cgroups.version`."""
         return CgroupVersion.V2
 
     def controllers(self) -> frozenset[str]:
+        """See `Cgroups.controllers`."""
         if self._available is None:
             self._available = frozenset(read_control(f"{self._root}/cgroup.controllers").split())
         return self._available
 
     def directory(self, path: str) -> str:
+        """The directory of the cgroup's files."""
         return join(self._root, path)
 
     def exists(self, path: str) -> bool:
+        """See `Cgroups.exists`."""
         return os.path.isdir(self.directory(path))
 
+    def missing(self, path: str) -> tuple[str, ...]:
+        """See `Cgroups.missing`. Only controllers that the machine has count."""
+        offered = read_control(f"{self.directory(path)}/cgroup.controllers").split()
+        return tuple(sorted((_NEEDED & self.controllers()).difference(offered)))
+
     def create(self, path: str, limits: CgroupLimits) -> None:
+        """See `Cgroups.create`. Retried once if another process changed `cgroup.subtree_control` or a parent in between."""
         self.prepare(path)
         try:
             self.update(path, limits)
         except HostError as error:
             if not error.is_not_found:
                 raise
-            self._handing_down.clear()  # somebody took the controllers away, or made a parent anew
+            self._enabled.clear()  # another process disabled controllers, or replaced a parent
             self.prepare(path)
             self.update(path, limits)
 
     def prepare(self, path: str) -> None:
-        """Make the group and its parents, each parent handing all its controllers down."""
+        """Create the cgroup and its parents. Each parent enables all its controllers in `cgroup.subtree_control`."""
         here = self._root
         for part in path.strip("/").split("/"):
-            self._hand_down(here)
+            self._enable_controllers(here)
             here = f"{here}/{part}"
             try:
                 os.mkdir(here, 0o755)
-                self._handing_down.discard(here)
+                self._enabled.discard(here)
             except FileExistsError:
                 continue
             except FileNotFoundError as error:
-                self._handing_down.clear()
+                self._enabled.clear()
                 raise translated("mkdir", here, error) from error
             except OSError as error:
                 raise translated("mkdir", here, error) from error
 
     def update(self, path: str, limits: CgroupLimits) -> None:
+        """See `Cgroups.update`."""
         directory = self.directory(path)
         controllers = self.controllers()
         for name, value in _files(limits):
@@ -87,22 +101,31 @@ class CgroupsV2:
             write_reservations(directory, "max", limits.huge_pages)
 
     def memory_used(self, path: str) -> int:
+        """See `Cgroups.memory_used`."""
         return int(read_control(f"{self.directory(path)}/memory.current"))
 
     def remove(self, path: str) -> bool:
+        """See `Cgroups.remove`."""
         directory = self.directory(path)
         gone = remove_groups(directory)
-        self._handing_down = {d for d in self._handing_down if d != directory and not d.startswith(directory + "/")}
+        self._enabled = {d for d in self._enabled if d != directory and not d.startswith(directory + "/")}
         return gone
 
-    def enter(self, path: str) -> None:
+    def enter(self, path: str, pid: int | None = None) -> None:
+        """See `Cgroups.enter`."""
         self.prepare(path)
-        write_control(f"{self.directory(path)}/cgroup.procs", str(os.getpid()))
+        write_control(f"{self.directory(path)}/cgroup.procs", str(pid or os.getpid()))
+
+    def own_pids(self, path: str) -> frozenset[int]:
+        """See `Cgroups.own_pids`."""
+        return frozenset(read_own_pids(self.directory(path)))
 
     def pids(self, path: str) -> frozenset[int]:
+        """See `Cgroups.pids`."""
         return frozenset(read_pids(self.directory(path)))
 
     def kill(self, path: str) -> int:
+        """See `Cgroups.kill`. Uses `cgroup.kill` if the kernel has it (5.14 and later), else kills each process."""
         directory = self.directory(path)
         pids = self.pids(path)
         if not pids:
@@ -112,14 +135,15 @@ class CgroupsV2:
         except HostError as error:
             if not error.is_not_found:
                 raise
-            return kill_pids(pids)  # a kernel before 5.14, or the group is gone
+            return kill_pids(pids)  # a kernel before 5.14, or the cgroup is gone
         return len(pids)
 
     def children(self, path: str) -> tuple[str, ...]:
+        """See `Cgroups.children`."""
         return tuple(sub_groups(self.directory(path)))
 
-    def _hand_down(self, directory: str) -> None:
-        if directory in self._handing_down:
+    def _enable_controllers(self, directory: str) -> None:
+        if directory in self._enabled:
             return
         offered = set(read_control(f"{directory}/cgroup.controllers").split())
         control = f"{directory}/cgroup.subtree_control"
@@ -128,17 +152,20 @@ class CgroupsV2:
             try:
                 write_control(control, " ".join(f"+{name}" for name in missing))
             except HostError:
-                _hand_down_singly(control, missing)
-        self._handing_down.add(directory)
+                _enable_singly(control, missing)
+        self._enabled.add(directory)
 
 
-def _hand_down_singly(control: str, names: list[str]) -> None:
-    """One refused controller must not cost the others; one that is needed shows when its file is missing."""
+def _enable_singly(control: str, names: list[str]) -> None:
+    """Enable the controllers one by one, so that a refused one does not prevent the others.
+
+    If the refused one is needed, writing its files fails later.
+    """
     for name in names:
         try:
             write_control(control, f"+{name}")
         except HostError as error:
-            log.warning("a cgroup controller cannot be handed down", controller=name, error=error)
+            log.warning("a cgroup controller cannot be enabled for child groups", controller=name, error=error)
 
 
 def _files(limits: CgroupLimits) -> list[tuple[str, str]]:

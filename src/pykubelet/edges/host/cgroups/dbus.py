@@ -1,7 +1,7 @@
-"""A D-Bus connection that many threads use at once: method calls, their answers, and signals.
+"""A D-Bus connection that many threads can use at once: method calls, their answers, and signals.
 
-Owns: the socket, the authentication and the thread that reads. Messages are encoded and decoded by jeepney. Not here:
-what is called (`systemd`). Source: the D-Bus specification, "Message Protocol" and "Authentication Protocol" (EXTERNAL).
+Owns: the socket, the authentication and the reading thread. jeepney encodes and decodes the messages. Not here: the called
+methods (`systemd.py`). Source: the D-Bus specification, "Message Protocol" and "Authentication Protocol" (EXTERNAL).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ BUS = ("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus")
 _LONGEST_MESSAGE = 1 << 24
 _LONGEST_ANSWER_LINE = 1024
 
+#: Destination (the well-known name), object path, interface.
 Address = tuple[str, str, str]
-"""Destination (the well-known name), object path, interface."""
 
 
 class DBusError(Exception):
-    """A method call was answered with an error: `name` (`org.freedesktop.systemd1.UnitExists`) and the peer's text."""
+    """The answer to a method call was an error: `name` (`org.freedesktop.systemd1.UnitExists`) and the peer's text."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(name, message)
@@ -45,25 +45,25 @@ class DBusError(Exception):
 
 
 class ConnectionLost(Exception):
-    """The connection ended before the answer or the signal came; whether the call took effect is not known."""
+    """The connection ended before the answer or the signal came. It is not known whether the call took effect."""
 
 
-class Received(Value):
-    """An answer or a signal. `sender`: the peer's unique name on a bus; None where there is no bus."""
+class DBusMessage(Value):
+    """An answer or a signal. `sender`: the peer's unique name on the bus; None without a bus."""
 
     sender: str | None
     body: tuple[Any, ...]
 
 
-Signals = SimpleQueue[Received | None]
-"""Signals as they come; None: the connection has ended."""
+#: Signals as they come; None: the connection has ended.
+Signals = SimpleQueue[DBusMessage | None]
 
 
-class Connection:
-    """One authenticated connection to the peer at a unix socket. `is_bus`: a message bus, which wants a Hello first.
+class DBusConnection:
+    """One authenticated connection to the peer at a unix socket. `is_bus`: the peer is a message bus, which expects a Hello.
 
-    Any number of threads may call at once. HostError from the constructor: nothing listens there, it does not answer in
-    time, or it refuses the authentication.
+    Any number of threads may call at once. The constructor raises HostError if nothing listens on the socket, if the peer does
+    not answer in time, or if it refuses the authentication.
     """
 
     def __init__(self, path: str, timeout_s: float, *, is_bus: bool) -> None:
@@ -95,21 +95,22 @@ class Connection:
 
     @property
     def is_lost(self) -> bool:
+        """Whether the connection has ended. Calls then raise ConnectionLost."""
         return self._lost
 
     def close(self) -> None:
-        """End the connection; calls under way raise ConnectionLost."""
+        """End the connection. Calls in progress raise ConnectionLost."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes the reader, which closes the socket
         except OSError:
-            pass  # the peer was quicker
+            pass  # the peer has closed it already
 
     def call(
         self, address: Address, member: str, signature: str = "", body: tuple[Any, ...] = (), *, deadline: float
-    ) -> Received:
+    ) -> DBusMessage:
         """Call a method and wait for its answer until `deadline` (time.monotonic()).
 
-        DBusError: the answer is an error. ConnectionLost. TimeoutError: no answer by then.
+        Raises DBusError if the answer is an error, ConnectionLost, and TimeoutError if there is no answer by then.
         """
         destination, path, interface = address
         message = new_method_call(DBusAddress(path, destination, interface), member, signature or None, body)
@@ -140,7 +141,7 @@ class Connection:
 
     @contextmanager
     def signals(self, member: str) -> Iterator[Signals]:
-        """Collect the signals of this name that come within the block."""
+        """Collect the signals of this name that arrive within the block."""
         queue: Signals = SimpleQueue()
         with self._lock:
             if self._lost:
@@ -153,8 +154,11 @@ class Connection:
                 self._listeners.pop(id(queue), None)
 
     def _authenticate(self) -> None:
-        """BEGIN goes in one write with AUTH and is read before the answer is sent. Alone it could be read together with
-        the first message, which systemd then leaves unread until more arrives on the connection."""
+        """Authenticate with AUTH and BEGIN in one write, so that the peer reads BEGIN before it answers.
+
+        If BEGIN were sent alone, systemd could read it together with the first message, and would then leave that message
+        unprocessed until more bytes arrive on the connection.
+        """
         identity = str(os.getuid()).encode().hex().encode()
         self._socket.sendall(b"\0AUTH EXTERNAL " + identity + b"\r\nBEGIN\r\n")
         answer = b""
@@ -169,7 +173,7 @@ class Connection:
         self._parser.add_data(rest)
 
     def _read(self) -> None:
-        """The reading thread: hand out what comes until the connection ends."""
+        """The reading thread: distribute the received messages until the connection ends."""
         try:
             while data := self._socket.recv(1 << 16):
                 self._parser.add_data(data)
@@ -179,7 +183,7 @@ class Connection:
                     log.warning("a D-Bus message is too long; the connection is closed", socket=self._path)
                     break
         except OSError:
-            pass  # as good as an end
+            pass  # treated like the end of the connection
         except Exception as error:  # noqa: BLE001 - jeepney raises many kinds on a message that makes no sense
             log.warning("a D-Bus message cannot be read; the connection is closed", socket=self._path, error=error)
         with self._lock:
@@ -202,5 +206,5 @@ class Connection:
                         queue.put(_received(message))
 
 
-def _received(message: Message) -> Received:
-    return Received(message.header.fields.get(HeaderFields.sender), tuple(message.body))
+def _received(message: Message) -> DBusMessage:
+    return DBusMessage(message.header.fields.get(HeaderFields.sender), tuple(message.body))

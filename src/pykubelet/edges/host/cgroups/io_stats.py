@@ -1,6 +1,6 @@
-"""What groups and disks read and write, and what processes have open, as the kernel counts it.
+"""Reads the kernel's counters of input and output by cgroup and disk, and the open files of processes.
 
-Owns: the formats of blkio and `io.stat`, `/proc/diskstats`, and the look at a process's descriptors. Blocks. Source: the
+Owns: the formats of blkio, `io.stat` and `/proc/diskstats`, and the reading of a process's descriptors. Blocks. Source: the
 kernel's cgroup-v1 blkio-controller, cgroup-v2 and iostats documents, proc(5).
 """
 
@@ -19,7 +19,7 @@ _UNLIMITED = "unlimited"
 
 
 def parse_blkio(bytes_text: str, operations_text: str) -> tuple[DeviceIo, ...]:
-    """Of cgroup v1: `io_service_bytes` and `io_serviced`."""
+    """Parse the files `io_service_bytes` and `io_serviced` of cgroup v1."""
     amounts, counts = _by_device(bytes_text), _by_device(operations_text)
     return tuple(
         DeviceIo(
@@ -39,7 +39,7 @@ def _by_device(text: str) -> dict[tuple[str, str], int]:
 
 
 def parse_io_stat(text: str) -> tuple[DeviceIo, ...]:
-    """Of cgroup v2."""
+    """Parse the file `io.stat` of cgroup v2."""
     found = []
     for line in text.splitlines():
         number, *pairs = line.split()
@@ -51,7 +51,7 @@ def parse_io_stat(text: str) -> tuple[DeviceIo, ...]:
 
 
 def read_disks(proc: str = "/proc") -> tuple[DiskUse, ...]:
-    """All block devices that are more than memory."""
+    """The counters of all block devices that are not backed by memory."""
     lines = (line.split() for line in read_file(f"{proc}/diskstats").splitlines())
     return tuple(
         DiskUse(words[2], f"{words[0]}:{words[1]}", *(int(word) for word in words[3:14]))
@@ -61,7 +61,7 @@ def read_disks(proc: str = "/proc") -> tuple[DiskUse, ...]:
 
 
 def device_of(path: str) -> str:
-    """The number of the device that `path` lies on; "" when there is no such path."""
+    """The number (`major:minor`) of the device of `path`; "" if the path does not exist."""
     try:
         device = os.stat(path).st_dev
     except OSError:
@@ -70,7 +70,7 @@ def device_of(path: str) -> str:
 
 
 def read_processes(pids: Iterable[int], proc: str = "/proc") -> ProcessesUse:
-    """What these processes have open; those that end meanwhile have nothing. The limit is the first one's."""
+    """The open files of these processes. Processes that have ended count no files. The limit is that of the first one."""
     count = descriptors = sockets = 0
     limit: int | None = None
     for pid in pids:
@@ -84,7 +84,7 @@ def read_processes(pids: Iterable[int], proc: str = "/proc") -> ProcessesUse:
 
 
 def _open_targets(directory: str) -> Iterator[str]:
-    """What each descriptor stands for; those that are closed meanwhile are left out."""
+    """The target of each descriptor. Descriptors that are closed in the meantime are left out."""
     with suppress(OSError):
         for name in os.listdir(directory):
             with suppress(FileNotFoundError):
@@ -92,7 +92,7 @@ def _open_targets(directory: str) -> Iterator[str]:
 
 
 def _open_files_limit(text: str) -> int | None:
-    """-1: no limit."""
+    """The soft limit of open files in the text of `/proc/<pid>/limits`; -1: no limit."""
     for line in text.splitlines():
         if line.startswith(_SOFT_LIMIT):
             soft = line[len(_SOFT_LIMIT) :].split()[0]

@@ -1,7 +1,7 @@
-"""The systemd cgroup driver: groups are slices that systemd makes at our request.
+"""The systemd cgroup driver: cgroups are slices that systemd creates on request.
 
-Owns: the calls to systemd's manager and the properties of a slice. The files of the group are then written by the
-driver for the cgroup version, as runtimes do: systemd has no properties for some (huge pages).
+Owns: the calls to systemd's manager and the properties of a slice. The driver of the cgroup version then writes the files of
+the cgroup, as runtimes do, because systemd has no properties for some of them (huge pages).
 Source: org.freedesktop.systemd1(5), systemd.resource-control(5), the cgroup driver of opencontainers/cgroups.
 """
 
@@ -14,10 +14,10 @@ from collections.abc import Callable
 from queue import Empty
 from typing import Any, TypeVar
 
-from pykubelet.config.cpuset import parse_cpuset
+from pykubelet.base.kit.cpuset import parse_cpuset
 from pykubelet.edges.host.cgroups.cgroup_values import CgroupLimits, CgroupVersion, shares_to_weight
 from pykubelet.edges.host.cgroups.cgroups import Cgroups
-from pykubelet.edges.host.cgroups.dbus import BUS, Connection, ConnectionLost, DBusError, Received
+from pykubelet.edges.host.cgroups.dbus import BUS, ConnectionLost, DBusConnection, DBusError, DBusMessage
 from pykubelet.edges.host.fs.errors import HostError
 
 T = TypeVar("T")
@@ -33,18 +33,18 @@ _INFINITY = (1 << 64) - 1
 _UNIT_EXISTS = "org.freedesktop.systemd1.UnitExists"
 _NO_SUCH_UNIT = "org.freedesktop.systemd1.NoSuchUnit"
 _NO_SUCH_JOB = "org.freedesktop.systemd1.NoSuchJob"
-#: What the bus answers while systemd has no connection to it.
+#: The errors with which the bus answers while systemd is not connected to it.
 _AWAY = frozenset(f"org.freedesktop.DBus.Error.{name}" for name in ("NoReply", "ServiceUnknown", "NameHasNoOwner"))
 _DEFAULT_PERIOD_US = 100_000
 
 _PROTECTIONS = (("memory.min", "MemoryMin"), ("memory.low", "MemoryLow"))
 
+#: A name, and a value with its D-Bus type.
 Property = tuple[str, tuple[str, Any]]
-"""A name, and a value with its D-Bus type."""
 
 
 def limit_properties(limits: CgroupLimits, version: CgroupVersion) -> list[Property]:
-    """The properties that say what `limits` says."""
+    """The properties of a slice for `limits`."""
     v2 = version is CgroupVersion.V2
     found: list[Property] = []
     if limits.memory_bytes is not None:
@@ -60,13 +60,13 @@ def limit_properties(limits: CgroupLimits, version: CgroupVersion) -> list[Prope
     if v2 and limits.cpus:
         found.append(("AllowedCPUs", ("ay", _cpu_mask(limits.cpus))))
     if v2:
-        # Without its property systemd writes the default back when its configuration is reloaded.
+        # Without these properties, systemd restores the defaults when its configuration is reloaded.
         found.extend((name, ("t", int(limits.unified[file]))) for file, name in _PROTECTIONS if file in limits.unified)
     return found
 
 
 def _cpu_mask(cpus: str) -> bytes:
-    """A bit for each CPU, CPU 0 the lowest of the first byte."""
+    """A bit mask of CPUs; CPU 0 is the lowest bit of the first byte."""
     mask = sum(1 << cpu for cpu in parse_cpuset(cpus))
     return mask.to_bytes((mask.bit_length() + 7) // 8, "little")
 
@@ -76,7 +76,7 @@ def _or_infinity(value: int) -> int:
 
 
 def quota_per_second(limits: CgroupLimits) -> int:
-    """Microseconds of CPU in each second, in steps of 10 ms, because systemd rounds down to such steps."""
+    """Microseconds of CPU per second, in steps of 10 ms, because systemd rounds down to such steps."""
     quota, period = limits.cpu_quota_us or 0, limits.cpu_period_us or _DEFAULT_PERIOD_US
     if quota < 0:
         return _INFINITY
@@ -96,26 +96,26 @@ def slice_properties(unit: str, limits: CgroupLimits, version: CgroupVersion) ->
 
 
 def parent_slice(unit: str) -> str | None:
-    """The slice in which a slice lies, by its name; None at the top."""
+    """The name of the parent slice, derived from the name of the slice; None at the top."""
     stem, dash, _ = unit.removesuffix(".slice").rpartition("-")
     return f"{stem}.slice" if dash else None
 
 
 class Systemd:
-    """Calls to systemd's manager over one kept connection, from any number of threads.
+    """Calls to systemd's manager over one persistent connection, from any number of threads.
 
-    Where the connection ends or systemd is away for a moment (it was executed anew, the bus was restarted), a call is made
-    again until its time is over: each is right also when it had taken effect already.
+    If the connection ends or systemd cannot be reached for a moment (it was re-executed, or the bus was restarted), a call is
+    repeated until its deadline. All calls are safe to repeat after they took effect.
     """
 
-    def __init__(self, connect: Callable[[], Connection] | None = None, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, connect: Callable[[], DBusConnection] | None = None, timeout_s: float = TIMEOUT_S) -> None:
         self._connect = connect or connect_manager
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
-        self._connection: Connection | None = None
+        self._connection: DBusConnection | None = None
 
     def start_slice(self, unit: str, properties: list[Property]) -> bool:
-        """Start a transient slice and wait until it is there; False when it was there already."""
+        """Start a transient slice and wait until it has started. Returns False if it existed already."""
 
         def start(manager: _Manager) -> bool:
             try:
@@ -129,11 +129,11 @@ class Systemd:
         return self._use(unit, start)
 
     def set_properties(self, unit: str, properties: list[Property]) -> None:
-        """Change a slice until the next boot."""
+        """Change properties of a slice until the next boot."""
         self._use(unit, lambda manager: manager.call("SetUnitProperties", "sba(sv)", (unit, True, properties)))
 
     def stop_unit(self, unit: str) -> None:
-        """Stop a slice and all in it; nothing happens when there is none."""
+        """Stop a slice and everything in it. Does nothing if the slice does not exist."""
 
         def stop(manager: _Manager) -> None:
             try:
@@ -146,6 +146,7 @@ class Systemd:
         self._use(unit, stop)
 
     def close(self) -> None:
+        """Close the connection. The next call opens a new one."""
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
@@ -168,13 +169,13 @@ class Systemd:
                 raise _late(unit, f"systemd could not be reached for {self._timeout_s:g} s: {away}") from away
             time.sleep(AGAIN_S)  # noqa: TID251 - a worker thread
 
-    def _connected(self) -> Connection:
+    def _connected(self) -> DBusConnection:
         with self._lock:
             if self._connection is None or self._connection.is_lost:
                 try:
                     self._connection = self._connect()
                 except HostError as error:
-                    if error.op == "connect" or self._connection is not None:  # systemd was here
+                    if error.op == "connect" or self._connection is not None:  # systemd exists on this machine
                         raise ConnectionLost(str(error)) from error
                     raise
             return self._connection
@@ -185,21 +186,21 @@ def _late(unit: str, message: str) -> HostError:
 
 
 class _Manager:
-    """The manager object of systemd during one call for `unit`, with the time that is left for it."""
+    """systemd's manager object during one call for `unit`, with the deadline of the call."""
 
-    def __init__(self, connection: Connection, deadline: float, unit: str) -> None:
+    def __init__(self, connection: DBusConnection, deadline: float, unit: str) -> None:
         self._connection = connection
         self._deadline = deadline
         self._unit = unit
 
-    def call(self, member: str, signature: str, body: tuple[Any, ...]) -> Received:
+    def call(self, member: str, signature: str, body: tuple[Any, ...]) -> DBusMessage:
         return self._connection.call(_MANAGER, member, signature, body, deadline=self._deadline)
 
     def run_job(self, member: str, signature: str, body: tuple[Any, ...]) -> None:
-        """Call a method that begins a job, and wait for the job's end. HostError when it fails.
+        """Call a method that starts a job, and wait for the job's end. Raises HostError if the job fails.
 
-        The end comes as the signal JobRemoved (number, path, unit, result) of whom answered the call. It is lost where
-        systemd is executed anew meanwhile, so now and then the manager is asked for the job too.
+        The sender of the answer reports the end with the signal JobRemoved (number, path, unit, result). The signal is lost if
+        systemd is re-executed in the meantime, so the manager is also polled for the job.
         """
         with self._connection.signals("JobRemoved") as ended:
             begun = self.call(member, signature, body)
@@ -234,17 +235,17 @@ class _Manager:
         return True
 
 
-def connect_manager(bus_socket: str = BUS_SOCKET, private_socket: str = PRIVATE_SOCKET) -> Connection:
-    """The system bus, else systemd's own socket; subscribed to the ends of jobs.
+def connect_manager(bus_socket: str = BUS_SOCKET, private_socket: str = PRIVATE_SOCKET) -> DBusConnection:
+    """Connect to the system bus, else to systemd's own socket, and subscribe to the ends of jobs.
 
-    HostError: systemd is not there (`op` is `systemd`), or cannot be reached now (`op` is `connect`).
+    Raises HostError if systemd does not run on this machine (`op` is `systemd`) or cannot be reached now (`op` is `connect`).
     """
     problems = []
     for path, is_bus in ((bus_socket, True), (private_socket, False)):
         if not os.path.exists(path):
             continue
         try:
-            return _subscribed(Connection(path, CONNECT_S, is_bus=is_bus), is_bus=is_bus)
+            return _subscribed(DBusConnection(path, CONNECT_S, is_bus=is_bus), is_bus=is_bus)
         except (HostError, DBusError, ConnectionLost, TimeoutError) as error:
             problems.append(f"{path}: {error}")
     if problems:
@@ -252,7 +253,7 @@ def connect_manager(bus_socket: str = BUS_SOCKET, private_socket: str = PRIVATE_
     raise HostError("systemd", "", "", "the systemd cgroup driver needs systemd, which is not running here")
 
 
-def _subscribed(connection: Connection, *, is_bus: bool) -> Connection:
+def _subscribed(connection: DBusConnection, *, is_bus: bool) -> DBusConnection:
     deadline = time.monotonic() + CONNECT_S
     try:
         if is_bus:
@@ -266,7 +267,10 @@ def _subscribed(connection: Connection, *, is_bus: bool) -> Connection:
 
 
 class SystemdCgroups:
-    """The driver: slices by systemd, files by `files`, the driver of the cgroup version. Paths are paths of slices."""
+    """The systemd driver. systemd creates the slices; `files`, the driver of the cgroup version, writes the files.
+
+    Paths are paths of slices.
+    """
 
     def __init__(self, files: Cgroups, systemd: Systemd) -> None:
         self._files = files
@@ -274,42 +278,61 @@ class SystemdCgroups:
 
     @property
     def version(self) -> CgroupVersion:
+        """See `Cgroups.version`."""
         return self._files.version
 
     def controllers(self) -> frozenset[str]:
+        """See `Cgroups.controllers`."""
         return self._files.controllers()
 
     def exists(self, path: str) -> bool:
+        """See `Cgroups.exists`."""
         return self._files.exists(path)
 
+    def missing(self, path: str) -> tuple[str, ...]:
+        """See `Cgroups.missing`."""
+        return self._files.missing(path)
+
     def create(self, path: str, limits: CgroupLimits) -> None:
+        """Start a transient slice, or set the properties of the existing one, then write the files of the cgroup."""
         unit = os.path.basename(path)
         if not self._systemd.start_slice(unit, slice_properties(unit, limits, self.version)):
             self._set(unit, limits)
         self._files.create(path, limits)
 
     def update(self, path: str, limits: CgroupLimits) -> None:
+        """Set the properties of the slice, then write the files of the cgroup."""
         self._set(os.path.basename(path), limits)
         self._files.update(path, limits)
 
     def memory_used(self, path: str) -> int:
+        """See `Cgroups.memory_used`."""
         return self._files.memory_used(path)
 
     def remove(self, path: str) -> bool:
+        """Stop the slice and remove the rest of its cgroups. False: one of them still has processes."""
         if self._files.exists(path):
             self._systemd.stop_unit(os.path.basename(path))
         return self._files.remove(path)
 
-    def enter(self, path: str) -> None:
-        self._files.enter(path)  # also where a unit of that name is unknown to systemd
+    def enter(self, path: str, pid: int | None = None) -> None:
+        """See `Cgroups.enter`. Does not use systemd."""
+        self._files.enter(path, pid)  # works even if systemd has no unit of that name
+
+    def own_pids(self, path: str) -> frozenset[int]:
+        """See `Cgroups.own_pids`."""
+        return self._files.own_pids(path)
 
     def pids(self, path: str) -> frozenset[int]:
+        """See `Cgroups.pids`."""
         return self._files.pids(path)
 
     def kill(self, path: str) -> int:
+        """See `Cgroups.kill`."""
         return self._files.kill(path)
 
     def children(self, path: str) -> tuple[str, ...]:
+        """See `Cgroups.children`."""
         return self._files.children(path)
 
     def _set(self, unit: str, limits: CgroupLimits) -> None:

@@ -1,8 +1,8 @@
-"""State files that survive crashes, power cuts and garbage.
+"""State files that survive crashes, power cuts and corruption.
 
-Owns: the envelope (format, version, checksum), atomic replacement with the last good copy kept as `<name>.bak`, and
-what happens to a file that cannot be used: it is set aside as `<name>.corrupt-<n>`, with a warning, and the copy is
-used instead. Loading never raises. The payload is the caller's: bytes in, bytes out.
+Owns: the envelope (format, version, checksum), and atomic replacement, which keeps the last good copy as `<name>.bak`. A file
+that cannot be used is renamed to `<name>.corrupt-<n>` with a warning, and the copy is used instead. Loading never raises.
+The payload is opaque bytes.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _MAX_SET_ASIDE = 20
 
 
 class CheckpointError(Exception):
-    """A checkpoint's bytes cannot be used; the message says why."""
+    """The bytes of a checkpoint cannot be used. The message has the reason."""
 
 
 class Checkpoint(Value):
-    """One state file. `version` is the payload's: a file of another version is not understood and set aside."""
+    """One state file. `version`: the version of the payload; a file with another version is set aside."""
 
     path: str
     version: int = 1
     mode: int = 0o600
 
     def save(self, payload: bytes) -> None:
-        """Replace the content in one step; what was there and good becomes the `.bak`. HostError when the disk refuses."""
+        """Replace the content atomically. If the old content is valid, it becomes the `.bak`. Raises HostError."""
         data = encode(payload, self.version)
         try:
             present = files.read_bytes(self.path, _LIMIT)
@@ -50,7 +50,7 @@ class Checkpoint(Value):
         files.write_atomic(self.path, data, self.mode, durable=True)
 
     def load(self) -> bytes | None:
-        """The payload, from the file or else from its last good copy; None when neither can be used. Never raises."""
+        """Read the payload from the file, or else from its last good copy. None if neither can be used. Never raises."""
         for path in (self.path, self._backup):
             payload = self._load_one(path)
             if payload is not None:
@@ -60,7 +60,7 @@ class Checkpoint(Value):
         return None
 
     def remove(self) -> None:
-        """Forget the state and its copy; files set aside stay."""
+        """Remove the file and its copy. Files that were set aside stay."""
         files.remove_file(self.path)
         files.remove_file(self._backup)
 
@@ -69,7 +69,7 @@ class Checkpoint(Value):
         return f"{self.path}.bak"
 
     def _keep_copy(self) -> None:
-        """The present file gets a second name, so that it exists at every moment under one of the two."""
+        """Link the current file to the name of the copy, so that a good file exists at every moment."""
         temporary = f"{self._backup}.tmp"
         files.remove_file(temporary)
         with translating("link", self.path):
@@ -102,13 +102,13 @@ class Checkpoint(Value):
 
 
 def encode(payload: bytes, version: int) -> bytes:
-    """One header line (`pykubelet-checkpoint <version> <length> <sha256>`), then the payload."""
+    """Encode as one header line (`pykubelet-checkpoint <version> <length> <sha256>`), followed by the payload."""
     digest = hashlib.sha256(payload).hexdigest().encode()
     return b"%s %d %d %s\n%s" % (_MAGIC, version, len(payload), digest, payload)
 
 
 def decode(data: bytes, version: int) -> bytes:
-    """The payload; CheckpointError when the header, the version, the length or the checksum is wrong."""
+    """Decode the payload. Raises CheckpointError if the header, the version, the length or the checksum is wrong."""
     header, newline, payload = data.partition(b"\n")
     fields = header.split(b" ")
     if not newline or len(fields) != 4 or fields[0] != _MAGIC:

@@ -1,4 +1,4 @@
-"""The one error of the host edge. `OSError` is translated here once; nobody above looks at errno numbers."""
+"""The only error of `edges/host`. Every `OSError` is translated here, so callers need no errno numbers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 
 class HostError(Exception):
-    """Something the kernel or the file system refused.
+    """An operation that the kernel or the file system refused.
 
-    `op` is what was tried (`open`, `mount`), `path` on what, `errno_name` the symbol (`ENOSPC`; empty where no errno is
-    behind it), `message` the reason in lower case. As text it reads `mkdir /a/b: no space left on device`, like the
-    reference's events.
+    `op`: the operation (`open`, `mount`). `path`: its object. `errno_name`: the symbol (`ENOSPC`); empty if there is no errno.
+    `message`: the reason in lower case. The text is, for example, `mkdir /a/b: no space left on device`, like in the
+    reference's Events.
     """
 
     def __init__(self, op: str, path: str, errno_name: str, message: str) -> None:
@@ -28,25 +28,27 @@ class HostError(Exception):
 
     @property
     def is_not_found(self) -> bool:
-        """Nothing is there, or a part of the way is no directory."""
+        """Whether the path does not exist, or a parent of it is not a directory."""
         return self.errno_name in ("ENOENT", "ENOTDIR")
 
     @property
     def is_no_space(self) -> bool:
-        """The disk, its inodes or the quota are used up."""
+        """Whether the disk, its inodes or the quota are used up."""
         return self.errno_name in ("ENOSPC", "EDQUOT")
 
     @property
     def is_read_only(self) -> bool:
+        """Whether the file system is mounted read-only."""
         return self.errno_name == "EROFS"
 
     @property
     def is_busy(self) -> bool:
-        """In use: mounted, or a cgroup with processes or children."""
+        """Whether the object is in use: a mount point, or a cgroup with processes or children."""
         return self.errno_name in ("EBUSY", "ENOTEMPTY")
 
     @property
     def is_too_large(self) -> bool:
+        """Whether the file is larger than the reader's limit, or than the file system allows."""
         return self.errno_name == "EFBIG"
 
 
@@ -56,7 +58,7 @@ def errno_name(number: int | None) -> str:
 
 
 def reason_of(number: int) -> str:
-    """The kernel's words for an errno, spelled as the reference prints them."""
+    """The kernel's text for an errno, spelled as the reference prints it."""
     text = os.strerror(number)
     return text[:1].lower() + text[1:]
 
@@ -68,7 +70,7 @@ def host_error(op: str, path: str, number: int, detail: str = "") -> HostError:
 
 
 def translated(op: str, path: str, error: OSError) -> HostError:
-    """The `HostError` for a failed call; raise it `from` the original."""
+    """The `HostError` for a failed call. Raise it `from` the original error."""
     if error.errno is None:
         return HostError(op, path, "", str(error) or type(error).__name__)
     return host_error(op, path, error.errno)
@@ -76,7 +78,7 @@ def translated(op: str, path: str, error: OSError) -> HostError:
 
 @contextmanager
 def translating(op: str, path: str) -> Iterator[None]:
-    """Heartbeat every OSError of the block into a `HostError`."""
+    """Raise every OSError of the block as a `HostError`."""
     try:
         yield
     except OSError as error:

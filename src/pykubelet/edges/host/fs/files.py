@@ -1,8 +1,8 @@
-"""Files and directories, as single steps with one error.
+"""Operations on single files and directories; all raise HostError.
 
-Owns: reading, atomic and in-place writing, links, modes and owners, compression. Every function blocks: call it
-directly on the agent's own local directories, through `base.kit.flight` on anything that may hang. Whole trees are
-in `trees`; mount points in `mounts`.
+Owns: reading, atomic and in-place writing, links, modes and owners, compression. Every function blocks. Call it directly for
+the agent's own local directories, and through `base.kit.flight` for anything that may hang. Whole trees are in `trees`, mount
+points in `mounts`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 class FileKind(StrEnum):
+    """The type of a file, from `st_mode`."""
+
     FILE = "file"
     DIRECTORY = "directory"
     SYMLINK = "symlink"
@@ -47,7 +49,10 @@ _KINDS = {
 
 
 class FileStat(Value):
-    """`size` in bytes, `mode` the twelve permission bits, `mtime_ns` since the epoch, `device` of the file system."""
+    """The attributes of a file. `size`: in bytes. `mode`: the twelve permission bits. `mtime_ns`: since the epoch.
+
+    `device`: that of the file system.
+    """
 
     kind: FileKind
     size: int
@@ -61,21 +66,24 @@ class FileStat(Value):
 
     @property
     def is_file(self) -> bool:
+        """Whether it is a regular file."""
         return self.kind is FileKind.FILE
 
     @property
     def is_dir(self) -> bool:
+        """Whether it is a directory."""
         return self.kind is FileKind.DIRECTORY
 
 
 class DirEntry(Value):
-    """One name in a directory; `kind` is the entry's own, links are not followed."""
+    """One entry of a directory. `kind`: that of the entry itself; links are not followed."""
 
     name: str
     kind: FileKind
 
 
 def stat_of(result: os.stat_result) -> FileStat:
+    """Convert a result of stat(2) to a `FileStat`."""
     kind = _KINDS.get(stat.S_IFMT(result.st_mode), FileKind.OTHER)
     return FileStat(
         kind=kind,
@@ -91,7 +99,7 @@ def stat_of(result: os.stat_result) -> FileStat:
 
 
 def stat_file(path: str, follow: bool = True) -> FileStat | None:
-    """What is at `path`, or None when nothing is (a dangling link with `follow` is nothing)."""
+    """The attributes of the file at `path`; None if it does not exist (with `follow`, also for a dangling link)."""
     try:
         return stat_of(os.stat(path, follow_symlinks=follow))
     except (FileNotFoundError, NotADirectoryError):
@@ -101,9 +109,9 @@ def stat_file(path: str, follow: bool = True) -> FileStat | None:
 
 
 def read_bytes(path: str, limit: int) -> bytes:
-    """The content of a regular file (or one of /proc), at most `limit` bytes: more is a HostError (`is_too_large`).
+    """The content of a regular file (or one of /proc). Raises HostError (`is_too_large`) if it has more than `limit` bytes.
 
-    Never waits on a FIFO and never opens a device: anything but a regular file is refused.
+    Anything but a regular file is refused, so that the function never waits on a FIFO or opens a device.
     """
     with translating("open", path):
         _refuse_special(path, os.stat(path))
@@ -120,7 +128,7 @@ def read_bytes(path: str, limit: int) -> bytes:
 
 
 def read_text(path: str, limit: int = 1 << 20) -> str:
-    """As `read_bytes`, decoded as UTF-8; wrong bytes become U+FFFD."""
+    """As `read_bytes`, decoded as UTF-8; invalid bytes become U+FFFD."""
     return read_bytes(path, limit).decode("utf-8", "replace")
 
 
@@ -168,9 +176,9 @@ def _write_all(descriptor: int, data: bytes) -> None:
 def write_atomic(
     path: str, data: bytes, mode: int = 0o644, uid: int = -1, gid: int = -1, *, durable: bool = False
 ) -> None:
-    """Replace `path` by a new file in one step; a reader sees the old content or the new one.
+    """Replace `path` atomically by a new file: a reader sees either the old content or the new one.
 
-    The mode is exact, whatever the umask. `durable` also survives a power cut. The directory must exist.
+    The mode is exact, whatever the umask is. With `durable`, the new content survives a power cut. The directory must exist.
     """
     directory, temporary = os.path.dirname(path), _temporary(path)
     try:
@@ -205,11 +213,11 @@ def _forget(path: str) -> None:
     try:
         os.unlink(path)
     except OSError:
-        return  # it was never made, or the rename took it
+        return  # it was never created, or has been renamed
 
 
 def _temporary(path: str) -> str:
-    """What `path` is called until it is complete."""
+    """The name of `path` until its content is complete."""
     directory, name = os.path.split(path)
     return os.path.join(directory, f".{name[:200]}.tmp-{secrets.token_hex(4)}")
 
@@ -217,7 +225,7 @@ def _temporary(path: str) -> str:
 def remove_temporaries(directory: str) -> None:
     """Remove the incomplete files and links that `write_atomic` and `replace_symlink` left when the process was killed.
 
-    Only for directories of the agent's own, before anything writes to them.
+    Call it only for the agent's own directories, before anything writes to them.
     """
     for name in names_in(directory):
         if _TEMPORARY.fullmatch(name):
@@ -225,9 +233,9 @@ def remove_temporaries(directory: str) -> None:
 
 
 def write_in_place(path: str, data: bytes, mode: int = 0o644) -> None:
-    """Write over an existing file, keeping its inode (for files that are bind-mounted into containers), or make it.
+    """Overwrite a file, keeping its inode (for files that are bind-mounted into containers), or create it.
 
-    It is never empty in between, not even when the disk is full: what is there is written over, and only then cut.
+    The file is never empty in between, not even if the disk is full: its content is overwritten first and truncated after.
     """
     with translating("write", path):
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -241,7 +249,7 @@ def write_in_place(path: str, data: bytes, mode: int = 0o644) -> None:
 
 
 def create_file(path: str, mode: int = 0o644) -> bool:
-    """Make an empty file with exactly this mode; False when something is there already."""
+    """Create an empty file with exactly this mode. Returns False if something exists there already."""
     with translating("create", path):
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
@@ -255,7 +263,7 @@ def create_file(path: str, mode: int = 0o644) -> bool:
 
 
 def append(path: str, data: bytes, mode: int = 0o644) -> None:
-    """Add to the end of a file, made when missing."""
+    """Append to a file, which is created if it is missing."""
     with translating("append", path):
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, mode)
         try:
@@ -265,7 +273,7 @@ def append(path: str, data: bytes, mode: int = 0o644) -> None:
 
 
 def write_value(path: str, value: str) -> None:
-    """One write to an existing control file (/proc, /sys): no creation, no truncation."""
+    """Write to an existing control file (/proc, /sys) with one write(2), without creating or truncating it."""
     with translating("write", path):
         descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:
@@ -275,10 +283,11 @@ def write_value(path: str, value: str) -> None:
 
 
 def make_dirs(path: str, mode: int = 0o750, *, exact: bool = True) -> bool:
-    """`mkdir -p`. Directories that are made get exactly `mode`; one that was there keeps its own. True if made.
+    """Create a directory and its parents (`mkdir -p`). Returns True if it was created.
 
-    `exact=False` leaves the mode to the umask. The mode is set through a descriptor of the new directory, never by name,
-    so that whoever may write to the parent cannot have another file's mode changed by a link.
+    New directories get exactly `mode`; existing ones keep theirs. With `exact=False` the umask applies. The mode is set through
+    a descriptor of the new directory, never by name, so that a process that may write to the parent cannot use a link to
+    change another file's mode.
     """
     with translating("mkdir", path):
         parent, name = os.path.split(path.rstrip("/"))
@@ -309,13 +318,13 @@ def _make_dir(parent_fd: int, name: str, exact_mode: int | None, mode: int) -> b
 
 
 def list_dir(path: str) -> tuple[DirEntry, ...]:
-    """The entries, sorted by name. HostError (`is_not_found`) when there is no such directory."""
+    """The entries of a directory, sorted by name. Raises HostError (`is_not_found`) if it does not exist."""
     with translating("readdir", path), os.scandir(path) as entries:
         return tuple(sorted((DirEntry(e.name, _kind_of(e)) for e in entries), key=lambda entry: entry.name))
 
 
 def names_in(path: str) -> list[str]:
-    """What there is by name alone, in no order; nothing when there is no such directory. Cheap for large ones."""
+    """The names in a directory, unsorted; none if it does not exist. Cheap for large directories."""
     with translating("readdir", path):
         try:
             return os.listdir(path)
@@ -337,9 +346,9 @@ def _kind_of(entry: os.DirEntry[str]) -> FileKind:
 
 
 def replace_symlink(target: str, link: str) -> None:
-    """Make `link` point at `target` in one step, whatever file or link was there.
+    """Make `link` point at `target` atomically, whatever file or link is there.
 
-    Only where something was there it goes by another name, which is left behind when the process is killed meanwhile.
+    If something is there, a temporary link is renamed over it. It is left behind if the process is killed in between.
     """
     with translating("symlink", link):
         try:
@@ -359,7 +368,7 @@ def replace_symlink(target: str, link: str) -> None:
 
 
 def read_link(path: str) -> str | None:
-    """What a symlink points at; None when there is nothing or no link."""
+    """The target of a symlink; None if the path does not exist or is not a symlink."""
     try:
         return os.readlink(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -371,9 +380,9 @@ def read_link(path: str) -> str | None:
 
 
 def real_path(path: str, *, strict: bool = True) -> str:
-    """The path with all links followed; HostError when something on the way is missing or turns in a circle.
+    """Resolve all links of a path. Raises HostError if links form a loop or, with `strict`, if a part is missing.
 
-    Where it is not `strict`, what is missing may be. ELOOP also when a chain of links is longer than Python follows.
+    Raises ELOOP also if a chain of links is longer than Python follows.
     """
     with translating("realpath", path):
         try:
@@ -383,7 +392,7 @@ def real_path(path: str, *, strict: bool = True) -> str:
 
 
 def remove_file(path: str) -> bool:
-    """Remove a file, link, socket or FIFO; False when nothing was there."""
+    """Remove a file, link, socket or FIFO. Returns False if it did not exist."""
     try:
         os.unlink(path)
         return True
@@ -394,7 +403,7 @@ def remove_file(path: str) -> bool:
 
 
 def remove_dir(path: str) -> bool:
-    """Remove an empty directory; False when nothing was there, HostError (`is_busy`) when it holds something."""
+    """Remove an empty directory. Returns False if it did not exist. Raises HostError (`is_busy`) if it is not empty."""
     try:
         os.rmdir(path)
         return True
@@ -405,18 +414,19 @@ def remove_dir(path: str) -> bool:
 
 
 def rename(source: str, target: str) -> None:
-    """Move within a file system, over what is there."""
+    """Rename within a file system, replacing an existing target."""
     with translating("rename", source):
         os.rename(source, target)
 
 
 def change_mode(path: str, mode: int) -> None:
+    """Change the mode with chmod(2), which follows links."""
     with translating("chmod", path):
         os.chmod(path, mode)
 
 
 def change_owner(path: str, uid: int, gid: int, follow: bool = True) -> None:
-    """-1 keeps the present one."""
+    """Change owner and group; -1 keeps the current one."""
     with translating("chown", path):
         os.chown(path, uid, gid, follow_symlinks=follow)
 
@@ -424,7 +434,7 @@ def change_owner(path: str, uid: int, gid: int, follow: bool = True) -> None:
 def gzip_file(path: str) -> str:
     """Compress `path` to `<path>.gz` (written as `<path>.tmp` first) and remove it. Returns the new name.
 
-    Follows no link and reads regular files only (EINVAL for others): pods may be able to write to the directory.
+    Follows no link and reads only regular files (EINVAL for others), because pods may be able to write to the directory.
     """
     directory, name = os.path.split(path)
     with translating("gzip", path):
@@ -437,7 +447,7 @@ def gzip_file(path: str) -> str:
 
 
 def _gzip_in(directory_fd: int, name: str) -> None:
-    import gzip  # only log rotation needs it
+    import gzip  # needed only for log rotation
 
     temporary = f"{name}.tmp"
 
@@ -465,8 +475,8 @@ def _gzip_in(directory_fd: int, name: str) -> None:
 
 
 def lock_file(path: str) -> int | None:
-    """Take an exclusive lock on a file, made when missing; the descriptor holds it. None: another process has it."""
-    import fcntl  # only --lock-file needs it
+    """Lock a file exclusively, and create it if it is missing. Returns the descriptor; None: another process has the lock."""
+    import fcntl  # needed only for --lock-file
 
     with translating("lock", path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,25 +1,25 @@
 """File-system notifications as an async stream.
 
-Owns: one inotify instance and the translation of its events. An event is a hint: the reader looks at the directory
-again. An overflow is an event too (`EventKind.OVERFLOW`): everything must be looked at again.
+Owns: one inotify instance and the translation of its events. An event only means that the reader must read the directory
+again. An overflow is an event too (`EventKind.OVERFLOW`): then everything must be read again.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import struct
 from collections import deque
 from enum import Flag
 from types import TracebackType
 
+from pykubelet.base.kit.readiness import wait_ready
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs import libc
 from pykubelet.edges.host.fs.errors import translating
 
 
 class EventKind(Flag):
-    """What can be watched (`add`) and what is told. OVERFLOW and IGNORED are always told, and need not be asked for."""
+    """The kinds of events that can be watched (`add`) and are reported. OVERFLOW and IGNORED are always reported."""
 
     ATTRIB = 0x4
     CLOSE_WRITE = 0x8
@@ -46,18 +46,19 @@ DIRECTORY_CHANGES = (
     | EventKind.DELETE_SELF
     | EventKind.MOVE_SELF
 )
-_TOLD = EventKind(0)
+_REPORTED = EventKind(0)
 for _kind in EventKind:
-    _TOLD |= _kind
-_ASKABLE = _TOLD & ~(EventKind.OVERFLOW | EventKind.IGNORED | EventKind.UNMOUNT | EventKind.DIRECTORY)
+    _REPORTED |= _kind
+_ASKABLE = _REPORTED & ~(EventKind.OVERFLOW | EventKind.IGNORED | EventKind.UNMOUNT | EventKind.DIRECTORY)
 _HEAD = struct.Struct("iIII")
 _READ_BYTES = 64 << 10
 
 
 class FileEvent(Value):
-    """`path`: what was given to `add` (empty on overflow). `name`: the entry in that directory, empty for itself.
+    """One event. `path`: as given to `add` (empty on overflow). `name`: the entry in that directory; empty for `path` itself.
 
-    `kinds` may hold several; IGNORED means that the watch is gone (removed, deleted or unmounted): add it again.
+    `kinds`: one or several. IGNORED means that the watch has ended (it was removed, or the file was deleted or unmounted);
+    to continue, `add` it again.
     """
 
     path: str
@@ -66,7 +67,7 @@ class FileEvent(Value):
 
 
 class Watcher:
-    """Watches files and directories, not recursively. Use as an async iterator; `close` when done."""
+    """Watches files and directories, not recursively. Use it as an async iterator, and `close` it when done."""
 
     def __init__(self) -> None:
         with translating("inotify_init", ""):
@@ -84,15 +85,15 @@ class Watcher:
         self.close()
 
     def add(self, path: str, mask: EventKind = DIRECTORY_CHANGES) -> None:
-        """Watch `path`; a second call replaces its mask. HostError when there is nothing, or watches have run out."""
+        """Watch `path`. A second call replaces its mask. Raises HostError if `path` does not exist or no watches are left."""
         with translating("watch", path):
             watch = libc.inotify_add_watch(self._descriptor, path, (mask & _ASKABLE).value)
         if self._watches.get(path) not in (None, watch):
-            self.remove(path)  # another directory took the place of the one watched before
+            self.remove(path)  # another directory has replaced the one that was watched
         self._watches[path] = watch
 
     def remove(self, path: str) -> None:
-        """Stop watching `path`; nothing happens when it was not watched."""
+        """Stop watching `path`. Does nothing if it is not watched."""
         watch = self._watches.pop(path, None)
         if watch is None:
             return
@@ -100,13 +101,14 @@ class Watcher:
         try:
             libc.inotify_rm_watch(self._descriptor, watch)
         except OSError:
-            return  # the kernel dropped it already, with the file
+            return  # the kernel has removed the watch with the file
 
     def is_watched(self, path: str) -> bool:
+        """Whether `path` was added and its watch still exists."""
         return path in self._watches
 
     def close(self) -> None:
-        """Give the descriptor back. Nobody may be waiting on the iterator."""
+        """Close the descriptor. No task may be waiting on the iterator."""
         self._watches.clear()
         if self._descriptor >= 0:
             os.close(self._descriptor)
@@ -117,21 +119,12 @@ class Watcher:
 
     async def __anext__(self) -> FileEvent:
         while not self._unread:
-            await self._readable()
+            await wait_ready(self._descriptor)
             self._read()
         return self._unread.popleft()
 
-    async def _readable(self) -> None:
-        loop = asyncio.get_running_loop()
-        came: asyncio.Future[None] = loop.create_future()
-        loop.add_reader(self._descriptor, _arrived, came)
-        try:
-            await came
-        finally:
-            loop.remove_reader(self._descriptor)
-
     def _read(self) -> None:
-        """Whatever the kernel has, event for event."""
+        """Read the events that are available now."""
         try:
             data = os.read(self._descriptor, _READ_BYTES)
         except BlockingIOError:
@@ -142,11 +135,11 @@ class Watcher:
             at += _HEAD.size
             name = data[at : at + length].rstrip(b"\0")
             at += length
-            kinds = EventKind(mask & _TOLD.value)
+            kinds = EventKind(mask & _REPORTED.value)
             self._unread.append(FileEvent(self._path(watch, kinds), os.fsdecode(name), kinds))
 
     def _path(self, watch: int, kinds: EventKind) -> str:
-        """What was given to `add`; with IGNORED the watch is forgotten."""
+        """The path that was given to `add` for a watch. IGNORED also removes the watch."""
         path = next((asked for asked, known in self._watches.items() if known == watch), None)
         if EventKind.IGNORED not in kinds:
             return self._removed.get(watch, "") if path is None else path
@@ -154,8 +147,3 @@ class Watcher:
             return self._removed.pop(watch, "")
         del self._watches[path]
         return path
-
-
-def _arrived(came: asyncio.Future[None]) -> None:
-    if not came.done():
-        came.set_result(None)

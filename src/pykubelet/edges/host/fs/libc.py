@@ -1,6 +1,6 @@
-"""System calls that Python's `os` does not have: mount, umount2, openat2, statx, inotify.
+"""System calls that Python's `os` does not have: mount, umount2, openat2, statx, statfs, quotactl_fd, inotify.
 
-Owns: the bindings and their errno handling. Decides nothing. Read by mounts, subpaths, trees and inotify.
+Owns: the bindings and their errno handling. Decides nothing. Read by mounts, subpaths, trees, quotas and inotify.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ RESOLVE_NO_SYMLINKS = 0x04
 RESOLVE_BENEATH = 0x08
 
 _SYS_OPENAT2 = 437  # the same number on every architecture
+_SYS_QUOTACTL_FD = 443  # likewise; since Linux 5.14
+_STATFS_BYTES = 512  # more than any architecture's struct
 _AT_FDCWD = -100
 _AT_SYMLINK_NOFOLLOW = 0x100
 _AT_NO_AUTOMOUNT = 0x800
@@ -45,7 +47,7 @@ class _OpenHow(ctypes.Structure):
 
 
 class _Statx(ctypes.Structure):
-    """Only the head is read; the kernel fills 256 bytes."""
+    """struct statx. Only its head is used; the kernel fills 256 bytes."""
 
     _fields_ = (
         ("mask", ctypes.c_uint32),
@@ -62,7 +64,7 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 def mount(source: str | None, target: str, fs_type: str | None, flags: int, data: str | None) -> None:
-    """mount(2). HostError with the kernel's reason."""
+    """mount(2). Raises HostError with the kernel's reason."""
     result = _libc.mount(_bytes(source), _bytes(target), _bytes(fs_type), ctypes.c_ulong(flags), _bytes(data))
     if result != 0:
         raise host_error("mount", target, ctypes.get_errno())
@@ -75,7 +77,10 @@ def umount(target: str, flags: int = 0) -> None:
 
 
 def openat2(dir_fd: int, path: str, flags: int, resolve: int) -> int | None:
-    """A descriptor, or None where the kernel (before 5.6) or a seccomp filter does not have the call. OSError else."""
+    """openat2(2). Returns a descriptor; None if the kernel (before 5.6) or a seccomp filter does not allow the call.
+
+    Raises OSError for other failures.
+    """
     how = _OpenHow(flags | os.O_CLOEXEC, 0, resolve)
     result = _libc.syscall(
         ctypes.c_long(_SYS_OPENAT2),
@@ -93,7 +98,7 @@ def openat2(dir_fd: int, path: str, flags: int, resolve: int) -> int | None:
 
 
 def is_mount_root(path: str) -> bool | None:
-    """Whether `path` itself (not what a symlink points at) is the root of a mount; None: the kernel does not tell."""
+    """Whether `path` itself (not the target of a symlink) is the root of a mount; None: the kernel does not report it."""
     if not hasattr(_libc, "statx"):
         return None
     buffer = _Statx()
@@ -108,18 +113,40 @@ def is_mount_root(path: str) -> bool | None:
     return bool(buffer.attributes & _STATX_ATTR_MOUNT_ROOT)
 
 
+def file_system_type(path: str) -> int:
+    """The magic number of the file system of `path`, from statfs(2)."""
+    buffer = ctypes.create_string_buffer(_STATFS_BYTES)
+    if _libc.statfs(_bytes(path), buffer) != 0:
+        raise host_error("statfs", path, ctypes.get_errno())
+    return int(ctypes.c_long.from_buffer(buffer).value) & 0xFFFFFFFF
+
+
+def quotactl_fd(descriptor: int, command: int, number: int, data: bytearray) -> None:
+    """quotactl_fd(2) for the file system of an open file; `data` is read or filled, by the command. OSError."""
+    buffer = (ctypes.c_char * len(data)).from_buffer(data)
+    _checked(
+        _libc.syscall(
+            ctypes.c_long(_SYS_QUOTACTL_FD),
+            ctypes.c_int(descriptor),
+            ctypes.c_int(command),
+            ctypes.c_uint32(number),
+            ctypes.byref(buffer),
+        )
+    )
+
+
 def inotify_init() -> int:
-    """A new instance's descriptor, which does not block. OSError."""
+    """Create an inotify instance. Returns its non-blocking descriptor. Raises OSError."""
     return _checked(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
 
 
 def inotify_add_watch(descriptor: int, path: str, mask: int) -> int:
-    """The number of the watch; the same one as before for the same file. OSError."""
+    """Add a watch. Returns its number, which is the same for the same file. Raises OSError."""
     return _checked(_libc.inotify_add_watch(descriptor, _bytes(path), ctypes.c_uint32(mask)))
 
 
 def inotify_rm_watch(descriptor: int, watch: int) -> None:
-    """OSError when the kernel dropped it already."""
+    """Remove a watch. Raises OSError if the kernel has removed it already."""
     _checked(_libc.inotify_rm_watch(descriptor, watch))
 
 

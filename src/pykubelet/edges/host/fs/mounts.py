@@ -1,12 +1,13 @@
-"""Mount points: reading the mount table, mounting, binding, unmounting, and how full a file system is.
+"""Mount points: reading the mount table, mounting, bind mounting, unmounting, and the usage of a file system.
 
-Owns: mount(2) and its flags, /proc/self/mountinfo. No program is started. Not here: when to mount (act/volumes) and
-opening paths inside volumes safely (`subpaths`). Every function may hang on a dead file system: use `base.kit.flight`.
+Owns: mount(2) and its flags, /proc/self/mountinfo. Starts no programs. Not here: when to mount (act/volumes), and opening
+paths inside volumes safely (`subpaths`). Every function may hang on a dead file system: use `base.kit.flight`.
 Source: mount(2), proc_pid_mountinfo(5), the kernel's "Shared Subtrees".
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 
@@ -28,9 +29,9 @@ _FLAG_OPTIONS = {
 
 
 class Mount(Value):
-    """One line of the mount table. `root` is the part of the file system that shows at `target`.
+    """One line of the mount table. `root`: the directory of the file system that is mounted at `target`.
 
-    `shared`: peer group, None for a mount that does not propagate. `master`: the group it receives from.
+    `shared`: the peer group; None for a mount that does not propagate. `master`: the group that it receives mounts from.
     """
 
     id: int
@@ -47,11 +48,12 @@ class Mount(Value):
 
     @property
     def is_read_only(self) -> bool:
+        """Whether this mount is read-only; the file system behind it may still be writable elsewhere."""
         return "ro" in self.options
 
 
 class FsUsage(Value):
-    """How full a file system is: bytes and inodes. `available_bytes` is what ordinary users may still take."""
+    """The usage of a file system in bytes and inodes. `available_bytes`: the bytes that ordinary users may still use."""
 
     capacity_bytes: int
     free_bytes: int
@@ -62,10 +64,12 @@ class FsUsage(Value):
 
     @property
     def used_bytes(self) -> int:
+        """Bytes that are not free. Bytes reserved for root count as free."""
         return self.capacity_bytes - self.free_bytes
 
     @property
     def inodes_used(self) -> int:
+        """Inodes that are not free."""
         return self.inodes - self.inodes_free
 
 
@@ -74,9 +78,9 @@ def _unescaped(text: str) -> str:
 
 
 def parse_mountinfo(text: str) -> tuple[Mount, ...]:
-    """The table as proc_pid_mountinfo(5) writes it, oldest mount first. Lines that are not of that form are skipped."""
+    """Parse a table in the format of proc_pid_mountinfo(5), oldest mount first. Malformed lines are skipped."""
     mounts: list[Mount] = []
-    for line in text.split("\n"):  # the kernel escapes no other ends of lines, and names may hold them
+    for line in text.split("\n"):  # not splitlines(): names may contain other line separators
         head, separator, tail = line.partition(" - ")
         fields, after = head.split(" "), tail.split(" ")
         if not separator or len(fields) < 6 or len(after) < 2:
@@ -116,13 +120,13 @@ def _read_table(proc: str = "/proc") -> str:
 
 
 def _read_mounts_naming(path: str) -> tuple[Mount, ...]:
-    """The lines that may be about `path` or what is below it: parsing hundreds of others would cost milliseconds."""
+    """The mounts whose lines contain `path`. Parsing hundreds of other lines would cost milliseconds."""
     escaped = re.sub(r"[ \t\n\\]", lambda match: f"\\{ord(match[0]):03o}", path)
     return parse_mountinfo("\n".join(line for line in _read_table().split("\n") if escaped in line))
 
 
 def is_mount_point(path: str) -> bool:
-    """Whether `path` itself is where something is mounted (bind mounts too). False when nothing is there."""
+    """Whether `path` itself is a mount point (also of a bind mount). False if it does not exist."""
     try:
         known = libc.is_mount_root(path)
     except HostError as error:
@@ -136,7 +140,7 @@ def is_mount_point(path: str) -> bool:
 
 
 def mounts_below(path: str, mounts: tuple[Mount, ...] | None = None) -> tuple[Mount, ...]:
-    """What is mounted at `path` or deeper, the deepest first: the order to unmount in."""
+    """The mounts at `path` and below it, the deepest first, which is the order for unmounting."""
     real = os.path.realpath(path).rstrip("/")
     table = _read_mounts_naming(real) if mounts is None else mounts
     below = [m for m in table if m.target == (real or "/") or m.target.startswith(real + "/")]
@@ -145,7 +149,7 @@ def mounts_below(path: str, mounts: tuple[Mount, ...] | None = None) -> tuple[Mo
 
 
 def has_attached_volumes(root_dir: str) -> bool:
-    """Whether a volume of a kind that is attached to nodes is mounted, for the node or for a pod, below `--root-dir`."""
+    """Whether a volume of an attachable kind is mounted below `--root-dir`, for the node or for a pod."""
     real = os.path.realpath(root_dir).rstrip("/")
     device = re.compile(
         rf"{re.escape(real)}/(plugins/kubernetes\.io|pods/[^/]+/(volumes/kubernetes\.io~csi|volumeDevices))/.*"
@@ -154,7 +158,7 @@ def has_attached_volumes(root_dir: str) -> bool:
 
 
 def mount(source: str, target: str, fs_type: str, options: tuple[str, ...] = ()) -> None:
-    """Mount a file system; `ro`, `nosuid`, `nodev`, `noexec`, `noatime`... become flags, the rest goes to it as text."""
+    """Mount a file system. The options `ro`, `nosuid`, `nodev`, `noexec`, `noatime`... become flags; the rest is passed as text."""
     flags = 0
     data: list[str] = []
     for option in options:
@@ -166,14 +170,14 @@ def mount(source: str, target: str, fs_type: str, options: tuple[str, ...] = ())
 
 
 def bind(source: str, target: str, *, read_only: bool = False, recursive: bool = False) -> None:
-    """Show `source` at `target` too. `read_only` holds for this mount alone, not for what is mounted below it."""
+    """Bind-mount `source` at `target`. `read_only` applies to this mount alone, not to mounts below it."""
     libc.mount(source, target, None, libc.MS_BIND | (libc.MS_REC if recursive else 0), None)
     if read_only:
         remount_read_only(target)
 
 
 def bind_fd(descriptor: int, target: str) -> None:
-    """Show what an open descriptor (O_PATH will do) stands for at `target`, whatever its path has become since."""
+    """Bind-mount the file of an open descriptor (O_PATH is enough) at `target`, even if its path has changed since."""
     libc.mount(f"/proc/self/fd/{descriptor}", target, None, libc.MS_BIND, None)
 
 
@@ -202,14 +206,17 @@ def _locked_flags(target: str) -> int:
 
 
 def make_shared(path: str) -> None:
-    """`mount --make-rshared`: mounts made below show in containers that ask for it. Bound onto itself if no mount."""
+    """Make mounts below `path` propagate to containers that ask for it (`mount --make-rshared`).
+
+    If `path` is not a mount point, it is bind-mounted onto itself first.
+    """
     if not is_mount_point(path):
         bind(path, path, recursive=True)
     libc.mount(None, path, None, libc.MS_SHARED | libc.MS_REC, None)
 
 
 def unmount(target: str, *, detach: bool = False) -> bool:
-    """Undo the newest mount at `target`; False when there is none. `detach` hides it at once, even when in use."""
+    """Unmount the newest mount at `target`. Returns False if there is none. `detach` detaches it at once, even if in use."""
     flags = libc.UMOUNT_NOFOLLOW | (libc.MNT_DETACH if detach else 0)
     try:
         libc.umount(target, flags)
@@ -221,9 +228,9 @@ def unmount(target: str, *, detach: bool = False) -> bool:
 
 
 def mount_tmpfs(target: str, size_bytes: int = 0, mode: int | None = None, *, no_swap: bool = False) -> bool:
-    """A file system in memory; `size_bytes` 0 leaves the kernel's own limit. True if its pages stay out of swap.
+    """Mount a tmpfs. `size_bytes` 0 leaves the kernel's own limit. Returns True if its pages are kept out of swap.
 
-    Where the kernel (before 6.4) cannot keep them out, it is mounted without, and False returned.
+    If `no_swap` is set and the kernel cannot do it (before 6.4), the tmpfs is mounted without it.
     """
     options = [f"size={size_bytes}"] if size_bytes > 0 else []
     if mode is not None:
@@ -240,21 +247,39 @@ def mount_tmpfs(target: str, size_bytes: int = 0, mode: int | None = None, *, no
 
 
 def mount_huge_pages(target: str, page_size: int, size_bytes: int = 0) -> None:
-    """A hugetlbfs of pages of `page_size` bytes."""
+    """Mount a hugetlbfs with pages of `page_size` bytes. `size_bytes` 0 leaves the kernel's own limit."""
     options = [f"pagesize={page_size}"]
     if size_bytes > 0:
         options.append(f"size={size_bytes}")
     mount("nodev", target, "hugetlbfs", tuple(options))
 
 
-def tmpfs_no_swap_supported(kernel_release: str) -> bool:
-    """Whether tmpfs knows `noswap` (Linux 6.4)."""
+def tmpfs_no_swap_supported(kernel_release: str, trial_dir: str) -> bool:
+    """Whether tmpfs supports `noswap`: since Linux 6.4, and in older kernels to which distributions have backported it.
+
+    On older kernels a test mount is made on a new directory in `trial_dir`, which is removed again.
+    """
     match = re.match(r"(\d+)\.(\d+)", kernel_release)
-    return match is not None and (int(match[1]), int(match[2])) >= (6, 4)
+    if match is not None and (int(match[1]), int(match[2])) >= (6, 4):
+        return True
+    target = f"{trial_dir}/tmpfs-noswap-test-{os.getpid()}"
+    try:
+        os.mkdir(target, 0o700)
+    except OSError:
+        return False
+    try:
+        mount("tmpfs", target, "tmpfs", ("noswap",))
+        unmount(target)
+        return True
+    except HostError:
+        return False
+    finally:
+        with contextlib.suppress(OSError):
+            os.rmdir(target)
 
 
 def read_fs_usage(path: str) -> FsUsage:
-    """statfs(2) of the file system that holds `path`."""
+    """Read the usage of the file system of `path`."""
     with translating("statfs", path):
         result = os.statvfs(path)
     unit = result.f_frsize or result.f_bsize

@@ -1,7 +1,7 @@
-"""A directory shown to others: listings and files, and nothing outside of it, whatever links lie in it.
+"""Read-only access to a directory tree for clients: listings and files, but nothing outside of it, whatever links it contains.
 
-Owns: the way from a requested path to an open file. A link is followed where it ends inside the tree; what a path led to is
-checked on the open file, so that nobody can swap a link in between. Blocks.
+Owns: the way from a requested path to an open file. A link is followed if its target is inside the tree. The target is
+checked on the open file, so that no process can replace a link in between. Blocks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAX_ENTRIES = 20_000
 
 
 class ShownFile(Value):
-    """An open file; the owner closes it. `changed_at`: wall seconds."""
+    """An open file, which the caller must close. `changed_at`: wall seconds."""
 
     descriptor: int
     size: int
@@ -25,20 +25,20 @@ class ShownFile(Value):
 
 
 class ShownDirectory(Value):
-    """Names, directories with a slash behind them, sorted."""
+    """The sorted names in a directory; those of directories end with a slash. At most `MAX_ENTRIES`."""
 
     names: tuple[str, ...]
 
 
 def open_shown(root: str, path: str) -> ShownFile | ShownDirectory:
-    """What lies at `path` below `root`. HostError: ENOENT also for what lies outside, and for devices and sockets."""
+    """Open `path` below `root`. Raises HostError with ENOENT also for paths outside of it, and for devices and sockets."""
     parts = [part for part in path.split("/") if part not in ("", ".")]
     where = "/".join([root.rstrip("/"), *parts])
     if ".." in parts or "\0" in path:
         raise host_error("open", where, 2)
     with translating("open", where):
         top = os.path.realpath(root)
-        found = os.open(where, os.O_PATH | os.O_CLOEXEC)  # to open a device or FIFO would do something to it
+        found = os.open(where, os.O_PATH | os.O_CLOEXEC)  # O_PATH: opening a device or FIFO would have side effects
         try:
             descriptor = _reopened(found, top, where)
         finally:
@@ -53,7 +53,7 @@ def open_shown(root: str, path: str) -> ShownFile | ShownDirectory:
 
 
 def _reopened(found: int, top: str, where: str) -> int:
-    """For reading, where it is a file or directory in the tree. HostError ENOENT, OSError."""
+    """Open it for reading, if it is a file or directory in the tree. Raises HostError (ENOENT) or OSError."""
     path, mode = os.readlink(f"/proc/self/fd/{found}"), os.fstat(found).st_mode
     is_inside = path == top or path.startswith(top.rstrip("/") + "/")
     if not is_inside or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
@@ -68,10 +68,11 @@ def _names(descriptor: int) -> tuple[str, ...]:
 
 
 def read_shown(file: ShownFile, at: int, limit: int = CHUNK) -> bytes:
-    """Up to `limit` bytes from `at`; empty at the end."""
+    """Read up to `limit` bytes from offset `at`; empty at the end."""
     with translating("read", ""):
         return os.pread(file.descriptor, limit, at)
 
 
 def close_shown(file: ShownFile) -> None:
+    """Close the descriptor of the file."""
     os.close(file.descriptor)

@@ -1,4 +1,4 @@
-"""A part of a volume, shown at a place of the agent's own, so that a container can be given that place.
+"""Bind mounts for `subPath`: a part of a volume is bound at a path of the agent's, which the runtime mounts into a container.
 
 Owns: the bind target below `volume-subpaths` and the mount on it. The walk inside the volume is in `subpaths`. Blocks:
 use `base.kit.flight`. Source: the Kubernetes documentation on subPath, CVE-2017-1002101, CVE-2021-25741.
@@ -13,9 +13,9 @@ from pykubelet.edges.host.fs.errors import HostError, translating
 
 
 def bind_beneath(root: str, relative: str, target: str) -> None:
-    """Show `root/relative` at `target`, made as a directory or file as needed.
+    """Bind-mount `root/relative` at `target`, which is created as a directory or file.
 
-    One that is bound there already is kept if it is the same file, else replaced. Errors as `subpaths.open_beneath`.
+    An existing mount is kept if it is the same file, else replaced. Raises HostError as `subpaths.open_beneath` does.
     """
     descriptor = subpaths.open_beneath(root, relative)
     try:
@@ -35,7 +35,7 @@ def _is_same(descriptor: int, target: str) -> bool:
 
 
 def _make_target(target: str, directory: bool) -> None:
-    """The kind of an old target may have changed; an empty one of the other kind is replaced."""
+    """Create the target as a directory or file. An existing target of the other kind is replaced."""
     files.make_dirs(os.path.dirname(target), 0o750)
     present = files.stat_file(target, follow=False)
     if present is not None and present.is_dir != directory:
@@ -47,7 +47,7 @@ def _make_target(target: str, directory: bool) -> None:
 
 
 def remove_target(target: str) -> None:
-    """Unmount what is bound at `target`, also more than once, and remove the empty place."""
+    """Unmount all mounts at `target`, and remove the empty directory or file."""
     while mounts.unmount(target):
         continue
     try:

@@ -1,8 +1,8 @@
-"""Paths inside volumes that containers write to: opened and made so that no symlink or race leads out.
+"""Opens and creates paths inside volumes that containers write to, so that no symlink or race leads outside.
 
-Owns: the walk from a volume's root to a sub-path. A link that stays inside the volume is followed, like the reference
-does; one that leads out is refused, also when it is swapped in at the last moment: the walk ends in an open descriptor
-and `mounts.bind_fd` mounts that, not a name. Source: the Kubernetes documentation on subPath, CVE-2017-1002101.
+Owns: the walk from a volume's root to a sub-path. As in the reference, a link is followed if it stays inside the volume, and
+refused if it leads out, even if it is swapped in at the last moment: the walk ends in an open descriptor, and
+`mounts.bind_fd` mounts the descriptor, not a name. Source: the Kubernetes documentation on subPath, CVE-2017-1002101.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _STEP_FLAGS = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def open_beneath(root: str, relative: str) -> int:
-    """An O_PATH descriptor of `root/relative` (a directory, file, socket or device). The caller closes it.
+    """Open `root/relative` (a directory, file, socket or device) with O_PATH. The caller must close the descriptor.
 
-    HostError: `is_not_found`; EXDEV when it leads out of `root`; ELOOP when a link appeared while we looked.
+    Raises HostError: `is_not_found`; EXDEV if it leads out of `root`; ELOOP if a link was created in the meantime.
     """
     real_root, inside = _resolved(root, relative, strict=True)
     with translating("open", f"{root}/{relative}"):
@@ -34,7 +34,7 @@ def open_beneath(root: str, relative: str) -> int:
 
 
 def make_beneath(root: str, relative: str, mode: int) -> None:
-    """Make the directories of `relative` that are missing below `root`, each with exactly `mode`. Same errors."""
+    """Create the missing directories of `relative` below `root`, each with exactly `mode`. Same errors as `open_beneath`."""
     whole = f"{root}/{relative}"
     real_root, inside = _resolved(root, relative, strict=False)
     with translating("mkdir", whole):
@@ -53,13 +53,13 @@ def make_beneath(root: str, relative: str, mode: int) -> None:
 
 
 def kind_is_directory(descriptor: int) -> bool:
-    """Whether an open descriptor stands for a directory: what a bind target must be made as."""
+    """Whether an open descriptor is a directory, so that its bind target must be one too."""
     with translating("stat", f"/proc/self/fd/{descriptor}"):
         return stat.S_ISDIR(os.fstat(descriptor).st_mode)
 
 
 def _resolved(root: str, relative: str, *, strict: bool) -> tuple[str, str]:
-    """The root and the path below it with all links followed, by name only; the open that follows trusts nothing."""
+    """Resolve the links of the root and of the path below it. This works on names; the later open checks again."""
     if relative.startswith("/") or ".." in relative.split("/"):
         raise HostError("open", f"{root}/{relative}", "EXDEV", "must be a relative path without '..'")
     real_root = real_path(root)
@@ -74,7 +74,7 @@ def _parts(relative: str) -> list[str]:
 
 
 def _open_plain(root_fd: int, relative: str) -> int:
-    """Open a path without a single link in it."""
+    """Open a path that must not contain links."""
     resolve = libc.RESOLVE_BENEATH | libc.RESOLVE_NO_SYMLINKS | libc.RESOLVE_NO_MAGICLINKS
     descriptor = libc.openat2(root_fd, relative or ".", os.O_PATH | os.O_NOFOLLOW, resolve)
     if descriptor is not None:
@@ -83,7 +83,7 @@ def _open_plain(root_fd: int, relative: str) -> int:
 
 
 def walk_plain(root_fd: int, relative: str) -> int:
-    """The same for kernels without openat2: step by step, refusing links."""
+    """As openat2(2) without links, for kernels before 5.6: opens step by step. Raises OSError (ELOOP) for a link."""
     here = os.open(".", _DIR_FLAGS, dir_fd=root_fd)
     for part in _parts(relative):
         try:
@@ -115,7 +115,7 @@ def _enter_or_make(dir_fd: int, name: str, mode: int) -> int:
 
 
 def read_beneath(root: str, relative: str, limit: int) -> bytes:
-    """The content of the regular file `root/relative`, at most `limit` bytes. The same errors, and those of reading."""
+    """Read the regular file `root/relative` of at most `limit` bytes. Errors as `open_beneath` and `read_bytes`."""
     descriptor = open_beneath(root, relative)
     try:
         return read_bytes(f"/proc/self/fd/{descriptor}", limit)

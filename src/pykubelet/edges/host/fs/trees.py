@@ -1,7 +1,7 @@
-"""Whole directory trees: removing, owning, measuring, without leaving the file system or following a link.
+"""Operations on whole directory trees: removal, change of group, measurement of usage.
 
-Owns: walks that a pod's own content cannot lead astray: no link is followed, no mount point is crossed, a tree of any
-depth is walked with a bounded number of descriptors. Every function blocks: use `base.kit.flight`.
+Owns: walks that are safe whatever a pod has written: no link is followed, no mount point is crossed, and a tree of any depth
+is walked with a bounded number of descriptors. Every function blocks: use `base.kit.flight`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONB
 
 
 def remove_tree(path: str, *, may_hold_mounts: bool = True) -> bool:
-    """Remove `path` and all below it; False when nothing was there.
+    """Remove `path` and everything below it. Returns False if it did not exist.
 
-    Refuses (HostError, `is_busy`) when anything is mounted at or below it, and stops at a mount that appears meanwhile.
-    `may_hold_mounts=False` spares the look at the mount table, which costs milliseconds on a busy node: what is mounted
-    all the same is not entered, but met only after a part of the rest is gone.
+    Raises HostError (`is_busy`) if anything is mounted at or below it, and stops at a mount that appears in the meantime.
+    `may_hold_mounts=False` skips reading the mount table, which takes milliseconds on a busy node. A mount is not entered in
+    that case either, but it is noticed only after a part of the tree is removed.
     """
     try:
         mode = os.lstat(path).st_mode
@@ -61,7 +61,7 @@ def _refuse_mounts(path: str) -> None:
 
 
 def _sees_mounts(dir_fd: int) -> bool:
-    """Whether `_enter` sees every mount, also one of the same file system."""
+    """Whether `_enter` detects every mount, including bind mounts of the same file system."""
     descriptor = libc.openat2(dir_fd, ".", _FLAGS, _WITHIN)
     if descriptor is not None:
         os.close(descriptor)
@@ -69,7 +69,7 @@ def _sees_mounts(dir_fd: int) -> bool:
 
 
 def _enter(dir_fd: int, name: str) -> int:
-    """Open a directory for walking; EXDEV when something is mounted on it (bind mounts too, where openat2 exists)."""
+    """Open a directory for walking. Raises EXDEV if something is mounted on it (also a bind mount, if openat2 exists)."""
     descriptor = libc.openat2(dir_fd, name, _FLAGS, _WITHIN)
     if descriptor is None:
         descriptor = os.open(name, _FLAGS, dir_fd=dir_fd)
@@ -80,7 +80,7 @@ def _enter(dir_fd: int, name: str) -> int:
 
 
 def _remove_dir(parent_fd: int, name: str) -> None:
-    """Empty and remove one directory. Deep trees are flattened: what lies too deep is moved up and removed after."""
+    """Empty and remove one directory. Subdirectories that are too deep are moved up and removed afterwards."""
     top = _enter(parent_fd, name)
     try:
         while _empty(top, top, 0):
@@ -91,9 +91,9 @@ def _remove_dir(parent_fd: int, name: str) -> None:
 
 
 def _empty(top: int, here: int, depth: int) -> bool:
-    """Remove what is in `here`; True when a part was moved up to `top` and another round is needed."""
+    """Remove the contents of `here`. Returns True if a part was moved up to `top`, so that another pass is needed."""
     again, seen = False, _BATCH
-    while seen == _BATCH:  # some file systems skip entries while others are being removed
+    while seen == _BATCH:  # read again, because some file systems skip entries while others are removed
         seen = 0
         for name, is_dir in _entries(here):
             seen = min(seen + 1, _BATCH)
@@ -112,12 +112,12 @@ def _empty(top: int, here: int, depth: int) -> bool:
                     os.close(inner)
                 os.rmdir(name, dir_fd=here)
             except FileNotFoundError:
-                continue  # somebody else removed it, which is what we want
+                continue  # another process has removed it
     return again
 
 
 def _entries(directory: int) -> Iterator[tuple[str, bool]]:
-    """Each name, and whether it is a directory. There may be millions: only a part of them is held at a time."""
+    """Yield each name, and whether it is a directory. There may be millions, so only a batch is held in memory."""
     with os.scandir(directory) as entries:
         while len(batch := [(e.name, e.is_dir(follow_symlinks=False)) for e in islice(entries, _BATCH)]) == _BATCH:
             yield from batch
@@ -127,7 +127,7 @@ def _entries(directory: int) -> Iterator[tuple[str, bool]]:
 def walk_tree(path: str, visit: Callable[[int, str, os.stat_result], None]) -> None:
     """Call `visit(dir_fd, name, lstat)` for everything below `path`, children before their directory, then for `path`.
 
-    Crosses no mount point. What vanishes meanwhile is skipped.
+    Crosses no mount point. Files that vanish in the meantime are skipped.
     """
     with translating("walk", path):
         parent_fd = os.open(os.path.dirname(path.rstrip("/")) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -145,7 +145,7 @@ def walk_tree(path: str, visit: Callable[[int, str, os.stat_result], None]) -> N
 
 def _walk(here: int, depth: int, visit: Callable[[int, str, os.stat_result], None]) -> None:
     for name, is_dir in _entries(here):
-        with _passing_by():
+        with _skip_vanished():
             result = os.stat(name, dir_fd=here, follow_symlinks=False)
             if is_dir:
                 inner = _enter(here, name)
@@ -160,14 +160,14 @@ def _walk(here: int, depth: int, visit: Callable[[int, str, os.stat_result], Non
 
 
 def _walk_deep(top: int, visit: Callable[[int, str, os.stat_result], None]) -> None:
-    """The same with one descriptor, however deep it goes: the way back is `..`. Who moves a directory of the way ends it."""
+    """As `_walk`, with one descriptor at any depth: the way back is `..`. Stops if one of the directories is moved."""
     here, way = os.dup(top), [("", os.fstat(top), _visit_files(top, visit))]
     try:
         while True:
             name, own, directories = way[-1]
             if directories:
                 deeper = directories.pop()
-                with _passing_by():
+                with _skip_vanished():
                     here = _exchanged(here, _enter(here, deeper))
                     way.append((deeper, os.fstat(here), []))
                     way[-1][2].extend(_visit_files(here, visit))
@@ -178,10 +178,10 @@ def _walk_deep(top: int, visit: Callable[[int, str, os.stat_result], None]) -> N
             here = _exchanged(here, os.open("..", _FLAGS, dir_fd=here))
             if not os.path.samestat(os.fstat(here), way[-1][1]):
                 return
-            with _passing_by():
+            with _skip_vanished():
                 visit(here, name, own)
     except FileNotFoundError:
-        return  # where we are was removed
+        return  # the current directory was removed
     finally:
         os.close(here)
 
@@ -192,20 +192,20 @@ def _exchanged(old: int, new: int) -> int:
 
 
 def _visit_files(here: int, visit: Callable[[int, str, os.stat_result], None]) -> list[str]:
-    """Visit all but the directories, whose names are returned."""
+    """Visit everything except directories. Returns the names of the directories."""
     directories = []
     for name, is_dir in _entries(here):
         if is_dir:
             directories.append(name)
             continue
-        with _passing_by():
+        with _skip_vanished():
             visit(here, name, os.stat(name, dir_fd=here, follow_symlinks=False))
     return directories
 
 
 @contextmanager
-def _passing_by() -> Iterator[None]:
-    """What has vanished meanwhile, or become something else, and other file systems, are none of a walk's business."""
+def _skip_vanished() -> Iterator[None]:
+    """Skip files that have vanished or changed their type in the meantime, and other file systems."""
     try:
         yield
     except OSError as error:
@@ -214,10 +214,10 @@ def _passing_by() -> Iterator[None]:
 
 
 def apply_group(path: str, gid: int, *, read_only: bool = False) -> None:
-    """The ownership that `fsGroup` asks for: the group owns and may use everything, new files inherit it.
+    """Apply `fsGroup`: the group owns and may use all files, and new files inherit it.
 
-    Files get rw (or r) for the group, directories also x and the set-gid bit. The top directory comes last, so that
-    its state tells whether the work was finished (`fsGroupChangePolicy: OnRootMismatch`).
+    Files get rw (or r) for the group, directories also x and the set-gid bit. The top directory comes last, so that its state
+    shows whether the change was completed (`fsGroupChangePolicy: OnRootMismatch`).
     """
     access = 0o440 if read_only else 0o660
 
@@ -232,7 +232,7 @@ def apply_group(path: str, gid: int, *, read_only: bool = False) -> None:
 
 
 def _change_mode(dir_fd: int, name: str, mask: int) -> None:
-    """Add bits to a mode, through a descriptor: chmod by name would follow a link put there meanwhile."""
+    """Add bits to a mode through a descriptor, because chmod by name would follow a link that was put there in the meantime."""
     descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
     try:
         mode = os.fstat(descriptor).st_mode
@@ -243,7 +243,7 @@ def _change_mode(dir_fd: int, name: str, mask: int) -> None:
 
 
 def group_is_applied(path: str, gid: int, *, read_only: bool = False) -> bool:
-    """Whether the top directory already is as `apply_group` leaves it."""
+    """Whether the top directory already has the group and mode that `apply_group` sets."""
     with translating("stat", path):
         found = os.stat(path)
     wanted = (0o440 if read_only else 0o660) | 0o110
@@ -251,15 +251,15 @@ def group_is_applied(path: str, gid: int, *, read_only: bool = False) -> bool:
     return found.st_gid == gid and mode & wanted == wanted and bool(mode & stat.S_ISGID)
 
 
-#: Files of several links that are remembered at once: about 20 MB.
+#: The most files with several links that are remembered at a time: about 20 MB.
 MAX_LINKED = 100_000
 
 
 def read_disk_usage(path: str, max_linked: int = MAX_LINKED) -> tuple[int, int]:
-    """Bytes on disk and inodes of a tree, hard links counted once, as `du -x` does.
+    """The bytes on disk and the inodes of a tree. Hard links are counted once, as `du -x` does.
 
-    A file of several links is remembered until all of them were met, at most `max_linked` files at a time. From the first
-    one beyond that on, a name of a new one counts as its share of the file: exact as long as all its names are in the tree.
+    A file with several links is remembered until all of them were found, at most `max_linked` files at a time. Once that limit
+    is reached, each name of a further file counts as a fraction of the file, which is exact if all its names are in the tree.
     """
     missing: dict[tuple[int, int], int] = {}
     total = [0.0, 0.0]

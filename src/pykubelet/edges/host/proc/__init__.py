@@ -1,1 +1,1 @@
-"""What the kernel reports and takes outside of cgroups: /proc, sysctls, network interfaces, OOM scores."""
+"""Kernel interfaces other than cgroups: /proc, sysctls, network interfaces, OOM scores."""

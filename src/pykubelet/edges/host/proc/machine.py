@@ -1,6 +1,6 @@
-"""The machine's size and identity, read once at start and again for the node's status.
+"""The machine's size and identity, read at start and again for the node's status.
 
-Owns: `Machine`. Not here: what of it pods may use (act/resources) and how it is reported (report/node).
+Owns: `Machine`. Not here: how much of it pods may use (act/resources), and how it is reported (report/node).
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from pykubelet.edges.host.proc import procfs
 
 
 class Machine(Value):
-    """CPUs in milli, everything else in bytes or pieces. `cores`: physical ones. `huge_pages`: page size to bytes of all its
-    pages. `cpus`: those that are online, as the kernel lists them (`0-3`); empty where it does not say.
+    """The facts of the machine: CPUs in milli, everything else in bytes or pieces.
 
-    `throttle_paths`: where the CPUs tell how often they became too hot, which is nothing for containers to read.
+    `cores`: physical cores. `huge_pages`: the bytes in huge pages by page size. `cpus`: the online CPUs as the kernel lists them
+    (`0-3`); empty if unknown. `throttle_paths`: the directories of the CPUs' thermal throttle counters, which containers must
+    not read.
     """
 
     cpu_milli: int
@@ -38,10 +39,11 @@ class Machine(Value):
 
     @property
     def page_sizes(self) -> tuple[int, ...]:
+        """The sizes of huge pages in bytes, smallest first."""
         return tuple(size for size, _ in self.huge_pages)
 
     def capacity(self) -> dict[str, int]:
-        """By resource name, as `NodeView.capacity`: `cpu` in milli; `pid` is for reservations only."""
+        """The capacity by resource name, as in `NodeView.capacity`: `cpu` in milli; `pid` is only for reservations."""
         found = {"cpu": self.cpu_milli, "memory": self.memory_bytes, "ephemeral-storage": self.root_fs_bytes}
         found.update((page_resource(size), amount) for size, amount in self.huge_pages)
         if self.pids:
@@ -50,7 +52,7 @@ class Machine(Value):
 
 
 def read_machine(root: str = "/", root_dir: str = "/") -> Machine:
-    """Everything, now. `root`: a fixture tree. `root_dir`: a path on the file system that holds the pods."""
+    """Read the current facts. `root`: the directory with /proc, /sys and /etc. `root_dir`: a path on the pods' file system."""
     memory = procfs.read_meminfo(root)
     release = procfs.read_os_release(root)
     sockets, cores = procfs.read_cpu_topology(root)

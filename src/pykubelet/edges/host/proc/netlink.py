@@ -1,6 +1,6 @@
-"""The addresses of this machine's interfaces, from the kernel over netlink.
+"""Reads the addresses of this machine's interfaces from the kernel over netlink.
 
-Owns: one dump request and the reading of its answer. Source: rtnetlink(7).
+Owns: one dump request and the parsing of its answer. Source: rtnetlink(7).
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ _ATTRIBUTE = struct.Struct("=HH")
 
 
 class InterfaceAddress(Value):
-    """`address` in its usual spelling, `prefix` in bits; `usable`: neither tentative, deprecated nor a duplicate."""
+    """An address of an interface, in its usual spelling. `prefix`: in bits.
+
+    `usable`: it is neither tentative nor deprecated nor a duplicate.
+    """
 
     interface: str
     address: str
@@ -36,11 +39,12 @@ class InterfaceAddress(Value):
 
     @property
     def is_v6(self) -> bool:
+        """Whether it is an IPv6 address."""
         return ":" in self.address
 
 
 def parse_addresses(data: bytes) -> Iterator[tuple[int, InterfaceAddress] | None]:
-    """Interface index and address (its name still empty) for each RTM_NEWADDR; None at the end of the dump."""
+    """Yield the interface index and address for each RTM_NEWADDR (with an empty interface name); None at the end of the dump."""
     offset = 0
     while offset + _HEADER.size <= len(data):
         length, kind, _, _, _ = _HEADER.unpack_from(data, offset)

@@ -1,4 +1,4 @@
-"""Counters of network interfaces, of this machine or of another process's network namespace.
+"""Reads the counters of network interfaces, of this machine or of another process's network namespace.
 
 Owns: the format of /proc/<pid>/net/dev. Source: proc(5).
 """
@@ -14,7 +14,7 @@ _FIELDS = 16
 def read_network_use(
     at: float, pid: int | None = None, default: str = "eth0", proc: str = "/proc"
 ) -> NetworkUse | None:
-    """The interfaces that `pid` sees (None: this process), `default` first; None when the process is gone."""
+    """The interfaces that `pid` sees (None: this process), `default` first. Returns None if the process is gone."""
     text = read_file(f"{proc}/{'self' if pid is None else pid}/net/dev")
     if not text:
         return None
@@ -22,7 +22,7 @@ def read_network_use(
 
 
 def parse_interfaces(text: str, default: str) -> tuple[InterfaceUse, ...]:
-    """All but loopback. Pure."""
+    """Parse the counters of all interfaces but loopback. Pure."""
     found = []
     for line in text.splitlines():
         name, colon, rest = line.partition(":")

@@ -1,4 +1,4 @@
-"""The agent's own standing with the kernel: its OOM score and how many files it may open."""
+"""Limits of the agent's own process: its OOM score and its number of open files."""
 
 from __future__ import annotations
 
@@ -8,9 +8,20 @@ from pykubelet.edges.host.fs import files
 from pykubelet.edges.host.fs.errors import HostError
 
 
+def in_first_pid_namespace(proc: str = "/proc") -> bool:
+    """Whether this process is in the pid namespace of process 1; False if that cannot be read."""
+    try:
+        first = files.read_link(f"{proc}/1/ns/pid")
+        return first is not None and first == files.read_link(f"{proc}/self/ns/pid")
+    except HostError:
+        return False  # an agent without CAP_SYS_PTRACE may not read it
+
+
 def write_own_oom_score(score: int, proc: str = "/proc") -> HostError | None:
-    """Set oom_score_adj (-1000 to 1000) of this process. A refusal is returned: without CAP_SYS_RESOURCE a score cannot
-    be lowered, and that is no reason to stop."""
+    """Set oom_score_adj (-1000 to 1000) of this process.
+
+    A refusal is returned, not raised: without CAP_SYS_RESOURCE a score cannot be lowered, but the agent can work.
+    """
     try:
         files.write_value(f"{proc}/self/oom_score_adj", str(score))
     except HostError as error:
@@ -19,7 +30,7 @@ def write_own_oom_score(score: int, proc: str = "/proc") -> HostError | None:
 
 
 def raise_open_files(limit: int) -> HostError | None:
-    """Allow this process `limit` open files; a refusal is returned."""
+    """Allow this process `limit` open files. A refusal is returned, not raised."""
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     except (OSError, ValueError) as error:

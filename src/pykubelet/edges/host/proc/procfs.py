@@ -1,7 +1,7 @@
-"""What the kernel and the distribution say about this machine, from small files.
+"""Reads the small files in which the kernel and the distribution describe this machine.
 
-Owns: /proc, /sys and /etc as values. `root` puts a fixture tree in front of every path. Files that do not exist give
-empty values; what cannot be read for another reason is a HostError. Source: proc(5), os-release(5), machine-id(5).
+Owns: /proc, /sys and /etc as values. `root`: a directory that is prepended to every path, for tests. Files that do not exist
+give empty values; other failures raise HostError. Source: proc(5), os-release(5), machine-id(5).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _GO_ARCHITECTURES = {
 
 
 class HugePages(Value):
-    """Huge pages of one size (bytes): how many the kernel holds, and how many are free."""
+    """Huge pages of one size (bytes): how many there are, and how many are free."""
 
     size: int
     total: int
@@ -37,7 +37,7 @@ class HugePages(Value):
 
 
 class DefaultRoute(Value):
-    """A default route: through which interface, and how much it costs (less wins)."""
+    """A default route: its interface and its metric (the lowest is preferred)."""
 
     interface: str
     metric: int
@@ -58,7 +58,7 @@ def _under(root: str, path: str) -> str:
 
 
 def read_meminfo(root: str = "/") -> Mapping[str, int]:
-    """/proc/meminfo in bytes (`MemTotal`, `SwapTotal`...); the HugePages_ counts as they are."""
+    """/proc/meminfo in bytes (`MemTotal`, `SwapTotal`...). The `HugePages_` entries are counts."""
     values: dict[str, int] = {}
     for line in files.read_text(_under(root, "/proc/meminfo")).splitlines():
         name, _, rest = line.partition(":")
@@ -69,7 +69,7 @@ def read_meminfo(root: str = "/") -> Mapping[str, int]:
 
 
 def listed(text: str) -> list[int]:
-    """The ids that a kernel list like `0-3,8` names."""
+    """The ids in a kernel list like `0-3,8`."""
     found: list[int] = []
     for part in text.strip().split(","):
         first, _, last = part.partition("-")
@@ -79,17 +79,17 @@ def listed(text: str) -> list[int]:
 
 
 def count_listed(text: str) -> int:
-    """How many ids a kernel list names."""
+    """The number of ids in a kernel list."""
     return len(listed(text))
 
 
 def read_online_cpus(root: str = "/") -> str:
-    """The CPUs that are online, as the kernel lists them (`0-3,8`); empty where it does not say."""
+    """The online CPUs, as the kernel lists them (`0-3,8`); empty if unknown."""
     return _optional(_under(root, "/sys/devices/system/cpu/online")).strip()
 
 
 def read_cpu_count(root: str = "/") -> int:
-    """CPUs that are online."""
+    """The number of online CPUs."""
     online = count_listed(read_online_cpus(root))
     if online:
         return online
@@ -98,7 +98,7 @@ def read_cpu_count(root: str = "/") -> int:
 
 
 def find_throttle_paths(root: str = "/") -> tuple[str, ...]:
-    """The folders in which the CPUs tell how often they became too hot, by number; many machines have none."""
+    """The directories of the CPUs' thermal throttle counters, sorted by CPU number. Many machines have none."""
     base = "/sys/devices/system/cpu"
     try:
         names = [entry.name for entry in files.list_dir(_under(root, base))]
@@ -110,7 +110,7 @@ def find_throttle_paths(root: str = "/") -> tuple[str, ...]:
 
 
 def read_cpu_topology(root: str = "/") -> tuple[int, int]:
-    """Sockets, and cores in all of them, of the CPUs that are online; one the kernel tells nothing of is a core of its own."""
+    """The number of sockets and of cores of the online CPUs. A CPU without topology files counts as a core of its own."""
     base = _under(root, "/sys/devices/system/cpu")
     sockets, cores = set(), set()
     for cpu in listed(_optional(f"{base}/online")):
@@ -122,7 +122,7 @@ def read_cpu_topology(root: str = "/") -> tuple[int, int]:
 
 
 def read_huge_pages(root: str = "/") -> tuple[HugePages, ...]:
-    """One entry for each size that the kernel knows, smallest first."""
+    """One entry for each page size of the kernel, smallest first."""
     base = _under(root, "/sys/kernel/mm/hugepages")
     try:
         names = [entry.name for entry in files.list_dir(base)]
@@ -146,11 +146,12 @@ def _number(path: str, default: int = 0) -> int:
 
 
 def read_boot_id(root: str = "/") -> str:
+    """The random id of this boot; empty if the kernel has none."""
     return _optional(_under(root, "/proc/sys/kernel/random/boot_id")).strip()
 
 
 def read_machine_id(root: str = "/") -> str:
-    """/etc/machine-id, else D-Bus's."""
+    """The machine id from /etc/machine-id, else D-Bus's."""
     for path in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
         if text := _optional(_under(root, path)).strip():
             return text
@@ -158,7 +159,7 @@ def read_machine_id(root: str = "/") -> str:
 
 
 def read_system_uuid(root: str = "/") -> str:
-    """What the firmware says, else the machine id, as the reference's machine information does."""
+    """The UUID from the firmware, else the machine id, as the reference's machine information does."""
     for path in ("/sys/class/dmi/id/product_uuid", "/proc/device-tree/system-id", "/proc/device-tree/vm,uuid"):
         if text := _optional(_under(root, path)).strip("\0\n "):
             return text
@@ -180,6 +181,7 @@ def read_os_release(root: str = "/") -> Mapping[str, str]:
 
 
 def read_kernel_release(root: str = "/") -> str:
+    """The release of the running kernel, as `uname -r` prints it."""
     return _optional(_under(root, "/proc/sys/kernel/osrelease")).strip() or os.uname().release
 
 
@@ -190,24 +192,24 @@ def read_architecture() -> str:
 
 
 def read_hostname(root: str = "/") -> str:
-    """The kernel's host name, as it is."""
+    """The kernel's host name, unchanged."""
     return _optional(_under(root, "/proc/sys/kernel/hostname")).strip() or socket.gethostname()
 
 
 def read_pid_limit(root: str = "/") -> int:
-    """The most processes and threads there can be; 0 when the kernel does not tell."""
+    """The most processes and threads that can exist; 0 if unknown."""
     limits = [_number(_under(root, f"/proc/sys/kernel/{name}")) for name in ("pid_max", "threads-max")]
     return min((limit for limit in limits if limit > 0), default=0)
 
 
 def read_process_count(root: str = "/") -> int:
-    """How many processes and threads there are, as /proc/loadavg counts them."""
+    """The number of processes and threads, as /proc/loadavg counts them."""
     fields = _optional(_under(root, "/proc/loadavg")).split()
     return int(fields[3].partition("/")[2]) if len(fields) > 3 else 0
 
 
 def read_default_routes(root: str = "/") -> tuple[DefaultRoute, ...]:
-    """The default routes that are up, IPv4 before IPv6, cheapest first."""
+    """The default routes that are up, IPv4 before IPv6, lowest metric first."""
     routes = []
     for line in _optional(_under(root, "/proc/net/route")).splitlines()[1:]:
         fields = line.split()
@@ -223,7 +225,7 @@ def read_default_routes(root: str = "/") -> tuple[DefaultRoute, ...]:
 
 
 def resolve_host(name: str) -> tuple[str, ...]:
-    """The addresses that the resolver gives for a name; empty when it gives none. May take seconds: use a Flight."""
+    """Resolve a name to addresses; empty if there are none. May block for seconds: use a `SingleFlight`."""
     try:
         with translating("resolve", name):
             found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)

@@ -1,4 +1,4 @@
-"""What the agent's own process uses, from /proc/self. Source: proc(5)."""
+"""Reads the resource usage of the agent's own process from /proc/self. Source: proc(5)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STARTED_FIELD = 19
 
 
 class SelfStats(Value):
-    """Seconds of CPU, bytes, wall seconds of the start, and file descriptors."""
+    """The usage: CPU in seconds, memory in bytes, the start in wall seconds, and file descriptors."""
 
     cpu_s: float
     resident: int
@@ -26,6 +26,7 @@ class SelfStats(Value):
 
 
 def read_self(proc: str = "/proc") -> SelfStats:
+    """This process's current usage; 0 for figures that cannot be read."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     pages = read_file(f"{proc}/self/statm").split()
     fields = read_file(f"{proc}/self/stat").rpartition(")")[2].split()

@@ -1,6 +1,6 @@
-"""Which host user ids belong to the pods' user namespaces.
+"""The range of host user ids for the pods' user namespaces.
 
-Owns: the question to `getsubids` and the rules for its answer. Not here: which pod gets which of them.
+Owns: the call of `getsubids` and the rules for its output. Not here: which pod gets which ids.
 Source: KEP-127; the Kubernetes documentation "User Namespaces", set up of the node.
 """
 
@@ -10,30 +10,30 @@ import pwd
 
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.host.services.process import Finished, run_program
+from pykubelet.edges.host.services.process import ProgramResult, run_program
 
 KUBELET_USER = "kubelet"
 _ALL_IDS = 1 << 32
 
 
 class IdRange(Value):
-    """Host ids from `first`, `length` of them."""
+    """A range of `length` host ids, beginning with `first`."""
 
     first: int
     length: int
 
     def slots(self, ids_per_pod: int) -> int:
-        """How many pods have room."""
+        """The number of pods that the range is enough for."""
         return self.length // ids_per_pod
 
 
 def default_range(ids_per_pod: int) -> IdRange:
-    """All ids above the first block, which the host keeps."""
+    """All ids above the first block, which is reserved for the host."""
     return IdRange(ids_per_pod, _ALL_IDS - ids_per_pod)
 
 
 def parse_subids(text: str) -> IdRange:
-    """The one line that `getsubids` may print: `0: kubelet 65536 7208960`. ValueError says what is wrong."""
+    """Parse the only line that `getsubids` may print, `0: kubelet 65536 7208960`. Raises ValueError with the reason."""
     lines = [line for line in text.splitlines() if line.strip()]
     if len(lines) != 1:
         raise ValueError(f"expected exactly one range of subordinate ids, got {len(lines)}")
@@ -44,7 +44,7 @@ def parse_subids(text: str) -> IdRange:
 
 
 def check_range(users: IdRange, groups: IdRange, ids_per_pod: int) -> IdRange:
-    """The range if pods can use it; ValueError says which rule it breaks."""
+    """Return the range if pods can use it. Raises ValueError that names the violated rule."""
     if users != groups:
         raise ValueError(f"user and group ids differ: {users} and {groups}")
     if users.first < ids_per_pod:
@@ -55,11 +55,11 @@ def check_range(users: IdRange, groups: IdRange, ids_per_pod: int) -> IdRange:
 
 
 async def read_subids(ids_per_pod: int = 65536, user: str = KUBELET_USER) -> IdRange:
-    """The range of the user `kubelet`, or the default where there is no such user or no `getsubids`.
+    """The range of the user `kubelet`, or the default if there is no such user or no `getsubids`.
 
-    HostError when there is an answer that pods cannot use.
+    Raises HostError if the range is one that pods cannot use.
     """
-    import shutil  # with all its compressors, which the agent does not need
+    import shutil  # imported late, because it loads compressors that the agent does not need
 
     program = shutil.which("getsubids")
     if program is None or not _user_exists(user):
@@ -72,7 +72,7 @@ async def read_subids(ids_per_pod: int = 65536, user: str = KUBELET_USER) -> IdR
         raise HostError("getsubids", user, "", str(error)) from error
 
 
-def _output(finished: Finished) -> str:
+def _output(finished: ProgramResult) -> str:
     if finished.code != 0:
         raise ValueError(f"exit code {finished.code}: {finished.err.decode('utf-8', 'replace').strip()}")
     return finished.out.decode("utf-8", "replace")

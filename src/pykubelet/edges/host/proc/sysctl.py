@@ -1,4 +1,4 @@
-"""Kernel parameters: reading and setting them, and the set that a node needs.
+"""Reads and sets kernel parameters, and defines the values that a node needs.
 
 Owns: /proc/sys. Source: sysctl(8); the reference kubelet's `protectKernelDefaults`.
 """
@@ -19,7 +19,7 @@ KERNEL_DEFAULTS = (
 
 
 class WrongFlag(Value):
-    """A parameter that is not as it should be."""
+    """A parameter with a wrong value."""
 
     name: str
     expected: int
@@ -30,22 +30,23 @@ class WrongFlag(Value):
 
 
 def read_sysctl(name: str, root: str = "/") -> int:
-    """`vm/overcommit_memory` as a number; HostError when there is none."""
+    """Read a parameter such as `vm/overcommit_memory` as a number. Raises HostError."""
     return int(files.read_text(f"{root.rstrip('/')}/proc/sys/{name}").split()[0])
 
 
 def write_sysctl(name: str, value: int, root: str = "/") -> None:
+    """Set a parameter such as `vm/overcommit_memory`. Raises HostError if it does not exist or the kernel refuses."""
     files.write_value(f"{root.rstrip('/')}/proc/sys/{name}", str(value))
 
 
 def check_kernel_defaults(root: str = "/") -> tuple[WrongFlag, ...]:
-    """The parameters that differ from what a node needs. HostError when one cannot be read."""
+    """The parameters that differ from what a node needs. Raises HostError if one cannot be read."""
     found = ((name, expected, read_sysctl(name, root)) for name, expected in KERNEL_DEFAULTS)
     return tuple(WrongFlag(name, expected, actual) for name, expected, actual in found if actual != expected)
 
 
 def set_kernel_defaults(root: str = "/") -> tuple[WrongFlag, ...]:
-    """Set those that differ; returns what was changed. HostError when the kernel refuses."""
+    """Set the parameters that differ, and return them. Raises HostError if the kernel refuses."""
     wrong = check_kernel_defaults(root)
     for flag in wrong:
         write_sysctl(flag.name, flag.expected, root)

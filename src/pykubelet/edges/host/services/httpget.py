@@ -1,7 +1,7 @@
-"""One HTTP GET with a limit on time and size: how a manifest URL is read.
+"""An HTTP GET with limits on time and size, for manifest URLs.
 
-Owns: the TLS settings, and a connection per request: no cookies, no retries. Proxies are those of the environment. The
-connection code is imported at the first use, because most nodes have no manifest URL.
+Owns: the TLS settings, and a connection per request, without cookies or retries. Proxies come from the environment. The
+connection code is imported on first use, because most nodes have no manifest URL.
 """
 
 from __future__ import annotations
@@ -30,16 +30,18 @@ if TYPE_CHECKING:
     from pykubelet.net.http.dial import Destination
 
 USER_AGENT = "pykubelet"
-#: For one address of several: the time is enough for another one.
+#: The share of the time for a connection to one address, so that there is time left for another one.
 _CONNECT_SHARE = 0.4
 _QUERY_SAFE, _URL_SAFE = PATH_SAFE + "?[]{}|\\^`", PATH_SAFE + "?#[]"
 
 
 class HttpError(Exception):
-    """No answer, an unreadable one, or one larger than allowed; the message says which."""
+    """There was no answer, or it is malformed or larger than allowed. The message has the reason."""
 
 
 class HttpAnswer(Value):
+    """Status code, reason phrase and body of the last answer, after redirects."""
+
     status: int
     reason: str
     body: bytes
@@ -51,9 +53,9 @@ async def http_get(
     timeout_s: float = 10.0,
     limit: int = 10 << 20,
 ) -> HttpAnswer:
-    """GET `url`, redirects followed; any status is an answer. A header may have several values. `limit`: bytes of the body.
+    """GET `url` and follow redirects. An answer with any status is returned; all failures raise HttpError.
 
-    HttpError for everything else.
+    `headers`: each may have several values. `limit`: the most bytes of the body.
     """
     from pykubelet.net.http.dial import FAILURES
 
@@ -80,7 +82,7 @@ async def _follow(url: str, headers: Headers, timeout_s: float, limit: int) -> H
 
 
 async def _ask(hop: Hop, timeout_s: float, limit: int) -> tuple[HttpAnswer, str]:
-    """The answer of one server and its `Location`, "" without one. The body of a redirect is not read."""
+    """The answer of one server and the target of its redirect; "" without one. The body of a redirect is not read."""
     from pykubelet.net.http.dial import destination_of, dial
 
     destination = destination_of(hop.url)
@@ -102,7 +104,7 @@ async def _ask(hop: Hop, timeout_s: float, limit: int) -> tuple[HttpAnswer, str]
 
 
 def _for_proxy(request: bytes, destination: Destination) -> bytes:
-    """The request as the server gets it, or as a proxy that passes it on."""
+    """The request in the form for the server, or in the form for a proxy that forwards it."""
     if not destination.is_passed_on:
         return request
     line, _, rest = request.partition(b"\r\n")
@@ -112,7 +114,7 @@ def _for_proxy(request: bytes, destination: Destination) -> bytes:
 
 
 def _escaped(url: str) -> str:
-    """The URL in ASCII. ValueError where it is none of HTTP."""
+    """The URL in ASCII. Raises ValueError if it is not an HTTP URL."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("not an HTTP URL")
@@ -122,7 +124,7 @@ def _escaped(url: str) -> str:
 
 
 def _header_pairs(url: str, headers: Mapping[str, tuple[str, ...]]) -> Headers:
-    """With the credentials of the URL, unless there are others; the answer must not be compressed."""
+    """The headers, with the credentials of the URL unless others are given. They ask for an uncompressed answer."""
     pairs = tuple((name, value) for name, values in headers.items() for value in values)
     names = {name.lower() for name in headers}
     parts = urlsplit(url)
@@ -134,5 +136,5 @@ def _header_pairs(url: str, headers: Mapping[str, tuple[str, ...]]) -> Headers:
 
 @cache
 def _tls_settings() -> ssl.SSLContext:
-    """The machine's authorities; reading them takes milliseconds."""
+    """The TLS settings with the machine's certificate authorities, whose reading takes milliseconds."""
     return ssl.create_default_context()

@@ -1,12 +1,12 @@
-"""iptables, asked and told through its programs.
+"""Reads and changes iptables rules through its programs.
 
-Owns: how they are called. They wait for the lock that all users of the filter share.
+Owns: their command lines. The programs wait for the xtables lock, which all of them share.
 """
 
 from __future__ import annotations
 
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.host.services.process import Finished, run_program
+from pykubelet.edges.host.services.process import ProgramResult, run_program
 
 _WAIT = ("-w", "5")
 _DEADLINE_S = 30.0
@@ -14,20 +14,22 @@ _NOT_THERE = 1
 
 
 class Iptables:
-    """`program`: `iptables` or `ip6tables`. `within`: words before it, such as those that enter a network namespace."""
+    """Runs `program` (`iptables` or `ip6tables`). `within`: words before it, for example to enter a network namespace."""
 
     def __init__(self, program: str, within: tuple[str, ...] = ()) -> None:
         self._program = program
         self._within = within
 
     async def has_chain(self, table: str, chain: str) -> bool:
+        """Whether the table has the chain. Raises HostError if the program fails for another reason."""
         return await self._is_there("-t", table, "-S", chain)
 
     async def has_rule(self, table: str, chain: str, rule: tuple[str, ...]) -> bool:
+        """Whether the chain has exactly this rule. Raises HostError if the program fails for another reason."""
         return await self._is_there("-t", table, "-C", chain, *rule)
 
     async def restore(self, script: str) -> None:
-        """Do all of `script` beside what is there; each table as a whole or not at all. HostError when refused."""
+        """Apply `script` without removing existing rules; each table is applied as a whole or not at all. Raises HostError."""
         argv = (*self._within, f"{self._program}-restore", "--noflush", *_WAIT)
         done = await run_program(argv, stdin=script.encode(), timeout_s=_DEADLINE_S)
         if done.code != 0:
@@ -41,5 +43,5 @@ class Iptables:
         return done.code == 0
 
 
-def _refused(argv: tuple[str, ...], done: Finished) -> HostError:
+def _refused(argv: tuple[str, ...], done: ProgramResult) -> HostError:
     return HostError("run", " ".join(argv), "EIO", done.err.decode(errors="replace").strip())

@@ -1,4 +1,4 @@
-"""What the agent tells the service manager: that it is ready, and that it is well. Source: sd_notify(3), sd_watchdog_enabled(3)."""
+"""Notifies the service manager that the agent is ready, and that it is healthy. Source: sd_notify(3), sd_watchdog_enabled(3)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WATCHDOG = "WATCHDOG=1"
 
 
 def notify(state: str, environ: Mapping[str, str] | None = None) -> bool:
-    """Send a state; False when there is no service manager that wants to know. HostError when it cannot be reached."""
+    """Send a state. Returns False if no service manager expects it. Raises HostError if it cannot be reached."""
     address = (os.environ if environ is None else environ).get("NOTIFY_SOCKET", "")
     if not address:
         return False
@@ -26,7 +26,7 @@ def notify(state: str, environ: Mapping[str, str] | None = None) -> bool:
 
 
 def watchdog_interval_s(environ: Mapping[str, str] | None = None) -> float:
-    """Within how many seconds the service manager wants to hear; 0: it does not. HostError for an impossible value."""
+    """The seconds within which the service manager expects WATCHDOG=1; 0: never. Raises HostError for an invalid value."""
     given = os.environ if environ is None else environ
     wanted, pid = given.get("WATCHDOG_USEC", ""), given.get("WATCHDOG_PID", "")
     if not wanted or (pid and pid != str(os.getpid())):

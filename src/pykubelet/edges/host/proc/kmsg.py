@@ -1,0 +1,97 @@
+"""Reads the kernel's log from `/dev/kmsg`.
+
+Only records of the kernel are returned. Records that programs write to `/dev/kmsg` have another facility, so programs cannot
+forge a record of the kernel.
+Source: the kernel's "ABI/testing/dev-kmsg".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+
+from pykubelet.base.kit.digits import parse_decimal
+from pykubelet.base.kit.readiness import wait_ready
+from pykubelet.edges.host.fs.errors import HostError, translated, translating
+
+KMSG = "/dev/kmsg"
+#: A record is always smaller than this.
+_RECORD_BYTES = 16 << 10
+_FACILITY_SHIFT = 3
+#: The most records that are read at a time, in less than a millisecond.
+BATCH = 64
+_INITIAL_USER_NAMESPACE = ["0", "0", "4294967295"]
+
+
+class KernelLog:
+    """Reads the kernel's log from its oldest record on. The constructor raises HostError, usually for lack of CAP_SYSLOG."""
+
+    def __init__(self, path: str = KMSG) -> None:
+        self._path = path
+        with translating("open", path):
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    async def read(self) -> list[str]:
+        """Wait for records, and return the messages of the next ones, without their prefix and dictionary.
+
+        Records that the kernel overwrote before they were read are skipped. Raises HostError.
+        """
+        while True:
+            found, is_drained = self._read_batch()
+            if found or not is_drained:
+                await asyncio.sleep(0)  # let other tasks run between two batches of a long log
+                return found
+            await wait_ready(self._descriptor)
+
+    def close(self) -> None:
+        """Close the log. No task may be reading."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _read_batch(self) -> tuple[list[str], bool]:
+        """Read some messages, and return them and whether there are no more records now."""
+        found: list[str] = []
+        for _ in range(BATCH):
+            try:
+                data = os.read(self._descriptor, _RECORD_BYTES)
+            except BlockingIOError:
+                return found, True
+            except OSError as error:
+                if error.errno == errno.EPIPE:
+                    continue  # the kernel has overwritten records; the next read begins at the oldest existing one
+                raise translated("read", self._path, error) from error
+            if not data:
+                return found, True
+            if (message := kernel_message(data)) is not None:
+                found.append(message)
+        return found, False
+
+
+def kernel_message(record: bytes) -> str | None:
+    """The message of a record `<priority>,<sequence>,<microseconds>,<flags>;<message>`; None for a record of a program."""
+    head, _, rest = record.partition(b";")
+    priority = parse_decimal(head.partition(b",")[0].decode("ascii", "replace"))
+    if priority is None or priority >> _FACILITY_SHIFT:
+        return None
+    return rest.partition(b"\n")[0].decode("utf-8", "replace")
+
+
+def in_user_namespace(proc: str = "/proc") -> bool:
+    """Whether this process is in another user namespace than the machine's initial one."""
+    try:
+        with open(f"{proc}/self/uid_map", encoding="ascii") as stream:
+            return stream.read().split() != _INITIAL_USER_NAMESPACE
+    except OSError:
+        return False
+
+
+def open_kernel_log(path: str = KMSG, proc: str = "/proc") -> KernelLog | HostError:
+    """Open the kernel's log. Raises HostError; in a user namespace, where the kernel refuses it, returns the error instead."""
+    try:
+        return KernelLog(path)
+    except HostError as error:
+        if in_user_namespace(proc):
+            return error
+        raise
