@@ -1,4 +1,4 @@
-"""The room with a roster that the test writes, and an API server on loopback."""
+"""The content loop with a roster that the test writes, and an API server in memory, under virtual time."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+
+from support.memory_api import MemoryApiServer, virtual_api_server
 
 from pykubelet.act.volumes.registry import volume_keys
 from pykubelet.base.api.core import ConfigMapEnvSource as ConfigMapEnv
@@ -27,7 +29,6 @@ from pykubelet.base.api.core import (
     VolumeProjection,
 )
 from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
-from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.content import Content, ContentKey, ContentKind, Found, ObjectKey, Present
 from pykubelet.base.model.ids import PodUID
@@ -37,7 +38,6 @@ from pykubelet.base.model.roster import Roster, RosterPod
 from pykubelet.desired.content.loop import ContentLoop
 from pykubelet.desired.content.model import ContentSettings
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
-from pykubelet.testing.kubeapi.fake import FakeApiServer
 
 MAPS = "/api/v1/namespaces/shop/configmaps"
 SECRETS = "/api/v1/namespaces/shop/secrets"
@@ -91,9 +91,9 @@ def token_source(audience: str = "", seconds: int = 3607) -> VolumeProjection:
 
 @dataclass
 class Stand:
-    """What a test sees and does. `published`: every snapshot that anybody could have seen."""
+    """What a test sees and does. `published`: every snapshot that a reader could have seen."""
 
-    server: FakeApiServer
+    server: MemoryApiServer
     client: ApiClient
     content: Cell[Content]
     roster: CellWriter[Roster]
@@ -135,28 +135,28 @@ class Stand:
 
     async def until_server(self, holds: Callable[[], Any]) -> None:
         async with asyncio.timeout(WITHIN_S):
-            while not holds():  # noqa: ASYNC110 - the server tells nobody
+            while not holds():  # noqa: ASYNC110 - the server sends no event for it
                 await asyncio.sleep(0.005)
 
 
 @asynccontextmanager
 async def stand(
     settings: ContentSettings | None = None,
-    server: FakeApiServer | None = None,
+    server: MemoryApiServer | None = None,
     start: bool = True,
     object_ttl_s: float = 0.0,
     deadline_s: float = 30.0,
 ) -> AsyncIterator[Stand]:
-    server = server or FakeApiServer()
+    server = server or virtual_api_server()
     if start:
         await server.start()
-    client = ApiClient(server.access(), SystemClock(), ClientLimits(deadline_s=deadline_s))
+    client = ApiClient(server.access(), server.clock, ClientLimits(deadline_s=deadline_s))
     roster, roster_writer = make_cell("roster", Roster())
     node, _ = make_cell("node", NodeView("n", "n", object_ttl_s=object_ttl_s))
     content, writer = make_cell("content", Content())
     settings = settings or ContentSettings()
     needs = partial(pod_needs, volume_keys=volume_keys)
-    loop = ContentLoop(roster, writer, client, SystemClock(), settings, node, needs)
+    loop = ContentLoop(roster, writer, client, server.clock, settings, node, needs)
     made = Stand(server, client, content, roster_writer)
 
     async def record() -> None:
@@ -165,13 +165,13 @@ async def stand(
 
     async with Supervisor("test") as tasks:
         recorder = tasks.start_root("recorder", record())
-        room = tasks.start_root("content", loop.run())
+        task = tasks.start_root("content", loop.run())
         try:
             yield made
-            assert not room.done(), room
+            assert not task.done(), task
             assert not recorder.done(), recorder
         finally:
-            room.cancel()
-            await asyncio.gather(room, return_exceptions=True)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
             await client.close()
             await server.stop()

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import pytest
 from desired.content.stand import pod_with, stand
+from support.memory_api import MemoryApiServer, virtual_api_server
 
 from pykubelet.base.api.core import ClusterTrustBundleProjection, LabelSelector, VolumeProjection
 from pykubelet.base.model.content import Absent, ObjectKey, TrustBundle, Unreadable
 from pykubelet.base.model.needs import bundle_key
-from pykubelet.testing.kubeapi.fake import FakeApiServer, Fault
+from pykubelet.testing.kubeapi.fake import ApiFault
+
+pytestmark = pytest.mark.virtual_time
 
 PATH = "/apis/certificates.k8s.io/v1alpha1/clustertrustbundles"
 A = "-----BEGIN CERTIFICATE-----\nQUFB\n-----END CERTIFICATE-----\n"
 B = "-----BEGIN CERTIFICATE-----\nQkJC\n-----END CERTIFICATE-----\n"
 
 
-def serving() -> FakeApiServer:
-    server = FakeApiServer()
+def serving() -> MemoryApiServer:
+    server = virtual_api_server()
     server.served = {
         "certificates.k8s.io/v1beta1": ("certificatesigningrequests",),
         "certificates.k8s.io/v1alpha1": ("clustertrustbundles",),
@@ -37,7 +41,7 @@ def key_of(source: ClusterTrustBundleProjection) -> ObjectKey:
     return key
 
 
-def put(server: FakeApiServer, name: str, pem: str, signer: str = "", **labels: str) -> None:
+def put(server: MemoryApiServer, name: str, pem: str, signer: str = "", **labels: str) -> None:
     server.create(
         PATH, {"metadata": {"name": name, "labels": labels}, "spec": {"signerName": signer, "trustBundle": pem}}
     )
@@ -80,7 +84,7 @@ async def test_a_bundle_wanted_later_needs_no_further_request() -> None:
         assert s.server.count("GET", "/clustertrustbundles") == before
 
 
-async def test_where_they_are_not_served_pods_are_told() -> None:
+async def test_where_they_are_not_served_the_content_is_unreadable() -> None:
     async with stand() as s:
         s.want(pod_with(projected=wanting(by_name("one"))))
         found = await s.found(key_of(by_name("one")))
@@ -91,14 +95,14 @@ async def test_where_they_are_not_served_pods_are_told() -> None:
 async def test_what_is_served_is_asked_again_when_the_server_fails() -> None:
     async with stand(server=serving()) as s:
         put(s.server, "one", A)
-        s.server.faults.append(Fault("GET", "/apis/certificates.k8s.io", 503, "ServiceUnavailable", "starting"))
+        s.server.faults.append(ApiFault("GET", "/apis/certificates.k8s.io", 503, "ServiceUnavailable", "starting"))
         s.want(pod_with(projected=wanting(by_name("one"))))
         found = await s.found(key_of(by_name("one")))
         assert isinstance(found, Unreadable) and found.message.endswith("for ClusterTrustBundles: starting")
         await s.value(key_of(by_name("one")))
 
 
-async def test_nobody_asks_for_bundles_that_nobody_wants() -> None:
+async def test_bundles_that_no_pod_wants_are_not_requested() -> None:
     async with stand(server=serving()) as s:
         s.want(pod_with())
         await s.until(lambda content: content.services is not None)

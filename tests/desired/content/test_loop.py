@@ -1,4 +1,4 @@
-"""What pods refer to is fetched, kept and given up: with a real HTTP server on the other side."""
+"""What pods refer to is fetched, kept and given up: with an API server in memory on the other side."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from desired.content.stand import (
 
 from pykubelet.base.model.content import Absent, ContentKind, ObjectKey, Present, Unreadable
 from pykubelet.desired.content.model import ContentSettings, Strategy
-from pykubelet.testing.kubeapi.fake import Fault
+from pykubelet.testing.kubeapi.fake import ApiFault
+
+pytestmark = pytest.mark.virtual_time
 
 TEXT = base64.b64encode(b"hidden").decode()
 
@@ -39,7 +41,7 @@ async def test_an_object_is_there_as_soon_as_a_pod_refers_to_it_and_follows_its_
         )
 
 
-async def test_what_is_missing_is_asked_of_the_store_before_it_is_said_and_found_when_it_comes() -> None:
+async def test_what_is_missing_is_read_from_the_store_before_it_is_reported_and_found_when_it_comes() -> None:
     async with stand() as s:
         s.want(pod_with(of_secret("k")))
         assert await s.found(secret("k")) == Absent('secret "k" not found')
@@ -60,7 +62,7 @@ async def test_only_what_is_needed_is_asked_for_by_the_name_that_a_node_may_ask_
         assert {sent.query["fieldSelector"] for sent in asked} == {"metadata.name=m"}
 
 
-async def test_a_secret_nobody_refers_to_is_forgotten_at_once_and_its_watch_ends() -> None:
+async def test_an_unreferenced_secret_is_forgotten_at_once_and_its_watch_ends() -> None:
     async with stand() as s:
         s.server.create(SECRETS, {"metadata": {"name": "k"}})
         s.want(pod_with(of_secret("k"), uid="u1"), pod_with(of_secret("k"), uid="u2"))
@@ -134,7 +136,7 @@ async def test_without_watches_a_new_pod_gets_an_immutable_object_and_hears_of_a
         assert config_map("../m") in s.content.get().objects
 
 
-async def test_with_a_cache_what_was_read_counts_as_long_as_the_node_says() -> None:
+async def test_with_a_cache_what_was_read_counts_for_the_ttl_of_the_node() -> None:
     async with stand(ContentSettings(Strategy.CACHE, reread_s=0.02), object_ttl_s=3600.0) as s:
         s.server.create(MAPS, {"metadata": {"name": "m"}})
         s.want(pod_with(of_map("m"), uid="u1"))
@@ -148,7 +150,7 @@ async def test_with_a_cache_what_was_read_counts_as_long_as_the_node_says() -> N
         await s.until_server(lambda: s.server.count("GET", f"{MAPS}/m") >= 4)
 
 
-async def test_who_gets_no_answer_is_told_why_and_gets_it_when_the_server_is_back() -> None:
+async def test_who_gets_no_answer_gets_the_reason_and_the_answer_when_the_server_is_back() -> None:
     async with stand(ContentSettings(patience_s=0.1)) as s:
         s.server.create(MAPS, {"metadata": {"name": "m"}})
         await s.server.stop()
@@ -160,7 +162,7 @@ async def test_who_gets_no_answer_is_told_why_and_gets_it_when_the_server_is_bac
         await s.value(config_map("m"))
 
 
-async def test_a_second_pod_is_told_too_why_there_is_no_answer() -> None:
+async def test_a_second_pod_also_gets_the_reason_for_no_answer() -> None:
     async with stand(ContentSettings(Strategy.GET, patience_s=0.1)) as s:
         s.server.create(MAPS, {"metadata": {"name": "m"}})
         s.want(pod_with(of_map("m"), uid="u1"))
@@ -173,10 +175,10 @@ async def test_a_second_pod_is_told_too_why_there_is_no_answer() -> None:
         await s.value(config_map("m"))
 
 
-async def test_a_server_that_accepts_and_never_answers_is_told_of_as_the_reference_does() -> None:
+async def test_a_server_that_accepts_and_never_answers_is_reported_as_the_reference_does() -> None:
     async with stand(ContentSettings(patience_s=0.1), deadline_s=2.0) as s:
         s.server.create(MAPS, {"metadata": {"name": "m"}})
-        s.server.faults.append(Fault(path=MAPS, hang=True))
+        s.server.faults.append(ApiFault(path=MAPS, hang=True))
         s.want(pod_with(of_map("m")))
         found = await s.found(config_map("m"))
         assert isinstance(found, Unreadable)
@@ -184,10 +186,10 @@ async def test_a_server_that_accepts_and_never_answers_is_told_of_as_the_referen
         await s.value(config_map("m"))
 
 
-async def test_a_refusal_right_after_the_pod_was_bound_is_nobodys_trouble() -> None:
+async def test_a_refusal_right_after_the_pod_was_bound_is_no_failure() -> None:
     async with stand() as s:
         s.server.create(MAPS, {"metadata": {"name": "m"}})
-        s.server.faults.append(Fault("GET", MAPS, 403, "Forbidden", "no relationship found", times=2))
+        s.server.faults.append(ApiFault("GET", MAPS, 403, "Forbidden", "no relationship found", times=2))
         s.want(pod_with(of_map("m")))
         await s.value(config_map("m"))
         assert [type(form) for form in s.forms_of(config_map("m"))] == [Present]
@@ -260,7 +262,7 @@ async def test_a_service_that_was_there_before_the_first_pod_is_in_the_first_lis
 
 async def test_an_older_server_that_knows_no_selector_by_address_is_asked_for_all_services() -> None:
     async with stand() as s:
-        s.server.faults.append(Fault("GET", "/services", 400, "BadRequest", "field label not supported"))
+        s.server.faults.append(ApiFault("GET", "/services", 400, "BadRequest", "field label not supported"))
         s.want(pod_with())
         await s.until(lambda content: content.services == ())
         assert [sent.query.get("fieldSelector", "") for sent in s.server.requests if "services" in sent.path][:2] == [

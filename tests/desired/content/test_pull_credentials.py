@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from pykubelet.edges.plugins.pull_credentials import docker_config_places, read_docker_configs
+from pykubelet.edges.plugins.pull_credentials import docker_config_paths, read_docker_configs
 
 
 def test_the_search_order_is_the_references() -> None:
-    assert docker_config_places("/var/lib/kubelet", "/cwd", "/root") == (
+    assert docker_config_paths("/var/lib/kubelet", "/cwd", "/root") == (
         ("/var/lib/kubelet/config.json", False),
         ("/cwd/config.json", False),
         ("/root/.docker/config.json", False),
@@ -22,7 +22,7 @@ def test_the_search_order_is_the_references() -> None:
 
 
 def test_without_home_and_from_the_root_nothing_is_read_twice() -> None:
-    assert [path for path, _ in docker_config_places("/k", "/", "")] == [
+    assert [path for path, _ in docker_config_paths("/k", "/", "")] == [
         "/k/config.json",
         "/config.json",
         "/.docker/config.json",

@@ -1,4 +1,4 @@
-"""What credential providers are told about a pod's service account."""
+"""The service account of a pod, as credential providers get it."""
 
 from __future__ import annotations
 

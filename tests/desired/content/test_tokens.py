@@ -6,12 +6,16 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from desired.content.stand import pod_with, stand, token_source
+from support.memory_api import virtual_api_server
 
 from pykubelet.base.model.content import Present, Token, TokenKey, Unreadable
 from pykubelet.base.model.ids import PodUID
 from pykubelet.desired.content.model import ContentSettings
-from pykubelet.testing.kubeapi.fake import FakeApiServer, Fault
+from pykubelet.testing.kubeapi.fake import ApiFault
+
+pytestmark = pytest.mark.virtual_time
 
 PATH = "/api/v1/namespaces/shop/serviceaccounts/clerk/token"
 
@@ -46,7 +50,7 @@ async def test_each_pod_has_its_own_token_and_it_is_forgotten_with_the_pod() -> 
 
 
 async def test_a_token_is_replaced_before_it_ends() -> None:
-    server = FakeApiServer()
+    server = virtual_api_server()
     server.answers["/token"] = short_lived
     async with stand(server=server) as s:
         s.want(pod_with(projected=(token_source(),)))
@@ -57,17 +61,17 @@ async def test_a_token_is_replaced_before_it_ends() -> None:
 
 
 async def test_a_token_that_cannot_be_replaced_stays_until_it_has_expired() -> None:
-    server = FakeApiServer()
+    server = virtual_api_server()
     server.answers["/token"] = short_lived
     async with stand(ContentSettings(refresh_retry_s=0.05), server) as s:
         s.want(pod_with(projected=(token_source(),)))
         first = await s.value(key())
-        server.faults.append(Fault("POST", PATH, 503, "ServiceUnavailable", "later", times=-1))
+        server.faults.append(ApiFault("POST", PATH, 503, "ServiceUnavailable", "later", times=-1))
         found = await s.found(key(), lambda found: isinstance(found, Unreadable))
         assert isinstance(found, Unreadable)
         assert found.message == 'token "shop/clerk" expired and refresh failed: later'
         assert [type(form) for form in s.forms_of(key())] == [Present, Unreadable]
-        assert server.count("POST") >= 3  # the first try to replace it failed while it was valid, and told nobody
+        assert server.count("POST") >= 3  # the first try to replace it failed while it was valid, and was not reported
         server.faults.clear()
         assert await s.value(key(), lambda value: value != first)
 
@@ -78,10 +82,10 @@ def short_lived(body: Any) -> Any:
     return {**body, "spec": spec, "status": {"token": f"t{id(body)}", "expirationTimestamp": "2030-01-01T00:00:00Z"}}
 
 
-async def test_an_account_that_is_not_there_is_told_at_once_and_found_when_it_comes() -> None:
+async def test_an_absent_account_is_reported_at_once_and_found_when_it_comes() -> None:
     async with stand() as s:
         message = 'serviceaccounts "clerk" not found'
-        s.server.faults.append(Fault("POST", PATH, 404, "NotFound", message, times=3))
+        s.server.faults.append(ApiFault("POST", PATH, 404, "NotFound", message, times=3))
         s.want(pod_with(projected=(token_source(),)))
         found = await s.found(key())
         assert isinstance(found, Unreadable)
@@ -89,19 +93,19 @@ async def test_an_account_that_is_not_there_is_told_at_once_and_found_when_it_co
         await s.value(key())
 
 
-async def test_refusals_and_faults_of_the_first_moments_are_not_told() -> None:
+async def test_refusals_and_faults_of_the_first_moments_are_not_reported() -> None:
     async with stand() as s:
-        s.server.faults.append(Fault("POST", PATH, 403, "Forbidden", "no relationship found between node and"))
-        s.server.faults.append(Fault("POST", PATH, 500, "InternalError", "oops"))
-        s.server.faults.append(Fault("POST", PATH))
+        s.server.faults.append(ApiFault("POST", PATH, 403, "Forbidden", "no relationship found between node and"))
+        s.server.faults.append(ApiFault("POST", PATH, 500, "InternalError", "oops"))
+        s.server.faults.append(ApiFault("POST", PATH))
         s.want(pod_with(projected=(token_source(),)))
         await s.value(key())
         assert [type(form) for form in s.forms_of(key())] == [Present]
 
 
-async def test_a_refusal_that_lasts_is_told() -> None:
+async def test_a_refusal_that_lasts_is_reported() -> None:
     async with stand(ContentSettings(patience_s=0.1)) as s:
-        s.server.faults.append(Fault("POST", PATH, 403, "Forbidden", "no", times=-1))
+        s.server.faults.append(ApiFault("POST", PATH, 403, "Forbidden", "no", times=-1))
         s.want(pod_with(projected=(token_source(),)))
         found = await s.found(key())
         assert isinstance(found, Unreadable) and found.message == "failed to fetch token: no"
@@ -109,7 +113,7 @@ async def test_a_refusal_that_lasts_is_told() -> None:
 
 async def test_a_server_that_never_answers_holds_up_one_pod_only() -> None:
     async with stand(deadline_s=2.0) as s:
-        s.server.faults.append(Fault("POST", PATH, hang=True, times=1))
+        s.server.faults.append(ApiFault("POST", PATH, hang=True, times=1))
         s.want(pod_with(projected=(token_source(),)))
         await s.until_server(lambda: s.server.count("POST") == 1)
         s.want(pod_with(projected=(token_source(),)), pod_with(projected=(token_source(),), uid="u2"))

@@ -8,22 +8,49 @@ import pytest
 from desired.roster.wants import NODE, Desk, facts, make_pod
 
 from pykubelet.base.model.node import NodeView, RuntimeReady
+from pykubelet.base.model.pressure import NodePressure
 
 
 def refusal(pod: Any, *others: Any, **circumstances: Any) -> tuple[str | None, str]:
     desk = Desk()
-    desk.tell(*others, pod, at=facts(**circumstances))
+    desk.send(*others, pod, at=facts(**circumstances))
     uid = pod.metadata.uid
     rejection = desk.roster.pods[uid].rejection
     if rejection is None:
-        assert desk.said == []
+        assert desk.events == []
         return None, ""
-    assert desk.said == [(pod.metadata.name, rejection.reason, rejection.message)]
+    assert desk.events == [(pod.metadata.name, rejection.reason, rejection.message)]
     return rejection.reason, rejection.message
 
 
 def test_a_plain_pod_is_taken() -> None:
     assert refusal(make_pod(cpu="500m", memory="64Mi")) == (None, "")
+
+
+TOLERATES = [{"key": "node.kubernetes.io/memory-pressure", "operator": "Exists", "effect": "NoSchedule"}]
+LOW = "The node had condition: [MemoryPressure]. "
+FULL = "The node had condition: [DiskPressure]. "
+BOTH = "The node had condition: [MemoryPressure DiskPressure]. "
+
+
+@pytest.mark.parametrize(
+    ("pressure", "fields", "message"),
+    [
+        ({"memory": True}, {}, LOW),
+        ({"memory": True}, {"memory": "64Mi"}, ""),
+        ({"memory": True}, {"tolerations": TOLERATES}, ""),
+        ({"memory": True}, {"priority": 2_000_000_000}, ""),
+        ({"memory": True}, {"source": "file"}, ""),
+        ({"disk": True}, {"memory": "64Mi"}, FULL),
+        ({"disk": True}, {"tolerations": TOLERATES}, FULL),
+        ({"memory": True, "disk": True}, {"memory": "64Mi"}, BOTH),
+        ({"memory": True, "pid": True}, {}, "The node had condition: [MemoryPressure PIDPressure]. "),
+        ({"disk": True}, {"priority": 2_000_000_000}, ""),
+    ],
+)
+def test_pressure_on_the_node(pressure: dict[str, bool], fields: dict[str, Any], message: str) -> None:
+    expected = ("Evicted", message) if message else (None, "")
+    assert refusal(make_pod(**fields), pressure=NodePressure(**pressure)) == expected
 
 
 def test_kernel_parameters() -> None:
@@ -88,10 +115,10 @@ def test_strict_supplemental_groups() -> None:
 def test_strict_supplemental_groups_wait_for_the_runtime() -> None:
     pod = make_pod(securityContext={"supplementalGroupsPolicy": "Strict"})
     desk = Desk()
-    desk.tell(pod, make_pod("other"), at=facts(runtime=RuntimeReady()))
+    desk.send(pod, make_pod("other"), at=facts(runtime=RuntimeReady()))
     assert desk.is_held("web-1")
     assert not desk.is_held("other-1")
-    desk.look(facts(runtime=RuntimeReady(checked=True, supplemental_groups_policy=True)))
+    desk.settle_again(facts(runtime=RuntimeReady(checked=True, supplemental_groups_policy=True)))
     assert not desk.is_held("web-1")
 
 
@@ -109,7 +136,7 @@ def test_resources(fields: dict[str, str], reason: str, message: str) -> None:
     assert refusal(make_pod(**fields), here) == (reason, text)
 
 
-def test_the_last_bit_of_room_is_taken() -> None:
+def test_the_last_bit_of_capacity_is_used() -> None:
     assert refusal(make_pod(cpu="500m"), make_pod("here", cpu="500m"))[0] is None
 
 

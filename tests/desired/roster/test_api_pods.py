@@ -23,34 +23,34 @@ def with_status(pod: Pod, **fields: Any) -> Pod:
 
 def test_mirror_pods_are_kept_apart() -> None:
     desk = Desk(("file", "api"))
-    assert desk.tell(make_pod("web", "s1", source="file")).mirrors is None
-    roster = desk.tell(mirror(), make_pod("job"), source="api")
+    assert desk.send(make_pod("web", "s1", source="file")).mirrors is None
+    roster = desk.send(mirror(), make_pod("job"), source="api")
     assert set(roster.pods) == {"s1", "job-1"}
     assert roster.mirrors is not None
     assert roster.mirrors["web_shop"].metadata.uid == "m1"
-    assert desk.said == []
+    assert desk.events == []
 
 
 def test_a_mirror_pod_whose_status_was_reported_changes_nothing() -> None:
     desk = Desk(("api",))
-    before = desk.tell(mirror(resourceVersion="1"), source="api")
-    assert desk.tell(with_status(mirror(resourceVersion="2"), phase="Running"), source="api") is before
-    assert desk.tell(mirror(deletionTimestamp="2026-01-01T00:00:00Z"), source="api") is not before
+    before = desk.send(mirror(resourceVersion="1"), source="api")
+    assert desk.send(with_status(mirror(resourceVersion="2"), phase="Running"), source="api") is before
+    assert desk.send(mirror(deletionTimestamp="2026-01-01T00:00:00Z"), source="api") is not before
 
 
-def test_a_name_may_be_there_twice_when_the_api_server_says_so() -> None:
+def test_a_name_may_be_there_twice_when_the_api_server_has_it_twice() -> None:
     desk = Desk(("file", "api"))
-    desk.tell(make_pod("web", "s1"))
-    desk.tell(make_pod("web", "a1"), source="api")
+    desk.send(make_pod("web", "s1"))
+    desk.send(make_pod("web", "a1"), source="api")
     assert set(desk.roster.pods) == {"s1", "a1"}
-    assert desk.said == []
+    assert desk.events == []
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_a_pod_that_has_ended_is_not_refused_and_takes_no_room(phase: str) -> None:
+def test_a_pod_that_has_ended_is_not_refused_and_takes_no_resources(phase: str) -> None:
     desk = Desk(("api",))
     ended = with_status(make_pod("old", cpu="1"), phase=phase)
-    desk.tell(ended, make_pod("new", cpu="1"), make_pod("more", cpu="1"), source="api")
+    desk.send(ended, make_pod("new", cpu="1"), make_pod("more", cpu="1"), source="api")
     assert desk.reason("old-1") is None
     assert [desk.reason("new-1"), desk.reason("more-1")].count("OutOfcpu") == 1
 
@@ -58,29 +58,29 @@ def test_a_pod_that_has_ended_is_not_refused_and_takes_no_room(phase: str) -> No
 def test_a_pod_that_is_being_deleted_is_not_refused() -> None:
     desk = Desk(("api",))
     dying = make_pod("web", cpu="5", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
-    desk.tell(dying, source="api")
+    desk.send(dying, source="api")
     assert desk.reason("web-1") is None
 
 
-def test_what_others_write_into_the_status_is_news_and_what_we_write_is_not() -> None:
+def test_what_others_write_into_the_status_is_a_change_and_what_we_write_is_not() -> None:
     pod = make_pod("web")
     desk = Desk(("api",))
-    before = desk.tell(pod, source="api").pods[PodUID("web-1")]
+    before = desk.send(pod, source="api").pods[PodUID("web-1")]
     own = PodCondition(type="Ready", status="True")
-    told = with_status(pod, phase="Running", conditions=(own,))
-    assert desk.tell(told, source="api").pods[PodUID("web-1")] is before
+    reported = with_status(pod, phase="Running", conditions=(own,))
+    assert desk.send(reported, source="api").pods[PodUID("web-1")] is before
     gate = PodCondition(type="example.com/gate", status="True")
-    after = desk.tell(with_status(pod, conditions=(own, gate)), source="api").pods[PodUID("web-1")]
+    after = desk.send(with_status(pod, conditions=(own, gate)), source="api").pods[PodUID("web-1")]
     assert after is not before
-    ended = desk.tell(with_status(pod, phase="Failed"), source="api").pods[PodUID("web-1")]
+    ended = desk.send(with_status(pod, phase="Failed"), source="api").pods[PodUID("web-1")]
     assert ended.pod.status.phase == "Failed"
     assert ended.rejection is None
 
 
-def test_a_new_generation_is_news() -> None:
+def test_a_new_generation_is_a_change() -> None:
     desk = Desk(("api",))
-    desk.tell(make_pod("web", metadata={"generation": 1}), source="api")
-    after = desk.tell(make_pod("web", metadata={"generation": 2}), source="api")
+    desk.send(make_pod("web", metadata={"generation": 1}), source="api")
+    after = desk.send(make_pod("web", metadata={"generation": 2}), source="api")
     assert after.pods[PodUID("web-1")].pod.metadata.generation == 2
 
 
@@ -99,9 +99,9 @@ def test_only_taints_that_end_pods_count(toleration: dict[str, str], reason: str
     taints = (Taint(key="gone", value="yes", effect="NoExecute"), Taint(key="busy", effect="NoSchedule"))
     node = NODE.__class__(NODE.name, NODE.hostname, allocatable=NODE.allocatable, taints=taints)
     desk = Desk(("api",))
-    desk.tell(make_pod("web", tolerations=[toleration] if toleration else []), source="api", at=facts(node))
+    desk.send(make_pod("web", tolerations=[toleration] if toleration else []), source="api", at=facts(node))
     assert desk.reason("web-1") == reason
-    desk.tell(make_pod("fixed", source="file"), source="file", at=facts(node))
+    desk.send(make_pod("fixed", source="file"), source="file", at=facts(node))
     assert desk.reason("fixed-1") is None
 
 
@@ -111,19 +111,19 @@ HERE = replace(NODE, registered=True)
 def stale(desk: Desk) -> Pod:
     """A pod for a node in zone b, which the node known is not; it was bound a moment ago."""
     pod = make_pod("web", nodeSelector={"zone": "b"})
-    desk.tell(pod, source="api", at=facts(HERE), now=10.0)
+    desk.send(pod, source="api", at=facts(HERE), now=10.0)
     held = desk.roster.pods[PodUID("web-1")].held
     assert held is not None and (held.what, held.reason) == ("node", "NodeAffinity")
-    assert desk.state.node_asked_at == 10.0 and not desk.said
+    assert desk.state.node_asked_at == 10.0 and not desk.events
     return pod
 
 
 def test_a_pod_bound_right_after_a_change_of_labels_waits_until_the_node_was_read_anew() -> None:
     desk = Desk(("api",))
     stale(desk)
-    desk.look(facts(replace(HERE, read_at=9.0)), now=11.0)
+    desk.settle_again(facts(replace(HERE, read_at=9.0)), now=11.0)
     assert desk.is_held("web-1")
-    desk.look(facts(replace(HERE, labels={**NODE.labels, "zone": "b"}, read_at=10.5)), now=12.0)
+    desk.settle_again(facts(replace(HERE, labels={**NODE.labels, "zone": "b"}, read_at=10.5)), now=12.0)
     assert not desk.is_held("web-1") and desk.reason("web-1") is None
     assert desk.state.node_asked_at is None
 
@@ -131,12 +131,12 @@ def test_a_pod_bound_right_after_a_change_of_labels_waits_until_the_node_was_rea
 def test_what_speaks_against_a_pod_in_the_newest_node_too_refuses_it() -> None:
     desk = Desk(("api",))
     stale(desk)
-    desk.look(facts(replace(HERE, read_at=10.5)), now=12.0)
+    desk.settle_again(facts(replace(HERE, read_at=10.5)), now=12.0)
     assert desk.reason("web-1") == "NodeAffinity"
 
 
 def test_a_node_that_the_api_server_does_not_show_refuses_the_pod_as_such() -> None:
     desk = Desk(("api",))
     stale(desk)
-    desk.look(facts(replace(HERE, read_at=10.5, read_error="nodes is forbidden")), now=12.0)
+    desk.settle_again(facts(replace(HERE, read_at=10.5, read_error="nodes is forbidden")), now=12.0)
     assert (desk.reason("web-1"), desk.message("web-1")) == ("InvalidNodeInfo", "Kubelet cannot get node info.")

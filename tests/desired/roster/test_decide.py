@@ -1,4 +1,4 @@
-"""Order, room and time of admission, and preemption."""
+"""Order, capacity and time of admission, and preemption."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pykubelet.base.api.core import Pod
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, Stage
 from pykubelet.base.model.node import NodeView
-from pykubelet.base.model.observed import ContainerState, Observed
+from pykubelet.base.model.observed import Observed, ObservedState
 from pykubelet.base.model.roster import is_static, pod_ref
+from pykubelet.base.model.waits import Owner
 
 UNLISTED = facts(observed=Observed())
 CRITICAL = 2_000_000_000
@@ -26,8 +27,8 @@ def both(one: Lifecycles, other: Lifecycles) -> Lifecycles:
 
 def test_first_come_first_served() -> None:
     desk = Desk()
-    desk.tell(make_pod("a", cpu="600m"))
-    desk.tell(make_pod("a", cpu="600m"), make_pod("b", cpu="600m"), make_pod("c", cpu="400m"))
+    desk.send(make_pod("a", cpu="600m"))
+    desk.send(make_pod("a", cpu="600m"), make_pod("b", cpu="600m"), make_pod("c", cpu="400m"))
     assert [desk.reason(uid) for uid in ("a-1", "b-1", "c-1")] == [None, "OutOfcpu", None]
 
 
@@ -35,81 +36,81 @@ def test_older_pods_first() -> None:
     desk = Desk()
     new = make_pod("new", cpu="600m", metadata={"creationTimestamp": "2026-01-02T00:00:00Z"})
     old = make_pod("old", cpu="600m", metadata={"creationTimestamp": "2026-01-01T00:00:00Z"})
-    desk.tell(new, old)
+    desk.send(new, old)
     assert (desk.reason("old-1"), desk.reason("new-1")) == (None, "OutOfcpu")
 
 
-def test_what_runs_already_is_never_refused_for_room() -> None:
+def test_what_runs_already_is_never_refused_for_resources() -> None:
     new, one, two = make_pod("new", cpu="600m"), make_pod("one", cpu="900m"), make_pod("two", cpu="900m")
     desk = Desk()
-    desk.tell(new, one, two, at=facts(observed=observe(running(one), running(two))))
+    desk.send(new, one, two, at=facts(observed=observe(running(one), running(two))))
     assert [desk.reason(uid) for uid in ("one-1", "two-1", "new-1")] == [None, None, "OutOfcpu"]
 
 
 def test_what_the_runtime_has_and_could_not_describe_yet_is_not_refused() -> None:
     new, one = make_pod("new", cpu="600m"), make_pod("one", cpu="900m")
     desk = Desk()
-    desk.tell(new, one, at=facts(observed=Observed(listed_at=1.0, unread=frozenset({pod_ref(one)}))))
+    desk.send(new, one, at=facts(observed=Observed(listed_at=1.0, unread=frozenset({pod_ref(one)}))))
     assert [desk.reason(uid) for uid in ("one-1", "new-1")] == [None, "OutOfcpu"]
 
 
 def test_what_runs_already_stays_although_the_node_changed() -> None:
     pod = make_pod("one", nodeSelector={"zone": "b"})
     desk = Desk()
-    desk.tell(pod, at=facts(observed=observe(running(pod))))
+    desk.send(pod, at=facts(observed=observe(running(pod))))
     assert desk.reason("one-1") is None
 
 
 def test_what_ran_before_comes_before_the_new() -> None:
     new, dead = make_pod("new", cpu="600m"), make_pod("dead", cpu="600m")
     desk = Desk()
-    desk.tell(new, dead, at=facts(observed=observe(running(dead, ContainerState.EXITED, 137))))
+    desk.send(new, dead, at=facts(observed=observe(running(dead, ObservedState.EXITED, 137))))
     assert (desk.reason("dead-1"), desk.reason("new-1")) == (None, "OutOfcpu")
 
 
-def test_a_pod_that_had_ended_for_good_takes_no_room() -> None:
+def test_a_pod_that_had_ended_for_good_takes_no_resources() -> None:
     new, over = make_pod("new", cpu="1"), make_pod("over", cpu="1", restartPolicy="Never")
     desk = Desk()
-    desk.tell(over, new, at=facts(observed=observe(running(over, ContainerState.EXITED))))
+    desk.send(over, new, at=facts(observed=observe(running(over, ObservedState.EXITED))))
     assert (desk.reason("over-1"), desk.reason("new-1")) == (None, None)
 
 
 def test_before_the_runtime_is_listed_pods_that_all_fit_are_taken() -> None:
     desk = Desk()
-    desk.tell(make_pod("a", cpu="500m"), make_pod("b", cpu="500m"), at=UNLISTED)
+    desk.send(make_pod("a", cpu="500m"), make_pod("b", cpu="500m"), at=UNLISTED)
     assert not desk.is_held("a-1")
     assert desk.reason("b-1") is None
 
 
-def test_before_the_runtime_is_listed_scarce_room_is_given_to_nobody() -> None:
+def test_before_the_runtime_is_listed_scarce_resources_go_to_no_pod() -> None:
     runs, new = make_pod("runs", cpu="600m"), make_pod("anew", cpu="600m")
     desk = Desk()
-    desk.tell(new, runs, at=UNLISTED)
+    desk.send(new, runs, at=UNLISTED)
     assert desk.is_held("runs-1")
     assert desk.is_held("anew-1")
-    assert desk.said == []
-    assert desk.look(UNLISTED) is desk.roster
+    assert desk.events == []
+    assert desk.settle_again(UNLISTED) is desk.roster
     before = desk.roster
-    assert desk.look(UNLISTED, wall=2e9) is before
-    desk.look(facts(observed=observe(running(runs))))
+    assert desk.settle_again(UNLISTED, wall=2e9) is before
+    desk.settle_again(facts(observed=observe(running(runs))))
     assert (desk.reason("runs-1"), desk.reason("anew-1")) == (None, "OutOfcpu")
     assert not desk.is_held("anew-1")
 
 
 def test_a_node_without_known_resources_holds_all() -> None:
     desk = Desk()
-    desk.tell(make_pod("a"), at=facts(node=NodeView("node-1", "node-1")))
+    desk.send(make_pod("a"), at=facts(node=NodeView("node-1", "node-1")))
     held = desk.roster.pods[PodUID("a-1")].held
     assert held is not None
-    assert held.owner == "report/node"
-    desk.look(facts())
+    assert held.owner == Owner.NODE_STATUS
+    desk.settle_again(facts())
     assert not desk.is_held("a-1")
 
 
-# Room
+# Capacity
 
 
-def test_room_comes_back_when_the_containers_are_gone() -> None:
+def test_resources_are_free_again_when_the_containers_are_gone() -> None:
     first, second = make_pod("first", cpu="1"), make_pod("second", cpu="1")
     for at, reason in (
         (Stage.SYNCING, "OutOfcpu"),
@@ -118,48 +119,48 @@ def test_room_comes_back_when_the_containers_are_gone() -> None:
         (Stage.FINISHED, None),
     ):
         desk = Desk()
-        desk.tell(first)
-        desk.tell(first, second, at=facts(lifecycles=stage(first, at, KillReason.COMPLETED)))
+        desk.send(first)
+        desk.send(first, second, at=facts(lifecycles=stage(first, at, KillReason.COMPLETED)))
         assert desk.reason("second-1") == reason, at
 
 
-def test_an_undesired_pod_takes_no_room() -> None:
+def test_an_undesired_pod_takes_no_resources() -> None:
     desk = Desk()
     old, new = make_pod("web", "old", cpu="1"), make_pod("web", "new", cpu="1")
-    desk.tell(old)
-    desk.tell(new, at=facts(lifecycles=stage(old, Stage.TERMINATING, KillReason.REMOVED)))
+    desk.send(old)
+    desk.send(new, at=facts(lifecycles=stage(old, Stage.TERMINATING, KillReason.REMOVED)))
     assert desk.reason("new") is None
 
 
-def test_a_pod_that_is_wanted_again_takes_room() -> None:
+def test_a_pod_that_is_wanted_again_takes_resources() -> None:
     pod, other = make_pod("a", cpu="1"), make_pod("b", cpu="1")
     desk = Desk()
-    desk.tell(pod)
-    desk.tell()
-    desk.tell(pod, other, at=facts(lifecycles=stage(pod, Stage.FINISHED, KillReason.REMOVED)))
+    desk.send(pod)
+    desk.send()
+    desk.send(pod, other, at=facts(lifecycles=stage(pod, Stage.FINISHED, KillReason.REMOVED)))
     assert desk.reason("b-1") == "OutOfcpu"
 
 
 def test_a_decision_holds_until_the_pod_leaves() -> None:
     first, second = make_pod("first", cpu="1"), make_pod("second", cpu="1")
     desk = Desk()
-    desk.tell(first, second)
+    desk.send(first, second)
     assert desk.reason("second-1") == "OutOfcpu"
-    desk.tell(second)
+    desk.send(second)
     assert desk.reason("second-1") == "OutOfcpu"
-    assert len(desk.said) == 1
-    desk.tell(make_pod("second", cpu="2m"))  # the same UID
+    assert len(desk.events) == 1
+    desk.send(make_pod("second", cpu="2m"))  # the same UID
     assert desk.reason("second-1") == "OutOfcpu"
-    desk.tell(make_pod("second", "other", cpu="1"))
+    desk.send(make_pod("second", "other", cpu="1"))
     assert desk.reason("other") is None
 
 
 # Preemption
 
 
-def test_a_static_pod_without_room_and_without_victims() -> None:
+def test_a_static_pod_that_does_not_fit_and_has_no_victims() -> None:
     desk = Desk()
-    desk.tell(make_pod("a", cpu="700m", source="file"), make_pod("b", cpu="500m", source="file"))
+    desk.send(make_pod("a", cpu="700m", source="file"), make_pod("b", cpu="500m", source="file"))
     assert desk.reason("b-1") == "UnexpectedAdmissionError"
     assert desk.message("b-1") == (
         "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods "
@@ -171,16 +172,16 @@ def test_a_critical_pod_takes_the_place_of_another_once_that_has_ended() -> None
     low = make_pod("low", cpu="800m", source="file", priority=5, terminationGracePeriodSeconds=2)
     high = make_pod("high", cpu="800m", source="file", priority=CRITICAL)
     desk = Desk()
-    desk.tell(low, at=facts())
-    desk.tell(low, high, at=facts(lifecycles=stage(low, Stage.SYNCING)))
+    desk.send(low, at=facts())
+    desk.send(low, high, at=facts(lifecycles=stage(low, Stage.SYNCING)))
     assert (desk.reason("low-1"), desk.message("low-1")) == ("Preempting", "Preempted in order to admit critical pod")
-    assert desk.said == [("low", "Preempting", "Preempted in order to admit critical pod")]
+    assert desk.events == [("low", "Preempting", "Preempted in order to admit critical pod")]
     assert desk.is_held("high-1")
     held = desk.roster.pods[PodUID("high-1")].held
     assert held is not None and "low_shop(low-1)" in held.detail
-    desk.look(facts(lifecycles=stage(low, Stage.TERMINATING)), now=9.0)
+    desk.settle_again(facts(lifecycles=stage(low, Stage.TERMINATING)), now=9.0)
     assert desk.is_held("high-1")
-    desk.look(facts(lifecycles=stage(low, Stage.TERMINATED)), now=9.5)
+    desk.settle_again(facts(lifecycles=stage(low, Stage.TERMINATED)), now=9.5)
     assert not desk.is_held("high-1")
     assert desk.reason("high-1") is None
 
@@ -190,42 +191,42 @@ def test_a_victim_that_does_not_end_is_not_waited_for_for_ever() -> None:
     high = make_pod("high", cpu="800m", priority=CRITICAL)
     desk = Desk()
     stuck = facts(lifecycles=stage(low, Stage.TERMINATING))
-    desk.tell(low)
-    desk.tell(low, high, at=stuck, now=100.0)
-    desk.look(stuck, now=129.9)
+    desk.send(low)
+    desk.send(low, high, at=stuck, now=100.0)
+    desk.settle_again(stuck, now=129.9)
     assert desk.is_held("high-1")
-    told = len(desk.said)
-    desk.look(stuck, now=130.0)
+    reported = len(desk.events)
+    desk.settle_again(stuck, now=130.0)
     assert not desk.is_held("high-1")
     words = "Container runtime did not kill the pod within specified grace period."
-    assert desk.said[told:] == [("low", "ExceededGracePeriod", words)]
+    assert desk.events[reported:] == [("low", "ExceededGracePeriod", words)]
 
 
-def test_a_victim_that_leaves_makes_room() -> None:
+def test_a_victim_that_leaves_frees_its_resources() -> None:
     low, high = make_pod("low", cpu="800m"), make_pod("high", cpu="800m", priority=CRITICAL)
     desk = Desk()
-    desk.tell(low)
-    desk.tell(low, high)
+    desk.send(low)
+    desk.send(low, high)
     assert desk.is_held("high-1")
-    desk.tell(high)
+    desk.send(high)
     assert not desk.is_held("high-1")
 
 
-def test_room_that_is_being_made_is_not_given_to_others() -> None:
+def test_preempted_resources_are_not_given_to_others() -> None:
     low, high, late = (make_pod(n, cpu="800m", priority=p) for n, p in (("low", 1), ("high", CRITICAL), ("late", 2)))
     desk = Desk()
-    desk.tell(low)
-    desk.tell(low, high)
-    desk.tell(low, high, late)
+    desk.send(low)
+    desk.send(low, high)
+    desk.send(low, high, late)
     assert desk.reason("late-1") == "OutOfcpu"
 
 
-def test_a_critical_pod_in_the_wrong_place_makes_nobody_end() -> None:
+def test_a_critical_pod_in_the_wrong_place_preempts_no_pod() -> None:
     low = make_pod("low", cpu="800m")
     high = make_pod("high", cpu="800m", priority=CRITICAL, nodeSelector={"zone": "b"})
     desk = Desk()
-    desk.tell(low)
-    desk.tell(low, high)
+    desk.send(low)
+    desk.send(low, high)
     assert (desk.reason("low-1"), desk.reason("high-1")) == (None, "NodeAffinity")
 
 
@@ -250,8 +251,8 @@ def test_the_fewest_and_least_important_pods_end() -> None:
         ),
     ]
     desk = Desk()
-    desk.tell(*here)
-    desk.tell(*here, make_pod("vip", cpu="250m", priority=CRITICAL))
+    desk.send(*here)
+    desk.send(*here, make_pod("vip", cpu="250m", priority=CRITICAL))
     assert {uid for uid in desk.roster.pods if desk.reason(uid)} == {"large-1"}
 
 
@@ -259,8 +260,8 @@ def test_a_pod_counts_as_one_pod() -> None:
     node = NodeView("node-1", "node-1", allocatable={**NODE.allocatable, "pods": 2})
     desk = Desk()
     here = [make_pod("effort"), make_pod("burst", cpu="1m")]
-    desk.tell(*here, at=facts(node=node))
-    desk.tell(*here, make_pod("vip", cpu="1m", priority=CRITICAL), at=facts(node=node))
+    desk.send(*here, at=facts(node=node))
+    desk.send(*here, make_pod("vip", cpu="1m", priority=CRITICAL), at=facts(node=node))
     assert desk.reason("effort-1") == "Preempting"
     assert desk.reason("burst-1") is None
 
@@ -294,7 +295,7 @@ def test_the_node_is_never_overbooked_by_admission(sets: list[tuple[list[Pod], S
                 lifecycles = both(lifecycles, stage(pod, at, KillReason.COMPLETED))
         known = facts(lifecycles=lifecycles, observed=LISTED if listed or number % 2 else Observed())
         before = dict(desk.roster.pods)
-        desk.tell(*pods, at=known, now=float(number))
+        desk.send(*pods, at=known, now=float(number))
         used = 0
         for uid, item in desk.roster.pods.items():
             was = before.get(uid)
@@ -306,7 +307,7 @@ def test_the_node_is_never_overbooked_by_admission(sets: list[tuple[list[Pod], S
                 used += int(uid.split("-")[1])
             if item.rejection is not None and item.rejection.reason == "OutOfcpu":
                 assert not is_static(item.pod)
-        # A pod that had ended and is then said to sync again may be counted late; that cannot happen for real.
+        # A pod that had ended and is then shown to sync again may be counted late; that cannot happen for real.
         any_ended |= any(entry.stage in (Stage.TERMINATED, Stage.FINISHED) for entry in lifecycles.pods.values())
         if not any_ended:
             assert used <= NODE.allocatable["cpu"]

@@ -18,45 +18,45 @@ def uids(desk: Desk) -> set[str]:
     return set(desk.roster.pods)
 
 
-def test_a_source_tells_its_whole_set() -> None:
+def test_a_source_posts_its_whole_set() -> None:
     desk = Desk()
-    desk.tell(make_pod("a"), make_pod("b"))
+    desk.send(make_pod("a"), make_pod("b"))
     assert uids(desk) == {"a-1", "b-1"}
-    desk.tell(make_pod("b"), make_pod("c"))
+    desk.send(make_pod("b"), make_pod("c"))
     assert uids(desk) == {"b-1", "c-1"}
-    desk.tell()
+    desk.send()
     assert uids(desk) == set()
 
 
-def test_one_source_says_nothing_about_another() -> None:
+def test_one_source_does_not_change_another() -> None:
     desk = Desk(("file", "http"))
-    desk.tell(make_pod("a"))
-    desk.tell(make_pod("b"), source="http")
-    desk.tell(source="file")
+    desk.send(make_pod("a"))
+    desk.send(make_pod("b"), source="http")
+    desk.send(source="file")
     assert uids(desk) == {"b-1"}
 
 
-def test_ready_once_every_expected_source_has_told() -> None:
+def test_ready_once_every_expected_source_has_posted() -> None:
     desk = Desk(("file", "http"))
-    assert not desk.tell(make_pod("a")).sources_ready
-    assert desk.tell(source="http").sources_ready
-    assert Desk(()).look().sources_ready
+    assert not desk.send(make_pod("a")).sources_ready
+    assert desk.send(source="http").sources_ready
+    assert Desk(()).settle_again().sources_ready
 
 
-def test_a_source_that_cannot_tell_its_set_is_heard_but_does_not_count() -> None:
+def test_a_source_without_a_known_set_is_not_ready() -> None:
     desk = Desk(("file", "http"))
-    assert (desk.look().missing, desk.look().silent) == (("file", "http"), ("file", "http"))
+    assert (desk.settle_again().missing, desk.settle_again().silent) == (("file", "http"), ("file", "http"))
     wrong = ManifestProblem("/pod.yaml", "kind", "is missing")
     now = desk.take(SourceChanged("file", (), (wrong,), known=False))
     assert not now.sources_ready and now.problems == (wrong,)
     assert (now.missing, now.silent) == (("file", "http"), ("http",))
-    assert desk.tell(make_pod("a")).missing == ("http",)
+    assert desk.send(make_pod("a")).missing == ("http",)
 
 
 def test_an_unchanged_pod_stays_the_same_object() -> None:
     desk = Desk()
-    before = desk.tell(make_pod("a", metadata={"labels": {"x": "1"}}), make_pod("b")).pods[PodUID("a-1")]
-    after = desk.tell(
+    before = desk.send(make_pod("a", metadata={"labels": {"x": "1"}}), make_pod("b")).pods[PodUID("a-1")]
+    after = desk.send(
         make_pod("a", metadata={"labels": {"x": "1"}, "annotations": {CONFIG_SEEN: "2026-01-01T00:00:00Z"}})
     ).pods[PodUID("a-1")]
     assert after is before
@@ -64,8 +64,8 @@ def test_an_unchanged_pod_stays_the_same_object() -> None:
 
 def test_nothing_new_publishes_nothing_new() -> None:
     desk = Desk()
-    before = desk.tell(make_pod("a"))
-    assert desk.tell(make_pod("a")) is before
+    before = desk.send(make_pod("a"))
+    assert desk.send(make_pod("a")) is before
 
 
 def test_what_counts_as_a_change() -> None:
@@ -77,17 +77,17 @@ def test_what_counts_as_a_change() -> None:
         {"cpu": "2m"},
     ):
         desk = Desk()
-        before = desk.tell(make_pod("a")).pods[PodUID("a-1")]
-        after = desk.tell(make_pod("a", **change), wall=WALL + 50).pods[PodUID("a-1")]
+        before = desk.send(make_pod("a")).pods[PodUID("a-1")]
+        after = desk.send(make_pod("a", **change), wall=WALL + 50).pods[PodUID("a-1")]
         assert after is not before, change
         assert after.seen_at == before.seen_at == WALL
 
 
 def test_first_sight_is_the_annotation_where_there_is_one() -> None:
     desk = Desk()
-    desk.tell(make_pod("a", metadata={"annotations": {CONFIG_SEEN: "1970-01-01T00:01:00.5Z"}}))
+    desk.send(make_pod("a", metadata={"annotations": {CONFIG_SEEN: "1970-01-01T00:01:00.5Z"}}))
     assert desk.roster.pods[PodUID("a-1")].seen_at == 60.5
-    desk.tell(make_pod("b", metadata={"annotations": {CONFIG_SEEN: "yesterday"}}))
+    desk.send(make_pod("b", metadata={"annotations": {CONFIG_SEEN: "yesterday"}}))
     assert desk.roster.pods[PodUID("b-1")].seen_at == WALL
 
 
@@ -96,51 +96,51 @@ def test_a_static_pod_that_is_seen_anew_has_come_back() -> None:
         return make_pod("a", source="file", metadata={"annotations": {CONFIG_SEEN: f"1970-01-01T00:0{minute}:00Z"}})
 
     desk = Desk()
-    before = desk.tell(seen_at(1)).pods[PodUID("a-1")]
-    assert desk.tell(seen_at(1)).pods[PodUID("a-1")] is before
-    assert desk.tell(seen_at(2)).pods[PodUID("a-1")].seen_at == 120
+    before = desk.send(seen_at(1)).pods[PodUID("a-1")]
+    assert desk.send(seen_at(1)).pods[PodUID("a-1")] is before
+    assert desk.send(seen_at(2)).pods[PodUID("a-1")].seen_at == 120
 
 
 def test_a_name_taken_twice_in_one_source() -> None:
     desk = Desk()
-    desk.tell(make_pod("web", "u1"), make_pod("web", "u2"))
+    desk.send(make_pod("web", "u1"), make_pod("web", "u2"))
     assert uids(desk) == {"u1"}
     text = 'Error validating pod web_shop(u2) from file due to duplicate pod name "web", ignoring'
-    assert desk.said == [("web", "FailedValidation", text)]
+    assert desk.events == [("web", "FailedValidation", text)]
     assert list(desk.roster.problems) == [ManifestProblem("file", "metadata.name", text)]
-    desk.tell(make_pod("web", "u1"), make_pod("web", "u2"), make_pod("other"))
-    assert len(desk.said) == 1
-    desk.tell(make_pod("web", "u2"))
+    desk.send(make_pod("web", "u1"), make_pod("web", "u2"), make_pod("other"))
+    assert len(desk.events) == 1
+    desk.send(make_pod("web", "u2"))
     assert uids(desk) == {"u2"}
     assert desk.roster.problems == ()
 
 
 def test_a_later_pod_earlier_in_the_set_does_not_take_the_name() -> None:
     desk = Desk()
-    desk.tell(make_pod("web", "u1"))
-    desk.tell(make_pod("web", "u0"), make_pod("web", "u1"))
+    desk.send(make_pod("web", "u1"))
+    desk.send(make_pod("web", "u0"), make_pod("web", "u1"))
     assert uids(desk) == {"u1"}
 
 
 def test_a_name_taken_by_another_source_stays_with_who_had_it() -> None:
     desk = Desk()
-    desk.tell(make_pod("web", "u1"), source="http")
-    desk.tell(make_pod("web", "u2"), source="file")
+    desk.send(make_pod("web", "u1"), source="http")
+    desk.send(make_pod("web", "u2"), source="file")
     assert uids(desk) == {"u1"}
-    desk.tell(make_pod("web", "u3"), source="http")  # the holder's manifest was edited
+    desk.send(make_pod("web", "u3"), source="http")  # the holder's manifest was edited
     assert uids(desk) == {"u3"}
-    desk.tell(source="http")
+    desk.send(source="http")
     assert uids(desk) == {"u2"}
-    desk.tell(make_pod("web", "u4"), source="http")
+    desk.send(make_pod("web", "u4"), source="http")
     assert uids(desk) == {"u2"}
 
 
 def test_a_uid_stands_for_one_pod_that_keeps_its_name() -> None:
     desk = Desk()
-    desk.tell(make_pod("a", "u1"), make_pod("b", "u1"))
+    desk.send(make_pod("a", "u1"), make_pod("b", "u1"))
     assert [item.pod.metadata.name for item in desk.roster.pods.values()] == ["a"]
-    assert 'due to duplicate pod UID "u1", ignoring' in desk.said[0][2]
-    desk.tell(make_pod("c", "u1", cpu="5m"))
+    assert 'due to duplicate pod UID "u1", ignoring' in desk.events[0][2]
+    desk.send(make_pod("c", "u1", cpu="5m"))
     (item,) = desk.roster.pods.values()
     assert item.pod.metadata.name == "a"
     resources = item.pod.spec.containers[0].resources
@@ -175,37 +175,37 @@ def check_set(desk: Desk, asked: list[tuple[str, Pod]]) -> None:
 
 
 @given(st.lists(st.tuples(SOURCES, st.lists(WILD_PODS, max_size=5)), max_size=12))
-def test_whatever_the_sources_tell(events: list[tuple[str, list[Pod]]]) -> None:
+def test_whatever_the_sources_post(events: list[tuple[str, list[Pod]]]) -> None:
     desk = Desk()
     wanted: dict[str, list[Pod]] = {}
     for source, pods in events:
         wanted[source] = pods
         names = {uid: item.pod.metadata.name for uid, item in desk.roster.pods.items()}
-        desk.tell(*pods, source=source)
-        check_set(desk, [(told, pod) for told, listed in wanted.items() for pod in listed])
+        desk.send(*pods, source=source)
+        check_set(desk, [(reported, pod) for reported, listed in wanted.items() for pod in listed])
         for uid, item in desk.roster.pods.items():
             assert names.get(uid, item.pod.metadata.name) == item.pod.metadata.name
         assert desk.roster.sources_ready == ("file" in wanted)
 
 
 @given(st.lists(st.tuples(SOURCES, st.lists(PODS, max_size=5)), max_size=12))
-def test_who_came_first_stays_and_nobody_is_forgotten(events: list[tuple[str, list[Pod]]]) -> None:
+def test_the_first_pod_stays_and_no_pod_is_forgotten(events: list[tuple[str, list[Pod]]]) -> None:
     desk = Desk()
     wanted: dict[str, list[Pod]] = {}
     for source, pods in events:
         before = desk.roster.pods
         wanted[source] = pods
-        roster = desk.tell(*pods, source=source)
-        asked = [(told, pod) for told, listed in wanted.items() for pod in listed]
+        roster = desk.send(*pods, source=source)
+        asked = [(reported, pod) for reported, listed in wanted.items() for pod in listed]
         check_set(desk, asked)
         names = {item.pod.metadata.name for item in roster.pods.values()}
         assert names == {pod.metadata.name for _, pod in asked}
         for uid, item in before.items():
-            if any(told == item.source and pod.metadata.uid == uid for told, pod in asked):
+            if any(reported == item.source and pod.metadata.uid == uid for reported, pod in asked):
                 assert roster.pods[uid].source == item.source
                 assert roster.pods[uid].seen_at == item.seen_at
-        said = len(desk.said)
-        again = desk.tell(*pods, source=source)
+        count = len(desk.events)
+        again = desk.send(*pods, source=source)
         assert again.pods.keys() == roster.pods.keys()
         assert all(again.pods[uid] is item for uid, item in roster.pods.items())
-        assert len(desk.said) == said
+        assert len(desk.events) == count

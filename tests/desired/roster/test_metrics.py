@@ -1,4 +1,4 @@
-"""What `/metrics` tells about preemptions and sizes."""
+"""The metrics of preemptions and sizes."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from pykubelet.desired.roster.metrics import (
     count_rejection,
     count_resizes,
     detail_of,
+    metric_reason,
     resized_fields,
-    told_reason,
 )
-from pykubelet.desired.roster.model import Entry, Verdict
+from pykubelet.desired.roster.model import AdmissionVerdict, Entry
 
 UID = PodUID("a-1")
 
@@ -71,10 +71,10 @@ def test_a_new_size_is_counted_once_however_often_it_is_put_off() -> None:
     labels = "cpu", "requests", "increase"
     counted = RESIZES.value(*labels)
     old, new = pod(requests={"cpu": "1"}), pod(2, requests={"cpu": "2"})
-    waiting = entry(old, new, PendingResize("Deferred", "no room", 2, 0.0))
+    waiting = entry(old, new, PendingResize("Deferred", "no capacity", 2, 0.0))
     count_resizes({UID: entry(old, new)}, {UID: waiting})
     assert RESIZES.value(*labels) == counted + 1
-    count_resizes({UID: waiting}, {UID: entry(old, new, PendingResize("Deferred", "less room", 2, 0.0))})
+    count_resizes({UID: waiting}, {UID: entry(old, new, PendingResize("Deferred", "less capacity", 2, 0.0))})
     count_resizes({UID: waiting}, {UID: entry(new, new)})
     assert RESIZES.value(*labels) == counted + 1
 
@@ -89,7 +89,7 @@ def test_a_size_that_can_never_be_is_counted_with_its_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "told"),
+    ("reason", "reported"),
     [
         ("OutOfcpu", "OutOfcpu"),
         ("OutOfephemeral-storage", "OutOfephemeral-storage"),
@@ -100,11 +100,11 @@ def test_a_size_that_can_never_be_is_counted_with_its_reason() -> None:
         ("TaintToleration", "Other"),
     ],
 )
-def test_rejections_are_counted_by_few_reasons(reason: str, told: str) -> None:
-    assert told_reason(reason) == told
+def test_rejections_are_counted_by_few_reasons(reason: str, reported: str) -> None:
+    assert metric_reason(reason) == reported
 
 
-def test_a_pod_that_made_room_was_taken_before() -> None:
+def test_a_preempted_pod_was_admitted_before() -> None:
     counted = REJECTIONS.value("Other")
     count_rejection("Preempting")
     count_rejection("NodePorts")
@@ -115,7 +115,7 @@ def test_preempted_pods_are_counted_by_what_was_short() -> None:
     counted = PREEMPTIONS.value("cpu")
     before = entry(pod())
     victims = frozenset({PodUID("x"), PodUID("y")})
-    after = replace(before, verdict=Verdict.PREEMPTING, victims=victims, short_of="cpu")
+    after = replace(before, verdict=AdmissionVerdict.PREEMPTING, victims=victims, short_of="cpu")
     count_preemptions({UID: before}, {UID: after})
     count_preemptions({UID: after}, {UID: after})
     assert PREEMPTIONS.value("cpu") == counted + 2

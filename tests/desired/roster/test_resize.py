@@ -1,4 +1,4 @@
-"""Which pods get the size that their spec asks for, in which order, and what is told of the others."""
+"""Which pods get the size that their spec asks for, in which order, and the Events of the others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from desired.roster.wants import WALL, Desk, facts, make_pod, stage
 
 from pykubelet.base.api.core import Pod, PodCondition, PodStatus
 from pykubelet.base.kit.cells import make_cell
-from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
@@ -47,19 +47,19 @@ def life(pod: Pod, resize: ResizeProgress | None = None) -> Lifecycles:
     return Lifecycles({ref.uid: PodLifecycle(ref, pod, Stage.SYNCING, 0.0, 0.0, resize=resize)})
 
 
-def test_a_size_with_room_is_given_at_once() -> None:
+def test_a_size_that_fits_is_given_at_once() -> None:
     desk = Desk(("api",))
-    desk.tell(sized("a", "100m"), source="api")
-    desk.tell(sized("a", "500m", 2), source="api")
+    desk.send(sized("a", "100m"), source="api")
+    desk.send(sized("a", "500m", 2), source="api")
     assert cpu(desk, "a") == "500m"
     change = item(desk, "a").change
     assert change is not None and change.at == WALL
     assert change.before == size_of(sized("a", "100m"))
-    (_, reason, message) = desk.said[-1]
+    (_, reason, message) = desk.events[-1]
     assert reason == "ResizeStarted"
-    what, _, told = message.partition(": ")
+    what, _, reported = message.partition(": ")
     assert what == "Pod resize started"
-    assert json.loads(told) == {
+    assert json.loads(reported) == {
         "containers": [{"name": "app", "resources": {"requests": {"cpu": "500m"}}}],
         "generation": 2,
     }
@@ -67,60 +67,60 @@ def test_a_size_with_room_is_given_at_once() -> None:
 
 def test_a_change_is_over_when_it_holds_for_all_that_runs() -> None:
     desk = Desk(("api",))
-    desk.tell(sized("a", "100m"), source="api")
-    desk.tell(sized("a", "500m", 2), source="api")
+    desk.send(sized("a", "100m"), source="api")
+    desk.send(sized("a", "500m", 2), source="api")
     pod = item(desk, "a").pod
-    desk.look(facts(lifecycles=life(pod, ResizeProgress(2))))
+    desk.settle_again(facts(lifecycles=life(pod, ResizeProgress(2))))
     assert item(desk, "a").change is not None and not desk.state.is_settled
-    desk.look(facts(lifecycles=life(pod)))
+    desk.settle_again(facts(lifecycles=life(pod)))
     assert item(desk, "a").change is None and desk.state.is_settled
 
 
-def test_without_room_a_pod_keeps_its_size_until_there_is_some() -> None:
+def test_a_pod_keeps_its_size_until_the_new_one_fits() -> None:
     desk = Desk(("api",))
-    desk.tell(sized("a", "100m"), sized("b", "600m"), source="api")
-    desk.tell(sized("a", "500m", 2), sized("b", "600m"), source="api")
+    desk.send(sized("a", "100m"), sized("b", "600m"), source="api")
+    desk.send(sized("a", "500m", 2), sized("b", "600m"), source="api")
     assert cpu(desk, "a") == "100m"
     message = "Node didn't have enough resource: cpu, requested: 500, used: 600, capacity: 1000"
     assert item(desk, "a").pending == PendingResize("Deferred", message, 2, WALL)
-    assert desk.said[-1][1] == "ResizeDeferred"
-    assert desk.said[-1][2].startswith("Pod resize OutOfcpu: ") and message in desk.said[-1][2]
-    count = len(desk.said)
-    desk.look(wall=WALL + 5)
+    assert desk.events[-1][1] == "ResizeDeferred"
+    assert desk.events[-1][2].startswith("Pod resize OutOfcpu: ") and message in desk.events[-1][2]
+    count = len(desk.events)
+    desk.settle_again(wall=WALL + 5)
     assert item(desk, "a").pending == PendingResize("Deferred", message, 2, WALL)
-    assert len(desk.said) == count
-    desk.tell(sized("a", "500m", 2), source="api")
+    assert len(desk.events) == count
+    desk.send(sized("a", "500m", 2), source="api")
     assert cpu(desk, "a") == "500m" and item(desk, "a").pending is None
 
 
-def test_what_is_short_may_change_and_is_no_news() -> None:
+def test_a_changed_message_is_no_new_event() -> None:
     desk = Desk(("api",))
-    desk.tell(sized("a", "100m"), sized("b", "600m"), source="api")
-    desk.tell(sized("a", "500m", 2), sized("b", "600m"), source="api")
-    count = len(desk.said)
-    desk.tell(sized("a", "500m", 2), sized("b", "600m"), sized("c", "10m"), source="api")
+    desk.send(sized("a", "100m"), sized("b", "600m"), source="api")
+    desk.send(sized("a", "500m", 2), sized("b", "600m"), source="api")
+    count = len(desk.events)
+    desk.send(sized("a", "500m", 2), sized("b", "600m"), sized("c", "10m"), source="api")
     pending = item(desk, "a").pending
     assert pending is not None and "used: 610" in pending.message
-    assert len(desk.said) == count
-    desk.tell(sized("a", "550m", 3), sized("b", "600m"), sized("c", "10m"), source="api")
-    assert [said[1] for said in desk.said[count:]] == ["ResizeDeferred"]
+    assert len(desk.events) == count
+    desk.send(sized("a", "550m", 3), sized("b", "600m"), sized("c", "10m"), source="api")
+    assert [events[1] for events in desk.events[count:]] == ["ResizeDeferred"]
 
 
-def test_what_was_told_before_a_restart_is_not_told_again() -> None:
-    told = PodCondition(type="PodResizePending", status="True", reason="Deferred", observedGeneration=2)
-    pod = replace(sized("a", "500m", 2), status=PodStatus(conditions=(told,)))
+def test_what_was_reported_before_a_restart_is_not_reported_again() -> None:
+    reported = PodCondition(type="PodResizePending", status="True", reason="Deferred", observedGeneration=2)
+    pod = replace(sized("a", "500m", 2), status=PodStatus(conditions=(reported,)))
     kept = {PodUID("a-1"): KeptSize(size=size_of(sized("a", "100m")))}
     desk = Desk(("api",))
     desk.state = RosterState(kept=kept)
-    desk.tell(pod, sized("b", "600m"), source="api")
-    assert item(desk, "a").pending is not None and desk.said == []
+    desk.send(pod, sized("b", "600m"), source="api")
+    assert item(desk, "a").pending is not None and desk.events == []
 
 
 def test_the_pod_is_seen_in_its_old_size_with_all_else_new() -> None:
     desk = Desk(("api",))
-    desk.tell(sized("a", "100m"), sized("b", "600m"), source="api")
+    desk.send(sized("a", "100m"), sized("b", "600m"), source="api")
     changed = sized("a", "500m", 2, activeDeadlineSeconds=60)
-    desk.tell(changed, sized("b", "600m"), source="api")
+    desk.send(changed, sized("b", "600m"), source="api")
     seen = item(desk, "a").pod
     assert seen.spec.activeDeadlineSeconds == 60 and seen.metadata.generation == 2
     assert cpu(desk, "a") == "100m"
@@ -128,56 +128,56 @@ def test_the_pod_is_seen_in_its_old_size_with_all_else_new() -> None:
 
 def test_going_back_to_the_old_size_is_the_end_of_waiting() -> None:
     desk = Desk(("api",))
-    desk.tell(sized("a", "100m"), sized("b", "600m"), source="api")
-    desk.tell(sized("a", "500m", 2), sized("b", "600m"), source="api")
-    desk.tell(sized("a", "100m", 3), sized("b", "600m"), source="api")
+    desk.send(sized("a", "100m"), sized("b", "600m"), source="api")
+    desk.send(sized("a", "500m", 2), sized("b", "600m"), source="api")
+    desk.send(sized("a", "100m", 3), sized("b", "600m"), source="api")
     assert item(desk, "a").pending is None and item(desk, "a").change is None
 
 
-def test_who_asks_for_no_more_comes_first_and_makes_room() -> None:
+def test_who_asks_for_no_more_comes_first_and_frees_resources() -> None:
     desk = Desk(("api",))
-    desk.tell(sized("a", "100m"), sized("b", "800m"), source="api")
-    desk.tell(sized("a", "500m", 2), sized("b", "400m", 2), source="api")
+    desk.send(sized("a", "100m"), sized("b", "800m"), source="api")
+    desk.send(sized("a", "500m", 2), sized("b", "400m", 2), source="api")
     assert (cpu(desk, "a"), cpu(desk, "b")) == ("500m", "400m")
 
 
 def test_the_more_important_pod_comes_first() -> None:
     desk = Desk(("api",))
-    desk.tell(sized("a", "400m"), sized("b", "400m", priority=7), source="api")
-    desk.tell(sized("a", "600m", 2), sized("b", "600m", 2, priority=7), source="api")
+    desk.send(sized("a", "400m"), sized("b", "400m", priority=7), source="api")
+    desk.send(sized("a", "600m", 2), sized("b", "600m", 2, priority=7), source="api")
     assert (cpu(desk, "a"), cpu(desk, "b")) == ("400m", "600m")
     assert item(desk, "a").pending is not None
 
 
 def test_a_pod_that_is_ended_waits_for_no_size() -> None:
     desk = Desk(("api",))
-    desk.tell(sized("a", "100m"), sized("b", "600m"), source="api")
-    desk.tell(sized("a", "500m", 2), sized("b", "600m"), source="api")
-    desk.look(facts(lifecycles=stage(item(desk, "a").pod, Stage.TERMINATING, KillReason.DELETED)))
+    desk.send(sized("a", "100m"), sized("b", "600m"), source="api")
+    desk.send(sized("a", "500m", 2), sized("b", "600m"), source="api")
+    desk.settle_again(facts(lifecycles=stage(item(desk, "a").pod, Stage.TERMINATING, KillReason.DELETED)))
     assert item(desk, "a").pending is None
 
 
-def test_what_can_never_be_is_infeasible_and_not_looked_at_again() -> None:
+def test_what_can_never_be_is_infeasible_and_not_decided_again() -> None:
     desk = Desk(("api",))
-    desk.tell(sized("a", "100m"), source="api")
-    desk.tell(sized("a", "500m", 2), source="api", at=facts(resize_containers=False))
+    desk.send(sized("a", "100m"), source="api")
+    desk.send(sized("a", "500m", 2), source="api", at=facts(resize_containers=False))
     pending = item(desk, "a").pending
     assert pending == PendingResize("Infeasible", "InPlacePodVerticalScaling is disabled", 2, WALL)
-    assert desk.said[-1][1] == "ResizeInfeasible" and desk.state.is_settled
+    assert desk.events[-1][1] == "ResizeInfeasible" and desk.state.is_settled
 
 
 def test_init_containers_have_a_gate_of_their_own() -> None:
     desk = Desk(("api",))
-    desk.tell(with_init("a", "100m"), source="api")
-    desk.tell(with_init("a", "200m", 2), source="api", at=facts(resize_init_containers=False))
+    desk.send(with_init("a", "100m"), source="api")
+    desk.send(with_init("a", "200m", 2), source="api", at=facts(resize_init_containers=False))
     pending = item(desk, "a").pending
     assert pending == PendingResize("Infeasible", "InPlacePodVerticalScalingInitContainers is disabled", 2, WALL)
 
 
 def test_an_init_container_is_given_its_new_size() -> None:
     desk = Desk(("api",))
-    desk.tell(with_init("a", "100m"), source="api")
-    desk.tell(with_init("a", "200m", 2), source="api")
+    desk.send(with_init("a", "100m"), source="api")
+    desk.send(with_init("a", "200m", 2), source="api")
     assert item(desk, "a").pending is None
     assert item(desk, "a").pod.spec.initContainers == with_init("a", "200m").spec.initContainers
     change = item(desk, "a").change
@@ -191,8 +191,8 @@ def test_guaranteed_pods_with_cpus_of_their_own_keep_them() -> None:
         return make_pod("a", metadata={"generation": generation}, containers=containers)
 
     desk = Desk(("api",))
-    desk.tell(guaranteed("1", 1), source="api")
-    desk.tell(guaranteed("500m", 2), source="api", at=facts(static_cpus=True))
+    desk.send(guaranteed("1", 1), source="api")
+    desk.send(guaranteed("500m", 2), source="api", at=facts(static_cpus=True))
     pending = item(desk, "a").pending
     assert pending is not None
     assert pending.message == 'Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"'
@@ -200,8 +200,8 @@ def test_guaranteed_pods_with_cpus_of_their_own_keep_them() -> None:
 
 def test_shares_of_the_swap_do_not_move_while_a_container_runs() -> None:
     desk = Desk(("api",))
-    desk.tell(make_pod("a", memory="1Mi"), source="api")
-    desk.tell(make_pod("a", memory="2Mi"), source="api", at=facts(limited_swap=True))
+    desk.send(make_pod("a", memory="1Mi"), source="api")
+    desk.send(make_pod("a", memory="2Mi"), source="api", at=facts(limited_swap=True))
     pending = item(desk, "a").pending
     assert pending is not None
     assert pending.message == "In-place resize of containers with swap is not supported."
@@ -216,15 +216,15 @@ def test_what_has_no_swap_can_be_resized(limit: str, priority: int) -> None:
         return make_pod("a", priority=priority, containers=[app])
 
     desk = Desk(("api",))
-    desk.tell(with_memory("1Mi"), source="api", at=facts(limited_swap=True))
-    desk.tell(with_memory("2Mi"), source="api", at=facts(limited_swap=True))
+    desk.send(with_memory("1Mi"), source="api", at=facts(limited_swap=True))
+    desk.send(with_memory("2Mi"), source="api", at=facts(limited_swap=True))
     assert item(desk, "a").pending is None
 
 
-def test_a_static_pod_is_what_its_manifest_says() -> None:
+def test_a_static_pod_follows_its_manifest() -> None:
     desk = Desk()
-    desk.tell(sized("a", "100m", source="file"))
-    desk.tell(sized("a", "500m", source="file"))
+    desk.send(sized("a", "100m", source="file"))
+    desk.send(sized("a", "500m", source="file"))
     assert cpu(desk, "a") == "500m" and item(desk, "a").change is None
 
 
@@ -235,7 +235,7 @@ def test_after_a_restart_a_pod_has_the_size_it_was_given() -> None:
     desk = Desk(("api",))
     before, given = size_of(sized("a", "50m")), size_of(sized("a", "100m"))
     desk.state = RosterState(kept={PodUID("a-1"): KeptSize(size=given, before=before, at=WALL - 5)})
-    desk.tell(sized("a", "700m", 3), sized("b", "600m"), source="api")
+    desk.send(sized("a", "700m", 3), sized("b", "600m"), source="api")
     assert cpu(desk, "a") == "100m"
     assert item(desk, "a").change is not None, "it is not known whether it holds for all that runs"
     assert item(desk, "a").pending is not None
@@ -244,7 +244,7 @@ def test_after_a_restart_a_pod_has_the_size_it_was_given() -> None:
 async def test_sizes_are_kept_and_read_again(tmp_path: Path) -> None:
     path = str(tmp_path / "pod_sizes")
     roster, writer = make_cell("roster", Roster())
-    flight = Flight("test")
+    flight = SingleFlight("test")
     memory = SizeMemory(path, flight)
     assert memory.load() == {}
     pods = {
@@ -256,11 +256,11 @@ async def test_sizes_are_kept_and_read_again(tmp_path: Path) -> None:
         supervisor.start_root("sizes", memory.follow(roster))
         writer.publish(Roster(pods, sources_ready=True))
         while not (found := SizeMemory(path, flight).load()):
-            await supervisor.start_child("turn", _turn())
+            await supervisor.start_child("iteration", _one_iteration())
     assert found == {PodUID("a-1"): KeptSize(size=size_of(sized("a", "100m")))}
 
 
-async def _turn() -> None:
+async def _one_iteration() -> None:
     import asyncio
 
     await asyncio.sleep(0.01)
@@ -269,4 +269,4 @@ async def _turn() -> None:
 def test_a_file_that_is_garbage_costs_no_more_than_memory(tmp_path: Path) -> None:
     path = tmp_path / "pod_sizes"
     path.write_bytes(b"garbage")
-    assert SizeMemory(str(path), Flight("test")).load() == {}
+    assert SizeMemory(str(path), SingleFlight("test")).load() == {}

@@ -11,11 +11,12 @@ from pykubelet.base.model.ids import ContainerID, PodUID, SandboxID
 from pykubelet.base.model.labels import CONFIG_SOURCE
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.node import NodeView, RuntimeReady
-from pykubelet.base.model.observed import ContainerState, ContainerView, Observed, PodView, SandboxView
+from pykubelet.base.model.observed import ContainerView, Observed, ObservedState, PodView, SandboxView
+from pykubelet.base.model.pressure import NodePressure
 from pykubelet.base.model.roster import Roster, SourceChanged, pod_ref
 from pykubelet.desired.roster.decide import settle
 from pykubelet.desired.roster.merge import roster_of, take
-from pykubelet.desired.roster.model import AdmissionRules, Facts, RosterState
+from pykubelet.desired.roster.model import AdmissionFacts, AdmissionRules, RosterState
 from pykubelet.desired.roster.resize import settle_sizes
 
 NODE = NodeView(
@@ -46,16 +47,22 @@ def facts(
     observed: Observed = LISTED,
     lifecycles: Lifecycles | None = None,
     runtime: RuntimeReady | None = None,
+    pressure: NodePressure | None = None,
     **rules: Any,
-) -> Facts:
-    return Facts(
-        node, runtime or RuntimeReady(checked=True), observed, lifecycles or Lifecycles(), AdmissionRules(**rules)
+) -> AdmissionFacts:
+    return AdmissionFacts(
+        node,
+        runtime or RuntimeReady(checked=True),
+        observed,
+        lifecycles or Lifecycles(),
+        AdmissionRules(**rules),
+        pressure=pressure or NodePressure(),
     )
 
 
-def running(pod: Pod, state: ContainerState = ContainerState.RUNNING, exit_code: int = 0) -> PodView:
+def running(pod: Pod, state: ObservedState = ObservedState.RUNNING, exit_code: int = 0) -> PodView:
     """The pod as the runtime has it, with one container in that state."""
-    alive = state is ContainerState.RUNNING
+    alive = state is ObservedState.RUNNING
     container = ContainerView(
         ContainerID("c"), "app", SandboxID("s"), state, 0, 1, started_at=2, finished_at=3, exit_code=exit_code
     )
@@ -72,25 +79,27 @@ def stage(pod: Pod, at: Stage, reason: KillReason | None = None) -> Lifecycles:
 
 
 class Desk:
-    """A roster without a loop: what sources tell goes in, the published roster and what was said come out."""
+    """A roster without a loop: the sets of sources go in, the published roster and Events come out."""
 
     def __init__(self, expected: tuple[str, ...] = ("file",)) -> None:
         self.state = RosterState()
         self.roster = Roster()
-        self.said: list[tuple[str, str, str]] = []
+        self.events: list[tuple[str, str, str]] = []
         self.expected = frozenset(expected)
 
-    def tell(
-        self, *pods: Pod, source: str = "file", at: Facts | None = None, now: float = 0.0, wall: float = WALL
+    def send(
+        self, *pods: Pod, source: str = "file", at: AdmissionFacts | None = None, now: float = 0.0, wall: float = WALL
     ) -> Roster:
         return self.take(SourceChanged(source, pods), at, now, wall)
 
-    def take(self, event: SourceChanged, at: Facts | None = None, now: float = 0.0, wall: float = WALL) -> Roster:
+    def take(
+        self, event: SourceChanged, at: AdmissionFacts | None = None, now: float = 0.0, wall: float = WALL
+    ) -> Roster:
         self.state, recorder = take(self.state, event, wall)
         self._note(recorder)
-        return self.look(at, now, wall)
+        return self.settle_again(at, now, wall)
 
-    def look(self, at: Facts | None = None, now: float = 0.0, wall: float = WALL) -> Roster:
+    def settle_again(self, at: AdmissionFacts | None = None, now: float = 0.0, wall: float = WALL) -> Roster:
         self.state, recorder = settle(self.state, at or facts(), now, wall)
         self._note(recorder)
         entries, recorder = settle_sizes(self.state.entries, at or facts(), wall)
@@ -100,7 +109,7 @@ class Desk:
         return self.roster
 
     def _note(self, recorder: Any) -> None:
-        self.said.extend((h.pod.name, h.reason, h.message) for h in recorder)
+        self.events.extend((h.pod.name, h.reason, h.message) for h in recorder)
 
     def reason(self, uid: str) -> str | None:
         """Why the pod is refused, or None."""

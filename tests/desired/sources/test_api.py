@@ -36,21 +36,21 @@ def listed(*pods: Pod, error: ApiError | None = None) -> Listed[Pod]:
 
 @dataclass
 class Desk:
-    told: Mailbox[Listed[Pod]]
+    reported: Mailbox[Listed[Pod]]
     out: Sink[SourceChanged]
     pods: Cell[ApiPods]
     node: CellWriter[NodeView]
     clock: ManualClock
 
-    async def until_told(self, number: int) -> None:
+    async def until_posted(self, number: int) -> None:
         for _ in range(3000):
             if len(self.out.events) == number:
                 return
             await asyncio.sleep(0.01)
-        raise AssertionError(f"{len(self.out.events)} sets were told")
+        raise AssertionError(f"{len(self.out.events)} sets were posted")
 
-    async def tell(self, now: Listed[Pod]) -> list[SourceChanged]:
-        self.told.post(now)
+    async def send(self, now: Listed[Pod]) -> list[SourceChanged]:
+        self.reported.post(now)
         for _ in range(10):
             await asyncio.sleep(0)
         return self.out.events
@@ -63,35 +63,40 @@ async def each(mailbox: Mailbox[Listed[Pod]]) -> AsyncIterator[Listed[Pod]]:
 
 @pytest.fixture
 async def desk(request: pytest.FixtureRequest) -> AsyncIterator[Desk]:
-    told: Mailbox[Listed[Pod]] = Mailbox("told")
+    reported: Mailbox[Listed[Pod]] = Mailbox("listed")
     pods, writer = make_cell("api-pods", ApiPods())
     node, node_writer = make_cell("node", getattr(request, "param", NODE))
     out: Sink[SourceChanged] = Sink()
     clock = ManualClock()
     source = ApiSource(
-        each(told), node, out, writer, clock, node_wait_s=0.5 if request.node.name.startswith("test_but_not") else 600.0
+        each(reported),
+        node,
+        out,
+        writer,
+        clock,
+        node_wait_s=0.5 if request.node.name.startswith("test_but_not") else 600.0,
     )
     async with Supervisor("test") as supervisor:
         supervisor.start_root("source", source.run())
-        yield Desk(told, out, pods, node_writer, clock)
+        yield Desk(reported, out, pods, node_writer, clock)
 
 
 def test_only_the_pods_of_this_node_are_asked_for() -> None:
     assert pods_of_node("n1") == "spec.nodeName=n1"
 
 
-async def test_nothing_is_told_before_the_pods_were_listed(desk: Desk) -> None:
-    assert await desk.tell(Listed(error=ApiError(0, "", "no route"))) == []
+async def test_nothing_is_posted_before_the_pods_were_listed(desk: Desk) -> None:
+    assert await desk.send(Listed(error=ApiError(0, "", "no route"))) == []
     assert not desk.pods.get().synced
-    (event,) = await desk.tell(listed())
+    (event,) = await desk.send(listed())
     assert (event.source, event.pods) == ("api", ())
     assert desk.pods.get().synced
 
 
 async def test_the_whole_set_comes_with_source_and_first_sight(desk: Desk) -> None:
-    await desk.tell(listed(pod("a")))
+    await desk.send(listed(pod("a")))
     desk.clock.advance(60)
-    events = await desk.tell(listed(pod("a", labels={"x": "1"}), pod("b")))
+    events = await desk.send(listed(pod("a", labels={"x": "1"}), pod("b")))
     first, second = events[-1].pods
     assert first.metadata.annotations[CONFIG_SOURCE] == "api"
     assert first.metadata.annotations[CONFIG_SEEN] == events[0].pods[0].metadata.annotations[CONFIG_SEEN]
@@ -100,60 +105,60 @@ async def test_the_whole_set_comes_with_source_and_first_sight(desk: Desk) -> No
 
 async def test_an_unchanged_pod_stays_the_same_object(desk: Desk) -> None:
     same = pod("a")
-    await desk.tell(listed(same))
-    events = await desk.tell(listed(same, pod("b")))
+    await desk.send(listed(same))
+    events = await desk.send(listed(same, pod("b")))
     assert events[1].pods[0] is events[0].pods[0]
 
 
 async def test_a_server_that_is_away_takes_nothing_away(desk: Desk) -> None:
     now = listed(pod("a"))
-    await desk.tell(now)
-    events = await desk.tell(Listed(now.items, synced=True, error=ApiError(0, "", "connection refused")))
+    await desk.send(now)
+    events = await desk.send(Listed(now.items, synced=True, error=ApiError(0, "", "connection refused")))
     assert len(events) == 1
     assert set(desk.pods.get().pods) == {"a-1"}
 
 
 async def test_mirror_pods_stay_as_the_server_has_them(desk: Desk) -> None:
     mirror = pod("m", annotations={CONFIG_MIRROR: "h", CONFIG_SOURCE: "file"})
-    (event,) = await desk.tell(listed(mirror))
+    (event,) = await desk.send(listed(mirror))
     assert event.pods == (mirror,)
     assert desk.pods.get().pods[PodUID("m-1")] is mirror
 
 
 @pytest.mark.parametrize("desk", [NodeView("n1", "n1")], indirect=True)
 async def test_the_first_set_waits_for_the_node(desk: Desk) -> None:
-    assert await desk.tell(listed(pod("a"))) == []
+    assert await desk.send(listed(pod("a"))) == []
     desk.node.publish(NODE)
-    await desk.until_told(1)
+    await desk.until_posted(1)
 
 
 @pytest.mark.parametrize("desk", [NodeView("n1", "n1")], indirect=True)
 async def test_but_not_for_ever(desk: Desk) -> None:
-    await desk.tell(listed(pod("a")))
-    await desk.until_told(1)
-    assert len(await desk.tell(listed(pod("a"), pod("b")))) == 2
+    await desk.send(listed(pod("a")))
+    await desk.until_posted(1)
+    assert len(await desk.send(listed(pod("a"), pod("b")))) == 2
 
 
-async def test_our_own_reports_coming_back_are_no_news_but_are_known(desk: Desk) -> None:
-    await desk.tell(listed(pod("a", resourceVersion="1"), pod("m", annotations={CONFIG_MIRROR: "h"})))
+async def test_our_own_reports_coming_back_are_no_change_but_are_known(desk: Desk) -> None:
+    await desk.send(listed(pod("a", resourceVersion="1"), pod("m", annotations={CONFIG_MIRROR: "h"})))
     running = PodStatus(phase="Running", conditions=(PodCondition(type="Ready", status="True"),))
-    told = replace(pod("a", resourceVersion="2"), status=running)
+    reported = replace(pod("a", resourceVersion="2"), status=running)
     mirror = replace(pod("m", annotations={CONFIG_MIRROR: "h"}, resourceVersion="3"), status=running)
-    assert len(await desk.tell(listed(told, mirror))) == 1
-    assert desk.pods.get().pods[PodUID("a-1")] is told
+    assert len(await desk.send(listed(reported, mirror))) == 1
+    assert desk.pods.get().pods[PodUID("a-1")] is reported
     gate = PodCondition(type="example.com/gate", status="True")
-    gated = replace(told, status=replace(running, conditions=(*running.conditions, gate)))
-    events = await desk.tell(listed(gated, mirror))
+    gated = replace(reported, status=replace(running, conditions=(*running.conditions, gate)))
+    events = await desk.send(listed(gated, mirror))
     assert len(events) == 2
     assert events[1].pods[0].status.conditions[-1] is gate
 
 
-async def test_that_a_deleted_pod_has_ended_is_no_news_unless_somebody_keeps_it(desk: Desk) -> None:
+async def test_that_a_deleted_pod_has_ended_is_no_change_unless_a_finalizer_keeps_it(desk: Desk) -> None:
     leaving = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
     kept = leaving | {"finalizers": ("example.com/keep",)}
     pods = [pod("stays"), pod("leaves", **leaving), pod("kept", **kept)]
-    await desk.tell(listed(*pods))
+    await desk.send(listed(*pods))
     failed = [replace(one, status=PodStatus(phase="Failed")) for one in pods]
-    assert len(await desk.tell(listed(pods[0], failed[1], pods[2]))) == 1
-    assert len(await desk.tell(listed(pods[0], failed[1], failed[2]))) == 2
-    assert len(await desk.tell(listed(*failed))) == 3
+    assert len(await desk.send(listed(pods[0], failed[1], pods[2]))) == 1
+    assert len(await desk.send(listed(pods[0], failed[1], failed[2]))) == 2
+    assert len(await desk.send(listed(*failed))) == 3

@@ -1,4 +1,4 @@
-"""Manifests as bytes: what becomes of good ones, and what is said of bad ones."""
+"""Manifests as bytes: the pods of good ones, and the problems of bad ones."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_refused(data: bytes, field_path: str, reason: str) -> None:
     assert only_problem(data) == (field_path, reason)
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_mistakes_are_reported_at_once() -> None:
     bad = text(spec={"containers": [{"name": "A"}], "restartPolicy": "Sometimes"})
     found = [item for item in decode_manifest(bad, ORIGIN, "n") if isinstance(item, ManifestProblem)]
     assert [item.field_path for item in found] == [

@@ -1,4 +1,4 @@
-"""Whatever a manifest says, the answer is pods or problems, never an exception."""
+"""Whatever a manifest holds, the answer is pods or problems, never an exception."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ import pytest
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.clock import Clock, SystemClock
-from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.roster import ManifestProblem, SourceChanged
@@ -84,12 +84,12 @@ async def source(
 ) -> AsyncIterator[Reader]:
     posts: Mailbox[SourceChanged] = Mailbox("posts")
     async with Supervisor("test") as tasks:
-        flight = Flight("test", 1)
+        flight = SingleFlight("test", 1)
         watching = FileSource(str(path), "n", period_s, posts, clock or SystemClock(), flight, make_watcher)
         task = tasks.start_root("source", watching.run())
         yield Reader(posts)
         assert not task.done(), task
-    assert len(posts) == 0, "posts that nobody expected"
+    assert len(posts) == 0, "unexpected posts"
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ async def test_a_file_that_is_removed_and_back_at_once_is_seen_anew(folder: Path
         await reader.quiet()
 
 
-async def test_bad_files_are_told_and_disturb_nobody(folder: Path) -> None:
+async def test_bad_files_are_reported_and_disturb_no_other(folder: Path) -> None:
     (folder / "good.yaml").write_text(manifest("good"))
     (folder / "bad.yaml").write_text("a: [")
     (folder / "huge.yaml").write_bytes(b"#" * (11 << 20))
@@ -262,7 +262,7 @@ async def test_a_directory_that_vanishes_and_returns_is_followed(folder: Path) -
         (aside / "ignored.yaml").write_text(manifest("ignored"))
         await reader.quiet()
         for path in aside.iterdir():
-            os.utime(path, (1, 1))  # nobody takes them for being written, and so both are read at once
+            os.utime(path, (1, 1))  # they do not count as being written, so both are read at once
         os.rename(aside, folder)
         back = await reader.next()
         assert [pod.metadata.name for pod in back.pods] == ["a-n", "ignored-n"]
@@ -281,7 +281,7 @@ async def test_a_directory_below_missing_parents_is_waited_for(tmp_path: Path) -
 
 
 async def test_the_period_finds_what_events_missed(tmp_path: Path) -> None:
-    """Another directory takes the place of a parent: no event is told below it."""
+    """Another directory takes the place of a parent: no event comes from below it."""
     folder = tmp_path / "x" / "manifests"
     folder.mkdir(parents=True)
     (folder / "a.yaml").write_text(manifest("a"))
@@ -318,7 +318,7 @@ async def test_single_file(tmp_path: Path) -> None:
         assert await reader.names() == []
 
 
-async def test_of_a_single_file_that_was_never_good_the_reason_is_told_and_no_set(tmp_path: Path) -> None:
+async def test_of_a_single_file_that_was_never_good_only_the_problem_is_posted(tmp_path: Path) -> None:
     path = tmp_path / "pod.yaml"
     path.write_text("kind: [")
     async with source(path) as reader:
@@ -445,7 +445,7 @@ async def test_whatever_happens_the_last_set_is_what_is_there(folder: Path, seed
 
     posts: Mailbox[SourceChanged] = Mailbox("posts")
     async with Supervisor("test") as tasks:
-        tasks.start_root("s", FileSource(str(folder), "n", 60.0, posts, SystemClock(), Flight("test", 1)).run())
+        tasks.start_root("s", FileSource(str(folder), "n", 60.0, posts, SystemClock(), SingleFlight("test", 1)).run())
         for _ in range(120):
             random.choice([write, replace, remove, spoil, swap, rename, write])(random.choice(names))
             if random.random() < 0.4:
@@ -457,12 +457,12 @@ async def test_whatever_happens_the_last_set_is_what_is_there(folder: Path, seed
                 result = decode_manifest(content, file_origin(str(folder / name)), "n")
                 expected += [pod.metadata.uid for pod in result if isinstance(pod, Pod)]
                 bad += [str(folder / name) for item in result if isinstance(item, ManifestProblem)]
-        told: tuple[list[str], list[str]] | None = None
+        reported: tuple[list[str], list[str]] | None = None
         with suppress(TimeoutError):
             async with asyncio.timeout(30):
-                while told != (expected, bad):
+                while reported != (expected, bad):
                     last = (await posts.get_all())[-1]
-                    told = ([pod.metadata.uid for pod in last.pods], [wrong.origin for wrong in last.problems])
-        assert told == (expected, bad)
+                    reported = ([pod.metadata.uid for pod in last.pods], [wrong.origin for wrong in last.problems])
+        assert reported == (expected, bad)
         await asyncio.sleep(SETTLE_S + 0.2)
         assert len(posts) == 0, "and there it stays"

@@ -51,9 +51,9 @@ def test_each_gate_takes_its_own_field_away() -> None:
 
 def test_a_pod_that_did_not_change_stays_the_same_object() -> None:
     out: Sink[SourceChanged] = Sink()
-    door = GatedPods(out, FieldGates(hostname_override=False))
-    door.post(SourceChanged("api", (FULL,)))
-    door.post(SourceChanged("api", (FULL, make_pod("b"))))
+    gated = GatedPods(out, FieldGates(hostname_override=False))
+    gated.post(SourceChanged("api", (FULL,)))
+    gated.post(SourceChanged("api", (FULL, make_pod("b"))))
     first, second = out.events
     assert second.pods[0] is first.pods[0] and first.pods[0].spec.hostnameOverride == ""
     assert [pod.metadata.name for pod in second.pods] == ["web", "b"]

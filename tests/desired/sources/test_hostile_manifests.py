@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from pykubelet.base.kit.clock import SystemClock
-from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.mailbox import Mailbox, Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.roster import ManifestProblem, SourceChanged
@@ -39,7 +39,7 @@ def with_metadata(**metadata: Any) -> bytes:
 
 
 def repeated(first: bytes, line: bytes, levels: int) -> bytes:
-    """Each level of the document says ten times the one before it."""
+    """Each level of the document repeats the one before it ten times."""
     lines = [first]
     for i in range(1, levels):
         alias = b"*a%d" % (i - 1)
@@ -47,7 +47,7 @@ def repeated(first: bytes, line: bytes, levels: int) -> bytes:
     return b"\n".join(lines)
 
 
-#: By name: a manifest, and a part of what is said about it.
+#: By name: a manifest, and a part of its problem.
 HOSTILE = {
     "int-tag": (b"a: !!int x", "no int"),
     "float-tag": (b"a: !!float abc", "no float"),
@@ -75,7 +75,7 @@ HOSTILE = {
 async def first_posts(path: Path) -> SourceChanged:
     posts: Mailbox[SourceChanged] = Mailbox("posts")
     async with asyncio.timeout(60), Supervisor("test") as tasks:
-        source = FileSource(str(path), "n", 60.0, posts, SystemClock(), Flight("test", 1))
+        source = FileSource(str(path), "n", 60.0, posts, SystemClock(), SingleFlight("test", 1))
         tasks.start_root("source", source.run())
         return await posts.get()
 
@@ -128,7 +128,7 @@ def test_a_plain_uid_of_a_manifest_stays(uid: str) -> None:
     assert pod.metadata.uid == uid
 
 
-def test_what_is_said_of_a_manifest_is_short() -> None:
+def test_problems_of_a_manifest_are_short() -> None:
     (wrong,) = decode_manifest(with_metadata(name="x" * (1 << 20)), file_origin("/m"), "n")
     assert isinstance(wrong, ManifestProblem)
     assert len(wrong.reason) <= MAX_WORDS + 3

@@ -74,13 +74,13 @@ async def test_the_same_bytes_change_nothing() -> None:
     assert await shown(body("a"), body("a"), body("a")) == [(["a-n"], [])]
 
 
-async def test_errors_keep_the_set_and_are_told_once() -> None:
+async def test_errors_keep_the_set_and_are_posted_once() -> None:
     gone = HttpError(f"{PLACE}: no answer within 10 s")
-    told = ("", "http://example.com/pods: no answer within 10 s")
+    reported = ("", "http://example.com/pods: no answer within 10 s")
     assert await shown(body("a"), 500, 500, gone, body("a")) == [
         (["a-n"], []),
         (["a-n"], [("", "the answer is 500 Nope")]),
-        (["a-n"], [told]),
+        (["a-n"], [reported]),
         (["a-n"], []),
     ]
 
@@ -94,13 +94,13 @@ async def test_a_bad_body_keeps_the_set() -> None:
     ]
 
 
-async def test_before_the_first_good_answer_only_what_is_wrong_is_told() -> None:
+async def test_before_the_first_good_answer_only_problems_are_posted() -> None:
     posts: Sink[SourceChanged] = Sink()
     asking = source(Script(404, 404, b"kind: Job", body("a"), 404), posts)
     for _ in range(5):
         await asking.ask()
-    told = [(post.known, len(post.pods), [wrong.reason for wrong in post.problems]) for post in posts.events]
-    assert told == [
+    reported = [(post.known, len(post.pods), [wrong.reason for wrong in post.problems]) for post in posts.events]
+    assert reported == [
         (False, 0, ["the answer is 404 Nope"]),
         (False, 0, ['expected "Pod" or "PodList", got "Job"']),
         (True, 1, []),

@@ -1,7 +1,7 @@
-"""Keeps the trust bundles that pods refer to: all ClusterTrustBundles, where the API server has them, and what pods get.
+"""Keeps the trust bundles that pods refer to: watches all ClusterTrustBundles and makes the texts that pods get.
 
-Owns: which version of the API is served, one list-watch, and the texts by name or by signer and selector. Nothing is
-asked before a pod refers to a bundle.
+Owns: the discovery of the served API version, one list-watch, and the texts by name or by signer and selector. No request
+is sent before a pod refers to a bundle.
 Source: KEP-3257 (trust anchor sets).
 """
 
@@ -29,7 +29,7 @@ from pykubelet.edges.kubeapi.listwatch import follow
 GROUP = "/apis/certificates.k8s.io"
 VERSIONS = ("v1beta1", "v1alpha1")
 PLURAL = "clustertrustbundles"
-LOOK_AGAIN_S = 300.0
+RECHECK_S = 300.0
 RETRY_S = 0.5
 RETRY_CAP_S = 30.0
 NOT_SERVED = "ClusterTrustBundle projection is not supported in static kubelet mode"
@@ -44,27 +44,28 @@ class _Resources(msgspec.Struct, frozen=True):
 
 
 class TrustBundles:
-    """`run` never ends; it answers `keys`, which are those given to `want`."""
+    """Answers the keys that were passed to `want`. `run` never returns."""
 
     def __init__(self, client: ApiClient, clock: Clock, answers: Post[Answered]) -> None:
         self._client = client
         self._clock = clock
         self._answers = answers
         self.keys: frozenset[ObjectKey] = frozenset()
-        self._told: dict[ObjectKey, Found] = {}
+        self._answered: dict[ObjectKey, Found] = {}
         self._bundles: Mapping[str, ClusterTrustBundle] | None = None
         self._wanted = asyncio.Event()
 
     def want(self, keys: frozenset[ObjectKey]) -> None:
-        """From now on these keys are answered, and no others."""
+        """Replace the set of keys to answer."""
         if keys == self.keys:
             return
         self.keys = keys
-        self._told = {key: found for key, found in self._told.items() if key in keys}
+        self._answered = {key: found for key, found in self._answered.items() if key in keys}
         self._wanted.set()
-        self._tell_all()
+        self._answer_all()
 
     async def run(self) -> None:
+        """Watch the bundles while pods refer to any, and post answers. Never returns."""
         failures = 0
         while True:
             while not self.keys:
@@ -74,17 +75,17 @@ class TrustBundles:
                 version = await self._served_version()
             except ApiError as error:
                 failures += 1
-                self._tell_unreadable(f"failed to ensure informer manager for ClusterTrustBundles: {error.message}")
+                self._answer_unreadable(f"failed to ensure informer manager for ClusterTrustBundles: {error.message}")
                 await asyncio.sleep(retry_delay_s(failures, RETRY_S, RETRY_CAP_S, random.random(), error.retry_after_s))
                 continue
             failures = 0
             if version:
                 await self._follow(f"{GROUP}/{version}/{PLURAL}")
-            self._tell_unreadable(NOT_SERVED)
-            await asyncio.sleep(LOOK_AGAIN_S)
+            self._answer_unreadable(NOT_SERVED)
+            await asyncio.sleep(RECHECK_S)
 
     async def _served_version(self) -> str:
-        """The newest version of the API that has bundles, "" for none. Raises ApiError."""
+        """The newest served API version with ClusterTrustBundles, "" for none. Raises ApiError."""
         for version in VERSIONS:
             try:
                 found = await self._client.get(f"{GROUP}/{version}", _Resources)
@@ -97,7 +98,7 @@ class TrustBundles:
         return ""
 
     async def _follow(self, path: str) -> None:
-        """Until the API is served no longer."""
+        """Watch the bundles until the API is no longer served."""
         async with aclosing(follow(self._client, path, ClusterTrustBundle, self._clock)) as listings:
             async for listed in listings:
                 if listed.error is not None and listed.error.is_not_found:
@@ -105,31 +106,31 @@ class TrustBundles:
                     return
                 if listed.synced:
                     self._bundles = listed.items
-                    self._tell_all()
+                    self._answer_all()
                 elif listed.error is not None:
-                    self._tell_unreadable(listed.error.message)
+                    self._answer_unreadable(listed.error.message)
 
     # Answers
 
-    def _tell_all(self) -> None:
+    def _answer_all(self) -> None:
         if self._bundles is not None:
             for key in sorted(self.keys):
-                self._tell(key, _chosen(key.name, self._bundles))
+                self._answer(key, _chosen(key.name, self._bundles))
 
-    def _tell_unreadable(self, message: str) -> None:
+    def _answer_unreadable(self, message: str) -> None:
         for key in sorted(self.keys):
-            before = self._told.get(key)
+            before = self._answered.get(key)
             since = before.since if isinstance(before, Unreadable) else self._clock.wall()
-            self._tell(key, Unreadable(message, since))
+            self._answer(key, Unreadable(message, since))
 
-    def _tell(self, key: ObjectKey, found: Found) -> None:
-        if self._told.get(key) != found:
-            self._told[key] = found
+    def _answer(self, key: ObjectKey, found: Found) -> None:
+        if self._answered.get(key) != found:
+            self._answered[key] = found
             self._answers.post(Answered(key, found))
 
 
 def _chosen(name: str, bundles: Mapping[str, ClusterTrustBundle]) -> Found:
-    """What a key stands for among all bundles."""
+    """The answer for a key from all bundles: by name, or by signer and selector."""
     by_signer = read_signer_name(name)
     if by_signer is None:
         if name not in bundles:

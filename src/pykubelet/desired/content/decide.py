@@ -1,11 +1,12 @@
-"""When to ask again. Pure; the caller brings random numbers between 0 and 1.
+"""Retry delays of requests, and the text of trust bundles. Pure; the caller passes random numbers between 0 and 1.
 
 Rules:
-- A token is replaced at 80 % of its life or after 24 hours, whichever comes first, up to 10 s earlier so that tokens
-  that were made together are not replaced together.
-- A failed try is repeated after a delay that doubles, spread to both sides by half, and not before the server asks.
-- A refusal (403) right after a pod was bound is a try that came too early: the server's view of which pods are on this
-  node may be a moment behind.
+- A token is replaced at 80 % of its lifetime or after 24 hours, whichever comes first, and up to 10 s earlier, so that
+  tokens that were requested together are not replaced together.
+- A failed request is repeated after a delay that doubles. The delay has a random factor of 0.5 to 1.5, and is not shorter
+  than the server's Retry-After.
+- A refusal (403) right after a pod was bound is retried: the server's authorizer may not know yet that the pod is on this
+  node.
 Source: KEP-1205 (bound service account tokens), KEP-279 (node authorizer).
 """
 
@@ -17,12 +18,12 @@ from pykubelet.base.kit.backoff import BackoffPolicy
 
 
 def retry_delay_s(failures: int, first_s: float, cap_s: float, chance: float, asked_s: float | None = None) -> float:
-    """The pause after the `failures`-th failure (from 1 on)."""
+    """The delay in seconds after a number of failures in a row (from 1 on). `asked_s`: the server's Retry-After."""
     return max(BackoffPolicy(first_s, cap_s).delay_s(failures) * (0.5 + chance), asked_s or 0.0)
 
 
 def trust_anchors(bundles: Iterable[str]) -> list[str]:
-    """The distinct PEM blocks of all bundles, without what stands between them, in a stable order."""
+    """The distinct PEM blocks of all bundles, as base64 without headers, sorted."""
     blocks: set[str] = set()
     for text in bundles:
         lines: list[str] | None = None
@@ -38,7 +39,7 @@ def trust_anchors(bundles: Iterable[str]) -> list[str]:
 
 
 def pem_text(anchors: Iterable[str]) -> str:
-    """Base64 texts as certificates in PEM."""
+    """Certificates in PEM format from base64 texts."""
     parts: list[str] = []
     for anchor in anchors:
         parts.append("-----BEGIN CERTIFICATE-----")

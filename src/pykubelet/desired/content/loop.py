@@ -1,9 +1,9 @@
-"""The room's loop: what the desired pods refer to at the API server is fetched and kept. Owns the cell `Content`.
+"""Fetches and keeps the API objects that the desired pods refer to. Owns the cell `Content`.
 
-Reads `Roster`, and `NodeView` for how long what was read may count. Owns the reference counts: a key is asked for when the
-first pod that needs it is in the roster, long before anybody looks for the answer, and given up when the last one has gone.
-ConfigMaps linger for a while, because the next pod of the namespace usually needs the same; Secrets and tokens do not. All
-answers that came together are published together.
+Reads `Roster`, and `NodeView` for how long a read object may be used. Owns the reference counts: a key is requested when
+the first pod that needs it is in the roster, before volumes and containers need the answer. It is dropped when the last
+such pod is gone. ConfigMaps are kept a while longer, because the next pod of the namespace usually needs the same; Secrets
+and tokens are not. Answers that arrive together are published together.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from pykubelet.base.api.core import Pod
-from pykubelet.base.kit.cells import Cell, CellWriter, ringing
+from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change
 from pykubelet.base.kit.changes import changed_keys
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.model.content import Content, ContentKey, ContentKind, Found, ObjectKey, TokenKey, spoken_key
+from pykubelet.base.model.content import Content, ContentKey, ContentKind, Found, ObjectKey, TokenKey, wait_label
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.needs import Needs
 from pykubelet.base.model.node import NodeView
@@ -34,16 +34,16 @@ from pykubelet.edges.kubeapi.client import ApiClient
 
 K = TypeVar("K", ObjectKey, TokenKey)
 CLOCK_PERIOD_S = 60.0
-#: A wall clock that went this much faster or slower than the other one has jumped.
+#: The wall clock has jumped if it differs from the monotonic clock by this many seconds more than before.
 JUMP_S = 5.0
 _ENDED = frozenset({Phase.SUCCEEDED, Phase.FAILED})
 _LINGERING = frozenset({ContentKind.CONFIG_MAP, ContentKind.RUNTIME_CLASS})
 
 
 class ContentLoop:
-    """`run` never returns. From its making on `Content` says that there is an API server to ask.
+    """Keeps `Content`. `run` never returns. From construction on, `Content` shows that there is an API server.
 
-    `needs`: what a pod refers to; pure.
+    `needs`: a pure function that returns what a pod refers to.
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class ContentLoop:
         self._client = client
         self._clock = clock
         self._settings = settings
-        self._bell = asyncio.Event()
-        self._mailbox: Mailbox[Event] = Mailbox("content", self._bell)
+        self._wakeup = asyncio.Event()
+        self._mailbox: Mailbox[Event] = Mailbox("content", self._wakeup)
         self._tasks = Supervisor("edges.content")
         self._bundles = TrustBundles(client, clock, self._mailbox)
         self._seen: Mapping[PodUID, RosterPod] = {}
@@ -77,10 +77,11 @@ class ContentLoop:
         content.publish(Content(available=True))
 
     async def run(self) -> None:
+        """Follow the roster and keep `Content` up to date."""
         async with self._tasks as tasks:
             tasks.start_root("content clock", self._watch_clock())
             tasks.start_root("content bundles", self._bundles.run())
-            tasks.start_root("content loop", self._turn_for_ever())
+            tasks.start_root("content loop", self._iterate_forever())
             try:
                 raise await tasks.wait_failed()
             finally:
@@ -88,7 +89,7 @@ class ContentLoop:
                     timer.cancel()
 
     async def _watch_clock(self) -> None:
-        """Tell the tokens when the wall clock jumps, as it does after a suspension."""
+        """Notify the token keepers when the wall clock jumps, for example after the machine was suspended."""
         ahead = self._clock.wall() - self._clock.monotonic()
         while True:
             await asyncio.sleep(CLOCK_PERIOD_S)
@@ -97,14 +98,14 @@ class ContentLoop:
                 for keeper, _ in self._tokens.values():
                     keeper.clock_jumped()
 
-    async def _turn_for_ever(self) -> None:
-        with ringing(self._bell, self._roster):
+    async def _iterate_forever(self) -> None:
+        with set_on_change(self._wakeup, self._roster):
             while True:
-                await self._bell.wait()
-                self._bell.clear()
-                self._turn(self._mailbox.take_all())
+                await self._wakeup.wait()
+                self._wakeup.clear()
+                self._iterate(self._mailbox.take_all())
 
-    def _turn(self, events: list[Event]) -> None:
+    def _iterate(self, events: list[Event]) -> None:
         draft = _Draft(self._content.get())
         self._reconcile(draft)
         for event in events:
@@ -122,7 +123,7 @@ class ContentLoop:
     # What pods refer to
 
     def _reconcile(self, draft: _Draft) -> None:
-        """Fetch what is newly referred to, and give up what nobody refers to any more."""
+        """Fetch objects that pods have begun to refer to, and drop those that no pod refers to any more."""
         arrived, left = self._take_roster(self._roster.get().pods)
         self._users.update(arrived)
         self._users.subtract(left)
@@ -139,11 +140,11 @@ class ContentLoop:
             self._bundles.want(frozenset(key for key in self._users if isinstance(key, ObjectKey) and _is_bundle(key)))
         if self._needs and not self._services_wanted:
             self._services_wanted = True
-            services = keep_services(self._client, self._clock, self._mailbox)
+            services = keep_services(self._client, self._clock, self._mailbox, self._settings.watch)
             self._tasks.start_root("content services", services)
 
     def _take_roster(self, pods: Mapping[PodUID, RosterPod]) -> tuple[list[ContentKey], list[ContentKey]]:
-        """Bring `_needs` up to date. What pods refer to that did not before, and the other way round; once for each pod."""
+        """Update `_needs`. Returns the keys that pods have begun to refer to, and those they no longer do, once for each pod."""
         before, self._seen = self._seen, pods
         arrived: list[ContentKey] = []
         left: list[ContentKey] = []
@@ -151,7 +152,7 @@ class ContentLoop:
             had, entry = self._needs.pop(uid, None), pods.get(uid)
             needs = Needs()
             if entry is not None and _is_wanted(entry):
-                # most news of a pod are of its status
+                # most changes of a pod are in its status
                 is_same = had is not None and (had[0] is entry.pod or had[0].spec == entry.pod.spec)
                 needs = had[1] if had is not None and is_same else self._needs_of(entry.pod)
                 self._needs[uid] = entry.pod, needs
@@ -197,11 +198,11 @@ class ContentLoop:
             draft.put(key, None)
 
     def _start(self, key: ContentKey, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        return self._tasks.start_root(" ".join(("content", *spoken_key(key))), work)
+        return self._tasks.start_root(" ".join(("content", *wait_label(key))), work)
 
 
 class _Draft:
-    """`Content` in the making."""
+    """A new `Content` that is being made."""
 
     def __init__(self, content: Content) -> None:
         self._before = content
@@ -246,7 +247,7 @@ def _is_bundle(key: ContentKey) -> bool:
 
 
 def _is_wanted(entry: RosterPod) -> bool:
-    """Pods that will not start here, or have ended already, need nothing."""
+    """Whether the pod needs its objects: not if it is rejected or held, or has already ended."""
     if entry.rejection is not None or entry.held is not None:
         return False
     return entry.pod.status is None or entry.pod.status.phase not in _ENDED

@@ -1,4 +1,4 @@
-"""The room's private values: how it asks, and the answers its keepers post to its loop."""
+"""The private values of this package: its settings, and the events that the keepers post to the loop."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from enum import StrEnum
 from pykubelet.base.api.core import ConfigMap, RuntimeClass, Secret, Service
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.content import ContentKey, ContentKind, Found, ObjectKey
+from pykubelet.edges.kubeapi.listwatch import WatchPeriods
 
 
 class Strategy(StrEnum):
@@ -18,31 +19,34 @@ class Strategy(StrEnum):
 
 
 class ContentSettings(Value):
-    """Seconds. `reread`: between two reads of one object where it is not watched; with Cache at least as long as the Node's
-    annotation `node.alpha.kubernetes.io/ttl` says. `patience`: after so long without an
-    answer pods are told that there is none. `linger`: how long an object nobody refers to any more is still watched.
-    `refresh_retry`: before the next try to replace a token, doubling."""
+    """The settings of this package, in seconds. `reread`: between two reads of an object that is not watched; with Cache at
+    least the Node's annotation `node.alpha.kubernetes.io/ttl`. `patience`: a key without an answer for this long is published
+    as unreadable. `linger`: how long an object is still watched after the last pod that refers to it. `refresh_retry`: the
+    first delay before a token is replaced again, doubling. `watch`: the periods of watches."""
 
     strategy: Strategy = Strategy.WATCH
     reread_s: float = 60.0
     patience_s: float = 2.0
     linger_s: float = 60.0
     refresh_retry_s: float = 1.0
+    watch: WatchPeriods = WatchPeriods()
 
 
 class Answered(Value):
-    """What is known about a key; None: nothing any more, it is being asked again."""
+    """The answer for a key. None: there is no answer any more, because the key is being requested again."""
 
     key: ContentKey
     found: Found | None
 
 
 class ServicesListed(Value):
+    """All Services, as last listed or watched."""
+
     services: tuple[Service, ...]
 
 
 class Lapsed(Value):
-    """Nobody has referred to the key for a while."""
+    """No pod has referred to the key for `linger_s`."""
 
     key: ContentKey
 
@@ -53,12 +57,12 @@ ApiObject = ConfigMap | Secret | RuntimeClass
 
 
 class Resource(Value):
-    """Where objects of a kind are, and the name by which the reference says that one is missing."""
+    """The API path of a kind of objects, and the name of the kind in the error text for a missing object."""
 
     prefix: str
     plural: str
     kind: type[ConfigMap] | type[Secret] | type[RuntimeClass]
-    spoken: str
+    noun: str
 
 
 RESOURCES = {
@@ -71,7 +75,7 @@ RESOURCES = {
 
 
 def collection_path(key: ObjectKey) -> str:
-    """Where objects of the key's kind and namespace are listed and watched."""
+    """The API path at which objects of the key's kind and namespace are listed and watched."""
     resource = RESOURCES[key.kind]
     namespace = f"/namespaces/{key.namespace}" if key.namespace else ""
     return f"{resource.prefix}{namespace}/{resource.plural}"

@@ -1,8 +1,8 @@
-"""Keeps one ConfigMap, Secret or RuntimeClass: by a watch of its own, or by reading it now and then.
+"""Keeps one ConfigMap, Secret or RuntimeClass up to date, by a watch of its own or by periodic reads.
 
-Owns: one list-watch restricted to the object's name, which is what the API server allows a node. An object that says it
-is immutable is read once and not watched on. That an object is not there is asked of the store before it is said first:
-the first list may be older than the pod that refers to it.
+Owns: one list-watch restricted to the object's name, because the API server allows a node no other. An immutable object
+is not watched any longer. Before a missing object is first reported, it is read with GET, because the first list may be
+older than the pod that refers to the object.
 Source: KEP-1412 (immutable Secrets and ConfigMaps); `configMapAndSecretChangeDetectionStrategy`.
 """
 
@@ -16,6 +16,7 @@ from pykubelet.base.api.core import RuntimeClass
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Absent, Found, ObjectKey, Present, Unreadable
 from pykubelet.base.model.ids import is_object_name
 from pykubelet.base.model.node import NodeView
@@ -30,16 +31,15 @@ from pykubelet.desired.content.model import (
 )
 from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.errors import ApiError
-from pykubelet.edges.kubeapi.listwatch import Listed, WatchPeriods, follow
+from pykubelet.edges.kubeapi.listwatch import Listed, follow
 
-PERIODS = WatchPeriods(retry=0.05)
 RETRY_S = 0.05
 RETRY_CAP_S = 10.0
 TIMED_OUT = "timed out waiting for the condition"
 
 
 class ObjectKeeper:
-    """`run` posts an answer whenever there is another one; it ends when nothing can change any more."""
+    """Keeps one object. `run` posts every new answer, and returns when the answer cannot change any more."""
 
     def __init__(
         self,
@@ -58,27 +58,28 @@ class ObjectKeeper:
         self._answers = answers
         self._resource = RESOURCES[key.kind]
         self._is_watched = settings.strategy is Strategy.WATCH or self._resource.kind is RuntimeClass
-        self._told: Found | None = None
+        self._answered: Found | None = None
         self._error = TIMED_OUT
         self._again = asyncio.Event()
         self._patience: asyncio.TimerHandle | None = None
 
     @property
     def is_current(self) -> bool:
-        """The answer follows the object by itself."""
-        return self._is_watched and not _is_immutable(self._told)
+        """Whether the answer stays up to date without another read: the object is watched."""
+        return self._is_watched and not _is_immutable(self._answered)
 
     def read_again(self) -> None:
-        """Another pod refers to an object that is not watched: it is to have it as it is now."""
+        """Read the object again, unless it is watched, because another pod refers to it."""
         if not self._is_watched and is_object_name(self._key.name):
-            self._told = None
+            self._answered = None
             self._answers.post(Answered(self._key, None))
             self._again.set()
             self._wait_patiently()
 
     async def run(self) -> None:
+        """Watch or read the object. Returns when the answer cannot change any more."""
         if not is_object_name(self._key.name):
-            self._tell(self._absent())
+            self._answer(self._absent())
             return
         self._wait_patiently()
         try:
@@ -88,7 +89,7 @@ class ObjectKeeper:
                 self._patience.cancel()
 
     def _wait_patiently(self) -> None:
-        """From now on, for so long."""
+        """Restart the patience timer."""
         if self._patience is not None:
             self._patience.cancel()
         self._patience = asyncio.get_running_loop().call_later(self._settings.patience_s, self._lose_patience)
@@ -97,38 +98,37 @@ class ObjectKeeper:
 
     async def _watch(self) -> None:
         path, kind = collection_path(self._key), self._resource.kind
-        changes = follow(
-            self._client, path, kind, self._clock, field_selector=f"metadata.name={self._key.name}", periods=PERIODS
-        )
+        selector, periods = f"metadata.name={self._key.name}", replace(self._settings.watch, retry=RETRY_S)
+        changes = follow(self._client, path, kind, self._clock, field_selector=selector, periods=periods)
         async with aclosing(changes) as listings:
             async for listed in listings:
                 await self._take(listed)
-                if _is_immutable(self._told):
+                if _is_immutable(self._answered):
                     return
 
     async def _take(self, listed: Listed[ApiObject]) -> None:
         for value in listed.items.values():
-            self._tell(Present(value))
+            self._answer(Present(value))
             return
         if listed.error is not None:
             self._failed(listed.error)
         if not listed.synced:
             return
-        if self._told is None or isinstance(self._told, Unreadable):
+        if self._answered is None or isinstance(self._answered, Unreadable):
             await self._ask_store()
         else:
-            self._tell(self._absent())
+            self._answer(self._absent())
 
     async def _ask_store(self) -> None:
         try:
             value = await self._client.get(f"{collection_path(self._key)}/{self._key.name}", self._resource.kind)
         except ApiError as error:
             if error.is_not_found:
-                self._tell(self._absent())
+                self._answer(self._absent())
             else:
                 self._failed(error)
         else:
-            self._tell(Present(value))
+            self._answer(Present(value))
 
     # Read
 
@@ -144,16 +144,16 @@ class ObjectKeeper:
             except ApiError as error:
                 if error.is_not_found:
                     failures = 0
-                    self._tell(Absent(error.message))
+                    self._answer(Absent(error.message))
                 else:
                     failures += 1
                     self._failed(error)
                     pause = retry_delay_s(failures, RETRY_S, RETRY_CAP_S, random.random(), error.retry_after_s)
             else:
                 failures = 0
-                self._tell(Present(value))
+                self._answer(Present(value))
             try:
-                async with asyncio.timeout(None if _is_immutable(self._told) else pause):
+                async with asyncio.timeout(None if _is_immutable(self._answered) else pause):
                     await self._again.wait()
             except TimeoutError:
                 continue
@@ -161,29 +161,29 @@ class ObjectKeeper:
     # Answers
 
     def _absent(self) -> Absent:
-        return Absent(f'{self._resource.spoken} "{self._key.name}" not found')
+        return Absent(f'{self._resource.noun} "{self._key.name}" not found')
 
     def _failed(self, error: ApiError) -> None:
-        """What is known stays; who never heard anything is told why, once it is out of patience."""
+        """Keep the last answer; without one, report the error when `patience_s` is over."""
         self._error = error.message
-        if isinstance(self._told, Unreadable):
+        if isinstance(self._answered, Unreadable):
             self._lose_patience()
 
     def _lose_patience(self) -> None:
-        if self._told is not None and not isinstance(self._told, Unreadable):
+        if self._answered is not None and not isinstance(self._answered, Unreadable):
             return
         text = self._error
         if self._resource.kind is not RuntimeClass and self._is_watched:
-            text = f"failed to sync {self._resource.spoken} cache: {text}"
-        since = self._told.since if isinstance(self._told, Unreadable) else self._clock.wall()
-        self._tell(Unreadable(text, since))
+            text = f"failed to sync {self._resource.noun} cache: {text}"
+        since = self._answered.since if isinstance(self._answered, Unreadable) else self._clock.wall()
+        self._answer(Unreadable(text, since))
 
-    def _tell(self, found: Found) -> None:
-        if isinstance(found, Present) and isinstance(self._told, Present) and found.value is self._told.value:
+    def _answer(self, found: Found) -> None:
+        if isinstance(found, Present) and isinstance(self._answered, Present) and found.value is self._answered.value:
             return
-        if found == self._told:
+        if found == self._answered:
             return
-        self._told = found
+        self._answered = found
         self._answers.post(Answered(self._key, found))
 
 

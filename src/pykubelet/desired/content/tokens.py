@@ -1,8 +1,8 @@
-"""Keeps one service account token of one pod fresh.
+"""Requests one service account token of one pod, and replaces it before it expires.
 
-Owns: the TokenRequest, and when it is sent again. A token that cannot be replaced stays as long as it is valid. Time is
-measured from when the token came, on our own clock, so that clocks that differ do not matter; when the wall clock
-jumps (`clock_jumped`), tokens that are overdue by it are replaced too.
+Owns: the TokenRequest, and when it is repeated. A token that cannot be replaced is kept while it is valid. Its age is
+measured from its arrival on the agent's clock, so a difference to the server's clock does not matter. When the wall clock
+jumps (`clock_jumped`), tokens that are overdue by the wall clock are replaced too.
 Source: KEP-1205; the API reference, TokenRequest.
 """
 
@@ -22,8 +22,8 @@ from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.tokens import HeldToken, request_token
 
 log = Log("content")
-#: What leads to the pod's sandbox goes first. That takes much longer than a token, which is not needed before it is made;
-#: and where the API server is on the same machine, the two would be in each other's way.
+#: Seconds after a pod arrives until its tokens are requested. Its sandbox is begun first, because that takes much longer,
+#: and containers need the token only afterwards.
 SETTLE_S = 0.02
 RETRY_S = 0.02
 RETRY_CAP_S = 60.0
@@ -31,7 +31,7 @@ _FORBIDDEN = 403
 
 
 class TokenKeeper:
-    """`run` posts the token, and again whenever it was replaced; it never ends."""
+    """Keeps one token. `run` posts the token, and each replacement; it never returns."""
 
     def __init__(
         self, key: TokenKey, client: ApiClient, clock: Clock, settings: ContentSettings, answers: Post[Answered]
@@ -42,13 +42,15 @@ class TokenKeeper:
         self._settings = settings
         self._answers = answers
         self._held: HeldToken | None = None
-        self._told: Found | None = None
+        self._answered: Found | None = None
         self._jumped = asyncio.Event()
 
     def clock_jumped(self) -> None:
+        """Have the age of the token checked now, because the wall clock has jumped."""
         self._jumped.set()
 
     async def run(self) -> None:
+        """Request the token, and replace it before it expires."""
         await asyncio.sleep(SETTLE_S)
         asked_at, failures = self._clock.monotonic(), 0
         while True:
@@ -60,10 +62,10 @@ class TokenKeeper:
                 first_s = RETRY_S if self._held is None else self._settings.refresh_retry_s
                 await self._sleep(retry_delay_s(failures, first_s, RETRY_CAP_S, random.random(), error.retry_after_s))
                 continue
-            if failures and isinstance(self._told, (Present, Unreadable)):
-                log.info("a token can be had again", **self._names())
+            if failures and isinstance(self._answered, (Present, Unreadable)):
+                log.info("a token can be requested again", **self._names())
             failures = 0
-            self._tell(Present(self._held.token))
+            self._answer(Present(self._held.token))
             await self._until_due(self._held)
 
     async def _until_due(self, held: HeldToken) -> None:
@@ -71,7 +73,7 @@ class TokenKeeper:
             await self._sleep(left)
 
     async def _sleep(self, seconds: float) -> None:
-        """Until then, or until the clock jumps."""
+        """Sleep for this long, or until the wall clock jumps."""
         self._jumped.clear()
         try:
             async with asyncio.timeout(seconds):
@@ -85,10 +87,10 @@ class TokenKeeper:
         if held is None:
             may_pass = error.is_transient or error.status == _FORBIDDEN
             if not may_pass or now - asked_at >= self._settings.patience_s:
-                self._tell_unreadable(f"failed to fetch token: {error.message}")
+                self._answer_unreadable(f"failed to fetch token: {error.message}")
         elif held.age_s(now, wall) >= held.life_s:
             who = f"{self._key.namespace}/{self._key.service_account}"
-            self._tell_unreadable(f'token "{who}" expired and refresh failed: {error.message}')
+            self._answer_unreadable(f'token "{who}" expired and refresh failed: {error.message}')
         if failures == 1 and held is not None:
             log.warning(
                 "a token cannot be replaced; the old one is kept while it is valid", **self._names(), error=error
@@ -98,11 +100,11 @@ class TokenKeeper:
         account = f"{self._key.namespace}/{self._key.service_account}"
         return {"account": account, "pod": self._key.pod_name, "uid": self._key.pod}
 
-    def _tell_unreadable(self, message: str) -> None:
-        since = self._told.since if isinstance(self._told, Unreadable) else self._clock.wall()
-        self._tell(Unreadable(message, since))
+    def _answer_unreadable(self, message: str) -> None:
+        since = self._answered.since if isinstance(self._answered, Unreadable) else self._clock.wall()
+        self._answer(Unreadable(message, since))
 
-    def _tell(self, found: Found) -> None:
-        if found != self._told:
-            self._told = found
+    def _answer(self, found: Found) -> None:
+        if found != self._answered:
+            self._answered = found
             self._answers.post(Answered(self._key, found))

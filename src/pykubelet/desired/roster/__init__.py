@@ -1,1 +1,1 @@
-"""The pods that this node has taken on: merged from all sources, admitted one by one. Writes the cell `Roster`."""
+"""The desired pods of this node: merged from all sources, and admitted one by one. Writes the cell `Roster`."""

@@ -1,10 +1,10 @@
-"""Whether the node takes one pod. Pure.
+"""The admission checks of one pod. Pure.
 
-The reference's checks, in its order: kernel parameters; operating system by label and by field; the policy for
-supplemental groups; resources, node affinity, node name and host ports, of which all failures are collected and the
-first counts; AppArmor; features that the node does not have. A critical pod (every static one is) that only lacks
-resources is not refused: `preemption` looks for pods that make room. Extended resources that the node does not have are
-left out, as in the reference.
+The checks of the reference kubelet, in its order: node pressure; kernel parameters; operating system by label and by field;
+the policy for supplemental groups; resources, node affinity, node name, host ports and taints, of which the first failure
+counts; AppArmor; features that the node lacks; node shutdown. A critical pod (every static pod is critical) that only
+lacks resources is not rejected: `preemption` chooses pods to end for it. Extended resources that the node does not have
+are not checked, as in the reference kubelet.
 Source: the Kubernetes documentation "Pod Lifecycle" and "Assigning Pods to Nodes", KEP-3619.
 """
 
@@ -17,8 +17,12 @@ from pykubelet.base.api.huge_pages import HUGE_PAGES
 from pykubelet.base.api.resources import in_units, is_pod_level
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.node import NodeView, RuntimeReady
+from pykubelet.base.model.pressure import NodePressure
+from pykubelet.base.model.qos import QOSClass, qos_class
 from pykubelet.base.model.reasons import (
     APP_ARMOR,
+    EVICTED,
+    NODE_SHUTDOWN,
     POD_FEATURE_UNSUPPORTED,
     POD_LEVEL_RESOURCES_NOT_SUPPORTED,
     POD_OS_NOT_SUPPORTED,
@@ -28,7 +32,8 @@ from pykubelet.base.model.reasons import (
 )
 from pykubelet.base.model.requests import pod_requests
 from pykubelet.base.model.restart import is_sidecar
-from pykubelet.base.model.roster import Rejection, is_static
+from pykubelet.base.model.roster import Rejection, is_critical, is_static
+from pykubelet.base.model.signals import PressureCondition
 from pykubelet.base.model.sysctls import forbidden_sysctl
 from pykubelet.desired.roster.model import AdmissionRules, Demand, HostPort
 
@@ -39,8 +44,9 @@ APP_ARMOR_ANNOTATION = "container.apparmor.security.beta.kubernetes.io/"
 UNCONFINED = "Unconfined"
 RESTART_ALL = "RestartAllContainers"
 NO_EXECUTE = "NoExecute"
+_MEMORY_PRESSURE = Taint(key="node.kubernetes.io/memory-pressure", effect="NoSchedule")
 NODE_AFFINITY, TAINT_TOLERATION = "NodeAffinity", "TaintToleration"
-#: Refusals that rest on what others write on the Node.
+#: Rejections that depend on labels and taints, which other clients write to the Node.
 OF_THE_NODE = (NODE_AFFINITY, TAINT_TOLERATION)
 _ALWAYS_COUNTED = ("cpu", "memory", "ephemeral-storage")
 _WRONG_AFFINITY = "node(s) didn't match Pod's node affinity/selector"
@@ -50,7 +56,7 @@ _PORTS_TAKEN = "node(s) didn't have free ports for the requested pod ports"
 
 
 class Shortage(Value):
-    """The node lacks some of a resource; amounts as in `Demand`."""
+    """A shortage of one resource on the node; amounts as in `Demand`."""
 
     resource: str
     requested: int
@@ -59,22 +65,25 @@ class Shortage(Value):
 
     @property
     def missing(self) -> int:
+        """The amount that must become free."""
         return self.requested - (self.capacity - self.used)
 
     @property
     def rejection(self) -> Rejection:
+        """The rejection for this shortage, `OutOf<resource>`."""
         text = f"requested: {self.requested}, used: {self.used}, capacity: {self.capacity}"
         return Rejection(f"OutOf{self.resource}", f"Node didn't have enough resource: {self.resource}, {text}")
 
 
 class Load(Value):
-    """What the pods that are here take together."""
+    """The sum of the demands of all pods that count against the node's capacity."""
 
     pods: int = 0
     requests: Mapping[str, int] = field(default_factory=dict)
     ports: frozenset[HostPort] = frozenset()
 
     def plus(self, demand: Demand) -> Load:
+        """The load with one more pod."""
         total = dict(self.requests)
         for name, amount in demand.requests.items():
             total[name] = total.get(name, 0) + amount
@@ -82,6 +91,7 @@ class Load(Value):
 
 
 def load_of(demands: Iterable[Demand]) -> Load:
+    """The load of pods with these demands."""
     pods = 0
     total: dict[str, int] = {}
     ports: set[HostPort] = set()
@@ -94,7 +104,7 @@ def load_of(demands: Iterable[Demand]) -> Load:
 
 
 def demand_of(pod: Pod) -> Demand:
-    """What a pod asks for; QuantityError for an unreadable amount (validation has refused those)."""
+    """The resources and host ports that a pod requests. QuantityError for an invalid amount, which validation refuses earlier."""
     requests = in_units(pod_requests(pod))
     containers = (*pod.spec.containers, *(c for c in pod.spec.initContainers if is_sidecar(c)))
     ports = frozenset(
@@ -109,12 +119,27 @@ def demand_of(pod: Pod) -> Demand:
 # Checks of the pod by itself
 
 
+def refuse_under_pressure(pod: Pod, pressure: NodePressure) -> Rejection | None:
+    """Evicted for a pod that is not critical while a pressure condition holds; None: admitted. With only MemoryPressure, pods
+    that are not BestEffort and pods that tolerate its taint are admitted too."""
+    held = pressure.conditions
+    if not held or is_critical(pod):
+        return None
+    if held == (PressureCondition.MEMORY,):
+        requests_some = qos_class(pod) is not QOSClass.BEST_EFFORT
+        if requests_some or any(_tolerates(toleration, _MEMORY_PRESSURE) for toleration in pod.spec.tolerations):
+            return None
+    return Rejection(EVICTED, f"The node had condition: [{' '.join(held)}]. ")
+
+
 def refuse_sysctls(pod: Pod, rules: AdmissionRules) -> Rejection | None:
+    """SysctlForbidden for kernel parameters that the node does not allow; None: admitted."""
     problem = forbidden_sysctl(pod, rules.allowed_unsafe_sysctls, rules.kernel)
     return Rejection(SYSCTL_FORBIDDEN, problem) if problem else None
 
 
 def refuse_os(pod: Pod) -> Rejection | None:
+    """PodOSSelectorMismatch or PodOSNotSupported for a pod that is not for Linux; None: admitted."""
     if pod.metadata.labels.get(OS_LABEL, OS) != OS:
         text = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"
         return Rejection(POD_OS_SELECTOR_MISMATCH, text)
@@ -124,11 +149,13 @@ def refuse_os(pod: Pod) -> Rejection | None:
 
 
 def needs_strict_groups(pod: Pod) -> bool:
+    """Whether the pod has supplementalGroupsPolicy Strict (KEP-3619)."""
     context = pod.spec.securityContext
     return context is not None and context.supplementalGroupsPolicy == "Strict"
 
 
 def refuse_groups_policy(pod: Pod, runtime: RuntimeReady) -> Rejection | None:
+    """SupplementalGroupsPolicyNotSupported for a pod with Strict if the runtime lacks the feature; None: admitted."""
     if needs_strict_groups(pod) and not runtime.supplemental_groups_policy:
         text = "SupplementalGroupsPolicy=Strict is not supported in this node"
         return Rejection(SUPPLEMENTAL_GROUPS_POLICY_NOT_SUPPORTED, text)
@@ -136,13 +163,21 @@ def refuse_groups_policy(pod: Pod, runtime: RuntimeReady) -> Rejection | None:
 
 
 def refuse_app_armor(pod: Pod, rules: AdmissionRules) -> Rejection | None:
+    """AppArmor for a pod with a profile on a node without AppArmor; None: admitted."""
     if rules.app_armor or not _needs_app_armor(pod):
         return None
     return Rejection(APP_ARMOR, "Cannot enforce AppArmor: AppArmor is not enabled on the host")
 
 
+def refuse_at_shutdown(*, shutting_down: bool) -> Rejection | None:
+    """NodeShutdown while the machine shuts down; None: admitted. Source: the Kubernetes documentation "Node Shutdowns"."""
+    if shutting_down:
+        return Rejection(NODE_SHUTDOWN, "Pod was rejected as the node is shutting down.")
+    return None
+
+
 def refuse_features(pod: Pod, rules: AdmissionRules) -> Rejection | None:
-    """Resources of the pod itself (KEP-2837), and what a node declares that it has (KEP-5328)."""
+    """Rejection for disabled pod-level resources (KEP-2837), or for features the node does not declare (KEP-5328); None: admitted."""
     stated = pod.spec.resources
     names = (*stated.requests, *stated.limits) if stated is not None else ()
     if not rules.pod_level_resources and any(is_pod_level(name) for name in names):
@@ -175,15 +210,15 @@ def _needs_app_armor(pod: Pod) -> bool:
     return any(key.startswith(APP_ARMOR_ANNOTATION) and value != "unconfined" for key, value in annotations)
 
 
-# Checks against the node and the pods that are here
+# Checks against the node and the admitted pods
 
 
 def find_shortages(demand: Demand, load: Load, node: NodeView, max_pods: int) -> tuple[Shortage, ...]:
-    """What the node has too little of, in the reference's order."""
+    """The resources that the node lacks for the pod, in the order of the reference kubelet."""
     found: list[Shortage] = []
-    room = node.allocatable.get("pods", max_pods)
-    if load.pods + 1 > room:
-        found.append(Shortage("pods", 1, load.pods, room))
+    limit = node.allocatable.get("pods", max_pods)
+    if load.pods + 1 > limit:
+        found.append(Shortage("pods", 1, load.pods, limit))
     others = sorted(name for name in demand.requests if name not in _ALWAYS_COUNTED)
     for name in (*_ALWAYS_COUNTED, *others):
         wanted = demand.requests.get(name, 0)
@@ -205,7 +240,7 @@ def _is_counted(name: str, node: NodeView) -> bool:
 
 
 def refuse_placement(pod: Pod, demand: Demand, load: Load, node: NodeView) -> Rejection | None:
-    """Node affinity, node name, host ports, taints that end pods."""
+    """Rejection for node affinity, node name, host ports or NoExecute taints; None: admitted."""
     if not matches_node(pod, node):
         return _predicate(NODE_AFFINITY, _WRONG_AFFINITY)
     if pod.spec.nodeName and pod.spec.nodeName != node.name:
@@ -218,7 +253,7 @@ def refuse_placement(pod: Pod, demand: Demand, load: Load, node: NodeView) -> Re
 
 
 def _tolerates_all(pod: Pod, node: NodeView) -> bool:
-    """Of the node's taints only those that end pods count here."""
+    """Whether the pod tolerates all NoExecute taints of the node; other taints do not count here."""
     taints = (taint for taint in node.taints if taint.effect == NO_EXECUTE)
     return all(any(_tolerates(toleration, taint) for toleration in pod.spec.tolerations) for taint in taints)
 
@@ -238,7 +273,7 @@ def _predicate(name: str, description: str) -> Rejection:
 
 
 def matches_node(pod: Pod, node: NodeView) -> bool:
-    """nodeSelector and required node affinity; the terms are alternatives, one without conditions matches nothing."""
+    """Whether nodeSelector and required node affinity match. One term must match; a term without conditions never does."""
     if any(node.labels.get(key) != value for key, value in pod.spec.nodeSelector.items()):
         return False
     affinity = pod.spec.affinity.nodeAffinity if pod.spec.affinity is not None else None

@@ -1,16 +1,18 @@
-"""Which of the desired pods the node takes. Pure.
+"""Decides which of the desired pods the node admits. Pure.
 
 Rules:
-- Pods are looked at in the order: what runs already (or ended for good), what was here before, then the new ones by
-  creation and first sight. What runs already is never refused for lack of room: a restart of the agent changes nothing.
-- A pod counts from its admission until its containers are gone. One that is no longer desired does not count.
+- Pods are decided in this order: those that run, those that have ended for good, those that were here before, new pods;
+  within each group by creation time and arrival. A pod that already runs is never rejected for lack of resources, so a
+  restart of the agent changes nothing.
+- A pod counts against the capacity from its admission until its containers are gone. A pod that is no longer desired does
+  not count.
 - A decision holds until the pod leaves its source.
-- A pod of the API that has ended or is being deleted is taken without a look: nothing of it is started.
-- While the runtime has not been listed, nobody knows who runs already: if the pods do not all fit, all are held.
-- A critical pod that finds no room takes that of others, which are rejected as `Preempting`; it is held until they have
-  ended, at most one and a half grace periods.
-- The watch of pods may be ahead of that of the Node: a pod that its labels or taints speak against is held until the Node
-  was read anew. Where the API server refuses that, the pod is refused as `InvalidNodeInfo`.
+- A pod of the API that has ended or is being deleted is admitted without checks, because nothing of it is started.
+- Until the runtime was listed, it is not known which pods run. If not all pods fit, all are held until then.
+- A critical pod that does not fit preempts others, which are rejected as `Preempting`. It is held until they have ended,
+  for at most 1.5 times their longest grace period (at least `MIN_PREEMPTION_WAIT_S`).
+- The watch of pods may be ahead of the agent's view of the Node. A pod that does not match the Node's labels or taints is
+  held until the Node was read again. If that read fails, the pod is rejected as `InvalidNodeInfo`.
 """
 
 from __future__ import annotations
@@ -36,43 +38,43 @@ from pykubelet.base.model.reasons import (
     PREEMPTING,
     UNEXPECTED_ADMISSION_ERROR,
 )
-from pykubelet.base.model.roster import Rejection, has_ended_in_api
-from pykubelet.base.model.waits import Wait
+from pykubelet.base.model.roster import Rejection, has_ended_in_api, is_critical
+from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.desired.roster import admission
 from pykubelet.desired.roster.admission import Load, Shortage
-from pykubelet.desired.roster.model import Entry, Facts, RosterState, Verdict
-from pykubelet.desired.roster.preemption import PREEMPTED, Candidate, NoVictims, choose_victims, is_critical
+from pykubelet.desired.roster.model import AdmissionFacts, AdmissionVerdict, Entry, RosterState
+from pykubelet.desired.roster.preemption import PREEMPTED, NoVictims, PreemptionCandidate, choose_victims
 
-_UNSURE = (Verdict.OPEN, Verdict.PREEMPTING)
+_UNSURE = (AdmissionVerdict.OPEN, AdmissionVerdict.PREEMPTING)
 MIN_PREEMPTION_WAIT_S = 10.0
 DEFAULT_GRACE_S = 30
 _NOT_ENDED = "Container runtime did not kill the pod within specified grace period."
 _NO_RECOVERY = "Unexpected error while attempting to recover from admission failure: "
 _NO_VICTIMS = "preemption: error finding a set of pods to preempt: "
 ADMIT = "admit the pod"
-NODE_UNKNOWN = Wait("node", "report/node", 0.0, detail="its resources are not known yet", next_step=ADMIT)
+NODE_UNKNOWN = Wait("node", Owner.NODE_STATUS, 0.0, detail="its resources are not known yet", next_step=ADMIT)
 NODE_TO_BE_READ = Wait(
     "node",
-    "report/node",
+    Owner.NODE_STATUS,
     0.0,
-    detail="what is known of its labels and taints speaks against the pod; it is read anew from the API server",
+    detail="its known labels and taints do not suit the pod; it is read again from the API server",
     next_step="admit the pod or refuse it",
 )
 NO_NODE_INFO = "Kubelet cannot get node info."
 RUNTIME_UNKNOWN = Wait(
-    "container runtime", "report/node", 0.0, detail="whether it has strict supplemental groups", next_step=ADMIT
+    "container runtime", Owner.RUNTIME_STATUS, 0.0, detail="whether it has strict supplemental groups", next_step=ADMIT
 )
 UNLISTED = Wait(
     "container runtime",
-    "observe/pleg",
+    Owner.PLEG,
     0.0,
-    detail="the room is scarce, and pods that run already go first",
+    detail="not all pods fit, and those that run already are admitted first",
     next_step=ADMIT,
 )
 
 
 class Trace(IntEnum):
-    """What the runtime has of a pod, in the order of admission."""
+    """What the runtime has of a pod, in the order of admission: alive, ended for good, dead (may start again), nothing."""
 
     ALIVE = 0
     OVER = 1
@@ -85,7 +87,7 @@ class _Admit(Value):
 
 
 class _Refuse(Value):
-    """`firm`: whatever runs already."""
+    """Reject the pod. `firm`: even if the pod already runs."""
 
     rejection: Rejection
     firm: bool = False
@@ -96,7 +98,7 @@ class _Lacks(Value):
 
 
 class _Hold(Value):
-    """`asks`: the Node is to be read anew."""
+    """Hold the pod. `asks`: request that the Node is read again."""
 
     wait: Wait
     asks: bool = False
@@ -106,13 +108,15 @@ _Judgement = _Admit | _Refuse | _Lacks | _Hold
 Entries = dict[PodUID, Entry]
 
 
-def settle(state: RosterState, facts: Facts, now: float, wall: float) -> tuple[RosterState, tuple[KubeEvent, ...]]:
-    """Decide all that can be decided now. `now`: monotonic seconds; `wall`: seconds since the epoch."""
+def settle(
+    state: RosterState, facts: AdmissionFacts, now: float, wall: float
+) -> tuple[RosterState, tuple[KubeEvent, ...]]:
+    """Decide on all pods that can be decided now. `now`: monotonic seconds. `wall`: seconds since the epoch."""
     unsure = [entry for entry in state.entries.values() if entry.verdict in _UNSURE]
     if not unsure:
         return state, ()
     entries, recorder = _end_preemptions(state.entries, facts, now)
-    undecided = [entry for entry in unsure if entry.verdict is Verdict.OPEN]
+    undecided = [entry for entry in unsure if entry.verdict is AdmissionVerdict.OPEN]
     if not undecided:
         return replace(state, entries=entries), tuple(recorder)
     if not facts.node.allocatable:
@@ -135,24 +139,26 @@ def settle(state: RosterState, facts: Facts, now: float, wall: float) -> tuple[R
     return replace(state, entries=entries), tuple(recorder)
 
 
-def _end_preemptions(before: Mapping[PodUID, Entry], facts: Facts, now: float) -> tuple[Entries, list[KubeEvent]]:
-    """Who had to wait for others to end and need not any more; what to tell of those that have not ended in time."""
-    entries, told = dict(before), list[KubeEvent]()
+def _end_preemptions(
+    before: Mapping[PodUID, Entry], facts: AdmissionFacts, now: float
+) -> tuple[Entries, list[KubeEvent]]:
+    """Admit pods whose victims have ended or whose wait is over. Returns Events for victims that have not ended in time."""
+    entries, events = dict(before), list[KubeEvent]()
     for uid, entry in before.items():
-        if entry.verdict is not Verdict.PREEMPTING:
+        if entry.verdict is not AdmissionVerdict.PREEMPTING:
             continue
         late = [one for one in entry.victims if not _have_ended(frozenset({one}), before, facts)]
         if not late:
             entries[uid] = _admitted(entry)
         elif now >= entry.until:
             entries[uid] = _admitted(entry)
-            told.extend(
+            events.extend(
                 warning(EVENT_EXCEEDED_GRACE_PERIOD, _NOT_ENDED, before[one].ref) for one in late if one in before
             )
-    return entries, told
+    return entries, events
 
 
-def _have_ended(victims: frozenset[PodUID], entries: Mapping[PodUID, Entry], facts: Facts) -> bool:
+def _have_ended(victims: frozenset[PodUID], entries: Mapping[PodUID, Entry], facts: AdmissionFacts) -> bool:
     lifecycles = facts.lifecycles.pods
     return all(
         lifecycles[uid].stage in (Stage.TERMINATED, Stage.FINISHED) if uid in lifecycles else uid not in entries
@@ -176,20 +182,21 @@ def _held(entry: Entry, wait: Wait, wall: float) -> Entry:
 
 def _admitted(entry: Entry) -> Entry:
     item = entry.item if entry.item.held is None else replace(entry.item, held=None)
-    return replace(entry, item=item, verdict=Verdict.ADMITTED, victims=frozenset(), until=0.0)
+    return replace(entry, item=item, verdict=AdmissionVerdict.ADMITTED, victims=frozenset(), until=0.0)
 
 
 def _rejected(entry: Entry, rejection: Rejection) -> Entry:
-    return replace(entry, item=replace(entry.item, rejection=rejection, held=None), verdict=Verdict.REJECTED)
+    return replace(entry, item=replace(entry.item, rejection=rejection, held=None), verdict=AdmissionVerdict.REJECTED)
 
 
-# Order and room
+# Order and capacity
 
 
 def trace_of(pod: Pod, uid: PodUID, observed: Observed) -> Trace:
+    """The trace of a pod in the runtime. A pod that could not be read yet counts as alive."""
     view = observed.pods.get(uid)
     if view is None and observed.is_unread(uid):
-        return Trace.ALIVE  # something of it is there: it is not refused because nobody could look at it yet
+        return Trace.ALIVE  # it exists in the runtime, so it must not be rejected only because it could not be read
     if view is None or view.is_gone:
         return Trace.NONE
     if view.is_alive:
@@ -205,11 +212,11 @@ def _rank(entry: Entry, observed: Observed) -> tuple[int, float, int]:
     return trace_of(entry.item.pod, entry.ref.uid, observed), created, entry.order
 
 
-def counts(entry: Entry, facts: Facts) -> bool:
-    """Whether the pod takes room now."""
-    if entry.verdict is Verdict.PREEMPTING:
+def counts(entry: Entry, facts: AdmissionFacts) -> bool:
+    """Whether the pod counts against the capacity of the node now."""
+    if entry.verdict is AdmissionVerdict.PREEMPTING:
         return True
-    if entry.verdict is not Verdict.ADMITTED:
+    if entry.verdict is not AdmissionVerdict.ADMITTED:
         return False
     lifecycle = facts.lifecycles.pods.get(entry.ref.uid)
     if lifecycle is None:
@@ -218,15 +225,15 @@ def counts(entry: Entry, facts: Facts) -> bool:
     return not gone or lifecycle.kill_reason in (
         KillReason.REMOVED,
         KillReason.RENEWED,
-    )  # wanted again: it is about to start anew
+    )  # desired again: it will start again
 
 
-def _load(entries: Entries, facts: Facts) -> Load:
+def _load(entries: Entries, facts: AdmissionFacts) -> Load:
     return admission.load_of(entry.demand for entry in entries.values() if counts(entry, facts))
 
 
-def _all_fit(entries: Entries, undecided: list[Entry], facts: Facts) -> bool:
-    """Whether the order does not matter."""
+def _all_fit(entries: Entries, undecided: list[Entry], facts: AdmissionFacts) -> bool:
+    """Whether all undecided pods fit, so that their order does not matter."""
     load = _load(entries, facts)
     for entry in undecided:
         judgement = _judge(entry, Trace.NONE, load, facts)
@@ -240,14 +247,18 @@ def _all_fit(entries: Entries, undecided: list[Entry], facts: Facts) -> bool:
 # One pod
 
 
-def _judge(entry: Entry, trace: Trace, load: Load, facts: Facts) -> _Judgement:
+def _judge(entry: Entry, trace: Trace, load: Load, facts: AdmissionFacts) -> _Judgement:
     pod, rules = entry.item.pod, facts.rules
     if entry.item.source == SOURCE_API and (has_ended_in_api(pod) or pod.metadata.deletionTimestamp):
         return _Admit()
+    is_here = trace in (Trace.ALIVE, Trace.OVER)
+    refusal = None if is_here else admission.refuse_under_pressure(pod, facts.pressure)
+    if refusal is not None:
+        return _Refuse(refusal)
     refusal = admission.refuse_sysctls(pod, rules) or admission.refuse_os(pod)
     if refusal is not None:
         return _Refuse(refusal, firm=True)
-    if trace in (Trace.ALIVE, Trace.OVER):
+    if is_here:
         return _Admit()
     if admission.needs_strict_groups(pod) and not facts.runtime.checked:
         return _Hold(RUNTIME_UNKNOWN)
@@ -260,14 +271,19 @@ def _judge(entry: Entry, trace: Trace, load: Load, facts: Facts) -> _Judgement:
     refusal = admission.refuse_placement(pod, entry.demand, load, facts.node)
     if refusal is not None and refusal.reason in admission.OF_THE_NODE and facts.node.registered:
         return _judge_by_newest(entry, refusal, facts.node)
-    refusal = refusal or admission.refuse_app_armor(pod, rules) or admission.refuse_features(pod, rules)
+    refusal = (
+        refusal
+        or admission.refuse_app_armor(pod, rules)
+        or admission.refuse_features(pod, rules)
+        or admission.refuse_at_shutdown(shutting_down=facts.shutting_down)
+    )
     if refusal is not None:
         return _Refuse(refusal)
     return _Lacks(shortages) if shortages else _Admit()
 
 
 def _judge_by_newest(entry: Entry, refusal: Rejection, node: NodeView) -> _Refuse | _Hold:
-    """The Node as it is known speaks against the pod: so must the Node as it is."""
+    """Reject a pod that does not match the Node only if the Node was read again since; hold it until then."""
     if entry.asked_at is None or node.read_at is None or node.read_at < entry.asked_at:
         return _Hold(replace(NODE_TO_BE_READ, reason=refusal.reason), asks=entry.asked_at is None)
     return _Refuse(Rejection(INVALID_NODE_INFO, NO_NODE_INFO) if node.read_error else refusal)
@@ -276,7 +292,7 @@ def _judge_by_newest(entry: Entry, refusal: Rejection, node: NodeView) -> _Refus
 def _note(
     entries: Entries, entry: Entry, judgement: _Admit | _Refuse | _Hold, trace: Trace, wall: float
 ) -> list[KubeEvent]:
-    """Put a judgement into `entries`."""
+    """Apply a judgement to `entries`. Returns the Events."""
     uid = entry.ref.uid
     match judgement:
         case _Admit():
@@ -293,13 +309,13 @@ def _note(
 
 
 def _preempt(
-    entries: Entries, entry: Entry, shortages: tuple[Shortage, ...], facts: Facts, at: tuple[float, float]
+    entries: Entries, entry: Entry, shortages: tuple[Shortage, ...], facts: AdmissionFacts, at: tuple[float, float]
 ) -> list[KubeEvent]:
-    """Reject others in favour of `entry`, or else `entry`. `at`: the monotonic and the wall clock."""
+    """Preempt other pods for `entry`, or reject `entry` if that is impossible. `at`: the monotonic and the wall clock."""
     here = [
-        Candidate(other.ref.uid, other.item.pod, other.demand)
+        PreemptionCandidate(other.ref.uid, other.item.pod, other.demand)
         for other in entries.values()
-        if other.verdict is Verdict.ADMITTED and counts(other, facts)
+        if other.verdict is AdmissionVerdict.ADMITTED and counts(other, facts)
     ]
     now, wall = at
     try:
@@ -316,11 +332,13 @@ def _preempt(
         entries[uid] = _rejected(victim, Rejection(PREEMPTING, PREEMPTED))
         recorder.append(warning(EVENT_PREEMPTING, PREEMPTED, victim.ref))
     names = ", ".join(str(entries[uid].ref) for uid in victims)
-    wait = Wait("room", "desired/roster", 0.0, detail=f"these pods end to make room: {names}", next_step=ADMIT)
+    wait = Wait(
+        "capacity", Owner.POD_ADMISSION, 0.0, detail=f"these pods are preempted for it: {names}", next_step=ADMIT
+    )
     until = now + max(1.5 * grace, MIN_PREEMPTION_WAIT_S)
     held = _held(entry, wait, wall)
     short_of = shortages[0].resource if shortages else ""
     entries[entry.ref.uid] = replace(
-        held, verdict=Verdict.PREEMPTING, victims=frozenset(victims), until=until, short_of=short_of
+        held, verdict=AdmissionVerdict.PREEMPTING, victims=frozenset(victims), until=until, short_of=short_of
     )
     return recorder

@@ -1,4 +1,4 @@
-"""What must be known of a pod's size after a restart of the agent. Pure."""
+"""The sizes of pods (CPU and memory) that are kept over a restart of the agent. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pykubelet.base.model.sizing import PodSize, SizeChange, size_of
 
 
 class KeptSize(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a pod was given. `before`, `at`: a change that was not made true yet."""
+    """The allocated size of a pod. `before`, `at`: the old size and the time (wall seconds) of a resize that is not applied yet."""
 
     size: PodSize
     before: PodSize | None = None
@@ -21,13 +21,14 @@ class KeptSize(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def change(self) -> SizeChange | None:
+        """The resize that was not applied yet; None: there was none."""
         return SizeChange(self.before, self.at) if self.before is not None else None
 
 
 def with_kept_sizes(
     sizes: Mapping[PodUID, KeptSize], before: Mapping[PodUID, RosterPod], now: Mapping[PodUID, RosterPod]
 ) -> dict[PodUID, KeptSize]:
-    """What must be known of the sizes of all pods, from what it was before. Pure."""
+    """The kept sizes of all pods after the roster changed from `before` to `now`. Pure."""
     changed = dict(sizes)
     for uid in changed_keys(before, now):
         kept = _kept(now[uid]) if uid in now else None

@@ -1,7 +1,7 @@
-"""The roster's loop: takes what the sources tell, decides, publishes.
+"""The loop of the roster: takes the pod sets of the sources, decides on admission, publishes `Roster`.
 
-Owns: the cells `Roster` and `RosterTurn`. Reads: `NodeView`, `RuntimeReady`, `Observed`, `Lifecycles`, and these only to decide about pods
-that are not decided yet: while there are such, every change of them is looked at.
+Owns: the cells `Roster` and `roster-heartbeat`. Reads: `NodeView`, `RuntimeReady`, `Observed`, `Lifecycles`,
+`NodeShutdown`, `NodePressure`. A change of these cells leads to a pass only while pods or resizes are undecided.
 """
 
 from __future__ import annotations
@@ -23,33 +23,37 @@ from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.node import NodeView, NodeWanted, RuntimeReady
 from pykubelet.base.model.observed import Observed
+from pykubelet.base.model.pressure import NodePressure
 from pykubelet.base.model.reasons import EVENT_PREEMPTING
 from pykubelet.base.model.roster import Roster, RosterPod, SourceChanged
+from pykubelet.base.model.shutdown import NodeShutdown
 from pykubelet.desired.roster.decide import settle
 from pykubelet.desired.roster.kept_size import KeptSize
 from pykubelet.desired.roster.merge import roster_of, take
 from pykubelet.desired.roster.metrics import count_preemptions, count_rejection, count_resizes
-from pykubelet.desired.roster.model import AdmissionRules, Facts, RosterState, Verdict
+from pykubelet.desired.roster.model import AdmissionFacts, AdmissionRules, AdmissionVerdict, RosterState
 from pykubelet.desired.roster.resize import settle_sizes
 
 log = Log("roster")
 
 
 class RosterInputs(Value):
-    """The cells this room reads. `kept`: the sizes that pods were given before the agent's start. `node_wanted`: where
-    to ask for the Node anew. `turn`: where to tell that the loop comes round."""
+    """The cells that the roster reads. `kept`: the allocated sizes of pods from before the agent's start. `node_wanted`: takes
+    requests to read the Node again. `heartbeat`: where the loop reports that it runs."""
 
     node: Cell[NodeView]
     runtime: Cell[RuntimeReady]
     observed: Cell[Observed]
     lifecycles: Cell[Lifecycles]
+    shutdown: Cell[NodeShutdown]
+    pressure: Cell[NodePressure]
     kept: Mapping[PodUID, KeptSize] = field(default_factory=dict)
     node_wanted: Post[NodeWanted] = field(default_factory=Sink)
-    turn: CellWriter[Heartbeat] | None = None
+    heartbeat: CellWriter[Heartbeat] | None = None
 
 
 class RosterLoop:
-    """`run` never returns. `expected_sources`: the names of those that must have told their set once."""
+    """Keeps `Roster`. `run` never returns. `expected_sources`: the names of sources that must post their set once."""
 
     def __init__(
         self,
@@ -73,11 +77,14 @@ class RosterLoop:
         self._asked_at: float | None = None
 
     async def run(self) -> None:
+        """Follow the sources and the cells. Never returns."""
         async with Supervisor("roster") as supervisor:
             supervisor.start_root("roster-sources", self._follow_sources())
             supervisor.start_root("roster-unsettled", self._follow_unsettled(supervisor))
-            if (turn := self._inputs.turn) is not None:
-                supervisor.start_root("roster-turn", resync_forever(lambda: self._update([]), turn, self._clock))
+            if (heartbeat := self._inputs.heartbeat) is not None:
+                supervisor.start_root(
+                    "roster-heartbeat", resync_forever(lambda: self._update([]), heartbeat, self._clock)
+                )
             raise await supervisor.wait_failed()
 
     async def _follow_sources(self) -> None:
@@ -92,15 +99,17 @@ class RosterLoop:
             self._update([])
 
     async def _any_change(self, supervisor: Supervisor) -> None:
-        """Until a cell that decisions rest on changes, or a preemption has taken too long."""
+        """Wait until a cell that decisions depend on changes, or a preemption has taken too long."""
         inputs = self._inputs
         waits = [
             supervisor.start_child("roster-node", _change(inputs.node)),
             supervisor.start_child("roster-runtime", _change(inputs.runtime)),
             supervisor.start_child("roster-observed", _change(inputs.observed)),
             supervisor.start_child("roster-lifecycles", _change(inputs.lifecycles)),
+            supervisor.start_child("roster-shutdown", _change(inputs.shutdown)),
+            supervisor.start_child("roster-pressure", _change(inputs.pressure)),
         ]
-        ends = [e.until for e in self._state.entries.values() if e.verdict is Verdict.PREEMPTING]
+        ends = [e.until for e in self._state.entries.values() if e.verdict is AdmissionVerdict.PREEMPTING]
         timeout = max(0.0, min(ends) - self._clock.monotonic()) if ends else None
         try:
             await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
@@ -111,18 +120,18 @@ class RosterLoop:
     def _update(self, events: list[SourceChanged]) -> None:
         wall = self._clock.wall()
         state = self._state
-        told: list[KubeEvent] = []
+        kube_events: list[KubeEvent] = []
         for event in events:
             state, recorder = take(state, event, wall)
-            told.extend(recorder)
+            kube_events.extend(recorder)
         facts = self._facts()
         state, recorder = settle(state, facts, self._clock.monotonic(), wall)
-        told.extend(recorder)
+        kube_events.extend(recorder)
         if any(kube_event.reason == EVENT_PREEMPTING for kube_event in recorder):
             count_preemptions(self._state.entries, state.entries)
         if facts.node.allocatable:
             entries, recorder = settle_sizes(state.entries, facts, wall)
-            told.extend(recorder)
+            kube_events.extend(recorder)
             if recorder:
                 count_resizes(state.entries, entries)
             state = state if entries is state.entries else replace(state, entries=entries)
@@ -137,7 +146,7 @@ class RosterLoop:
         if now is not before:
             self._roster.publish(now)
             _log_change(before, now)
-        for kube_event in told:
+        for kube_event in kube_events:
             self._recorder.post(kube_event)
 
     def _ask_for_node(self, at: float | None) -> None:
@@ -145,15 +154,21 @@ class RosterLoop:
             self._asked_at = at
             self._inputs.node_wanted.post(NodeWanted())
 
-    def _facts(self) -> Facts:
+    def _facts(self) -> AdmissionFacts:
         inputs = self._inputs
-        return Facts(
-            inputs.node.get(), inputs.runtime.get(), inputs.observed.get(), inputs.lifecycles.get(), self._rules
+        return AdmissionFacts(
+            inputs.node.get(),
+            inputs.runtime.get(),
+            inputs.observed.get(),
+            inputs.lifecycles.get(),
+            self._rules,
+            shutting_down=inputs.shutdown.get().active,
+            pressure=inputs.pressure.get(),
         )
 
 
 def _change(cell: Cell[Any]) -> Coroutine[Any, Any, Any]:
-    """Waits for any snapshot but the present one, which is taken now and not when the wait starts."""
+    """Wait for a new snapshot. The current one is read now, not when the coroutine starts."""
     seen = cell.get()
     return cell.wait_for(lambda value: value is not seen)
 
@@ -162,9 +177,9 @@ def _log_change(before: Roster, now: Roster) -> None:
     for uid in changed_keys(before.pods, now.pods):
         old, item = before.pods.get(uid), now.pods.get(uid)
         if old is None and item is not None:
-            log.info("pod is desired", pod=_spoken(item), uid=uid, source=item.source)
+            log.info("pod is desired", pod=_full_name(item), uid=uid, source=item.source)
         if old is not None and item is None:
-            log.debug("pod is no longer desired", pod=_spoken(old), uid=uid)
+            log.debug("pod is no longer desired", pod=_full_name(old), uid=uid)
         if item is not None and item.rejection is not None and (old is None or old.rejection is None):
             count_rejection(item.rejection.reason)
             log.warning("pod is rejected", uid=uid, reason=item.rejection.reason, why=item.rejection.message)
@@ -172,5 +187,5 @@ def _log_change(before: Roster, now: Roster) -> None:
         log.info("all sources have reported", pods=len(now.pods))
 
 
-def _spoken(item: RosterPod) -> str:
+def _full_name(item: RosterPod) -> str:
     return f"{item.pod.metadata.namespace}/{item.pod.metadata.name}"

@@ -1,17 +1,16 @@
-"""From what the sources want to one set of pods. Pure.
+"""Merges the sets of all sources into one set of pods. Pure.
 
 Rules:
-- A source always tells its whole set; a pod that is missing from it is no longer wanted.
-- A pod is known by its UID. Among static pods one full name (name and namespace) stands for one pod, in one source and
-  across all: who came first stays, and who holds a name keeps it while its source has a pod of that name. The others are
-  left out, told once, and come in when the name is free. The API server sees to the names of its own pods.
-- Mirror pods are kept apart, by the full name they share with the static pod they stand for.
-- A static pod that its source has seen anew was away in between, however short: it has come back, and begins again.
-- What is new of the API server's pods concerns no other pod, as long as nobody else has the name or UID: then the others are
-  not looked at.
-- A pod that did not change stays the very object it was, so that readers can compare by identity. A change is one of
-  spec, generation, labels, annotations (but the agent's own), deletion time or deletion grace, or of what others write
-  into its status (conditions, resource claims, the end of the pod). A pod keeps its name for life.
+- A source always posts its whole set; a pod that is missing from it is no longer desired.
+- The UID identifies a pod. Static pods must also have unique full names (name and namespace), in one source and across all
+  sources. The first pod keeps the name, and the name stays with its source while that source has a pod of the name. Other
+  pods of the name are left out with one Event, and taken when the name is free. The API server's names are unique anyway.
+- Mirror pods are kept separately, by the full name that they share with their static pod.
+- A static pod with a new first-seen time was away in between, however briefly: it has come back, and starts again.
+- The other sources are not merged again when only the API server's pods change, unless pods share a name or UID.
+- An unchanged pod remains the same object, so that readers can compare by identity. Changes are those of spec, generation,
+  labels, annotations (except the agent's own), deletion time, deletion grace period, and of what other clients write to
+  the status (conditions, resource claims, the end of the pod). A pod never changes its name.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.labels import CONFIG_SEEN, SOURCE_API
-from pykubelet.base.model.podnews import is_same, is_same_mirror
+from pykubelet.base.model.pod_changes import is_same, is_same_mirror
 from pykubelet.base.model.reasons import EVENT_FAILED_VALIDATION
 from pykubelet.base.model.roster import (
     ManifestProblem,
@@ -39,12 +38,12 @@ from pykubelet.base.model.roster import (
 )
 from pykubelet.base.model.sizing import size_of, with_size
 from pykubelet.desired.roster.admission import demand_of
-from pykubelet.desired.roster.model import Entry, RosterState, Verdict
+from pykubelet.desired.roster.model import AdmissionVerdict, Entry, RosterState
 
 
 class _Wanted(Value):
-    """`stated`: what the source calls the pod; `ref` differs where the UID already has another name. `origin`: where the
-    source read it."""
+    """A pod as a source wants it. `stated`: its name in the source; `ref` differs if the UID already has another name.
+    `origin`: where the source has read it."""
 
     source: str
     origin: str
@@ -54,7 +53,7 @@ class _Wanted(Value):
 
 
 def take(state: RosterState, event: SourceChanged, wall: float) -> tuple[RosterState, tuple[KubeEvent, ...]]:
-    """The state after a source told its set, and what people should hear. `wall`: seconds since the epoch."""
+    """The state after a source has posted its set, and the resulting Events. `wall`: seconds since the epoch."""
     if event.source == SOURCE_API:
         event, mirrors = _without_mirrors(event)
         state = replace(state, mirrors=mirrors)
@@ -87,7 +86,7 @@ def take(state: RosterState, event: SourceChanged, wall: float) -> tuple[RosterS
 
 
 def _with_api_pods(state: RosterState, pods: tuple[Pod, ...], wall: float) -> RosterState | None:
-    """The state with these pods of the API server and all others as they are. None: they meet others."""
+    """The state with these pods of the API server and all others unchanged. None: another source uses one of the names or UIDs."""
     wanted = {PodUID(pod.metadata.uid): pod for pod in pods}
     if state.clashes or len(wanted) != len(pods):
         return None
@@ -120,11 +119,11 @@ def _clash(wanted: _Wanted, field_path: str, value: str) -> ManifestProblem:
 
 
 def _in_order(state: RosterState) -> list[_Wanted]:
-    """All wanted pods, those with older rights first."""
+    """All desired pods, those that already hold their name or UID first."""
     wanted = [
-        _wanted(state, source, told.origins[i] if told.origins else source, pod)
-        for source, told in state.sources.items()
-        for i, pod in enumerate(told.pods)
+        _wanted(state, source, reported.origins[i] if reported.origins else source, pod)
+        for source, reported in state.sources.items()
+        for i, pod in enumerate(reported.pods)
     ]
 
     def rank(one: _Wanted) -> int:
@@ -156,7 +155,7 @@ def _with_entries(state: RosterState, chosen: Mapping[PodUID, _Wanted], wall: fl
 
 
 def _entry(state: RosterState, old: Entry | None, wanted: _Wanted, arrivals: int, wall: float) -> Entry:
-    """What is known of one pod that was `old` and is now `wanted`; `old` itself when nothing is new."""
+    """The new entry of a pod that was `old` and is now `wanted`; `old` itself if nothing has changed."""
     if old is not None and old.wanted is wanted.pod and old.item.source == wanted.source:
         return old
     if old is None or _came_back(old, wanted.pod):
@@ -172,8 +171,8 @@ def _entry(state: RosterState, old: Entry | None, wanted: _Wanted, arrivals: int
 
 
 def with_given_size(entry: Entry, pod: Pod) -> Pod:
-    """What the others see of a pod that its source now wants to be `pod`: one that was taken keeps its size."""
-    if entry.verdict is not Verdict.ADMITTED or is_static(pod):
+    """The pod for other components when its source has `pod`: an admitted pod keeps its allocated size."""
+    if entry.verdict is not AdmissionVerdict.ADMITTED or is_static(pod):
         return pod
     return with_size(pod, size_of(entry.item.pod))
 
@@ -190,13 +189,13 @@ def _seen_at(pod: Pod, wall: float) -> float:
 
 
 def roster_of(state: RosterState, expected: frozenset[str], before: Roster) -> Roster:
-    """What the others may read; `before` itself when nothing changed."""
+    """The snapshot to publish; `before` itself when nothing changed."""
     items = {uid: entry.item for uid, entry in state.entries.items()}
     pods = items if changed_keys(before.pods, items) else before.pods
     missing = tuple(sorted(name for name in expected if name not in state.sources or not state.sources[name].known))
     silent = tuple(sorted(expected - state.sources.keys()))
     clashes = (state.clashes[key] for key in sorted(state.clashes))
-    problems = (*(problem for told in state.sources.values() for problem in told.problems), *clashes)
+    problems = (*(problem for reported in state.sources.values() for problem in reported.problems), *clashes)
     mirrors = state.mirrors
     if before.mirrors is not None and mirrors is not None and _are_same(mirrors, before.mirrors):
         mirrors = before.mirrors
@@ -211,5 +210,5 @@ def roster_of(state: RosterState, expected: frozenset[str], before: Roster) -> R
 
 
 def _are_same(now: Mapping[str, Pod], before: Mapping[str, Pod]) -> bool:
-    """Whether nothing but their statuses changed."""
+    """Whether the mirror pods are equal except for their statuses."""
     return now.keys() == before.keys() and all(is_same_mirror(before[name], pod) for name, pod in now.items())

@@ -1,4 +1,4 @@
-"""Counts of what was decided about pods, for `/metrics`."""
+"""Metrics of admission, preemption and resizes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pykubelet.base.model.reasons import (
     UNEXPECTED_ADMISSION_ERROR,
 )
 from pykubelet.base.model.sizing import Amounts, size_of
-from pykubelet.desired.roster.model import Entry, Verdict
+from pykubelet.desired.roster.model import AdmissionVerdict, Entry
 
 REJECTIONS = Counter(
     "kubelet_admission_rejections_total", "Cumulative number pod admission rejections by the Kubelet.", ("reason",)
@@ -42,8 +42,8 @@ INFEASIBLE = Counter(
     ("reason_detail",),
 )
 _OUT_OF = "OutOf"
-#: Reasons that metrics tell as they are; there may be any number of others.
-_TOLD_REASONS = frozenset(
+#: Reasons that are used as labels. The number of other reasons is not bounded.
+_METRIC_REASONS = frozenset(
     {
         APP_ARMOR,
         INVALID_NODE_INFO,
@@ -71,51 +71,53 @@ _FIELDS = tuple(
 
 
 def count_rejection(reason: str) -> None:
-    """Of a pod that the node did not take; one that had to make room for another was taken."""
+    """Count a pod that the node did not admit. Preempted pods are not counted, because they had been admitted."""
     if reason != PREEMPTING:
-        REJECTIONS.inc(told_reason(reason))
+        REJECTIONS.inc(metric_reason(reason))
 
 
-def told_reason(reason: str) -> str:
-    """What metrics call the reason of a rejection. Pure."""
-    if reason in _TOLD_REASONS:
+def metric_reason(reason: str) -> str:
+    """The label `reason` of a rejection. Pure."""
+    if reason in _METRIC_REASONS:
         return reason
     return "OutOfExtendedResources" if reason.startswith(_OUT_OF) else "Other"
 
 
 def count_preemptions(before: Mapping[PodUID, Entry], now: Mapping[PodUID, Entry]) -> None:
-    """Of each pod that has come to wait for the room of others: how many, and what was short first."""
+    """Count the victims of each pod that has begun to preempt, by the first resource that was short."""
     for uid, entry in now.items():
         old = before.get(uid)
-        if entry.verdict is Verdict.PREEMPTING and (old is None or old.verdict is not Verdict.PREEMPTING):
+        if entry.verdict is AdmissionVerdict.PREEMPTING and (
+            old is None or old.verdict is not AdmissionVerdict.PREEMPTING
+        ):
             PREEMPTIONS.inc(entry.short_of, by=len(entry.victims))
 
 
 def count_resizes(before: Mapping[PodUID, Entry], now: Mapping[PodUID, Entry]) -> None:
-    """Each new size once, when it is first given or refused, whatever comes of it later."""
+    """Count each requested resize once, when it is first allocated, deferred or found infeasible."""
     for uid, entry in now.items():
         old = before.get(uid)
         if old is None or old is entry:
             continue
         wanted = entry.wanted if entry.item.pending is not None else entry.item.pod
-        told = old.item.pending
+        reported = old.item.pending
         generation = wanted.metadata.generation if wanted is not None else None
-        is_known = told is not None and told.generation == generation
+        is_known = reported is not None and reported.generation == generation
         if wanted is not None and not is_known:
             for labels in resized_fields(old.item.pod, wanted):
                 RESIZES.inc(*labels)
         pending = entry.item.pending
-        if pending is not None and pending != told and pending.reason == RESIZE_INFEASIBLE:
+        if pending is not None and pending != reported and pending.reason == RESIZE_INFEASIBLE:
             INFEASIBLE.inc(detail_of(pending.message))
 
 
 def detail_of(message: str) -> str:
-    """What metrics call the reason why a size can never be given. Pure."""
+    """The label `reason_detail` of an infeasible resize. Pure."""
     return next((detail for words, detail in _DETAILS if words in message), "insufficient_node_allocatable")
 
 
 def resized_fields(before: Pod, wanted: Pod) -> Iterable[tuple[str, str, str]]:
-    """Resource, requirement and operation (`add`, `remove`, `increase`, `decrease`) of each container's change. Pure."""
+    """The resource, requirement and operation (`add`, `remove`, `increase`, `decrease`) of each change of a container. Pure."""
     old, new = size_of(before), size_of(wanted)
     for name in new.containers:
         if name in old.containers and old.containers[name] != new.containers[name]:

@@ -1,4 +1,4 @@
-"""The private values of the roster: what each source wants, and what was decided about each pod. Pure."""
+"""The private values of the roster: the pods of each source, and the decision on each pod. Pure."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import Observed
+from pykubelet.base.model.pressure import NodePressure
 from pykubelet.base.model.reasons import RESIZE_DEFERRED
 from pykubelet.base.model.roster import ManifestProblem, RosterPod, SourceChanged
 from pykubelet.config.settings import Settings
@@ -18,14 +19,13 @@ from pykubelet.desired.roster.kept_size import KeptSize
 
 
 class AdmissionRules(Value):
-    """What the node lets in, from the configuration and the machine.
+    """The rules by which the node admits pods, from the configuration and the machine.
 
-    `kernel`: major and minor version. `max_pods` counts where `NodeView.allocatable` has no `pods`. `app_armor`: the
-    kernel has it switched on. `resize_containers`, `resize_pods`, `resize_init_containers`: gates
-    InPlacePodVerticalScaling, InPlacePodLevelResourcesVerticalScaling and InPlacePodVerticalScalingInitContainers.
-    `static_cpus`, `static_memory`: CPUs and memory are given away exclusively. `limited_swap`: containers have a share of
-    the swap. `pod_level_resources`: gate PodLevelResources. `features`: what the node declares that pods may need
-    (KEP-5328); None: it declares nothing, and nobody is refused for that.
+    `kernel`: major and minor version. `max_pods`: used if `NodeView.allocatable` has no `pods`. `app_armor`: it is enabled in
+    the kernel. `resize_containers`, `resize_pods`, `resize_init_containers`: gates InPlacePodVerticalScaling,
+    InPlacePodLevelResourcesVerticalScaling and InPlacePodVerticalScalingInitContainers. `static_cpus`, `static_memory`: the CPU
+    and Memory Manager policies are static. `limited_swap`: containers get a part of the swap. `pod_level_resources`: gate
+    PodLevelResources. `features`: the features that the node declares (KEP-5328); None: no pod is rejected for a missing one.
     """
 
     allowed_unsafe_sysctls: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class AdmissionRules(Value):
 
 
 def admission_rules(settings: Settings, kernel: tuple[int, int], *, app_armor: bool) -> AdmissionRules:
-    """`kernel`: major and minor version. `app_armor`: the kernel has it switched on."""
+    """The rules from the configuration. `kernel`: major and minor version. `app_armor`: it is enabled in the kernel."""
     config = settings.config
     return AdmissionRules(
         allowed_unsafe_sysctls=tuple(config.allowedUnsafeSysctls),
@@ -62,30 +62,32 @@ def admission_rules(settings: Settings, kernel: tuple[int, int], *, app_armor: b
 
 
 class HostPort(Value):
-    """A port of the node; `ip` 0.0.0.0 means all its addresses."""
+    """A port of the node; `ip` 0.0.0.0 means all addresses."""
 
     protocol: str
     port: int
     ip: str
 
     def clashes(self, other: HostPort) -> bool:
+        """Whether the two ports cannot both be bound on one node."""
         if (self.protocol, self.port) != (other.protocol, other.port):
             return False
         return self.ip == other.ip or "0.0.0.0" in (self.ip, other.ip)
 
 
 class Demand(Value):
-    """What a pod takes of the node: `cpu` in milli, the others in whole units."""
+    """What a pod requests from the node: `cpu` in millicores, other resources in whole units."""
 
     requests: Mapping[str, int] = field(default_factory=dict)
     ports: frozenset[HostPort] = frozenset()
 
     def of(self, resource: str) -> int:
+        """The amount of a resource; 1 for `pods`."""
         return 1 if resource == "pods" else self.requests.get(resource, 0)
 
 
-class Verdict(StrEnum):
-    """open: not looked at yet. preempting: taken, once the pods in its place have ended."""
+class AdmissionVerdict(StrEnum):
+    """open: not decided yet. preempting: admitted once its victims have ended."""
 
     OPEN = "open"
     PREEMPTING = "preempting"
@@ -94,20 +96,20 @@ class Verdict(StrEnum):
 
 
 class Entry(Value):
-    """One desired pod and what was decided. `order`: how many came before it.
+    """One desired pod and the decision on it. `order`: the number of pods that came before it.
 
-    `victims`: the pods that end to make room; `short_of`: the resource that lacked first. `until`: the monotonic second
-    when that is no longer waited for.
-    `asked_at`: the monotonic second from which on the Node is read anew, because the one known does not suit the pod.
-    `was_over`: at first sight its containers had already ended for good. `wanted`: the pod as its source tells it, which
-    may ask for another size than `item.pod` was given.
+    `victims`: the pods that are preempted for it; `short_of`: the first resource that was short. `until`: when the wait for
+    the victims ends, in monotonic seconds.
+    `asked_at`: when a new read of the Node was requested, in monotonic seconds, because the known Node does not match the pod.
+    `was_over`: its containers had already ended for good when it was admitted. `wanted`: the pod as its source has it, which
+    may request another size than `item.pod` has.
     """
 
     item: RosterPod
     ref: PodRef
     demand: Demand
     order: int
-    verdict: Verdict = Verdict.OPEN
+    verdict: AdmissionVerdict = AdmissionVerdict.OPEN
     victims: frozenset[PodUID] = frozenset()
     until: float = 0.0
     asked_at: float | None = None
@@ -117,14 +119,14 @@ class Entry(Value):
 
     @property
     def is_resizing(self) -> bool:
-        """Something is still to be decided or to be heard about the pod's size."""
+        """Whether a resize of the pod is deferred, or is allocated and not applied yet."""
         pending = self.item.pending
         return self.item.change is not None or (pending is not None and pending.reason == RESIZE_DEFERRED)
 
 
 class RosterState(Value):
-    """`kept`: sizes given before the agent's start. `owners`: which source holds a full name. `clashes`: pods that were
-    left out for another's name or UID.
+    """The state of the roster. `kept`: allocated sizes from before the agent's start. `owners`: the source that holds each full
+    name. `clashes`: pods that were left out because another pod has their name or UID.
 
     `mirrors`: as in `Roster`.
     """
@@ -139,20 +141,25 @@ class RosterState(Value):
 
     @property
     def node_asked_at(self) -> float | None:
-        """The last monotonic second at which a pod began to wait for the Node as it is now; None: none does."""
-        asked = (e.asked_at for e in self.entries.values() if e.verdict is Verdict.OPEN and e.asked_at is not None)
+        """When a pod last requested a new read of the Node, in monotonic seconds; None: no pod waits for one."""
+        asked = (
+            e.asked_at for e in self.entries.values() if e.verdict is AdmissionVerdict.OPEN and e.asked_at is not None
+        )
         return max(asked, default=None)
 
     @property
     def is_settled(self) -> bool:
+        """Whether no pod is held and no resize is in progress or deferred."""
         return all(entry.item.held is None and not entry.is_resizing for entry in self.entries.values())
 
 
-class Facts(Value):
-    """What the other rooms say at the moment of a decision."""
+class AdmissionFacts(Value):
+    """The snapshots of other components at the time of a decision."""
 
     node: NodeView
     runtime: RuntimeReady
     observed: Observed
     lifecycles: Lifecycles
     rules: AdmissionRules
+    shutting_down: bool = False
+    pressure: NodePressure = NodePressure()

@@ -1,7 +1,8 @@
-"""Which pods make room for a critical pod. Pure.
+"""Chooses the pods that are preempted for a critical pod. Pure.
 
-Rules, as in the reference: only pods of lower standing may go; the fewest possible; BestEffort rather than Burstable
-rather than Guaranteed; of two that help as much, the one that requests less memory, then less CPU.
+Rules, as in the reference kubelet: only pods that are not critical or have lower priority may be preempted. Guaranteed pods
+are chosen only if Burstable and BestEffort pods do not suffice, Burstable only if BestEffort do not. The pod that comes
+nearest to the missing amounts is chosen first; of equal ones, the one that requests less memory, then less CPU.
 Source: the Kubernetes documentation "Guaranteed Scheduling For Critical Add-On Pods".
 """
 
@@ -13,16 +14,15 @@ from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.qos import QOSClass, qos_class
-from pykubelet.base.model.roster import is_mirror, is_static
+from pykubelet.base.model.roster import is_critical
 from pykubelet.desired.roster.admission import Shortage
 from pykubelet.desired.roster.model import Demand
 
-SYSTEM_CRITICAL = 2_000_000_000
 PREEMPTED = "Preempted in order to admit critical pod"
 
 
-class Candidate(Value):
-    """A pod that is here now."""
+class PreemptionCandidate(Value):
+    """An admitted pod that counts against the capacity now."""
 
     uid: PodUID
     pod: Pod
@@ -30,25 +30,23 @@ class Candidate(Value):
 
 
 class NoVictims(Exception):
-    """There are no pods that may go and would make enough room; the message is the reference's."""
-
-
-def is_critical(pod: Pod) -> bool:
-    """Static pods are, whatever their priority."""
-    return is_static(pod) or is_mirror(pod) or (pod.spec.priority or 0) >= SYSTEM_CRITICAL
+    """Preempting all candidates would not free enough; the message is that of the reference kubelet."""
 
 
 def may_preempt(preemptor: Pod, other: Pod) -> bool:
+    """Whether `other` may be ended for the critical pod `preemptor`: it is not critical, or has lower priority."""
     if is_critical(preemptor) and not is_critical(other):
         return True
     mine, theirs = preemptor.spec.priority, other.spec.priority
     return mine is not None and theirs is not None and mine > theirs
 
 
-def choose_victims(preemptor: Pod, here: Iterable[Candidate], shortages: Sequence[Shortage]) -> tuple[PodUID, ...]:
-    """The pods to end so that every shortage is made up; raises NoVictims."""
+def choose_victims(
+    preemptor: Pod, here: Iterable[PreemptionCandidate], shortages: Sequence[Shortage]
+) -> tuple[PodUID, ...]:
+    """The pods to end so that no shortage is left. Raises NoVictims."""
     needed = {shortage.resource: shortage.missing for shortage in shortages}
-    by_class: dict[QOSClass, list[Candidate]] = {qos: [] for qos in QOSClass}
+    by_class: dict[QOSClass, list[PreemptionCandidate]] = {qos: [] for qos in QOSClass}
     for candidate in here:
         if may_preempt(preemptor, candidate.pod):
             by_class[qos_class(candidate.pod)].append(candidate)
@@ -63,14 +61,14 @@ def choose_victims(preemptor: Pod, here: Iterable[Candidate], shortages: Sequenc
     return tuple(candidate.uid for candidate in (*third, *second, *first))
 
 
-def _less(needed: Mapping[str, int], gone: Sequence[Candidate]) -> dict[str, int]:
-    """What is still needed when these are gone."""
+def _less(needed: Mapping[str, int], gone: Sequence[PreemptionCandidate]) -> dict[str, int]:
+    """The amounts that are still needed when these pods are gone."""
     left = {name: amount - sum(candidate.demand.of(name) for candidate in gone) for name, amount in needed.items()}
     return {name: amount for name, amount in left.items() if amount > 0}
 
 
-def _nearest(candidates: Sequence[Candidate], needed: Mapping[str, int]) -> list[Candidate]:
-    """One after the other the candidate that comes nearest to what is still needed."""
+def _nearest(candidates: Sequence[PreemptionCandidate], needed: Mapping[str, int]) -> list[PreemptionCandidate]:
+    """Choose, one after the other, the candidate that comes nearest to the amounts that are still needed. Raises NoVictims."""
     left, chosen = list(candidates), []
     while needed:
         if not left:
@@ -82,12 +80,12 @@ def _nearest(candidates: Sequence[Candidate], needed: Mapping[str, int]) -> list
     return chosen
 
 
-def _distance(candidate: Candidate, needed: Mapping[str, int]) -> float:
+def _distance(candidate: PreemptionCandidate, needed: Mapping[str, int]) -> float:
     rests = ((amount - candidate.demand.of(name)) / amount for name, amount in needed.items())
     return sum(rest * rest for rest in rests if rest > 0)
 
 
-def _size(candidate: Candidate) -> tuple[int, int]:
+def _size(candidate: PreemptionCandidate) -> tuple[int, int]:
     return candidate.demand.of("memory"), candidate.demand.of("cpu")
 
 

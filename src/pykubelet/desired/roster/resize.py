@@ -1,12 +1,12 @@
-"""Which pods get the size that their spec asks for. Pure.
+"""Decides which pods get the size that their spec requests. Pure.
 
-Rules (source: KEP-1287, in-place update of pod resources, and KEP-5419 for pods as a whole):
-- A pod that was taken keeps the size it was given until the node has room for the new one. What it may have, the other
-  rooms see as the pod's spec.
-- Sizes that ask for no more come first, then the more important pods, Guaranteed ones before others, then those that
-  have waited longest. They are looked at again whenever something changes that decisions rest on.
-- What can never be on this node is Infeasible, everything else that does not fit now is Deferred. Each is told once for
-  a size; the message follows what the other pods take.
+Rules (source: KEP-1287, in-place update of pod resources, and KEP-5419 for pod-level resources):
+- An admitted pod keeps its allocated size until the new one fits on the node. Other components see the allocated size in
+  the pod's spec.
+- Resizes that request no more CPU and memory come first, then pods of higher priority, then Guaranteed pods, then those
+  that have waited longest. They are decided again whenever an input of the decision changes.
+- A size that this node can never allocate is Infeasible; any other size that does not fit now is Deferred. Each records
+  one Event for a size; the message is updated when the usage by other pods changes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pykubelet.base.model.reasons import (
     RESIZE_INFEASIBLE,
 )
 from pykubelet.base.model.restart import is_sidecar
-from pykubelet.base.model.roster import Rejection
+from pykubelet.base.model.roster import Rejection, is_critical
 from pykubelet.base.model.sizing import (
     RESTART_CONTAINER,
     Amounts,
@@ -41,19 +41,18 @@ from pykubelet.base.model.sizing import (
     size_of,
 )
 from pykubelet.desired.roster import admission
-from pykubelet.desired.roster.admission import Load, demand_of, load_of
+from pykubelet.desired.roster.admission import Load, demand_of, load_of, refuse_under_pressure
 from pykubelet.desired.roster.decide import counts
-from pykubelet.desired.roster.model import AdmissionRules, Entry, Facts, Verdict
-from pykubelet.desired.roster.preemption import is_critical
+from pykubelet.desired.roster.model import AdmissionFacts, AdmissionRules, AdmissionVerdict, Entry
 
 Entries = dict[PodUID, Entry]
 _NO_SWAP = "In-place resize of containers with swap is not supported."
 
 
 def settle_sizes(
-    before: Mapping[PodUID, Entry], facts: Facts, wall: float
+    before: Mapping[PodUID, Entry], facts: AdmissionFacts, wall: float
 ) -> tuple[Mapping[PodUID, Entry], tuple[KubeEvent, ...]]:
-    """Give the sizes that there is room for, and note which there is not. `wall`: seconds since the epoch."""
+    """Allocate the sizes that fit, and note those that do not. `wall`: seconds since the epoch."""
     if not any(_is_of_interest(entry) for entry in before.values()):
         return before, ()
     entries = dict(before)
@@ -67,9 +66,9 @@ def settle_sizes(
             entries[uid] = replace(entry, item=replace(entry.item, pending=None))
     for entry in sorted(waiting, key=_rank):
         load = load_of(e.demand for uid, e in entries.items() if uid != entry.ref.uid and counts(e, facts))
-        entry, told = _decided(entry, load, facts, wall)
+        entry, events = _decided(entry, load, facts, wall)
         entries[entry.ref.uid] = entry
-        recorder.extend(told)
+        recorder.extend(events)
     return entries, tuple(recorder)
 
 
@@ -78,8 +77,8 @@ def _is_of_interest(entry: Entry) -> bool:
     return item.change is not None or item.pending is not None or (entry.wanted or item.pod) is not item.pod
 
 
-def _followed_up(entry: Entry, facts: Facts) -> Entry:
-    """A change that act/pods has made true is over."""
+def _followed_up(entry: Entry, facts: AdmissionFacts) -> Entry:
+    """The entry without its resize, when `act/pods` has applied it."""
     life = facts.lifecycles.pods.get(entry.ref.uid)
     if entry.item.change is None or life is None:
         return entry
@@ -88,9 +87,14 @@ def _followed_up(entry: Entry, facts: Facts) -> Entry:
     return replace(entry, item=replace(entry.item, change=None))
 
 
-def _wants_other_size(entry: Entry, facts: Facts) -> bool:
+def _wants_other_size(entry: Entry, facts: AdmissionFacts) -> bool:
     pod = entry.wanted
-    if pod is None or pod is entry.item.pod or entry.verdict is not Verdict.ADMITTED or pod.metadata.deletionTimestamp:
+    if (
+        pod is None
+        or pod is entry.item.pod
+        or entry.verdict is not AdmissionVerdict.ADMITTED
+        or pod.metadata.deletionTimestamp
+    ):
         return False
     life = facts.lifecycles.pods.get(entry.ref.uid)
     if life is not None and life.stage is not Stage.SYNCING:
@@ -111,7 +115,7 @@ def _asks_for_more(entry: Entry) -> bool:
     return any(new.of(name) > entry.demand.of(name) for name in ("cpu", "memory"))
 
 
-def _decided(entry: Entry, load: Load, facts: Facts, wall: float) -> tuple[Entry, list[KubeEvent]]:
+def _decided(entry: Entry, load: Load, facts: AdmissionFacts, wall: float) -> tuple[Entry, list[KubeEvent]]:
     pod = entry.wanted
     assert pod is not None
     demand = demand_of(pod)
@@ -129,32 +133,34 @@ def _decided(entry: Entry, load: Load, facts: Facts, wall: float) -> tuple[Entry
     pending = PendingResize(reason, refusal.message, generation, since)
     if pending == old:
         return entry, []
-    is_told = (reason, generation) == _last_told(entry, pod)
+    is_reported = (reason, generation) == _last_reported(entry, pod)
     entry = replace(entry, item=replace(entry.item, pending=pending))
-    if is_told:
+    if is_reported:
         return entry, []
     words = size_in_words(f"Pod resize {refusal.reason}", pod, generation, refusal.message)
     kind = EVENT_RESIZE_INFEASIBLE if infeasible else EVENT_RESIZE_DEFERRED
     return entry, [warning(kind, words, entry.ref)]
 
 
-def _last_told(entry: Entry, pod: Pod) -> tuple[str, int] | None:
-    """Reason and generation of which people have heard already, maybe before a restart of the agent."""
+def _last_reported(entry: Entry, pod: Pod) -> tuple[str, int] | None:
+    """The reason and generation of the last report, which may be from before a restart of the agent."""
     if (pending := entry.item.pending) is not None:
         return pending.reason, pending.generation
-    told = (c for c in pod.status.conditions if c.type == POD_RESIZE_PENDING)
-    return next(((c.reason, c.observedGeneration or 0) for c in told), None)
+    events = (c for c in pod.status.conditions if c.type == POD_RESIZE_PENDING)
+    return next(((c.reason, c.observedGeneration or 0) for c in events), None)
 
 
-def _refusal(pod: Pod, load: Load, facts: Facts) -> Rejection | None:
-    """Why the pod in its new size could not be taken beside the others now."""
+def _refusal(pod: Pod, load: Load, facts: AdmissionFacts) -> Rejection | None:
+    """Why the pod with its new size does not fit now; None if it fits."""
+    if (refusal := refuse_under_pressure(pod, facts.pressure)) is not None:
+        return refusal
     demand = demand_of(pod)
     shortages = admission.find_shortages(demand, load, facts.node, facts.rules.max_pods)
     return shortages[0].rejection if shortages else admission.refuse_placement(pod, demand, load, facts.node)
 
 
 def _infeasible(pod: Pod, now: Pod, rules: AdmissionRules) -> str:
-    """Why the node can never give this size to a running pod, or an empty string. `now`: the pod as it was given."""
+    """Why the node can never allocate this size to a running pod, or an empty string. `now`: the pod with its allocated size."""
     if not rules.resize_containers:
         return "InPlacePodVerticalScaling is disabled"
     if rules.limited_swap and _would_move_swap(pod, now):
@@ -185,7 +191,7 @@ def _requests(pod: Pod, resource: str) -> dict[str, int]:
 
 
 def _would_move_swap(pod: Pod, now: Pod) -> bool:
-    """A container's share of the swap follows its memory request, and cannot be changed while it runs."""
+    """Whether the resize would change a container's swap limit. It depends on the memory request, and is fixed while it runs."""
     after = {c.name: c for c in resizable(pod)}
     pairs = [(old, after[old.name]) for old in resizable(now) if old.name in after]
     return any(
@@ -197,13 +203,13 @@ def _would_move_swap(pod: Pod, now: Pod) -> bool:
 
 
 def _has_swap(pod: Pod, container: Container) -> bool:
-    """Only Burstable pods that are not critical have swap, and of these no container that may use what it requests and no more."""
+    """Whether a container has swap: in Burstable pods that are not critical, containers whose memory limit is not their request."""
     request, limit = _memory(container)
     return request != limit and qos_class(pod) is QOSClass.BURSTABLE and not is_critical(pod)
 
 
 def _memory(container: Container) -> tuple[int, int]:
-    """Request and limit in bytes; 0: not stated."""
+    """The memory request and limit in bytes; 0: not set."""
     amounts = amounts_of(container.resources, None)
     return amounts.memory_request, amounts.memory_limit
 

@@ -1,8 +1,8 @@
-"""The sizes that pods were given, kept over restarts of the agent.
+"""Keeps the allocated sizes of pods over restarts of the agent.
 
-Owns: the file `<root>/pod_sizes`. A pod of the API server may ask for another size than it has; after a restart the
-agent must know which one it runs with. Pods that state no resources cannot be resized and are not in the file. Losing it
-loses no more than this: every pod is taken to have the size that its spec asks for.
+Owns: the file `<root>/pod_sizes`. The spec of a pod may request another size than is allocated; after a restart the agent
+must know the allocated one. Pods without resources cannot be resized and are not in the file. Without the file, every pod
+is assumed to have the size of its spec.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from pykubelet.base.api.codec import DecodeError, decode, encode
 from pykubelet.base.kit.cells import Cell
-from pykubelet.base.kit.flight import Done, Failed, Flight
+from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.roster import Roster, RosterPod
@@ -24,16 +24,16 @@ SAVE_DEADLINE_S = 10.0
 
 
 class SizeMemory:
-    """The file at `path`. `load` first, then `follow`."""
+    """The file with the allocated sizes, at `path`. Call `load` first, then `follow`."""
 
-    def __init__(self, path: str, flight: Flight) -> None:
+    def __init__(self, path: str, flight: SingleFlight) -> None:
         self._file = Checkpoint(path)
         self._flight = flight
         self._saved: dict[PodUID, KeptSize] = {}
         self._problem = ""
 
     def load(self) -> Mapping[PodUID, KeptSize]:
-        """Never raises: a file that cannot be used is set aside."""
+        """Read the sizes of the last run. Never raises; an unreadable file is logged and ignored."""
         data = self._file.load()
         if data is None:
             return {}
@@ -44,7 +44,7 @@ class SizeMemory:
         return self._saved
 
     async def follow(self, roster: Cell[Roster]) -> None:
-        """Keep the file up with the roster. Never returns."""
+        """Update the file when the roster changes. Never returns."""
         seen: Mapping[PodUID, RosterPod] = {}
         sizes: dict[PodUID, KeptSize] = {}
         async for now in roster.changes():

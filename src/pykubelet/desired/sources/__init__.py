@@ -1,5 +1,5 @@
-"""Where pods come from when nobody else says: manifest files and a manifest URL.
+"""The sources of pods: manifest files, a manifest URL and the API server.
 
-Each source keeps watch on its own, and posts its whole set of pods whenever that set changes (`SourceChanged`); merging
-is the roster's. The first post of a source says that it is ready.
+Each source watches independently, and posts its whole set of pods (`SourceChanged`) whenever the set changes. The roster
+merges the sets. The first known set of a source marks it as ready.
 """

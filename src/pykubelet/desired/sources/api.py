@@ -1,12 +1,12 @@
 """The API server as a source: the pods that are bound to this node.
 
-Owns: the cell `ApiPods`. Reads: `NodeView`. Posts `SourceChanged` with the whole set, mirror pods included, whenever
-anything of it changed that the agent acts upon: that its own reports came back is for `ApiPods` alone.
+Owns: the cell `ApiPods`. Reads: `NodeView`. Posts `SourceChanged` with the whole set, including mirror pods, on each change
+that the agent acts on. A change that the agent itself has reported is only published in `ApiPods`.
 
 Rules:
-- The set counts only once it was listed. An API server that is away says nothing: the last set stays.
-- The first set waits until the node is known to the API server, because its labels decide where pods may run; but not
-  for ever: the node may be one that nobody registers.
+- The set counts only after it was listed. While the API server does not answer, the last set is kept.
+- The first set waits until the node is registered with the API server, because admission needs its labels. The wait is
+  limited, because the node may never be registered.
 - A pod is annotated with its source and the time when it was first seen. An unchanged pod stays the same object.
 """
 
@@ -26,7 +26,7 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_SEEN, CONFIG_SOURCE, SOURCE_API
 from pykubelet.base.model.node import NodeView
-from pykubelet.base.model.podnews import is_same, is_same_mirror
+from pykubelet.base.model.pod_changes import is_same, is_same_mirror
 from pykubelet.base.model.roster import ApiPods, SourceChanged, is_mirror
 from pykubelet.edges.kubeapi.listwatch import Listed
 
@@ -41,7 +41,7 @@ def pods_of_node(node_name: str) -> str:
 
 
 class ApiSource:
-    """`run` ends with `listed`, which has no end. `node_wait_s`: how long the first set waits for the node."""
+    """The API server as a source. `listed`: an endless list-watch. `node_wait_s`: how long the first set waits for the node."""
 
     def __init__(
         self,
@@ -65,40 +65,40 @@ class ApiSource:
         self._has_node = False
 
     async def run(self) -> None:
-        """Follow until cancelled."""
+        """Follow the list-watch until cancelled."""
         async for now in self._listed:
             if now.synced:
                 await self._take(now.items)
 
     async def _take(self, items: Mapping[str, Pod]) -> None:
-        has_news = self._take_changes(items)
+        has_changes = self._take_changes(items)
         self._pods.publish(ApiPods(self._known, synced=True))
         if not self._has_node:
             await self._wait_for_node()
-        if has_news or not self._has_posted:
+        if has_changes or not self._has_posted:
             self._has_posted = True
             self._out.post(SourceChanged(SOURCE_API, tuple(self._marked.values())))
 
     def _take_changes(self, items: Mapping[str, Pod]) -> bool:
-        """Whether the agent acts upon any of them."""
+        """Take a new set. Returns whether the agent acts on any of the changes."""
         seen = format_nano_time(int(self._clock.wall() * 1_000_000_000))
         known, marked = dict(self._known), dict(self._marked)
-        has_news = False
+        has_changes = False
         for key in changed_keys(self._items, items):
             before, pod = self._items.get(key), items.get(key)
             if before is not None and (pod is None or pod.metadata.uid != before.metadata.uid):
                 gone = PodUID(before.metadata.uid)
                 del known[gone], marked[gone]
-                has_news = True
+                has_changes = True
             if pod is not None:
                 uid = PodUID(pod.metadata.uid)
                 known[uid], had = pod, marked.get(uid)
                 if had is None or not _is_same(had, pod):
                     first = had.metadata.annotations.get(CONFIG_SEEN, seen) if had is not None else seen
                     marked[uid] = _annotated(pod, first)
-                    has_news = True
+                    has_changes = True
         self._items, self._known, self._marked = items, known, marked
-        return has_news
+        return has_changes
 
     async def _wait_for_node(self) -> None:
         self._has_node = True
@@ -106,7 +106,7 @@ class ApiSource:
             async with asyncio.timeout(self._node_wait_s):
                 await self._node.wait_for(lambda node: node.registered)
         except TimeoutError:
-            log.warning("the node is not registered; its pods are taken by the labels it would have")
+            log.warning("the node is not registered yet: its pods are admitted by the labels it is going to have")
 
 
 def _is_same(before: Pod, now: Pod) -> bool:
@@ -114,7 +114,7 @@ def _is_same(before: Pod, now: Pod) -> bool:
 
 
 def _annotated(pod: Pod, seen: str) -> Pod:
-    """Mirror pods are shown, not run: they stay as the API server has them."""
+    """The pod with annotations for its source and first-seen time. Mirror pods, which are not run, are left unchanged."""
     if is_mirror(pod):
         return pod
     annotations = {**pod.metadata.annotations, CONFIG_SOURCE: SOURCE_API, CONFIG_SEEN: seen}

@@ -1,7 +1,7 @@
-"""A manifest's bytes as pods, or what is wrong with them. Pure: bytes, their origin and the node's name in.
+"""Decodes a manifest into pods, or into a list of its problems. Pure.
 
-Rules: one YAML or JSON document; a v1 Pod (from a URL also a PodList); no unknown field; a name; then defaulting and
-create-validation as the API server does them; and no reference to API objects.
+A manifest is one YAML or JSON document with a v1 Pod (from a URL also a PodList), without unknown fields, with a name and
+without references to API objects. Defaults and create-validation are those of the API server.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pykubelet.desired.sources.references import api_reference
 from pykubelet.desired.sources.static import Origin, make_static
 
 MAX_BYTES = 10 << 20
-#: Problems told of one manifest; the rest is usually noise of the first.
+#: Problems reported for one manifest. Further ones usually follow from the first.
 MAX_PROBLEMS = 20
-#: Characters of a problem's path and of its reason: both may quote the manifest.
+#: Characters of a problem's path and of its reason, because both may quote the manifest.
 MAX_WORDS = 1024
 
 UID_RULE = "must be 1 to 64 letters, digits and dashes, and not begin with a dash; leave it out to get one"
@@ -29,6 +29,7 @@ Problems = tuple[ManifestProblem, ...]
 
 
 def problem(origin: Origin, field_path: str, reason: str) -> ManifestProblem:
+    """A problem of a manifest, with texts cut to `MAX_WORDS` characters."""
     return ManifestProblem(origin.shown, _cut(field_path), _cut(reason))
 
 
@@ -37,13 +38,14 @@ def _cut(words: str) -> str:
 
 
 def too_large(origin: Origin) -> ManifestProblem:
+    """The problem of a manifest above `MAX_BYTES`."""
     return problem(origin, "", f"manifest is larger than {MAX_BYTES >> 20} MiB")
 
 
 def decode_manifest(data: bytes, origin: Origin, node_name: str) -> Pods | Problems:
-    """The pods of a manifest, complete and valid; or its problems, never both, never none of both.
+    """The complete and valid pods of a manifest, or its problems; never both.
 
-    A file holds one Pod. A URL may also give a PodList; one bad item of it refuses them all, as the reference does.
+    A file has one Pod. A URL may also return a PodList; one invalid item refuses all of it, as in the reference kubelet.
     """
     if len(data) > MAX_BYTES:
         return (too_large(origin),)
@@ -54,7 +56,7 @@ def decode_manifest(data: bytes, origin: Origin, node_name: str) -> Pods | Probl
     if document is None:
         return (problem(origin, "", "manifest is empty"),)
     if not isinstance(document, dict):
-        return (problem(origin, "", f"expected an object, got {_spoken(document)}"),)
+        return (problem(origin, "", f"expected an object, got {_type_name(document)}"),)
     kinds = ("Pod",) if origin.is_file else ("Pod", "PodList")
     if wrong := _wrong_type(document, kinds, origin):
         return (wrong,)
@@ -63,7 +65,7 @@ def decode_manifest(data: bytes, origin: Origin, node_name: str) -> Pods | Probl
     return _decode_pod(document, origin, node_name, "")
 
 
-def _spoken(value: object) -> str:
+def _type_name(value: object) -> str:
     names = {list: "a list", str: "text", bool: "a boolean", int: "a number", float: "a number"}
     return names.get(type(value), type(value).__name__)
 
@@ -87,7 +89,7 @@ def _decode_list(document: dict[str, object], origin: Origin, node_name: str) ->
     if items is None:
         return (problem(origin, "items", "expected a list, got nothing"),)
     if not isinstance(items, list):
-        return (problem(origin, "items", f"expected a list, got {_spoken(items)}"),)
+        return (problem(origin, "items", f"expected a list, got {_type_name(items)}"),)
     unknown = sorted(set(document) - set(core.PodList.__struct_encode_fields__))
     if unknown:
         return tuple(problem(origin, field, "unknown field") for field in unknown[:MAX_PROBLEMS])
@@ -95,7 +97,7 @@ def _decode_list(document: dict[str, object], origin: Origin, node_name: str) ->
     for i, item in enumerate(items):
         path = f"items[{i}]"
         if not isinstance(item, dict):
-            return (problem(origin, path, f"expected an object, got {_spoken(item)}"),)
+            return (problem(origin, path, f"expected an object, got {_type_name(item)}"),)
         given = {"kind": "Pod", "apiVersion": "v1", **item}
         if wrong := _wrong_type(given, ("Pod",), origin):
             return (problem(origin, f"{path}.{wrong.field_path}", wrong.reason),)
@@ -131,5 +133,5 @@ def _decode_pod(manifest: dict[str, object], origin: Origin, node_name: str, pre
 
 
 def is_pods(result: Pods | Problems) -> bool:
-    """Whether `decode_manifest` gave pods (an empty PodList counts)."""
+    """Whether `decode_manifest` returned pods (an empty PodList counts)."""
     return not any(isinstance(item, ManifestProblem) for item in result)

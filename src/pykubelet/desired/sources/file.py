@@ -1,11 +1,11 @@
-"""The file source: a directory of manifests, or one manifest, watched.
+"""The file source: watches a directory of manifests, or one manifest.
 
-Owns: when to look. Events are hints; each one leads to a look at the whole path (`manifests.py`), and so does the
-period, as the safety net. A path that vanishes is an empty set; its nearest existing parent is watched until it is back.
-A watch that is lost is begun again. Posts `SourceChanged` with the full set when that changed, and once at the beginning.
+Owns: when to scan. File events are only hints: each leads to a scan of the whole path (`manifests.py`). A periodic scan is
+the safety net. A missing path is an empty set; its nearest existing parent is watched until it is back. A lost watch is
+begun again. Posts `SourceChanged` with the whole set after each change, and once at the beginning.
 
-A directory's bad files are left out and reported; a single file that is bad leaves the set as it was (so a node whose
-only manifest was never good has no set at all: nothing that runs is killed because of it, but what is wrong is told).
+In a directory, invalid files are left out and reported. If the path is a single invalid file, it is reported and the set
+is kept as it was. If that file was never valid, the set is not known yet, and no running pod is killed because of it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from collections.abc import Callable
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.backoff import Backoff, BackoffPolicy
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.labels import SOURCE_FILE
 from pykubelet.base.model.roster import ManifestProblem, SourceChanged
-from pykubelet.desired.sources.manifests import SETTLE_S, Look, Manifests
+from pykubelet.desired.sources.manifests import SETTLE_S, Manifests, ManifestScan
 from pykubelet.desired.sources.seen import FirstSeen
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import stat_file
@@ -35,19 +35,19 @@ log = Log("sources")
 PARENT_CHANGES = DIRECTORY_CHANGES & ~EventKind.ATTRIB
 WRITTEN = EventKind.CLOSE_WRITE | EventKind.MOVED_TO
 REMOVED = EventKind.DELETE | EventKind.MOVED_FROM
-#: How soon a watch that was lost, or could not be had, is begun again.
+#: The back-off before a watch is begun again that was lost or could not be opened.
 RESTART = BackoffPolicy(initial_s=1.0, cap_s=20.0)
 
 
-class _TimeToLook(Value):
-    """The period, or the time a young file needs to settle, has passed."""
+class _ScanDue(Value):
+    """The period has passed, or the time that a recently changed file needs to settle."""
 
 
-_Event = FileEvent | _TimeToLook
+_Event = FileEvent | _ScanDue
 
 
 class FileSource:
-    """Watches `path` and posts its set of pods to `out`. `period_s`: seconds between full looks (fileCheckFrequency)."""
+    """Watches `path` and posts its set of pods to `out`. `period_s`: seconds between full scans (fileCheckFrequency)."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class FileSource:
         period_s: float,
         out: Post[SourceChanged],
         clock: Clock,
-        flight: Flight,
+        flight: SingleFlight,
         make_watcher: Callable[[], Watcher] = Watcher,
     ) -> None:
         self._path = os.path.abspath(path)
@@ -75,7 +75,7 @@ class FileSource:
         self._unwatchable = ""
 
     async def run(self) -> None:
-        """Look and watch until cancelled."""
+        """Scan and watch until cancelled."""
         events: Mailbox[_Event] = Mailbox("manifest events")
         async with Supervisor("file source") as tasks:
             try:
@@ -90,7 +90,7 @@ class FileSource:
         try:
             self._watcher = self._make_watcher()
         except HostError as error:
-            self._tell_unwatched(self._path, error)
+            self._log_unwatched(self._path, error)
         else:
             self._watch(self._watcher)
 
@@ -100,11 +100,11 @@ class FileSource:
         self._watcher, self._watched = None, set()
 
     async def _keep_watch(self, events: Mailbox[_Event]) -> None:
-        """Forward what the watch tells; when it is lost, or there is none, begin another one after a while."""
+        """Forward the events of the watch. When it is lost or could not be opened, begin another one after a back-off."""
         pause: Backoff | None = None
         while True:
             if self._watcher is not None:
-                self._tell_unwatched(self._path, await _forward(self._watcher, self._path, events))
+                self._log_unwatched(self._path, await _forward(self._watcher, self._path, events))
                 self._end_watch()
             now = self._clock.monotonic()
             pause = RESTART.raised(pause, now, now)
@@ -113,12 +113,12 @@ class FileSource:
             if self._watcher is not None:
                 self._unwatchable = ""
                 log.info("manifests are watched again", path=self._path)
-                events.post(_TimeToLook())
+                events.post(_ScanDue())
 
-    def _tell_unwatched(self, path: str, error: Exception) -> None:
+    def _log_unwatched(self, path: str, error: Exception) -> None:
         if self._unwatchable != str(error):
             self._unwatchable = str(error)
-            log.warning("manifests are not watched, only looked at", path=path, error=str(error))
+            log.warning("manifests are not watched, only scanned periodically", path=path, error=str(error))
 
     async def _follow(self, events: Mailbox[_Event]) -> None:
         loop = asyncio.get_running_loop()
@@ -126,27 +126,27 @@ class FileSource:
         touched: set[str] | None = None
         settle = False
         while True:
-            unsettled = self._publish(await self._manifests.look(self._clock.wall(), closed, settle, touched))
+            unsettled = self._publish(await self._manifests.scan(self._clock.wall(), closed, settle, touched))
             settle = True
-            timer = loop.call_later(SETTLE_S if unsettled else self._period_s, events.post, _TimeToLook())
+            timer = loop.call_later(SETTLE_S if unsettled else self._period_s, events.post, _ScanDue())
             try:
-                news = await events.get_all()
+                received = await events.get_all()
             finally:
                 timer.cancel()
-            closed, touched = self._names_closed(news), self._names_touched(news)
-            self._manifests.note_removed(self._names_removed(news))
+            closed, touched = self._names_closed(received), self._names_touched(received)
+            self._manifests.note_removed(self._names_removed(received))
             if self._watcher is not None and touched is None:
                 self._watch(self._watcher)
 
     def _names_closed(self, events: list[_Event]) -> set[str]:
-        """Names of entries whose writers are done."""
+        """The names of files that their writers have closed or moved into place."""
         return {event.name for event in events if isinstance(event, FileEvent) and event.kinds & WRITTEN}
 
     def _names_removed(self, events: list[_Event]) -> set[str]:
         return {e.name for e in events if isinstance(e, FileEvent) and e.path == self._path and e.kinds & REMOVED}
 
     def _names_touched(self, events: list[_Event]) -> set[str] | None:
-        """The entries of the directory that events are about; None when something else may have happened too."""
+        """The names of the directory's entries with events; None if other things may have changed too."""
         names: set[str] = set()
         for event in events:
             if not isinstance(event, FileEvent) or event.path != self._path or not event.name:
@@ -154,32 +154,32 @@ class FileSource:
             names.add(event.name)
         return names
 
-    def _publish(self, look: Look) -> bool:
-        """Post the set if it changed; tells whether to look again soon."""
-        pods = self._pods if look.keep else self._seen_pods(look)
-        origins = self._origins if look.keep else look.origins
-        for wrong in look.problems:
+    def _publish(self, scan: ManifestScan) -> bool:
+        """Post the set if it has changed. Returns whether to scan again soon."""
+        pods = self._pods if scan.keep else self._seen_pods(scan)
+        origins = self._origins if scan.keep else scan.origins
+        for wrong in scan.problems:
             if wrong not in self._problems:
                 log.warning("bad manifest", origin=wrong.origin, field=wrong.field_path or None, reason=wrong.reason)
-        changed = pods != self._pods or look.problems != self._problems or origins != self._origins
-        self._pods, self._problems, self._origins = pods, look.problems, origins
-        if changed or not (self._known or look.keep):
-            self._known = self._known or not look.keep
-            self._out.post(SourceChanged(SOURCE_FILE, pods, look.problems, origins, self._known))
-        return look.unsettled
+        changed = pods != self._pods or scan.problems != self._problems or origins != self._origins
+        self._pods, self._problems, self._origins = pods, scan.problems, origins
+        if changed or not (self._known or scan.keep):
+            self._known = self._known or not scan.keep
+            self._out.post(SourceChanged(SOURCE_FILE, pods, scan.problems, origins, self._known))
+        return scan.unsettled
 
-    def _seen_pods(self, look: Look) -> tuple[Pod, ...]:
-        """The pods of a look; those whose file was away in between are seen anew."""
+    def _seen_pods(self, scan: ManifestScan) -> tuple[Pod, ...]:
+        """The pods of a scan. Those whose file was away in between get a new first-seen time."""
         again = {
-            pod.metadata.uid for pod, origin in zip(look.pods, look.origins, strict=True) if origin in look.returned
+            pod.metadata.uid for pod, origin in zip(scan.pods, scan.origins, strict=True) if origin in scan.returned
         }
         self._seen.forget(again)
-        return self._seen.mark(look.pods, self._clock.wall())
+        return self._seen.mark(scan.pods, self._clock.wall())
 
     def _watch(self, watcher: Watcher) -> None:
-        """Watch the path itself, and the nearest directory above it that exists; drop what is watched for no reason.
+        """Watch the path itself, and the nearest existing directory above it; end other watches.
 
-        The parent tells when the path is replaced; a single file is always seen through its parent.
+        The watch of the parent shows when the path is replaced. A single file is only watched through its parent.
         """
         wanted = {self._path} if _is_dir(self._path) else set[str]()
         parent = os.path.dirname(self._path)
@@ -193,7 +193,7 @@ class FileSource:
                 watcher.add(path, DIRECTORY_CHANGES if path == self._path else PARENT_CHANGES)
             except HostError as error:
                 if not error.is_not_found:
-                    self._tell_unwatched(path, error)
+                    self._log_unwatched(path, error)
         self._watched = wanted
 
 
@@ -206,14 +206,14 @@ def _is_dir(path: str) -> bool:
 
 
 def _concerns(event: FileEvent, path: str) -> bool:
-    """Whether an event may change what is at `path`: not what else happens in the directories above it."""
+    """Whether an event may change the content of `path`; other events in the directories above it do not."""
     if event.path in ("", path) or not event.name:
         return True
     return f"{path}/".startswith(f"{event.path.rstrip('/')}/{event.name}/")
 
 
 async def _forward(watcher: Watcher, path: str, events: Mailbox[_Event]) -> OSError:
-    """Events of the kernel into the source's mailbox, until the watch breaks: by what."""
+    """Post the kernel's events to the source's mailbox until the watch fails; return the error."""
     try:
         async for event in watcher:
             if _concerns(event, path):

@@ -1,6 +1,6 @@
-"""Fields of pods that a feature gate switches off: they count as not given, as where the API server drops them.
+"""Removes fields of pods whose feature gate is off, as the API server does.
 
-Between the sources and the roster, and only where such a gate is off. Pods that did not change stay the same objects.
+This runs between the sources and the roster, only if such a gate is off. Unchanged pods remain the same objects.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pykubelet.config.settings import Settings
 class FieldGates(Value):
     """The gates HostnameOverride, EnvFiles, ContainerRestartRules and RestartAllContainersOnContainerExits.
 
-    `restart_all` is also True where the node refuses pods with such rules (KEP-5328): it must see them.
+    `restart_all` is also True with the gate NodeDeclaredFeatures: admission must see such rules to reject the pod (KEP-5328).
     """
 
     hostname_override: bool = True
@@ -26,6 +26,7 @@ class FieldGates(Value):
 
 
 def field_gates(settings: Settings) -> FieldGates:
+    """The gates from the configuration."""
     return FieldGates(
         hostname_override=settings.enabled("HostnameOverride"),
         env_files=settings.enabled("EnvFiles"),
@@ -39,7 +40,7 @@ ALL_ON = FieldGates()
 
 
 def without_disabled(pod: Pod, gates: FieldGates) -> Pod:
-    """The pod without the fields that are switched off; itself where it has none of them. Pure."""
+    """The pod without the disabled fields; the same object if it has none of them. Pure."""
     spec = pod.spec
     containers = tuple(_container(c, gates, is_init=False) for c in spec.containers)
     inits = tuple(_container(c, gates, is_init=True) for c in spec.initContainers)
@@ -54,7 +55,7 @@ def _container(container: Container, gates: FieldGates, *, is_init: bool) -> Con
     if not gates.restart_all:
         rules = tuple(rule for rule in rules if rule.action != ACTION_RESTART_ALL)
     if not gates.restart_rules:
-        # an init container's Always makes it a sidecar, which is another feature
+        # restartPolicy Always makes an init container a sidecar, which is another feature
         rules, policy = (
             tuple(r for r in rules if r.action == ACTION_RESTART_ALL),
             policy if is_init and policy == ALWAYS else "",
@@ -69,7 +70,7 @@ def _variable(variable: EnvVar) -> EnvVar:
 
 
 class GatedPods:
-    """A posting end of the roster's mailbox for sources, with a gate before it."""
+    """Posts the sets of sources to the roster's mailbox, with the disabled fields removed."""
 
     def __init__(self, out: Post[SourceChanged], gates: FieldGates) -> None:
         self._out = out
@@ -77,6 +78,7 @@ class GatedPods:
         self._known: dict[str, dict[int, tuple[Pod, Pod]]] = {}
 
     def post(self, event: SourceChanged) -> None:
+        """Post the set to the roster, without the disabled fields."""
         before, now = self._known.get(event.source, {}), {}
         for pod in event.pods:
             now[id(pod)] = before.get(id(pod)) or (pod, without_disabled(pod, self._gates))

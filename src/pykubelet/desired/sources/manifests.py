@@ -1,12 +1,12 @@
-"""One look at the manifest path: which files there are, and what is in those that changed.
+"""Scans the manifest path: lists the files, and reads those that have changed.
 
-Owns: the memory of what each file held (unchanged files are not read again) and the rule about files that are being
-written. Reads the host through `edges.host.files`; decides nothing about when to look, which is `file.py`'s.
+Owns: the last content of each file (unchanged files are not read again), and the rule about files that are being written.
+`file.py` decides when to scan.
 
-A file that changed a moment ago and whose writer has not closed it (no CLOSE_WRITE or MOVED_TO was told) may be half
-written: what it held before counts until it is closed or has been still for `SETTLE_S`. So a slow editor never kills a
-running pod, and half a manifest never starts one. A file that was removed and is there again before anybody looked counts as
-one that has come back (`Look.returned`), once it has been read.
+A recently changed file that its writer has not closed (no event CLOSE_WRITE or MOVED_TO) may be incomplete. Its previous
+content counts until it is closed, or has not changed for `SETTLE_S`. So a slow editor never kills a running pod, and an
+incomplete manifest never starts one. A file that was removed and exists again before the next scan counts as returned
+(`ManifestScan.returned`) when it has been read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os.path
 from collections.abc import Set
 
 from pykubelet.base.api.core import Pod
-from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.roster import ManifestProblem
 from pykubelet.desired.sources.decode import MAX_BYTES, problem, too_large
@@ -27,18 +27,18 @@ from pykubelet.edges.host.fs.files import DirEntry, FileKind, FileStat, list_dir
 SETTLE_S = 0.5
 
 
-class Content(Value):
-    """What a file held when it was last read. `key`: what says that it has not changed since."""
+class ManifestContent(Value):
+    """The content of a file when it was last read. `key`: equal while the file has not changed."""
 
     key: tuple[int, int, int, int]
     pods: tuple[Pod, ...]
     problems: tuple[ManifestProblem, ...]
 
 
-class Look(Value):
-    """The whole set as it is now. `unsettled`: look again in `SETTLE_S`. `keep`: the set could not be told, so the one
-    before it stands. `origins`: the file of each pod, in the order of `pods`. `returned`: those files that were away
-    between this look and the one before."""
+class ManifestScan(Value):
+    """The result of one scan: the whole set. `unsettled`: scan again in `SETTLE_S`. `keep`: the set could not be read, so the
+    previous one is kept. `origins`: the file of each pod, in the order of `pods`. `returned`: the files that were away
+    between this scan and the previous one."""
 
     pods: tuple[Pod, ...] = ()
     problems: tuple[ManifestProblem, ...] = ()
@@ -51,64 +51,68 @@ class Look(Value):
 class Manifests:
     """The files at one path, a directory of manifests or a single one."""
 
-    def __init__(self, path: str, node_name: str, flight: Flight) -> None:
+    def __init__(self, path: str, node_name: str, flight: SingleFlight) -> None:
         self._path = path
         self._node_name = node_name
         self._flight = flight
-        self._known: dict[str, Content] = {}
+        self._known: dict[str, ManifestContent] = {}
         self._young: set[str] = set()
         self._removed: Set[str] = frozenset()
 
     def note_removed(self, names: Set[str]) -> None:
-        """Entries of the directory were removed since the last look; some may be there again."""
+        """Note that entries of the directory were removed since the last scan; some may exist again."""
         self._removed = self._removed | names
 
-    async def look(self, wall_s: float, closed: Set[str], settle: bool, touched: Set[str] | None = None) -> Look:
-        """Everything there is. `closed`: names whose writer is known to be done; without `settle` all are taken so.
+    async def scan(
+        self, wall_s: float, closed: Set[str], settle: bool, touched: Set[str] | None = None
+    ) -> ManifestScan:
+        """Scan the path. `closed`: names of files whose writers have closed them. `settle` False: take all files as closed.
 
-        `touched`: the names in the directory that something has happened to since the last look; its other files, as
-        far as they are no links, are as they were. None: nobody knows.
+        `touched`: names in the directory with events since the last scan; other files, except links, have not changed.
+        None: this is not known.
         """
         try:
             at_path = stat_file(self._path)
         except HostError as error:
-            return Look(problems=(problem(file_origin(self._path), "", str(error)),), keep=True)
+            return ManifestScan(problems=(problem(file_origin(self._path), "", str(error)),), keep=True)
         if at_path is None:
             self._known.clear()
-            return Look()
+            return ManifestScan()
         if at_path.is_file:
-            return await self._look_at_file(at_path, wall_s, closed, settle)
+            return await self._scan_file(at_path, wall_s, closed, settle)
         if not at_path.is_dir:
             words = f"is not a directory or file but a {at_path.kind}"
-            return Look(problems=(problem(file_origin(self._path), "", words),), keep=True)
-        return await self._look_at_directory(wall_s, closed, settle, touched)
+            return ManifestScan(problems=(problem(file_origin(self._path), "", words),), keep=True)
+        return await self._scan_directory(wall_s, closed, settle, touched)
 
-    async def _look_at_file(self, stat: FileStat, wall_s: float, closed: Set[str], settle: bool) -> Look:
+    async def _scan_file(self, stat: FileStat, wall_s: float, closed: Set[str], settle: bool) -> ManifestScan:
         done = os.path.basename(self._path) in closed
         before = self._known.get(self._path)
         young = settle and not done and _is_young(stat, wall_s)
         if before is not None and (young or (before.key == _key(stat) and not done)):
-            content: Content | None = before
+            content: ManifestContent | None = before
         else:
             content = await self._read(self._path, stat)
         if content is None:
             self._known.clear()
-            return Look()
+            return ManifestScan()
         unsettled = young and content.key != _key(stat)
         if content.pods:
             self._known = {self._path: content}
-            return Look(content.pods, content.problems, unsettled, origins=(self._path,) * len(content.pods))
-        return Look((), content.problems, unsettled, keep=True)
+            return ManifestScan(content.pods, content.problems, unsettled, origins=(self._path,) * len(content.pods))
+        return ManifestScan((), content.problems, unsettled, keep=True)
 
-    async def _look_at_directory(self, wall_s: float, closed: Set[str], settle: bool, touched: Set[str] | None) -> Look:
+    async def _scan_directory(
+        self, wall_s: float, closed: Set[str], settle: bool, touched: Set[str] | None
+    ) -> ManifestScan:
         try:
             entries = list_dir(self._path)
         except HostError as error:
             if error.is_not_found:
                 self._known.clear()
-                return Look()
-            return Look(problems=(problem(file_origin(self._path), "", str(error)),), keep=True)
-        known: dict[str, Content] = {}
+                return ManifestScan()
+            return ManifestScan(problems=(problem(file_origin(self._path), "", str(error)),), keep=True)
+        known: dict[str, ManifestContent] = {}
         problems: list[ManifestProblem] = []
         young: set[str] = set()
         for entry in entries:
@@ -129,7 +133,7 @@ class Manifests:
                 problems.append(problem(file_origin(path), "", f"not a regular file but a {stat.kind}"))
                 continue
             before = self._known.get(path)
-            if entry.name in closed:  # read it even if it looks the same: clocks of file systems are coarse
+            if entry.name in closed:  # read it even if its key is equal, because file system times are coarse
                 before = await self._read(path, stat)
             elif before is None or before.key != _key(stat):
                 if settle and _is_young(stat, wall_s):
@@ -140,7 +144,7 @@ class Manifests:
                 known[path] = before
         self._known, self._young = known, young
         returned, self._removed = self._removed - young, self._removed & young
-        return Look(
+        return ManifestScan(
             tuple(pod for content in known.values() for pod in content.pods),
             (*problems, *(wrong for content in known.values() for wrong in content.problems)),
             bool(young),
@@ -149,30 +153,30 @@ class Manifests:
         )
 
     def _is_as_before(self, entry: DirEntry, path: str, touched: Set[str]) -> bool:
-        """Whether nothing can have changed in a file; what a link points at changes elsewhere."""
+        """Whether the file cannot have changed. The target of a link changes without events here."""
         if entry.kind is not FileKind.FILE or entry.name in touched or entry.name in self._young:
             return False
         before = self._known.get(path)
         return before is not None and before.key != _UNREAD
 
-    async def _read(self, path: str, stat: FileStat) -> Content | None:
-        """What the file holds; None when it has gone meanwhile. Files of special kinds never get here."""
+    async def _read(self, path: str, stat: FileStat) -> ManifestContent | None:
+        """Read a regular file; None if it has vanished meanwhile."""
         key, origin = _key(stat), file_origin(path)
         if stat.size > MAX_BYTES:
-            return Content(key, (), (too_large(origin),))
+            return ManifestContent(key, (), (too_large(origin),))
         try:
             data = read_bytes(path, MAX_BYTES)
         except HostError as error:
             if error.is_not_found:
                 return None
             wrong = too_large(origin) if error.is_too_large else problem(origin, "", str(error))
-            return Content(_UNREAD, (), (wrong,))
+            return ManifestContent(_UNREAD, (), (wrong,))
         result = await read_manifest(data, origin, self._node_name, self._flight)
         pods = tuple(item for item in result if isinstance(item, Pod))
-        return Content(key, pods, tuple(item for item in result if isinstance(item, ManifestProblem)))
+        return ManifestContent(key, pods, tuple(item for item in result if isinstance(item, ManifestProblem)))
 
 
-#: The key of a file that could not be read: it is tried again at every look.
+#: The key of a file that could not be read; it is read again at every scan.
 _UNREAD = (-1, -1, -1, -1)
 
 
@@ -181,5 +185,5 @@ def _key(stat: FileStat) -> tuple[int, int, int, int]:
 
 
 def _is_young(stat: FileStat, wall_s: float) -> bool:
-    """Changed within the last `SETTLE_S`; a date in the future does not count as a change."""
+    """Whether the file changed within the last `SETTLE_S`. A time in the future does not count."""
     return 0 <= wall_s - stat.mtime_ns / 1e9 < SETTLE_S

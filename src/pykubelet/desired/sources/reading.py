@@ -1,27 +1,27 @@
-"""Decoding a manifest without holding up the event loop, and without a crash.
+"""Decodes manifests without blocking the event loop, and without crashing.
 
-Small manifests are decoded on the event loop; large ones, and those with aliases (whose size says nothing about what they
-expand to), in a thread with a deadline. A bug that a manifest uncovers is that manifest's problem: it is logged with
-its traceback, and the other manifests are not concerned.
+Small manifests are decoded on the event loop. Large ones, and those with aliases (which may expand to far more than their
+size), are decoded in a thread with a deadline. An unexpected exception becomes a problem of that manifest and is logged
+with its traceback; other manifests are not affected.
 """
 
 from __future__ import annotations
 
 from pykubelet.base.api.documents import may_expand
-from pykubelet.base.kit.flight import Done, Failed, Flight
+from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.desired.sources.decode import Pods, Problems, decode_manifest, problem
 from pykubelet.desired.sources.static import Origin
 
 log = Log("sources")
 
-#: Larger manifests are decoded in a thread. The event loop reads about a megabyte in a second.
+#: Larger manifests are decoded in a thread. Decoding takes about a second per megabyte.
 INLINE_BYTES = 16 << 10
 DECODE_DEADLINE_S = 120.0
 
 
-async def read_manifest(data: bytes, origin: Origin, node_name: str, flight: Flight) -> Pods | Problems:
-    """What `decode_manifest` makes of `data`. Never raises for what a manifest holds."""
+async def read_manifest(data: bytes, origin: Origin, node_name: str, flight: SingleFlight) -> Pods | Problems:
+    """The result of `decode_manifest`. Never raises because of a manifest's content."""
     if len(data) <= INLINE_BYTES and not may_expand(data):
         return _decode(data, origin, node_name)
     outcome = await flight.run(f"manifest {origin.place}", lambda: _decode(data, origin, node_name), DECODE_DEADLINE_S)

@@ -1,6 +1,6 @@
-"""Which API objects a pod needs. Pure.
+"""Finds references of a pod to API objects. Pure.
 
-A static pod must run without an API server, so it may need none (feature gate PreventStaticPodAPIReferences).
+A static pod must run without an API server, so it may have none (feature gate PreventStaticPodAPIReferences).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ _WITH_SECRET_REF = ("cephfs", "cinder", "flexVolume", "rbd", "scaleIO", "iscsi",
 
 
 def api_reference(pod: Pod) -> str:
-    """The plural name of the first kind of API object the pod refers to, as the reference words it; empty for none."""
+    """The plural name of the first kind of API object that the pod refers to, as the reference kubelet names it; empty for none."""
     spec = pod.spec
     if spec.serviceAccountName:
         return "serviceaccounts"

@@ -1,4 +1,4 @@
-"""When each pod of a source was first seen: the annotation stays the same while the pod stays. Not pure: a memory."""
+"""Annotates the pods of a source with the time when each was first seen. Keeps the times as state, so it is not pure."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from pykubelet.desired.sources.static import with_seen
 
 
 class _Marked(Value):
-    """A pod as its source gave it, and with the annotation."""
+    """A pod as in its source, and with the annotation."""
 
     given: Pod
     annotated: Pod
 
 
 class FirstSeen:
-    """Gives pods their `kubernetes.io/config.seen`; a pod that went away and returns is seen anew."""
+    """Adds the annotation `kubernetes.io/config.seen`. A pod that was away and returns gets a new time."""
 
     def __init__(self) -> None:
         self._pods: dict[tuple[str, str], _Marked] = {}
 
     def forget(self, uids: Set[str]) -> None:
-        """These pods were away, though nobody looked at that moment."""
+        """Forget pods that were away between two scans."""
         if uids:
             self._pods = {key: known for key, known in self._pods.items() if known.given.metadata.uid not in uids}
 
     def mark(self, pods: Iterable[Pod], wall_s: float) -> tuple[Pod, ...]:
-        """The same pods, annotated; unchanged ones are the very objects of the last time."""
+        """The annotated pods; unchanged pods are the same objects as in the last call."""
         now = format_nano_time(int(wall_s * 1_000_000_000))
         marked = [_mark(pod, self._pods.get(_key(pod)), now) for pod in pods]
         self._pods = {_key(known.given): known for known in marked}

@@ -1,9 +1,8 @@
-"""What makes a pod of a manifest a static pod of this node. Pure.
+"""Makes a static pod of this node from a pod of a manifest. Pure.
 
-The UID is 32 hex digits (the shape of the reference's FNV-128a) of BLAKE2b over: the manifest's object as canonical JSON
-(keys sorted, nulls left out, before any defaulting), then `host:<node>` and `file:<path>`, or `url:<url>`. Comments,
-key order and spacing do not change it; a restart or another version of the agent does not either. A UID in the
-manifest wins.
+The UID is 32 hex digits (as long as the reference kubelet's FNV-128a) of BLAKE2b over the manifest's object as canonical
+JSON (keys sorted, nulls left out, before defaults), then `host:<node>` and `file:<path>`, or `url:<url>`. Comments, key
+order, spacing, restarts and other versions of the agent do not change it. A UID in the manifest is used instead.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ NO_EXECUTE = core.Toleration(operator="Exists", effect="NoExecute")
 
 
 class Origin(Value):
-    """Where a manifest was read. `source`: `file` or `http`; `place`: the path or URL; `shown`: as people may see it."""
+    """Where a manifest was read. `source`: `file` or `http`. `place`: the path or URL. `shown`: `place` without credentials."""
 
     source: str
     place: str
@@ -28,15 +27,17 @@ class Origin(Value):
 
     @property
     def is_file(self) -> bool:
+        """Whether the manifest is a file of the node, not a URL."""
         return self.source == labels.SOURCE_FILE
 
 
 def file_origin(path: str) -> Origin:
+    """The origin of a manifest file."""
     return Origin(labels.SOURCE_FILE, path, path)
 
 
 def manifest_uid(manifest: object, origin: Origin, node_name: str) -> str:
-    """The UID of a static pod; `manifest` is the plain object that was read."""
+    """The UID of a static pod. `manifest`: the plain object that was read."""
     canonical = json.dumps(without_nulls(manifest), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     digest = hashlib.blake2b(canonical.encode("utf-8", "surrogatepass"), digest_size=16)
     where = f"host:{node_name}file:{origin.place}" if origin.is_file else f"url:{origin.place}"
@@ -45,9 +46,9 @@ def manifest_uid(manifest: object, origin: Origin, node_name: str) -> str:
 
 
 def make_static(pod: core.Pod, manifest: object, origin: Origin, node_name: str) -> core.Pod:
-    """The pod as this node runs it: name, namespace, UID, node, annotations, toleration, phase.
+    """The pod with the fields of a static pod of this node: name, namespace, UID, node, annotations, toleration, phase.
 
-    The annotation of the time when it was first seen is the source's to add (`with_seen`).
+    The source adds the annotation with the first-seen time (`with_seen`).
     """
     meta = pod.metadata
     uid = meta.uid or manifest_uid(manifest, origin, node_name)
@@ -65,7 +66,7 @@ def make_static(pod: core.Pod, manifest: object, origin: Origin, node_name: str)
 
 
 def _with_toleration(tolerations: tuple[core.Toleration, ...]) -> tuple[core.Toleration, ...]:
-    """A toleration of all NoExecute taints for ever, in place of a like one that is there."""
+    """Add a toleration of all NoExecute taints without time limit; it replaces a similar one."""
     kept = tuple(NO_EXECUTE if _alike(toleration) else toleration for toleration in tolerations)
     return kept if NO_EXECUTE in kept else (*kept, NO_EXECUTE)
 

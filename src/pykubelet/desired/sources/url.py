@@ -1,8 +1,8 @@
-"""The URL source: one manifest behind HTTP, asked for again and again.
+"""The URL source: fetches one manifest over HTTP periodically.
 
-Owns: the period, and what an answer means. An answer that is not 200, or none, leaves the set as it was; an empty body
-is an empty set; the same bytes change nothing. Posts `SourceChanged` with the full set when that changed, and once at
-the first good answer (until then it tells only what is wrong: its set is not known, and nothing is killed because of it).
+Owns: the period, and the meaning of an answer. Without an answer with status 200, the set is kept. An empty body is an
+empty set; an unchanged body changes nothing. Posts `SourceChanged` with the whole set after each change, and once after
+the first valid answer. Until then it posts only problems: its set is not known, so no pod is killed because of it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.model.labels import SOURCE_HTTP
@@ -31,7 +31,7 @@ TIMEOUT_S = 10.0
 
 
 class Fetch(Protocol):
-    """How the URL is asked: `edges.host.httpget.http_get`, or a fake."""
+    """The function that fetches the URL: `edges.host.httpget.http_get`, or a double."""
 
     async def __call__(
         self, url: str, headers: Mapping[str, tuple[str, ...]] | None, timeout_s: float, limit: int
@@ -46,7 +46,7 @@ def url_origin(url: str) -> Origin:
 
 
 class UrlSource:
-    """Asks `url` every `period_s` seconds (httpCheckFrequency) and posts its set of pods to `out`."""
+    """Fetches `url` every `period_s` seconds (httpCheckFrequency) and posts its set of pods to `out`."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class UrlSource:
         self._out = out
         self._clock = clock
         self._fetch = fetch
-        self._flight = Flight("url source", 1)
+        self._flight = SingleFlight("url source", 1)
         self._seen = FirstSeen()
         self._body: bytes | None = None
         self._body_is_bad = False
@@ -74,13 +74,13 @@ class UrlSource:
         self._ready = False
 
     async def run(self) -> None:
-        """Ask until cancelled."""
+        """Fetch periodically until cancelled."""
         while True:
             await self.ask()
             await asyncio.sleep(self._period_s)
 
     async def ask(self) -> None:
-        """Ask once, and post what changed."""
+        """Fetch once, and post changes."""
         try:
             answer = await self._fetch(self._origin.place, self._headers, TIMEOUT_S, MAX_BYTES)
         except HttpError as error:
@@ -112,7 +112,7 @@ class UrlSource:
         return await read_manifest(body, self._origin, self._node_name, self._flight)
 
     def _failed(self, problems: Problems) -> None:
-        """The set stays; what is wrong is told when it changes."""
+        """Keep the set, and post the problems if they have changed."""
         if problems == self._problems:
             return
         for wrong in problems:
@@ -121,7 +121,7 @@ class UrlSource:
         self._post()
 
     def _cleared(self) -> None:
-        """The URL answers again, with what it had before."""
+        """Clear the problems, because the URL answers again with the same body."""
         if self._problems:
             log.info("manifest URL answers again", origin=self._origin.shown)
             self._problems = ()
