@@ -148,16 +148,24 @@ def test_reserved_memory_is_protected_too() -> None:
         {"cpu": 500, "memory": GI}, NodeResources({}, cpus="0-3"), TIERED, compressible=False
     )
     assert found == CgroupLimits(cpu_shares=512, memory_bytes=GI, cpus="0-3", unified={"memory.min": str(GI)})
+    node = NodeResources({}, (2 * MI, GI))
+    huge = decide.reserved_limits({"memory": GI}, node, SETTINGS, compressible=False).huge_pages
+    assert huge == {"2MB": 0, "1GB": 0}
     compressible = decide.reserved_limits({"cpu": 500, "memory": GI}, NodeResources({}), TIERED, compressible=True)
     assert compressible == CgroupLimits(cpu_shares=512)
 
 
-def test_qos_reserved_memory_keeps_room_for_better_classes() -> None:
+def test_qos_reserved_memory_keeps_memory_for_better_classes() -> None:
     node = NodeResources({"memory": 8 * GI})
     pods = (pod(both("1", "2Gi")), pod(resources({"memory": "2Gi"})))
     found = decide.qos_limits(map(decide.share_of, pods), node, ResourceSettings(qos_reserved_memory=50))
     assert found[QOSClass.BURSTABLE].memory_bytes == 7 * GI
     assert found[QOSClass.BEST_EFFORT].memory_bytes == 6 * GI
+    kept = ResourceSettings(
+        qos_reserved_memory=50, system_reserved={"memory": GI}, eviction_reserved={"memory": 100 * MI}
+    )
+    # what eviction keeps free is not taken off, as from the limit of all pods
+    assert decide.qos_limits((), node, kept)[QOSClass.BURSTABLE].memory_bytes == 7 * GI
 
 
 # The node

@@ -1,4 +1,4 @@
-"""The room at work, on a driver that holds groups in memory and fails when told to, and on the real groups of this machine."""
+"""`PodCgroups` on a driver that holds groups in memory and fails on request, and on the real groups of this machine."""
 
 from __future__ import annotations
 
@@ -6,141 +6,65 @@ import asyncio
 import os
 import subprocess
 import threading
-from collections.abc import AsyncIterator, Callable
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
+from act.resources.conftest import NODE, FakeCgroups, Make, pod
 
-from pykubelet.act.resources.execute import DEFAULT_PATIENCE, DURATIONS, Patience, PodCgroups, ResourcesError
-from pykubelet.act.resources.loop import ResourceInputs, ResourcesLoop
-from pykubelet.act.resources.model import CgroupDriver, Enforce, NodeResources, ResourceSettings
+from pykubelet.act.resources.execute import (
+    DURATIONS,
+    MEMORY_LOW_BYTES,
+    MEMORY_MIN_BYTES,
+    Patience,
+    PodCgroups,
+)
+from pykubelet.act.resources.model import (
+    CgroupDriver,
+    Enforce,
+    MemoryProtection,
+    ResourcesError,
+    ResourceSettings,
+)
 from pykubelet.base.api.core import Pod
-from pykubelet.base.kit.cells import make_cell
-from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.mailbox import Sink
-from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent
-from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
-from pykubelet.base.model.mounts import Mounts, PodMounts
-from pykubelet.base.model.observed import Observed
-from pykubelet.base.model.roster import Roster, RosterPod, pod_ref
 from pykubelet.edges.host.cgroups.cgroup_detect import detect_cgroups
-from pykubelet.edges.host.cgroups.cgroup_values import CgroupLimits, CgroupVersion
+from pykubelet.edges.host.cgroups.cgroup_values import CgroupLimits
 from pykubelet.edges.host.cgroups.cgroups import Cgroups, read_control, write_control
 from pykubelet.edges.host.cgroups.cgroups_v1 import CgroupsV1
 from pykubelet.edges.host.cgroups.cgroups_v2 import CgroupsV2
 from pykubelet.edges.host.fs.errors import HostError
 
-NODE = NodeResources({"cpu": 2000, "memory": 8 << 30})
-
-
-def pod(uid: str, cpu: str = "") -> Pod:
-    resources = {"requests": {"cpu": cpu}} if cpu else {}
-    spec = {"containers": [{"name": "c", "resources": resources}]}
-    return msgspec.convert({"metadata": {"name": uid, "namespace": "ns", "uid": uid}, "spec": spec}, Pod)
-
-
-class FakeCgroups:
-    """Groups in memory. `refuse`: path to error; `busy`: how often a path refuses to go; `gate`: hangs until set."""
-
-    version = CgroupVersion.V2
-
-    def __init__(self) -> None:
-        self.groups: dict[str, CgroupLimits] = {"/": CgroupLimits()}
-        self.refuse: dict[str, HostError] = {}
-        self.busy: dict[str, int] = {}
-        self.killed: list[str] = []
-        self.used: dict[str, int] = {}
-        self.gates: dict[str, threading.Event] = {}
-        self.usable = frozenset({"cpu", "cpuset", "memory", "pids"})
-
-    def controllers(self) -> frozenset[str]:
-        return self.usable
-
-    def exists(self, path: str) -> bool:
-        return path in self.groups
-
-    def create(self, path: str, limits: CgroupLimits) -> None:
-        if path in self.gates:
-            self.gates[path].wait(10)
-        parts = path.strip("/").split("/")
-        for depth in range(1, len(parts) + 1):
-            self.groups.setdefault("/" + "/".join(parts[:depth]), CgroupLimits())
-        self.update(path, limits)
-
-    def update(self, path: str, limits: CgroupLimits) -> None:
-        if path in self.refuse:
-            raise self.refuse[path]
-        self.groups[path] = limits
-
-    def memory_used(self, path: str) -> int:
-        if path in self.refuse:
-            raise self.refuse[path]
-        return self.used.get(path, 0)
-
-    def remove(self, path: str) -> bool:
-        if self.busy.get(path, 0) > 0:
-            self.busy[path] -= 1
-            return False
-        if path in self.refuse:
-            raise self.refuse[path]
-        self.groups.pop(path, None)
-        return True
-
-    def pids(self, path: str) -> frozenset[int]:
-        return frozenset()
-
-    def kill(self, path: str) -> int:
-        self.killed.append(path)
-        return 1
-
-    def children(self, path: str) -> tuple[str, ...]:
-        inner = path.rstrip("/") + "/"
-        return tuple(sorted({p.removeprefix(inner).split("/")[0] for p in self.groups if p.startswith(inner)}))
-
-
-@pytest.fixture
-def fake() -> FakeCgroups:
-    return FakeCgroups()
-
-
-@pytest.fixture
-def told() -> Sink[KubeEvent]:
-    return Sink()
-
-
-Make = Callable[..., PodCgroups]
 #: Only systemd can keep one waiting: the kernel's files answer at once.
 SLICES = "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort"
 
 
-@pytest.fixture
-def make(fake: FakeCgroups, told: Sink[KubeEvent]) -> Make:
-    return lambda patience=DEFAULT_PATIENCE, **settings: PodCgroups(
-        ResourceSettings(**settings), NODE, cast(Cgroups, fake), Flight("test"), told, patience
-    )
+def memory_pod(uid: str, memory: str) -> Pod:
+    spec = {"containers": [{"name": "c", "resources": {"requests": {"memory": memory}}}]}
+    return msgspec.convert({"metadata": {"name": uid, "namespace": "ns", "uid": uid}, "spec": spec}, Pod)
 
 
-def events(told: Sink[KubeEvent]) -> list[tuple[str, str, str]]:
-    return [(h.type.value, h.reason, h.message) for h in told.events]
+def events(recorder: Sink[KubeEvent]) -> list[tuple[str, str, str]]:
+    return [(h.type.value, h.reason, h.message) for h in recorder.events]
 
 
 # The node
 
 
-async def test_root_groups_and_the_event(make: Make, fake: FakeCgroups, told: Sink[KubeEvent]) -> None:
+async def test_root_groups_and_the_event(make: Make, fake: FakeCgroups, recorder: Sink[KubeEvent]) -> None:
     await make(system_reserved={"memory": 1 << 30}).ensure_root()
     assert fake.groups["/kubepods"] == CgroupLimits(cpu_shares=2048, memory_bytes=7 << 30)
     assert fake.groups["/kubepods/besteffort"] == CgroupLimits(cpu_shares=2)
     assert fake.groups["/kubepods/burstable"] == CgroupLimits()
     message = "Updated Node Allocatable limit across pods"
-    assert events(told) == [("Normal", "NodeAllocatableEnforced", message)]
+    assert events(recorder) == [("Normal", "NodeAllocatableEnforced", message)]
 
 
 async def test_refused_node_limits_are_an_event_and_tried_again(
-    make: Make, fake: FakeCgroups, told: Sink[KubeEvent]
+    make: Make, fake: FakeCgroups, recorder: Sink[KubeEvent]
 ) -> None:
     fake.refuse["/kubepods"] = HostError("write", "memory.max", "EBUSY", "device or resource busy")
     fake.groups["/kubepods"] = CgroupLimits()
@@ -148,16 +72,14 @@ async def test_refused_node_limits_are_an_event_and_tried_again(
     fake.create = lambda path, limits: None  # type: ignore[method-assign]
     await cgroups.ensure_root()
     message = 'Failed to update Node Allocatable Limits ["kubepods"]: write memory.max: device or resource busy'
-    assert events(told) == [("Warning", "FailedNodeAllocatableEnforcement", message)]
+    assert events(recorder) == [("Warning", "FailedNodeAllocatableEnforcement", message)]
     fake.refuse.clear()
     await cgroups.retry_node_limits()
     await cgroups.retry_node_limits()
-    assert [reason for _, reason, _ in events(told)][1:] == ["NodeAllocatableEnforced"]
+    assert [reason for _, reason, _ in events(recorder)][1:] == ["NodeAllocatableEnforced"]
 
 
-async def test_a_kernel_that_frees_memory_before_it_takes_a_limit_holds_up_nobody(
-    make: Make, fake: FakeCgroups
-) -> None:
+async def test_a_kernel_that_frees_memory_before_it_takes_a_limit_delays_no_pod(make: Make, fake: FakeCgroups) -> None:
     others_went_on = threading.Event()
     answers: list[bool] = []
     fake.update = lambda path, limits: answers.append(others_went_on.wait(30))  # type: ignore[method-assign]
@@ -166,7 +88,7 @@ async def test_a_kernel_that_frees_memory_before_it_takes_a_limit_holds_up_nobod
     assert answers == [True]
 
 
-async def test_node_that_cannot_hold_pods_says_why(make: Make, fake: FakeCgroups) -> None:
+async def test_node_that_cannot_hold_pods_reports_why(make: Make, fake: FakeCgroups) -> None:
     fake.usable = frozenset({"cpu", "pids"})
     with pytest.raises(ResourcesError, match=r"Cgroup subsystem not mounted: \[cpuset memory\]"):
         await make().ensure_root()
@@ -195,7 +117,7 @@ async def test_start_without_an_answer_names_who_is_silent(
     gate.set()
 
 
-async def test_reserved_groups_are_enforced_or_fatal(make: Make, fake: FakeCgroups, told: Sink[KubeEvent]) -> None:
+async def test_reserved_groups_are_enforced_or_fatal(make: Make, fake: FakeCgroups, recorder: Sink[KubeEvent]) -> None:
     settings: dict[str, Any] = {
         "enforce": frozenset({Enforce.PODS, Enforce.SYSTEM_RESERVED, Enforce.KUBE_RESERVED_COMPRESSIBLE}),
         "system_reserved": {"cpu": 500, "memory": 1 << 20},
@@ -206,19 +128,73 @@ async def test_reserved_groups_are_enforced_or_fatal(make: Make, fake: FakeCgrou
     fake.groups.update({"/system": CgroupLimits(), "/kube": CgroupLimits()})
     await make(**settings).ensure_root()
     assert fake.groups["/system"] == CgroupLimits(cpu_shares=512, memory_bytes=1 << 20)
-    assert fake.groups["/kube"] == CgroupLimits(cpu_shares=256)
-    assert [message for _, _, message in events(told)][1:] == [
+    assert fake.groups["/kube"] == CgroupLimits(cpu_shares=256)  # compressible: CPU alone
+    assert [message for _, _, message in events(recorder)][1:] == [
         "Updated limits on system reserved cgroup /system",
         "Updated limits on kube reserved cgroup /kube",
     ]
-    del fake.groups["/kube"]
-    with pytest.raises(
-        ResourcesError, match=r'Failed to enforce Kube Reserved Cgroup Limits on "/kube".*does not exist'
+
+
+@pytest.mark.parametrize(
+    ("enforced", "title"),
+    [
+        (Enforce.SYSTEM_RESERVED, "System Reserved"),
+        (Enforce.SYSTEM_RESERVED_COMPRESSIBLE, "System Reserved Compressible"),
+        (Enforce.KUBE_RESERVED, "Kube Reserved"),
+        (Enforce.KUBE_RESERVED_COMPRESSIBLE, "Kube Reserved Compressible"),
+    ],
+)
+async def test_a_reserved_group_that_cannot_be_limited_ends_the_start(
+    make: Make, fake: FakeCgroups, recorder: Sink[KubeEvent], enforced: Enforce, title: str
+) -> None:
+    names = {"system_reserved_cgroup": "/a/b", "kube_reserved_cgroup": "/a/b"}
+    cgroups = make(enforce=frozenset({enforced}), system_reserved={"cpu": 1}, kube_reserved={"cpu": 1}, **names)
+    begin = f'Failed to enforce {title} Cgroup Limits on "/a/b": '
+    with pytest.raises(ResourcesError) as missing:
+        await cgroups.ensure_root()
+    path = "/sys/fs/cgroup/a/b/cgroup.controllers"
+    detail = f'could not read controllers for cgroup ["a" "b"]: open {path}: no such file or directory'
+    assert str(missing.value) == begin + detail
+    fake.groups["/a/b"] = CgroupLimits()
+    fake.lacking["/a/b"] = ("cpuset", "pids")
+    with pytest.raises(ResourcesError) as lacking:
+        await cgroups.ensure_root()
+    assert str(lacking.value) == f'{begin}cgroup ["a" "b"] has some missing controllers: cpuset, pids'
+    assert events(recorder)[-1] == ("Warning", "FailedNodeAllocatableEnforcement", str(lacking.value))
+    fake.lacking.clear()
+    fake.refuse["/a/b"] = HostError("write", "cpu.weight", "EBUSY", "device or resource busy")
+    with pytest.raises(ResourcesError, match=f"^{begin}write cpu.weight: device or resource busy$"):
+        await cgroups.ensure_root()
+
+
+async def test_a_reservation_that_exceeds_the_machine_ends_the_start(make: Make, fake: FakeCgroups) -> None:
+    reserved = {"system_reserved": {"cpu": 1500, "memory": 8 << 30}, "kube_reserved": {"cpu": 600}}
+    with pytest.raises(ResourcesError) as refused:
+        await make(**reserved, eviction_reserved={"memory": 100 << 20}).ensure_root()
+    assert str(refused.value) == (
+        "invalid Node Allocatable configuration. "
+        'Resource "cpu" has a reservation of 2100m but capacity of 2. Expected capacity >= reservation. '
+        'Resource "memory" has a reservation of 8292Mi but capacity of 8Gi. Expected capacity >= reservation.'
+    )
+    assert list(fake.groups) == ["/"]
+
+
+async def test_a_cgroup_root_that_does_not_exist_ends_the_start(make: Make, fake: FakeCgroups) -> None:
+    fake.lacking["/a/b"] = ("memory",)
+    fake.groups["/a/b"] = CgroupLimits()
+    for root, problem in (
+        ("/none", 'error validating root container [none] : could not read controllers for cgroup ["none"]: open '),
+        ("/a/b", 'error validating root container [a b] : cgroup ["a" "b"] has some missing controllers: memory'),
     ):
-        await make(**settings).ensure_root()
+        with pytest.raises(ResourcesError) as refused:
+            await make(cgroup_root=root).ensure_root()
+        assert str(refused.value).startswith(problem)
+    fake.lacking.clear()
+    await make(cgroup_root="/a/b").ensure_root()
+    assert "/a/b/kubepods/burstable" in fake.groups
 
 
-async def test_a_pods_group_is_widened_for_a_resize_and_tells_what_it_uses(make: Make, fake: FakeCgroups) -> None:
+async def test_a_pods_group_is_widened_for_a_resize_and_reports_what_it_uses(make: Make, fake: FakeCgroups) -> None:
     cgroups = make()
     counted = DURATIONS.count("create"), DURATIONS.count("update")
     assert await cgroups.ensure_pod(pod("u1", "1")) is None
@@ -244,6 +220,35 @@ async def test_without_qos_groups_nothing_is_made(make: Make, fake: FakeCgroups)
     assert list(fake.groups) == ["/"]
 
 
+async def test_a_class_that_uses_more_than_is_left_to_it_is_limited_to_that(make: Make, fake: FakeCgroups) -> None:
+    """With qosReserved; as soon as the kernel takes the limit, it is set."""
+    cgroups = make(qos_reserved_memory=100)
+    await cgroups.ensure_root()
+    real, path = fake.update, "/kubepods/besteffort"
+    fake.used[path] = 6 << 30
+
+    def update(path: str, limits: CgroupLimits) -> None:
+        if limits.memory_bytes is not None and limits.memory_bytes < fake.used.get(path, 0):
+            raise HostError("write", "memory.limit_in_bytes", "EBUSY", "device or resource busy")
+        real(path, limits)
+
+    fake.update = update  # type: ignore[method-assign]
+    active = [memory_pod("u1", "3Gi")]
+    await cgroups.update_qos(active)
+    assert fake.groups[path].memory_bytes == 6 << 30
+    fake.used[path] = 0
+    await cgroups.update_qos(active, force=True)
+    assert fake.groups[path].memory_bytes == 5 << 30
+
+
+async def test_protected_memory_is_a_metric(make: Make) -> None:
+    cgroups = make(memory_protection=MemoryProtection.TIERED)
+    await cgroups.update_qos([memory_pod("u1", "3Gi"), memory_pod("u2", "1Gi")])
+    assert (MEMORY_MIN_BYTES.value(), MEMORY_LOW_BYTES.value()) == (4 << 30, 4 << 30)
+    await cgroups.update_qos([memory_pod("u2", "1Gi")])
+    assert (MEMORY_MIN_BYTES.value(), MEMORY_LOW_BYTES.value()) == (1 << 30, 1 << 30)
+
+
 # Pods
 
 
@@ -257,7 +262,7 @@ async def test_pod_comes_and_goes(make: Make, fake: FakeCgroups) -> None:
     assert fake.killed == []
 
 
-async def test_a_pods_group_that_somebody_removed(make: Make, fake: FakeCgroups) -> None:
+async def test_a_pods_group_that_was_removed_outside(make: Make, fake: FakeCgroups) -> None:
     cgroups = make()
     await cgroups.ensure_pod(pod("u1"))
     assert not await cgroups.is_gone(pod("u1"))
@@ -284,7 +289,7 @@ async def test_busy_group_is_killed_and_tried_again(make: Make, fake: FakeCgroup
     assert path not in fake.groups
 
 
-async def test_group_that_never_goes_is_told(make: Make, fake: FakeCgroups) -> None:
+async def test_group_that_never_goes_is_reported(make: Make, fake: FakeCgroups) -> None:
     fake.busy["/kubepods/podu1"] = 100
     assert not await make(patience=Patience(removals=3)).remove_pod(PodUID("u1"))
     fake.refuse["/kubepods/podu1"] = HostError("rmdir", "/x", "EPERM", "operation not permitted")
@@ -342,82 +347,6 @@ async def test_qos_is_written_on_change_only_and_survives_refusal(make: Make, fa
     assert fake.groups["/kubepods/burstable"].cpu_shares == 3072
 
 
-def lifecycles(*pods: Pod, stage: Stage = Stage.SYNCING) -> Lifecycles:
-    return Lifecycles({PodUID(p.metadata.uid): PodLifecycle(pod_ref(p), p, stage, 0, 0) for p in pods})
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 - what is awaited happens in a thread
-            await asyncio.sleep(0.005)
-
-
-class Room:
-    """The loop with its cells, running."""
-
-    def __init__(self, cgroups: PodCgroups, quiet_s: float, period_s: float) -> None:
-        lives, self.lives = make_cell("lifecycles", Lifecycles())
-        roster, self.roster = make_cell("roster", Roster())
-        observed, self.observed = make_cell("observed", Observed())
-        mounts, self.mounts = make_cell("mounts", Mounts())
-        self.loop = ResourcesLoop(cgroups, ResourceInputs(lives, roster, observed, mounts), quiet_s, period_s)
-
-
-@pytest.fixture
-async def room(make: Make) -> AsyncIterator[Room]:
-    made = Room(make(), 0.01, 0.2)
-    task = asyncio.get_running_loop().create_task(made.loop.run())
-    yield made
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-
-
-async def test_loop_follows_pods_once_all_are_known(room: Room, fake: FakeCgroups) -> None:
-    fake.groups["/kubepods/burstable"] = CgroupLimits(cpu_shares=5)
-    fake.groups["/kubepods/burstable/podleft"] = CgroupLimits()
-    fake.groups["/kubepods/burstable/podmounted"] = CgroupLimits()
-    room.mounts.publish(Mounts({PodUID("mounted"): PodMounts()}))
-    await asyncio.sleep(0.05)
-    assert fake.groups["/kubepods/burstable"].cpu_shares == 5
-    assert "/kubepods/burstable/podleft" in fake.groups
-    admitted, running = pod("a", "1"), pod("b", "2")
-    room.roster.publish(Roster({PodUID("a"): RosterPod(admitted, "file", 0)}, sources_ready=True))
-    room.observed.publish(Observed(listed_at=1.0))
-    await until(lambda: fake.groups["/kubepods/burstable"].cpu_shares == 1024)
-    await until(lambda: "/kubepods/burstable/podleft" not in fake.groups)
-    assert "/kubepods/burstable/podmounted" in fake.groups
-    room.lives.publish(lifecycles(admitted, running))
-    await until(lambda: fake.groups["/kubepods/burstable"].cpu_shares == 3072)
-    room.lives.publish(lifecycles(admitted, running, stage=Stage.TERMINATED))
-    await until(lambda: fake.groups["/kubepods/burstable"].cpu_shares == 2)
-
-
-async def test_loop_repairs_everything_each_period(room: Room, fake: FakeCgroups) -> None:
-    room.roster.publish(Roster(sources_ready=True))
-    room.observed.publish(Observed(listed_at=1.0))
-    await until(lambda: "/kubepods/besteffort" in fake.groups)
-    fake.groups["/kubepods/besteffort"] = CgroupLimits(cpu_shares=999)
-    fake.groups["/kubepods/podlate"] = CgroupLimits()
-    await until(lambda: fake.groups["/kubepods/besteffort"].cpu_shares == 2)
-    await until(lambda: "/kubepods/podlate" not in fake.groups)
-    assert fake.killed == [], "nothing ran in it"
-
-
-async def test_a_group_made_once_more_for_a_pod_that_is_gone_goes_soon(make: Make, fake: FakeCgroups) -> None:
-    room = Room(make(), quiet_s=0.01, period_s=3600)
-    async with Supervisor("test") as supervisor:
-        supervisor.start_root("resources", room.loop.run())
-        gone = pod("a", "1")
-        room.roster.publish(Roster(sources_ready=True))
-        room.observed.publish(Observed(listed_at=1.0))
-        room.lives.publish(lifecycles(gone))
-        await until(lambda: fake.groups.get("/kubepods/burstable", CgroupLimits()).cpu_shares == 1024)
-        room.lives.publish(lifecycles())
-        await until(lambda: fake.groups["/kubepods/burstable"].cpu_shares == 2)
-        fake.groups["/kubepods/burstable/poda"] = CgroupLimits()  # by a call to the runtime that was given up
-        await until(lambda: "/kubepods/burstable/poda" not in fake.groups)
-
-
 # For real
 
 OURS = f"/pyk-resources-{os.getpid()}"
@@ -453,13 +382,14 @@ def move(real: Cgroups, path: str, pid: int) -> None:
 
 
 @pytest.mark.integration
-async def test_real_groups_from_start_to_end(real: Cgroups, told: Sink[KubeEvent]) -> None:
+async def test_real_groups_from_start_to_end(real: Cgroups, recorder: Sink[KubeEvent]) -> None:
     settings = ResourceSettings(cgroup_root=OURS, pod_pids_limit=64, system_reserved={"cpu": 500, "memory": 1 << 28})
-    cgroups = PodCgroups(settings, NODE, real, Flight("test"), told)
+    cgroups = PodCgroups(settings, NODE, real, SingleFlight("test"), recorder)
     coarse = 0 if isinstance(real, CgroupsV1) else 27  # one step of cpu.weight is 26.2 shares
     try:
+        real.create(OURS, CgroupLimits())
         await cgroups.ensure_root()
-        assert events(told)[0][1] == "NodeAllocatableEnforced"
+        assert events(recorder)[0][1] == "NodeAllocatableEnforced"
         assert await cgroups.ensure_pod(pod("u1", "250m")) is None
         assert cgroups.cgroup_parent(pod("u1", "250m")) == f"{OURS}/kubepods/burstable/podu1"
         await cgroups.update_qos([pod("u1", "250m")])

@@ -1,1 +1,1 @@
-"""What pods may take of the node: allocatable resources, and the control groups that enforce them."""
+"""The resources that pods may use: allocatable resources, and the cgroups that enforce them."""

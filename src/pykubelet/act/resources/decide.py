@@ -1,18 +1,19 @@
-"""How much each group gets. Pure.
+"""Computes allocatable resources and the limits of each cgroup. Pure.
 
 Rules:
-- Allocatable = capacity - systemReserved - kubeReserved - hard eviction reservation, never below 0; memory also
-  without what is set aside as huge pages.
+- Allocatable = capacity - systemReserved - kubeReserved - hard eviction reservation, never below 0. Huge pages are
+  subtracted from memory too.
 - The group of all pods has all CPUs that are online, and no limit on huge pages: each pod has its own.
-- The group of all pods is limited to capacity - reservations, without the eviction part, so that eviction comes before
-  the kernel's OOM killer. Not enforced: it gets shares and memory of the whole machine.
-- A pod: shares of its CPU requests; quota and memory limit when every container has one (a Guaranteed pod always); least
-  shares for BestEffort; every huge page size limited, to 0 where none was asked for; pids as configured. Resources of
-  the whole pod take the place of the sums; overhead comes on top.
-- Burstable gets shares of the sum of its pods' CPU requests, BestEffort the least.
-- Memory protection (MemoryQoS with TieredReservation): `memory.min` of a Guaranteed pod and `memory.low` of a Burstable one are
-  its memory request; the Burstable group has the sum of its pods' as `memory.low`, and the group of all pods the sum of both
-  classes as `memory.min`, because the kernel protects a group no better than those above it.
+- The group of all pods is limited to capacity - systemReserved - kubeReserved. The hard eviction reservation is not
+  subtracted, so that eviction acts before the kernel's OOM killer. If `pods` is not enforced, the group gets the CPU
+  shares and memory of the whole machine.
+- A pod gets CPU shares by its CPU requests (BestEffort: the minimum); a quota and a memory limit if every container has
+  one (Guaranteed: always); a limit on every huge page size, 0 for those not requested; and the configured number of pids.
+  Pod-level resources replace the sums; overhead is added.
+- The Burstable group gets CPU shares by the sum of its pods' CPU requests, the BestEffort group the minimum.
+- Memory protection (MemoryQoS with TieredReservation): the memory request is the `memory.min` of a Guaranteed pod and the
+  `memory.low` of a Burstable pod. The Burstable group gets the sum for its pods as `memory.low`, and the group of all pods
+  gets the sum for both classes as `memory.min`, because the kernel protects a group no better than its parents.
 Source: KEP "Pod level resource management" (cgroups), the documentation "Reserve Compute Resources for System Daemons",
 "Pod Overhead", KEP-2837 (pod-level resources), KEP-2570 (memory QoS).
 """
@@ -24,7 +25,7 @@ from collections.abc import Iterable, Mapping
 from pykubelet.act.resources.model import Enforce, MemoryProtection, NodeResources, ResourceSettings
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.huge_pages import HUGE_PAGES, page_size, page_size_name
-from pykubelet.base.api.resources import in_units
+from pykubelet.base.api.resources import format_units, in_units
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.cpu import MIN_SHARES, cpu_quota_us, cpu_shares
 from pykubelet.base.model.qos import QOSClass, qos_class
@@ -38,7 +39,7 @@ MEMORY_MIN, MEMORY_LOW = "memory.min", "memory.low"
 
 
 def reservation(settings: ResourceSettings, *, eviction: bool = True) -> dict[str, int]:
-    """What pods may not have, by resource."""
+    """The amounts that are reserved and not available to pods, by resource name."""
     total: dict[str, int] = {}
     parts = [settings.system_reserved, settings.kube_reserved]
     if eviction:
@@ -50,13 +51,25 @@ def reservation(settings: ResourceSettings, *, eviction: bool = True) -> dict[st
 
 
 def node_allocatable(capacity: Mapping[str, int], settings: ResourceSettings) -> dict[str, int]:
-    """What pods may have, as the node's status shows it. `capacity` as in `NodeView`; `pid` is left out."""
+    """The node's allocatable resources, as in its status. `capacity` as in `NodeView`; `pid` is left out."""
     kept = reservation(settings)
     allocatable = {name: max(0, amount - kept.get(name, 0)) for name, amount in capacity.items() if name != "pid"}
     if "memory" in allocatable:
         huge = sum(amount for name, amount in capacity.items() if name.startswith(HUGE_PAGES))
         allocatable["memory"] = max(0, allocatable["memory"] - huge)
     return allocatable
+
+
+def allocatable_problem(capacity: Mapping[str, int], settings: ResourceSettings) -> str | None:
+    """The reference kubelet's error text if reservations exceed the capacity; None if they do not."""
+    kept = reservation(settings)
+    wrong = [
+        f'Resource "{name}" has a reservation of {format_units(name, kept[name])} but capacity of '
+        f"{format_units(name, amount)}. Expected capacity >= reservation."
+        for name, amount in sorted(capacity.items())
+        if kept.get(name, 0) > amount
+    ]
+    return f"invalid Node Allocatable configuration. {' '.join(wrong)}" if wrong else None
 
 
 def node_limits(node: NodeResources, settings: ResourceSettings) -> CgroupLimits:
@@ -76,26 +89,22 @@ def _unbounded(page_sizes: tuple[int, ...]) -> dict[str, int]:
 def reserved_limits(
     amounts: Mapping[str, int], node: NodeResources, settings: ResourceSettings, *, compressible: bool
 ) -> CgroupLimits:
-    """Limits of a group of the node's own daemons, for which `amounts` are reserved."""
-    limits = replace(group_limits(amounts, node.page_sizes, compressible=compressible), cpus=node.cpus)
+    """Limits of a group of the node's own daemons, for which `amounts` are reserved. They get no huge pages, because these
+    cannot be reserved for daemons."""
+    limits = replace(group_limits(amounts, compressible=compressible), cpus=node.cpus)
+    if not compressible:
+        limits = replace(limits, huge_pages={page_size_name(size): 0 for size in node.page_sizes})
     if settings.memory_protection is not MemoryProtection.OFF and limits.memory_bytes is not None:
         limits = replace(limits, unified={MEMORY_MIN: str(limits.memory_bytes)})
     return limits
 
 
-def group_limits(
-    amounts: Mapping[str, int], page_sizes: tuple[int, ...] = (), *, compressible: bool = False
-) -> CgroupLimits:
-    """Limits from amounts by resource; `compressible` takes CPU alone."""
+def group_limits(amounts: Mapping[str, int], *, compressible: bool = False) -> CgroupLimits:
+    """Limits from amounts by resource name. `compressible`: only CPU shares."""
     shares = cpu_shares(amounts["cpu"]) if "cpu" in amounts else None
     if compressible:
         return CgroupLimits(cpu_shares=shares)
-    huge = {
-        page_size_name(size): amounts[name]
-        for name in amounts
-        if (size := page_size(name)) is not None and size in page_sizes
-    }
-    return CgroupLimits(cpu_shares=shares, memory_bytes=amounts.get("memory"), pids=amounts.get("pid"), huge_pages=huge)
+    return CgroupLimits(cpu_shares=shares, memory_bytes=amounts.get("memory"), pids=amounts.get("pid"))
 
 
 # QoS groups
@@ -110,7 +119,7 @@ class Share(Value):
 
 
 def share_of(pod: Pod) -> Share:
-    """What the pod requests, as far as its class goes."""
+    """The pod's requests as its QoS group counts them."""
     requests = in_units(pod_requests(pod))
     return Share(qos_class(pod), requests.get("cpu", 0), requests.get("memory", 0))
 
@@ -118,9 +127,9 @@ def share_of(pod: Pod) -> Share:
 def qos_limits(
     shares: Iterable[Share], node: NodeResources, settings: ResourceSettings
 ) -> dict[QOSClass, CgroupLimits]:
-    """Limits of the Burstable and BestEffort groups while pods with these shares are active.
+    """The limits of the QoS groups while pods with these shares are active.
 
-    With memory protection also those of Guaranteed pods, which are directly in the group of all pods.
+    With memory protection, GUARANTEED has the `memory.min` of the group of all pods, which contains the Guaranteed pods.
     """
     burstable_cpu = 0
     memory = {QOSClass.GUARANTEED: 0, QOSClass.BURSTABLE: 0, QOSClass.BEST_EFFORT: 0}
@@ -133,8 +142,8 @@ def qos_limits(
     best_effort = CgroupLimits(cpu_shares=MIN_SHARES, huge_pages=unbounded)
     if settings.qos_reserved_memory is not None:
         percent = settings.qos_reserved_memory
-        room = node_allocatable(node.capacity, settings).get("memory", 0)
-        for_burstable = room - memory[QOSClass.GUARANTEED] * percent // 100
+        capacity = max(0, node.capacity.get("memory", 0) - reservation(settings, eviction=False).get("memory", 0))
+        for_burstable = capacity - memory[QOSClass.GUARANTEED] * percent // 100
         for_best_effort = for_burstable - memory[QOSClass.BURSTABLE] * percent // 100
         burstable = replace(burstable, memory_bytes=max(0, for_burstable))
         best_effort = replace(best_effort, memory_bytes=max(0, for_best_effort))
@@ -154,7 +163,7 @@ def qos_limits(
 def pod_cgroup_limits(
     pod: Pod, settings: ResourceSettings, page_sizes: tuple[int, ...] = (), *, exclusive_cpus: bool = False
 ) -> CgroupLimits:
-    """The limits of a pod's group. `exclusive_cpus`: it has CPUs of its own, and no quota on them."""
+    """The limits of a pod's group. `exclusive_cpus`: the pod has CPUs of its own, so it gets no quota."""
     pids = settings.pod_pids_limit if settings.pod_pids_limit and settings.pod_pids_limit > 0 else None
     requests, limits = in_units(pod_requests(pod)), in_units(pod_limits(pod))
     asked = {size: amount for name, amount in requests.items() if (size := page_size(name)) is not None}
@@ -190,9 +199,9 @@ def _protection(qos: QOSClass, request: int, settings: ResourceSettings) -> dict
 
 
 def wider(one: CgroupLimits, other: CgroupLimits) -> CgroupLimits:
-    """What a pod's group must allow while its containers change from one to the other: of each limit the larger one.
+    """The limits of a pod's group while its containers are resized from one size to the other: the larger of each limit.
 
-    A limit that only one of them has is left as it is.
+    A limit that only one of them has is not changed in the group.
     """
 
     def larger(a: int | None, b: int | None) -> int | None:

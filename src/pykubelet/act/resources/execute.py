@@ -1,8 +1,8 @@
-"""Making, limiting and removing the groups, through the host's cgroup driver.
+"""Makes, limits and removes cgroups through the host's cgroup driver.
 
-Owns: the agent's groups below `cgroupRoot`, and the Events about them. Not here: the amounts (`decide`), the names
-(`names`), when (`loop` and act/pods). Every call on the driver runs in a `Flight`, one at a time for each pod, so that a
-group that the kernel is slow with holds up its own pod alone.
+Owns: the agent's groups below `cgroupRoot`, and the Events about them. `decide` computes the limits, `names` the names;
+`loop` and `act/pods` decide when. Slow calls run in a `SingleFlight`, one at a time for each pod, so that a slow group delays
+only its own pod.
 """
 
 from __future__ import annotations
@@ -13,14 +13,22 @@ from collections.abc import Set as AbstractSet
 from typing import TypeVar
 
 from pykubelet.act.resources import decide, names
-from pykubelet.act.resources.model import CgroupDriver, CgroupError, Enforce, NodeResources, ResourceSettings
+from pykubelet.act.resources.model import (
+    CgroupDriver,
+    CgroupError,
+    Enforce,
+    NodeResources,
+    ResourcesError,
+    ResourceSettings,
+)
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.backoff import BackoffPolicy
-from pykubelet.base.kit.flight import Done, Failed, Flight, Outcome, Uncertain
+from pykubelet.base.kit.flight import Done, Failed, Outcome, SingleFlight, Uncertain
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
-from pykubelet.base.kit.metrics import Histogram
-from pykubelet.base.kit.values import Value
+from pykubelet.base.kit.metrics import Gauge, Histogram
+from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.model.cpu import MIN_SHARES
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 from pykubelet.base.model.qos import QOSClass, qos_class
@@ -37,8 +45,10 @@ LONGEST_PAUSE_S = 0.5
 REMOVAL = BackoffPolicy(FIRST_PAUSE_S, LONGEST_PAUSE_S)
 NEEDED = {CgroupVersion.V1: ("cpu", "cpuacct", "cpuset", "memory"), CgroupVersion.V2: ("cpu", "cpuset", "memory")}
 _RESERVED_GROUPS = (
-    (Enforce.SYSTEM_RESERVED, Enforce.SYSTEM_RESERVED_COMPRESSIBLE, "System", "system"),
-    (Enforce.KUBE_RESERVED, Enforce.KUBE_RESERVED_COMPRESSIBLE, "Kube", "kube"),
+    (Enforce.SYSTEM_RESERVED, "System Reserved", "system", False),
+    (Enforce.KUBE_RESERVED, "Kube Reserved", "kube", False),
+    (Enforce.SYSTEM_RESERVED_COMPRESSIBLE, "System Reserved Compressible", "system", True),
+    (Enforce.KUBE_RESERVED_COMPRESSIBLE, "Kube Reserved Compressible", "kube", True),
 )
 
 DURATIONS = Histogram(
@@ -46,16 +56,27 @@ DURATIONS = Histogram(
     "Duration in seconds for cgroup manager operations. Broken down by method.",
     ("operation_type",),
 )
+MEMORY_MIN_BYTES = Gauge(
+    "kubelet_memory_qos_node_memory_min_bytes",
+    "Total memory.min in bytes that the kubelet set for the pods of this node.",
+)
+MEMORY_LOW_BYTES = Gauge(
+    "kubelet_memory_qos_node_memory_low_bytes",
+    "Total memory.low in bytes that the kubelet set for the Burstable pods of this node.",
+)
 
 
-class ResourcesError(Exception):
-    """The node cannot hold pods as configured; the message is for the person who starts it."""
+class _UnusableGroup(HostError):
+    """A configured group, which the agent does not make, is missing or cannot be limited."""
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class Patience(Value):
-    """With whoever makes groups. `deadline_s`: of one step; `start_s`: of the steps at the start, which are tried again
-    until then; `uncertain_s`: so long an abandoned step may still be on its way; `removals`: tries to remove a group that
-    is busy."""
+    """How long to wait for the kernel or systemd. `deadline_s`: for one step. `start_s`: for making the groups at the start;
+    it is retried until then. `uncertain_s`: for an earlier step that is still running. `removals`: tries to remove a busy
+    group."""
 
     deadline_s: float = 10.0
     start_s: float = 120.0
@@ -67,15 +88,15 @@ DEFAULT_PATIENCE = Patience()
 
 
 class PodCgroups:
-    """The groups of the node, its QoS classes and its pods. Without QoS groups (`cgroupsPerQOS: false`) almost nothing
-    is to be done, and every call says so at once."""
+    """The groups of the node, its QoS classes and its pods. Without QoS groups (`cgroupsPerQOS: false`), calls about pods and
+    QoS classes do nothing."""
 
     def __init__(
         self,
         settings: ResourceSettings,
         node: NodeResources,
         cgroups: Cgroups,
-        flight: Flight,
+        flight: SingleFlight,
         recorder: Post[KubeEvent],
         patience: Patience = DEFAULT_PATIENCE,
     ) -> None:
@@ -93,7 +114,7 @@ class PodCgroups:
 
     @property
     def _maker(self) -> str:
-        """Who makes cgroups, for log lines and errors."""
+        """The program that makes cgroups, for log lines and errors."""
         return "systemd" if self._settings.driver is CgroupDriver.SYSTEMD else "the kernel"
 
     def cgroup_parent(self, pod: Pod) -> str:
@@ -105,34 +126,40 @@ class PodCgroups:
     async def ensure_root(self) -> None:
         """Make the groups of the node and its QoS classes, and enforce what is reserved.
 
-        ResourcesError when pods could not run at all. Limits on the group of all pods that the kernel refuses (it may
-        already hold more than they allow) are an Event, and tried again by `retry_node_limits`.
+        ResourcesError when pods cannot run, or reservations cannot be met or enforced. The kernel may refuse the limits on the
+        group of all pods, because the group already uses more. That is only an Event, and `retry_node_limits` tries again.
         """
+        problem = decide.allocatable_problem(self._node.capacity, self._settings)
+        if problem is not None:
+            raise ResourcesError(problem)
         missing = [name for name in NEEDED[self._cgroups.version] if name not in self._cgroups.controllers()]
         if missing:
             listed = " ".join(missing)
-            raise ResourcesError(f"system validation failed - following Cgroup subsystem not mounted: [{listed}]")
+            raise ResourcesError(f"system validation failed - Following Cgroup subsystem not mounted: [{listed}]")
         if self._settings.cgroups_per_qos:
             root = names.split_root(self._settings.cgroup_root)
-            if root and not await self._call_root("exists", lambda: self._cgroups.exists(self._path(root))):
-                log.warning("cgroupRoot did not exist and is made", path=self._path(root))
+            try:
+                # The name is a path with both drivers.
+                self._check_usable(root, names.driver_path(root, CgroupDriver.CGROUPFS))
+            except HostError as error:
+                raise ResourcesError(f"error validating root container [{' '.join(root)}] : {error}") from error
             await self._call_root("create", self._make_groups)
         await self.retry_node_limits()
-        for plain, compressible, title, word in _RESERVED_GROUPS:
-            if {plain, compressible} & self._settings.enforce:
-                await self._enforce_reserved(title, word, compressible in self._settings.enforce)
+        for enforced, title, word, compressible in _RESERVED_GROUPS:
+            if enforced in self._settings.enforce:
+                await self._enforce_reserved(title, word, compressible)
 
     def _make_groups(self) -> None:
         node = names.node_group(self._settings)
         self._cgroups.create(self._path(node), CgroupLimits())
         for qos, limits in decide.qos_limits((), self._node, self._settings).items():
             if qos is not QOSClass.BEST_EFFORT:
-                # Its pods may be running: their shares and protection stay until the pods are known.
+                # Pods may be running: the group keeps its shares and protection until the pods are known.
                 limits = CgroupLimits(huge_pages=limits.huge_pages)
             self._cgroups.create(self._path(names.qos_group(self._settings, qos)), limits)
 
     async def _call_root(self, what: str, work: Callable[[], T]) -> T:
-        """Run one step of the start. A machine that boots may keep systemd busy for long, so no answer is not the end."""
+        """Run one step of the start. Repeated without an answer, because systemd may be busy for long during boot."""
         loop = asyncio.get_running_loop()
         began, waiting = loop.time(), False
         while True:
@@ -140,7 +167,7 @@ class PodCgroups:
             match outcome:
                 case Done(value):
                     if waiting:
-                        log.info("the top level cgroups can be made after all", answered=self._maker)
+                        log.info("the top level cgroups can be created now", answered=self._maker)
                     return value
                 case Failed(HostError() as error):
                     if error.errno_name != "ETIMEDOUT":
@@ -180,25 +207,37 @@ class PodCgroups:
         settings = self._settings
         group = settings.system_reserved_cgroup if is_system else settings.kube_reserved_cgroup
         amounts = settings.system_reserved if is_system else settings.kube_reserved
-        path = self._path(names.parse_group(group, settings.driver))
+        name = names.parse_group(group, settings.driver)
         limits = decide.reserved_limits(amounts, self._node, settings, compressible=compressible)
-        problem = await self._try(f"cgroup:{word}-reserved", lambda: self._enforce(group, path, limits), aside=True)
+        problem = await self._try(f"cgroup:{word}-reserved", lambda: self._enforce(name, limits), aside=True)
         if problem is not None:
-            message = f'Failed to enforce {title} Reserved Cgroup Limits on "{group}": {problem}'
+            message = f'Failed to enforce {title} Cgroup Limits on "{group}": {problem}'
             self._recorder.post(warning(EVENT_FAILED_NODE_ALLOCATABLE, message))
             raise ResourcesError(message)
         message = f"Updated limits on {word} reserved cgroup {group}"
         self._recorder.post(normal(EVENT_NODE_ALLOCATABLE_ENFORCED, message))
 
-    def _enforce(self, group: str, path: str, limits: CgroupLimits) -> None:
-        if not self._cgroups.exists(path):
-            raise HostError("enforce", "", "ENOENT", f'["{group}"] cgroup does not exist')
+    def _enforce(self, name: names.GroupName, limits: CgroupLimits) -> None:
+        path = self._path(name)
+        self._check_usable(name, path)
         self._cgroups.update(path, limits)
+
+    def _check_usable(self, name: names.GroupName, path: str) -> None:
+        """Raise a HostError with the reference kubelet's text unless all controllers can limit the group."""
+        try:
+            missing = self._cgroups.missing(path)
+        except HostError as error:
+            message = f"could not read controllers for cgroup {names.quoted(name)}: {error}"
+            raise _UnusableGroup(error.op, path, error.errno_name, message) from error
+        if missing:
+            kind = "paths" if self._cgroups.version is CgroupVersion.V1 else "controllers"
+            message = f"cgroup {names.quoted(name)} has some missing {kind}: {', '.join(missing)}"
+            raise _UnusableGroup("check", path, "ENOENT", message)
 
     # QoS groups
 
     async def update_qos(self, pods: Iterable[Pod], *, force: bool = False) -> None:
-        """Give the QoS groups what their active pods need; `force` also where nothing has changed."""
+        """Set the limits of the QoS groups for these active pods. `force`: even if the limits have not changed."""
         if not self._settings.cgroups_per_qos:
             return
         had, self._shares = self._shares, {}
@@ -215,10 +254,23 @@ class PodCgroups:
             problem = await self._try(f"cgroup:{qos}", work, aside=limits.memory_bytes is not None)
             if problem is None:
                 self._applied[qos] = limits
+                _report_protection(limits)
+            elif limits.memory_bytes is not None:
+                await self._limit_to_usage(qos, path, limits)
             self._note(qos, problem)
 
+    async def _limit_to_usage(self, qos: QOSClass, path: str, limits: CgroupLimits) -> None:
+        """Limit the memory of a class to what it uses, because it already uses more than `qosReserved` leaves to it."""
+
+        def work() -> None:
+            self._cgroups.update(path, replace(limits, memory_bytes=self._cgroups.memory_used(path)))
+
+        problem = await self._try(f"cgroup:{qos}", work, aside=True)
+        if problem is not None:
+            log.debug("memory of a QoS class cannot be limited to what it uses", qos=qos, error=problem)
+
     def _note(self, qos: QOSClass, problem: HostError | None) -> None:
-        """Log when it begins to fail and when it works again, not each time."""
+        """Log when updates begin to fail or fail differently, and when they work again."""
         if problem is not None and self._failing.get(qos) != str(problem):
             log.warning("the cgroup of a QoS class cannot be updated", qos=qos, error=problem)
             self._failing[qos] = str(problem)
@@ -228,7 +280,7 @@ class PodCgroups:
     # Pods
 
     async def ensure_pod(self, pod: Pod, *, exclusive_cpus: bool = False) -> CgroupError | None:
-        """Make the pod's group and set its limits; also right when it is there already."""
+        """Make the pod's group and set its limits. May be repeated. Returns the error, else None."""
         if not self._settings.cgroups_per_qos:
             return None
         uid = PodUID(pod.metadata.uid)
@@ -242,7 +294,7 @@ class PodCgroups:
         return CgroupError(uid, message, problem.is_no_space)
 
     async def widen_pod(self, before: Pod, after: Pod) -> CgroupError | None:
-        """Let the pod's group hold both sizes of the pod, the present and the next; `ensure_pod` sets the next one."""
+        """Set limits that allow both sizes of a pod that is being resized. `ensure_pod` sets the final limits later."""
         if not self._settings.cgroups_per_qos:
             return None
         uid = PodUID(after.metadata.uid)
@@ -256,7 +308,7 @@ class PodCgroups:
         return CgroupError(uid, str(problem), problem.is_no_space) if problem is not None else None
 
     async def is_gone(self, pod: Pod) -> bool:
-        """Whether the pod's group is surely not there."""
+        """Whether the pod's group is certainly gone; False when that cannot be read."""
         if not self._settings.cgroups_per_qos:
             return False
         uid = PodUID(pod.metadata.uid)
@@ -267,7 +319,7 @@ class PodCgroups:
         return outcome == Done(False)
 
     async def memory_used(self, pod: Pod) -> int | None:
-        """Bytes that all processes of the pod have now; None when that is not known."""
+        """Bytes of memory that the pod uses now; None when that is not known."""
         if not self._settings.cgroups_per_qos:
             return None
         uid = PodUID(pod.metadata.uid)
@@ -276,6 +328,21 @@ class PodCgroups:
         if isinstance(outcome, Failed) and not isinstance(outcome.error, HostError):
             raise outcome.error
         return outcome.value if isinstance(outcome, Done) else None
+
+    async def lower_pod(self, uid: PodUID) -> None:
+        """Give what still runs in the pod's group the least CPU time, where the group is there."""
+        if not self._settings.cgroups_per_qos:
+            return
+        known = self._paths.get(uid)
+
+        def work() -> None:
+            for path in (known,) if known else self._possible_paths(uid):
+                if self._cgroups.exists(path):
+                    self._cgroups.update(path, CgroupLimits(cpu_shares=MIN_SHARES))
+
+        problem = await self._try(f"cgroup:{uid}", work)
+        if problem is not None and not problem.is_not_found:
+            log.info("the CPU time of a pod that has ended cannot be lowered", uid=uid, error=problem)
 
     async def remove_pod(self, uid: PodUID) -> bool:
         """Remove the pod's group, killing what still runs in it. True when nothing is left; False: try again later."""
@@ -325,10 +392,10 @@ class PodCgroups:
         return frozenset(found)
 
     async def sweep(self, known: Callable[[], AbstractSet[PodUID]]) -> frozenset[PodUID]:
-        """Remove the groups of pods that nobody knows any more, and say which.
+        """Remove the groups of pods that are not known any more. Returns their UIDs.
 
-        `known` is asked after the groups were listed: a pod is known before its group is made, so none is hit by
-        mistake.
+        `known` is asked after the groups were listed: a pod is known before its group is made, so no group of a
+        known pod is removed.
         """
         found = await self.list_pods()
         removed = set()
@@ -347,9 +414,9 @@ class PodCgroups:
         return tuple(self._path(names.pod_group(self._settings, qos, uid)) for qos in QOSClass)
 
     async def _run(self, key: str, work: Callable[[], T], operation: str = "", *, aside: bool = False) -> Outcome[T]:
-        """The kernel's cgroup files answer in microseconds: going through a thread costs a pod more than the work
-        itself. systemd is asked over D-Bus, which may take its time; and where a memory limit goes below what many pods
-        use (`aside`), the kernel frees memory before it answers. `operation`: what it is counted as."""
+        """Run work on a cgroup. Most cgroup files answer in microseconds, less than a thread costs, so the work runs inline.
+        It runs in a thread with systemd, whose D-Bus calls may be slow, and with `aside`, for memory limits of many pods: the
+        kernel may free memory before it answers. `operation`: its label in the metric."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         outcome = await self._ask(key, work, aside)
@@ -368,7 +435,7 @@ class PodCgroups:
     async def _try(
         self, key: str, work: Callable[[], None], operation: str = "update", *, aside: bool = False
     ) -> HostError | None:
-        """Run one step; what went wrong with the host is a value."""
+        """Run one step. Returns its HostError, else None; raises other exceptions, which are bugs."""
         loop = asyncio.get_running_loop()
         while True:
             outcome = await self._run(key, work, operation, aside=aside)
@@ -382,8 +449,15 @@ class PodCgroups:
                 case Uncertain(since):
                     if loop.time() - since > self._patience.uncertain_s:
                         return HostError("cgroup", key, "ETIMEDOUT", f"{self._maker} has not answered yet")
-                    # What an abandoned sync has begun is just ending.
+                    # A step of an abandoned sync is about to end.
                     await asyncio.sleep(FIRST_PAUSE_S)
+
+
+def _report_protection(limits: CgroupLimits) -> None:
+    """Show on `/metrics` how much memory the kernel protects for all pods, and for Burstable ones."""
+    for file, gauge in ((decide.MEMORY_MIN, MEMORY_MIN_BYTES), (decide.MEMORY_LOW, MEMORY_LOW_BYTES)):
+        if file in limits.unified:
+            gauge.set(int(limits.unified[file]))
 
 
 def _creating(cgroups: Cgroups, path: str, limits: CgroupLimits) -> Callable[[], None]:

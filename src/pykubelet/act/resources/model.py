@@ -1,4 +1,4 @@
-"""The values of this room: what it is told, and what it decides. Pure."""
+"""The values of act/resources: its settings, the node's resources, and errors. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pykubelet.config.settings import Settings
 
 
 class CgroupDriver(StrEnum):
-    """Who makes groups: the agent itself, or systemd at its request. Must be the runtime's choice too."""
+    """The cgroup driver: the agent makes groups itself, or systemd makes them. The runtime must use the same driver."""
 
     CGROUPFS = "cgroupfs"
     SYSTEMD = "systemd"
@@ -30,8 +30,8 @@ class Enforce(StrEnum):
 
 
 class MemoryProtection(StrEnum):
-    """What the gate MemoryQoS does with the groups (KEP-2570, cgroup v2 only): nothing, the reservation of the node's own
-    daemons only, or `memory.min` and `memory.low` of the pods' requests too (memoryReservationPolicy)."""
+    """What MemoryQoS protects with memoryReservationPolicy (KEP-2570, cgroup v2 only): nothing, only the reservations for the
+    node's daemons, or also the pods' requests with `memory.min` and `memory.low`."""
 
     OFF = "off"
     NONE = "None"
@@ -39,10 +39,10 @@ class MemoryProtection(StrEnum):
 
 
 class ResourceSettings(Value):
-    """What of the configuration concerns this room.
+    """The part of the configuration that concerns cgroups.
 
-    Amounts are by resource name: `cpu` in milli, the others in bytes or pieces (`pid`). `eviction_reserved`: what the
-    hard eviction thresholds keep free (`memory`, `ephemeral-storage`), percentages already worked out.
+    Amounts are by resource name: `cpu` in millicores, `pid` as a number, the others in bytes. `eviction_reserved`: what the
+    hard eviction thresholds keep free (`memory`, `ephemeral-storage`), with percentages converted to amounts.
     `pod_pids_limit`: None for no limit. `qos_reserved_memory`: percent, None when the gate is off.
     """
 
@@ -65,7 +65,8 @@ class ResourceSettings(Value):
 def resource_settings(
     settings: Settings, capacity: Mapping[str, int], driver: CgroupDriver, *, cgroup_v2: bool = False
 ) -> ResourceSettings:
-    """`driver`: the runtime's choice if it names one, else the configured one."""
+    """The cgroup settings from the agent's configuration. `driver`: the runtime's driver if it reports one, else the
+    configured one."""
     config = settings.config
     reserved = settings.reserved
     protects = settings.enabled("MemoryQoS") and cgroup_v2
@@ -88,8 +89,8 @@ def resource_settings(
 
 
 class NodeResources(Value):
-    """The machine. `capacity` as in `NodeView`, with `pid` where it is known; `page_sizes`: huge pages, bytes; `cpus`: those
-    that are online, as the kernel lists them (`0-3`)."""
+    """The resources of the machine. `capacity`: as in `NodeView`, with `pid` if known. `page_sizes`: of huge pages, in bytes.
+    `cpus`: the CPUs that are online, as the kernel lists them (`0-3`)."""
 
     capacity: Mapping[str, int]
     page_sizes: tuple[int, ...] = ()
@@ -97,8 +98,12 @@ class NodeResources(Value):
 
 
 class CgroupError(Value):
-    """Why a pod's group could not be made; the message says which file refused."""
+    """The error when a pod's group could not be made or limited; the message names the group or file."""
 
     uid: PodUID
     message: str
     is_no_space: bool = False
+
+
+class ResourcesError(Exception):
+    """The node cannot run pods as configured; the message is for the administrator."""

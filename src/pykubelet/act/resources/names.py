@@ -1,11 +1,11 @@
-"""Names of control groups. Pure.
+"""Names of cgroups. Pure.
 
 Rules:
 - A name is a path of parts below the cgroup mount: `cgroupRoot`, `kubepods`, the QoS class, `pod<uid>`. Guaranteed pods
   lie directly below `kubepods`.
 - The cgroupfs driver joins the parts by slashes.
-- systemd nests slices by their names: each part's dashes become underscores, the parts are joined by dashes, and every
-  slice lies in the one whose name is shorter by a part.
+- systemd nests slices by their names. Dashes within a part become underscores, and the parts are joined by dashes. Every
+    slice is in the slice whose name is one part shorter.
 Source: the Kubernetes documentation "Container Runtimes" (cgroup drivers), systemd.slice(5).
 """
 
@@ -24,7 +24,7 @@ GroupName = tuple[str, ...]
 
 
 def split_root(cgroup_root: str) -> GroupName:
-    """The parts of cgroupRoot; none for `/` and the empty text."""
+    """The parts of cgroupRoot; none for `/` and an empty text."""
     return tuple(part for part in cgroup_root.split("/") if part)
 
 
@@ -37,7 +37,7 @@ def parse_group(text: str, driver: CgroupDriver) -> GroupName:
 
 
 def quoted(name: GroupName) -> str:
-    """As events show a name: `["a" "kubepods"]`."""
+    """The name as in Events: `["a" "kubepods"]`."""
     return "[" + " ".join(f'"{part}"' for part in name) + "]"
 
 
@@ -71,7 +71,7 @@ def slice_name(name: GroupName) -> str:
 
 
 def cgroup_parent(settings: ResourceSettings, qos: QOSClass, uid: PodUID) -> str:
-    """What the runtime is told (`linux.cgroup_parent`): a path for cgroupfs, the name of a slice for systemd."""
+    """The value of the sandbox's `linux.cgroup_parent`: a path for cgroupfs, the name of a slice for systemd."""
     if not settings.cgroups_per_qos:
         return settings.cgroup_root
     name = pod_group(settings, qos, uid)
@@ -79,7 +79,7 @@ def cgroup_parent(settings: ResourceSettings, qos: QOSClass, uid: PodUID) -> str
 
 
 def read_pod_uid(entry: str, parent: GroupName, driver: CgroupDriver) -> PodUID | None:
-    """The UID behind a directory in a QoS group; None for what is no pod's."""
+    """The UID of the pod whose group a directory in a QoS group is; None for other directories."""
     if driver is CgroupDriver.SYSTEMD:
         prefix = slice_name(parent).removesuffix(_SLICE) + "-" if parent else ""
         if not entry.endswith(_SLICE) or not entry.startswith(prefix):

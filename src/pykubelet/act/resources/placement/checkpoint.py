@@ -1,0 +1,83 @@
+"""What the state files of the resource managers have in common: their JSON, and the checksum in it. Pure.
+
+The checksum is FNV-1a (32 bits) over a dump of the file's struct, in which the checksum is 0; each file's module writes its dump.
+Source: the reference's package `checkpointmanager`; its test values are among our tests.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pykubelet.base.kit.fnv import fnv1a_32
+
+CORRUPT = "checkpoint is corrupted"
+
+# Go escapes these inside JSON strings, Python does not. Outside of strings they do not occur.
+_GO_ESCAPES = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
+
+
+class CheckpointError(ValueError):
+    """The text is not a state file; the message states why."""
+
+
+def checksum(dump: str) -> int:
+    """The checksum of a struct by its dump."""
+    return fnv1a_32(dump.encode())
+
+
+def write_json(document: Mapping[str, Any]) -> str:
+    """The document as the reference writes it: keys in the order given, no blanks."""
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).translate(_GO_ESCAPES)
+
+
+def read_json(text: str) -> Mapping[str, Any]:
+    """The object that `text` spells. Raises CheckpointError."""
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        rest = "" if error.msg.startswith("Unterminated string") else text[error.pos :].strip()
+        raise CheckpointError(f"invalid JSON: {error}" if rest else "unexpected end of JSON input") from None
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"invalid JSON: {error}") from None
+    return as_object(document, "the file")
+
+
+def as_object(value: Any, name: str) -> Mapping[str, Any]:
+    """A JSON object. Raises CheckpointError for anything else."""
+    if not isinstance(value, dict):
+        raise CheckpointError(f"json: {name} must be an object")
+    return value
+
+
+def as_list(value: Any, name: str) -> list[Any]:
+    """A JSON array. Raises CheckpointError for anything else."""
+    if not isinstance(value, list):
+        raise CheckpointError(f"json: {name} must be an array")
+    return value
+
+
+def as_text(value: Any, name: str) -> str:
+    """A JSON string; null stands for the empty one. Raises CheckpointError for anything else."""
+    if value is not None and not isinstance(value, str):
+        raise CheckpointError(f"json: {name} must be a string")
+    return value or ""
+
+
+def as_number(value: Any, name: str, low: int = 0, high: int = 2**64 - 1) -> int:
+    """A JSON integer; null stands for 0. Raises CheckpointError for anything else, and for numbers out of range."""
+    if value is None:
+        return 0
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise CheckpointError(f"json: {name} must be an integer from {low} to {high}")
+    return value
+
+
+def member(document: Mapping[str, Any], key: str) -> Any:
+    """The member named `key` in any case, the last one of several; None if there is none."""
+    found = None
+    for name, value in document.items():
+        if name == key or name.lower() == key.lower():
+            found = value
+    return found

@@ -1,0 +1,77 @@
+"""On which groups of NUMA nodes an amount of memory fits. Pure.
+
+A node is used either alone or as one of a group, by all containers in the same way: that is the group rule.
+Source: KEP-1769 (Memory Manager), "Multi-NUMA nodes memory allocation".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from pykubelet.act.resources.placement.memory_state import MemoryTable, NodeMemory
+from pykubelet.act.resources.placement.subsets import subsets
+from pykubelet.base.model.hints import TopologyHint
+
+#: Bytes by memory type.
+Sizes = Mapping[str, int]
+#: Bytes that init containers leave to later containers of their pod, by nodes and memory type.
+Reusable = Mapping[tuple[frozenset[int], str], int]
+
+_NO_TABLE = MemoryTable(0, 0, 0, 0, 0)
+
+
+def memory_hints(machine: Mapping[int, NodeMemory], sizes: Sizes, reusable: Reusable) -> tuple[TopologyHint, ...]:
+    """Every set of nodes with enough free memory of each type; the same for all types. Empty without sizes.
+
+    Preferred are the sets of as few nodes as could ever hold it, were all memory free.
+    """
+    if not sizes:
+        return ()
+    nodes = tuple(sorted(machine))
+    free = {name: {n: _table(machine, n, name).free for n in nodes} for name in sizes}
+    allocatable = {name: {n: _table(machine, n, name).allocatable for n in nodes} for name in sizes}
+    wanted = list(sizes.items())
+    least = len(nodes)
+    fitting = []
+    for chosen in subsets(nodes):
+        if any(sum(map(allocatable[name].__getitem__, chosen)) < size for name, size in wanted):
+            continue
+        least = min(least, len(chosen))
+        if is_group_free(machine, chosen) and all(
+            sum(map(free[name].__getitem__, chosen)) + reusable.get((chosen, name), 0) >= size for name, size in wanted
+        ):
+            fitting.append(chosen)
+    return tuple(TopologyHint(chosen, len(chosen) == least) for chosen in fitting)
+
+
+def is_group_free(machine: Mapping[int, NodeMemory], chosen: frozenset[int]) -> bool:
+    """Whether the nodes can be used together: a single node is in no group; several are unused, or are exactly a group."""
+    if len(chosen) == 1:
+        return all(len(machine[node].cells) <= 1 for node in chosen)
+    return not breaks_group_rule(machine, chosen)
+
+
+def breaks_group_rule(machine: Mapping[int, NodeMemory], chosen: frozenset[int]) -> bool:
+    """Whether several nodes are chosen of which one is used alone or in another group. A single node passes."""
+    if len(chosen) == 1:
+        return False
+    return any(machine[n].assignments > 0 and frozenset(machine[n].cells) != chosen for n in chosen)
+
+
+def has_free(machine: Mapping[int, NodeMemory], nodes: Collection[int], sizes: Sizes) -> bool:
+    """Whether the nodes have this much free memory of each type. What can be reused does not count."""
+    return all(sum(_table(machine, node, name).free for node in nodes) >= size for name, size in sizes.items())
+
+
+def best_hint(hints: Iterable[TopologyHint]) -> TopologyHint | None:
+    """The best of these hints, which all name nodes: preferred ones first, then the fewest nodes, then the lowest ids."""
+    return min(hints, key=_rank, default=None)
+
+
+def _rank(hint: TopologyHint) -> tuple[bool, int, int]:
+    nodes = hint.nodes or frozenset()
+    return not hint.preferred, len(nodes), sum(1 << node for node in nodes)
+
+
+def _table(machine: Mapping[int, NodeMemory], node: int, name: str) -> MemoryTable:
+    return machine[node].tables.get(name, _NO_TABLE)

@@ -1,0 +1,65 @@
+"""The interface of a resource manager to the Topology Manager: hints, and allocations by the merged hint. Pure.
+
+A provider is an immutable value: the rules of its policy together with its state. Allocating returns the provider of the new
+state; whoever gets that value decides whether it replaces the old one.
+Source: KEP-693 (Topology Manager), "Hint Providers".
+"""
+
+from __future__ import annotations
+
+from typing import Generic, Protocol, Self, TypeVar
+
+from pykubelet.base.api.core import Container, Pod
+from pykubelet.base.kit.values import Value
+from pykubelet.base.model.hints import ResourceHints, TopologyHint
+
+T_co = TypeVar("T_co", covariant=True)
+
+#: The reason of failures without a reason of their own.
+UNEXPECTED = "UnexpectedAdmissionError"
+
+
+class Fact(Value):
+    """One increment of a counter: the metric's name, and its labels as pairs."""
+
+    metric: str
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+class StartError(Value):
+    """Why a manager cannot start with this configuration, machine or state file. The agent ends with this text."""
+
+    text: str
+
+
+class AllocationError(Value):
+    """Why a container cannot have its resources. `reason`: that of the rejected pod; its message is `text` if the reason is not
+    `UnexpectedAdmissionError`.
+    """
+
+    text: str
+    reason: str = UNEXPECTED
+
+    def message(self) -> str:
+        """The pod's status message."""
+        return f"Allocate failed due to {self.text}, which is unexpected" if self.reason == UNEXPECTED else self.text
+
+
+class Allocation(Value, Generic[T_co]):
+    """The result of an allocation: the provider after it, or the error, and what to count."""
+
+    after: T_co | AllocationError
+    facts: tuple[Fact, ...] = ()
+
+
+class Provider(Protocol):
+    """A resource manager with its state."""
+
+    def hints(self, pod: Pod, container: Container) -> ResourceHints:
+        """The NUMA nodes on which the container's resources fit. An empty mapping: no preference."""
+
+    def pod_hints(self, pod: Pod) -> ResourceHints:
+        """The same for the pod as a whole."""
+
+    def allocate(self, pod: Pod, container: Container, hint: TopologyHint) -> Allocation[Self]:
+        """Allocate the container's resources, if they are not allocated yet. `hint`: the merged hint."""
