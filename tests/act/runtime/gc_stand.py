@@ -59,7 +59,7 @@ def targets_in(path: str) -> set[str]:
 
 @dataclass
 class Stand:
-    """`cri` speaks to the runtime; `look` reads it into the cell."""
+    """`cri` speaks to the runtime; `relist` reads it into the cell."""
 
     cri: CriClient
     paths: Paths
@@ -121,12 +121,12 @@ class Stand:
         """These pods are desired and run."""
         roster = {ref_of(n).uid: RosterPod(pod_of(n), "file", 0.0) for n in names}
         self.roster.publish(Roster(roster, sources_ready=True))
-        self.tell(*(lifecycle(n) for n in names))
+        self.show(*(lifecycle(n) for n in names))
 
-    def tell(self, *told: PodLifecycle) -> None:
-        self.lifecycles.publish(Lifecycles({one.ref.uid: one for one in told}))
+    def show(self, *lifecycles: PodLifecycle) -> None:
+        self.lifecycles.publish(Lifecycles({one.ref.uid: one for one in lifecycles}))
 
-    async def look(self) -> Observed:
+    async def relist(self) -> Observed:
         read_at, listed = await list_pods(self.cri, self.clock)
         views: dict[PodUID, PodView] = {}
         for ref, found in listed.items():

@@ -1,4 +1,4 @@
-"""The room's hands on a fake runtime: what the tests of starting, stopping and sandboxes share."""
+"""act/runtime on a fake runtime: what the tests of starting, stopping and sandboxes share."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pykubelet.act.runtime.lifecycle.stop import ContainerStopper
 from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext, RenderSettings
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import make_cell
-from pykubelet.base.kit.clock import SystemClock
-from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.clock import Clock, SystemClock
+from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.ids import ContainerID
@@ -40,7 +40,7 @@ class Hands:
     stopper: ContainerStopper
     recorder: Sink[KubeEvent]
     resolv_conf: str
-    flight: Flight
+    flight: SingleFlight
 
     async def sandbox(self, of: Pod) -> Sandbox:
         made = await self.sandboxes.create(of, 0, "/kubepods/x")
@@ -74,7 +74,7 @@ class Hands:
             return made
         error = await self.starter.post_start(of, container, made, ctx)
         if error is not None:
-            await self.starter.stop_unhooked(of, container, made, ctx)
+            await self.starter.stop_after_failed_hook(of, container, made, ctx)
         return error or made
 
     async def started(self, of: Pod, container: AnyContainer, home: Sandbox) -> ContainerID:
@@ -82,7 +82,7 @@ class Hands:
         assert not isinstance(made, StartError), made
         return made
 
-    def said(self) -> list[tuple[str, str, str]]:
+    def events(self) -> list[tuple[str, str, str]]:
         return [(event.reason, event.message, event.field_path) for event in self.recorder.events]
 
     def reasons(self) -> list[str]:
@@ -90,11 +90,11 @@ class Hands:
 
 
 @asynccontextmanager
-async def hands(folder: Path) -> AsyncIterator[Hands]:
+async def hands(folder: Path, clock: Clock | None = None) -> AsyncIterator[Hands]:
     fake = FakeRuntime(str(folder / "cri.sock"))
     fake.add_image(IMAGE)
     await fake.start()
-    client, clock = CriClient(fake.endpoint, timeout_s=10), SystemClock()
+    client = CriClient(fake.endpoint, timeout_s=10)
     paths = Paths(str(folder / "root"), str(folder / "logs"), str(folder / "links"))
     make_dirs(paths.log_links, 0o755)
     view = NodeView("n1", "n1", ("192.0.2.1",), {"memory": 1 << 34, "cpu": 4000})
@@ -103,8 +103,8 @@ async def hands(folder: Path) -> AsyncIterator[Hands]:
     content, _ = make_cell("content", Content())
     recorder: Sink[KubeEvent] = Sink()
     stopped: Sink[BeingStopped] = Sink()
-    hooks, flight = HookRunner(client, recorder), Flight("test")
-    stopper = ContainerStopper(client, hooks, clock, recorder, stopped)
+    hooks, flight = HookRunner(client, recorder), SingleFlight("test")
+    stopper = ContainerStopper(client, hooks, clock or SystemClock(), recorder, stopped)
     resolv_conf = str(folder / "resolv.conf")
     write_in_place(resolv_conf, b"nameserver 192.0.2.53\n")
     settings = RenderSettings(paths, view)

@@ -12,8 +12,10 @@ from pykubelet.base.model.observed import PodView
 from pykubelet.base.model.probes import ProbeResults
 
 
-def plan(of: Pod, look: PodView, results: ProbeResults | None = None, owed: Collection[ContainerID] = ()) -> PodPlan:
-    return plan_pod(of, look, results or ProbeResults(), container_hash, owed=owed)
+def plan(
+    of: Pod, look: PodView, results: ProbeResults | None = None, to_restart: Collection[ContainerID] = ()
+) -> PodPlan:
+    return plan_pod(of, look, results or ProbeResults(), container_hash, to_restart=to_restart)
 
 
 def kills(made: PodPlan) -> list[tuple[str, KillCause]]:

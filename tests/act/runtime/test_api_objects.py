@@ -1,4 +1,4 @@
-"""What a start takes from the API server, as the runtime room sees it."""
+"""What a start takes from the API server, as act/runtime sees it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pykubelet.act.runtime.render.api_objects import (
     unanswered,
     waits_for_services,
 )
-from pykubelet.act.runtime.render.context import ConfigError, Unavailable
+from pykubelet.act.runtime.render.context import RenderFailure, Unavailable
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import ConfigMap, Pod, RuntimeClass, Secret, Service
 from pykubelet.base.model.content import Absent, Content, ContentKind, Found, ObjectKey, Present, Unreadable
@@ -133,17 +133,17 @@ def test_the_handler_of_a_runtime_class() -> None:
     key = ObjectKey(ContentKind.RUNTIME_CLASS, "", "sealed")
     sealed = pod(runtimeClassName="sealed")
 
-    def handler(found: Found) -> str | ConfigError:
+    def handler(found: Found) -> str | RenderFailure:
         return runtime_handler(sealed, Content(True, {key: found}))
 
     assert runtime_handler(pod(), Content(True)) == ""
     assert runtime_handler(sealed, Content()) == ""  # without an API server all take the runtime's default
     assert handler(Present(RuntimeClass(handler="kata"))) == "kata"
     missing = handler(Absent('runtimeclass.node.k8s.io "sealed" not found'))
-    assert isinstance(missing, ConfigError)
+    assert isinstance(missing, RenderFailure)
     assert (missing.reason, missing.message) == (
         "CreatePodSandboxError",
         'runtimeclass.node.k8s.io "sealed" not found',
     )
     away = handler(Unreadable("no", 1.0))
-    assert isinstance(away, ConfigError) and away.message == "failed to lookup RuntimeClass sealed: no"
+    assert isinstance(away, RenderFailure) and away.message == "failed to lookup RuntimeClass sealed: no"

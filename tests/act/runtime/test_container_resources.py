@@ -66,6 +66,13 @@ def test_huge_pages_of_every_size_of_the_machine() -> None:
     assert [(limit.page_size, limit.limit) for limit in found.hugepage_limits] == [("2MB", 8 << 20), ("1GB", 0)]
 
 
+def test_huge_pages_of_the_whole_pod_stand_in() -> None:
+    settings = replace(SETTINGS, node=replace(NODE, page_sizes=(2 << 20, GIB)))
+    whole: dict[str, Any] = {"resources": {"limits": {"hugepages-2Mi": "16Mi", "hugepages-1Gi": "1Gi"}}}
+    found = resources_of(with_resources(limits={"hugepages-2Mi": "8Mi"}), settings, **whole)
+    assert [(limit.page_size, limit.limit) for limit in found.hugepage_limits] == [("2MB", 8 << 20), ("1GB", GIB)]
+
+
 def test_oom_group_on_v2_unless_single_processes_are_killed() -> None:
     assert dict(resources_of(make_container(), V2).unified) == {"memory.oom.group": "1"}
     assert dict(resources_of(make_container(), replace(V2, single_process_oom_kill=False)).unified)

@@ -114,7 +114,7 @@ ONE = '{"hostId":65536,"containerId":0,"length":65536}'
         ),
     ],
 )
-def test_files_that_say_nonsense(text: str, message: str) -> None:
+def test_files_that_are_malformed(text: str, message: str) -> None:
     with pytest.raises(MappingError, match=message):
         parse_mapping(text.encode())
 

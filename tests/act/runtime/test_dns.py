@@ -61,7 +61,7 @@ def test_policies(
     assert resolve(make_pod(**spec)) == expected
 
 
-def test_cluster_first_without_cluster_dns_falls_back_and_says_so() -> None:
+def test_cluster_first_without_cluster_dns_falls_back_and_reports_it() -> None:
     servers, searches, _, recorder = resolve(make_pod(), replace(SETTINGS, cluster_dns=()))
     assert (servers, searches) == (["192.0.2.1"], ["example.org"])
     assert recorder == [

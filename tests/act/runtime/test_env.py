@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from pykubelet.act.runtime.render.context import (
     ApiObjects,
-    ConfigError,
     ContainerContext,
     Devices,
+    RenderFailure,
     Unavailable,
     errors_as_values,
 )
@@ -33,7 +33,7 @@ def environment(env: list[dict[str, Any]], ctx: ContainerContext = CONTEXT, env_
 
 
 def refused(result: Any) -> str:
-    assert isinstance(result, ConfigError)
+    assert isinstance(result, RenderFailure)
     assert result.reason == "CreateContainerConfigError"
     return result.message
 
@@ -224,7 +224,7 @@ def test_pod_level_limits_stand_in_before_the_node() -> None:
     [
         ({"resource": "limits.gpu"}, "unsupported container resource : limits.gpu"),
         ({"resource": "cpu"}, "unsupported container resource : cpu"),
-        ({"resource": "limits.cpu", "containerName": "nobody"}, "container nobody not found"),
+        ({"resource": "limits.cpu", "containerName": "missing"}, "container missing not found"),
     ],
 )
 def test_resources_that_are_not_offered(fields: dict[str, str], message: str) -> None:

@@ -12,17 +12,17 @@ from act.runtime.gc_stand import BUSYBOX, Stand, exists, lifecycle, names_in, re
 
 from pykubelet.act.runtime.collect.gc import ContainerCollector, GcSettings
 from pykubelet.act.runtime.collect.gc_plan import GcPolicy
-from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import KillReason, Stage
-from pykubelet.base.model.observed import ContainerState, Observed, PodTouched
+from pykubelet.base.model.observed import Observed, ObservedState, PodTouched
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.roster import Roster
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode
-from pykubelet.testing.cri.fake import FakeRuntime, Fault
+from pykubelet.testing.cri.fake import FakeRuntime, RuntimeFault
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ async def stand(runtime: FakeRuntime, tmp_path: Path) -> AsyncIterator[Stand]:
 def collector(stand: Stand, period_s: float = 60.0, round_s: float = 30.0) -> ContainerCollector:
     settings = GcSettings(stand.paths, GcPolicy(), period_s, round_s)
     return ContainerCollector(
-        stand.cri, stand.clock, Flight("gc-test"), stand.inputs, settings, stand.touched, stand.recorder
+        stand.cri, stand.clock, SingleFlight("gc-test"), stand.inputs, settings, stand.touched, stand.recorder
     )
 
 
@@ -69,8 +69,8 @@ async def test_a_round_removes_what_is_too_old_with_its_logs(stand: Stand) -> No
     runs = await stand.container("web", newest, "sleep 100", name="side")
     logs = stand.paths.pod_logs(ref_of("web"))
     write(f"{logs}/main/0.log.20260101-000000.gz", "old")
-    write(f"{logs}/main/0.logger", "somebody else's")
-    await stand.look()
+    write(f"{logs}/main/0.logger", "another program's")
+    await stand.relist()
 
     await collector(stand).run_round()
 
@@ -87,12 +87,12 @@ async def test_a_container_that_has_ended_makes_its_older_ones_go(stand: Stand) 
     async with Supervisor("test") as supervisor:
         supervisor.start_root("gc", collector(stand).run())
         dead = await stand.dead("web", sandbox, 1)
-        await stand.look()
+        await stand.relist()
         await asyncio.sleep(0.05)
         assert (await stand.left())[0] == set(dead)
         dead.append(await stand.container("web", sandbox, "exit 1", attempt=1))
         await asyncio.sleep(0.05)
-        await stand.look()
+        await stand.relist()
         await until(lambda: bool(stand.touched.events))
         assert (await stand.left())[0] == {dead[1]}
 
@@ -100,7 +100,7 @@ async def test_a_container_that_has_ended_makes_its_older_ones_go(stand: Stand) 
 async def test_nothing_goes_before_all_sources_have_reported(stand: Stand) -> None:
     dead = await stand.dead("web", await stand.sandbox("web"), 2)
     os.makedirs(f"{stand.paths.logs}/shop_gone_uid-gone")
-    await stand.look()
+    await stand.relist()
     stand.roster.publish(Roster(sources_ready=False))
     gc = collector(stand)
     await gc.run_round()
@@ -115,8 +115,8 @@ async def test_a_pod_that_is_being_removed_is_left_to_its_actor(stand: Stand) ->
     sandbox = await stand.sandbox("web")
     dead = await stand.dead("web", sandbox, 3)
     await stand.cri.stop_pod_sandbox(sandbox)
-    stand.tell(lifecycle("web", Stage.TERMINATED, KillReason.REMOVED))
-    await stand.look()
+    stand.show(lifecycle("web", Stage.TERMINATED, KillReason.REMOVED))
+    await stand.relist()
     await collector(stand).run_round()
     assert await stand.left() == (set(dead), {sandbox})
     assert exists(stand.paths.pod_logs(ref_of("web")))
@@ -126,11 +126,11 @@ async def test_what_is_left_of_an_unknown_pod_goes(stand: Stand) -> None:
     sandbox = await stand.sandbox("web")
     await stand.dead("web", sandbox, 2)
     await stand.cri.stop_pod_sandbox(sandbox)
-    await stand.look()
+    await stand.relist()
     gc = collector(stand)
     await gc.run_round()
     assert await stand.left() == (set(), set())
-    await stand.look()
+    await stand.relist()
     await gc.run_round()
     assert names_in(stand.paths.logs) == []
     assert names_in(stand.paths.log_links) == []
@@ -140,7 +140,7 @@ async def test_log_directories_of_unknown_pods_go_and_others_stay(stand: Stand) 
     stand.want("web")
     for name in ("shop_web_uid-web", "shop_gone_uid-gone", "other"):
         write(f"{stand.paths.logs}/{name}/app/0.log", "line")
-    await stand.look()
+    await stand.relist()
     await collector(stand).run_round()
     assert names_in(stand.paths.logs) == ["other", "shop_web_uid-web"]
 
@@ -153,7 +153,7 @@ async def test_links_that_point_nowhere_go_and_others_stay(stand: Stand) -> None
     os.symlink(f"{stand.paths.logs}/shop_gone_uid-gone/app/0.log", f"{links}/gone_shop_app-123abc.log")
     os.symlink("/nowhere/at/all.log", f"{links}/foreign-456.log")
     write(f"{links}/notes.log", "a file")
-    await stand.look()
+    await stand.relist()
     await collector(stand).run_round()
     assert names_in(links) == [
         "foreign-456.log",
@@ -163,7 +163,7 @@ async def test_links_that_point_nowhere_go_and_others_stay(stand: Stand) -> None
 
 
 async def test_a_missing_log_folder_is_no_failure(stand: Stand) -> None:
-    await stand.look()
+    await stand.relist()
     await collector(stand).run_round()
     assert stand.recorder.events == []
 
@@ -173,20 +173,20 @@ async def test_an_unknown_container_is_stopped_first(stand: Stand, runtime: Fake
     sandbox = await stand.sandbox("web")
     first = await stand.container("web", sandbox, "sleep 100")
     second = await stand.container("web", sandbox, "sleep 100", attempt=1)
-    view = (await stand.look()).pods[PodUID("uid-web")]
-    lost = tuple(replace(c, state=ContainerState.UNKNOWN) for c in view.containers)
+    view = (await stand.relist()).pods[PodUID("uid-web")]
+    lost = tuple(replace(c, state=ObservedState.UNKNOWN) for c in view.containers)
     stand.observed.publish(Observed({view.ref.uid: replace(view, containers=lost)}, 1.0))
     await collector(stand).run_round()
     assert [call.request.container_id for call in runtime.called("StopContainer")] == [first]
     assert (await stand.left())[0] == {second}
 
 
-async def test_what_the_runtime_refuses_is_told_and_tried_again(stand: Stand, runtime: FakeRuntime) -> None:
+async def test_what_the_runtime_refuses_is_reported_and_tried_again(stand: Stand, runtime: FakeRuntime) -> None:
     stand.want("web")
     dead = await stand.dead("web", await stand.sandbox("web"), 2)
-    await stand.look()
+    await stand.relist()
     gc = collector(stand)
-    runtime.inject(Fault("RemoveContainer", code=CriCode.UNKNOWN, message="device busy", times=1))
+    runtime.inject(RuntimeFault("RemoveContainer", code=CriCode.UNKNOWN, message="device busy", times=1))
     await gc.run_round()
     (event,) = stand.recorder.events
     assert (event.type, event.reason, event.pod) == ("Warning", "ContainerGCFailed", None)
@@ -202,8 +202,8 @@ async def test_a_pod_whose_removal_hangs_holds_up_no_other(stand: Stand, runtime
     stand.want("stuck", "web")
     stuck = await stand.dead("stuck", await stand.sandbox("stuck"), 2)
     dead = await stand.dead("web", await stand.sandbox("web"), 2)
-    await stand.look()
-    runtime.inject(Fault("RemoveContainer", pod="stuck", hang=True))
+    await stand.relist()
+    runtime.inject(RuntimeFault("RemoveContainer", pod="stuck", hang=True))
     async with Supervisor("test") as supervisor:
         gc = collector(stand, round_s=0.2)
         supervisor.start_root("gc", gc.run())
@@ -217,8 +217,8 @@ async def test_a_pod_whose_removal_hangs_holds_up_no_other(stand: Stand, runtime
 
 async def test_a_full_disk_takes_what_is_over(stand: Stand) -> None:
     dead = await stand.dead("web", await stand.sandbox("web"), 1)
-    stand.tell(lifecycle("web", Stage.FINISHED, KillReason.COMPLETED))
-    await stand.look()
+    stand.show(lifecycle("web", Stage.FINISHED, KillReason.COMPLETED))
+    await stand.relist()
     gc = collector(stand)
     await gc.run_round()
     assert (await stand.left())[0] == set(dead)
@@ -229,7 +229,7 @@ async def test_a_full_disk_takes_what_is_over(stand: Stand) -> None:
 async def test_rounds_come_by_themselves(stand: Stand) -> None:
     stand.want("web")
     os.makedirs(f"{stand.paths.logs}/shop_gone_uid-gone")
-    await stand.look()
+    await stand.relist()
     async with Supervisor("test") as supervisor:
         supervisor.start_root("gc", collector(stand, period_s=0.02).run())
         await until(lambda: not exists(f"{stand.paths.logs}/shop_gone_uid-gone"))
@@ -246,7 +246,7 @@ async def test_files_of_a_removal_that_a_kill_cut_short_go_at_the_start_once_all
     stand.roster.publish(Roster(sources_ready=False))
     async with Supervisor("test") as supervisor:
         supervisor.start_root("gc", collector(stand, period_s=3600).run())
-        await stand.look()
+        await stand.relist()
         await asyncio.sleep(0.05)
         assert names_in(stand.paths.logs) == ["shop_gone_uid-gone"]
         stand.roster.publish(Roster(sources_ready=True))

@@ -6,18 +6,18 @@ from act.runtime.gc_stand import lifecycle, pod_of, ref_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykubelet.act.runtime.collect.gc_plan import GcPolicy, Known, Standing, plan_ended, plan_gc, unknown_pod_dirs
+from pykubelet.act.runtime.collect.gc_plan import GcPolicy, GcState, Known, plan_ended, plan_gc, unknown_pod_dirs
 from pykubelet.base.model.ids import ContainerID, SandboxID
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage
-from pykubelet.base.model.observed import ContainerState, ContainerView, Observed, PodView, SandboxView
+from pykubelet.base.model.observed import ContainerView, Observed, ObservedState, PodView, SandboxView
 from pykubelet.base.model.roster import Roster, RosterPod
 
-EXITED, RUNNING, CREATED = ContainerState.EXITED, ContainerState.RUNNING, ContainerState.CREATED
+EXITED, RUNNING, CREATED = ObservedState.EXITED, ObservedState.RUNNING, ObservedState.CREATED
 NOW = 1000.0
 
 
 def container(
-    name: str, attempt: int, state: ContainerState = EXITED, *, sandbox: str = "s0", at: float = 0.0, pod: str = "web"
+    name: str, attempt: int, state: ObservedState = EXITED, *, sandbox: str = "s0", at: float = 0.0, pod: str = "web"
 ) -> ContainerView:
     made = int((at or attempt + 1) * 1e9)
     return ContainerView(
@@ -34,9 +34,9 @@ def view(*containers: ContainerView, sandboxes: tuple[SandboxView, ...] = (), po
     return PodView(ref_of(pod), tuple(reversed(sandboxes)), tuple(newest))
 
 
-def known(*told: PodLifecycle, wanted: tuple[str, ...] = ()) -> Known:
+def known(*lifecycles: PodLifecycle, wanted: tuple[str, ...] = ()) -> Known:
     roster = Roster({ref_of(n).uid: RosterPod(pod_of(n), "file", 0.0) for n in wanted}, sources_ready=True)
-    return Known(Lifecycles({one.ref.uid: one for one in told}), roster)
+    return Known(Lifecycles({one.ref.uid: one for one in lifecycles}), roster)
 
 
 def going(views: list[PodView], who: Known, policy: GcPolicy | None = None, over_too: bool = False) -> list[str]:
@@ -89,6 +89,11 @@ def test_nothing_stays_of_unknown_and_evicted_pods() -> None:
     assert going([web], known()) == everything
     assert going([web], known(lifecycle("web", Stage.FINISHED, KillReason.EVICTED))) == everything
     assert going([web], known(lifecycle("web", Stage.TERMINATING, KillReason.EVICTED))) == ["web-app-0"]
+
+
+def test_a_pod_that_ended_for_a_shutdown_keeps_its_last_container_to_be_counted_at_the_next_start() -> None:
+    web = view(container("app", 0), container("app", 1), sandboxes=(sandbox(0),))
+    assert going([web], known(lifecycle("web", Stage.FINISHED, KillReason.SHUTDOWN))) == ["web-app-0"]
 
 
 def test_an_unknown_pod_that_still_runs_is_not_ours_to_end() -> None:
@@ -150,17 +155,17 @@ def test_a_sandbox_stays_as_long_as_it_holds_a_container() -> None:
 def test_when_a_container_has_ended_its_older_ones_go_at_once() -> None:
     web = view(container("app", 0), container("app", 1), container("app", 2), container("app", 3, RUNNING))
 
-    def ended(standing: Standing, policy: GcPolicy) -> list[str]:
-        plan = plan_ended(web, standing, policy)
+    def ended(gc_state: GcState, policy: GcPolicy) -> list[str]:
+        plan = plan_ended(web, gc_state, policy)
         return [] if plan is None else [c.id for c in plan.containers]
 
     young = GcPolicy(min_age_s=1e6)
-    assert ended(Standing.ACTIVE, young) == ["web-app-0", "web-app-1"]
-    assert ended(Standing.ACTIVE, GcPolicy(per_container=0)) == ["web-app-0", "web-app-1"]
-    assert ended(Standing.ACTIVE, GcPolicy(per_container=2)) == ["web-app-0"]
-    assert ended(Standing.ACTIVE, GcPolicy(per_container=-1)) == []
-    assert ended(Standing.EVICTED, young) == ["web-app-0", "web-app-1", "web-app-2"]
-    assert ended(Standing.REMOVING, young) == []
+    assert ended(GcState.ACTIVE, young) == ["web-app-0", "web-app-1"]
+    assert ended(GcState.ACTIVE, GcPolicy(per_container=0)) == ["web-app-0", "web-app-1"]
+    assert ended(GcState.ACTIVE, GcPolicy(per_container=2)) == ["web-app-0"]
+    assert ended(GcState.ACTIVE, GcPolicy(per_container=-1)) == []
+    assert ended(GcState.EVICTED, young) == ["web-app-0", "web-app-1", "web-app-2"]
+    assert ended(GcState.REMOVING, young) == []
 
 
 def test_log_directories_of_unknown_pods() -> None:
@@ -183,7 +188,7 @@ CONTAINERS = st.lists(
         st.sampled_from("abc"),
         st.sampled_from(["app", "side"]),
         st.integers(0, 4),
-        st.sampled_from(list(ContainerState)),
+        st.sampled_from(list(ObservedState)),
         st.integers(1, 999),
         st.integers(0, 2),
     ),
@@ -203,12 +208,12 @@ POLICIES = st.builds(GcPolicy, st.sampled_from([0.0, 500.0]), st.integers(-1, 3)
 
 @given(CONTAINERS, STANDINGS, POLICIES, st.booleans())
 def test_whatever_there_is(
-    listed: list[tuple[str, str, int, ContainerState, int, int]],
+    listed: list[tuple[str, str, int, ObservedState, int, int]],
     standings: dict[str, tuple[Stage, KillReason | None] | None],
     policy: GcPolicy,
     over_too: bool,
 ) -> None:
-    who = known(*(lifecycle(n, *told) for n, told in standings.items() if told is not None))
+    who = known(*(lifecycle(n, *lifecycles) for n, lifecycles in standings.items() if lifecycles is not None))
     by_id: dict[str, ContainerView] = {}
     views = []
     for pod in "abc":
@@ -222,21 +227,21 @@ def test_whatever_there_is(
     gone = going(views, who, policy, over_too)
     assert len(set(gone)) == len(gone)
     for one in views:
-        standing = who.standing(one.ref.uid)
+        gc_state = who.gc_state(one.ref.uid)
         left = [c for c in one.containers if c.id not in gone]
         lost = [c for c in one.containers if c.id in gone]
-        if standing is Standing.REMOVING:
+        if gc_state is GcState.REMOVING:
             assert not lost
         assert all(c.state is not RUNNING and c.created_at / 1e9 <= NOW - policy.min_age_s for c in lost)
         for name in {c.name for c in one.containers}:
             newest = max(one.instances(name), key=lambda c: (c.attempt, c.created_at))
-            if standing is Standing.ACTIVE:
+            if gc_state is GcState.ACTIVE:
                 assert newest.id not in gone
             kept = [
                 c for c in left if c.name == name and c.state is EXITED and c.created_at / 1e9 <= NOW - policy.min_age_s
             ]
-            if policy.per_container >= 0 and standing in (Standing.ACTIVE, Standing.OVER):
-                assert len(kept) <= max(policy.per_container, 1 if standing is Standing.ACTIVE else 0)
+            if policy.per_container >= 0 and gc_state in (GcState.ACTIVE, GcState.OVER):
+                assert len(kept) <= max(policy.per_container, 1 if gc_state is GcState.ACTIVE else 0)
         for box in one.sandboxes:
             if box.id in gone:
                 assert not box.ready

@@ -20,7 +20,7 @@ from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.lifecycle import StartError
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriCode
-from pykubelet.testing.cri.fake import Fault
+from pykubelet.testing.cri.fake import RuntimeFault
 from pykubelet.testing.cri.fake_state import FakeContainer
 
 LONG = {"command": ["sh", "-c", "sleep 1000"]}
@@ -96,7 +96,7 @@ async def test_redirects_are_followed_to_any_host(tmp_path: Path) -> None:
         assert end.requests[0][0] == "GET /end HTTP/1.1"
 
 
-async def test_nobody_listens(tmp_path: Path) -> None:
+async def test_no_server_listens(tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
         async with serving() as server:
             closed = http(server)
@@ -108,13 +108,13 @@ async def test_nobody_listens(tmp_path: Path) -> None:
         )
 
 
-async def test_a_port_that_nobody_has_named(tmp_path: Path) -> None:
+async def test_a_port_that_is_not_declared(tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
         message = await after_start(h, httpGet={"host": "127.0.0.1", "port": "metrics", "path": "/"})
         assert message == f'HTTP lifecycle hook (/) {FOR}strconv.Atoi: parsing "metrics": invalid syntax'
 
 
-async def test_https_falls_back_to_http_and_says_so(tmp_path: Path) -> None:
+async def test_https_falls_back_to_http_and_reports_it(tmp_path: Path) -> None:
     async with hands(tmp_path) as h, serving() as server:
         headers = [{"name": "Authorization", "value": "secret"}, {"name": "X-Who", "value": "me"}]
         counted = HTTP_FALLBACKS.value()
@@ -126,10 +126,10 @@ async def test_https_falls_back_to_http_and_says_so(tmp_path: Path) -> None:
         assert not any(line.startswith("Authorization") for line in request), "not sent in the open"
         where = f"127.0.0.1:{server.port}"
         message = f"request to HTTPS lifecycle hook {where} got HTTP response, retry with HTTP succeeded"
-        assert h.said()[-1] == ("LifecycleHTTPFallback", message, "")
+        assert h.events()[-1] == ("LifecycleHTTPFallback", message, "")
 
 
-async def test_a_fallback_that_fails_too_tells_the_first_problem(tmp_path: Path) -> None:
+async def test_a_fallback_that_fails_too_reports_the_first_problem(tmp_path: Path) -> None:
     async def hostile(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if await reader.read(1) == b"\x16":
             writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -156,7 +156,7 @@ async def test_a_command_that_fails(tmp_path: Path) -> None:
         )
 
 
-async def test_of_a_long_output_a_part_is_told(tmp_path: Path) -> None:
+async def test_of_a_long_output_a_part_is_reported(tmp_path: Path) -> None:
     async def fail(_: FakeContainer, __: list[str]) -> pb.ExecSyncResponse:
         return pb.ExecSyncResponse(stdout=b"\x01" * 1_000_000, stderr=b"\x02" * 1_000_000, exit_code=3)
 
@@ -168,7 +168,7 @@ async def test_of_a_long_output_a_part_is_told(tmp_path: Path) -> None:
 
 async def test_a_command_that_the_runtime_cannot_run(tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
-        h.fake.inject(Fault("ExecSync", code=CriCode.UNKNOWN, message="no such file"))
+        h.fake.inject(RuntimeFault("ExecSync", code=CriCode.UNKNOWN, message="no such file"))
         message = await after_start(h, exec={"command": ["nothing"]})
         assert message == (
             f'Exec lifecycle hook ([nothing]) {FOR}rpc error: code = Unknown desc = no such file, message: ""'
@@ -186,7 +186,7 @@ async def test_a_tcp_hook_cannot_be_run(tmp_path: Path) -> None:
 async def test_a_failed_hook_ends_its_container_and_keeps_its_words_out_of_the_events(tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
         await after_start(h, exec={"command": ["sh", "-c", "echo secret; exit 1"]})
-        assert h.said()[2:] == [
+        assert h.events()[2:] == [
             ("FailedPostStartHook", "PostStartHook failed", "spec.containers{app}"),
             ("Killing", "FailedPostStartHook", "spec.containers{app}"),
         ]

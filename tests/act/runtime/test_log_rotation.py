@@ -19,13 +19,13 @@ from testbed.containerd import Testbed
 from pykubelet.act.runtime.collect.log_rotation import LogRotation, RotationSettings
 from pykubelet.act.runtime.collect.log_rotation_plan import RotationPlan, plan_rotation, rotated_name
 from pykubelet.base.kit.clock import ManualClock
-from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.paths import Paths
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode
-from pykubelet.testing.cri.fake import FakeRuntime, Fault
+from pykubelet.testing.cri.fake import FakeRuntime, RuntimeFault
 
 SMALL = RotationSettings(max_bytes=1000, max_files=3, period_s=0.02)
 FIRST = "0.log.20231114-221320"
@@ -101,13 +101,13 @@ async def stand(runtime: FakeRuntime, tmp_path: Path) -> AsyncIterator[Stand]:
 
 
 class Logs:
-    """A running container's log directory, and a rotation that looks at it when told to."""
+    """A running container's log directory, and a rotation that checks it on request."""
 
     def __init__(self, stand: Stand, settings: RotationSettings = SMALL) -> None:
         self.clock = ManualClock()
         self.folder = stand.paths.container_logs(ref_of("web"), "main")
         self.path = f"{self.folder}/0.log"
-        self.rotation = LogRotation(stand.cri, self.clock, Flight("test"), stand.observed.cell, settings)
+        self.rotation = LogRotation(stand.cri, self.clock, SingleFlight("test"), stand.observed.cell, settings)
 
     async def round(self) -> None:
         work = await self.rotation.run_round()
@@ -126,7 +126,7 @@ class Logs:
 @pytest.fixture
 async def logs(stand: Stand) -> Logs:
     await stand.container("web", await stand.sandbox("web"), "sleep 100")
-    await stand.look()
+    await stand.relist()
     return Logs(stand)
 
 
@@ -171,7 +171,7 @@ async def test_a_negative_size_switches_it_off(stand: Stand, logs: Logs) -> None
 
 async def test_a_log_that_cannot_be_opened_anew_gets_its_name_back(logs: Logs, runtime: FakeRuntime) -> None:
     write(logs.path, "a" * 1000)
-    fault = runtime.inject(Fault("ReopenContainerLog", code=CriCode.UNKNOWN, message="no"))
+    fault = runtime.inject(RuntimeFault("ReopenContainerLog", code=CriCode.UNKNOWN, message="no"))
     await logs.round()
     await logs.round()
     assert names_in(logs.folder) == ["0.log"]
@@ -183,7 +183,7 @@ async def test_a_log_that_cannot_be_opened_anew_gets_its_name_back(logs: Logs, r
 
 async def test_an_answer_that_is_lost_does_not_cost_the_new_log(logs: Logs, runtime: FakeRuntime) -> None:
     write(logs.path, "a" * 1000)
-    runtime.inject(Fault("ReopenContainerLog", code=CriCode.DEADLINE_EXCEEDED, after=True, times=1))
+    runtime.inject(RuntimeFault("ReopenContainerLog", code=CriCode.DEADLINE_EXCEEDED, after=True, times=1))
     await logs.round()
     rotated = names_in(logs.folder)[1]
     assert logs.read(rotated) == "a" * 1000
@@ -211,7 +211,7 @@ async def test_one_log_that_fails_does_not_keep_others(stand: Stand, runtime: Fa
     sandbox = await stand.sandbox("web")
     await stand.container("web", sandbox, "sleep 100")
     await stand.container("web", sandbox, "sleep 100", name="other")
-    await stand.look()
+    await stand.relist()
     write(first.path, "a" * 1000)
     write(f"{first.folder}/0.log.20200101-000000", "old")
     os.mkdir(f"{first.folder}/0.log.20200101-000000.gz")  # no file can take its place
@@ -247,7 +247,7 @@ async def test_no_line_is_lost_by_a_real_runtime(testbed: Testbed, tmp_path: Pat
             "i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); [ $((i%100)) = 0 ] && sleep 0.02; done; sleep 100"
         )
         await stand.container("web", sandbox, script)
-        await stand.look()
+        await stand.relist()
         settings = RotationSettings(max_bytes=20_000, max_files=100)
         logs = Logs(stand, settings)
         lines: list[str] = []
@@ -270,7 +270,7 @@ async def test_only_regular_files_are_compressed(stand: Stand, runtime: FakeRunt
     logs = Logs(stand)
     sandbox = await stand.sandbox("web")
     await stand.container("web", sandbox, "sleep 100")
-    await stand.look()
+    await stand.relist()
     secret = tmp_path / "secret"
     secret.write_text("secret")
     os.symlink(secret, f"{logs.folder}/0.log.20200101-000000")

@@ -62,8 +62,9 @@ def test_a_pod_that_never_restarts_ends_with_its_sandbox(left: Any) -> None:
     assert is_ended(plan(pod(restart="Never"), view(box(ready=False), left)))
 
 
-def test_a_pod_that_never_restarts_and_has_started_nothing_gets_another_sandbox() -> None:
-    made = plan(pod(restart="Never"), view(box(ready=False)))
+@pytest.mark.parametrize("left", [(), (created(),)])
+def test_a_pod_that_never_restarts_and_has_started_nothing_gets_another_sandbox(left: tuple[Any, ...]) -> None:
+    made = plan(pod(restart="Never"), view(box(ready=False), *left))
     assert (made.create_sandbox, made.attempt, made.starts) == (True, 1, ("app",))
 
 
@@ -132,7 +133,7 @@ def test_a_new_sandbox_runs_the_init_containers_again() -> None:
         ("Never", 1, False),
     ],
 )
-def test_an_ended_container_starts_again_as_its_policy_says(policy: str, code: int, starts: bool) -> None:
+def test_an_ended_container_starts_again_as_its_policy_requires(policy: str, code: int, starts: bool) -> None:
     of = pod(container("app"), container("other"), restart=policy)
     made = plan(of, view(box(), exited(code=code), running("other")))
     assert made.starts == (("app",) if starts else ())
@@ -232,7 +233,7 @@ def test_readiness_never_kills() -> None:
     assert plan(pod(), view(box(), running()), probes(readiness_app_0=ProbeResult.FAILURE)).is_empty
 
 
-def test_the_result_of_an_earlier_instance_says_nothing_of_the_present_one() -> None:
+def test_the_result_of_an_earlier_instance_does_not_count_for_the_present_one() -> None:
     look = view(box(), exited(attempt=0), running(attempt=1))
     assert plan(pod(), look, probes(liveness_app_0=ProbeResult.FAILURE)).is_empty
 
@@ -303,7 +304,7 @@ def test_a_rule_may_restart_all_containers_of_the_pod() -> None:
 def test_a_container_that_was_killed_to_be_started_again_does_not_restart_all() -> None:
     of = pod(container("app", restartPolicyRules=[rule("RestartAllContainers", 137)]), container("b"))
     killed = exited("app", code=137)
-    made = plan(of, view(box(), killed, running("b")), owed=(killed.id,))
+    made = plan(of, view(box(), killed, running("b")), to_restart=(killed.id,))
     assert (made.restart_all, made.starts) == ("", ("app",))
 
 

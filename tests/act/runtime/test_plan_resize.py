@@ -125,6 +125,6 @@ def test_what_is_under_way_and_what_is_done() -> None:
     assert not is_under_way(one(MORE_CPU), view(box(), exited()), had(one(SMALL), look))
 
 
-def test_an_instance_that_nobody_knows_is_left_as_it_is() -> None:
+def test_an_instance_that_is_unknown_is_left_as_it_is() -> None:
     unknown = Applied({ContainerID("other"): ResourceRequirements()})
     assert plan_pod(one(SMALL), view(box(), running()), ProbeResults(), container_hash, unknown).is_empty

@@ -94,9 +94,9 @@ def test_what_the_reference_wrote_is_read() -> None:
         "io.kubernetes.pod.terminationGracePeriod": "7",
         "io.kubernetes.container.preStopHandler": '{"exec":{"command":["sh","-c","a \\u0026\\u0026 b"]}}',
     }
-    told = restored_container(annotations)
-    assert told.termination_grace_s == 7
-    assert told.pre_stop == core.LifecycleHandler(exec=core.ExecAction(command=("sh", "-c", "a && b")))
+    restored = restored_container(annotations)
+    assert restored.termination_grace_s == 7
+    assert restored.pre_stop == core.LifecycleHandler(exec=core.ExecAction(command=("sh", "-c", "a && b")))
 
 
 def test_damage_counts_as_missing() -> None:

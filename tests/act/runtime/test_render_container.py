@@ -7,11 +7,11 @@ from google.protobuf.json_format import MessageToDict
 from pykubelet.act.runtime.render.context import (
     AnyContainer,
     ApiObjects,
-    ConfigError,
     ContainerContext,
     CpuSet,
     Devices,
     IDMapping,
+    RenderFailure,
     RenderSettings,
     SandboxContext,
     UserNamespace,
@@ -192,7 +192,7 @@ def render(
     ctx: ContainerContext = FULL_CONTEXT,
 ) -> cri_pb2.ContainerConfig:
     config = render_container(pod, container, settings, ctx)
-    assert not isinstance(config, ConfigError), config
+    assert not isinstance(config, RenderFailure), config
     return config
 
 
@@ -236,7 +236,7 @@ def test_secrets_may_hold_any_bytes_but_commands_not() -> None:
     assert render(make_pod(quiet), quiet, SETTINGS, ctx).envs[0].value == b"\xff\x00"
     loud = make_container(env=env, args=["$(X)"])
     result = render_container(make_pod(loud), loud, SETTINGS, ctx)
-    assert result == ConfigError("string field contains invalid UTF-8", "CreateContainerError")
+    assert result == RenderFailure("string field contains invalid UTF-8", "CreateContainerError")
 
 
 @pytest.mark.parametrize(
@@ -256,6 +256,6 @@ def test_secrets_may_hold_any_bytes_but_commands_not() -> None:
 def test_refusals_are_values(fields: dict[str, Any], spec: dict[str, Any], message: str) -> None:
     container = make_container(**fields)
     result = render_container(make_pod(container, **spec), container, SETTINGS, CONTEXT)
-    assert isinstance(result, ConfigError)
+    assert isinstance(result, RenderFailure)
     assert message in result.message
     assert result.reason == "CreateContainerConfigError"

@@ -5,13 +5,13 @@ import pytest
 from act.runtime.rendering import CONTEXT, SETTINGS, make_container, make_pod
 
 from pykubelet.act.runtime.render.context import (
-    ConfigError,
     ContainerContext,
     DeviceMount,
     DeviceNode,
     Devices,
     ImageVolume,
     RenderError,
+    RenderFailure,
     RenderSettings,
     SandboxContext,
 )
@@ -41,7 +41,7 @@ def mounts(
 
 def sub_paths(
     *volume_mounts: dict[str, Any], ctx: ContainerContext = MOUNTED, env: Iterable[dict[str, Any]] = ()
-) -> dict[int, str] | ConfigError:
+) -> dict[int, str] | RenderFailure:
     container = make_container(volumeMounts=list(volume_mounts), env=list(env))
     return relative_sub_paths(make_pod(container), container, SETTINGS, ctx)
 
@@ -159,7 +159,7 @@ def test_sub_paths_are_asked_for_by_index() -> None:
 )
 def test_sub_paths_that_lead_out(mount: dict[str, Any], message: str) -> None:
     result = sub_paths({"name": "data", "mountPath": "/a", **mount}, env=[{"name": "UP", "value": ".."}])
-    assert result == ConfigError(message)
+    assert result == RenderFailure(message)
 
 
 def test_sub_path_names_may_have_dots() -> None:
@@ -195,7 +195,7 @@ def test_image_volumes() -> None:
 
 
 def test_an_image_volume_that_could_not_be_pulled() -> None:
-    failed = {name: ImageVolume(error=ConfigError(f"no {name}", "ErrImagePull")) for name in ("a", "b")}
+    failed = {name: ImageVolume(error=RenderFailure(f"no {name}", "ErrImagePull")) for name in ("a", "b")}
     with pytest.raises(RenderError) as caught:
         mounts(
             {"name": "a", "mountPath": "/a"},

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from act.runtime.rendering import SETTINGS, make_container, make_pod
 
-from pykubelet.act.runtime.render.context import ConfigError, RenderSettings, SandboxContext
+from pykubelet.act.runtime.render.context import RenderFailure, RenderSettings, SandboxContext
 from pykubelet.act.runtime.render.render_sandbox import port_mappings, render_sandbox
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import replace
@@ -14,7 +14,7 @@ PLAIN = SandboxContext()
 
 def render(pod: Pod, ctx: SandboxContext = PLAIN, settings: RenderSettings = SETTINGS) -> cri_pb2.PodSandboxConfig:
     config = render_sandbox(pod, settings, ctx)
-    assert not isinstance(config, ConfigError)
+    assert not isinstance(config, RenderFailure)
     return config
 
 
@@ -112,6 +112,6 @@ def test_of_equal_ports_the_first_counts(ports: list[dict[str, Any]], kept: list
 )
 def test_refusals(spec: dict[str, Any], settings: RenderSettings, message: str) -> None:
     result = render_sandbox(make_pod(**spec), settings, SandboxContext())
-    assert isinstance(result, ConfigError)
+    assert isinstance(result, RenderFailure)
     assert message in result.message
     assert result.reason == "CreatePodSandboxError"

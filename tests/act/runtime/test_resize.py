@@ -16,7 +16,7 @@ from pykubelet.base.model.sizing import Amounts
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode, CriError
-from pykubelet.testing.cri.fake import Fault
+from pykubelet.testing.cri.fake import RuntimeFault
 
 MEBI = 1 << 20
 LONG = {"command": ["sh", "-c", "sleep 1000"]}
@@ -35,7 +35,7 @@ def change(instance: ContainerID, before: int, after: int) -> ContainerResize:
     return ContainerResize("a", instance, Amounts(memory_limit=before), Amounts(memory_limit=after))
 
 
-async def test_a_running_container_gets_what_its_spec_says(tmp_path: Path) -> None:
+async def test_a_running_container_gets_what_its_spec_requests(tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
         _, made = await up(h, sized("100m", "64Mi"))
         client = CriClient(h.fake.endpoint, timeout_s=10)
@@ -48,11 +48,11 @@ async def test_a_running_container_gets_what_its_spec_says(tmp_path: Path) -> No
         await client.close()
 
 
-async def test_what_the_runtime_refuses_is_told(tmp_path: Path) -> None:
+async def test_what_the_runtime_refuses_is_reported(tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
         home, made = await up(h, sized("100m", "64Mi"))
         client = CriClient(h.fake.endpoint, timeout_s=10)
-        h.fake.inject(Fault("UpdateContainerResources", code=CriCode.UNKNOWN, message="device or resource busy"))
+        h.fake.inject(RuntimeFault("UpdateContainerResources", code=CriCode.UNKNOWN, message="device or resource busy"))
         settings = h.sandboxes.settings()
         resizer = ContainerResizer(client)
         problem = await resizer.resize(sized("1m", "1Mi"), change(made, 64 * MEBI, MEBI), settings)
@@ -64,12 +64,12 @@ async def test_what_the_runtime_refuses_is_told(tmp_path: Path) -> None:
 
 
 class Objecting(CriClient):
-    """A runtime that has the call, or says in containerd's way that it has not."""
+    """A runtime that has the call, or answers as containerd does without it."""
 
-    said = "not implemented yet"
+    message = "not implemented yet"
 
     async def update_pod_sandbox_resources(self, *_: object) -> None:
-        raise CriError(CriCode.UNKNOWN, self.said, "UpdatePodSandboxResources")
+        raise CriError(CriCode.UNKNOWN, self.message, "UpdatePodSandboxResources")
 
 
 async def test_a_runtime_may_object_to_a_resize_but_not_for_want_of_the_call(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ async def test_a_runtime_may_object_to_a_resize_but_not_for_want_of_the_call(tmp
         client = Objecting(h.fake.endpoint)
         resizer, settings = ContainerResizer(client), h.sandboxes.settings()
         assert await resizer.report_sandbox(sized("1m", "1Mi"), home, settings) == ""
-        client.said = "a plugin objects"
+        client.message = "a plugin objects"
         assert await resizer.report_sandbox(sized("1m", "1Mi"), home, settings) == (
             "failed to notify runtime for UpdatePodSandboxResources; resize rejected: "
             "rpc error: code = Unknown desc = a plugin objects"

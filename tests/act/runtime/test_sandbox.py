@@ -1,4 +1,4 @@
-"""Sandboxes: made once, under a name that is free, with addresses; failures say what the runtime said."""
+"""Sandboxes: made once, under a name that is free, with addresses; failures have the message of the runtime."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.observed import SandboxView
 from pykubelet.edges.cri.errors import CriCode
 from pykubelet.edges.host.fs.files import list_dir
-from pykubelet.testing.cri.fake import Fault
+from pykubelet.testing.cri.fake import RuntimeFault
 
 
 async def test_a_sandbox_has_addresses_and_a_log_directory(tmp_path: Path) -> None:
@@ -56,22 +56,22 @@ async def test_it_gives_up_when_all_names_are_held(tmp_path: Path) -> None:
         assert made == StartError("CreatePodSandboxError", "the runtime holds the names of attempts 0 to 4")
 
 
-async def test_what_the_runtime_says_is_told(tmp_path: Path) -> None:
+async def test_what_the_runtime_answers_is_reported(tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
-        h.fake.inject(Fault("RunPodSandbox", code=CriCode.UNKNOWN, message="no network"))
+        h.fake.inject(RuntimeFault("RunPodSandbox", code=CriCode.UNKNOWN, message="no network"))
         made = await h.sandboxes.create(pod(), 0, "")
         assert made == StartError("CreatePodSandboxError", "rpc error: code = Unknown desc = no network")
         message = "Failed to create pod sandbox: rpc error: code = Unknown desc = no network"
-        assert h.said() == [("FailedCreatePodSandBox", message, "")]
+        assert h.events() == [("FailedCreatePodSandBox", message, "")]
 
 
-async def test_a_status_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+async def test_a_status_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
-        h.fake.inject(Fault("PodSandboxStatus", code=CriCode.INTERNAL, message="boom"))
+        h.fake.inject(RuntimeFault("PodSandboxStatus", code=CriCode.INTERNAL, message="boom"))
         made = await h.sandboxes.create(pod(), 0, "")
         assert isinstance(made, StartError)
         message = "Unable to get pod sandbox status: rpc error: code = Internal desc = boom"
-        assert h.said() == [("FailedPodSandBoxStatus", message, "")]
+        assert h.events() == [("FailedPodSandBoxStatus", message, "")]
 
 
 async def test_a_log_directory_that_cannot_be_made(tmp_path: Path) -> None:

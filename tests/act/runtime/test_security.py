@@ -237,7 +237,7 @@ def test_namespaces(spec: dict[str, Any], expected: tuple[int, int, int]) -> Non
     assert options.userns_options.mode == cri_pb2.NODE
 
 
-def test_ephemeral_containers_look_into_their_target() -> None:
+def test_ephemeral_containers_share_the_namespace_of_their_target() -> None:
     ctx = replace(CONTEXT, target_container_id="c1")
     options = secured(ctx=ctx).namespace_options
     assert (options.pid, options.target_id) == (cri_pb2.TARGET, "c1")

@@ -20,7 +20,7 @@ from pykubelet.base.model.observed import MountView
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode, CriError
-from pykubelet.testing.cri.fake import Fault
+from pykubelet.testing.cri.fake import RuntimeFault
 
 APP = container("app", command=["sh", "-c", "sleep 1000"])
 
@@ -30,7 +30,7 @@ def failure(outcome: object) -> tuple[str, str]:
     return outcome.reason, outcome.message
 
 
-async def test_a_container_starts_and_says_so(tmp_path: Path) -> None:
+async def test_a_container_starts_and_reports_it(tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
         of = pod(APP)
         made = await h.started(of, APP, await h.sandbox(of))
@@ -38,7 +38,7 @@ async def test_a_container_starts_and_says_so(tmp_path: Path) -> None:
         assert running.state == pb.CONTAINER_RUNNING
         assert running.config.image.image == "busybox:1"
         assert running.config.log_path == "app/0.log"
-        assert h.said() == [
+        assert h.events() == [
             ("Created", "Container created", "spec.containers{app}"),
             ("Started", "Container started", "spec.containers{app}"),
         ]
@@ -88,7 +88,7 @@ async def test_message_files_that_no_instance_has_do_not_pile_up(tmp_path: Path)
         left = sorted(os.listdir(h.paths.container(UID, "app")))
         assert left == sorted(os.path.basename(path) for path in (first.termination_log, newest))
         await h.prepare(of, APP, home, exited("app", attempt=1), *instances)
-        assert len(os.listdir(h.paths.container(UID, "app"))) == 3, "nobody knows what the newest instance has"
+        assert len(os.listdir(h.paths.container(UID, "app"))) == 3, "the mounts of the newest instance are unknown"
 
 
 async def test_files_wait_for_those_of_a_start_that_was_given_up(tmp_path: Path) -> None:
@@ -158,17 +158,17 @@ async def fails(h: Hands, of: Pod) -> tuple[str, str]:
 
 async def test_a_container_that_cannot_be_created(tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
-        h.fake.inject(Fault("CreateContainer", code=CriCode.UNKNOWN, message="no such device"))
+        h.fake.inject(RuntimeFault("CreateContainer", code=CriCode.UNKNOWN, message="no such device"))
         assert await fails(h, pod(APP)) == ("CreateContainerError", "no such device")
-        assert h.said() == [("Failed", "Error: no such device", "spec.containers{app}")]
+        assert h.events() == [("Failed", "Error: no such device", "spec.containers{app}")]
 
 
 async def test_a_container_that_cannot_be_started(tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
-        h.fake.inject(Fault("StartContainer", code=CriCode.UNKNOWN, message="exec: not found"))
+        h.fake.inject(RuntimeFault("StartContainer", code=CriCode.UNKNOWN, message="exec: not found"))
         assert await fails(h, pod(APP)) == ("RunContainerError", "exec: not found")
         assert h.reasons() == ["Created", "Failed"]
-        assert h.said()[1][1] == "Error: exec: not found"
+        assert h.events()[1][1] == "Error: exec: not found"
 
 
 class NamesTheInstance(CriClient):
@@ -183,7 +183,7 @@ async def test_an_event_names_the_container_not_its_instance(tmp_path: Path) -> 
         reason, message = await fails(h, pod(APP))
         (made,) = h.fake.state.containers
         assert (reason, message) == ("RunContainerError", f"cannot start {made}")
-        assert h.said()[1][1] == "Error: cannot start app"
+        assert h.events()[1][1] == "Error: cannot start app"
         await client.close()
 
 
@@ -211,8 +211,8 @@ async def test_a_name_that_the_runtime_still_holds_leads_to_the_next_attempt(tmp
         made = await h.started(of, APP, home)
         config = h.fake.state.need(made).config
         assert (config.metadata.attempt, config.log_path) == (1, "app/1.log")
-        [told] = [message for reason, message, _ in h.said() if reason == "Failed"]
-        assert told.endswith('name "app_web_shop_uid-1_0" is reserved for "half-made"')
+        [message] = [message for reason, message, _ in h.events() if reason == "Failed"]
+        assert message.endswith('name "app_web_shop_uid-1_0" is reserved for "half-made"')
         assert os.readlink(f"{h.paths.log_links}/web_shop_app-{made}.log").endswith("/app/1.log")
 
 
@@ -246,7 +246,7 @@ async def test_a_hook_that_fails_ends_its_container(tmp_path: Path) -> None:
         reason, message = await fails(h, hooked("false"))
         assert reason == "PostStartHookError"
         assert "exited with 1" in message
-        assert h.said()[-2:] == [
+        assert h.events()[-2:] == [
             ("FailedPostStartHook", "PostStartHook failed", "spec.containers{app}"),
             ("Killing", "FailedPostStartHook", "spec.containers{app}"),
         ]

@@ -13,11 +13,12 @@ from act.runtime.hands import Hands, hands
 
 from pykubelet.act.runtime.lifecycle.stop import StopTarget, restart_grace
 from pykubelet.base.api.core import Container, Pod
+from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.waits import Wait
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriCode, CriError
-from pykubelet.testing.cri.fake import Fault
+from pykubelet.testing.cri.fake import RuntimeFault
 from pykubelet.testing.cri.fake_state import FakeContainer
 
 RUNNING = "cannot delete running task {}: failed precondition"
@@ -58,7 +59,7 @@ async def test_the_time_regular_containers_took_is_taken_from_the_sidecars(tmp_p
     of = pod(container("a", **LONG), init=(sidecar("s1", **LONG),))
     async with hands(tmp_path) as h:
         await bring_up(h, of)
-        h.fake.inject(Fault("StopContainer", delay_s=1.1, times=1))
+        h.fake.inject(RuntimeFault("StopContainer", delay_s=1.1, times=1))
         began = time.monotonic()
         await h.stopper.stop_pod(of, REF, 10, "")
         a, (name, left) = stops(h)
@@ -92,7 +93,7 @@ async def test_a_hook_that_hangs_costs_the_sidecars_their_order_but_not_their_en
         assert sorted(stops(h)) == [("a", 2), ("s1", 2), ("s2", 2)]
 
 
-async def test_nobody_gets_less_than_two_seconds(tmp_path: Path) -> None:
+async def test_no_container_gets_less_than_two_seconds(tmp_path: Path) -> None:
     of = pod(container("a", **LONG))
     async with hands(tmp_path) as h:
         await bring_up(h, of)
@@ -100,7 +101,7 @@ async def test_nobody_gets_less_than_two_seconds(tmp_path: Path) -> None:
         assert stops(h) == [("a", 2)]
 
 
-async def test_each_end_is_told(tmp_path: Path) -> None:
+async def test_each_end_is_reported(tmp_path: Path) -> None:
     of = pod(container("a", **LONG), init=(sidecar("s1", **LONG),))
     async with hands(tmp_path) as h:
         made = await bring_up(h, of)
@@ -108,7 +109,7 @@ async def test_each_end_is_told(tmp_path: Path) -> None:
         target = StopTarget(of, REF, "a", made["a"])
         await h.stopper.stop_container(target, 5, "Container a failed liveness probe, will be restarted")
         await h.stopper.stop_pod(of, REF, 5, "")
-        assert h.said() == [
+        assert h.events() == [
             ("Killing", "Container a failed liveness probe, will be restarted", "spec.containers{a}"),
             ("Killing", "Stopping container s1", "spec.initContainers{s1}"),
         ]
@@ -127,8 +128,8 @@ async def test_what_is_gone_already_is_fine(tmp_path: Path) -> None:
     of = pod(container("a", **LONG))
     async with hands(tmp_path) as h:
         await bring_up(h, of)
-        h.fake.inject(Fault("StopContainer", code=CriCode.NOT_FOUND, after=True))
-        h.fake.inject(Fault("StopPodSandbox", code=CriCode.NOT_FOUND, after=True))
+        h.fake.inject(RuntimeFault("StopContainer", code=CriCode.NOT_FOUND, after=True))
+        h.fake.inject(RuntimeFault("StopPodSandbox", code=CriCode.NOT_FOUND, after=True))
         await h.stopper.stop_pod(of, REF, 5, "")
         await h.stopper.remove_container(ContainerID("unknown"))
         await h.stopper.remove_pod(REF)
@@ -139,24 +140,24 @@ async def test_a_container_that_cannot_be_stopped_is_an_error_but_the_others_are
     of = pod(container("a", **LONG), container("b", **LONG))
     async with hands(tmp_path) as h:
         await bring_up(h, of)
-        h.fake.inject(Fault("StopContainer", code=CriCode.UNKNOWN, message="in use", times=1))
+        h.fake.inject(RuntimeFault("StopContainer", code=CriCode.UNKNOWN, message="in use", times=1))
         with pytest.raises(CriError, match="in use"):
             await h.stopper.stop_pod(of, REF, 5, "")
         assert [call.method for call in h.fake.calls][-1] == "StopPodSandbox", "which ends what is left"
         assert await running(h) == []
 
 
-async def test_all_that_could_not_be_stopped_is_told_in_the_words_people_search_for(tmp_path: Path) -> None:
+async def test_all_that_could_not_be_stopped_is_reported_in_the_words_people_search_for(tmp_path: Path) -> None:
     of = pod(container("a", **LONG))
     async with hands(tmp_path) as h:
         await bring_up(h, of)
-        h.fake.inject(Fault("StopPodSandbox", code=CriCode.UNKNOWN, message='no "cni"', times=2))
+        h.fake.inject(RuntimeFault("StopPodSandbox", code=CriCode.UNKNOWN, message='no "cni"', times=2))
         with pytest.raises(CriError) as one:
             await h.stopper.stop_pod(of, REF, 5, "")
         box = """failed to "KillPodSandbox" for "uid-1" with KillPodSandboxError: """
         box += r'"rpc error: code = Unknown desc = no \"cni\""'
         assert str(one.value) == box
-        h.fake.inject(Fault("StopContainer", code=CriCode.UNKNOWN, message="in use", times=1))
+        h.fake.inject(RuntimeFault("StopContainer", code=CriCode.UNKNOWN, message="in use", times=1))
         await bring_up(h, of)
         with pytest.raises(CriError) as both:
             await h.stopper.stop_pod(of, REF, 5, "")
@@ -168,7 +169,7 @@ async def test_a_sidecar_waits_for_a_hanging_container_only_as_long_as_the_grace
     of = pod(container("a", **LONG), init=(sidecar("s1", **LONG),))
     async with hands(tmp_path) as h:
         await bring_up(h, of)
-        h.fake.inject(Fault("StopContainer", delay_s=2.5, times=1))
+        h.fake.inject(RuntimeFault("StopContainer", delay_s=2.5, times=1))
         await h.stopper.stop_pod(of, REF, 1, "")
         assert stops(h) == [("a", 2), ("s1", 2)]
         assert [call.method for call in h.fake.calls][-1] == "StopPodSandbox"
@@ -253,12 +254,12 @@ async def test_the_hook_runs_before_the_stop_and_its_time_counts(tmp_path: Path)
         assert "FailedPreStopHook" not in h.reasons()
 
 
-async def test_a_hook_that_fails_is_told_and_does_not_save_the_container(tmp_path: Path) -> None:
+async def test_a_hook_that_fails_is_reported_and_does_not_save_the_container(tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
         of = hooked("false")
         await bring_up(h, of)
         await h.stopper.stop_pod(of, REF, 10, "")
-        assert ("FailedPreStopHook", "PreStopHook failed", "spec.containers{a}") in h.said()
+        assert ("FailedPreStopHook", "PreStopHook failed", "spec.containers{a}") in h.events()
         assert await running(h) == []
 
 
@@ -292,10 +293,27 @@ async def test_a_hook_that_hangs_goes_on_until_its_container_has_ended(tmp_path:
         of = hooked("hang")
         await bring_up(h, of)
         h.fake.exec_handler = hang
-        h.fake.inject(Fault("StopContainer", delay_s=0.3))
+        h.fake.inject(RuntimeFault("StopContainer", delay_s=0.3))
         began = time.monotonic()
         _, took_s = await asyncio.gather(h.stopper.stop_pod(of, REF, 1, ""), _seconds_until(ended, began))
         assert took_s > 1.25, "not at the end of its second"
+
+
+class SlowClock(SystemClock):
+    """Shows less than the time that has passed, as if each timer fired before its time."""
+
+    def monotonic(self) -> float:
+        return time.monotonic() / 2
+
+
+async def test_a_hook_that_hangs_leaves_no_time_to_wait_for_other_containers(tmp_path: Path) -> None:
+    of, recorded = pod(container("a", **LONG), init=(with_hook("s1", "sleep", "60", of_sidecar=True),)), WaitRecorder()
+    async with hands(tmp_path, SlowClock()) as h:
+        made = await bring_up(h, of)
+        target = StopTarget(of, REF, "s1", made["s1"])
+        await h.stopper.stop_container(target, 1, waits=recorded)
+        assert stops(h) == [("s1", 2)]
+        assert [wait.what for wait in recorded.waits] == ["preStop hook", "container to end"]
 
 
 async def _seconds_until(event: asyncio.Event, began: float) -> float:
@@ -319,8 +337,8 @@ async def test_a_container_that_ignores_the_signal_is_killed(tmp_path: Path) -> 
         assert h.fake.state.need(made["a"]).exit_code == 137
 
 
-class Told:
-    """Keeps the waits it is told of."""
+class WaitRecorder:
+    """Keeps the waits that it gets."""
 
     def __init__(self) -> None:
         self.waits: list[Wait] = []
@@ -331,18 +349,18 @@ class Told:
 
 
 async def test_a_process_that_the_runtime_takes_for_ended_is_ended_before_the_removal(tmp_path: Path) -> None:
-    of, told = pod(container("a"), container("b"), container("c")), Told()
+    of, recorded = pod(container("a"), container("b"), container("c")), WaitRecorder()
     async with hands(tmp_path) as h:
         ids = await bring_up(h, of)
         remains = await h.stopper.stop_pod(of, REF, 0, "")
         for name in ("a", "b"):
             h.fake.container(name).task_left = True
-        await h.stopper.remove_pod(REF, remains, told)
+        await h.stopper.remove_pod(REF, remains, recorded)
         assert h.fake.state.containers == {}
         assert h.fake.state.sandboxes == {}
         ended = [call.request.container_id for call in h.fake.called("Delete")]
         assert ended == [ids["a"], ids["b"]]
-        assert [(w.what, w.subject, w.reason) for w in told.waits] == [
+        assert [(w.what, w.subject, w.reason) for w in recorded.waits] == [
             ("process to end", ids[name], "FailedPrecondition") for name in ("a", "b")
         ]
 
@@ -352,10 +370,12 @@ async def test_a_process_that_cannot_be_ended_is_an_error(tmp_path: Path) -> Non
     async with hands(tmp_path) as h:
         ids = await bring_up(h, of)
         h.fake.container("a").task_left = True
-        h.fake.inject(Fault("Delete", code=CriCode.UNKNOWN, message="no", times=1))
+        h.fake.inject(RuntimeFault("Delete", code=CriCode.UNKNOWN, message="no", times=1))
         with pytest.raises(CriError, match="no"):
             await h.stopper.remove_container(ids["a"])
-        h.fake.inject(Fault("RemoveContainer", code=CriCode.FAILED_PRECONDITION, message=RUNNING.format(ids["a"])))
+        h.fake.inject(
+            RuntimeFault("RemoveContainer", code=CriCode.FAILED_PRECONDITION, message=RUNNING.format(ids["a"]))
+        )
         with pytest.raises(CriError, match="cannot delete running task"):
             await h.stopper.remove_container(ids["a"])
         assert len(h.fake.called("Delete")) == 2, "it is ended once, and not again and again"

@@ -13,8 +13,8 @@ from act.runtime.rendering import SETTINGS, make_pod
 from pykubelet.act.runtime.lifecycle.decide_userns import MappingError, namespace_at
 from pykubelet.act.runtime.lifecycle.metrics import STARTED_USERNS, STARTED_USERNS_ERRORS
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox, SandboxCells, Sandboxes
-from pykubelet.act.runtime.lifecycle.userns import UserNamespaces, told_namespace
-from pykubelet.act.runtime.render.context import ConfigError, UserNamespace
+from pykubelet.act.runtime.lifecycle.userns import UserNamespaceManager, reported_namespace
+from pykubelet.act.runtime.render.context import RenderFailure, UserNamespace
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.mailbox import Sink
@@ -31,7 +31,7 @@ from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.proc.subids import IdRange
-from pykubelet.testing.cri.fake import FakeRuntime, Fault
+from pykubelet.testing.cri.fake import FakeRuntime, RuntimeFault
 
 A, B, C = (PodUID(name) for name in ("uid-a", "uid-b", "uid-c"))
 LENGTH = 65536
@@ -55,12 +55,12 @@ class Node:
         self.ids = IdRange(LENGTH, 3 * LENGTH)
         self.recorder: Sink[KubeEvent] = Sink()
 
-    def agent(self) -> UserNamespaces:
+    def agent(self) -> UserNamespaceManager:
         async def read_range(ids_per_pod: int) -> IdRange:
             assert ids_per_pod == LENGTH
             return self.ids
 
-        return UserNamespaces(self.cri, self.paths, LENGTH, read_range)
+        return UserNamespaceManager(self.cri, self.paths, LENGTH, read_range)
 
     def sandboxes(self, ready: RuntimeReady = ABLE) -> Sandboxes:
         settings = replace(SETTINGS, paths=self.paths)
@@ -85,7 +85,7 @@ async def node(runtime: FakeRuntime, tmp_path: Path) -> AsyncIterator[Node]:
     await cri.close()
 
 
-def slot(found: UserNamespace | ConfigError) -> int:
+def slot(found: UserNamespace | RenderFailure) -> int:
     assert isinstance(found, UserNamespace), found
     return found.uids[0].host_id // LENGTH
 
@@ -116,7 +116,7 @@ async def test_after_a_restart_everybody_keeps_what_they_have(node: Node) -> Non
     assert [slot(await after.allocate(uid)) for uid in (C, B, A)] == [3, 2, 1]
 
 
-async def test_a_pod_that_ends_before_anybody_asked_is_released_too(node: Node) -> None:
+async def test_a_pod_that_ends_before_it_was_read_is_released_too(node: Node) -> None:
     await node.agent().allocate(A)
     after = node.agent()
     after.release(A)
@@ -128,7 +128,7 @@ async def test_when_all_is_taken_the_pod_is_refused(node: Node) -> None:
     for uid in (A, B, C):
         await agent.allocate(uid)
     refused = await agent.allocate(PodUID("uid-d"))
-    assert refused == ConfigError(
+    assert refused == RenderFailure(
         "create user namespace: could not find an empty slot to allocate a user namespace", "CreatePodSandboxError"
     )
     assert not node.file(PodUID("uid-d")).exists()
@@ -210,7 +210,7 @@ async def test_a_lost_file_of_a_running_pod_is_written_again(node: Node) -> None
 async def test_while_the_runtime_cannot_be_asked_nothing_is_given_out(node: Node, runtime: FakeRuntime) -> None:
     running = await run(node, node.sandboxes(), A)
     node.spoil(A, b"")
-    fault = runtime.inject(Fault("ListPodSandbox", code=CriCode.UNAVAILABLE))
+    fault = runtime.inject(RuntimeFault("ListPodSandbox", code=CriCode.UNAVAILABLE))
     after = node.sandboxes()
     refused = await after.create(pod_of(B), 0, "/pods")
     assert isinstance(refused, StartError)
@@ -247,8 +247,8 @@ async def test_a_node_whose_ids_cannot_be_used(node: Node) -> None:
     async def read_range(ids_per_pod: int) -> IdRange:
         raise HostError("getsubids", "kubelet", "", "user and group ids differ")
 
-    refused = await UserNamespaces(node.cri, node.paths, LENGTH, read_range).allocate(A)
-    assert isinstance(refused, ConfigError)
+    refused = await UserNamespaceManager(node.cri, node.paths, LENGTH, read_range).allocate(A)
+    assert isinstance(refused, RenderFailure)
     assert refused.message == "user namespace: getsubids kubelet: user and group ids differ"
 
 
@@ -257,7 +257,7 @@ async def test_a_disk_that_takes_nothing_loses_no_range(node: Node) -> None:
     directory = node.file(A).parent.parent
     directory.parent.mkdir()
     directory.write_text("in the way")
-    assert isinstance(await agent.allocate(A), ConfigError)
+    assert isinstance(await agent.allocate(A), RenderFailure)
     directory.unlink()
     assert slot(await agent.allocate(B)) == 1
 
@@ -267,13 +267,15 @@ def verbose(spec: Any) -> pb.PodSandboxStatusResponse:
     return pb.PodSandboxStatusResponse(status=status, info={} if spec is None else {"info": json.dumps(spec)})
 
 
-def test_ranges_in_the_spec_that_runtimes_tell() -> None:
+def test_ranges_in_the_spec_that_runtimes_report() -> None:
     ranges = [{"containerID": 0, "hostID": 131072, "size": 65536}]
     spec = {"runtimeSpec": {"linux": {"uidMappings": ranges, "gidMappings": ranges}}}
-    assert told_namespace(verbose(spec)) == namespace_at(131072, 65536)
+    assert reported_namespace(verbose(spec)) == namespace_at(131072, 65536)
 
 
 @pytest.mark.parametrize("spec", [None, [], {}, {"runtimeSpec": {"linux": {}}}, {"runtimeSpec": None}])
-def test_runtimes_that_do_not_tell(spec: Any) -> None:
-    with pytest.raises(MappingError, match=r"^the runtime does not tell the ids of the sandbox s1$"):
-        told_namespace(verbose(spec))
+def test_runtimes_that_do_not_report_them(spec: Any) -> None:
+    with pytest.raises(
+        MappingError, match=r"^the runtime does not report the user namespace mappings of the sandbox s1$"
+    ):
+        reported_namespace(verbose(spec))

@@ -1,10 +1,11 @@
-"""The container collector: every minute, and whenever a container has ended, it removes what `gc_plan` names.
+"""The container garbage collector: every minute, and whenever a container has ended, removes what `gc_plan` chooses.
 
-What only lies in files still is looked for when the agent starts too: it may have been killed in the middle of a removal.
+At the start it also removes log directories and links without a container, because the agent may have been killed during
+a removal.
 
-Owns: the removal of dead containers with their logs, of dead sandboxes, of log directories of pods that nobody knows,
-and of links to logs that are gone. Leaves pods that are being removed to their actors. Reads: `Observed`, `Lifecycles`,
-`Roster`. Does nothing before all sources have reported.
+Owns: the removal of dead containers with their logs, of dead sandboxes, of log directories of unknown pods, and of links
+to logs that are gone. Pods that are being removed are left to their workers. Reads: `Observed`, `Lifecycles`, `Roster`.
+Does nothing before all sources have reported.
 """
 
 from __future__ import annotations
@@ -23,21 +24,22 @@ from pykubelet.act.runtime.collect.gc_files import (
 from pykubelet.act.runtime.collect.gc_plan import GcPolicy, Known, PodGarbage, plan_ended, plan_gc, unknown_pod_dirs
 from pykubelet.act.runtime.lifecycle.removal import remove_container, remove_sandbox
 from pykubelet.base.kit.bulkhead import Bulkhead
-from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.cells import Cell, CellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.digits import parse_decimal
-from pykubelet.base.kit.flight import Done, Failed, Flight
+from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
 from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.labels import POD_TERMINATION_GRACE_PERIOD
 from pykubelet.base.model.lifecycle import Lifecycles
-from pykubelet.base.model.observed import ContainerState, ContainerView, Observed, PodTouched, PodView
+from pykubelet.base.model.observed import ContainerView, Observed, ObservedState, PodTouched, PodView
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.reasons import EVENT_CONTAINER_GC_FAILED
+from pykubelet.base.model.reclaim import Reclaimed, ReclaimWanted
 from pykubelet.base.model.roster import Roster
 from pykubelet.config.settings import Settings
 from pykubelet.edges.cri import cri_pb2 as pb
@@ -52,12 +54,12 @@ PERIOD_S = 60.0
 ROUND_S = 30.0
 FILES_DEADLINE_S = 60.0
 AT_ONCE = 4
-HOLD_S = 2.0  # a removal that takes longer holds up no other
+SLOT_HOLD_S = 2.0  # a removal that takes longer does not block others
 MIN_STOP_S = 2
 
 
 class GcInputs(Value):
-    """The cells this work reads."""
+    """The cells that container garbage collection reads."""
 
     observed: Cell[Observed]
     lifecycles: Cell[Lifecycles]
@@ -74,7 +76,7 @@ class GcInputs(Value):
 
 
 class GcSettings(Value):
-    """`round_s`: how long a round waits for removals; slow ones go on behind it."""
+    """`period_s`: seconds between rounds. `round_s`: how long a round waits for removals; slower removals continue after it."""
 
     paths: Paths
     policy: GcPolicy = field(default_factory=GcPolicy)
@@ -94,13 +96,13 @@ def gc_settings(settings: Settings, period_s: float) -> GcSettings:
 
 
 class ContainerCollector:
-    """`run` never returns; `delete_unused` is for a node that is short of disk."""
+    """Removes dead containers, sandboxes and logs. `run` never returns; `delete_unused` is for disk pressure."""
 
     def __init__(
         self,
         cri: CriClient,
         clock: Clock,
-        flight: Flight,
+        flight: SingleFlight,
         inputs: GcInputs,
         settings: GcSettings,
         touched: Post[PodTouched],
@@ -114,7 +116,7 @@ class ContainerCollector:
         self._touched = touched
         self._recorder = recorder
         self._supervisor = Supervisor("container-gc")
-        self._turns = Bulkhead(AT_ONCE, HOLD_S)
+        self._slots = Bulkhead(AT_ONCE, SLOT_HOLD_S)
         self._busy: set[PodUID] = set()
         self._seen: dict[PodUID, PodView] = {}
         self._failed_before = False
@@ -128,7 +130,7 @@ class ContainerCollector:
 
     async def _go_round(self) -> None:
         await self._until_ready()
-        self._tell(await self._collect_logs())
+        self._report(await self._collect_logs())
         while True:
             await asyncio.sleep(self._settings.period_s)
             await self.run_round()
@@ -144,16 +146,16 @@ class ContainerCollector:
             known = self._inputs.known()
             for uid, view in observed.pods.items():
                 if self._seen.get(uid) is not view and uid not in self._busy:
-                    garbage = plan_ended(view, known.standing(uid), self._settings.policy)
+                    garbage = plan_ended(view, known.gc_state(uid), self._settings.policy)
                     if garbage is not None:
                         self._start(garbage, "container ended")
             self._seen = dict(observed.pods)
 
     async def run_round(self) -> None:
-        """One complete round. What goes wrong is told, never raised."""
-        self._tell(await self._collect(over_too=False))
+        """Run one complete collection. Failures are logged and recorded as an Event, never raised."""
+        self._report(await self._collect(over_too=False))
 
-    def _tell(self, problems: list[str]) -> None:
+    def _report(self, problems: list[str]) -> None:
         if problems:
             message = "; ".join(dict.fromkeys(problems))
             self._recorder.post(warning(EVENT_CONTAINER_GC_FAILED, message))
@@ -163,8 +165,14 @@ class ContainerCollector:
             log.info("container garbage collection works again")
         self._failed_before = bool(problems)
 
+    async def answer_reclaims(self, wanted: Mailbox[ReclaimWanted], reclaimed: CellWriter[Reclaimed]) -> None:
+        """Remove all unused containers and sandboxes on each request for disk space. Never returns."""
+        while True:
+            at = max(one.at for one in await wanted.get_all())
+            reclaimed.publish(Reclaimed(at, "; ".join(await self.delete_unused())))
+
     async def delete_unused(self) -> list[str]:
-        """Remove also what is kept of pods that are over; what went wrong."""
+        """Run a collection that also removes what is kept of pods that have ended. Returns the errors as texts."""
         return await self._collect(over_too=True)
 
     async def _collect(self, *, over_too: bool) -> list[str]:
@@ -187,17 +195,17 @@ class ContainerCollector:
     def _start(self, garbage: PodGarbage, cause: str) -> asyncio.Task[list[str]]:
         self._busy.add(garbage.ref.uid)
         work = self._remove(garbage, cause)
-        return self._supervisor.start_child(f"container-gc-{garbage.ref.uid}", work, self._tell_crash)
+        return self._supervisor.start_child(f"container-gc-{garbage.ref.uid}", work, self._report_crash)
 
-    def _tell_crash(self, error: BaseException) -> None:
+    def _report_crash(self, error: BaseException) -> None:
         self._recorder.post(warning(EVENT_CONTAINER_GC_FAILED, f"internal error: {error!r}"))
 
     async def _remove(self, garbage: PodGarbage, cause: str) -> list[str]:
-        """Remove what is named; what went wrong."""
+        """Remove the containers and sandboxes in `garbage`. Returns the errors as texts."""
         ref = garbage.ref
         problems: list[str] = []
         try:
-            async with self._turns.place():
+            async with self._slots.slot():
                 for container in garbage.containers:
                     problems.extend(await self._remove_container(ref, container, cause))
                 for sandbox in garbage.sandboxes:
@@ -209,7 +217,7 @@ class ContainerCollector:
 
     async def _remove_container(self, ref: PodRef, container: ContainerView, cause: str) -> list[str]:
         try:
-            if container.state is ContainerState.UNKNOWN:
+            if container.state is ObservedState.UNKNOWN:
                 grace = container.annotations.get(POD_TERMINATION_GRACE_PERIOD, "")
                 await self._cri.stop_container(container.id, max(MIN_STOP_S, parse_decimal(grace) or 0))
             await remove_container(self._cri, container.id)
@@ -244,7 +252,7 @@ class ContainerCollector:
         problems = []
         for name, uid in self._unknown(names):
             if not self._unknown([name]):
-                continue  # somebody wants it by now
+                continue  # the pod has become known
             path = f"{paths.logs}/{name}"
             outcome = await self._files(f"logs:{uid}", partial(remove_tree, path))
             if isinstance(outcome, str):
@@ -273,7 +281,7 @@ class ContainerCollector:
         return problems
 
     async def _may_still_log(self, container: ContainerID) -> bool:
-        """Its log may only be missing for the moment: it starts, or its log is being rotated."""
+        """Whether the container may still write a log: a log is missing for a moment while it starts or is rotated."""
         try:
             status = (await self._cri.container_status(container)).status
         except CriError as error:
@@ -281,7 +289,7 @@ class ContainerCollector:
         return bool(status.state != pb.CONTAINER_EXITED)
 
     async def _files(self, key: str, work: Callable[[], T]) -> T | str:
-        """The result of blocking work, or what went wrong."""
+        """The result of blocking work, or the error as text."""
         outcome = await self._flight.run(key, work, FILES_DEADLINE_S)
         if isinstance(outcome, Done):
             return outcome.value

@@ -1,6 +1,6 @@
-"""Log files and links of containers that are gone. Every function blocks.
+"""Removes log files and links of containers that are gone. Every function blocks.
 
-Owns: the removal of a container's log with its rotated parts, of pod log directories, and of links that point nowhere.
+Owns: the removal of a container's log with its rotated parts, of pod log directories, and of dangling links.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def list_or_nothing(path: str) -> tuple[DirEntry, ...]:
 
 
 def remove_container_log(paths: Paths, log_path: str, link: str) -> None:
-    """The log, all that was rotated out of it, and the link to it. Nothing outside of the pods' log directory."""
+    """Remove the log, its rotated parts and the link to it. Logs outside of the pods' log directory are kept."""
     remove_file(link)
     if not posixpath.normpath(log_path).startswith(f"{posixpath.normpath(paths.logs)}/"):
         return
@@ -41,7 +41,7 @@ def pod_log_dirs(paths: Paths) -> list[str]:
 
 
 def dangling_links(paths: Paths) -> dict[str, str]:
-    """Links to logs of pods that point nowhere, with the id of the container each stands for."""
+    """Links to pod logs whose target is missing, each with the container ID in its name."""
     found: dict[str, str] = {}
     for entry in list_or_nothing(paths.log_links):
         if entry.kind is not FileKind.SYMLINK or not entry.name.endswith(_LOG):
@@ -55,6 +55,6 @@ def dangling_links(paths: Paths) -> dict[str, str]:
 
 
 def remove_dangling_link(path: str) -> None:
-    """Unless its target has come (back) meanwhile."""
+    """Remove the link unless its target exists again."""
     if stat_file(path) is None:
         remove_file(path)

@@ -1,15 +1,18 @@
-"""Which dead containers and sandboxes are removed. Pure.
+"""Chooses the dead containers and sandboxes to remove. Pure.
 
-Rules, as in the reference:
-- A container may go when it does not run and was created longer ago than the least age. Containers of one name in one
-  pod are a group; the newest `per_container` of each group stay. Of a pod that nobody knows, or that was evicted and
-  has ended, all go.
-- When more than `total` are left on the node: first every group keeps the same number, at least one; then the oldest go.
-- A sandbox may go when it is not up and holds no container; the newest of a pod stays while anybody knows the pod.
-- When a container has ended, its group is brought down to `per_container` (at least one) at once, whatever the ages.
-Beyond the reference: a pod that is being removed is left to its actor; the newest instance of each container stays
-while its pod is not over, because restart counts and back-off are read from it; one that was created but not started
-goes only when it is not the newest.
+Rules, as in the reference kubelet:
+- A container may be removed if it does not run and was created longer ago than the minimum age. Containers of one name in
+  one pod are a group; the newest `per_container` of each group are kept. All are removed if the pod is unknown, or was
+  evicted and has ended.
+- If more than `total` are left on the node, every group first keeps the same number, at least one; then the oldest are
+  removed.
+- A sandbox may be removed if it is not ready and has no container. The newest sandbox of a pod is kept unless the pod is
+  unknown, or was evicted and has ended.
+- When a container has ended, its group is reduced to `per_container` (at least one; 0 if the pod was evicted and has
+  ended) at once, regardless of age.
+Differences from the reference kubelet: a pod that is being removed is left to its worker. The newest instance of each
+container of an active pod is kept, because restart counts and back-off are read from it. A container of an active pod
+that was created but not started is removed only if it is not the newest.
 """
 
 from __future__ import annotations
@@ -23,22 +26,23 @@ from msgspec import Struct
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.ids import PodRef, PodUID, SandboxID
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage
-from pykubelet.base.model.observed import ContainerState, ContainerView, Observed, PodView, SandboxView
+from pykubelet.base.model.observed import ContainerView, Observed, ObservedState, PodView, SandboxView
 from pykubelet.base.model.roster import Roster
 
 _REMOVING = frozenset({KillReason.REMOVED, KillReason.DELETED, KillReason.ORPHANED})
 
 
 class GcPolicy(Value):
-    """`min_age_s`: since creation. `per_container` and `total` below zero: no limit."""
+    """The limits of garbage collection. `min_age_s`: since creation. `per_container` and `total` below zero: no limit."""
 
     min_age_s: float = 0.0
     per_container: int = 1
     total: int = -1
 
 
-class Standing(StrEnum):
-    """What a pod's remains are worth: active pods need them, over ones show them, gone and evicted ones do not."""
+class GcState(StrEnum):
+    """The state of a pod for garbage collection. An active pod needs dead containers for decisions, a pod that is over shows
+    their logs and exit codes. Gone and evicted pods do not need them. The worker removes those of a pod in removal."""
 
     ACTIVE = "active"
     OVER = "over"
@@ -48,7 +52,7 @@ class Standing(StrEnum):
 
 
 class PodGarbage(Value):
-    """What goes of one pod: containers first, oldest first."""
+    """The containers and sandboxes to remove of one pod: containers first, oldest first."""
 
     ref: PodRef
     containers: tuple[ContainerView, ...] = ()
@@ -56,33 +60,33 @@ class PodGarbage(Value):
 
 
 class Known(Value):
-    """Who knows pods."""
+    """The pods that the agent knows."""
 
     lifecycles: Lifecycles
     roster: Roster
 
-    def standing(self, uid: PodUID) -> Standing:
-        """How far a pod's life cycle is; a pod without one is active if the roster has it, else gone."""
+    def gc_state(self, uid: PodUID) -> GcState:
+        """The state of a pod for garbage collection by its life cycle; without one, it is active if the roster has it, else gone."""
         lifecycle = self.lifecycles.pods.get(uid)
         if lifecycle is None:
-            return Standing.ACTIVE if uid in self.roster.pods else Standing.GONE
-        return _standing_of(lifecycle)
+            return GcState.ACTIVE if uid in self.roster.pods else GcState.GONE
+        return _gc_state_of(lifecycle)
 
 
-def _standing_of(lifecycle: PodLifecycle) -> Standing:
+def _gc_state_of(lifecycle: PodLifecycle) -> GcState:
     if lifecycle.kill_reason in _REMOVING:
-        return Standing.REMOVING
+        return GcState.REMOVING
     match lifecycle.stage:
         case Stage.SYNCING | Stage.TERMINATING:
-            return Standing.ACTIVE
+            return GcState.ACTIVE
         case Stage.TERMINATED | Stage.FINISHED:
-            return Standing.EVICTED if lifecycle.kill_reason is KillReason.EVICTED else Standing.OVER
+            return GcState.EVICTED if lifecycle.kill_reason is KillReason.EVICTED else GcState.OVER
         case _:
             assert_never(lifecycle.stage)
 
 
 class _Group(Struct):
-    """The containers of one name in one pod that may go, newest first. `needed`: how many of them must stay."""
+    """The containers of one name in one pod that may be removed, newest first. `needed`: how many of them must be kept."""
 
     view: PodView
     containers: list[ContainerView]
@@ -92,15 +96,15 @@ class _Group(Struct):
 def plan_gc(
     observed: Observed, known: Known, policy: GcPolicy, wall: float, *, over_too: bool = False
 ) -> tuple[PodGarbage, ...]:
-    """What a round removes. `wall`: seconds since the epoch. `over_too`: nothing stays of pods that are over."""
+    """The removals of one round. `wall`: seconds since the epoch. `over_too`: also remove all of pods that are over."""
     going: dict[PodUID, list[ContainerView]] = {}
     groups: list[_Group] = []
-    clear_out = {Standing.GONE, Standing.EVICTED} | ({Standing.OVER} if over_too else set())
-    views = {uid: view for uid, view in observed.pods.items() if _may_touch(view, known.standing(uid))}
+    clear_out = {GcState.GONE, GcState.EVICTED} | ({GcState.OVER} if over_too else set())
+    views = {uid: view for uid, view in observed.pods.items() if _may_touch(view, known.gc_state(uid))}
     for uid, view in views.items():
-        standing = known.standing(uid)
-        for group in _groups(view, standing, wall - policy.min_age_s):
-            if standing in clear_out:
+        gc_state = known.gc_state(uid)
+        for group in _groups(view, gc_state, wall - policy.min_age_s):
+            if gc_state in clear_out:
                 going.setdefault(uid, []).extend(group.containers)
             else:
                 groups.append(group)
@@ -111,45 +115,45 @@ def plan_gc(
     plans = []
     for uid, view in views.items():
         containers = tuple(reversed(_newest_first(going.get(uid, ()))))
-        sandboxes = _dead_sandboxes(view, containers, keep_newest=known.standing(uid) not in clear_out)
+        sandboxes = _dead_sandboxes(view, containers, keep_newest=known.gc_state(uid) not in clear_out)
         if containers or sandboxes:
             plans.append(PodGarbage(view.ref, containers, sandboxes))
     return tuple(plans)
 
 
-def plan_ended(view: PodView, standing: Standing, policy: GcPolicy) -> PodGarbage | None:
-    """What goes of a pod right after one of its containers has ended."""
-    if standing is Standing.REMOVING or policy.per_container < 0:
+def plan_ended(view: PodView, gc_state: GcState, policy: GcPolicy) -> PodGarbage | None:
+    """The removals for a pod right after one of its containers has ended; None for none."""
+    if gc_state is GcState.REMOVING or policy.per_container < 0:
         return None
-    keep = 0 if standing is Standing.EVICTED else max(1, policy.per_container)
+    keep = 0 if gc_state is GcState.EVICTED else max(1, policy.per_container)
     going: list[ContainerView] = []
     for name in dict.fromkeys(c.name for c in view.containers):
-        ended = [c for c in view.instances(name) if c.state is ContainerState.EXITED]
+        ended = [c for c in view.instances(name) if c.state is ObservedState.EXITED]
         going.extend(_newest_first(ended)[keep:])
     return PodGarbage(view.ref, tuple(reversed(_newest_first(going)))) if going else None
 
 
-def _may_touch(view: PodView, standing: Standing) -> bool:
-    if standing is Standing.REMOVING:
+def _may_touch(view: PodView, gc_state: GcState) -> bool:
+    if gc_state is GcState.REMOVING:
         return False
-    return not (standing is Standing.GONE and view.is_alive)  # it is about to be stopped, and then removed
+    return not (gc_state is GcState.GONE and view.is_alive)  # the pod will be stopped and then removed as an orphan
 
 
-def _groups(view: PodView, standing: Standing, youngest: float) -> list[_Group]:
+def _groups(view: PodView, gc_state: GcState, youngest: float) -> list[_Group]:
     groups = []
     for name in dict.fromkeys(c.name for c in view.containers):
         instances = _newest_first(view.instances(name))
-        may_go = [c for c in instances if _may_go(c, c is instances[0], standing) and c.created_at / 1e9 <= youngest]
+        may_go = [c for c in instances if _may_go(c, c is instances[0], gc_state) and c.created_at / 1e9 <= youngest]
         if may_go:
-            needed = 1 if standing is Standing.ACTIVE and may_go[0] is instances[0] else 0
+            needed = 1 if gc_state is GcState.ACTIVE and may_go[0] is instances[0] else 0
             groups.append(_Group(view, may_go, needed))
     return groups
 
 
-def _may_go(container: ContainerView, is_newest: bool, standing: Standing) -> bool:
-    if container.state is ContainerState.RUNNING:
+def _may_go(container: ContainerView, is_newest: bool, gc_state: GcState) -> bool:
+    if container.state is ObservedState.RUNNING:
         return False
-    return container.state is not ContainerState.CREATED or not is_newest or standing is not Standing.ACTIVE
+    return container.state is not ObservedState.CREATED or not is_newest or gc_state is not GcState.ACTIVE
 
 
 def _newest_first(containers: Iterable[ContainerView]) -> list[ContainerView]:
@@ -189,12 +193,12 @@ def _dead_sandboxes(view: PodView, going: Iterable[ContainerView], *, keep_newes
 def unknown_pod_dirs(
     names: Iterable[str], known: Known, observed: Mapping[PodUID, PodView]
 ) -> list[tuple[str, PodUID]]:
-    """Of the directories `<namespace>_<name>_<uid>` those whose pod nobody knows, with its UID."""
+    """The directories `<namespace>_<name>_<uid>` of unknown pods, each with the UID."""
     found = []
     for name in names:
         parts = name.split("_")
         uid = PodUID(parts[-1])
         view = observed.get(uid)
-        if len(parts) == 3 and uid and known.standing(uid) is Standing.GONE and (view is None or view.is_gone):
+        if len(parts) == 3 and uid and known.gc_state(uid) is GcState.GONE and (view is None or view.is_gone):
             found.append((name, uid))
     return found

@@ -1,7 +1,7 @@
-"""Log rotation: a running container whose log has grown too large goes on writing to a new one.
+"""Rotates the logs of running containers that have grown too large.
 
-Owns: the sizes of the logs of running containers and what happens to those that are too large. Reads: `Observed`.
-A log that is missing is opened again: somebody removed it, or the agent ended in the middle of a rotation. When the
+Owns: the sizes of the logs of running containers, and their rotation. Reads: `Observed`.
+A missing log is opened again: another program has removed it, or the agent ended in the middle of a rotation. If the
 runtime does not open the new log, the old one gets its name back, and the next round tries again.
 """
 
@@ -17,7 +17,7 @@ from pykubelet.act.runtime.collect.log_rotation_plan import plan_rotation, rotat
 from pykubelet.base.kit.bulkhead import Bulkhead
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.flight import Done, Failed, Flight
+from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
@@ -33,11 +33,11 @@ T = TypeVar("T")
 log = Log("runtime")
 SIZES_DEADLINE_S = 10.0
 FILES_DEADLINE_S = 300.0
-HOLD_S = 5.0  # a runtime that does not open one log, or a log that takes long to compress, holds up no other
+SLOT_HOLD_S = 5.0  # a slow ReopenContainerLog call or a slow compression does not block others
 
 
 class RotationSettings(Value):
-    """`max_bytes` below zero: no rotation. `max_files` counts the present log; at least 2. `workers`: logs at once."""
+    """`max_bytes` below zero: no rotation. `max_files`: at least 2, with the current log. `workers`: logs rotated in parallel."""
 
     max_bytes: int = 10 << 20
     max_files: int = 5
@@ -61,10 +61,10 @@ class RotationError(Exception):
 
 
 class LogRotation:
-    """`run` never returns."""
+    """Rotates container logs every `period_s`. `run` never returns."""
 
     def __init__(
-        self, cri: CriClient, clock: Clock, flight: Flight, observed: Cell[Observed], settings: RotationSettings
+        self, cri: CriClient, clock: Clock, flight: SingleFlight, observed: Cell[Observed], settings: RotationSettings
     ) -> None:
         self._cri = cri
         self._clock = clock
@@ -72,7 +72,7 @@ class LogRotation:
         self._observed = observed
         self._settings = settings
         self._supervisor = Supervisor("log-rotation")
-        self._turns = Bulkhead(settings.workers, HOLD_S)
+        self._slots = Bulkhead(settings.workers, SLOT_HOLD_S)
         self._busy: set[ContainerID] = set()
         self._failing: set[ContainerID] = set()
 
@@ -88,7 +88,7 @@ class LogRotation:
             await self.run_round()
 
     async def run_round(self) -> list[asyncio.Task[None]]:
-        """Look at all logs once; the work that this led to, under way."""
+        """Read the sizes of all logs once. Returns the tasks that rotate or reopen logs."""
         if self._settings.max_bytes < 0:
             return []
         writers = [
@@ -102,7 +102,7 @@ class LogRotation:
         try:
             sizes = await self._files("log-sizes", partial(_sizes, paths), SIZES_DEADLINE_S)
         except RotationError as error:
-            log.warning("cannot look at container logs", error=error)
+            log.warning("cannot read the sizes of container logs", error=error)
             return []
         return [
             self._start(ref, container, is_missing=size is None)
@@ -117,7 +117,7 @@ class LogRotation:
 
     async def _treat(self, ref: PodRef, container: ContainerView, *, is_missing: bool) -> None:
         try:
-            async with self._turns.place():
+            async with self._slots.slot():
                 if is_missing:
                     await self._reopen(container)
                 else:
@@ -135,7 +135,7 @@ class LogRotation:
     async def _rotate(self, container: ContainerView) -> None:
         key = f"log:{container.id}"
         path = container.log_path
-        await self._files(key, partial(_make_room, path, self._settings.max_files), FILES_DEADLINE_S)
+        await self._files(key, partial(_remove_excess, path, self._settings.max_files), FILES_DEADLINE_S)
         directory, name = posixpath.split(path)
         rotated = f"{directory}/{rotated_name(name, self._clock.wall())}"
         await self._files(key, partial(_move, path, rotated), FILES_DEADLINE_S)
@@ -166,25 +166,25 @@ def _logged_already(_: BaseException) -> None:
     return
 
 
-# What touches files; each blocks
+# Work on files; each function blocks
 
 
 def _sizes(paths: Sequence[str]) -> list[int | None]:
-    """Bytes of each file; None for one that is missing, 0 for one that cannot be looked at."""
+    """The size of each file in bytes; None for a missing file, 0 for a file whose size cannot be read."""
     sizes: list[int | None] = []
     for path in paths:
         try:
             found = stat_file(path)
         except HostError as error:
-            log.debug("cannot look at a log", path=path, error=error)
+            log.debug("cannot read the size of a container log", path=path, error=error)
             sizes.append(0)
         else:
             sizes.append(None if found is None else found.size)
     return sizes
 
 
-def _make_room(path: str, max_files: int) -> None:
-    """Remove what is too much, compress what is not the newest. Only regular files count: the runtime makes no others."""
+def _remove_excess(path: str, max_files: int) -> None:
+    """Remove the oldest rotated logs beyond `max_files`, and compress the others. Only regular files count, as the runtime makes."""
     directory, name = posixpath.split(path)
     names = (entry.name for entry in list_dir(directory) if entry.kind is FileKind.FILE)
     plan = plan_rotation(name, names, max_files)
@@ -201,6 +201,6 @@ def _move(path: str, rotated: str) -> None:
 
 
 def _move_back(rotated: str, path: str) -> None:
-    """Unless the runtime did open a new log, whatever it answered."""
+    """Give the log its old name back, unless the runtime has opened a new log despite its error."""
     if stat_file(path, follow=False) is None:
         rename(rotated, path)

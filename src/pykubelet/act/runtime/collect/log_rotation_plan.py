@@ -1,7 +1,7 @@
-"""Which rotated logs of a container stay, go, or get compressed. Pure.
+"""Decides which rotated logs of a container are kept, removed or compressed. Pure.
 
-A container that writes to `0.log` leaves `0.log.<UTC time>`, which the next rotation compresses to
-`0.log.<UTC time>.gz` by way of `....tmp`. So the newest part stays as it is, for those who are still reading it.
+Rotation renames `0.log` to `0.log.<UTC time>`. The next rotation compresses this part to `0.log.<UTC time>.gz`, through a
+file with the suffix `.tmp`. The newest part stays uncompressed for clients that still read it.
 Source: the Kubernetes documentation "Logging Architecture" (log rotation).
 """
 
@@ -17,14 +17,14 @@ TEMPORARY = ".tmp"
 
 
 class RotationPlan(Value):
-    """File names: first `remove`, oldest first, then `compress`; then the log itself is renamed."""
+    """File names to `remove`, oldest first, and then to `compress`. The log itself is renamed afterwards."""
 
     remove: tuple[str, ...]
     compress: tuple[str, ...]
 
 
 def rotated_name(log_name: str, wall: float) -> str:
-    """`0.log.20060102-150405`; `wall`: seconds since the epoch. Names sort by time."""
+    """The name of a rotated log, such as `0.log.20060102-150405`. `wall`: seconds since the epoch. Names sort by time."""
     date, _, time = format_time(wall).removesuffix("Z").partition("T")
     return f"{log_name}.{date.replace('-', '')}-{time.replace(':', '')}"
 
@@ -32,8 +32,8 @@ def rotated_name(log_name: str, wall: float) -> str:
 def plan_rotation(log_name: str, names: Iterable[str], max_files: int) -> RotationPlan:
     """What to do before the log is rotated. `names`: all files of its directory; `max_files` counts the log too.
 
-    Leftovers of an interrupted compression go. After the rotation there are the log and the part just rotated, so that
-    `max_files` - 2 older parts may stay.
+    Leftovers of an interrupted compression are removed. After the rotation, the log and the part just rotated exist, so
+    `max_files` - 2 older parts are kept.
     """
     rotated = sorted(name for name in names if name.startswith(f"{log_name}."))
     present = set(rotated)

@@ -1,10 +1,10 @@
-"""Which host ids the user namespace of a pod gets. Pure; `userns.py` reads and writes the files.
+"""Assigns host IDs to the user namespaces of pods. Pure; `userns.py` reads and writes the files.
 
 Rules:
-- The node's range of ids is cut into slots of equal length; a pod gets the first free one, for users and groups alike.
-- What a pod has is written into its directory. After a restart the slots are taken again by what those files say.
-- A file counts only when it says what the agent itself would write: one range, the same for users and groups, that
-  maps the container's root, is a slot of the node, and is nobody else's.
+- The node's range of IDs is divided into slots of equal length. A pod gets the first free slot, for users and groups.
+- The mapping of a pod is written into its directory. After a restart, the slots are restored from those files.
+- A file is valid only if it has what the agent itself would write: one range, the same for users and groups, that maps
+  the container's root, is a slot of the node, and belongs to no other pod.
 Source: KEP-127; the Kubernetes documentation "User Namespaces".
 """
 
@@ -23,7 +23,7 @@ NO_SLOT = "could not find an empty slot to allocate a user namespace"
 
 
 class MappingError(ValueError):
-    """A mapping that cannot be used; the text says why."""
+    """The mapping cannot be used; the text has the reason."""
 
 
 class _Range(msgspec.Struct, frozen=True):
@@ -47,13 +47,13 @@ def user_namespace_refusal(handler: str, features: HandlerFeatures | None) -> st
 
 
 def namespace_at(host_id: int, length: int) -> UserNamespace:
-    """The container's ids from 0 on are the host's from `host_id` on."""
+    """The mapping of the container's IDs 0 to `length` - 1 to the host's IDs from `host_id` on."""
     ids = (IDMapping(host_id, 0, length),)
     return UserNamespace(ids, ids)
 
 
 def parse_mapping(data: bytes) -> UserNamespace:
-    """The content of a pod's mapping file; MappingError for anything the agent would not write."""
+    """The mapping in the content of a pod's file. Raises MappingError for anything that the agent would not write."""
     try:
         file = msgspec.json.decode(data, type=_File)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -65,7 +65,7 @@ def parse_mapping(data: bytes) -> UserNamespace:
 
 
 def make_namespace(uids: Sequence[tuple[int, int, int]], gids: Sequence[tuple[int, int, int]]) -> UserNamespace:
-    """From ranges as (host id, container id, length); MappingError when they are none of the agent's."""
+    """The mapping with these ranges (host ID, container ID, length). Raises MappingError if the agent would not write it."""
     if len(uids) != 1:
         raise MappingError("invalid user namespace configuration: no more than one mapping allowed.")
     if list(uids) != list(gids):
@@ -86,7 +86,7 @@ def format_mapping(namespace: UserNamespace) -> bytes:
 
 
 class IdSlots(Value):
-    """The node's ids, `count` slots of `length` from `first` on, and who has which. `used`: a bit for each slot."""
+    """The node's IDs: `count` slots of `length` from `first` on, and the slot of each pod. `used`: a bit for each slot."""
 
     first: int
     length: int
@@ -95,7 +95,7 @@ class IdSlots(Value):
     holders: Mapping[PodUID, int] = field(default_factory=dict)
 
     def namespace_of(self, uid: PodUID) -> UserNamespace | None:
-        """What the pod has."""
+        """The mapping of the pod; None if it has none."""
         slot = self.holders.get(uid)
         return None if slot is None else namespace_at(self.first + slot * self.length, self.length)
 
@@ -105,7 +105,7 @@ class IdSlots(Value):
         return len(self.holders) >= self.count
 
     def take(self, uid: PodUID) -> IdSlots:
-        """The first free slot for the pod; one that has a slot keeps it. MappingError when all are taken."""
+        """Give the pod the first free slot; a pod that has a slot keeps it. Raises MappingError if all are taken."""
         if uid in self.holders:
             return self
         slot = (~self.used & (self.used + 1)).bit_length() - 1
@@ -114,7 +114,7 @@ class IdSlots(Value):
         return self._with(uid, slot)
 
     def record(self, uid: PodUID, namespace: UserNamespace) -> IdSlots:
-        """The pod has this range already. MappingError when that cannot be."""
+        """Take the slot of a range that the pod already has. Raises MappingError if it is no slot, or belongs to another pod."""
         host_id, length = namespace.uids[0].host_id, namespace.uids[0].length
         if length != self.length:
             raise MappingError(f"wrong user namespace length {length}")
@@ -133,7 +133,7 @@ class IdSlots(Value):
         return self._with(uid, slot)
 
     def free(self, uid: PodUID) -> IdSlots:
-        """The pod has nothing any more."""
+        """The slots without that of the pod."""
         slot = self.holders.get(uid)
         if slot is None:
             return self

@@ -1,7 +1,7 @@
-"""postStart and preStop: what a container asks for right after its start and before its end.
+"""Runs lifecycle hooks: postStart right after the start of a container, preStop before its end.
 
-Owns: running one handler, and its words. Where it belongs in the grace period is `stop`'s, what its failure means
-`start`'s business. A handler with `tcpSocket` cannot be run: the field is deprecated, and every such hook fails.
+Owns: running one handler, and its error texts. `stop.py` limits preStop hooks by the grace period; `start.py` handles
+failures of postStart hooks. A handler with `tcpSocket` always fails: the field is deprecated and not supported.
 Source: the Kubernetes documentation "Container Lifecycle Hooks" and KEP-3960 (sleep).
 """
 
@@ -27,13 +27,13 @@ from pykubelet.edges.probing.http_wire import HttpTarget
 
 USER_AGENT = "kube-lifecycle/1.36"
 OUTPUT_LIMIT = 10 << 10
-#: Output appears twice in it, and escaped.
+#: Bytes of an error text. The output of a command is in it twice, once escaped.
 PROBLEM_LIMIT = 32 << 10
 WORDS = 200
 
 
 class HookTarget(Value):
-    """Whose hook is run. `pod_ip`: for HTTP hooks, empty when it is not known."""
+    """The container whose hook is run. `pod_ip`: for HTTP hooks, empty when it is not known."""
 
     ref: PodRef
     container: AnyContainer
@@ -45,7 +45,7 @@ class HookTarget(Value):
 
 
 class HookRunner:
-    """Runs handlers; HTTP hooks reach pods by their addresses, and any status is an answer."""
+    """Runs handlers. HTTP hooks are sent to the pod's address, and succeed with any status code."""
 
     def __init__(self, cri: CriClient, recorder: Post[KubeEvent]) -> None:
         self._cri = cri
@@ -53,7 +53,7 @@ class HookRunner:
         self._http = HttpProber(USER_AGENT)
 
     async def run(self, handler: LifecycleHandler, target: HookTarget) -> str:
-        """Run to its end; what failed, in 32 KiB at most, or an empty string. Cancel it to bound it in time."""
+        """Run a handler to its end. Returns the error, at most 32 KiB, or an empty string. To limit the time, cancel the call."""
         return shorten(await self._run(handler, target), PROBLEM_LIMIT)
 
     async def _run(self, handler: LifecycleHandler, target: HookTarget) -> str:
@@ -85,11 +85,11 @@ class HookRunner:
             both = answer.stdout[:OUTPUT_LIMIT] + answer.stderr[:OUTPUT_LIMIT]
             output = both[:OUTPUT_LIMIT].decode("utf-8", "replace")
             problem = f"command '{' '.join(command)}' exited with {answer.exit_code}: {stderr}"
-        said = f"Exec lifecycle hook ([{' '.join(command)}]) {target} failed"
-        return f'{said} - error: {problem}, message: "{go_quotable(output)}"'
+        text = f"Exec lifecycle hook ([{' '.join(command)}]) {target} failed"
+        return f'{text} - error: {problem}, message: "{go_quotable(output)}"'
 
     async def _http_get(self, action: HTTPGetAction, target: HookTarget) -> str:
-        """A hook that is asked over TLS where only plain HTTP is spoken is asked again, without TLS."""
+        """Run an HTTP hook. If a server answers HTTPS in plain HTTP, the request is sent again without TLS."""
         host = action.host or target.pod_ip
         if not host:
             return "failed to find networking container"
@@ -113,7 +113,7 @@ class HookRunner:
 
 
 def _in_go(handler: LifecycleHandler) -> str:
-    """A handler nobody can run, as the reference prints it."""
+    """A handler without a supported action, as the reference kubelet prints it."""
     tcp = "nil"
     if handler.tcpSocket is not None:
         port = handler.tcpSocket.port
@@ -123,7 +123,7 @@ def _in_go(handler: LifecycleHandler) -> str:
 
 
 def hook_words(handler: LifecycleHandler) -> str:
-    """What a hook does, for `explain`."""
+    """A short text for `explain` that states what the hook does."""
     if handler.exec is not None:
         return f"command: {' '.join(handler.exec.command)}"[:WORDS]
     if handler.httpGet is not None:

@@ -1,4 +1,4 @@
-"""Counts of what was started, for `/metrics`."""
+"""Metrics of started containers, sandboxes and image volumes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ STARTED_CONTAINERS_ERRORS = Counter(
 
 
 def container_kind(pod: Pod, container: AnyContainer) -> str:
-    """What metrics call the kind of a container. Pure."""
+    """The kind of a container as metrics name it. Pure."""
     if isinstance(container, EphemeralContainer):
         return "ephemeral_container"
     is_init = any(init.name == container.name for init in pod.spec.initContainers)

@@ -1,7 +1,7 @@
-"""Giving running containers and their sandbox other CPU and memory.
+"""Changes CPU and memory of running containers and their sandbox.
 
-Owns: the requests to the runtime, and the look at what is used before a memory limit is lowered (the kernel would refuse
-it, or kill). Not here: what to change (`plan_resize`), the pod's own cgroup (act/resources).
+Owns: the requests to the runtime, and the check of the used memory before a memory limit is lowered, because the kernel
+would refuse the limit or kill a process. `plan_resize` decides what to change; `act/resources` changes the pod's cgroup.
 Source: KEP-1287 (in-place update of pod resources), "Atomic resizes" and "Memory limit decreases".
 """
 
@@ -20,14 +20,14 @@ from pykubelet.edges.cri.errors import CriError
 
 
 class ContainerResizer:
-    """Each call tells what went wrong, or an empty string."""
+    """Resizes containers. Each call returns the error, or an empty string."""
 
     def __init__(self, cri: CriClient) -> None:
         self._cri = cri
 
     async def refuse(self, changes: Sequence[ContainerResize], pod: tuple[int, int] | None) -> str:
-        """Why memory limits cannot be lowered as far now. `pod`: the pod's new limit and what it uses, both in bytes, if
-        its limit goes down."""
+        """Why memory limits cannot be lowered now; an empty string if they can. `pod`: the pod's new limit and its usage, in
+        bytes, if its limit is lowered."""
         problems: list[str] = []
         if pod is not None and pod[1] >= pod[0]:
             problems.append(f"attempting to set pod memory limit ({pod[0]}) below current usage ({pod[1]})")
@@ -44,11 +44,11 @@ class ContainerResizer:
             problems.append(error.message)
         if not problems:
             return ""
-        told = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
-        return f"cannot decrease memory limits: {told}"
+        text = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
+        return f"cannot decrease memory limits: {text}"
 
     async def report_sandbox(self, pod: Pod, sandbox: Sandbox, settings: RenderSettings) -> str:
-        """What all containers may use together from now on; older runtimes do not want to know."""
+        """Report the pod's new resources to the runtime (UpdatePodSandboxResources); older runtimes do not have this call."""
         together, overhead = sandbox_resources(pod, settings, sandbox.context)
         try:
             await self._cri.update_pod_sandbox_resources(sandbox.id, overhead, together)
@@ -58,7 +58,7 @@ class ContainerResizer:
         return ""
 
     async def resize(self, pod: Pod, change: ContainerResize, settings: RenderSettings) -> str:
-        """Give one running container what the pod's spec says."""
+        """Set the resources of one running container to those of the pod's spec."""
         container = next(c for c in resizable(pod) if c.name == change.name)
         wanted = container_resources(pod, container, settings, ContainerContext())
         try:

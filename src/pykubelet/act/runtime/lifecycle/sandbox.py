@@ -1,4 +1,4 @@
-"""Making a pod's sandbox, and knowing what one looks like for the containers that go into it.
+"""Creates or adopts a pod's sandbox, and collects what its containers need to know of it.
 
 Owns: the calls RunPodSandbox and PodSandboxStatus on behalf of one pod. Reads: `NodeView`, `RuntimeReady`, `Content`.
 """
@@ -12,9 +12,9 @@ from pykubelet.act.runtime.lifecycle.metrics import (
     STARTED_USERNS,
     STARTED_USERNS_ERRORS,
 )
-from pykubelet.act.runtime.lifecycle.userns import UserNamespaces
+from pykubelet.act.runtime.lifecycle.userns import UserNamespaceManager
 from pykubelet.act.runtime.render.api_objects import runtime_handler
-from pykubelet.act.runtime.render.context import ConfigError, RenderError, RenderSettings, SandboxContext
+from pykubelet.act.runtime.render.context import RenderError, RenderFailure, RenderSettings, SandboxContext
 from pykubelet.act.runtime.render.dns import dns_config
 from pykubelet.act.runtime.render.render_sandbox import render_sandbox
 from pykubelet.act.runtime.render.security import needs_user_namespace
@@ -28,7 +28,7 @@ from pykubelet.base.model.ids import PodUID, SandboxID
 from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.node import NodeView, RuntimeReady
-from pykubelet.base.model.observed import SandboxView
+from pykubelet.base.model.observed import SandboxView, known_time
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.reasons import (
     CREATE_POD_SANDBOX_ERROR,
@@ -47,8 +47,8 @@ NAME_ATTEMPTS = 5
 
 
 class Sandbox(Value):
-    """A sandbox to start containers in. `config` and `context` are what it was, or would be, made from. `seen`: one that was
-    just made, as the runtime shows it."""
+    """A sandbox to start containers in. `config` and `context`: what it was, or would now be, made from. `seen`: the view of a
+    new sandbox, if the runtime has reported it."""
 
     id: SandboxID
     ips: tuple[str, ...]
@@ -58,7 +58,7 @@ class Sandbox(Value):
 
 
 class SandboxCells(Value):
-    """The cells that sandboxes are made by."""
+    """The cells that sandboxes are made from."""
 
     node: Cell[NodeView]
     runtime: Cell[RuntimeReady]
@@ -66,7 +66,10 @@ class SandboxCells(Value):
 
 
 class Sandboxes:
-    """`resolv_conf`: path of the host's resolver file, empty for none. Without `userns` no pod has a user namespace."""
+    """Creates, adopts and releases sandboxes. `resolv_conf`: path of the host's resolver file, empty for none.
+
+    Without `userns` no pod has a user namespace.
+    """
 
     def __init__(
         self,
@@ -75,7 +78,7 @@ class Sandboxes:
         cells: SandboxCells,
         resolv_conf: str,
         recorder: Post[KubeEvent],
-        userns: UserNamespaces | None = None,
+        userns: UserNamespaceManager | None = None,
     ) -> None:
         self._cri = cri
         self._settings = settings
@@ -90,7 +93,7 @@ class Sandboxes:
         return self._settings.paths
 
     def settings(self) -> RenderSettings:
-        """The settings as of now: the node's resources and the host's resolver file may change."""
+        """The current settings: the node's resources and the host's resolver file may change."""
         settings = replace(self._settings, node=self._cells.node.get(), resolv_conf=None)
         if not self._resolv_conf:
             return settings
@@ -100,32 +103,32 @@ class Sandboxes:
             return replace(settings, resolv_conf="", resolv_conf_error=str(error))
 
     async def adopt(self, pod: Pod, sandbox: SandboxView, cgroup_parent: str) -> Sandbox | StartError:
-        """An existing sandbox, described as if it were made now, by the handler it has."""
+        """Adopt an existing sandbox: with its own runtime handler, and the config that it would be created with now."""
         context = await self._context(pod, sandbox.attempt, cgroup_parent, sandbox.runtime_handler)
-        if isinstance(context, ConfigError):
+        if isinstance(context, RenderFailure):
             return StartError(context.reason, context.message)
         config = render_sandbox(pod, self.settings(), context)
-        if isinstance(config, ConfigError):
+        if isinstance(config, RenderFailure):
             return StartError(config.reason, config.message)
         return Sandbox(sandbox.id, sandbox.ips, config, context)
 
     async def create(self, pod: Pod, attempt: int, cgroup_parent: str) -> Sandbox | StartError:
-        """Run a new sandbox; a name that the runtime still holds is left to it and the next attempt number taken."""
+        """Run a new sandbox. If the runtime still holds its name, the next attempt number is used."""
         STARTED_PODS.inc()
         if needs_user_namespace(pod):
             STARTED_USERNS.inc()
         ref = pod_ref(pod)
         settings = self.settings()
         handler = runtime_handler(pod, self._cells.content.get())
-        if isinstance(handler, ConfigError):
+        if isinstance(handler, RenderFailure):
             return self._failed(pod, handler.message)
         made_for = await self._context(pod, attempt, cgroup_parent, handler)
-        if isinstance(made_for, ConfigError):
+        if isinstance(made_for, RenderFailure):
             return self._failed(pod, made_for.message)
         for number in range(attempt, attempt + NAME_ATTEMPTS):
             context = replace(made_for, attempt=number)
             config = render_sandbox(pod, settings, context)
-            if isinstance(config, ConfigError):
+            if isinstance(config, RenderFailure):
                 return self._failed(pod, config.message)
             try:
                 make_dirs(settings.paths.pod_logs(ref), 0o755)
@@ -134,15 +137,15 @@ class Sandboxes:
                 return self._failed(pod, str(error))
             except CriError as error:
                 if error.reserved_for is not None:
-                    log.warning("a sandbox name is still held, going on to the next attempt", pod=ref, error=error)
+                    log.warning("a sandbox name is still reserved; the next attempt is used", pod=ref, error=error)
                     continue
                 return self._failed(pod, str(error))
-            self._tell_dns(pod, settings)
+            self._report_dns(pod, settings)
             return await self._with_ips(pod, Sandbox(SandboxID(sandbox_id), (), config, context))
         return self._failed(pod, f"the runtime holds the names of attempts {attempt} to {attempt + NAME_ATTEMPTS - 1}")
 
     def release(self, uid: PodUID) -> str:
-        """The pod has ended: give back what its sandboxes had. What is wrong, or an empty string; safe to repeat."""
+        """Release the user namespace of a pod that has ended. Returns the error, or an empty string; may be repeated."""
         try:
             if self._userns is not None:
                 self._userns.release(uid)
@@ -150,13 +153,15 @@ class Sandboxes:
             return f"the user namespace cannot be released: {error}"
         return ""
 
-    async def _context(self, pod: Pod, attempt: int, cgroup_parent: str, handler: str) -> SandboxContext | ConfigError:
+    async def _context(
+        self, pod: Pod, attempt: int, cgroup_parent: str, handler: str
+    ) -> SandboxContext | RenderFailure:
         features = self._cells.runtime.get().handlers.get(handler)
         context = SandboxContext(attempt, cgroup_parent, handler, features)
         if self._userns is None or not needs_user_namespace(pod) or user_namespace_refusal(handler, features):
-            return context  # where the runtime cannot do it, rendering says so
+            return context  # rendering refuses what the runtime does not support
         userns = await self._userns.allocate(PodUID(pod.metadata.uid))
-        return userns if isinstance(userns, ConfigError) else replace(context, userns=userns)
+        return userns if isinstance(userns, RenderFailure) else replace(context, userns=userns)
 
     async def _with_ips(self, pod: Pod, sandbox: Sandbox) -> Sandbox | StartError:
         if pod.spec.hostNetwork:
@@ -169,14 +174,15 @@ class Sandboxes:
             return StartError(CREATE_POD_SANDBOX_ERROR, message)
         ips = tuple(ip for ip in (status.network.ip, *(more.ip for more in status.network.additional_ips)) if ip)
         ready, handler = status.state == pb.SANDBOX_READY, status.runtime_handler
-        seen = SandboxView(sandbox.id, status.metadata.attempt, ready, status.created_at, ips, runtime_handler=handler)
+        created_at = known_time(status.created_at)
+        seen = SandboxView(sandbox.id, status.metadata.attempt, ready, created_at, ips, runtime_handler=handler)
         return replace(sandbox, ips=ips, seen=seen)
 
-    def _tell_dns(self, pod: Pod, settings: RenderSettings) -> None:
+    def _report_dns(self, pod: Pod, settings: RenderSettings) -> None:
         try:
             recorder = dns_config(pod, settings)[1]
         except RenderError as error:
-            log.warning("resolver settings cannot be told", pod=pod_ref(pod), error=error)
+            log.warning("the resolver settings of a pod cannot be rendered", pod=pod_ref(pod), error=error)
             return
         for kube_event in recorder:
             self._recorder.post(kube_event)

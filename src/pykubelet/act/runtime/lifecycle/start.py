@@ -1,7 +1,7 @@
-"""Starting one container in a sandbox: its files, its request, CreateContainer, StartContainer.
+"""Starts one container in a sandbox: makes its files and its config, then calls CreateContainer and StartContainer.
 
-Owns: the order of these steps and the waiting reason each failure leads to. Its files are the termination message
-file, the pod's /etc/hosts and the log directory.
+Owns: the order of these steps, and the waiting reason of each failure. The files are the termination message file, the
+pod's /etc/hosts and the log directory.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pykubelet.act.runtime.lifecycle.hooks import HookRunner, HookTarget, hook_w
 from pykubelet.act.runtime.lifecycle.metrics import STARTED_CONTAINERS, STARTED_CONTAINERS_ERRORS, container_kind
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox
 from pykubelet.act.runtime.lifecycle.stop import ContainerStopper, StopTarget, restart_grace
-from pykubelet.act.runtime.render.context import AnyContainer, ConfigError, ContainerContext, RenderSettings
+from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext, RenderFailure, RenderSettings
 from pykubelet.act.runtime.render.etc_hosts import etc_hosts_content
 from pykubelet.act.runtime.render.render_container import log_path, render_container
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.finish import finish
-from pykubelet.base.kit.flight import Done, Failed, Flight, Uncertain
+from pykubelet.base.kit.flight import Done, Failed, SingleFlight, Uncertain
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import Value, replace
@@ -42,7 +42,7 @@ from pykubelet.base.model.reasons import (
     RUN_CONTAINER_ERROR,
 )
 from pykubelet.base.model.roster import pod_ref
-from pykubelet.base.model.waits import UNRECORDED, Wait, Waits
+from pykubelet.base.model.waits import UNRECORDED, Owner, Wait, Waits
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.fs.errors import HostError
@@ -68,7 +68,7 @@ _MESSAGE_FILE = re.compile("[0-9a-f]{8}")
 
 
 class ContainerFiles(Value):
-    """What was made on the host for one instance. Paths are empty where the container does not want the file."""
+    """The files on the host for one instance. A path is empty if the container needs no such file."""
 
     restart_count: int
     termination_log: str
@@ -76,21 +76,21 @@ class ContainerFiles(Value):
 
 
 class Unstarted(Value):
-    """The runtime created the container `id`, but could not start it. Most runtimes show it as exited then."""
+    """The runtime created the container `id`, but could not start it. Most runtimes then show it as exited."""
 
     id: ContainerID
     error: StartError
 
 
 class ContainerStarter:
-    """Starts containers one at a time as told; knows nothing of restarts."""
+    """Starts single containers; the caller decides on restarts."""
 
     def __init__(
         self,
         cri: CriClient,
         hooks: HookRunner,
         stopper: ContainerStopper,
-        flight: Flight,
+        flight: SingleFlight,
         recorder: Post[KubeEvent],
     ) -> None:
         self._cri = cri
@@ -107,7 +107,7 @@ class ContainerStarter:
         settings: RenderSettings,
         pod_ips: tuple[str, ...],
     ) -> ContainerFiles | StartError:
-        """Make the files of the next instance, off the event loop. `instances`: all that are there, newest first."""
+        """Make the files of the next instance, in a thread. `instances`: all existing instances, newest first."""
         STARTED_CONTAINERS.inc(container_kind(pod, container))
         key = f"files:{pod.metadata.uid}:{container.name}"
         outcome = await self._flight.run_next(
@@ -115,7 +115,7 @@ class ContainerStarter:
         )
         match outcome:
             case Done(value):
-                if isinstance(value, ConfigError):
+                if isinstance(value, RenderFailure):
                     return self.failed(pod, container, value.reason, value.message)
                 return value
             case Failed(HostError() as error):
@@ -131,7 +131,7 @@ class ContainerStarter:
     async def read_env_files(
         self, pod: Pod, container: AnyContainer, mounts: Mapping[str, MountedVolume]
     ) -> dict[tuple[str, str], str | None]:
-        """The files that `fileKeyRef`s of the container name, by volume and path; None for one that cannot be read."""
+        """The texts of the files in the container's `fileKeyRef`s, by volume and path; None for a file that cannot be read."""
         refs = [v.valueFrom.fileKeyRef for v in container.env if v.valueFrom is not None]
         wanted = {(ref.volumeName, ref.path) for ref in refs if ref is not None}
         if not wanted:
@@ -148,7 +148,7 @@ class ContainerStarter:
     async def start(
         self, pod: Pod, container: AnyContainer, sandbox: Sandbox, settings: RenderSettings, ctx: ContainerContext
     ) -> ContainerID | StartError | Unstarted:
-        """Create and start, but for the hook. What was created but not started is left for the next look."""
+        """Create and start a container, without its postStart hook. A container that could not be started is not removed."""
         created = await self._create(pod, container, sandbox, settings, ctx)
         if isinstance(created, StartError):
             return created
@@ -156,12 +156,12 @@ class ContainerStarter:
         path = container_field_path(pod, container.name)
         self._recorder.post(normal(EVENT_CREATED, "Container created", pod_ref(pod), path))
         try:
-            # cut off in the middle it would end as a container that could not be started
+            # an interrupted call would leave a container that could not be started
             await finish(self._cri.start_container(container_id), START_LIMIT_S)
         except CriError as error:
-            # people hear of the container by its name: Events of many instances are to be one
-            told = error.message.replace(container_id, container.name)
-            failed = replace(self.failed(pod, container, RUN_CONTAINER_ERROR, told), message=error.message)
+            # the name instead of the ID: Events of many instances are to be aggregated into one
+            message = error.message.replace(container_id, container.name)
+            failed = replace(self.failed(pod, container, RUN_CONTAINER_ERROR, message), message=error.message)
             return Unstarted(container_id, failed)
         finally:
             self._link_log(pod, container, container_id, count, settings)
@@ -171,14 +171,14 @@ class ContainerStarter:
     async def post_start(
         self, pod: Pod, container: AnyContainer, instance: ContainerID, ctx: ContainerContext, waits: Waits = UNRECORDED
     ) -> StartError | None:
-        """Run the hook, if there is one. A container whose hook failed is to be stopped."""
+        """Run the hook, if there is one. On an error the caller must stop the container."""
         lifecycle = container.lifecycle
         if lifecycle is None or lifecycle.postStart is None:
             return None
         target = _stop_target(pod, container, instance, ctx)
         detail = hook_words(lifecycle.postStart)
         wait = Wait(
-            "postStart hook", "act/runtime", 0.0, container.name, detail=detail, next_step="take it for running"
+            "postStart hook", Owner.RUNTIME_MANAGER, 0.0, container.name, detail=detail, next_step="take it for running"
         )
         with waits.waiting(wait):
             whose = HookTarget(target.ref, container, instance, target.pod_ip)
@@ -187,14 +187,14 @@ class ContainerStarter:
             return None
         path = container_field_path(pod, container.name)
         log.warning("postStart hook failed", pod=target.ref, container=container.name, error=problem)
-        # what it said stays out of the Event: there may be secrets in it
+        # its output stays out of the Event: it may contain secrets
         self._recorder.post(warning(EVENT_FAILED_POST_START_HOOK, "PostStartHook failed", target.ref, path))
         return StartError(POST_START_HOOK_ERROR, problem)
 
-    async def stop_unhooked(
+    async def stop_after_failed_hook(
         self, pod: Pod, container: AnyContainer, instance: ContainerID, ctx: ContainerContext, waits: Waits = UNRECORDED
     ) -> None:
-        """Stop a container whose hook failed, in the time its pod gives it."""
+        """Stop a container whose hook failed, within the grace period of its pod."""
         target = _stop_target(pod, container, instance, ctx)
         try:
             await self._stopper.stop_container(target, restart_grace(pod), "FailedPostStartHook", waits)
@@ -206,21 +206,23 @@ class ContainerStarter:
     ) -> tuple[ContainerID, int] | StartError:
         for count in range(ctx.restart_count, ctx.restart_count + NAME_ATTEMPTS):
             config = render_container(pod, container, settings, replace(ctx, restart_count=count))
-            if isinstance(config, ConfigError):
+            if isinstance(config, RenderFailure):
                 return self.failed(pod, container, config.reason, config.message)
             try:
                 return ContainerID(await self._cri.create_container(sandbox.id, config, sandbox.config)), count
             except CriError as error:
                 if error.reserved_for is None:
                     return self.failed(pod, container, CREATE_CONTAINER_ERROR, error.message)
-                log.warning("a container name is still held, going on", pod=pod_ref(pod), error=error)
-                # people hear of each, for the restart count tells of more than has run
+                log.warning(
+                    "a container name is still reserved; the next attempt is used", pod=pod_ref(pod), error=error
+                )
+                # an Event for each attempt, because the restart count is higher than the number of containers that ran
                 held = self.failed(pod, container, CREATE_CONTAINER_ERROR, error.message)
         message = f"the runtime holds the names of attempts {ctx.restart_count} to {count}: {held.message}"
         return self.failed(pod, container, CREATE_CONTAINER_ERROR, message)
 
     def failed(self, pod: Pod, container: AnyContainer, reason: str, message: str) -> StartError:
-        """Tell people, and give the value."""
+        """Count a failed start and record its Event. Returns the error with `reason` and `message`."""
         STARTED_CONTAINERS_ERRORS.inc(container_kind(pod, container), reason)
         path = container_field_path(pod, container.name)
         self._recorder.post(warning(EVENT_FAILED, f"Error: {message}", pod_ref(pod), path))
@@ -247,7 +249,7 @@ def _make_files(
     instances: Sequence[ContainerView],
     settings: RenderSettings,
     pod_ips: tuple[str, ...],
-) -> ContainerFiles | ConfigError:
+) -> ContainerFiles | RenderFailure:
     paths, ref = settings.paths, pod_ref(pod)
     log_dir = paths.container_logs(ref, container.name)
     existed = not make_dirs(log_dir, 0o755)
@@ -261,7 +263,7 @@ def _make_files(
     hosts = ""
     if _wants_etc_hosts(pod, container, pod_ips):
         text = etc_hosts_content(pod, settings, pod_ips, read_text(NODE_HOSTS))
-        if isinstance(text, ConfigError):
+        if isinstance(text, RenderFailure):
             return text
         hosts = paths.etc_hosts(ref.uid)
         write_in_place(hosts, text.encode(), 0o644)
@@ -270,9 +272,9 @@ def _make_files(
 
 
 def _remove_unused(directory: str, instances: Sequence[ContainerView]) -> None:
-    """The message files of instances that are gone, and of those that were never made: a crash loop leaves many."""
+    """Remove message files of instances that are gone or were never created, because a crash loop leaves many."""
     if not all(instance.mounts for instance in instances):
-        return  # who does not tell its mounts may have any of them
+        return  # an instance whose mounts are unknown may use any of them
     used = {mount.host_path for instance in instances for mount in instance.mounts}
     for name in names_in(directory):
         path = f"{directory}/{name}"
@@ -295,7 +297,7 @@ def _wants_etc_hosts(pod: Pod, container: AnyContainer, pod_ips: tuple[str, ...]
 
 
 def _restart_count(newest: ContainerView | None, log_dir: str, existed: bool) -> int:
-    """One more than the newest instance's; without one, than the newest log's: the runtime may have lost its memory."""
+    """One more than that of the newest instance, or else of the newest log: the runtime may have lost the instances."""
     if newest is not None:
         return newest.restart_count + 1
     if not existed:

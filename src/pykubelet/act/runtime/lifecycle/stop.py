@@ -1,9 +1,9 @@
-"""Stopping containers and sandboxes, and removing them.
+"""Stops and removes containers and sandboxes.
 
-Owns: the order in which a pod's containers end, and what of the grace period each still has. All preStop hooks run at
-once, sidecars' too; then regular containers get their signal, and each sidecar waits for them and for the sidecars that
-were started after it (KEP-753), as long as its grace period lasts. Hook and waiting are taken from the grace period in
-whole seconds; the signal gets two seconds at least. A hook that takes longer goes on until its container has ended.
+Owns: the order in which a pod's containers end, and how much of the grace period each has left. All preStop hooks run at
+once, including those of sidecars. Then regular containers get their signal. Each sidecar waits for them and for the
+sidecars that were started after it (KEP-753), while its grace period lasts. The hook and the waiting are subtracted from
+the grace period in whole seconds; the signal gets at least two seconds. A slower hook runs until its container has ended.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pykubelet.base.model.fieldpath import container_field_path, every_container
 from pykubelet.base.model.ids import ContainerID, PodRef, SandboxID
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 from pykubelet.base.model.labels import CONTAINER_NAME
-from pykubelet.base.model.observed import BeingStopped, ContainerState, PodView
+from pykubelet.base.model.observed import BeingStopped, ObservedState, PodView
 from pykubelet.base.model.reasons import (
     EVENT_FAILED_PRE_STOP_HOOK,
     EVENT_KILLING,
@@ -33,7 +33,7 @@ from pykubelet.base.model.reasons import (
     KILL_POD_SANDBOX_ERROR,
 )
 from pykubelet.base.model.restart import is_sidecar
-from pykubelet.base.model.waits import UNRECORDED, Wait, Waits
+from pykubelet.base.model.waits import UNRECORDED, Owner, Wait, Waits
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
@@ -42,7 +42,7 @@ log = Log("runtime")
 MIN_STOP_S = 2
 _SANDBOX_WAIT = Wait(
     "sandbox to end",
-    "container runtime",
+    Owner.CONTAINER_RUNTIME,
     0.0,
     detail="StopPodSandbox: what still runs is killed, the network given back",
     next_step="remove it",
@@ -60,8 +60,8 @@ class StopTarget(Value):
     for_good: bool = False
 
 
-class ContainerEnd(Value):
-    """How one container is to end. `message`: for the Event; empty for the ordinary words."""
+class ContainerStop(Value):
+    """How one container is to end. `message`: for the Event; empty for the default message."""
 
     target: StopTarget
     grace_s: int
@@ -69,29 +69,29 @@ class ContainerEnd(Value):
 
 
 class PodRemains(Value):
-    """What a stopped pod leaves in the runtime. `strays`: containers whose sandbox is gone already."""
+    """What a stopped pod leaves in the runtime. `strays`: containers whose sandbox is already gone."""
 
     sandboxes: tuple[SandboxID, ...] = ()
     strays: tuple[ContainerID, ...] = ()
 
 
 class NotStopped(CriError):
-    """What of a pod could not be stopped. As text it reads
+    """Containers or sandboxes of a pod could not be stopped. The text is
     `failed to "KillContainer" for "app" with KillContainerError: "rpc error: ..."`, several of them in brackets.
     """
 
     def __init__(self, failures: Sequence[tuple[str, CriError]]) -> None:
         first = failures[0][1]
         super().__init__(first.code, first.message, first.call)
-        told = list(dict.fromkeys(f'failed to {what}: "{go_quotable(str(error))}"' for what, error in failures))
-        self._text = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+        texts = list(dict.fromkeys(f'failed to {what}: "{go_quotable(str(error))}"' for what, error in failures))
+        self._text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
 
     def __str__(self) -> str:
         return self._text
 
 
 class _RunningHook:
-    """A preStop hook under way. One that takes longer than the grace period goes on beside the stop signal."""
+    """A running preStop hook. If it takes longer than the grace period, it continues while the container gets its signal."""
 
     def __init__(self, handler: LifecycleHandler) -> None:
         self.handler = handler
@@ -99,7 +99,7 @@ class _RunningHook:
         self.limit = asyncio.timeout(None)
 
     async def wait(self, limit_s: float) -> None:
-        """Until it has ended, at most `limit_s`."""
+        """Wait until the hook has ended, at most `limit_s` seconds."""
         try:
             async with asyncio.timeout(limit_s):
                 await self.ended.wait()
@@ -112,7 +112,7 @@ class _RunningHook:
 
 
 class ContainerStopper:
-    """Each call raises CriError only for what it could not do; what is gone already is fine."""
+    """Stops and removes containers and sandboxes. Calls raise CriError; what is already gone is no error."""
 
     def __init__(
         self,
@@ -131,14 +131,14 @@ class ContainerStopper:
     async def stop_container(
         self, target: StopTarget, grace_s: int, message: str = "", waits: Waits = UNRECORDED
     ) -> None:
-        """preStop hook, stop signal, then SIGKILL, all within the grace period. Without one there is no hook."""
-        await self._end(ContainerEnd(target, grace_s, message), _NO_ORDER, waits)
+        """Run the preStop hook, then send the stop signal, then SIGKILL, within the grace period. With 0 s, no hook is run."""
+        await self._end(ContainerStop(target, grace_s, message), _NO_ORDER, waits)
 
-    async def stop_containers(self, ends: Iterable[ContainerEnd], waits: Waits = UNRECORDED) -> None:
-        """Stop each, all together and each to its end; then raise the first error."""
+    async def stop_containers(self, ends: Iterable[ContainerStop], waits: Waits = UNRECORDED) -> None:
+        """Stop containers in parallel, each to its end; then raise the first error."""
         await _all(self._end(end, _NO_ORDER, waits) for end in ends)
 
-    async def _end(self, end: ContainerEnd, order: TerminationOrder, waits: Waits) -> None:
+    async def _end(self, end: ContainerStop, order: TerminationOrder, waits: Waits) -> None:
         target, path = end.target, container_field_path(end.target.pod, end.target.name)
         text = end.message or f"Stopping container {target.name}"
         self._recorder.post(normal(EVENT_KILLING, text, target.ref, path))
@@ -154,47 +154,48 @@ class ContainerStopper:
             if isinstance(result, BaseException):
                 raise result
 
-    async def _end_hooked(self, end: ContainerEnd, hook: _RunningHook, order: TerminationOrder, waits: Waits) -> None:
-        """Leave the hook its time, then end the container and with it a hook that still runs."""
+    async def _end_hooked(self, end: ContainerStop, hook: _RunningHook, order: TerminationOrder, waits: Waits) -> None:
+        """Wait for the hook within the grace period, then stop the container, and cancel a hook that still runs."""
         words = hook_words(hook.handler)
         wait = self._wait(end.target, "preStop hook", words, "send the stop signal", end.grace_s)
         try:
             with waits.waiting(wait):
                 left = end.grace_s - await self._seconds(hook.wait(end.grace_s))
             if not hook.ended.is_set():
+                left = 0  # a timer may fire slightly early, so that less than the whole grace period was measured
                 log.warning("preStop hook not completed in grace period", pod=end.target.ref, container=end.target.name)
             await self._signal(end, order, waits, left)
         finally:
             hook.stop()
 
-    async def _signal(self, end: ContainerEnd, order: TerminationOrder, waits: Waits, left: int) -> None:
-        """`left`: seconds of the grace period."""
+    async def _signal(self, end: ContainerStop, order: TerminationOrder, waits: Waits, left: int) -> None:
+        """Wait for the predecessors, then have the runtime stop the container. `left`: remaining seconds of the grace period."""
         target = end.target
         if left > 0:
-            turn = self._wait(target, "turn to end", order.words(target.name), "send the stop signal", left)
-            with waits.waiting(turn):
-                left -= await self._seconds(order.wait_turn(target.name, left))
+            wait = self._wait(target, "wait to end", order.words(target.name), "send the stop signal", left)
+            with waits.waiting(wait):
+                left -= await self._seconds(order.wait_predecessors(target.name, left))
         left = max(MIN_STOP_S, left)
         detail = "StopContainer: the runtime sends the signal, and answers when the container has ended"
-        wait = self._wait(target, "container to end", detail, "SIGKILL", left, "container runtime")
+        wait = self._wait(target, "container to end", detail, "SIGKILL", left, Owner.CONTAINER_RUNTIME)
         with waits.waiting(wait), self._stopping(target.ref, target.container, target.for_good):
             await self._cri.stop_container(target.container, left)
         order.ended(target.name)
 
     def _wait(
-        self, target: StopTarget, what: str, detail: str, step: str, within_s: int, owner: str = "act/runtime"
+        self, target: StopTarget, what: str, detail: str, step: str, within_s: int, owner: Owner = Owner.RUNTIME_MANAGER
     ) -> Wait:
         next_at = self._clock.wall() + within_s
         return Wait(what, owner, 0.0, target.name, detail=detail, next_step=step, next_at=next_at)
 
     async def _seconds(self, work: Awaitable[None]) -> int:
-        """Do it; how many whole seconds it took."""
+        """Await the work; return how many whole seconds it took."""
         began = self._clock.monotonic()
         await work
         return int(self._clock.monotonic() - began)
 
     async def _pre_stop(self, hook: _RunningHook, whose: HookTarget, path: str) -> None:
-        """Run the hook to its end, which is that of its container at the latest."""
+        """Run the hook until it ends, or at the latest until its container has ended."""
         try:
             async with hook.limit:
                 problem = await self._hooks.run(hook.handler, whose)
@@ -204,7 +205,7 @@ class ContainerStopper:
         finally:
             hook.ended.set()
         if problem:
-            # what it said stays out of the Event: there may be secrets in it
+            # its output stays out of the Event: it may contain secrets
             log.warning("preStop hook failed", pod=whose.ref, container=whose.container.name, error=problem)
             self._recorder.post(warning(EVENT_FAILED_PRE_STOP_HOOK, "PreStopHook failed", whose.ref, path))
 
@@ -219,11 +220,11 @@ class ContainerStopper:
         *,
         for_good: bool = False,
     ) -> PodRemains:
-        """Stop all that runs of the pod within `grace_s`, then its sandboxes; what there is left to remove.
+        """Stop the pod's containers within `grace_s`, then its sandboxes. Returns what is left to remove.
 
-        Raises NotStopped; a container that cannot be stopped does not save the sandboxes. `known`: a look at the pod
-        after which nothing was done to it; without one the runtime is asked. `for_good`: it is removed next, and nobody
-        asks how it ended.
+        Raises NotStopped; the sandboxes are stopped even if a container cannot be stopped. `known`: a view of the pod that was
+        read after its last change; without one the runtime is queried. `for_good`: the pod is removed next, so its exit codes
+        are not needed.
         """
         containers: Sequence[pb.Container]
         sandboxes: Sequence[pb.PodSandbox]
@@ -235,9 +236,9 @@ class ContainerStopper:
             )
         alive = [c for c in containers if c.state in (pb.CONTAINER_RUNNING, pb.CONTAINER_UNKNOWN)]
         order = TerminationOrder(pod, [_name(c) for c in alive])
-        is_last = for_good and len(alive) == 1  # of several, people see which are left
+        is_last = for_good and len(alive) == 1  # with several containers, users see which ones are left
         targets = [StopTarget(pod, ref, _name(c), ContainerID(c.id), pod_ip, is_last) for c in alive]
-        ends = [self._end(ContainerEnd(target, grace_s), order, waits) for target in targets]
+        ends = [self._end(ContainerStop(target, grace_s), order, waits) for target in targets]
         whose = [f'"KillContainer" for "{target.name}" with {KILL_CONTAINER_ERROR}' for target in targets]
         failed = list(zip(whose, await _each(ends), strict=True))
         with waits.waiting(_SANDBOX_WAIT):
@@ -253,7 +254,7 @@ class ContainerStopper:
         await remove_container(self._cri, container, waits)
 
     async def remove_pod(self, ref: PodRef, remains: PodRemains | None = None, waits: Waits = UNRECORDED) -> None:
-        """Remove the sandboxes with their containers, and strays. `remains` None: look what there is."""
+        """Remove the sandboxes with their containers, and strays. `remains` None: the runtime is queried."""
         if remains is None:
             containers, sandboxes = await asyncio.gather(
                 self._cri.list_containers(uid=ref.uid), self._cri.list_pod_sandboxes(uid=ref.uid)
@@ -269,7 +270,7 @@ class ContainerStopper:
 
     @contextmanager
     def _stopping(self, ref: PodRef, runtime_id: str, for_good: bool = False) -> Iterator[None]:
-        """Around the call that stops it: its end is looked at when the call returns. What is gone already is fine."""
+        """Wrap a call that stops a container or sandbox: report its begin and end. It is no error if it is already gone."""
         self._stopped.post(BeingStopped(ref, runtime_id))
         try:
             yield
@@ -281,9 +282,9 @@ class ContainerStopper:
 
 
 def restart_grace(pod: Pod, probe: Probe | None = None) -> int:
-    """Seconds that one container of a pod has to end in, while the pod goes on; below one, there is no hook.
+    """The grace period in seconds of one container that is stopped while the pod continues; below 1, no hook is run.
 
-    `probe`: the one that gave the container up; its own period comes before the pod's (KEP-2238).
+    `probe`: the probe that failed; its own grace period overrides the pod's (KEP-2238).
     """
     if pod.metadata.deletionGracePeriodSeconds is not None:
         return pod.metadata.deletionGracePeriodSeconds
@@ -295,7 +296,8 @@ def restart_grace(pod: Pod, probe: Probe | None = None) -> int:
 
 
 class TerminationOrder:
-    """Who waits for whom: a sidecar for all regular containers and for the next sidecar after it. Only what runs counts."""
+    """The order in which containers end. A sidecar waits for all regular containers and for the next sidecar after it.
+    Containers that do not run are left out."""
 
     def __init__(self, pod: Pod, alive: Iterable[str]) -> None:
         self._ended = {name: asyncio.Event() for name in alive}
@@ -304,8 +306,8 @@ class TerminationOrder:
         later = dict(pairwise(sidecars))
         self._before = {name: [*regular, *([later[name]] if name in later else [])] for name in sidecars}
 
-    async def wait_turn(self, name: str, at_most_s: float) -> None:
-        """Until those before it have ended, or the time is over."""
+    async def wait_predecessors(self, name: str, at_most_s: float) -> None:
+        """Wait until the containers that end before `name` have ended, at most `at_most_s` seconds."""
         try:
             async with asyncio.timeout(at_most_s):
                 for other in self._before.get(name, ()):
@@ -315,7 +317,7 @@ class TerminationOrder:
             return
 
     def words(self, name: str) -> str:
-        """Whom it waits for."""
+        """The containers that `name` waits for, for `explain`; empty when there are none."""
         left = [other for other in self._before.get(name, ()) if other in self._ended]
         return f"first end: {', '.join(left)}" if left else ""
 
@@ -329,8 +331,8 @@ _NO_ORDER = TerminationOrder(Pod(), ())
 
 
 def _as_listed(view: PodView) -> tuple[list[pb.Container], list[pb.PodSandbox]]:
-    """A look at a pod, as far as stopping needs it, in the form of the runtime's lists."""
-    states = {ContainerState.RUNNING: pb.CONTAINER_RUNNING, ContainerState.UNKNOWN: pb.CONTAINER_UNKNOWN}
+    """The view of a pod in the form of the runtime's lists, with the fields that stopping needs."""
+    states = {ObservedState.RUNNING: pb.CONTAINER_RUNNING, ObservedState.UNKNOWN: pb.CONTAINER_UNKNOWN}
     containers = [
         pb.Container(
             id=c.id,
@@ -348,7 +350,7 @@ def _name(container: pb.Container) -> str:
 
 
 def _raise_what_failed(outcomes: Sequence[tuple[str, BaseException | None]]) -> None:
-    """Bugs before what the runtime refused."""
+    """Raise the first unexpected exception; without one, NotStopped with all CriErrors, if there are any."""
     refused: list[tuple[str, CriError]] = []
     for what, error in outcomes:
         if isinstance(error, CriError):
@@ -360,12 +362,12 @@ def _raise_what_failed(outcomes: Sequence[tuple[str, BaseException | None]]) -> 
 
 
 async def _each(calls: Iterable[Awaitable[None]]) -> list[BaseException | None]:
-    """Make all calls together, each to its end; what went wrong with each."""
+    """Make all calls in parallel, each to its end; return the error of each, or None."""
     return await asyncio.gather(*calls, return_exceptions=True)
 
 
 async def _all(calls: Iterable[Awaitable[None]]) -> None:
-    """Make all calls together, each to its end; then raise the first error."""
+    """Make all calls in parallel, each to its end; then raise the first error."""
     for error in await _each(calls):
         if error is not None:
             raise error

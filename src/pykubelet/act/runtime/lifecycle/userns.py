@@ -1,10 +1,10 @@
-"""User namespaces of pods: the ranges of host ids they have, kept in a file in each pod's directory.
+"""Allocates user namespaces to pods: the range of host IDs of each pod is kept in a file in the pod's directory.
 
-Owns: `pods/<uid>/userns`. Not here: which range (`decide_userns.py`), and whether the node's kernel can map it (the
-runtime's affair). Nothing is read before the first pod asks for a user namespace.
+Owns: `pods/<uid>/userns`. `decide_userns.py` chooses the range; the runtime decides whether the kernel can map it. No file
+is read before the first pod requests a user namespace.
 
-After a restart the files of all pods tell what is taken. One that is missing or says nonsense is written again from
-what the runtime tells of the pod's sandbox; only a pod without a running sandbox gets a new range in that case.
+After a restart, the files of all pods show which ranges are taken. A missing or malformed file is written again from the
+runtime's report on the pod's sandbox. Only a pod without a running sandbox then gets a new range.
 Source: KEP-127.
 """
 
@@ -22,7 +22,7 @@ from pykubelet.act.runtime.lifecycle.decide_userns import (
     make_namespace,
     parse_mapping,
 )
-from pykubelet.act.runtime.render.context import ConfigError, UserNamespace
+from pykubelet.act.runtime.render.context import RenderFailure, UserNamespace
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.paths import Paths
@@ -40,8 +40,8 @@ FILE_LIMIT = 64 << 10
 ReadRange = Callable[[int], Awaitable[IdRange]]
 
 
-class UserNamespaces:
-    """`ids_per_pod`: userNamespaces.idsPerPod. `read_range`: how the node's ids are found out."""
+class UserNamespaceManager:
+    """Allocates user namespaces to pods. `ids_per_pod`: userNamespaces.idsPerPod. `read_range`: reads the node's range of IDs."""
 
     def __init__(
         self, cri: CriClient, paths: Paths, ids_per_pod: int = 65536, read_range: ReadRange = read_subids
@@ -53,29 +53,29 @@ class UserNamespaces:
         self._slots: IdSlots | None = None
         self._lock = asyncio.Lock()
 
-    async def allocate(self, uid: PodUID) -> UserNamespace | ConfigError:
-        """The pod's range: the one it has, or a new one, which is on disk when this returns. Safe to repeat."""
+    async def allocate(self, uid: PodUID) -> UserNamespace | RenderFailure:
+        """The pod's range: its existing range, or a new one that is on disk when this returns. May be repeated."""
         try:
             slots = await self._load()
             if (known := slots.namespace_of(uid)) is not None:
                 return known
             return self._give(uid, await self._of_sandbox(uid))
         except MappingError as error:
-            return ConfigError(f"create user namespace: {error}", CREATE_POD_SANDBOX_ERROR)
+            return RenderFailure(f"create user namespace: {error}", CREATE_POD_SANDBOX_ERROR)
         except (HostError, CriError) as error:
-            return ConfigError(f"user namespace: {error}", CREATE_POD_SANDBOX_ERROR)
+            return RenderFailure(f"user namespace: {error}", CREATE_POD_SANDBOX_ERROR)
 
     def release(self, uid: PodUID) -> None:
-        """The pod has ended; its range is free. Safe to repeat, and for pods that never had one. HostError."""
+        """Free the range of a pod that has ended. May be repeated, and called for pods without a range. Raises HostError."""
         if remove_file(self._paths.user_namespace(uid)):
             log.debug("user namespace released", uid=uid)
         if self._slots is not None:
             self._slots = self._slots.free(uid)
 
     def _give(self, uid: PodUID, has: UserNamespace | None) -> UserNamespace:
-        """Take the range that the pod has, or a free one, and write it down."""
+        """Take the range that the pod has, or a free one, and write it to the pod's file."""
         assert self._slots is not None
-        slots = self._with_room(self._slots).take(uid) if has is None else self._slots.record(uid, has)
+        slots = self._with_free_slot(self._slots).take(uid) if has is None else self._slots.record(uid, has)
         given = slots.namespace_of(uid)
         assert given is not None
         make_dirs(self._paths.pod(uid))
@@ -83,8 +83,8 @@ class UserNamespaces:
         self._slots = slots
         return given
 
-    def _with_room(self, slots: IdSlots) -> IdSlots:
-        """When all is taken: directories of pods that ended before a restart may have gone since, ranges and all."""
+    def _with_free_slot(self, slots: IdSlots) -> IdSlots:
+        """The slots; if all are taken, without those of pods whose file is gone."""
         if slots.is_full:
             for pod in slots.holders:
                 if self._read(pod) is None:
@@ -101,7 +101,7 @@ class UserNamespaces:
             return self._slots
 
     async def _found(self, slots: IdSlots) -> IdSlots:
-        """The slots with what the pods on disk have."""
+        """The slots with the ranges of the pods on disk."""
         broken: list[PodUID] = []
         for uid in self._pods_on_disk():
             data = self._read(uid)
@@ -125,14 +125,14 @@ class UserNamespaces:
             raise
 
     def _read(self, uid: PodUID) -> bytes | None:
-        """The pod's file; None when it has none. What is no readable file counts as an empty one."""
+        """The content of the pod's file; None if there is no file, empty if it cannot be read."""
         try:
             return read_bytes(self._paths.user_namespace(uid), FILE_LIMIT)
         except HostError as error:
             return None if error.is_not_found else b""
 
     async def _restored(self, slots: IdSlots, uid: PodUID) -> IdSlots:
-        """Take what the sandbox of the pod has, so that nobody else gets it."""
+        """Take the range of the pod's sandbox, so that no other pod gets it."""
         try:
             found = await self._of_sandbox(uid)
             if found is None:
@@ -146,7 +146,7 @@ class UserNamespaces:
         return slots
 
     async def _of_sandbox(self, uid: PodUID) -> UserNamespace | None:
-        """What the running sandbox of a pod has; None when none runs. MappingError when the runtime does not tell."""
+        """The ranges of the pod's running sandbox; None if none runs. MappingError if the runtime does not report them."""
         running = await self._cri.list_pod_sandboxes(uid, state=pb.SANDBOX_READY)
         for sandbox in running:
             try:
@@ -155,12 +155,12 @@ class UserNamespaces:
                 if error.is_not_found:
                     continue
                 raise
-            return told_namespace(answer)
+            return reported_namespace(answer)
         return None
 
 
-def told_namespace(answer: pb.PodSandboxStatusResponse) -> UserNamespace:
-    """The ranges in a verbose status: in its own field, or in the OCI spec that runtimes add to it."""
+def reported_namespace(answer: pb.PodSandboxStatusResponse) -> UserNamespace:
+    """The ranges in a verbose sandbox status: from its own field, or from the OCI spec that runtimes add to it."""
     options = answer.status.linux.namespaces.options.userns_options
     if options.uids:
         return make_namespace(
@@ -171,7 +171,9 @@ def told_namespace(answer: pb.PodSandboxStatusResponse) -> UserNamespace:
         linux = json.loads(answer.info["info"])["runtimeSpec"]["linux"]
         return make_namespace(_oci_ranges(linux["uidMappings"]), _oci_ranges(linux["gidMappings"]))
     except (ValueError, KeyError, TypeError) as error:
-        raise MappingError(f"the runtime does not tell the ids of the sandbox {answer.status.id}") from error
+        raise MappingError(
+            f"the runtime does not report the user namespace mappings of the sandbox {answer.status.id}"
+        ) from error
 
 
 def _oci_ranges(listed: list[dict[str, Any]]) -> list[tuple[int, int, int]]:

@@ -1,13 +1,13 @@
-"""What to do with one pod, from what it should be and what is there. Pure.
+"""Plans the next actions for one pod from its spec and the view of the runtime. Pure.
 
 Rules (source: the Kubernetes documentation "Pod Lifecycle", "Init Containers", "Sidecar Containers"):
-- One ready sandbox of the right network mode with an address; otherwise everything is stopped and a new one made,
-  unless the pod has ended for good.
-- Init containers run one after the other, each to its end; sidecars among them are started and stay. The walk goes from
-  the last backwards to the first that has a state: that is how far the pod has come.
-- A regular container that is not running is started if its restart policy says so; a running one is killed when its
-  definition changed, a probe gave it up, or its new size wants a restart. Other new sizes are given in place.
-- When nothing is kept and nothing is to be started, the pod is stopped.
+- A pod needs one ready sandbox with the right network mode and an address. Otherwise everything is stopped and a new
+  sandbox is created, unless the pod has ended for good.
+- Init containers run one after the other, each to its end; sidecars among them are started and keep running. The last
+  init container that has a state shows the pod's progress.
+- A regular container that is not running is started if its restart policy allows it. A running container is killed if its
+  definition changed, a probe failed, or its resize requires a restart. Other resizes are done in place.
+- When no container is kept or started, the pod is stopped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.ids import ContainerID, SandboxID
 from pykubelet.base.model.labels import CONTAINER_HASH
-from pykubelet.base.model.observed import ContainerState, ContainerView, NetworkMode, PodView, SandboxView
+from pykubelet.base.model.observed import ContainerView, NetworkMode, ObservedState, PodView, SandboxView
 from pykubelet.base.model.phase import UNKNOWN_EXIT_CODE, has_initialized
 from pykubelet.base.model.probes import ProbeKind, ProbeResult, ProbeResults
 from pykubelet.base.model.restart import (
@@ -40,7 +40,7 @@ HashOf = Callable[[Container], str]
 
 
 class KillCause(StrEnum):
-    """Why one container is killed; startup and liveness have grace periods of their own."""
+    """Why one container is killed. Startup and liveness probes may have grace periods of their own."""
 
     CHANGED = "changed"
     LIVENESS = "liveness"
@@ -51,7 +51,7 @@ class KillCause(StrEnum):
 
     @property
     def words(self) -> str:
-        """As people read it."""
+        """The cause in words, for the pod's history."""
         return _CAUSE_WORDS[self]
 
 
@@ -74,13 +74,13 @@ class ContainerKill(Value):
 
 
 class PodPlan(Value):
-    """What to do, in this order: kill, remove, resize, create the sandbox, start.
+    """The actions for one pod: kill and remove first, then create the sandbox, resize, and start.
 
-    `sandbox`: the one to start containers in, None when it is to be created (`create_sandbox`, with `attempt`).
-    `stop_pod`: stop all containers and all sandboxes first. `restart_all`: all containers are removed, because
-    this one ended (a rule of KEP-5532).
-    Names in `start_*` are in order. `holding`: the init container or sidecar that the rest waits for. `resizes`: running
-    containers that get other amounts in place; `resize_pod`: what the pod as a whole may use changes.
+    `sandbox`: the one to start containers in; None if it must be created (`create_sandbox`, with `attempt`).
+    `stop_pod`: stop all containers and all sandboxes first. `restart_all`: the container whose exit restarts the whole pod
+    (KEP-5532): all containers are removed.
+    Names in `start*` are in the order of starts. `holding`: the init container or sidecar that later containers wait for.
+    `resizes`: running containers that are resized in place. `resize_pod`: there is a resize of a container or of the pod.
     """
 
     stop_pod: bool = False
@@ -110,9 +110,9 @@ class PodPlan(Value):
 
 
 class _Draft(Struct):
-    """The plan while it is being made. `changes`: the new amounts of running containers. `owed`: as in `plan_pod`."""
+    """A plan that is being made. `changes`: the new resources of running containers. `to_restart`: as in `plan_pod`."""
 
-    owed: Collection[ContainerID] = ()
+    to_restart: Collection[ContainerID] = ()
     changes: Mapping[ContainerID, ContainerResize] = field(default_factory=dict)
     kills: list[ContainerKill] = field(default_factory=list)
     start_init: list[str] = field(default_factory=list)
@@ -129,23 +129,23 @@ def plan_pod(
     probes: ProbeResults,
     hash_of: HashOf,
     applied: Applied | None = None,
-    owed: Collection[ContainerID] = (),
+    to_restart: Collection[ContainerID] = (),
     outside: SandboxID | None = None,
 ) -> PodPlan:
-    """The plan for one pod. `view` is the newest look at the runtime; an empty one for a pod never started.
+    """The plan for one pod. `view`: the newest view of the runtime, empty for a pod that was never started.
 
-    `applied`: what its containers were given; None: what they should have. `owed`: instances that were killed to be
-    started again, whatever their restart policy says. `outside`: a sandbox that cannot be used any more, because what is in
-    it runs outside of the pod's cgroup.
+    `applied`: the resources that its containers have; None: those of the spec. `to_restart`: instances that were killed to be
+    started again regardless of their restart policy. `outside`: a sandbox that cannot be used any more, because its
+    containers run outside of the pod's cgroup.
     """
     needs, sandbox = _sandbox_needs(pod, view)
     if needs or (sandbox is not None and sandbox.id == outside):
         return _plan_new_sandbox(pod, view)
     assert sandbox is not None
-    if trigger := _restart_all_trigger(pod, view, sandbox.id, owed):
+    if trigger := _restart_all_trigger(pod, view, sandbox.id, to_restart):
         return _plan_restart_all(pod, view, trigger)
     changes = changes_of(pod, view, applied) if applied is not None else ()
-    draft = _Draft(owed=owed, changes={change.instance: change for change in changes})
+    draft = _Draft(to_restart=to_restart, changes={change.instance: change for change in changes})
     _plan_init(pod, view, probes, hash_of, draft)
     if draft.initialized and not draft.stop_pod:
         _plan_regular(pod, view, probes, hash_of, draft)
@@ -168,7 +168,7 @@ def plan_pod(
 
 
 def _sandbox_needs(pod: Pod, view: PodView) -> tuple[bool, SandboxView | None]:
-    """Whether a sandbox must be created, and else the one to use."""
+    """Whether a sandbox must be created, and the newest sandbox; it is the one to use if none must be created."""
     if not view.sandboxes:
         return True, None
     newest = view.sandboxes[0]
@@ -185,7 +185,8 @@ def _sandbox_needs(pod: Pod, view: PodView) -> tuple[bool, SandboxView | None]:
 def _plan_new_sandbox(pod: Pod, view: PodView) -> PodPlan:
     attempt = view.sandboxes[0].attempt + 1 if view.sandboxes else 0
     stop = PodPlan(stop_pod=True)
-    if _never_restarts(pod) and attempt != 0 and view.containers:
+    has_run = any(c.state is not ObservedState.CREATED for c in view.containers)
+    if _never_restarts(pod) and attempt != 0 and has_run:
         return stop
     names = {c.name for c in pod.spec.containers}
     starts = tuple(c.name for c in pod.spec.containers if not _has_ended_for_good(pod, c, view))
@@ -198,32 +199,32 @@ def _plan_new_sandbox(pod: Pod, view: PodView) -> PodPlan:
 
 
 def _never_restarts(pod: Pod) -> bool:
-    """No container of the pod can ever run a second time."""
+    """Whether no container of the pod can ever run a second time."""
     return (pod.spec.restartPolicy or "") == NEVER and not any(
         (c.restartPolicy and c.restartPolicy != NEVER) or c.restartPolicyRules for c in pod.spec.containers
     )
 
 
 def _has_ended_for_good(pod: Pod, container: Container, view: PodView) -> bool:
-    """It ended in a way after which its rules do not let it run again: a new sandbox changes nothing about that."""
+    """Whether the container has ended and its restart policy and rules do not allow another start, even in a new sandbox."""
     newest = view.newest(container.name)
-    if newest is None or newest.state is not ContainerState.EXITED:
+    if newest is None or newest.state is not ObservedState.EXITED:
         return False
     return after_exit(pod, container, newest.exit_code) is AfterExit.STAY
 
 
 def _asks_for_all(pod: Pod, container: Container, instance: ContainerView) -> bool:
-    """Whether an instance ended in a way for which a rule wants all containers to start again."""
-    if instance.state is not ContainerState.EXITED:
+    """Whether an instance ended with an exit code for which a rule restarts all containers."""
+    if instance.state is not ObservedState.EXITED:
         return False
     return after_exit(pod, container, instance.exit_code) is AfterExit.RESTART_ALL
 
 
-def _restart_all_trigger(pod: Pod, view: PodView, sandbox: SandboxID, owed: Collection[ContainerID]) -> str:
-    """The container whose end asks for a restart of all; empty when there is none. One that was killed has not asked."""
+def _restart_all_trigger(pod: Pod, view: PodView, sandbox: SandboxID, to_restart: Collection[ContainerID]) -> str:
+    """The container whose exit requires a restart of all; empty if there is none. Exits of `to_restart` instances do not count."""
     for container in (*pod.spec.initContainers, *pod.spec.containers):
         newest = view.newest(container.name)
-        if newest is None or newest.sandbox_id != sandbox or newest.id in owed:
+        if newest is None or newest.sandbox_id != sandbox or newest.id in to_restart:
             continue
         if _asks_for_all(pod, container, newest):
             return container.name
@@ -231,9 +232,9 @@ def _restart_all_trigger(pod: Pod, view: PodView, sandbox: SandboxID, owed: Coll
 
 
 def _plan_restart_all(pod: Pod, view: PodView, trigger: str) -> PodPlan:
-    """All instances go, those last whose end asks for it: should the agent end in the middle, it still knows.
+    """The plan to remove all instances. Those whose exit requires it come last, so that a restarted agent still finds them.
 
-    Ephemeral containers stay: they are never started twice.
+    Ephemeral containers are kept, because they are never started twice.
     """
     sources: list[ContainerView] = []
     others: list[ContainerView] = []
@@ -243,7 +244,7 @@ def _plan_restart_all(pod: Pod, view: PodView, trigger: str) -> PodPlan:
     kills = tuple(
         ContainerKill(c, KillCause.RESTART_ALL, "killing")
         for c in others
-        if c.state in (ContainerState.RUNNING, ContainerState.UNKNOWN)
+        if c.state in (ObservedState.RUNNING, ObservedState.UNKNOWN)
     )
     return PodPlan(restart_all=trigger, kills=kills, remove=tuple(c.id for c in (*others, *sources)))
 
@@ -261,7 +262,7 @@ def _is_started(container: Container, newest: ContainerView, probes: ProbeResult
 def _given_up(
     pod: Pod, container: Container, newest: ContainerView, probes: ProbeResults, hash_of: HashOf, draft: _Draft
 ) -> tuple[ContainerKill, bool] | None:
-    """Why a running container must be killed, and whether it is started again; None to keep it."""
+    """The kill of a running container, and whether the container is started again; None: keep it."""
     recorded = newest.annotations.get(CONTAINER_HASH)
     again = may_ever_restart(pod, container)
     if recorded is not None and recorded != hash_of(container):
@@ -280,7 +281,7 @@ def _given_up(
 
 
 def _resize_kill(container: Container, newest: ContainerView, draft: _Draft) -> ContainerKill | None:
-    """For a running container that gets its new size by a restart only."""
+    """The kill of a running container whose resize requires a restart; None for others."""
     change = draft.changes.get(newest.id)
     if change is None or not needs_restart(container, change):
         return None
@@ -293,7 +294,7 @@ def _unknown_kill(newest: ContainerView, what: str = "Container") -> ContainerKi
 
 
 def _plan_init(pod: Pod, view: PodView, probes: ProbeResults, hash_of: HashOf, draft: _Draft) -> None:
-    """Find how far the init containers are. Sets `initialized`, or what to start and what holds the rest."""
+    """Find the progress of the init containers. Sets `initialized`, or what to start and what later containers wait for."""
     inits = pod.spec.initContainers
     if not inits:
         draft.initialized = True
@@ -325,11 +326,11 @@ def _next_init(pod: Pod, index: int, draft: _Draft) -> None:
 def _plan_init_at(
     pod: Pod, index: int, newest: ContainerView, probes: ProbeResults, hash_of: HashOf, draft: _Draft
 ) -> None:
-    """The furthest init container that has a state."""
+    """Plan the last init container that has a state."""
     container = pod.spec.initContainers[index]
     name = container.name
     match newest.state:
-        case ContainerState.RUNNING:
+        case ObservedState.RUNNING:
             if not is_sidecar(container):
                 draft.holding = name
                 if resize := _resize_kill(container, newest, draft):
@@ -348,7 +349,7 @@ def _plan_init_at(
                 _next_init(pod, index, draft)
             else:
                 draft.holding = name
-        case ContainerState.EXITED:
+        case ObservedState.EXITED:
             if is_sidecar(container):
                 draft.start_init.append(name)
                 draft.holding = name
@@ -359,10 +360,10 @@ def _plan_init_at(
             else:
                 draft.start_init.append(name)
                 draft.holding = name
-        case ContainerState.CREATED:
+        case ObservedState.CREATED:
             draft.start_init.append(name)
             draft.holding = name
-        case ContainerState.UNKNOWN:
+        case ObservedState.UNKNOWN:
             draft.kills.append(_unknown_kill(newest, "Init container"))
             draft.holding = name
             if not is_sidecar(container) and after_exit(pod, container, UNKNOWN_EXIT_CODE) is AfterExit.STAY:
@@ -374,14 +375,14 @@ def _plan_init_at(
 def _keep_sidecars(
     pod: Pod, view: PodView, probes: ProbeResults, hash_of: HashOf, draft: _Draft, before: int | None = None
 ) -> None:
-    """Sidecars that the pod has passed are kept running."""
+    """Restart sidecars that the pod has passed, if they do not run or must be killed. `before`: only those with a lower index."""
     for container in pod.spec.initContainers[:before]:
         if not is_sidecar(container):
             continue
         newest = view.newest(container.name)
-        if newest is None or newest.state in (ContainerState.EXITED, ContainerState.CREATED):
+        if newest is None or newest.state in (ObservedState.EXITED, ObservedState.CREATED):
             draft.start_init.append(container.name)
-        elif newest.state is ContainerState.UNKNOWN:
+        elif newest.state is ObservedState.UNKNOWN:
             draft.kills.append(_unknown_kill(newest, "Init container"))
             draft.start_init.append(container.name)
         elif given_up := _given_up(pod, container, newest, probes, hash_of, draft):
@@ -392,9 +393,9 @@ def _keep_sidecars(
 def _plan_regular(pod: Pod, view: PodView, probes: ProbeResults, hash_of: HashOf, draft: _Draft) -> None:
     for container in pod.spec.containers:
         newest = view.newest(container.name)
-        if newest is None or newest.state is not ContainerState.RUNNING:
-            if should_restart(pod, container, newest) or (newest is not None and newest.id in draft.owed):
-                if newest is not None and newest.state is ContainerState.UNKNOWN:
+        if newest is None or newest.state is not ObservedState.RUNNING:
+            if should_restart(pod, container, newest) or (newest is not None and newest.id in draft.to_restart):
+                if newest is not None and newest.state is ObservedState.UNKNOWN:
                     draft.kills.append(_unknown_kill(newest))
                 draft.start.append(container.name)
             continue
@@ -403,7 +404,7 @@ def _plan_regular(pod: Pod, view: PodView, probes: ProbeResults, hash_of: HashOf
             if given_up[1]:
                 draft.start.append(container.name)
             elif container.restartPolicyRules:
-                draft.kept += 1  # its exit code will tell whether it starts again
+                draft.kept += 1  # its exit code decides whether it starts again
         else:
             draft.kept += 1
     if not draft.kept and not draft.start:
@@ -411,7 +412,7 @@ def _plan_regular(pod: Pod, view: PodView, probes: ProbeResults, hash_of: HashOf
 
 
 def _prune_init(pod: Pod, view: PodView) -> tuple[ContainerID, ...]:
-    """Exited instances of init containers but the newest of each: of a sidecar that runs again, it tells how it ended."""
+    """The exited instances of init containers except the newest of each, which shows how a restarted sidecar ended."""
     names = [c.name for c in pod.spec.initContainers]
-    ended = [[c for c in view.instances(name) if c.state is ContainerState.EXITED] for name in names]
+    ended = [[c for c in view.instances(name) if c.state is ObservedState.EXITED] for name in names]
     return tuple(old.id for of_one in ended for old in of_one[1:])

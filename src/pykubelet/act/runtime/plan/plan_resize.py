@@ -1,4 +1,4 @@
-"""Which running containers must get other CPU and memory, and how: in place or by a restart. Pure.
+"""Finds running containers whose CPU or memory must change, in place or by a restart. Pure.
 
 Source: KEP-1287 (in-place update of pod resources), "resizePolicy"; KEP-5419 (in-place resize of the whole pod).
 """
@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from pykubelet.base.api.core import Container, Pod, ResourceRequirements
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import ContainerID
-from pykubelet.base.model.observed import ContainerState, PodView
+from pykubelet.base.model.observed import ObservedState, PodView
 from pykubelet.base.model.sizing import NOTHING, RESTART_CONTAINER, Amounts, amounts_of, resizable
 
 
 class Applied(Value):
-    """What was asked of the runtime last: for each container instance, and for the pod as a whole."""
+    """The resources that were last requested from the runtime, for each container instance and for the pod as a whole."""
 
     containers: Mapping[ContainerID, ResourceRequirements] = field(default_factory=dict)
     whole: ResourceRequirements | None = None
@@ -26,7 +26,7 @@ class Applied(Value):
 
 
 class ContainerResize(Value):
-    """One running container to be given other amounts."""
+    """One running container whose CPU or memory changes."""
 
     name: str
     instance: ContainerID
@@ -35,12 +35,12 @@ class ContainerResize(Value):
 
 
 def changes_of(pod: Pod, view: PodView, applied: Applied) -> tuple[ContainerResize, ...]:
-    """All running containers that have other amounts than they are to have, in the order of the spec."""
+    """The running containers whose applied resources differ from the spec, in the order of the spec."""
     found: list[ContainerResize] = []
     same_whole = pod.spec.resources == applied.whole
     for container in resizable(pod):
         newest = view.newest(container.name)
-        if newest is None or newest.state is not ContainerState.RUNNING or newest.id not in applied.containers:
+        if newest is None or newest.state is not ObservedState.RUNNING or newest.id not in applied.containers:
             continue
         if same_whole and applied.containers[newest.id] == (container.resources or NOTHING):
             continue
@@ -58,12 +58,12 @@ def whole_changes(pod: Pod, applied: Applied) -> bool:
 
 
 def is_under_way(pod: Pod, view: PodView, applied: Applied) -> bool:
-    """Something that runs has not the size that the pod was given."""
+    """Whether a running container or the pod as a whole does not have the size of the spec yet."""
     return bool(view.running) and (whole_changes(pod, applied) or bool(changes_of(pod, view, applied)))
 
 
 def needs_restart(container: Container, change: ContainerResize) -> bool:
-    """Whether the container wants to be restarted for this change; without a policy it does not."""
+    """Whether the container's resizePolicy requires a restart for this change."""
     before, after = change.before, change.after
     changed = set()
     if (before.cpu_request, before.cpu_limit) != (after.cpu_request, after.cpu_limit):

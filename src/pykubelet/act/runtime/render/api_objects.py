@@ -1,6 +1,6 @@
-"""What a pod's start takes from the API server: objects of its environment, services, pull secrets, its runtime handler. Pure.
+"""Takes the API objects that a pod's start needs from `Content`: ConfigMaps, Secrets, Services, its RuntimeClass. Pure.
 
-Owns: how an answer in `Content` becomes a value of this room, and the environment variables that stand for Services.
+Owns: how an answer in `Content` becomes a value for rendering, and the environment variables of Services.
 Source: the Kubernetes documentation "Service" (environment variables), "Runtime Class", "Secrets".
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-from pykubelet.act.runtime.render.context import AnyContainer, ApiObjects, ConfigError, Unavailable
+from pykubelet.act.runtime.render.context import AnyContainer, ApiObjects, RenderFailure, Unavailable
 from pykubelet.base.api.core import ConfigMap, Pod, RuntimeClass, Secret, Service
 from pykubelet.base.model.content import Absent, Content, ContentKind, Found, ObjectKey, Present, Unreadable
 from pykubelet.base.model.needs import environment_keys, runtime_class_key
@@ -18,13 +18,13 @@ from pykubelet.base.model.roster import is_static
 
 T = TypeVar("T")
 
-#: This service of the namespace `default` is told to every pod.
+#: Every pod gets the environment variables of this service of the namespace `default`.
 MASTER = "kubernetes"
 MASTER_NAMESPACE = "default"
 
 
 def environment_objects(pod: Pod, container: AnyContainer, content: Content) -> ApiObjects | None:
-    """The objects that the container's environment names; None without an API server. All must have answers."""
+    """The objects that the container's environment refers to; None without an API server. All must have answers."""
     if not content.available:
         return None
     config_maps: dict[str, ConfigMap | Unavailable] = {}
@@ -50,12 +50,12 @@ def _value(content: Content, key: ObjectKey, kind: type[T]) -> T | Unavailable:
 
 
 def _type_of(found: Found | None) -> str:
-    """What was found, without what is in it."""
+    """The type of the answer, without its content."""
     return type(found.value if isinstance(found, Present) else found).__name__
 
 
 def service_environment(pod: Pod, content: Content) -> dict[str, str] | None:
-    """The variables of Services; None while they are not known, though there is an API server."""
+    """The variables of Services; empty without an API server, None while the API server's services are not known."""
     if not content.available:
         return {}
     if content.services is None:
@@ -101,19 +101,19 @@ def _variable(name: str) -> str:
 
 
 def waits_for_services(pod: Pod, content: Content) -> bool:
-    """Pods of the API server wait until its services were listed once; static pods run without."""
+    """Whether the pod must wait until the services were listed once; static pods do not wait."""
     return content.available and content.services is None and not is_static(pod)
 
 
 def unanswered(keys: Iterable[ObjectKey], content: Content) -> ObjectKey | None:
-    """The first of these keys about which nothing is known though there is an API server."""
+    """The first of these keys without an answer in `Content`; None if all have one, or without an API server."""
     if not content.available:
         return None
     return next((key for key in keys if key not in content.objects), None)
 
 
-def runtime_handler(pod: Pod, content: Content) -> str | ConfigError:
-    """The handler of the pod's RuntimeClass, "" for the runtime's default. Without an API server all take that one."""
+def runtime_handler(pod: Pod, content: Content) -> str | RenderFailure:
+    """The handler of the pod's RuntimeClass; "" for the runtime's default, which is also used without an API server."""
     key = runtime_class_key(pod)
     if key is None or not content.available:
         return ""
@@ -121,8 +121,8 @@ def runtime_handler(pod: Pod, content: Content) -> str | ConfigError:
         case Present(RuntimeClass() as found):
             return found.handler
         case Absent(message):
-            return ConfigError(message, CREATE_POD_SANDBOX_ERROR)
+            return RenderFailure(message, CREATE_POD_SANDBOX_ERROR)
         case Unreadable(message):
-            return ConfigError(f"failed to lookup RuntimeClass {key.name}: {message}", CREATE_POD_SANDBOX_ERROR)
+            return RenderFailure(f"failed to lookup RuntimeClass {key.name}: {message}", CREATE_POD_SANDBOX_ERROR)
         case found:
             raise RuntimeError(f"asked for {key} and found {_type_of(found)}")

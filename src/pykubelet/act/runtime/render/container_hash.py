@@ -1,9 +1,8 @@
-"""The hash that tells whether a container's definition changed. Pure.
+"""The hash that detects a changed container definition. Pure.
 
-It is what the reference kubelet (1.31 and later) computes, so that containers made by it are kept as they are when this
-agent takes the node over, and the other way round: FNV-1a (32 bits) over the Go dump `([]uint8)[123 34 ...]` of the bytes
-of the JSON object `{"image":...,"name":...}`. The reference's own test value is among our tests. Nothing else of the
-definition counts.
+It is the hash of the reference kubelet (1.31 and later), so containers keep running when this agent takes over the node
+from it, or it from this agent: FNV-1a (32 bits) over the Go dump `([]uint8)[123 34 ...]` of the bytes of the JSON object
+`{"image":...,"name":...}`. No other field of the definition counts. The tests contain the reference kubelet's test value.
 """
 
 from __future__ import annotations
@@ -12,17 +11,16 @@ import json
 from functools import lru_cache
 
 from pykubelet.act.runtime.render.context import AnyContainer
+from pykubelet.base.kit.fnv import fnv1a_32
 
-_OFFSET = 0x811C9DC5
-_PRIME = 0x01000193
-# Go escapes these inside JSON strings, Python does not.
+# Go escapes these characters in JSON strings, Python does not.
 _GO_ESCAPES = str.maketrans(
-    {char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}  # all others are escaped alike
+    {char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}  # both escape all others in the same way
 )
 
 
 def container_hash(container: AnyContainer) -> str:
-    """Lower-case hexadecimal without leading zeros, as in the annotation `io.kubernetes.container.hash`."""
+    """The hash in lower-case hexadecimal without leading zeros, as in the annotation `io.kubernetes.container.hash`."""
     return _hash(container.image, container.name)
 
 
@@ -30,7 +28,4 @@ def container_hash(container: AnyContainer) -> str:
 def _hash(image: str, name: str) -> str:
     text = json.dumps({"image": image, "name": name}, separators=(",", ":"), ensure_ascii=False)
     dump = "([]uint8)[" + " ".join(map(str, text.translate(_GO_ESCAPES).encode())) + "]"
-    value = _OFFSET
-    for byte in dump.encode():
-        value = ((value ^ byte) * _PRIME) & 0xFFFFFFFF
-    return f"{value:x}"
+    return f"{fnv1a_32(dump.encode()):x}"

@@ -1,8 +1,8 @@
-"""CPU, memory, huge pages, swap and the OOM score of containers and sandboxes, as the runtime takes them. Pure.
+"""CPU, memory, huge pages, swap and the OOM score of containers and sandboxes, in the form of the CRI. Pure.
 
 Source: Kubernetes docs, "Resource Management for Pods and Containers", "Node-pressure Eviction" (oom_score_adj), "Swap memory
-management"; KEP-2837 (resources of the whole pod), KEP-753 (sidecars), KEP-2570 (memory QoS). The cgroup of the pod itself is
-another room's.
+management"; KEP-2837 (pod-level resources), KEP-753 (sidecars), KEP-2570 (memory QoS). `act/resources` limits the cgroup of
+the pod itself.
 """
 
 from __future__ import annotations
@@ -23,25 +23,18 @@ from pykubelet.base.model.cpu import cpu_quota_us, cpu_shares
 from pykubelet.base.model.qos import QOSClass, qos_class
 from pykubelet.base.model.requests import pod_limits, pod_requests
 from pykubelet.base.model.restart import is_sidecar
-from pykubelet.base.model.roster import is_mirror, is_static
+from pykubelet.base.model.roster import is_critical
 from pykubelet.edges.cri import cri_pb2
 
 GUARANTEED_OOM_SCORE = -997
 BEST_EFFORT_OOM_SCORE = 1000
-SYSTEM_CRITICAL_PRIORITY = 2_000_000_000
 SYSTEM_NODE_CRITICAL = "system-node-critical"
-
-
-def is_critical(pod: Pod) -> bool:
-    """Static pods, their mirrors, and pods of the system priority classes."""
-    priority = pod.spec.priority
-    return is_static(pod) or is_mirror(pod) or (priority is not None and priority >= SYSTEM_CRITICAL_PRIORITY)
 
 
 def container_resources(
     pod: Pod, container: AnyContainer, settings: RenderSettings, ctx: ContainerContext
 ) -> cri_pb2.LinuxContainerResources:
-    """What one container may use. Limits of the whole pod stand in for those the container lacks."""
+    """The resources of one container. Pod-level limits replace limits that the container lacks."""
     requests, limits = _listed(container)
     resources = _cpu_and_memory(
         settings,
@@ -51,7 +44,8 @@ def container_resources(
         ctx.cpuset.exclusive,
     )
     resources.oom_score_adj = oom_score_adj(pod, container, settings.memory_capacity)
-    resources.hugepage_limits.extend(_huge_page_limits(limits, settings.page_sizes))
+    whole = pod.spec.resources.limits if pod.spec.resources is not None else {}
+    resources.hugepage_limits.extend(_huge_page_limits({**whole, **limits}, settings.page_sizes))
     resources.cpuset_cpus = ctx.cpuset.cpus
     resources.cpuset_mems = ctx.cpuset.mems
     _add_swap(resources, pod, container, settings)
@@ -63,7 +57,7 @@ def container_resources(
 def sandbox_resources(
     pod: Pod, settings: RenderSettings, ctx: SandboxContext
 ) -> tuple[cri_pb2.LinuxContainerResources, cri_pb2.LinuxContainerResources]:
-    """What all containers of the pod may use together, and what the sandbox itself needs on top (overhead)."""
+    """The resources of all containers of the pod together, and the overhead of the sandbox itself."""
     requests = in_units(pod_requests(pod, overhead=False))
     limits = in_units(pod_limits(pod, overhead=False))
     together = _cpu_and_memory(
@@ -83,7 +77,7 @@ def sandbox_resources(
 def _cpu_and_memory(
     settings: RenderSettings, request: int | None, limit: int, memory_limit: int, exclusive: bool
 ) -> cri_pb2.LinuxContainerResources:
-    """`request` and `limit` in milli; a container without a request is weighted by its limit."""
+    """CPU and memory in CRI form. `request` and `limit`: CPU in millicores. Without a request, the shares follow the limit."""
     resources = cri_pb2.LinuxContainerResources(
         cpu_shares=cpu_shares(limit if request is None else request), memory_limit_in_bytes=memory_limit
     )
@@ -108,7 +102,7 @@ def _pod_limit(pod: Pod, resource: str) -> Quantity | None:
 
 
 def oom_score_adj(pod: Pod, container: AnyContainer, memory_capacity: int) -> int:
-    """How readily the kernel kills the container: -997 (last) to 1000 (first). `memory_capacity`: bytes."""
+    """The OOM score adjustment of a container: -997 (killed last) to 1000 (killed first). `memory_capacity`: bytes."""
     if is_critical(pod) and pod.spec.priorityClassName == SYSTEM_NODE_CRITICAL:
         return GUARANTEED_OOM_SCORE
     match qos_class(pod):
@@ -120,11 +114,11 @@ def oom_score_adj(pod: Pod, container: AnyContainer, memory_capacity: int) -> in
             pass
     if memory_capacity <= 0:
         return BEST_EFFORT_OOM_SCORE - 1
-    # The larger the share of the node it asked for, the safer it is.
+    # The more of the node's memory a container requests, the lower its score.
     rest = _unassigned_memory_per_container(pod)
     request = _memory_request(container)
     if isinstance(container, Container) and is_sidecar(container) and _is_init(pod, container.name):
-        # A sidecar must not die before the containers it serves.
+        # A sidecar must not be killed before the containers it serves.
         request = max(request, min((_memory_request(c) for c in pod.spec.containers), default=0))
     score = 1000 - 1000 * (request + rest) // memory_capacity
     if score < 1000 + GUARANTEED_OOM_SCORE:
@@ -141,7 +135,7 @@ def _memory_request(container: AnyContainer) -> int:
 
 
 def _unassigned_memory_per_container(pod: Pod) -> int:
-    """An equal share of what the pod requests as a whole beyond its containers' requests; bytes."""
+    """Each container's equal share, in bytes, of the pod-level memory request that is not requested by containers."""
     if pod.spec.resources is None or not (whole := value(pod.spec.resources.requests.get("memory"))):
         return 0
     assigned = sum_container_requests(pod.spec).get("memory")
@@ -150,7 +144,7 @@ def _unassigned_memory_per_container(pod: Pod) -> int:
 
 
 def _huge_page_limits(limits: dict[str, Quantity], sizes: tuple[int, ...]) -> list[cri_pb2.HugepageLimit]:
-    """Every size of the machine has a limit; none asked for is none allowed."""
+    """A limit for every page size of the machine: 0 for sizes without a limit in the spec."""
     wanted: dict[int, int] = {}
     for name, quantity in limits.items():
         if (size := page_size(name)) is not None:
@@ -164,14 +158,14 @@ def _add_swap(
     if not settings.swap_controller:
         return
     if not settings.cgroup_v2:
-        # Memory and swap together: as much as memory alone leaves no swap.
+        # This limits memory plus swap: with the memory limit as its value, no swap is left.
         resources.memory_swap_limit_in_bytes = resources.memory_limit_in_bytes
         return
     resources.unified["memory.swap.max"] = str(swap_limit(pod, container, settings))
 
 
 def swap_limit(pod: Pod, container: AnyContainer, settings: RenderSettings) -> int:
-    """Bytes of swap on cgroup v2: LimitedSwap gives Burstable containers the share that they have of the memory."""
+    """Bytes of swap on cgroup v2. With LimitedSwap, a Burstable container gets the fraction of swap that it requests of memory."""
     if settings.swap_behavior != LIMITED_SWAP or is_critical(pod) or qos_class(pod) is not QOSClass.BURSTABLE:
         return 0
     requests, limits = _listed(container)

@@ -1,7 +1,7 @@
-"""What rendering needs to know beside the pod: the agent's settings, and the circumstances of one sandbox or container.
+"""The inputs of rendering besides the pod: the agent's settings, and the context of one sandbox or container.
 
-Owns: the values that are handed to `render_sandbox` and `render_container`, and how a refusal is expressed. Reads
-nothing: whoever renders gathers these values first, so that rendering is a pure function. Pure.
+Owns: the values that are passed to `render_sandbox` and `render_container`, and the errors of rendering. The caller
+collects these values first, so that rendering is a pure function. Pure.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ NO_SWAP = "NoSwap"
 LIMITED_SWAP = "LimitedSwap"
 
 
-class ConfigError(Value):
-    """Why nothing can be rendered: the waiting reason of the container (or sandbox) and its message."""
+class RenderFailure(Value):
+    """An error of rendering: the waiting reason of the container (or sandbox) and its message."""
 
     message: str
     reason: str = CREATE_CONTAINER_CONFIG_ERROR
 
 
 class RenderError(Exception):
-    """A refusal on its way out of the room; `errors_as_values` makes it a `ConfigError`."""
+    """A pod or container cannot be rendered; `errors_as_values` returns this error as a `RenderFailure`."""
 
     def __init__(self, message: str, reason: str = CREATE_CONTAINER_CONFIG_ERROR) -> None:
         super().__init__(message)
@@ -45,22 +45,22 @@ class RenderError(Exception):
         self.reason = reason
 
 
-def errors_as_values(render: Callable[P, T]) -> Callable[P, T | ConfigError]:
-    """The function with its refusals returned instead of raised."""
+def errors_as_values(render: Callable[P, T]) -> Callable[P, T | RenderFailure]:
+    """The function with each RenderError returned as a `RenderFailure`."""
 
     @wraps(render)
-    def rendered(*args: P.args, **kwargs: P.kwargs) -> T | ConfigError:
+    def rendered(*args: P.args, **kwargs: P.kwargs) -> T | RenderFailure:
         try:
             return render(*args, **kwargs)
         except RenderError as error:
-            return ConfigError(error.message, error.reason)
+            return RenderFailure(error.message, error.reason)
 
     return rendered
 
 
 class MemoryQos(Value):
-    """KEP-2570, cgroup v2 only. `tiered`: memoryReservationPolicy is TieredReservation. `for_pods`: bytes of memory that are
-    not reserved for the node's daemons; what eviction keeps free is not taken off. `page_size`: bytes."""
+    """Memory QoS (KEP-2570, cgroup v2 only). `tiered`: memoryReservationPolicy is TieredReservation. `for_pods`: bytes of
+    memory not reserved for the node's daemons; the hard eviction reservation is not subtracted. `page_size`: bytes."""
 
     throttling_factor: float = 0.9
     tiered: bool = False
@@ -69,10 +69,10 @@ class MemoryQos(Value):
 
 
 class RenderSettings(Value):
-    """What holds for all pods of the agent.
+    """The settings that apply to all pods of the agent.
 
-    `node`: capacity and allocatable are used; addresses have the primary family first. `resolv_conf`: the text of the
-    host's file, None when resolvConf is set to "" (no lookups); `resolv_conf_error`: why the file cannot be read.
+    `node`: its capacity, allocatable resources and addresses (primary family first) are used. `resolv_conf`: the text of the
+    host's file; None if resolvConf is set to "" (no lookups). `resolv_conf_error`: why the file cannot be read.
     `cpu_cfs_quota_period_us`: microseconds. `single_process_oom_kill`: None means not given. `swap_controller`: the
     kernel can limit swap. `swap_capacity`: bytes of swap the node has. `extra_masked_paths`: per-CPU thermal_throttle
     directories that exist on the host. `container_stop_signals`: gate ContainerStopSignals.
@@ -99,16 +99,18 @@ class RenderSettings(Value):
 
     @property
     def memory_capacity(self) -> int:
-        """Bytes of memory of the machine; 0 when not known."""
+        """The memory of the machine in bytes; 0 if not known."""
         return self.node.capacity.get("memory", 0)
 
     @property
     def page_sizes(self) -> tuple[int, ...]:
-        """Bytes of each huge page size of the machine."""
+        """The huge page sizes of the machine, in bytes."""
         return self.node.page_sizes
 
 
-def render_settings(settings: Settings, node: NodeView, *, cgroup_v2: bool, machine: Machine) -> RenderSettings:
+def render_settings(
+    settings: Settings, node: NodeView, *, cgroup_v2: bool, swap_controller: bool, machine: Machine
+) -> RenderSettings:
     """The render settings from the agent's configuration, the node and the machine."""
     config = settings.config
     reserved = settings.reserved
@@ -126,7 +128,7 @@ def render_settings(settings: Settings, node: NodeView, *, cgroup_v2: bool, mach
         single_process_oom_kill=config.singleProcessOOMKill,
         cgroup_v2=cgroup_v2,
         swap_behavior=config.memorySwap.swapBehavior or "NoSwap",
-        swap_controller=cgroup_v2,
+        swap_controller=swap_controller,
         swap_capacity=machine.swap_bytes,
         extra_masked_paths=machine.throttle_paths,
         container_stop_signals=settings.enabled("ContainerStopSignals"),
@@ -150,11 +152,11 @@ class UserNamespace(Value):
 
 
 class SandboxContext(Value):
-    """The circumstances of one sandbox.
+    """The context of one sandbox.
 
-    `cgroup_parent`: as the runtime wants it spelled. `runtime_handler`: of the RuntimeClass, "" for the default.
+    `cgroup_parent`: in the form that the runtime expects. `runtime_handler`: of the RuntimeClass, "" for the default.
     `handler_features`: None when the runtime does not know the handler. `userns`: the ranges of a pod with
-    `hostUsers: false`. `supplemental_groups`: what its volumes add. `exclusive_cpus`: the pod has CPUs of its own.
+    `hostUsers: false`. `supplemental_groups`: those that its volumes add. `exclusive_cpus`: the pod has CPUs of its own.
     """
 
     attempt: int = 0
@@ -167,25 +169,25 @@ class SandboxContext(Value):
 
 
 class Unavailable(Value):
-    """An API object that could not be read. `not_found`: it does not exist, which a reference may call optional."""
+    """An API object that could not be read. `not_found`: it does not exist, which is no error for an optional reference."""
 
     message: str
     not_found: bool = False
 
 
 class ApiObjects(Value):
-    """The objects of the pod's namespace that its environment names, by name."""
+    """The objects of the pod's namespace that its environment refers to, by name."""
 
     config_maps: Mapping[str, ConfigMap | Unavailable] = field(default_factory=dict)
     secrets: Mapping[str, Secret | Unavailable] = field(default_factory=dict)
 
 
 class ImageVolume(Value):
-    """A pulled image used as a volume; `error` when it could not be had."""
+    """A pulled image used as a volume. `error`: why the image is not available."""
 
     image_ref: str = ""
     user_specified: str = ""
-    error: ConfigError | None = None
+    error: RenderFailure | None = None
 
 
 class DeviceNode(Value):
@@ -205,7 +207,7 @@ class DeviceMount(Value):
 
 
 class Devices(Value):
-    """What device plugins and claims give one container."""
+    """What device plugins and resource claims add to one container."""
 
     nodes: tuple[DeviceNode, ...] = ()
     mounts: tuple[DeviceMount, ...] = ()
@@ -215,7 +217,7 @@ class Devices(Value):
 
 
 class CpuSet(Value):
-    """CPUs and memory nodes in the kernel's list format; "" leaves them open. `exclusive`: nobody else has them."""
+    """CPUs and memory nodes in the kernel's list format; "": not restricted. `exclusive`: no other container uses the CPUs."""
 
     cpus: str = ""
     mems: str = ""
@@ -223,9 +225,9 @@ class CpuSet(Value):
 
 
 class ContainerContext(Value):
-    """The circumstances of one container instance.
+    """The context of one container instance.
 
-    `image_uid` and `image_username`: who the image says it runs as. `pod_ips`: primary family first; empty while not
+    `image_uid` and `image_username`: the user of the image. `pod_ips`: primary family first; empty while not
     known. `mounts`: the pod's volumes by name. `subpaths`: by index in volumeMounts, what to bind instead of the volume
     (see `relative_sub_paths`). `termination_log_host_path`, `etc_hosts_host_path`: the files made for this instance,
     "" for none. `services`: environment of Services, None while they are not known. `api_objects`: None without an API

@@ -1,11 +1,11 @@
 """The resolver configuration of a pod. Pure.
 
 Rules (source: Kubernetes docs, "DNS for Services and Pods", and KEP-2595 for the limits):
-- `None`: only dnsConfig counts. `ClusterFirstWithHostNet`, and `ClusterFirst` off the host's network: the cluster's
-  servers, its domains before the host's, `ndots:5`; without configured servers as `Default`, with Events about it.
-- `Default`, and `ClusterFirst` on the host's network: the host's file; if that is switched off, no lookup leaves the pod.
-- dnsConfig is added behind; its options replace those of the same name.
-- At most 3 servers, 32 search domains, 2048 characters of search line; what is beyond is dropped, with an Event.
+- `None`: only dnsConfig is used. `ClusterFirstWithHostNet`, and `ClusterFirst` without the host's network: the cluster's
+  servers, its domains before the host's, and `ndots:5`. Without configured servers, as `Default`, with Events about it.
+- `Default`, and `ClusterFirst` with the host's network: the host's file. If resolvConf is "", no lookup leaves the pod.
+- dnsConfig is appended; its options replace options of the same name.
+- At most 3 servers, 32 search domains, and 2048 characters in the search line. The rest is dropped, with an Event.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MISSING_CLUSTER_DNS = (
 
 
 class Resolver(Value):
-    """`nameserver`, `search` and `options` of a resolv.conf."""
+    """The `nameserver`, `search` and `options` of a resolv.conf."""
 
     servers: tuple[str, ...] = ()
     searches: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class Resolver(Value):
 
 @lru_cache(maxsize=8)
 def parse_resolv_conf(text: str) -> Resolver:
-    """Read a resolv.conf. The last `search` counts; options add up, the last of each name counts. RenderError: a
+    """Parse a resolv.conf. Only the last `search` line counts, and the last option of each name. RenderError for a
     `nameserver` line without an address."""
     servers: list[str] = []
     searches: list[str] = []
@@ -64,7 +64,7 @@ def parse_resolv_conf(text: str) -> Resolver:
                 raise RenderError("nameserver list is empty ", CREATE_POD_SANDBOX_ERROR)
             servers.append(words[1])
         elif words[0] == "search":
-            # With and without the final dot is the same domain, and would count twice.
+            # A domain with and without the final dot is the same, and must not count twice.
             searches = [word.removesuffix(".") for word in words[1:] if word != "."]
         elif words[0] == "options":
             options.update((word.partition(":")[0], word) for word in words[1:])
@@ -72,7 +72,7 @@ def parse_resolv_conf(text: str) -> Resolver:
 
 
 def dns_config(pod: Pod, settings: RenderSettings) -> tuple[cri_pb2.DNSConfig, tuple[KubeEvent, ...]]:
-    """The pod's resolver and the Events about what had to be changed. RenderError when the host's file is unusable."""
+    """The pod's resolver, and the Events about dropped or missing parts. RenderError if the host's file is unusable."""
     ref = pod_ref(pod)
     recorder: list[KubeEvent] = []
     resolver = _base(pod, settings, ref, recorder)
@@ -84,7 +84,7 @@ def dns_config(pod: Pod, settings: RenderSettings) -> tuple[cri_pb2.DNSConfig, t
 
 
 def resolv_conf_warnings(path: str, text: str, cluster_domain: str) -> tuple[KubeEvent, ...]:
-    """At start: the Event about a host file that leaves no room for the cluster's domains (at most one)."""
+    """The Event at the start about a host file with too many or too long search domains; at most one."""
     try:
         searches = parse_resolv_conf(text).searches
     except RenderError as error:
@@ -105,7 +105,7 @@ def resolv_conf_warnings(path: str, text: str, cluster_domain: str) -> tuple[Kub
 
 
 def _base(pod: Pod, settings: RenderSettings, ref: PodRef, recorder: list[KubeEvent]) -> Resolver:
-    """What the policy gives, before dnsConfig."""
+    """The resolver of the dnsPolicy, without dnsConfig."""
     if settings.resolv_conf_error:
         raise RenderError(settings.resolv_conf_error, CREATE_POD_SANDBOX_ERROR)
     try:
@@ -124,7 +124,7 @@ def _base(pod: Pod, settings: RenderSettings, ref: PodRef, recorder: list[KubeEv
         recorder.append(warning(EVENT_MISSING_CLUSTER_DNS, f'pod: "{ref}". {_MISSING_CLUSTER_DNS}', ref))
     if settings.resolv_conf is not None:
         return host
-    # A resolver without servers asks the local machine; saying so overrides the runtime's default (the host's file).
+    # Without servers, a resolver queries the local machine. Stating it prevents the runtime's default, the host's file.
     local = tuple("::1" if ":" in ip else "127.0.0.1" for ip in settings.node.ips)
     return Resolver(local or ("127.0.0.1",), (".",))
 

@@ -1,10 +1,11 @@
 """The environment of a container. Pure.
 
 Rules (source: Kubernetes docs, "Define Environment Variables for a Container", "Expose Pod Information", KEP-3721):
-1. Services of the pod's namespace, as `{NAME}_SERVICE_HOST` and so on (given to us ready made).
+1. Services of the pod's namespace, as `{NAME}_SERVICE_HOST` and so on (already in the context).
 2. `envFrom`, in order; a later source replaces an earlier one.
-3. `env`, in order; a value may refer to what is already defined (2 and 3) and then to services. Later ones win.
-References that are optional and lead nowhere leave the variable out; others refuse the container.
+3. `env`, in order; a value may refer to variables that are already defined (2 and 3), or else to those of services.
+Later variables replace earlier ones. If a referenced object or key is missing, an optional variable is left out; otherwise
+the container is refused.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _BLANK = " \t"
 def build_environment(
     pod: Pod, container: AnyContainer, settings: RenderSettings, ctx: ContainerContext
 ) -> dict[str, str]:
-    """All variables, those of device plugins included. RenderError when one cannot be had."""
+    """All variables, including those of device plugins. Raises RenderError if one cannot be resolved."""
     services = _services(pod, ctx)
     defined: dict[str, str] = {}
     for source in container.envFrom:
@@ -70,7 +71,7 @@ def _resolve(
     settings: RenderSettings,
     ctx: ContainerContext,
 ) -> str | None:
-    """The value of a `valueFrom`; None when an optional one leads nowhere."""
+    """The value of a `valueFrom`; None when an optional source does not exist."""
     namespace = pod.metadata.namespace
     if source.fieldRef is not None:
         return field_text(pod, source.fieldRef, reported_ips(ctx.pod_ips, ctx.host_ips), ctx.host_ips)
@@ -107,14 +108,14 @@ def _secret(objects: ApiObjects | None, namespace: str, name: str, optional: boo
     found = _named(None if objects is None else objects.secrets, "secret", namespace, name, optional)
     if found is None:
         return None
-    # Environments are bytes; what is not UTF-8 travels as surrogates and is written out unchanged.
+    # Environments are bytes: bytes that are not UTF-8 are kept as surrogates and written out unchanged.
     return {key: data.decode("utf-8", "surrogateescape") for key, data in found.data.items()}
 
 
 def _named(
     objects: Mapping[str, T | Unavailable] | None, kind: str, namespace: str, name: str, optional: bool | None
 ) -> T | None:
-    """One object; None when it is not there and need not be."""
+    """One object; None if it is missing and optional. RenderError for other missing or unreadable objects."""
     if objects is None:
         raise RenderError(f"couldn't get {kind} {namespace}/{name}, no kubeClient defined")
     found = objects.get(name) or Unavailable(f'{kind.lower()} "{name}" not found', not_found=True)
@@ -155,10 +156,10 @@ def _from_file(selector: FileKeySelector, ctx: ContainerContext) -> str | None:
 
 
 def read_env_file(text: str, key: str) -> str | None:
-    """The value of `key` in lines `NAME='value'` (values may span lines), "" when it is not there.
+    """The value of `key` in lines `NAME='value'`, "" if it is missing. Values may span lines.
 
-    Empty lines and comments are passed over; white space after the equals sign ends an empty value, as in a shell. None
-    when anything before it is of another form.
+    Empty lines and comments are skipped. White space after the equals sign ends an empty value, as in a shell. None if any
+    line before the key has another form.
     """
     lines = (line.removesuffix("\r") for line in text.split("\n"))
     for line in lines:
@@ -177,7 +178,7 @@ def read_env_file(text: str, key: str) -> str | None:
 
 
 def _quoted(value: str, more: Iterator[str]) -> str | None:
-    """What stands between single quotes, and nothing but a comment after it. `more`: the lines that follow."""
+    """The text between single quotes; None if anything but a comment follows. `more`: the following lines."""
     if not value.startswith("'"):
         return None
     parts = [value[1:]]

@@ -1,4 +1,4 @@
-"""What a pod is called, and its `/etc/hosts`. Pure.
+"""The host name of a pod, and its `/etc/hosts`. Pure.
 
 Source: Kubernetes docs, "DNS for Services and Pods" (hostname, subdomain, setHostnameAsFQDN, KEP-4762 hostnameOverride)
 and "Adding entries to Pod /etc/hosts with HostAliases".
@@ -28,7 +28,7 @@ _LOCAL = (
 
 
 class PodName(Value):
-    """`hostname`: the short name. `domain`: "" or what follows it in the full name. `kernel`: what `hostname` prints."""
+    """`hostname`: the short name. `domain`: the rest of the full name, or "". `kernel`: the name that `hostname` prints."""
 
     hostname: str
     domain: str
@@ -36,7 +36,7 @@ class PodName(Value):
 
 
 def name_pod(pod: Pod, cluster_domain: str) -> PodName:
-    """The pod's names in the network. RenderError when the spec's are not usable."""
+    """The pod's host names. Raises RenderError if those in the spec are invalid."""
     spec = pod.spec
     if spec.hostnameOverride:
         problems = dns_subdomain_errors(spec.hostnameOverride)
@@ -64,7 +64,7 @@ def name_pod(pod: Pod, cluster_domain: str) -> PodName:
 
 @errors_as_values
 def etc_hosts_content(pod: Pod, settings: RenderSettings, pod_ips: tuple[str, ...], node_hosts: str) -> str:
-    """The text of the pod's `/etc/hosts`. `node_hosts`: the node's own, which pods on its network get."""
+    """The text of the pod's `/etc/hosts`. `node_hosts`: the text of the node's file, for pods with `hostNetwork`."""
     aliases = _alias_lines(pod.spec.hostAliases)
     if pod.spec.hostNetwork:
         return _HEADER_HOST_NETWORK + node_hosts + aliases

@@ -1,7 +1,7 @@
-"""Labels and annotations on sandboxes and containers, and what can be read back from them. Pure.
+"""Writes labels and annotations of sandboxes and containers, and reads annotations back. Pure.
 
-The reading back is for containers whose pod is not known any more: after a restart of the agent they are the only memory of
-how such a pod is to be stopped.
+They are read back for containers whose pod is not known any more: after a restart of the agent, only the annotations show
+how to stop such a pod.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def sandbox_labels(pod: Pod) -> dict[str, str]:
-    """The pod's labels and who it is."""
+    """The CRI labels of a sandbox: the pod's labels, name, namespace and UID."""
     return {**pod.metadata.labels, **_identity(pod)}
 
 
@@ -42,7 +42,7 @@ def _identity(pod: Pod) -> dict[str, str]:
 def container_annotations(
     pod: Pod, container: AnyContainer, restart_count: int, from_devices: Mapping[str, str]
 ) -> dict[str, str]:
-    """`from_devices`: what device plugins add; they cannot replace ours."""
+    """The CRI annotations of one container. `from_devices`: those of device plugins, which cannot replace the agent's own."""
     annotations = {
         **from_devices,
         labels.CONTAINER_HASH: container_hash(container),
@@ -70,7 +70,7 @@ def _given(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _port(port: ContainerPort) -> dict[str, Any]:
-    """The reference's order of fields, which is not the alphabetical one of our structs."""
+    """A port with the reference kubelet's order of fields; that of the structs is alphabetical."""
     return {
         **_given({"name": port.name, "hostPort": port.hostPort}),
         "containerPort": port.containerPort,
@@ -79,7 +79,7 @@ def _port(port: ContainerPort) -> dict[str, Any]:
 
 
 def _handler(handler: LifecycleHandler) -> dict[str, Any]:
-    """The same for a hook."""
+    """A hook with the reference kubelet's order of fields."""
     return _given(
         {
             "exec": handler.exec,
@@ -99,7 +99,7 @@ def _http_get(action: HTTPGetAction) -> dict[str, Any]:
 
 
 class RestoredContainer(Value):
-    """What the annotations of a container tell. None or "": not told, or not readable."""
+    """The fields in a container's annotations. None or "": missing or invalid."""
 
     hash: str = ""
     restart_count: int = 0
@@ -112,7 +112,7 @@ class RestoredContainer(Value):
 
 
 def restored_container(annotations: Mapping[str, str]) -> RestoredContainer:
-    """Everything that can be read back; what is damaged counts as missing."""
+    """Read the annotations of a container. Invalid values count as missing."""
     return RestoredContainer(
         hash=annotations.get(labels.CONTAINER_HASH, ""),
         restart_count=_number(annotations, labels.CONTAINER_RESTART_COUNT) or 0,

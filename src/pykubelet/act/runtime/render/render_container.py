@@ -1,4 +1,4 @@
-"""The request for a container. Pure.
+"""Renders the CRI configuration of a container. Pure.
 
 Source: the Container Runtime Interface (ContainerConfig) and Kubernetes docs on the fields of a container.
 """
@@ -10,9 +10,9 @@ from typing import cast
 from pykubelet.act.runtime.render.container_resources import container_resources
 from pykubelet.act.runtime.render.context import (
     AnyContainer,
-    ConfigError,
     ContainerContext,
     RenderError,
+    RenderFailure,
     RenderSettings,
 )
 from pykubelet.act.runtime.render.env import build_environment
@@ -30,24 +30,24 @@ _SIGNALS = dict(cri_pb2.Signal.items())
 
 def render_container(
     pod: Pod, container: AnyContainer, settings: RenderSettings, ctx: ContainerContext
-) -> cri_pb2.ContainerConfig | ConfigError:
+) -> cri_pb2.ContainerConfig | RenderFailure:
     """The configuration for CreateContainer."""
     try:
         return _render(pod, container, settings, ctx)
     except RenderError as error:
-        return ConfigError(error.message, error.reason)
+        return RenderFailure(error.message, error.reason)
     except UnicodeEncodeError:
-        # A Secret may hold any bytes; variables can carry them, commands cannot.
-        return ConfigError("string field contains invalid UTF-8", CREATE_CONTAINER_ERROR)
+        # A Secret may contain any bytes. Environment variables can have them, commands cannot.
+        return RenderFailure("string field contains invalid UTF-8", CREATE_CONTAINER_ERROR)
 
 
 def log_path(container_name: str, restart_count: int) -> str:
-    """Where the runtime writes the log, relative to the sandbox's log directory."""
+    """The path of the log, relative to the sandbox's log directory."""
     return f"{container_name}/{restart_count}.log"
 
 
 def stop_signal(container: AnyContainer, settings: RenderSettings) -> cri_pb2.Signal:
-    """The container's own signal for its end (KEP-4960); the image's when the gate is off or none is given."""
+    """The container's stop signal (KEP-4960); unset (the image's signal is used) if the gate is off or none is given."""
     name = container.lifecycle.stopSignal if container.lifecycle is not None else ""
     if not name or not settings.container_stop_signals:
         return cri_pb2.SIGNAL_RUNTIME_DEFAULT
@@ -58,7 +58,7 @@ def stop_signal(container: AnyContainer, settings: RenderSettings) -> cri_pb2.Si
 def _render(
     pod: Pod, container: AnyContainer, settings: RenderSettings, ctx: ContainerContext
 ) -> cri_pb2.ContainerConfig:
-    # A pod on the host's network has no name of its own, but one that cannot be made is refused all the same.
+    # A pod with hostNetwork has no host name of its own, but an invalid name is refused as well.
     name_pod(pod, settings.cluster_domain)
     devices = container_devices(container, ctx)
     env = build_environment(pod, container, settings, ctx)

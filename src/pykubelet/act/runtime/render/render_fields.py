@@ -1,6 +1,7 @@
 """Pod fields and container resources as text, for environment variables. Pure.
 
-Source: Kubernetes docs, "Downward API". Files of downwardAPI volumes are another room's; they know fewer fields.
+Source: Kubernetes docs, "Downward API". `act/volumes` writes the files of downwardAPI volumes, which support fewer
+fields.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pykubelet.base.model.fieldrefs import FieldRefError, metadata_text, split_s
 
 
 def field_text(pod: Pod, selector: ObjectFieldSelector, pod_ips: tuple[str, ...], host_ips: tuple[str, ...]) -> str:
-    """The value of a `fieldRef`. RenderError for a field that is not offered."""
+    """The value of a `fieldRef`. RenderError for an unsupported field."""
     if selector.apiVersion not in ("", "v1"):
         raise RenderError(f"unsupported pod version: {selector.apiVersion}")
     path = selector.fieldPath
@@ -44,7 +45,7 @@ def field_text(pod: Pod, selector: ObjectFieldSelector, pod_ips: tuple[str, ...]
 def resource_text(
     pod: Pod, container: AnyContainer, selector: ResourceFieldSelector, allocatable: Mapping[str, int]
 ) -> str:
-    """The value of a `resourceFieldRef`; `container` is meant when it names none. RenderError where it leads nowhere."""
+    """The value of a `resourceFieldRef`; without a name it refers to `container`. RenderError for an invalid reference."""
     try:
         return fieldrefs.variable_resource_text(pod, container, selector, allocatable)
     except FieldRefError as error:

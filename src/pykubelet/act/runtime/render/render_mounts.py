@@ -1,7 +1,7 @@
-"""What a container sees of the host: mounts and devices. Pure.
+"""Renders the mounts and devices of a container. Pure.
 
 Source: Kubernetes docs, "Volumes" (subPath, mount propagation, recursive read-only: KEP-3857; image volumes: KEP-4639). The
-paths on the host exist already: rendering only says where they appear.
+paths on the host already exist; rendering only decides where they are mounted.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _PROPAGATION = {
 def relative_sub_paths(
     pod: Pod, container: AnyContainer, settings: RenderSettings, ctx: ContainerContext
 ) -> dict[int, str]:
-    """By index in volumeMounts: the path inside the volume that is to be bound, checked and with variables resolved.
+    """The sub-paths to bind, by index in volumeMounts: checked, with variables expanded, relative to the volume.
 
-    Whoever prepares the binds asks for it first; `ctx.subpaths` is then the answer. Image volumes are left out: the
-    runtime resolves those.
+    The caller prepares a bind for each path before it renders, and passes the binds as `ctx.subpaths`. Image volumes are left
+    out, because the runtime resolves their sub-paths.
     """
     expressions = any(mount.subPathExpr for mount in container.volumeMounts)
     env = build_environment(pod, container, settings, ctx) if expressions else {}
@@ -52,7 +52,7 @@ def relative_sub_paths(
 def container_mounts(
     pod: Pod, container: AnyContainer, settings: RenderSettings, ctx: ContainerContext, env: Mapping[str, str]
 ) -> list[cri_pb2.Mount]:
-    """Devices' mounts, volumes in order, `/etc/hosts`, the termination message. RenderError when one cannot be made."""
+    """The mounts: of devices, of volumes in order, `/etc/hosts`, the termination message. RenderError for an invalid one."""
     _check_image_volumes(container, ctx)
     mounts = [
         cri_pb2.Mount(container_path=mount.container_path, host_path=mount.host_path, readonly=mount.read_only)
@@ -78,7 +78,7 @@ def container_mounts(
 
 
 def _check_image_volumes(container: AnyContainer, ctx: ContainerContext) -> None:
-    """The last image that could not be had is the one that people are told about."""
+    """Raise RenderError for the last image volume whose image could not be pulled."""
     for mount in reversed(container.volumeMounts):
         volume = ctx.image_volumes.get(mount.name)
         if volume is not None and volume.error is not None:
@@ -135,7 +135,7 @@ def _host_path(
 
 
 def _sub_path(mount: VolumeMount, env: Mapping[str, str]) -> str:
-    """The path inside the volume, "" for the whole. RenderError when it leads out of it or needs an unknown variable."""
+    """The path in the volume; "" for the whole volume. RenderError if it leads out of the volume or has an unknown variable."""
     path = mount.subPath
     if mount.subPathExpr:
         path, missing = expand_all_known(mount.subPathExpr, env)
@@ -174,7 +174,7 @@ def _absolute(path: str) -> str:
 
 
 def container_devices(container: AnyContainer, ctx: ContainerContext) -> list[cri_pb2.Device]:
-    """Devices of plugins, then block volumes."""
+    """The devices of plugins, then those of block volumes."""
     devices = [
         cri_pb2.Device(host_path=node.host_path, container_path=node.container_path, permissions=node.permissions)
         for node in ctx.devices.nodes

@@ -1,4 +1,4 @@
-"""The request for a pod's sandbox. Pure.
+"""Renders the CRI configuration of a pod's sandbox. Pure.
 
 Source: the Container Runtime Interface (PodSandboxConfig) and Kubernetes docs on the fields of a pod.
 """
@@ -6,7 +6,13 @@ Source: the Container Runtime Interface (PodSandboxConfig) and Kubernetes docs o
 from __future__ import annotations
 
 from pykubelet.act.runtime.render.container_resources import sandbox_resources
-from pykubelet.act.runtime.render.context import AnyContainer, ConfigError, RenderError, RenderSettings, SandboxContext
+from pykubelet.act.runtime.render.context import (
+    AnyContainer,
+    RenderError,
+    RenderFailure,
+    RenderSettings,
+    SandboxContext,
+)
 from pykubelet.act.runtime.render.dns import dns_config
 from pykubelet.act.runtime.render.etc_hosts import name_pod
 from pykubelet.act.runtime.render.render_annotations import sandbox_labels
@@ -20,12 +26,12 @@ from pykubelet.edges.cri import cri_pb2
 _PROTOCOLS = {"UDP": cri_pb2.UDP, "SCTP": cri_pb2.SCTP}
 
 
-def render_sandbox(pod: Pod, settings: RenderSettings, ctx: SandboxContext) -> cri_pb2.PodSandboxConfig | ConfigError:
-    """The configuration for RunPodSandbox; the runtime handler goes beside it. Events about DNS: `dns_config`."""
+def render_sandbox(pod: Pod, settings: RenderSettings, ctx: SandboxContext) -> cri_pb2.PodSandboxConfig | RenderFailure:
+    """The configuration for RunPodSandbox, without the runtime handler. `dns_config` returns the Events about DNS."""
     try:
         return _render(pod, settings, ctx)
     except RenderError as error:
-        return ConfigError(error.message, CREATE_POD_SANDBOX_ERROR)
+        return RenderFailure(error.message, CREATE_POD_SANDBOX_ERROR)
 
 
 def _render(pod: Pod, settings: RenderSettings, ctx: SandboxContext) -> cri_pb2.PodSandboxConfig:
@@ -54,7 +60,7 @@ def _render(pod: Pod, settings: RenderSettings, ctx: SandboxContext) -> cri_pb2.
 
 
 def render_puller(pod: Pod, cgroup_parent: str) -> cri_pb2.PodSandboxConfig:
-    """Who an image is pulled for: runtimes may have rules of their own for a namespace, or charge the pod's cgroup."""
+    """The sandbox config for an image pull. Runtimes may apply rules for the namespace, or charge the pod's cgroup."""
     metadata = pod.metadata
     return cri_pb2.PodSandboxConfig(
         metadata=cri_pb2.PodSandboxMetadata(name=metadata.name, uid=metadata.uid, namespace=metadata.namespace),
@@ -65,7 +71,7 @@ def render_puller(pod: Pod, cgroup_parent: str) -> cri_pb2.PodSandboxConfig:
 
 
 def port_mappings(container: Container) -> list[cri_pb2.PortMapping]:
-    """All declared ports, also those without a host port; of equal ones the first counts."""
+    """All declared ports, including those without a host port. Of duplicates, the first is used."""
     mappings: dict[str, cri_pb2.PortMapping] = {}
     for port in container.ports:
         family = "any" if not port.hostIP else "v6" if ":" in port.hostIP else "v4"
@@ -90,7 +96,7 @@ def has_privileged_container(pod: Pod) -> bool:
 
 
 def _security_context(pod: Pod, ctx: SandboxContext) -> cri_pb2.LinuxSandboxSecurityContext:
-    # The sandbox's own process runs under the default profile, so that the pod may have a narrower one.
+    # The sandbox's own process runs with the default seccomp profile, so that the pod may have a stricter one.
     runtime_default = cri_pb2.SecurityProfile(profile_type=cri_pb2.SecurityProfile.RuntimeDefault)
     context = cri_pb2.LinuxSandboxSecurityContext(
         privileged=has_privileged_container(pod),

@@ -1,4 +1,4 @@
-"""Under which identity and with which rights a container runs. Pure.
+"""Renders the user, privileges and namespaces of sandboxes and containers. Pure.
 
 Owns: the merge of the pod's and the container's securityContext (the container's wins), the check of runAsNonRoot,
 seccomp, AppArmor, capabilities, masked paths, and the namespaces. Source: Kubernetes docs, "Configure a Security Context
@@ -52,8 +52,8 @@ _NO_CONTEXT = SecurityContext()
 _Profile = cri_pb2.SecurityProfile
 
 
-class Identity(Value):
-    """What both securityContexts say together about the user."""
+class EffectiveIdentity(Value):
+    """The user, group and SELinux options that follow from both securityContexts."""
 
     user: int | None
     group: int | None
@@ -61,12 +61,12 @@ class Identity(Value):
     selinux: SELinuxOptions | None
 
 
-def effective_identity(pod: Pod, container: AnyContainer) -> Identity:
-    """The container's fields where it has them, else the pod's."""
+def effective_identity(pod: Pod, container: AnyContainer) -> EffectiveIdentity:
+    """The container's fields if set, else the pod's."""
     of_pod = pod.spec.securityContext or _NO_POD_CONTEXT
     own = container.securityContext or _NO_CONTEXT
     non_root = of_pod.runAsNonRoot if own.runAsNonRoot is None else own.runAsNonRoot
-    return Identity(
+    return EffectiveIdentity(
         user=of_pod.runAsUser if own.runAsUser is None else own.runAsUser,
         group=of_pod.runAsGroup if own.runAsGroup is None else own.runAsGroup,
         non_root=bool(non_root),
@@ -75,14 +75,14 @@ def effective_identity(pod: Pod, container: AnyContainer) -> Identity:
 
 
 def image_user(ctx: ContainerContext) -> tuple[int | None, str]:
-    """Whom the image names: a uid, or a user name, or (nobody named) root."""
+    """The image's user as (UID, user name), one of them set; UID 0 when the image names none."""
     if ctx.image_uid is None and not ctx.image_username:
         return 0, ""
     return (ctx.image_uid, "") if ctx.image_uid is not None else (None, ctx.image_username)
 
 
 def verify_run_as_non_root(pod: Pod, container: AnyContainer, uid: int | None, username: str) -> None:
-    """RenderError when the container must not be root and would be, or might be. `uid`, `username`: the image's."""
+    """Raise RenderError if runAsNonRoot is set and the container would or might run as root. `uid`, `username`: the image's."""
     identity = effective_identity(pod, container)
     if not identity.non_root:
         return
@@ -110,7 +110,7 @@ def verify_run_as_non_root(pod: Pod, container: AnyContainer, uid: int | None, u
 def container_security_context(
     pod: Pod, container: AnyContainer, settings: RenderSettings, ctx: ContainerContext
 ) -> cri_pb2.LinuxContainerSecurityContext:
-    """The whole security part of a container request. RenderError when it cannot be honoured."""
+    """The security context of a container. RenderError if it cannot be applied."""
     uid, username = image_user(ctx)
     verify_run_as_non_root(pod, container, uid, username)
     identity = effective_identity(pod, container)
@@ -169,7 +169,7 @@ def needs_user_namespace(pod: Pod) -> bool:
 
 
 def pod_namespaces(pod: Pod, ctx: SandboxContext) -> cri_pb2.NamespaceOption:
-    """The namespaces of a sandbox and its containers. RenderError when the runtime lacks user namespaces."""
+    """The namespaces of a sandbox and its containers. RenderError if the runtime does not support a requested user namespace."""
     spec = pod.spec
     if spec.hostPID:
         pid = cri_pb2.NODE
@@ -184,7 +184,7 @@ def pod_namespaces(pod: Pod, ctx: SandboxContext) -> cri_pb2.NamespaceOption:
 
 
 def container_namespaces(pod: Pod, ctx: ContainerContext) -> cri_pb2.NamespaceOption:
-    """The same for one container: an ephemeral one may look into the processes of its target."""
+    """The namespaces of one container. An ephemeral container may share the process namespace of its target."""
     options = pod_namespaces(pod, ctx.sandbox)
     if ctx.target_container_id and options.pid == cri_pb2.CONTAINER:
         options.pid = cri_pb2.TARGET
@@ -231,7 +231,7 @@ def _seccomp(profile: SeccompProfile | None, settings: RenderSettings) -> cri_pb
 
 
 def app_armor_profile(pod: Pod, container: AnyContainer) -> AppArmorProfile | None:
-    """The container's field, else its (old) annotation, else the pod's field."""
+    """The container's field, else its deprecated annotation, else the pod's field."""
     own = container.securityContext.appArmorProfile if container.securityContext else None
     if own is not None:
         return own
@@ -246,7 +246,7 @@ def app_armor_profile(pod: Pod, container: AnyContainer) -> AppArmorProfile | No
 
 
 def _apparmor(pod: Pod, container: AnyContainer) -> tuple[cri_pb2.SecurityProfile | None, str]:
-    """The profile, and its spelling for runtimes that only know the old field."""
+    """The profile, and its text for runtimes that only know the deprecated field."""
     profile = app_armor_profile(pod, container)
     if profile is None:
         return None, ""
