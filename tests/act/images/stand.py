@@ -1,4 +1,4 @@
-"""A runtime's image service on strings, and the small things that tests of this room share."""
+"""A runtime's image service on strings, and the small things that the tests of images share."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def request(
 
 
 class FakeRuntime:
-    """Images by the name asked for. A pull takes `seconds` and then does what `script` says for the image.
+    """Images by the name asked for. A pull takes `seconds` and then acts as `script` has it for the image.
 
     `passwords`: the only ones that open an image. `pulls`: (image, user) of each call, in order.
     """
@@ -141,7 +141,7 @@ class Stand:
         credentials = PullCredentials(lambda: node_files, providers)
         self.puller = ImagePuller(runtime, credentials, self.records, clock, settings, writer, self.sink)
 
-    def told(self) -> list[str]:
+    def events(self) -> list[str]:
         """Events since the last call, as `type reason message`."""
         lines = [f"{event.type} {event.reason} {event.message}" for event in self.sink.events]
         self.sink.events.clear()

@@ -42,7 +42,7 @@ async def test_the_file_as_it_is_counts_for_every_pull() -> None:
     assert await under_test.lookup(request("x"), REPO) == ()
 
 
-async def test_a_bad_file_is_a_warning_told_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_bad_file_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     under_test = PullCredentials(lambda: (DockerConfigFile("/config.json", False, b"hunter2"),), None)
     with caplog.at_level(logging.WARNING, "pykubelet"):
         for _ in range(3):

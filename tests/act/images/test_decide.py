@@ -4,7 +4,7 @@ import pytest
 from act.images.stand import request
 
 from pykubelet.act.images import decide
-from pykubelet.act.images.decide import Access, Failure, Granted
+from pykubelet.act.images.decide import AccessDecision, Failure, Granted
 from pykubelet.act.images.keyring import Auth, Credential, SecretSource, ServiceAccountSource
 from pykubelet.act.images.model import ImageSettings, PullPolicy, VerificationPolicy
 from pykubelet.act.images.records import ImageAccess, PulledRecord, SecretGrant
@@ -53,42 +53,44 @@ def test_who_must_prove_access(policy: VerificationPolicy, pulled_by_us: bool, a
 
 def test_the_allowlist_takes_repositories_and_prefixes() -> None:
     allowed = settings(P.ALLOWLISTED, "docker.io/library/busybox", "quay.io/team/*", "alpine")
-    assert decide.judge_access(allowed, "docker.io/library/busybox:1", None, False) is Access.GRANTED
-    assert decide.judge_access(allowed, "busybox:1", None, False) is Access.MUST_PULL
-    assert decide.judge_access(allowed, "alpine:1", None, False) is Access.GRANTED
-    assert decide.judge_access(allowed, f"alpine:1@sha256:{'0' * 64}", None, False) is Access.GRANTED
-    assert decide.judge_access(allowed, "quay.io/team/a/b", None, False) is Access.GRANTED
-    assert decide.judge_access(allowed, "quay.io/teams/a", None, False) is Access.MUST_PULL
-    assert decide.judge_access(allowed, "docker.io/library/busybox2", None, False) is Access.MUST_PULL
+    assert decide.judge_access(allowed, "docker.io/library/busybox:1", None, False) is AccessDecision.GRANTED
+    assert decide.judge_access(allowed, "busybox:1", None, False) is AccessDecision.MUST_PULL
+    assert decide.judge_access(allowed, "alpine:1", None, False) is AccessDecision.GRANTED
+    assert decide.judge_access(allowed, f"alpine:1@sha256:{'0' * 64}", None, False) is AccessDecision.GRANTED
+    assert decide.judge_access(allowed, "quay.io/team/a/b", None, False) is AccessDecision.GRANTED
+    assert decide.judge_access(allowed, "quay.io/teams/a", None, False) is AccessDecision.MUST_PULL
+    assert decide.judge_access(allowed, "docker.io/library/busybox2", None, False) is AccessDecision.MUST_PULL
 
 
 @pytest.mark.parametrize(
     ("access", "verdict"),
     [
-        (ImageAccess(node_wide=True), Access.GRANTED),
-        (ImageAccess(), Access.MUST_PULL),
-        (ImageAccess(secrets=(SecretGrant("1", "ns", "s", "h"),)), Access.ASK_CREDENTIALS),
-        (ImageAccess(accounts=(ACCOUNT,)), Access.ASK_CREDENTIALS),
-        (None, Access.MUST_PULL),
+        (ImageAccess(node_wide=True), AccessDecision.GRANTED),
+        (ImageAccess(), AccessDecision.MUST_PULL),
+        (ImageAccess(secrets=(SecretGrant("1", "ns", "s", "h"),)), AccessDecision.ASK_CREDENTIALS),
+        (ImageAccess(accounts=(ACCOUNT,)), AccessDecision.ASK_CREDENTIALS),
+        (None, AccessDecision.MUST_PULL),
     ],
 )
-def test_a_record_decides_over_an_image_pulled_here(access: ImageAccess | None, verdict: Access) -> None:
+def test_a_record_decides_over_an_image_pulled_here(access: ImageAccess | None, verdict: AccessDecision) -> None:
     assert decide.judge_access(settings(P.PRELOADED), IMAGE, record(access), False) is verdict
 
 
 def test_an_image_without_record_is_preloaded_unless_its_pull_was_begun() -> None:
-    assert decide.judge_access(settings(P.PRELOADED), IMAGE, None, False) is Access.GRANTED
-    assert decide.judge_access(settings(P.PRELOADED), IMAGE, None, True) is Access.MUST_PULL
+    assert decide.judge_access(settings(P.PRELOADED), IMAGE, None, False) is AccessDecision.GRANTED
+    assert decide.judge_access(settings(P.PRELOADED), IMAGE, None, True) is AccessDecision.MUST_PULL
 
 
 def test_access_is_recorded_under_the_name_that_pods_give_the_image() -> None:
-    assert decide.judge_access(settings(P.PRELOADED), IMAGE, record(NODE_WIDE, "busybox"), False) is Access.GRANTED
-    assert decide.judge_access(settings(P.PRELOADED), IMAGE, record(NODE_WIDE, REPO), False) is Access.GRANTED
+    assert (
+        decide.judge_access(settings(P.PRELOADED), IMAGE, record(NODE_WIDE, "busybox"), False) is AccessDecision.GRANTED
+    )
+    assert decide.judge_access(settings(P.PRELOADED), IMAGE, record(NODE_WIDE, REPO), False) is AccessDecision.GRANTED
 
 
 def test_access_under_another_repository_does_not_count() -> None:
     other = record(ImageAccess(node_wide=True), "quay.io/other")
-    assert decide.judge_access(settings(P.PRELOADED), IMAGE, other, False) is Access.MUST_PULL
+    assert decide.judge_access(settings(P.PRELOADED), IMAGE, other, False) is AccessDecision.MUST_PULL
 
 
 def test_the_same_secret_opens_and_nothing_is_learnt() -> None:
@@ -108,14 +110,14 @@ def test_the_same_secret_with_new_content_opens_and_is_learnt() -> None:
     assert granted == Granted(ImageAccess(secrets=(grant(mine),)))
 
 
-def test_a_stranger_is_not_let_in() -> None:
+def test_other_credentials_give_no_access() -> None:
     access = ImageAccess(secrets=(grant(secret("1", "p")), SecretGrant("9", "ns", "no-hash")), accounts=(ACCOUNT,))
-    strangers = [
+    other_credentials = [
         secret("2", "q"),
         Credential(Auth("u", "p")),
         Credential(Auth("u", "p"), ServiceAccountSource("4", "ns", "other")),
     ]
-    assert decide.match_credentials(access, strangers) is None
+    assert decide.match_credentials(access, other_credentials) is None
     assert decide.match_credentials(access, []) is None
 
 
@@ -179,7 +181,7 @@ def test_policies_that_are_not_given_mean_if_not_present() -> None:
 
 
 def test_the_pulled_event_speaks_go_durations() -> None:
-    event = decide.tell_pulled(request("a"), 1.2349, 61.5, 42)
+    event = decide.pulled_event(request("a"), 1.2349, 61.5, 42)
     assert event.message == (
         'Successfully pulled image "a" in 1.234s (1m1.5s including waiting). Image size: 42 bytes.'
     )
@@ -189,5 +191,5 @@ def test_the_pulled_event_speaks_go_durations() -> None:
 def test_the_present_event_depends_on_the_gate() -> None:
     on, off = settings(P.PRELOADED), settings(P.PRELOADED, on=False)
     text = 'Container image "a" already present on machine'
-    assert decide.tell_present(request("a"), on).message == f"{text} and can be accessed by the pod"
-    assert decide.tell_present(request("a"), off).message == text
+    assert decide.present_event(request("a"), on).message == f"{text} and can be accessed by the pod"
+    assert decide.present_event(request("a"), off).message == text

@@ -1,4 +1,4 @@
-"""`ImagePuller.ensure` as the pods room and the user see it: answers and Events."""
+"""`ImagePuller.ensure` as `act/pods` and the user see it: answers and Events."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_a_present_image_costs_one_status_call(tmp_path: Path) -> None:
     ready = await under_test.puller.ensure(request("busybox"))
     assert ready == ImageReady("id-of-busybox:latest", "busybox:latest", "id-of-busybox:latest", 1000)
     assert (runtime.status_calls, runtime.pulls) == (1, [])
-    assert under_test.told() == [
+    assert under_test.events() == [
         'Normal Pulled Container image "busybox" already present on machine and can be accessed by the pod'
     ]
 
@@ -65,21 +65,23 @@ async def test_an_absent_image_is_pulled_and_its_user_known(tmp_path: Path) -> N
     ready = await under_test.puller.ensure(request("busybox"))
     assert isinstance(ready, ImageReady)
     assert ready.image_ref == "id-of-busybox:latest"
-    assert under_test.told() == [
+    assert under_test.events() == [
         'Normal Pulling Pulling image "busybox"',
         'Normal Pulled Successfully pulled image "busybox" in 0s (0s including waiting). Image size: 1000 bytes.',
     ]
 
 
 @pytest.mark.parametrize(
-    ("uid", "username", "told"), [(0, "", (0, "")), (1000, "x", (1000, "")), (None, "app", (None, "app"))]
+    ("uid", "username", "expected"), [(0, "", (0, "")), (1000, "x", (1000, "")), (None, "app", (None, "app"))]
 )
-async def test_the_images_user(tmp_path: Path, uid: int | None, username: str, told: tuple[int | None, str]) -> None:
+async def test_the_images_user(
+    tmp_path: Path, uid: int | None, username: str, expected: tuple[int | None, str]
+) -> None:
     runtime = FakeRuntime()
     runtime.images["a:1"] = image("a:1", uid=uid, username=username)
     ready = await stand(tmp_path, runtime).puller.ensure(request("a:1"))
     assert isinstance(ready, ImageReady)
-    assert (ready.uid, ready.username) == told
+    assert (ready.uid, ready.username) == expected
 
 
 async def test_always_pulls_what_is_there_without_looking_first(tmp_path: Path) -> None:
@@ -92,12 +94,12 @@ async def test_never_takes_what_is_there_and_refuses_what_is_not(tmp_path: Path)
     clock = ManualClock()
     under_test = stand(tmp_path, runtime := FakeRuntime(["a:1"]), clock)
     assert isinstance(await under_test.puller.ensure(request("a:1", policy="Never")), ImageReady)
-    under_test.told()
+    under_test.events()
     text = 'Container image "b:1" is not present with pull policy of Never'
     assert await under_test.puller.ensure(request("b:1", policy="Never")) == ImageError(
         "ErrImageNeverPull", text, clock.monotonic() + 10
     )
-    assert under_test.told() == [f"Warning ErrImageNeverPull {text}", "Warning Failed Error: ErrImageNeverPull"]
+    assert under_test.events() == [f"Warning ErrImageNeverPull {text}", "Warning Failed Error: ErrImageNeverPull"]
     assert runtime.pulls == []
 
 
@@ -108,7 +110,7 @@ async def test_a_bad_name_waits_for_another_name(tmp_path: Path) -> None:
         "invalid reference format: repository name (library/Bad Name) must be lowercase"
     )
     assert await under_test.puller.ensure(request("Bad Name")) == ImageError("InvalidImageName", text, None)
-    assert under_test.told() == [f"Warning InspectFailed {text}", "Warning Failed Error: InvalidImageName"]
+    assert under_test.events() == [f"Warning InspectFailed {text}", "Warning Failed Error: InvalidImageName"]
     assert runtime.status_calls == 0
 
 
@@ -120,7 +122,7 @@ async def test_a_runtime_that_cannot_inspect(tmp_path: Path) -> None:
     text = 'Failed to inspect image "a:1": rpc error: code = Unavailable desc = gone'
     assert isinstance(found, ImageError)
     assert (found.reason, found.message) == ("ImageInspectError", text)
-    assert under_test.told() == [f"Warning InspectFailed {text}", "Warning Failed Error: ImageInspectError"]
+    assert under_test.events() == [f"Warning InspectFailed {text}", "Warning Failed Error: ImageInspectError"]
 
 
 async def test_failure_and_back_off_from_10_s_doubling_to_300_s(tmp_path: Path) -> None:
@@ -131,7 +133,7 @@ async def test_failure_and_back_off_from_10_s_doubling_to_300_s(tmp_path: Path) 
     text = "rpc error: code = NotFound desc = no such image"
     for delay in (10, 20, 40, 80, 160, 300, 300):
         assert await under_test.puller.ensure(request("a:1")) == ImageError("ErrImagePull", text, clock.monotonic() + 1)
-        assert under_test.told() == [
+        assert under_test.events() == [
             'Normal Pulling Pulling image "a:1"',
             f'Warning Failed Failed to pull image "a:1": {text}',
             "Warning Failed Error: ErrImagePull",
@@ -140,7 +142,7 @@ async def test_failure_and_back_off_from_10_s_doubling_to_300_s(tmp_path: Path) 
         waiting = await under_test.puller.ensure(request("a:1"))
         message = f'Back-off pulling image "a:1": ErrImagePull: {text}'
         assert waiting == ImageError("ImagePullBackOff", message, clock.monotonic() + delay - 1)
-        assert under_test.told() == [
+        assert under_test.events() == [
             'Normal BackOff Back-off pulling image "a:1"',
             "Warning Failed Error: ImagePullBackOff",
         ]
@@ -168,7 +170,7 @@ async def test_an_image_that_appears_ends_the_back_off(tmp_path: Path) -> None:
     runtime.failures["a:1"] = CriError(CriCode.NOT_FOUND, "no", "PullImage")
     under_test = stand(tmp_path, runtime)
     await under_test.puller.ensure(request("a:1"))
-    runtime.images["a:1"] = image("a:1")  # somebody loaded it
+    runtime.images["a:1"] = image("a:1")  # loaded by hand
     assert isinstance(await under_test.puller.ensure(request("a:1")), ImageReady)
 
 
@@ -193,7 +195,7 @@ async def test_reasons_that_the_runtime_knows(tmp_path: Path, reason: str) -> No
     assert found.message.endswith(": details")
 
 
-async def test_five_pods_one_pull_each_tells_its_own_story(tmp_path: Path) -> None:
+async def test_five_pods_one_pull_each_has_its_own_timeline(tmp_path: Path) -> None:
     under_test = stand(tmp_path, runtime := FakeRuntime())
     runtime.seconds = 0.05
     answers = await asyncio.gather(*(under_test.puller.ensure(request("a:1", f"pod-{n}")) for n in range(5)))
@@ -251,9 +253,9 @@ async def test_a_private_image_is_not_shared_with_pods_that_have_no_secret(tmp_p
     assert isinstance(
         await under_test.puller.ensure(request(PRIVATE, "owner", secrets=(secret("1", "right"),))), ImageReady
     )
-    stranger = await under_test.puller.ensure(request(PRIVATE, "stranger"))
-    assert isinstance(stranger, ImageError)
-    assert stranger.reason == "ErrImagePull"
+    other_pod = await under_test.puller.ensure(request(PRIVATE, "other"))
+    assert isinstance(other_pod, ImageError)
+    assert other_pod.reason == "ErrImagePull"
     refused = await under_test.puller.ensure(request(PRIVATE, "never", policy="Never"))
     assert isinstance(refused, ImageError)
     assert refused.reason == "ErrImageNeverPull"
@@ -268,9 +270,9 @@ async def test_what_was_proven_is_known_after_a_restart(tmp_path: Path) -> None:
     runtime.passwords[PRIVATE] = "right"
     await stand(tmp_path, runtime).puller.ensure(request(PRIVATE, secrets=(secret("1", "right"),)))
     after = stand(tmp_path, runtime)
-    stranger = await after.puller.ensure(request(PRIVATE, "stranger"))
+    other_pod = await after.puller.ensure(request(PRIVATE, "other"))
     owner = await after.puller.ensure(request(PRIVATE, "owner", secrets=(secret("1", "right"),)))
-    assert isinstance(stranger, ImageError)
+    assert isinstance(other_pod, ImageError)
     assert isinstance(owner, ImageReady)
     assert [user for _, user in runtime.pulls] == ["user", ""]
 
@@ -310,11 +312,11 @@ async def test_an_abandoned_pull_does_not_make_its_image_preloaded(tmp_path: Pat
     await asyncio.gather(task, return_exceptions=True)
     runtime.images[PRIVATE] = image(PRIVATE)  # the runtime had just finished it
     runtime.seconds = 0
-    stranger = await under_test.puller.ensure(request(PRIVATE, "stranger"))
-    assert isinstance(stranger, ImageError)
+    other_pod = await under_test.puller.ensure(request(PRIVATE, "other"))
+    assert isinstance(other_pod, ImageError)
 
 
-async def test_a_bad_pull_secret_is_told(tmp_path: Path) -> None:
+async def test_a_bad_pull_secret_is_reported(tmp_path: Path) -> None:
     bad = PullSecret(SecretSource("1", "default", "bad"), "kubernetes.io/dockerconfigjson", {".dockerconfigjson": b"x"})
     found = await stand(tmp_path, FakeRuntime()).puller.ensure(request("a:1", secrets=(bad,)))
     assert isinstance(found, ImageError)

@@ -1,4 +1,4 @@
-"""Image collection: what goes, what stays, and what is told."""
+"""Image collection: removed images, kept images, and Events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from act.images.stand import FakeRuntime, LoopClock, image, pod
 
 from pykubelet.act.images import decide_gc
-from pykubelet.act.images.decide_gc import Candidate, Sighting, Sightings, StoredImage
+from pykubelet.act.images.decide_gc import RemovalCandidate, Sighting, Sightings, StoredImage
 from pykubelet.act.images.gc import ImageCollector, ImageGcError
 from pykubelet.act.images.metrics import COLLECTED
 from pykubelet.act.images.model import ImageSettings
@@ -61,7 +61,7 @@ class Node:
     def left(self) -> set[str]:
         return set(self.runtime.images)
 
-    def told(self) -> list[str]:
+    def events(self) -> list[str]:
         lines = [f"{e.type} {e.reason} {e.message}" for e in self.sink.events]
         assert all(e.pod is None for e in self.sink.events)
         self.sink.events.clear()
@@ -115,7 +115,7 @@ async def test_images_in_use_pinned_protected_or_young_stay(tmp_path: Path) -> N
         "Failed to free sufficient space by deleting unused images (freed 0 bytes). "
         "Investigate disk usage, as it could be used by active images, logs, volumes, or other data."
     )
-    assert node.told() == [text]
+    assert node.events() == [text]
     node.clock.advance(120)
     with pytest.raises(ImageGcError):
         await node.collector.collect()
@@ -196,7 +196,7 @@ async def test_eviction_may_remove_all_that_is_unused(tmp_path: Path) -> None:
     assert node.left() == {"b:1"}
 
 
-async def test_a_failed_removal_is_told_and_the_others_go(tmp_path: Path) -> None:
+async def test_a_failed_removal_is_reported_and_the_others_go(tmp_path: Path) -> None:
     node = Node(tmp_path, image("a:1"), image("b:1"), min_age_s=0.0)
     node.available = 500
     node.runtime.remove_failures = {"id-of-a:1"}
@@ -214,14 +214,14 @@ async def test_failing_twice_in_a_row_is_an_event(tmp_path: Path) -> None:
     node.capacity = 0
     invalid = "Warning InvalidDiskCapacity invalid capacity 0 on image filesystem"
     await node.collector.run_round()
-    assert node.told() == [invalid]
+    assert node.events() == [invalid]
     await node.collector.run_round()
-    assert node.told() == [invalid, "Warning ImageGCFailed invalid capacity 0 on image filesystem"]
+    assert node.events() == [invalid, "Warning ImageGCFailed invalid capacity 0 on image filesystem"]
     node.capacity = 10_000
     await node.collector.run_round()
     node.capacity = 0
     await node.collector.run_round()
-    assert node.told() == [invalid]
+    assert node.events() == [invalid]
 
 
 async def test_what_the_runtime_or_disk_refuses_never_ends_the_loop(tmp_path: Path) -> None:
@@ -242,10 +242,10 @@ async def test_what_the_runtime_or_disk_refuses_never_ends_the_loop(tmp_path: Pa
     ):
         await collector.run_round()
         await collector.run_round()
-        assert node.told() == [f"Warning ImageGCFailed {text}"]
+        assert node.events() == [f"Warning ImageGCFailed {text}"]
 
 
-async def test_switched_off_it_only_looks_and_tidies_intents(tmp_path: Path) -> None:
+async def test_switched_off_it_only_takes_inventory_and_tidies_intents(tmp_path: Path) -> None:
     node = Node(tmp_path, image("docker.io/library/a:1"), high_percent=100)
     await node.records.begin("a:1")
     node.records.unsure("a:1")
@@ -271,14 +271,14 @@ async def test_records_go_with_their_images(tmp_path: Path) -> None:
 
 
 @pytest.mark.looptime
-async def test_the_loop_looks_often_until_the_runtime_answers_then_every_five_minutes(tmp_path: Path) -> None:
+async def test_the_loop_retries_often_until_the_runtime_answers_then_every_five_minutes(tmp_path: Path) -> None:
     class Late(FakeRuntime):
         def __init__(self) -> None:
             super().__init__()
-            self.looks: list[float] = []
+            self.inventories: list[float] = []
 
         async def list_images(self, image: str = "") -> list[pb.Image]:
-            self.looks.append(round(LoopClock().monotonic()))
+            self.inventories.append(round(LoopClock().monotonic()))
             if LoopClock().monotonic() < 25:
                 raise CriError(CriCode.UNAVAILABLE, "not yet", "ListImages")
             return []
@@ -289,7 +289,7 @@ async def test_the_loop_looks_often_until_the_runtime_answers_then_every_five_mi
     async with Supervisor("test") as tasks:
         tasks.start_root("gc", collector.run_gc_loop())
         await asyncio.sleep(700)
-    assert late.looks == [0, 10, 20, 30, 330, 630]
+    assert late.inventories == [0, 10, 20, 30, 330, 630]
 
 
 def stored(name: str, *names: str) -> StoredImage:
@@ -308,9 +308,9 @@ def test_use_is_recognised_by_id_and_by_name() -> None:
 
 
 def test_an_image_is_as_old_as_it_is_known_and_gone_ones_are_forgotten() -> None:
-    first = decide_gc.look(Sightings(), [stored("1"), stored("2")], frozenset({"2"}), 100.0)
+    first = decide_gc.update_sightings(Sightings(), [stored("1"), stored("2")], frozenset({"2"}), 100.0)
     assert first.images == {"1": Sighting(100.0, NEVER), "2": Sighting(100.0, 100.0)}
-    second = decide_gc.look(first, [stored("2"), stored("3")], frozenset(), 200.0)
+    second = decide_gc.update_sightings(first, [stored("2"), stored("3")], frozenset(), 200.0)
     assert second.images == {"2": Sighting(100.0, 100.0), "3": Sighting(200.0, NEVER)}
 
 
@@ -327,6 +327,6 @@ def test_how_much_is_to_be_freed(available: int, wanted: int) -> None:
 
 
 def test_used_in_this_round_or_too_young_may_not_go() -> None:
-    assert decide_gc.may_free(Candidate(stored("a"), Sighting(0, NEVER)), 120.0, 120.0)
-    assert not decide_gc.may_free(Candidate(stored("a"), Sighting(1, NEVER)), 120.0, 120.0)
-    assert not decide_gc.may_free(Candidate(stored("a"), Sighting(0, 120.0)), 120.0, 120.0)
+    assert decide_gc.may_free(RemovalCandidate(stored("a"), Sighting(0, NEVER)), 120.0, 120.0)
+    assert not decide_gc.may_free(RemovalCandidate(stored("a"), Sighting(1, NEVER)), 120.0, 120.0)
+    assert not decide_gc.may_free(RemovalCandidate(stored("a"), Sighting(0, 120.0)), 120.0, 120.0)

@@ -1,4 +1,4 @@
-"""What `/metrics` tells about images."""
+"""The metrics of images."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_pulls_and_what_was_there(tmp_path: Path) -> None:
     assert ACCESS_CHECKS.value("credentialRecordFound") == found + 1
 
 
-async def test_an_image_that_is_always_pulled_is_not_looked_for(tmp_path: Path) -> None:
+async def test_an_image_that_is_always_pulled_is_not_inspected(tmp_path: Path) -> None:
     under_test = stand(tmp_path, FakeRuntime(["busybox:latest"]))
     before = ENSURED.value("unknown", "always", "true")
     await under_test.puller.ensure(request("busybox", policy="Always"))

@@ -62,7 +62,7 @@ def test_references_are_completed(text: str, repository: str, tag: str, digest: 
         ("busybox@sha256:" + "A" * 64, "invalid checksum digest format"),
     ],
 )
-def test_what_is_no_reference_is_told_why(text: str, why: str) -> None:
+def test_what_is_no_reference_has_a_reason(text: str, why: str) -> None:
     with pytest.raises(InvalidImage) as caught:
         with_default_tag(text)
     assert str(caught.value) == f'couldn\'t parse image name "{text}": {why}'

@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykubelet.act.images.pull_queue import Line
+from pykubelet.act.images.pull_queue import PullQueue
 from pykubelet.base.kit.bucket import TokenBucket
 
 
-def line(limit: int | None = None, rate: float = 0.0, burst: int = 1) -> Line:
-    return Line(limit, TokenBucket(rate, burst))
+def line(limit: int | None = None, rate: float = 0.0, burst: int = 1) -> PullQueue:
+    return PullQueue(limit, TokenBucket(rate, burst))
 
 
-def join(to: Line, *tickets: int) -> None:
+def join(to: PullQueue, *tickets: int) -> None:
     for ticket in tickets:
         to.join(ticket, ticket)
 
@@ -52,7 +52,7 @@ def test_one_who_gives_up_frees_its_place_in_the_queue() -> None:
     assert single.admit(0.0) == ([3], None)
 
 
-def test_the_rate_makes_pulls_wait_and_says_how_long() -> None:
+def test_the_rate_makes_pulls_wait_for_a_known_time() -> None:
     slow = line(rate=2.0, burst=2)
     join(slow, 1, 2, 3, 4)
     assert slow.admit(0.0) == ([1, 2], 0.5)
@@ -74,7 +74,7 @@ def test_saved_tokens_are_limited_by_the_burst() -> None:
     steps=st.lists(st.sampled_from(["join", "leave", "tick"]), max_size=60),
 )
 def test_order_cap_and_rate_always_hold(limit: int | None, rate: float, burst: int, steps: list[str]) -> None:
-    under_test = Line(limit, TokenBucket(rate, burst))
+    under_test = PullQueue(limit, TokenBucket(rate, burst))
     now, made = 0.0, 0
     running: list[int] = []
     admitted: list[int] = []
@@ -98,7 +98,7 @@ def test_order_cap_and_rate_always_hold(limit: int | None, rate: float, burst: i
     assert admitted == sorted(admitted)
 
 
-def test_nobody_waits_for_ever() -> None:
+def test_no_pull_waits_for_ever() -> None:
     slow = line(limit=1, rate=0.1)
     join(slow, *range(5))
     now, served = 0.0, []

@@ -134,7 +134,7 @@ async def test_a_failed_pull_gives_its_place_to_the_next() -> None:
     assert isinstance(good, PullDone)
 
 
-async def test_a_runtime_that_is_away_is_told_apart() -> None:
+async def test_a_runtime_that_is_away_is_distinguished() -> None:
     runtime = FakeRuntime()
     runtime.failures["a"] = CriError(CriCode.UNAVAILABLE, "connection refused", "PullImage")
     result = await Desk(runtime).pull("a")
@@ -142,7 +142,7 @@ async def test_a_runtime_that_is_away_is_told_apart() -> None:
     assert result.runtime_away
 
 
-async def test_a_pull_that_nobody_waits_for_is_cancelled_and_the_next_starts() -> None:
+async def test_a_pull_without_waiting_pods_is_cancelled_and_the_next_starts() -> None:
     runtime = FakeRuntime()
     runtime.seconds = 100
     desk = Desk(runtime, serialize=True)

@@ -118,7 +118,7 @@ async def test_the_intent_stays_until_the_last_of_two_pulls_has_ended(tmp_path: 
     assert not records.is_pulling(IMAGE)
 
 
-async def test_an_abandoned_pull_keeps_its_intent_until_somebody_pulls_again(tmp_path: Path) -> None:
+async def test_an_abandoned_pull_keeps_its_intent_until_the_next_pull(tmp_path: Path) -> None:
     records = store(tmp_path)
     await records.begin(IMAGE)
     records.unsure(IMAGE)

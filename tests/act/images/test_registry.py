@@ -83,7 +83,7 @@ class Node:
         async with asyncio.timeout(LIMIT_S):
             return await puller.ensure(request)
 
-    def told(self) -> list[str]:
+    def events(self) -> list[str]:
         lines = [f"{event.reason}: {event.message}" for event in self.sink.events]
         self.sink.events.clear()
         return lines
@@ -138,7 +138,7 @@ async def test_pull_by_tag_then_present(node: Node, plain: Registry) -> None:
     assert ready.image_ref == again.image_ref
     assert ready.image_ref.startswith("sha256:")
     assert (ready.uid, ready.username) in ((None, ""), (0, ""))
-    events = node.told()
+    events = node.events()
     assert events[0] == f'Pulling: Pulling image "{plain.address}/team/app0:1"'
     assert events[1].startswith(f'Pulled: Successfully pulled image "{plain.address}/team/app0:1" in ')
     assert events[1].endswith(f"Image size: {ready.size_bytes} bytes.")

@@ -1,6 +1,6 @@
 """A small node for whole lives of pods: the pod workers and the PLEG on a fake runtime, with small components beside them.
 
-Images, volumes and cgroups are stand-ins that do their part at once unless a test says otherwise.
+Images, volumes and cgroups are stand-ins that do their part at once unless a test sets something else.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
 from pykubelet.base.kit.clock import Clock, SystemClock
-from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.mailbox import Mailbox, Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Content
+from pykubelet.base.model.evictions import Evictions
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.labels import CONFIG_SOURCE
@@ -50,6 +51,7 @@ from pykubelet.base.model.observed import BeingStopped, Observed, PodTouched
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.probes import ProbeResults
 from pykubelet.base.model.roster import Rejection, Roster, RosterPod, pod_ref
+from pykubelet.base.model.shutdown import NodeShutdown
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.base.model.waits import Wait
 from pykubelet.edges.cri import cri_pb2 as pb
@@ -115,7 +117,7 @@ class Groups:
 
 
 class Volumes:
-    """Mounts for every pod that is not terminated, but those named in `stuck`; those in `coming` are nearly there. `trouble`: what
+    """Mounts for every pod that is not terminated, but those named in `stuck`; those in `coming` are nearly there. `failures`: what
     is the matter with those that are stuck."""
 
     def __init__(self, lifecycles: Cell[Lifecycles], mounts: CellWriter[Mounts]) -> None:
@@ -123,18 +125,18 @@ class Volumes:
         self._mounts = mounts
         self.stuck: set[str] = set()
         self.coming: set[str] = set()
-        self.trouble: tuple[Wait, ...] = ()
+        self.failures: tuple[Wait, ...] = ()
 
     async def run(self) -> None:
         async for _ in self._lifecycles.changes():
-            self.look()
+            self.project()
 
-    def look(self) -> None:
+    def project(self) -> None:
         pods = {
             uid: PodMounts(
                 ready=life.ref.name not in self.stuck | self.coming,
                 coming=life.ref.name in self.coming,
-                waits=self.trouble if life.ref.name in self.stuck else (),
+                waits=self.failures if life.ref.name in self.stuck else (),
             )
             for uid, life in self._lifecycles.get().pods.items()
             if life.stage in (Stage.SYNCING, Stage.TERMINATING)
@@ -152,6 +154,8 @@ class Node:
     roster: CellWriter[Roster]
     runtime: CellWriter[RuntimeReady]
     content: CellWriter[Content]
+    evictions: CellWriter[Evictions]
+    shutdown: CellWriter[NodeShutdown]
     lifecycles: Cell[Lifecycles]
     observed: Cell[Observed]
     recorder: Sink[KubeEvent]
@@ -182,14 +186,20 @@ class Node:
     def account(self) -> list[object]:
         """Where all pods are, for the message of a test that failed."""
         return [
-            (str(life.ref), life.stage, life.start_errors, [(line.what, line.cause) for line in life.story], life.waits)
+            (
+                str(life.ref),
+                life.stage,
+                life.start_errors,
+                [(line.what, line.cause) for line in life.timeline],
+                life.waits,
+            )
             for life in self.lifecycles.get().pods.values()
         ]
 
     async def wait_life(
         self, name: str, condition: Callable[[PodLifecycle], bool], within_s: float = 18.0
     ) -> PodLifecycle:
-        """Woken by news, and looking by itself too, as somebody who asks does: of waits and story alone nobody is told."""
+        """Woken by changes, and reading by itself too, as `explain` does: a change of waits and timeline alone wakes no reader."""
         seen: list[PodLifecycle] = []
 
         def is_so(now: Lifecycles) -> bool:
@@ -247,7 +257,7 @@ class Node:
     def sandboxes(self, name: str) -> list[str]:
         return [s.config.metadata.uid for s in self.fake.state.sandboxes.values() if s.config.metadata.name == name]
 
-    def said(self, reason: str, name: str = "") -> list[str]:
+    def messages(self, reason: str, name: str = "") -> list[str]:
         """Messages of the Events of one reason."""
         events = [event for event in self.recorder.events if event.reason == reason]
         return [event.message for event in events if not name or (event.pod and event.pod.name == name)]
@@ -279,13 +289,13 @@ async def node(
     touched: Mailbox[PodTouched | BeingStopped] | None = None,
     periods: RelistPeriods | None = None,
 ) -> AsyncIterator[Node]:
-    """Run the rooms until the block ends; a given `fake` is used and left as it is, else one is made."""
+    """Run the components until the block ends; a given `fake` is used and left as it is, else one is made."""
     own = fake is None
     if fake is None:
         fake = FakeRuntime(str(folder / "cri.sock"))
         fake.add_image(IMAGE)
         await fake.start()
-    clock, flight = clock or SystemClock(), Flight("test")
+    clock, flight = clock or SystemClock(), SingleFlight("test")
     client = CriClient(fake.endpoint, timeout_s=20)
     roster, roster_writer = make_cell("roster", Roster())
     lifecycles, lifecycles_writer = make_cell("lifecycles", Lifecycles())
@@ -320,25 +330,29 @@ async def node(
         recorder=recorder,
     )
     rules = Rules(container_hash, crash, 60.0, probes.get())
-    pods = PodsLoop(PodInputs(roster, observed, probes, content), lifecycles_writer, tools, rules, touched)
+    evictions, evictions_writer = make_cell("evictions", Evictions())
+    shutdown, shutdown_writer = make_cell("shutdown", NodeShutdown())
+    pods = PodsLoop(
+        PodInputs(roster, observed, probes, content, evictions, shutdown), lifecycles_writer, tools, rules, touched
+    )
     pleg = Pleg(client, clock, PlegCells(observed_writer, runtime), touched, periods or RelistPeriods(), recorder)
-    writers = (roster_writer, runtime_writer, content_writer)
+    writers = (roster_writer, runtime_writer, content_writer, evictions_writer, shutdown_writer)
     made = Node(fake, paths, images, groups, volumes, *writers, lifecycles, observed, recorder)
     made.sources_ready = sources_ready
     made.want(*wanted)
     async with Supervisor("test") as supervisor, work:
-        rooms = [
+        components = [
             supervisor.start_root(name, loop)
             for name, loop in (("pods", pods.run()), ("pleg", pleg.run()), ("volumes", volumes.run()))
         ]
         try:
             yield made
-            for room in rooms:
-                assert not room.done(), room
+            for component in components:
+                assert not component.done(), component
         finally:
-            for room in rooms:
-                room.cancel()
-            await asyncio.gather(*rooms, return_exceptions=True)
+            for component in components:
+                component.cancel()
+            await asyncio.gather(*components, return_exceptions=True)
             await client.close()
             if own:
                 await fake.stop()

@@ -1,6 +1,6 @@
 """Sequence diagrams of one pod's life: events in, commands out, with time that the test moves.
 
-Every method that tells the machine something answers with the commands that follow, in words:
+Every method that sends an event to the state machine returns the commands that follow, as texts:
 
     play = Playbook(pod())
     assert play.sees() == ["sync: sandbox 0; start app"]
@@ -21,7 +21,7 @@ from pykubelet.act.pods.model import (
     Command,
     Event,
     KillRequested,
-    PodState,
+    PodWorkerState,
     ProbesChanged,
     ReportBackOff,
     ReportResize,
@@ -49,7 +49,7 @@ from pykubelet.base.model.sizing import size_of
 RULES = Rules(hash_of=container_hash, crash=BackoffPolicy(10, 300), resync_s=60.0, probes=ProbeResults())
 
 
-def told(command: Command, now: float) -> str:
+def described(command: Command, now: float) -> str:
     """A command in words; times are relative."""
     match command:
         case Sync(plan=plan, view=look):
@@ -77,16 +77,16 @@ def told(command: Command, now: float) -> str:
 
 @dataclass
 class Playbook:
-    """One pod, taken up at `now` (monotonic seconds) and `wall`; `state` may be looked at at any time."""
+    """One pod, whose worker started at `now` (monotonic seconds) and `wall`; `state` may be looked at at any time."""
 
     pod: Pod
     now: float = 1000.0
     wall: float = WALL
     rules: Rules = RULES
-    state: PodState = field(init=False)
+    state: PodWorkerState = field(init=False)
 
     def __post_init__(self) -> None:
-        self.state = PodState(ref=REF, pod=self.pod, stage=Stage.SYNCING, started_wall=self.wall)
+        self.state = PodWorkerState(ref=REF, pod=self.pod, stage=Stage.SYNCING, started_wall=self.wall)
 
     def passes(self, seconds: float) -> None:
         self.now += seconds
@@ -94,14 +94,14 @@ class Playbook:
 
     def hears(self, event: Event) -> list[str]:
         self.state, commands = step(self.state, event, self.now, self.rules)
-        return [told(command, self.now) for command in commands]
+        return [described(command, self.now) for command in commands]
 
     def sees(self, *things: SandboxView | ContainerView, ago: float = 0.0) -> list[str]:
-        """A look at the runtime that began `ago` seconds before."""
+        """A view of the runtime whose read began `ago` seconds before."""
         return self.hears(RuntimeChanged(view(*things, read_at=self.now - ago), self.wall))
 
     def hears_of_end(self, *things: SandboxView | ContainerView, code: int = 1) -> list[str]:
-        """An event tells that the first container in this look has ended; the look does not show it yet."""
+        """An event reports that the first container of this view has ended; the view does not show it yet."""
         first = next(thing for thing in things if isinstance(thing, ContainerView))
         look = view(*things, read_at=self.now).add_pending_exits([ContainerEnd(first.id, code, int(self.wall * 1e9))])
         return self.hears(RuntimeChanged(look.with_pending_exits(), self.wall))
@@ -128,7 +128,7 @@ class Playbook:
     def hook_failed(self, attempt: int = 0) -> list[str]:
         """The sync started container `app`, whose postStart hook failed, and stopped it again."""
         self.passes(0.001)
-        error = StartError("PostStartHookError", "the hook said no")
+        error = StartError("PostStartHookError", "the hook failed")
         return self.hears(SyncEnded(failed={"app": StartFailed(error, instance=ContainerID(f"app-{attempt}"))}))
 
     def resized(self, of: Pod | None = None, *, error: str = "") -> list[str]:

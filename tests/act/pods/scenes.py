@@ -12,13 +12,13 @@ from pykubelet.base.api import core
 from pykubelet.base.api.codec import from_object, to_object
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
 from pykubelet.base.model.labels import CONTAINER_HASH
-from pykubelet.base.model.observed import ContainerState, ContainerView, NetworkMode, PodView, SandboxView
+from pykubelet.base.model.observed import ContainerView, NetworkMode, ObservedState, PodView, SandboxView
 from pykubelet.base.model.probes import ProbeKind, ProbeResult, ProbeResults
 
 UID = PodUID("uid-1")
 REF = PodRef("shop", "web", UID)
 IMAGE = "busybox:1"
-#: Wall seconds at which the instances of these scenes are created, unless told otherwise.
+#: Wall seconds at which the instances of these scenes are created, unless a test gives another time.
 WALL = 1_700_000_000.0
 NS = 1_000_000_000
 
@@ -70,7 +70,7 @@ def box(
 
 def instance(
     name: str,
-    state: ContainerState,
+    state: ObservedState,
     *,
     attempt: int = 0,
     sandbox: int = 0,
@@ -81,7 +81,7 @@ def instance(
 ) -> ContainerView:
     """`ended`: wall seconds. `reason`: how it ended, by default from its code. `hash_of`: the recorded hash, by default that
     of `name` with the usual image."""
-    done = state is ContainerState.EXITED
+    done = state is ObservedState.EXITED
     return ContainerView(
         id=ContainerID(f"{name}-{attempt}"),
         name=name,
@@ -98,19 +98,19 @@ def instance(
 
 
 def running(name: str = "app", **how: Any) -> ContainerView:
-    return instance(name, ContainerState.RUNNING, **how)
+    return instance(name, ObservedState.RUNNING, **how)
 
 
 def exited(name: str = "app", code: int = 0, **how: Any) -> ContainerView:
-    return instance(name, ContainerState.EXITED, code=code, **how)
+    return instance(name, ObservedState.EXITED, code=code, **how)
 
 
 def created(name: str = "app", **how: Any) -> ContainerView:
-    return instance(name, ContainerState.CREATED, **how)
+    return instance(name, ObservedState.CREATED, **how)
 
 
 def unknown(name: str = "app", **how: Any) -> ContainerView:
-    return instance(name, ContainerState.UNKNOWN, **how)
+    return instance(name, ObservedState.UNKNOWN, **how)
 
 
 def view(*things: SandboxView | ContainerView, read_at: float = 0.0, ref: PodRef = REF) -> PodView:

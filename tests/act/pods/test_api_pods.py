@@ -1,4 +1,4 @@
-"""Pods of the API server in the pods room: deleted there, ended there, gone from there."""
+"""Pods of the API server in act/pods: deleted there, ended there, gone from there."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_a_pod_that_has_ended_in_the_api_never_starts_again(tmp_path: Path
         await n.wait_gone("web")
 
 
-async def test_a_pod_that_somebody_ended_in_the_api_is_ended_here(tmp_path: Path) -> None:
+async def test_a_pod_that_was_ended_in_the_api_is_ended_here(tmp_path: Path) -> None:
     async with node(tmp_path) as n:
         n.want(WEB)
         await n.wait_running("web")

@@ -1,4 +1,4 @@
-"""Pods whose start depends on objects of the API server: what they wait for, what they are told, when they go on."""
+"""Pods whose start depends on objects of the API server: what they wait for, what is reported, when they go on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pykubelet.act.images.model import PullAccount
 from pykubelet.act.pods.model import ContentChanged
 from pykubelet.base.api.core import ConfigMap, ObjectMeta, Pod, RuntimeClass, Secret
 from pykubelet.base.model.content import Absent, Content, ContentKind, Found, ObjectKey, Present
-from pykubelet.base.model.waits import Wait
+from pykubelet.base.model.waits import Owner, Wait
 
 MAP = ObjectKey(ContentKind.CONFIG_MAP, "shop", "m")
 PULL = ObjectKey(ContentKind.SECRET, "shop", "pull")
@@ -36,7 +36,7 @@ def know(n: Node, **found: Found) -> None:
     n.content.publish(Content(True, {keys[name]: value for name, value in found.items()}, services=()))
 
 
-async def wait_told(n: Node, name: str, what: str) -> Wait:
+async def wait_shown(n: Node, name: str, what: str) -> Wait:
     life = await n.wait_life(name, lambda life: any(wait.what == what for wait in life.waits))
     return next(wait for wait in life.waits if wait.what == what)
 
@@ -50,13 +50,13 @@ async def test_a_container_waits_by_name_for_the_first_answer_about_its_environm
     async with node(tmp_path) as n:
         know(n)
         n.want(reader())
-        wait = await wait_told(n, "web", "configMap")
-        assert (wait.subject, wait.owner) == ("shop/m", "edges/content")
+        wait = await wait_shown(n, "web", "configMap")
+        assert (wait.subject, wait.owner) == ("shop/m", Owner.OBJECT_CACHE)
         assert n.sandboxes("web")  # only the container waits
         know(n, m=config_map(WORD="hello"))
         await n.wait_running("web")
         assert environment(n, "web")["WORD"] == "hello"
-        assert n.said("Failed") == []
+        assert n.messages("Failed") == []
 
 
 async def test_a_missing_object_is_a_config_error_until_it_comes(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ async def test_a_missing_object_is_a_config_error_until_it_comes(tmp_path: Path)
         life = await n.wait_life("web", lambda life: bool(life.start_errors))
         error = life.start_errors["app"]
         assert (error.reason, error.message) == ("CreateContainerConfigError", NO_MAP.message)
-        assert n.said("Failed") == [f"Error: {NO_MAP.message}"]
+        assert n.messages("Failed") == [f"Error: {NO_MAP.message}"]
         know(n, m=config_map(WORD="hello"))
         await n.wait_running("web")
         life = await n.wait_life("web", lambda life: not life.start_errors)
@@ -81,15 +81,15 @@ async def test_what_does_not_concern_a_pod_does_not_wake_it(tmp_path: Path) -> N
         know(n, m=NO_MAP, sealed=Absent("no"))
         know(n, m=NO_MAP, sealed=Absent("still no"))
         await n.wait_running("other")
-        assert len(n.said("Failed", "web")) == 1
+        assert len(n.messages("Failed", "web")) == 1
 
 
 async def test_services_are_waited_for_unless_the_pod_is_static(tmp_path: Path) -> None:
     async with node(tmp_path) as n:
         n.content.publish(Content(True))
         n.want(named(pod(), "web"))
-        wait = await wait_told(n, "web", "services")
-        assert wait.owner == "edges/content"
+        wait = await wait_shown(n, "web", "services")
+        assert wait.owner == Owner.OBJECT_CACHE
         know(n)
         await n.wait_running("web")
 
@@ -99,28 +99,28 @@ async def test_a_sandbox_is_made_while_volumes_are_coming_and_containers_wait_fo
         n.volumes.coming.add("web")
         n.want(named(pod(), "web"))
         await n.wait_for(lambda: bool(n.sandboxes("web")))
-        wait = await wait_told(n, "web", "volumes")
+        wait = await wait_shown(n, "web", "volumes")
         assert wait.next_step == "start the containers"
         assert not n.containers("web")
         n.volumes.coming.clear()
-        n.volumes.look()
+        n.volumes.project()
         await n.wait_running("web")
         assert len(n.sandboxes("web")) == 1
 
 
-async def test_a_sandbox_waits_for_volumes_that_are_in_trouble(tmp_path: Path) -> None:
+async def test_a_sandbox_waits_for_volumes_that_failed(tmp_path: Path) -> None:
     async with node(tmp_path) as n:
         n.volumes.stuck.add("web")
         n.want(named(pod(), "web"))
-        wait = await wait_told(n, "web", "volumes")
+        wait = await wait_shown(n, "web", "volumes")
         assert (wait.next_step, wait.reason) == ("create the sandbox", "")
-        n.volumes.trouble = (Wait("volume", "act/volumes", 0.0, "data", "FailedMount", "no such device"),)
-        n.volumes.look()
+        n.volumes.failures = (Wait("volume", Owner.VOLUME_MANAGER, 0.0, "data", "FailedMount", "no such device"),)
+        n.volumes.project()
         life = await n.wait_life("web", lambda life: life.is_held_up)
         assert [(w.what, w.reason, w.detail) for w in life.waits] == [("volumes", "FailedMount", "no such device")]
         assert not n.sandboxes("web")
         n.volumes.stuck.clear()
-        n.volumes.look()
+        n.volumes.project()
         await n.wait_running("web")
 
 
@@ -128,17 +128,17 @@ async def test_the_sandbox_runs_by_the_handler_of_its_class(tmp_path: Path) -> N
     async with node(tmp_path) as n:
         know(n)
         n.want(named(pod(runtimeClassName="sealed"), "web"))
-        wait = await wait_told(n, "web", "RuntimeClass")
+        wait = await wait_shown(n, "web", "RuntimeClass")
         assert wait.subject == "sealed"
         missing = 'runtimeclass.node.k8s.io "sealed" not found'
         know(n, sealed=Absent(missing))
-        await n.wait_for(lambda: n.said("FailedCreatePodSandBox") == [f"Failed to create pod sandbox: {missing}"])
+        await n.wait_for(lambda: n.messages("FailedCreatePodSandBox") == [f"Failed to create pod sandbox: {missing}"])
         know(n, sealed=Present(RuntimeClass(handler="kata")))
         await n.wait_for(lambda: bool(n.fake.called("RunPodSandbox")))
         assert n.fake.called("RunPodSandbox")[0].request.runtime_handler == "kata"
 
 
-async def test_pull_secrets_and_the_account_go_with_the_pull_and_missing_ones_are_told_once(tmp_path: Path) -> None:
+async def test_pull_secrets_and_the_account_go_with_the_pull_and_missing_ones_are_reported_once(tmp_path: Path) -> None:
     pulling = pod(
         container("one"),
         container("two"),
@@ -148,13 +148,13 @@ async def test_pull_secrets_and_the_account_go_with_the_pull_and_missing_ones_ar
     async with node(tmp_path) as n:
         know(n)
         n.want(named(pulling, "web"))
-        wait = await wait_told(n, "web", "secret")
+        wait = await wait_shown(n, "web", "secret")
         assert wait.subject == "shop/pull"
         assert n.images.requests == []
         know(n, pull=Absent('secret "pull" not found'))
         await n.wait_running("web", "one", "two")
         text = "Unable to retrieve some image pull secrets (pull); attempting to pull the image may not succeed."
-        assert n.said("FailedToRetrieveImagePullSecret") == [text]
+        assert n.messages("FailedToRetrieveImagePullSecret") == [text]
         assert {request.secrets for request in n.images.requests} == {()}
         secret = Secret(metadata=ObjectMeta(name="pull", namespace="shop", uid="s1"), type="t", data={".x": b"1"})
         know(n, pull=Present(secret))
@@ -163,15 +163,15 @@ async def test_pull_secrets_and_the_account_go_with_the_pull_and_missing_ones_ar
         last = n.images.requests[-1]
         assert last.secrets == (PullSecret(SecretSource("s1", "shop", "pull"), "t", {".x": b"1"}),)
         assert last.account == PullAccount("shop", "clerk")
-        told = last.sandbox_config  # a runtime may have rules of its own for a namespace
-        assert told is not None and (told.metadata.namespace, told.metadata.name) == ("shop", "next")
-        assert told.linux.cgroup_parent == f"/kubepods/pod{told.metadata.uid}"
+        config = last.sandbox_config  # a runtime may have rules of its own for a namespace
+        assert config is not None and (config.metadata.namespace, config.metadata.name) == ("shop", "next")
+        assert config.linux.cgroup_parent == f"/kubepods/pod{config.metadata.uid}"
 
 
 # The machine
 
 
-def test_news_lets_a_refused_container_try_again_at_once() -> None:
+def test_a_change_lets_a_refused_container_try_again_at_once() -> None:
     play = Playbook(pod())
     play.sees()
     play.sync_ended(app="CreateContainerConfigError")
@@ -179,7 +179,7 @@ def test_news_lets_a_refused_container_try_again_at_once() -> None:
     assert play.hears(ContentChanged()) == ["sync: start app"]
 
 
-def test_news_during_the_try_that_fails_leads_to_another() -> None:
+def test_a_change_during_the_try_that_fails_leads_to_another() -> None:
     play = Playbook(pod())
     play.sees()
     assert play.hears(ContentChanged()) == []
@@ -189,7 +189,7 @@ def test_news_during_the_try_that_fails_leads_to_another() -> None:
     assert play.sees(box()) == ["wake in 10 s"], "once is enough"
 
 
-def test_news_means_nothing_to_other_failures_and_other_containers() -> None:
+def test_a_change_means_nothing_to_other_failures_and_other_containers() -> None:
     play = Playbook(pod(container("a"), container("b")))
     play.sees()
     play.sync_ended(a="CreateContainerError", b="CreateContainerConfigError")
@@ -199,7 +199,7 @@ def test_news_means_nothing_to_other_failures_and_other_containers() -> None:
     assert play.sees(box(), running("b"))[0].startswith("wake in ")
 
 
-def test_news_lets_a_refused_sandbox_be_tried_again_at_once() -> None:
+def test_a_change_lets_a_refused_sandbox_be_tried_again_at_once() -> None:
     play = Playbook(pod())
     play.sees()
     play.sync_ended(pod_error="CreatePodSandboxError")

@@ -1,4 +1,4 @@
-"""Containers that end again and again: back-off, its reset, and what people are told."""
+"""Containers that end again and again: back-off, its reset, and what is reported of it."""
 
 from __future__ import annotations
 
@@ -41,18 +41,20 @@ def test_the_first_crash_is_answered_at_once() -> None:
     assert crash(play, 0) == ["sync: start app"]
 
 
-def test_the_next_instance_starts_as_soon_as_an_event_tells_of_the_end() -> None:
+def test_the_next_instance_starts_as_soon_as_an_event_reports_the_end() -> None:
     play = Playbook(pod())
     up(play)
     play.passes(30)
     ended = play.wall
     assert play.hears_of_end(box(), running("app")) == ["sync: start app"]
     play.passes(0.03)
-    assert play.sees(box(), exited("app", code=1, attempt=0, ended=ended)) == [], "the runtime says the same: no news"
+    assert play.sees(box(), exited("app", code=1, attempt=0, ended=ended)) == [], (
+        "the runtime reports the same: nothing changes"
+    )
     comes_up(play, 1)
 
 
-def test_a_pod_ends_only_when_the_runtime_has_said_its_last_word() -> None:
+def test_a_pod_ends_only_when_the_runtime_has_reported_the_end() -> None:
     play = Playbook(pod(restart="Never"))
     up(play)
     assert play.hears_of_end(box(), running("app"), code=0) == []
@@ -76,8 +78,8 @@ def test_later_crashes_wait_ten_seconds_doubling_to_five_minutes() -> None:
     for attempt in range(1, 9):
         comes_up(play, attempt)
         play.passes(2)
-        said, wake = crash(play, attempt)
-        assert said == "say app is held back"
+        reported, wake = crash(play, attempt)
+        assert reported == "say app is held back"
         delays.append(float(wake.split()[2]) + 0.03)
         assert play.errors() == {"app": "CrashLoopBackOff"}
         play.passes(delays[-1])
@@ -161,7 +163,7 @@ def test_an_end_in_the_future_counts_as_now() -> None:
     assert play.sees(box(), exited(code=1, attempt=1, ended=play.wall + 3600))[1] == "wake in 10 s"
 
 
-def test_each_end_is_told_once() -> None:
+def test_each_end_is_reported_once() -> None:
     play = Playbook(pod())
     up(play)
     crash(play, 0)
@@ -280,7 +282,7 @@ def test_a_container_that_a_probe_kills_restarts_alone_whatever_rule_its_exit_co
 
 
 @pytest.mark.parametrize("policy", ["Never", "OnFailure"])
-def test_a_restart_that_was_begun_is_finished_whatever_the_policy_says(policy: str) -> None:
+def test_a_restart_that_was_begun_is_finished_whatever_the_policy_requires(policy: str) -> None:
     play = Playbook(pod(container("app", image="busybox:2"), restart=policy))
     assert play.sees(box(), running()) == ["sync: kill app-0 (changed); start app"]
     play.passes(0.1)

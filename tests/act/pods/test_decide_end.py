@@ -8,7 +8,7 @@ import pytest
 from act.pods.playbook import Playbook
 from act.pods.scenes import REF, box, container, exited, pod, probes, running, sidecar
 
-from pykubelet.act.pods.model import PodState, Work
+from pykubelet.act.pods.model import PodWorkerState, Work
 from pykubelet.base.model.lifecycle import KillReason, Stage, StatusOverride
 from pykubelet.base.model.probes import ProbeResult
 
@@ -21,7 +21,7 @@ def at_rest(**spec: Any) -> Playbook:
     return play
 
 
-def is_done(state: PodState) -> bool:
+def is_done(state: PodWorkerState) -> bool:
     return state.stage is Stage.FINISHED and state.work is Work.NONE
 
 
@@ -68,11 +68,11 @@ def test_a_deletion_in_the_api_ends_the_pod() -> None:
 def test_a_container_that_waits_to_start_again_has_ended_when_its_pod_is() -> None:
     play = at_rest()
     play.probes_changed(probes(liveness_app_0=ProbeResult.FAILURE))
-    assert play.state.owed
+    assert play.state.to_restart
     assert play.spec_changed(pod(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})) == ["abandon now"]
     play.sees(box(), exited(code=3))
     assert play.sync_abandoned() == ["stop within 30 s"]
-    assert not play.state.owed
+    assert not play.state.to_restart
 
 
 def test_the_grace_period_only_shrinks() -> None:
@@ -165,7 +165,7 @@ def test_a_clean_up_that_failed_is_tried_again() -> None:
     assert is_done(play.state)
 
 
-def test_a_look_does_not_shorten_the_pause_after_a_failed_stop() -> None:
+def test_a_view_does_not_shorten_the_pause_after_a_failed_stop() -> None:
     play = at_rest()
     play.killed(REMOVED)
     play.stop_ended("no")

@@ -29,7 +29,7 @@ def up(of: Pod) -> Playbook:
     return play
 
 
-def test_a_new_size_is_given_and_told() -> None:
+def test_a_new_size_is_given_and_reported() -> None:
     play = up(sized("100m"))
     to = sized("200m", generation=2)
     assert play.spec_changed(to) == ["sync: resize app"]
@@ -49,7 +49,7 @@ def test_a_resize_by_restart_is_done_when_the_new_instance_runs() -> None:
     assert play.sees(box(), running(attempt=1), exited()) == ["wake in 60 s", "say the resize is done"]
 
 
-def test_what_cannot_be_done_is_told_once_and_tried_again() -> None:
+def test_what_cannot_be_done_is_reported_once_and_tried_again() -> None:
     play = up(sized("100m"))
     play.spec_changed(sized("1m", generation=2))
     assert play.resized(error="too small") == ["say the resize fails: too small"]

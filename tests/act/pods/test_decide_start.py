@@ -45,7 +45,7 @@ def test_a_sidecars_startup_probe_lets_the_rest_go_on() -> None:
     assert play.probes_changed(probes(startup_mesh_0=ProbeResult.SUCCESS)) == ["sync: start app"]
 
 
-def test_a_look_from_before_the_sync_ended_says_nothing() -> None:
+def test_a_view_from_before_the_sync_ended_means_nothing() -> None:
     play = Playbook(pod())
     play.sees()
     play.passes(5)
@@ -56,7 +56,7 @@ def test_a_look_from_before_the_sync_ended_says_nothing() -> None:
     assert play.sees(box(), running()) == ["wake in 60 s"]
 
 
-def test_an_older_look_never_replaces_a_newer_one() -> None:
+def test_an_older_view_never_replaces_a_newer_one() -> None:
     play = Playbook(pod())
     play.runs(box(), running())
     play.passes(1)
@@ -98,7 +98,7 @@ def test_a_change_seen_during_the_sync_interrupts_it_and_is_planned_from() -> No
     assert play.sees(box(), running("a")) == ["sync: start b"]
 
 
-def test_an_old_look_does_not_interrupt_a_sync() -> None:
+def test_an_old_view_does_not_interrupt_a_sync() -> None:
     play = Playbook(pod())
     play.sees()
     play.sync_ended(app="ErrImagePull")
@@ -149,7 +149,7 @@ def test_a_container_that_cannot_be_started_is_tried_again_after_a_pause() -> No
     assert play.errors() == {}
 
 
-def test_an_image_says_itself_when_to_try_again() -> None:
+def test_an_image_pull_decides_when_to_try_again() -> None:
     play = Playbook(pod())
     play.sees()
     play.sync_ended(app=("ImagePullBackOff", 40))

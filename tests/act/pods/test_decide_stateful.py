@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 
 import pytest
@@ -21,7 +22,7 @@ from pykubelet.act.pods.model import (
     Command,
     Event,
     KillRequested,
-    PodState,
+    PodWorkerState,
     ProbesChanged,
     ReportBackOff,
     RuntimeChanged,
@@ -35,14 +36,16 @@ from pykubelet.act.pods.model import (
     Woke,
     Work,
 )
+from pykubelet.act.pods.recording import parse, record, replay
 from pykubelet.act.runtime.render.container_hash import container_hash
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import KillReason, Stage, StartError
-from pykubelet.base.model.observed import ContainerState, ContainerView, PodView, SandboxView
+from pykubelet.base.model.observed import ContainerView, ObservedState, PodView, SandboxView
 from pykubelet.base.model.probes import ProbeKind, ProbeResult, ProbeResults
+from pykubelet.base.model.steps import WorkerStep
 
-RUNNING, EXITED, UNKNOWN = ContainerState.RUNNING, ContainerState.EXITED, ContainerState.UNKNOWN
+RUNNING, EXITED, UNKNOWN = ObservedState.RUNNING, ObservedState.EXITED, ObservedState.UNKNOWN
 NAMES = ("i1", "mesh", "a", "b")
 SHAPES: dict[str, Pod] = {
     "kept rules": pod(
@@ -96,7 +99,7 @@ class Runtime:
         recorded = container_hash(wanted)
         self.containers.append(instance(name, RUNNING, attempt=attempt, sandbox=home.attempt, hash_of=recorded))
 
-    def look(self, now: float) -> PodView:
+    def view(self, now: float) -> PodView:
         return view(*self.sandboxes, *self.containers, read_at=now)
 
 
@@ -106,7 +109,7 @@ class PodLife(RuleBasedStateMachine):
         self.now, self.wall = 1000.0, WALL
         self.runtime = Runtime()
         self.probes = ProbeResults({}, frozenset(ProbeKind))
-        self.state = PodState(ref=REF, pod=SHAPES[shape], stage=Stage.SYNCING, started_wall=WALL)
+        self.state = PodWorkerState(ref=REF, pod=SHAPES[shape], stage=Stage.SYNCING, started_wall=WALL)
         self.timer: float | None = None
         self.sync: list[str] | None = None  # the steps still to do
         self.syncing: Sync | None = None
@@ -116,15 +119,18 @@ class PodLife(RuleBasedStateMachine):
         self.stale: list[PodView] = []
         self.graces: list[int] = []
         self.was_killed = False
+        self.steps: list[WorkerStep] = []
 
-    # Telling the machine, and taking its commands
+    # Sending events to the state machine, and taking its commands
 
     def present_rules(self) -> Rules:
         return replace(RULES, probes=self.probes)
 
-    def tell(self, event: Event) -> None:
+    def send(self, event: Event) -> None:
         before = self.state
-        self.state, commands = step(before, event, self.now, self.present_rules())
+        rules = self.present_rules()
+        self.state, commands = step(before, event, self.now, rules)
+        self.steps.append(WorkerStep(self.now, before, event, rules, self.state, commands))
         order = list(Stage)
         if self.state.stage is not before.stage and before.stage is not Stage.FINISHED:
             assert order.index(self.state.stage) > order.index(before.stage), "a stage never goes back"
@@ -189,16 +195,16 @@ class PodLife(RuleBasedStateMachine):
     # The PLEG
 
     @action()
-    def looks(self) -> None:
+    def reads(self) -> None:
         self.passes(0.01)
-        look = self.runtime.look(self.now)
-        self.stale.append(look)
-        self.tell(RuntimeChanged(look, self.wall))
+        view = self.runtime.view(self.now)
+        self.stale.append(view)
+        self.send(RuntimeChanged(view, self.wall))
 
     @precondition(lambda self: self.stale)
     @action(pick=st.integers(0, 5))
-    def an_old_look_comes_late(self, pick: int) -> None:
-        self.tell(RuntimeChanged(self.stale[-1 - pick % len(self.stale)], self.wall))
+    def an_old_view_comes_late(self, pick: int) -> None:
+        self.send(RuntimeChanged(self.stale[-1 - pick % len(self.stale)], self.wall))
 
     # Time, people, probes
 
@@ -207,7 +213,7 @@ class PodLife(RuleBasedStateMachine):
         self.passes(seconds)
         if self.timer is not None and self.timer <= self.now:
             self.timer = None
-            self.tell(Woke())
+            self.send(Woke())
 
     @action(seconds=st.sampled_from([-86_400.0, 3600.0]))
     def the_wall_clock_jumps(self, seconds: float) -> None:
@@ -216,20 +222,20 @@ class PodLife(RuleBasedStateMachine):
     @action(reason=st.sampled_from(KillReason), grace=st.sampled_from([None, 0, 5, 40]))
     def kill_is_requested(self, reason: KillReason, grace: int | None) -> None:
         self.was_killed = True
-        self.tell(KillRequested(reason, "test", grace))
+        self.send(KillRequested(reason, "test", grace))
 
     @action(image=st.sampled_from(["busybox:1", "busybox:2"]))
     def spec_changes(self, image: str) -> None:
         of = self.state.pod
         changed = tuple(replace_image(c, image) for c in of.spec.containers)
-        self.tell(SpecChanged(pod_with(of, changed), "manifest changed"))
+        self.send(SpecChanged(pod_with(of, changed), "manifest changed"))
 
     @action(name=st.sampled_from(NAMES), kind=st.sampled_from(ProbeKind), result=st.sampled_from(ProbeResult))
-    def a_probe_tells(self, name: str, kind: ProbeKind, result: ProbeResult) -> None:
+    def a_probe_reports(self, name: str, kind: ProbeKind, result: ProbeResult) -> None:
         results = dict(self.probes.results)
         results.update({(target.id, kind): result for target in self.runtime.running(name)})
         self.probes = replace(self.probes, results=results)
-        self.tell(ProbesChanged(self.probes))
+        self.send(ProbesChanged(self.probes))
 
     # The work under way
 
@@ -278,7 +284,7 @@ class PodLife(RuleBasedStateMachine):
     def end_sync(self, ended: SyncEnded) -> None:
         self.sync = self.syncing = None
         self.passes(0.001)
-        self.tell(ended)
+        self.send(ended)
 
     @precondition(lambda self: self.stopping)
     @action(error=st.sampled_from(["", "", "containers still run"]))
@@ -287,7 +293,7 @@ class PodLife(RuleBasedStateMachine):
             self.runtime.stop_all(self.wall)
         self.stopping = None
         self.passes(0.01)
-        self.tell(StopEnded(error=error))
+        self.send(StopEnded(error=error))
 
     @precondition(lambda self: self.cleaning)
     @action(error=st.sampled_from(["", "", "busy"]))
@@ -297,7 +303,7 @@ class PodLife(RuleBasedStateMachine):
             self.runtime = Runtime()
         self.cleaning = None
         self.passes(0.01)
-        self.tell(CleanEnded(error=error))
+        self.send(CleanEnded(error=error))
 
     # What always holds
 
@@ -328,7 +334,7 @@ class PodLife(RuleBasedStateMachine):
     def settle(self) -> None:
         """Everything works from now on, until nothing more happens."""
         self.probes = ProbeResults({}, frozenset())
-        self.tell(ProbesChanged(self.probes))
+        self.send(ProbesChanged(self.probes))
         for _ in range(100):
             if self.sync is not None:
                 if self.sync:
@@ -341,14 +347,14 @@ class PodLife(RuleBasedStateMachine):
                 self.clean_ends(error="")
             else:
                 was = self.state
-                self.looks()
+                self.reads()
                 if self.timer is not None and self.idle():
                     self.time_passes(max(0.0, self.timer - self.now))
                 if self.idle() and self.at_rest(was):
                     return
         raise AssertionError(f"never at rest: {self.state}")
 
-    def at_rest(self, was: PodState) -> bool:
+    def at_rest(self, was: PodWorkerState) -> bool:
         state = self.state
         waits = state.retry_at.get("") or (state.stage is Stage.SYNCING and state.start_errors)
         return state.stage is was.stage and not waits
@@ -364,11 +370,19 @@ class PodLife(RuleBasedStateMachine):
                 assert all(self.runtime.running(c.name) for c in regular), "what should run does not"
             assert [s.ready for s in self.runtime.sandboxes].count(True) == 1
         self.was_killed = True
-        self.tell(KillRequested(KillReason.REMOVED, "in the end"))
+        self.send(KillRequested(KillReason.REMOVED, "in the end"))
         self.settle()
         assert self.state.stage is Stage.FINISHED
         assert self.state.removed
         assert self.runtime == Runtime(), "something is left"
+        self.steps_replay()
+
+    def steps_replay(self) -> None:
+        """A recording of the whole life, read from its JSON text, runs again to the same states and commands."""
+        recorded = record(self.steps, "test")
+        assert recorded is not None
+        replayed = replay(parse(json.dumps(recorded).encode()), container_hash)
+        assert [one.differences for one in replayed] == [()] * len(self.steps)
 
     def init_containers_end(self) -> None:
         for _ in range(4):
@@ -377,7 +391,7 @@ class PodLife(RuleBasedStateMachine):
             self.settle()
 
 
-def is_removing(state: PodState) -> bool:
+def is_removing(state: PodWorkerState) -> bool:
     return state.kill is not None and state.kill.reason in REMOVING
 
 

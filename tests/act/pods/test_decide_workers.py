@@ -15,6 +15,7 @@ from pykubelet.act.pods.decide_workers import (
     Action,
     ForgetPod,
     PodsSnapshot,
+    RequestEviction,
     RequestKill,
     RequestRead,
     SendView,
@@ -28,7 +29,7 @@ from pykubelet.act.pods.decide_workers import (
     workers_of_content,
     workers_of_probes,
 )
-from pykubelet.act.pods.model import PodState, Work
+from pykubelet.act.pods.model import PodWorkerState, Work
 from pykubelet.base.api.core import ConfigMap, ObjectMeta, Pod
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Content, ContentKind, ObjectKey, Present
@@ -39,7 +40,7 @@ from pykubelet.base.model.observed import ContainerEnd, Observed, PodView
 from pykubelet.base.model.probes import ProbeKind, ProbeResult, ProbeResults
 from pykubelet.base.model.roster import Rejection, Roster, RosterPod
 from pykubelet.base.model.sizing import PodSize, SizeChange
-from pykubelet.base.model.waits import Wait
+from pykubelet.base.model.waits import Owner, Wait
 
 UNLISTED = "its pods have not been listed yet"
 UNREAD = "what it has of the pod is not known yet"
@@ -80,7 +81,7 @@ def absent(uid: str, read_at: float = 1.0) -> PodView:
 class Fixed:
     """A worker that does nothing but take views, as the real one does."""
 
-    state: PodState
+    state: PodWorkerState
 
 
 @dataclass
@@ -127,7 +128,7 @@ class Passes:
         record = self.records[PodUID(uid)]
         record.backoff, record.pause = crash_pause(record.backoff, "a bug", self.at, WALL + self.at)
 
-    def state(self, uid: str) -> PodState:
+    def state(self, uid: str) -> PodWorkerState:
         worker = self.records[PodUID(uid)].worker
         assert worker is not None
         return worker.state
@@ -170,6 +171,8 @@ def _words(action: Action) -> str:
             return f"update {action.uid}: {', '.join(event.cause for event in action.events)}"
         case RequestKill():
             return f"kill {action.uid}: {action.event.cause}"
+        case RequestEviction():
+            return f"evict {action.uid}: {action.event.cause}"
         case SendView():
             shown = action.event.view
             return f"send {action.uid}: {'nothing' if shown.is_gone else 'running' if shown.is_running else 'exited'}"
@@ -214,7 +217,7 @@ def test_a_pod_that_could_not_be_read_yet_waits() -> None:
 
 def test_a_held_pod_waits_in_the_words_of_the_roster() -> None:
     passes, web = listed(), api("web")
-    held = replace(web, held=Wait("admission", "desired/roster", WALL, detail="devices are being allocated"))
+    held = replace(web, held=Wait("admission", Owner.POD_ADMISSION, WALL, detail="devices are being allocated"))
     assert passes.want(held) == []
     assert passes.waits("web") == "devices are being allocated"
     assert passes.want(web) == ["start web: new pod"]
@@ -252,7 +255,14 @@ def test_the_start_of_a_pod_is_the_earliest_known_one() -> None:
     assert (state.started_wall, state.active_since) == (WALL + 400, 400.0)
 
 
-def test_a_resize_that_is_under_way_tells_the_size_of_older_instances() -> None:
+def test_a_sandbox_without_a_creation_time_does_not_date_the_start_of_its_pod() -> None:
+    passes, web = Passes(at=1000.0), api("web")
+    passes.roster = Roster({PodUID("web"): replace(web, seen_at=WALL + 900)}, sources_ready=True)
+    passes.see(view(replace(box(), created_at=0), running(), ref=ref("web")))
+    assert passes.state("web").started_wall == WALL + 900
+
+
+def test_a_resize_that_is_under_way_reports_the_size_of_older_instances() -> None:
     passes, change = Passes(), SizeChange(PodSize(), WALL)
     passes.want(replace(api("web"), change=change), api("other"))
     passes.see(up("web"), up("other"))
@@ -480,7 +490,7 @@ def test_a_changed_object_concerns_the_pods_that_could_not_start_without_it() ->
     ],
 )
 def test_which_sandbox_is_in_use(changes: dict[str, Any], sandbox: str | None) -> None:
-    state = PodState(ref("web"), pod(), Stage.SYNCING, WALL, view=up("web"))
+    state = PodWorkerState(ref("web"), pod(), Stage.SYNCING, WALL, view=up("web"))
     assert sandbox_in_use(replace(state, **changes)) == sandbox
 
 
@@ -525,7 +535,9 @@ def test_whatever_comes_there_is_one_worker_a_pod_and_every_other_pod_shows_its_
         elif passes.observed.listed_at is not None:
             undesired = working - set(passes.roster.pods)
             assert all(passes.records[uid].kill_sent for uid in undesired)
-        assert set(passes.shown) >= set(passes.roster.pods) - working, "a pod without a worker says what it waits for"
+        assert set(passes.shown) >= set(passes.roster.pods) - working, (
+            "a pod without a worker publishes what it waits for"
+        )
         assert set(passes.shown) <= set(passes.roster.pods) | working
         idle = {uid for uid, one in passes.records.items() if one.worker is None and one.pause is None}
         assert idle <= set(passes.roster.pods) | set(passes.observed.pods), "no record is kept for nothing"

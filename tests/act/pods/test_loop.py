@@ -14,11 +14,14 @@ from act.pods.scenes import IMAGE, container, pod, running_script, sidecar
 from pykubelet.act.pods.metrics import RESTARTED, START_DURATIONS, WORK_DURATIONS
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.clock import SystemClock
+from pykubelet.base.model.evictions import Evictions, PodEviction
+from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONTAINER_RESTART_COUNT
 from pykubelet.base.model.lifecycle import KillReason, Stage
-from pykubelet.base.model.roster import Rejection
+from pykubelet.base.model.roster import Rejection, pod_ref
+from pykubelet.base.model.shutdown import NodeShutdown
 from pykubelet.observe.pleg.decide import RelistPeriods
-from pykubelet.testing.cri.fake import FakeRuntime, Fault
+from pykubelet.testing.cri.fake import FakeRuntime, RuntimeFault
 
 
 def has_attempt(n: Node, name: str, attempt: int) -> bool:
@@ -43,8 +46,8 @@ async def test_a_pod_comes_up_and_goes_without_a_trace(tmp_path: Path) -> None:
         assert not n.groups.pods
         assert not n.logs(WEB)
         assert n.log_links() == []
-        story = ["Created", "Started", "Killing"]
-        assert [event.reason for event in n.recorder.events if event.reason in story] == story
+        timeline = ["Created", "Started", "Killing"]
+        assert [event.reason for event in n.recorder.events if event.reason in timeline] == timeline
 
 
 async def test_a_pod_can_come_back_under_the_same_uid(tmp_path: Path) -> None:
@@ -74,7 +77,7 @@ async def test_a_pod_that_is_wanted_again_while_it_ends_is_restarted(tmp_path: P
         await n.wait_gone("web")
 
 
-async def test_a_pod_that_was_away_before_anybody_looked_is_restarted(tmp_path: Path) -> None:
+async def test_a_pod_that_was_away_before_it_was_read_is_restarted(tmp_path: Path) -> None:
     async with node(tmp_path) as n:
         n.want(static(pod(), "web", "web-1"))
         await n.wait_running("web")
@@ -140,13 +143,13 @@ async def test_a_container_that_ends_is_started_again_first_at_once_then_after_a
         assert life.start_errors["app"].message == "back-off 2s restarting failed container=app pod=web_shop(uid-web)"
         assert len(n.containers("web")) == 2, "the first restart did not wait"
         await n.wait_for(lambda: len(n.containers("web")) == 3)
-        assert set(n.said("BackOff")) == {"Back-off restarting failed container app in pod web_shop(uid-web)"}
+        assert set(n.messages("BackOff")) == {"Back-off restarting failed container app in pod web_shop(uid-web)"}
         counts = [c.config.annotations["io.kubernetes.container.restartCount"] for c in n.containers("web")]
         assert counts == ["0", "1", "2"]
 
 
 class JumpingClock(SystemClock):
-    """`jump_s`: what somebody has done to the wall clock."""
+    """`jump_s`: how far the wall clock is set."""
 
     jump_s = 0.0
 
@@ -156,7 +159,7 @@ class JumpingClock(SystemClock):
 
 @pytest.mark.parametrize("jump_s", [-3600.0, 3600.0])
 async def test_a_wall_clock_that_jumps_changes_no_back_off_deadline_or_grace(jump_s: float, tmp_path: Path) -> None:
-    """The rooms at work: a crash loop, a deadline and a stop under way while the clock is set."""
+    """The components at work: a crash loop, a deadline and a stop under way while the clock is set."""
     clock = JumpingClock()
     deaf = container("app", command=["sh", "-c", "trap '' TERM; sleep 1000"])
     async with node(tmp_path, crash=BackoffPolicy(1.0, 60.0), clock=clock) as n:
@@ -218,10 +221,10 @@ async def test_a_dead_sandbox_is_replaced(tmp_path: Path) -> None:
         n.fake.state.stop_sandbox(n.running("web")[0].sandbox)
         await n.wait_running("web")
         assert n.running("web")[0].sandbox.config.metadata.attempt == 1
-        assert n.said("SandboxChanged") == ["Pod sandbox changed, it will be killed and re-created."]
+        assert n.messages("SandboxChanged") == ["Pod sandbox changed, it will be killed and re-created."]
 
 
-async def test_a_rejected_pod_starts_nothing_and_says_why(tmp_path: Path) -> None:
+async def test_a_rejected_pod_starts_nothing_and_reports_why(tmp_path: Path) -> None:
     async with node(tmp_path) as n:
         n.want(WEB, rejection=Rejection("OutOfcpu", "Node didn't have enough resource: cpu"))
         life = await n.wait_life("web", lambda life: life.stage is Stage.FINISHED)
@@ -233,9 +236,37 @@ async def test_a_rejected_pod_starts_nothing_and_says_why(tmp_path: Path) -> Non
         await n.wait_gone("web")
 
 
+async def test_an_evicted_pod_ends_within_its_grace_and_fails_with_the_reason(tmp_path: Path) -> None:
+    patient = named(pod(container("app"), terminationGracePeriodSeconds=600), "patient")
+    async with node(tmp_path) as n:
+        n.want(patient, WEB)
+        await n.wait_running("patient")
+        await n.wait_running("web")
+        order = PodEviction(pod_ref(patient), "Evicted", "The node was low on resource: memory. ", 1)
+        n.evictions.publish(Evictions({PodUID("uid-patient"): order}))
+        life = await n.wait_life("patient", lambda life: life.stage is Stage.FINISHED)
+        assert life.kill_reason is KillReason.EVICTED
+        assert life.override is not None
+        assert (life.override.phase, life.override.reason) == ("Failed", "Evicted")
+        assert life.override.message == "The node was low on resource: memory. "
+        assert [call.request.timeout for call in n.fake.called("StopContainer")] == [2], "the shortest there is"
+        assert not n.running("patient") and n.running("web")
+
+
+async def test_a_shutdown_ends_the_pods_that_it_names_and_those_that_start_meanwhile(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        order = PodEviction(pod_ref(WEB), "Terminated", "imminent node shutdown", 0, for_shutdown=True)
+        n.shutdown.publish(NodeShutdown(active=True, pods={PodUID("uid-web"): order}))
+        n.want(WEB)
+        life = await n.wait_life("web", lambda life: life.stage is Stage.FINISHED)
+        assert life.override is not None and life.override.reason == "Terminated"
+        assert life.kill_reason is KillReason.SHUTDOWN
+        assert not n.fake.called("RunPodSandbox")
+
+
 async def test_a_pod_removed_in_the_middle_of_its_start_leaves_nothing(tmp_path: Path) -> None:
     async with node(tmp_path) as n:
-        n.fake.inject(Fault("RunPodSandbox", delay_s=0.2, after=True))
+        n.fake.inject(RuntimeFault("RunPodSandbox", delay_s=0.2, after=True))
         n.want(WEB)
         await n.wait_for(lambda: bool(n.fake.called("RunPodSandbox")))
         n.unwant("web")
@@ -247,7 +278,9 @@ async def test_a_pod_removed_in_the_middle_of_its_start_leaves_nothing(tmp_path:
 async def test_nothing_is_listed_for_a_pod_that_starts_and_ends_as_it_should(tmp_path: Path) -> None:
     async with node(tmp_path, periods=RelistPeriods(300.0, 300.0, unknown_s=60.0)) as n:
         await n.wait_for(lambda: len(n.fake.called("ListContainers")) == 2)  # at first, and with events
-        n.fake.inject(Fault("StopPodSandbox", delay_s=0.5))  # longer than it takes to ask how the container has ended
+        n.fake.inject(
+            RuntimeFault("StopPodSandbox", delay_s=0.5)
+        )  # longer than it takes to ask how the container has ended
         before = len(n.fake.calls)
         n.want(WEB)
         await n.wait_running("web")

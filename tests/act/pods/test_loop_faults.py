@@ -19,9 +19,10 @@ from pykubelet.base.model.labels import CONTAINER_RESTART_COUNT
 from pykubelet.base.model.lifecycle import PodLifecycle
 from pykubelet.base.model.node import RuntimeReady
 from pykubelet.base.model.observed import BeingStopped, PodTouched
+from pykubelet.base.model.waits import Owner
 from pykubelet.edges.cri.errors import CriCode
 from pykubelet.observe.pleg.decide import RelistPeriods
-from pykubelet.testing.cri.fake import FakeFeatures, FakeRuntime, Fault
+from pykubelet.testing.cri.fake import FakeFeatures, FakeRuntime, RuntimeFault
 
 SANDBOX_CALL = "RunPodSandbox: network and pause container"
 
@@ -31,25 +32,25 @@ SANDBOX_CALL = "RunPodSandbox: network and pause container"
 
 async def test_a_sandbox_that_hangs_for_one_pod_delays_no_other(tmp_path: Path) -> None:
     async with node(tmp_path) as n:
-        n.fake.inject(Fault("RunPodSandbox", pod="stuck", hang=True))
+        n.fake.inject(RuntimeFault("RunPodSandbox", pod="stuck", hang=True))
         n.want(named(WEB, "stuck"), WEB)
         await n.wait_running("web")
-        told = [("sandbox", "container runtime")]
-        await n.wait_life("stuck", lambda life: [(wait.what, wait.owner) for wait in life.waits] == told)
+        expected = [("sandbox", "container runtime")]
+        await n.wait_life("stuck", lambda life: [(wait.what, wait.owner) for wait in life.waits] == expected)
         n.unwant("stuck")
         await n.wait_gone("stuck")
         assert len(n.running("web")) == 1
 
 
-async def test_a_post_start_hook_that_hangs_is_named_and_its_container_is_told_as_starting(tmp_path: Path) -> None:
+async def test_a_post_start_hook_that_hangs_is_named_and_its_container_is_shown_as_starting(tmp_path: Path) -> None:
     async with node(tmp_path) as n:
-        n.fake.inject(Fault("ExecSync", pod="slow", hang=True))
+        n.fake.inject(RuntimeFault("ExecSync", pod="slow", hang=True))
         hook = {"postStart": {"exec": {"command": ["wait", "long"]}}}
         n.want(named(pod(container(lifecycle=hook)), "slow"), WEB)
         await n.wait_running("web")
         life = await n.wait_life("slow", lambda life: any(w.what == "postStart hook" for w in life.waits))
         assert [(w.what, w.owner, w.subject, w.detail) for w in life.waits] == [
-            ("postStart hook", "act/runtime", "app", "command: wait long")
+            ("postStart hook", Owner.RUNTIME_MANAGER, "app", "command: wait long")
         ]
         assert life.post_starting == {"app"}
         n.unwant("slow")
@@ -58,28 +59,28 @@ async def test_a_post_start_hook_that_hangs_is_named_and_its_container_is_told_a
 
 async def test_a_post_start_hook_is_seen_through_when_a_container_to_debug_with_is_asked_for(tmp_path: Path) -> None:
     async with node(tmp_path) as n:
-        n.fake.inject(Fault("ExecSync", pod="web", delay_s=0.5, code=CriCode.UNKNOWN, times=1))
+        n.fake.inject(RuntimeFault("ExecSync", pod="web", delay_s=0.5, code=CriCode.UNKNOWN, times=1))
         hooked = container(lifecycle={"postStart": {"exec": {"command": ["true"]}}})
         n.want(pod(hooked, container("b")))
         await n.wait_life("web", lambda life: bool(life.post_starting))
         n.want(pod(hooked, container("b"), ephemeralContainers=[{"name": "debug", "image": IMAGE}]))
-        await n.wait_for(lambda: bool(n.said("FailedPostStartHook")))
+        await n.wait_for(lambda: bool(n.messages("FailedPostStartHook")))
         await n.wait_running("web", "b", "debug")
         names = [call.request.config.metadata.name for call in n.fake.called("CreateContainer")]
         assert names[:2] == ["app", "debug"], "nothing more is started by the old manifest"
 
 
-async def test_an_image_that_cannot_be_had_is_told_before_the_sandbox_is_there(tmp_path: Path) -> None:
+async def test_an_image_that_cannot_be_had_is_reported_before_the_sandbox_is_there(tmp_path: Path) -> None:
     async with node(tmp_path) as n:
-        n.fake.inject(Fault("RunPodSandbox", pod="web", hang=True))
+        n.fake.inject(RuntimeFault("RunPodSandbox", pod="web", hang=True))
         n.images.missing[IMAGE] = ImageError("ErrImagePull", "no such image", None)
         n.want(WEB)
-        told = [("container start", "app", "ErrImagePull", "no such image"), ("sandbox", "", "", SANDBOX_CALL)]
+        expected = [("container start", "app", "ErrImagePull", "no such image"), ("sandbox", "", "", SANDBOX_CALL)]
 
-        def all_told(life: PodLifecycle) -> bool:
-            return sorted((w.what, w.subject, w.reason, w.detail) for w in life.waits) == told
+        def all_shown(life: PodLifecycle) -> bool:
+            return sorted((w.what, w.subject, w.reason, w.detail) for w in life.waits) == expected
 
-        await n.wait_life("web", all_told)
+        await n.wait_life("web", all_shown)
         n.unwant("web")
         await n.wait_gone("web")
         assert not n.fake.called("CreateContainer")
@@ -93,13 +94,13 @@ async def test_volumes_that_hang_for_one_pod_delay_no_other(tmp_path: Path) -> N
         await n.wait_life("stuck", lambda life: [wait.what for wait in life.waits] == ["volumes"])
         assert not n.containers("stuck")
         n.volumes.stuck.clear()
-        n.volumes.look()
+        n.volumes.project()
         await n.wait_running("stuck")
 
 
 async def test_a_stop_that_hangs_for_one_pod_delays_no_other(tmp_path: Path) -> None:
     async with node(tmp_path) as n:
-        fault = n.fake.inject(Fault("StopPodSandbox", pod="stuck", hang=True))
+        fault = n.fake.inject(RuntimeFault("StopPodSandbox", pod="stuck", hang=True))
         n.want(named(WEB, "stuck"), WEB)
         await n.wait_running("stuck")
         await n.wait_running("web")
@@ -127,7 +128,7 @@ async def test_a_pod_whose_touch_was_lost_is_read_after_the_next_relist(tmp_path
     fake = FakeRuntime(str(tmp_path / "cri.sock"), features=FakeFeatures(containerd_events=False))
     fake.add_image(IMAGE)
     await fake.start()
-    fake.inject(Fault("ExecSync", delay_s=0.4))  # meanwhile the sidecar is seen running
+    fake.inject(RuntimeFault("ExecSync", delay_s=0.4))  # meanwhile the sidecar is seen running
     touched, periods = _Forgetful(), RelistPeriods(without_events_s=0.1)
     hook = {"postStart": {"exec": {"command": ["true"]}}}
     try:
@@ -140,7 +141,7 @@ async def test_a_pod_whose_touch_was_lost_is_read_after_the_next_relist(tmp_path
         await fake.stop()
 
 
-async def test_a_bug_in_one_pods_work_is_told_and_tried_again_while_others_go_on(tmp_path: Path) -> None:
+async def test_a_bug_in_one_pods_work_is_reported_and_tried_again_while_others_go_on(tmp_path: Path) -> None:
     bugs = [RuntimeError("a bug")]
 
     def raises(request: ImageRequest) -> None:
@@ -152,11 +153,11 @@ async def test_a_bug_in_one_pods_work_is_told_and_tried_again_while_others_go_on
         n.want(named(WEB, "buggy"), WEB)
         await n.wait_running("web")
         await n.wait_running("buggy")
-        assert n.said("FailedSync", "buggy") == ["internal error in sync: RuntimeError('a bug')"]
-        assert not n.said("FailedSync", "web")
+        assert n.messages("FailedSync", "buggy") == ["internal error in sync: RuntimeError('a bug')"]
+        assert not n.messages("FailedSync", "web")
 
 
-async def test_a_bug_while_a_pod_is_stopped_is_told_and_tried_again(tmp_path: Path) -> None:
+async def test_a_bug_while_a_pod_is_stopped_is_reported_and_tried_again(tmp_path: Path) -> None:
     class Broken(set[PodUID]):
         def __contains__(self, uid: object) -> bool:
             self.clear()
@@ -169,7 +170,7 @@ async def test_a_bug_while_a_pod_is_stopped_is_told_and_tried_again(tmp_path: Pa
         n.groups.busy = Broken()
         n.unwant("web")
         await n.wait_gone("web")
-        assert n.said("FailedSync", "web") == ["internal error in clean-up: RuntimeError('a bug')"]
+        assert n.messages("FailedSync", "web") == ["internal error in clean-up: RuntimeError('a bug')"]
 
 
 async def test_a_bug_in_a_pods_decisions_ends_its_actor_alone_and_the_pod_starts_afresh(tmp_path: Path) -> None:
@@ -190,10 +191,10 @@ async def test_a_bug_in_a_pods_decisions_ends_its_actor_alone_and_the_pod_starts
         force_setattr(view, "annotations", Poison())
         n.want(WEB)
         n.want(named(pod(metadata={"labels": {"a": "b"}}), "buggy"))
-        await n.wait_for(lambda: bool(n.said("FailedSync", "buggy")))
-        assert n.said("FailedSync", "buggy") == ["internal error: RuntimeError('a bug')"]
+        await n.wait_for(lambda: bool(n.messages("FailedSync", "buggy")))
+        assert n.messages("FailedSync", "buggy") == ["internal error: RuntimeError('a bug')"]
         force_setattr(view, "annotations", {})
-        await n.wait_life("buggy", lambda life: any("taken up" in line.what for line in life.story))
+        await n.wait_life("buggy", lambda life: any("taken up" in line.what for line in life.timeline))
         assert len(n.running("buggy")) == 1
         assert len(n.fake.called("RunPodSandbox")) == 2
 
@@ -201,33 +202,33 @@ async def test_a_bug_in_a_pods_decisions_ends_its_actor_alone_and_the_pod_starts
 # Things that fail for a while
 
 
-async def test_a_sandbox_that_fails_is_told_and_tried_again(tmp_path: Path) -> None:
+async def test_a_sandbox_that_fails_is_reported_and_tried_again(tmp_path: Path) -> None:
     async with node(tmp_path) as n:
-        n.fake.inject(Fault("RunPodSandbox", code=CriCode.UNKNOWN, message="no network", times=1))
+        n.fake.inject(RuntimeFault("RunPodSandbox", code=CriCode.UNKNOWN, message="no network", times=1))
         n.want(WEB)
         await n.wait_running("web")
         message = "Failed to create pod sandbox: rpc error: code = Unknown desc = no network"
-        assert n.said("FailedCreatePodSandBox") == [message]
+        assert n.messages("FailedCreatePodSandBox") == [message]
         assert not n.life("web").start_errors  # type: ignore[union-attr]
 
 
-async def test_old_init_containers_that_cannot_be_removed_are_in_nobodys_way(tmp_path: Path) -> None:
+async def test_old_init_containers_that_cannot_be_removed_block_nothing(tmp_path: Path) -> None:
     async with node(tmp_path) as n:
-        n.fake.inject(Fault("RemoveContainer", pod="web", code=CriCode.UNKNOWN, message="busy"))
+        n.fake.inject(RuntimeFault("RemoveContainer", pod="web", code=CriCode.UNKNOWN, message="busy"))
         n.want(pod(init=(container("i1", command=["sh", "-c", "exit 1"]),)))
         await n.wait_for(lambda: len(n.containers("web")) == 4)
-        assert not n.said("FailedKillPod")
+        assert not n.messages("FailedKillPod")
         assert len(n.fake.called("RemoveContainer")) < 10, "it is tried with each start, not all the time"
 
 
-async def test_a_container_to_debug_with_is_not_made_without_the_one_it_is_to_look_into(tmp_path: Path) -> None:
+async def test_a_container_to_debug_with_is_not_made_without_the_one_it_targets(tmp_path: Path) -> None:
     async with node(tmp_path) as n:
         debug = {"name": "debug", "image": IMAGE, "targetContainerName": "app"}
         n.want(pod(init=(container("i1", command=["sh", "-c", "sleep 1000"]),), ephemeralContainers=[debug]))
         life = await n.wait_life("web", lambda life: "debug" in life.start_errors)
         error = life.start_errors["debug"]
         assert (error.reason, error.message) == ("CreateContainerConfigError", "unable to find target container app")
-        assert n.said("Failed") == ["Error: unable to find target container app"]
+        assert n.messages("Failed") == ["Error: unable to find target container app"]
         assert not [call for call in n.fake.called("CreateContainer") if call.request.config.metadata.name == "debug"]
 
 
@@ -255,7 +256,7 @@ async def test_old_init_containers_go_with_their_logs(tmp_path: Path) -> None:
 
 async def test_a_name_that_the_runtime_still_holds_is_passed_over(tmp_path: Path) -> None:
     async with node(tmp_path) as n:
-        n.fake.inject(Fault("RunPodSandbox", code=CriCode.DEADLINE_EXCEEDED, after=True, times=1))
+        n.fake.inject(RuntimeFault("RunPodSandbox", code=CriCode.DEADLINE_EXCEEDED, after=True, times=1))
         n.fake.state.reserved["web_shop_uid-web_0"] = "half-made"
         n.want(WEB)
         await n.wait_running("web")
@@ -267,7 +268,7 @@ async def test_a_name_that_the_runtime_still_holds_is_passed_over(tmp_path: Path
 async def test_an_answer_that_was_lost_does_not_start_anything_twice(tmp_path: Path) -> None:
     async with node(tmp_path) as n:
         for method in ("RunPodSandbox", "StartContainer"):
-            n.fake.inject(Fault(method, code=CriCode.DEADLINE_EXCEEDED, message="late", after=True, times=1))
+            n.fake.inject(RuntimeFault(method, code=CriCode.DEADLINE_EXCEEDED, message="late", after=True, times=1))
         n.want(WEB)
         await n.wait_running("web")
         await n.wait_for(lambda: not n.life("web").start_errors)  # type: ignore[union-attr]
@@ -303,12 +304,14 @@ async def test_a_slow_image_is_asked_for_once_whatever_else_happens(tmp_path: Pa
         assert n.images.asked.count("slow:1") == 1
 
 
-async def test_a_cgroup_that_cannot_be_made_is_told_and_tried_again(tmp_path: Path) -> None:
+async def test_a_cgroup_that_cannot_be_made_is_reported_and_tried_again(tmp_path: Path) -> None:
     async with node(tmp_path) as n:
         n.groups.broken["web"] = CgroupError(PodUID("uid-web"), "read-only file system")
         n.want(WEB)
-        await n.wait_for(lambda: bool(n.said("FailedCreatePodContainer")))
-        assert n.said("FailedCreatePodContainer")[0] == "unable to ensure pod container exists: read-only file system"
+        await n.wait_for(lambda: bool(n.messages("FailedCreatePodContainer")))
+        assert (
+            n.messages("FailedCreatePodContainer")[0] == "unable to ensure pod container exists: read-only file system"
+        )
         assert not n.fake.called("RunPodSandbox")
         n.groups.broken.clear()
         await n.wait_running("web")
@@ -335,7 +338,7 @@ async def test_nothing_is_started_while_the_runtime_or_its_network_is_not_ready(
         n.want(WEB, named(pod(hostNetwork=True, terminationGracePeriodSeconds=1), "host"))
         await n.wait_running("host")
         assert not n.running("web")
-        assert n.said("NetworkNotReady", "web") == ["network is not ready: cni plugin not initialized"]
+        assert n.messages("NetworkNotReady", "web") == ["network is not ready: cni plugin not initialized"]
         n.runtime.publish(well)
         await n.wait_running("web")
 
@@ -352,7 +355,9 @@ async def test_nothing_is_asked_of_a_runtime_that_is_away_and_all_is_done_at_its
         for name in ("web", "old"):
             life = await n.wait_life(name, lambda life: bool(life.waits))
             assert [(w.what, w.detail) for w in life.waits] == [("container runtime", "connection refused")]
-        assert not (n.fake.called("StopContainer") or n.said("FailedKillPod") or n.said("FailedCreatePodSandBox"))
+        assert not (
+            n.fake.called("StopContainer") or n.messages("FailedKillPod") or n.messages("FailedCreatePodSandBox")
+        )
         await n.fake.start()
         n.runtime.publish(replace(well, epoch=1))
         await n.wait_running("web")
@@ -361,7 +366,7 @@ async def test_nothing_is_asked_of_a_runtime_that_is_away_and_all_is_done_at_its
 
 async def test_what_failed_as_the_runtime_went_is_tried_at_its_return(tmp_path: Path) -> None:
     async with node(tmp_path) as n:
-        n.fake.inject(Fault("CreateContainer", pod="web", code=CriCode.UNAVAILABLE, times=1))
+        n.fake.inject(RuntimeFault("CreateContainer", pod="web", code=CriCode.UNAVAILABLE, times=1))
         n.want(WEB)
         await n.wait_life("web", lambda life: bool(life.start_errors))
         n.runtime.publish(replace(n.runtime.get(), epoch=1))

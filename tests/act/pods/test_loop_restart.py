@@ -12,10 +12,10 @@ from act.pods.scenes import IMAGE, container, pod, running_script
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.roster import RosterPod
+from pykubelet.base.model.roster import RosterPod, pod_ref
 from pykubelet.base.model.sizing import SizeChange, size_of
 from pykubelet.edges.cri.errors import CriCode
-from pykubelet.testing.cri.fake import FakeRuntime, Fault
+from pykubelet.testing.cri.fake import FakeRuntime, RuntimeFault
 
 # Static pods of one name, orphans, and the restart of the agent
 
@@ -55,7 +55,7 @@ async def test_a_restarted_agent_takes_over_what_runs(tmp_path: Path, runtime: F
     runtime.calls.clear()
     async with node(tmp_path, fake=runtime, wanted=pods) as n:
         for number in range(4):
-            await n.wait_life(f"web-{number}", lambda life: any("taken up" in line.what for line in life.story))
+            await n.wait_life(f"web-{number}", lambda life: any("taken up" in line.what for line in life.timeline))
         await asyncio.sleep(0.3)
         assert {c.id for c in runtime.state.containers.values()} == before
         assert len(n.running("web-0")) == 1
@@ -63,16 +63,19 @@ async def test_a_restarted_agent_takes_over_what_runs(tmp_path: Path, runtime: F
     assert not touching & {call.method for call in runtime.calls}
 
 
-async def test_what_runs_and_nobody_wants_is_ended_within_a_second(tmp_path: Path, runtime: FakeRuntime) -> None:
+async def test_what_runs_and_is_not_desired_is_ended_within_a_second(tmp_path: Path, runtime: FakeRuntime) -> None:
     async with node(tmp_path, fake=runtime, wanted=[WEB]) as n:
         await n.wait_running("web")
     async with node(tmp_path, fake=runtime) as n:
         await n.wait_for(lambda: not runtime.state.sandboxes)
         assert [call.request.timeout for call in runtime.called("StopContainer")] == [2], "the least a container gets"
         await n.wait_gone("web")
+        [killing] = [event for event in n.recorder.events if event.reason == "Killing"]
+        assert (killing.type, killing.message) == ("Normal", "Stopping container app")
+        assert killing.pod == pod_ref(WEB) and killing.field_path == "spec.containers{app}"
 
 
-async def test_what_nobody_wants_any_more_still_gets_its_pre_stop_hook(tmp_path: Path, runtime: FakeRuntime) -> None:
+async def test_what_is_not_desired_any_more_still_gets_its_pre_stop_hook(tmp_path: Path, runtime: FakeRuntime) -> None:
     hook = {"preStop": {"exec": {"command": ["say", "goodbye"]}}}
     web = named(pod(container(lifecycle=hook), terminationGracePeriodSeconds=1), "web")
     async with node(tmp_path, fake=runtime, wanted=[web]) as n:
@@ -121,13 +124,13 @@ async def test_a_pod_that_cannot_be_read_after_a_restart_is_not_made_again(
 ) -> None:
     async with node(tmp_path, fake=runtime, wanted=[WEB]) as n:
         await n.wait_running("web")
-    fault = runtime.inject(Fault("ContainerStatus", pod="web", code=CriCode.INTERNAL, message="boom"))
+    fault = runtime.inject(RuntimeFault("ContainerStatus", pod="web", code=CriCode.INTERNAL, message="boom"))
     async with node(tmp_path, fake=runtime, wanted=[WEB, named(WEB, "other")]) as n:
         await n.wait_running("other")
         life = await n.wait_life("web", lambda life: bool(life.waits))
         assert life.waits[0].detail == "what it has of the pod is not known yet"
         runtime.withdraw(fault)
-        await n.wait_life("web", lambda life: any("taken up" in line.what for line in life.story))
+        await n.wait_life("web", lambda life: any("taken up" in line.what for line in life.timeline))
         await asyncio.sleep(0.2)
         assert len(n.running("web")) == 1
     assert len([c for c in runtime.called("RunPodSandbox") if c.pod == "web"]) == 1

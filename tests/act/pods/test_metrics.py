@@ -1,4 +1,4 @@
-"""How long pods take to run, as `/metrics` tells it."""
+"""How long pods take to run, as `/metrics` shows it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from pykubelet.act.pods.metrics import (
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import Pod
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
-from pykubelet.base.model.observed import ContainerState, ContainerView, PodView
+from pykubelet.base.model.observed import ContainerView, ObservedState, PodView
 
 REF = PodRef("default", "web", PodUID("u"))
 CREATED = 1_700_000_000.0  # 2023-11-14T22:13:20Z
-RUNNING, EXITED, MADE = ContainerState.RUNNING, ContainerState.EXITED, ContainerState.CREATED
+RUNNING, EXITED, MADE = ObservedState.RUNNING, ObservedState.EXITED, ObservedState.CREATED
 COUNTED = (WORK_BEGINS, CONTAINERS, START_DURATIONS, START_TOTALS, START_SLIS)
 
 
@@ -34,7 +34,7 @@ def pod(*, created: str = "2023-11-14T22:13:20Z", **spec: Any) -> Pod:
     return from_object(Pod, {"metadata": meta, "spec": fields})
 
 
-def seen(**states: ContainerState) -> PodView:
+def seen(**states: ObservedState) -> PodView:
     """Those that have been started ran for two seconds."""
     return PodView(
         REF,
@@ -112,13 +112,13 @@ def total_of(histogram: Any) -> float:
 @pytest.mark.parametrize(
     ("made", "view", "expected"),
     [
-        (pod(created=""), seen(a=RUNNING, b=RUNNING), [1, 0, 0]),  # a manifest says nothing of its creation
+        (pod(created=""), seen(a=RUNNING, b=RUNNING), [1, 0, 0]),  # a manifest has no creation time
         (pod(), seen(a=RUNNING, b=EXITED), [1, 0, 0]),  # it has ended before it was seen to run
         (pod(volumes=[{"name": "v", "hostPath": {"path": "/"}}]), seen(a=RUNNING, b=RUNNING), [1, 1, 0]),
         (pod(volumes=[{"name": "v", "emptyDir": {}}]), seen(a=RUNNING, b=RUNNING), [1, 1, 1]),
     ],
 )
-def test_which_starts_say_something(made: Pod, view: PodView, expected: list[int]) -> None:
+def test_which_starts_are_counted(made: Pod, view: PodView, expected: list[int]) -> None:
     before = counts()
     StartCount(CREATED, is_new=True).saw(made, view, CREATED + 1, PullTime())
     assert since(before)[2:] == expected

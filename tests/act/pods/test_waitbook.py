@@ -1,4 +1,4 @@
-"""What a pod waits for, as its state tells it: names, owners, reasons, and what comes next when."""
+"""What a pod waits for, from its state: names, owners, reasons, and what comes next when."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import pytest
 from act.pods.playbook import Playbook
 from act.pods.scenes import WALL, box, container, exited, pod, probes, running
 
-from pykubelet.act.pods.waitbook import TELL_AFTER_S, WaitBook, WaitsChanged, general_wait, waits_of
+from pykubelet.act.pods.waitbook import SHOW_AFTER_S, WaitBook, WaitsChanged, general_wait, waits_of
 from pykubelet.base.kit.clock import ManualClock, SystemClock
 from pykubelet.base.kit.mailbox import Mailbox, Sink
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import KillReason
 from pykubelet.base.model.probes import ProbeResult
-from pykubelet.base.model.waits import Wait
+from pykubelet.base.model.waits import Owner, Wait
 
 
-def told(play: Playbook) -> list[Wait]:
+def waits_now(play: Playbook) -> list[Wait]:
     return waits_of(play.state, play.now, play.wall)
 
 
@@ -27,12 +27,12 @@ def in_general(play: Playbook) -> str:
     return wait.what if wait is not None else ""
 
 
-def test_before_the_first_look_the_runtime_is_waited_for() -> None:
-    (wait,) = told(Playbook(pod()))
-    assert (wait.what, wait.owner, wait.next_step) == ("container runtime", "observe/pleg", "list them")
+def test_before_the_first_read_the_runtime_is_waited_for() -> None:
+    (wait,) = waits_now(Playbook(pod()))
+    assert (wait.what, wait.owner, wait.next_step) == ("container runtime", Owner.PLEG, "list them")
 
 
-def test_a_crash_loop_says_how_the_container_ended_and_when_it_goes_on() -> None:
+def test_a_crash_loop_shows_how_the_container_ended_and_when_it_goes_on() -> None:
     play = Playbook(pod())
     play.sees()
     play.sync_ended("app")
@@ -42,7 +42,7 @@ def test_a_crash_loop_says_how_the_container_ended_and_when_it_goes_on() -> None
     ended = replace(exited(code=137, attempt=1, ended=play.wall), reason="OOMKilled")
     play.sees(box(), exited(code=1), ended)
     play.passes(4)
-    (wait,) = told(play)
+    (wait,) = waits_now(play)
     assert (wait.what, wait.subject, wait.reason) == ("container start", "app", "CrashLoopBackOff")
     assert wait.detail.endswith("; it ended with 137 (OOMKilled)")
     assert wait.next_step == "start again"
@@ -50,11 +50,11 @@ def test_a_crash_loop_says_how_the_container_ended_and_when_it_goes_on() -> None
     play.passes(7)
     play.sees(box(), exited(code=1), ended)
     play.passes(3)
-    (wait,) = told(play)
+    (wait,) = waits_now(play)
     assert (wait.next_step, wait.next_at) == ("being started again", None), "not at a time that is past"
 
 
-def test_a_container_that_a_probe_gave_up_says_so_while_it_is_held_back() -> None:
+def test_a_container_that_a_probe_gave_up_reports_it_while_it_is_held_back() -> None:
     play = Playbook(pod(container(livenessProbe={"exec": {"command": ["true"]}})))
     play.sees()
     play.sync_ended("app")
@@ -66,40 +66,40 @@ def test_a_container_that_a_probe_gave_up_says_so_while_it_is_held_back() -> Non
     play.sync_ended()
     play.passes(1)
     play.sees(box(), exited(code=1), exited(code=143, attempt=1, ended=play.wall))
-    (wait,) = told(play)
+    (wait,) = waits_now(play)
     assert wait.detail.endswith("; it ended with 143 (Error), killed: its liveness probe failed")
     play.sees(box(), exited(code=1))
     assert play.state.killed == {}, "forgotten with the instance"
 
 
-def test_a_container_that_could_not_be_started_says_why_while_it_is_held_back() -> None:
+def test_a_container_that_could_not_be_started_reports_why_while_it_is_held_back() -> None:
     play = Playbook(pod())
     play.sees()
     for attempt in (0, 1):
         play.start_refused(attempt)
         refused = exited(code=128, attempt=attempt, ended=play.wall, reason="StartError")
         play.sees(box(), replace(refused, message="exec: not found"))
-    (wait,) = told(play)
+    (wait,) = waits_now(play)
     assert wait.reason == "CrashLoopBackOff"
     assert wait.detail.endswith("; it ended with 128 (StartError): exec: not found")
 
 
-def test_a_container_whose_hook_failed_says_so_while_it_is_held_back() -> None:
+def test_a_container_whose_hook_failed_reports_it_while_it_is_held_back() -> None:
     play = Playbook(pod())
     play.sees()
     for attempt in (0, 1):
         play.hook_failed(attempt)
         play.sees(box(), exited(code=137, attempt=attempt, ended=play.wall))
-    (wait,) = told(play)
+    (wait,) = waits_now(play)
     assert wait.reason == "CrashLoopBackOff"
-    assert wait.detail.endswith("; it ended with 137 (Error), killed: the hook said no")
+    assert wait.detail.endswith("; it ended with 137 (Error), killed: the hook failed")
 
 
-def test_a_sandbox_that_cannot_be_made_is_told_during_the_next_try_too() -> None:
+def test_a_sandbox_that_cannot_be_made_is_reported_during_the_next_try_too() -> None:
     play = Playbook(pod())
     play.sees()
     play.sync_ended(pod_error="CreatePodSandboxError")
-    (wait,) = told(play)
+    (wait,) = waits_now(play)
     assert (wait.what, wait.reason, wait.detail, wait.next_step) == (
         "sandbox",
         "CreatePodSandboxError",
@@ -110,7 +110,7 @@ def test_a_sandbox_that_cannot_be_made_is_told_during_the_next_try_too() -> None
     play.passes(2)
     play.sees()
     assert play.wakes() == [] or play.state.work != "none"
-    (wait,) = told(play)
+    (wait,) = waits_now(play)
     assert (wait.what, wait.reason, wait.next_step, wait.next_at) == (
         "sandbox",
         "CreatePodSandboxError",
@@ -131,16 +131,16 @@ def test_what_fails_for_the_whole_pod_has_a_name(reason: str, what: str) -> None
     play = Playbook(pod())
     play.sees()
     play.sync_ended(pod_error=reason)
-    assert [(wait.what, wait.reason) for wait in told(play)] == [(what, reason)]
+    assert [(wait.what, wait.reason) for wait in waits_now(play)] == [(what, reason)]
 
 
-def test_an_end_that_fails_says_what_is_tried_again() -> None:
+def test_an_end_that_fails_reports_what_is_tried_again() -> None:
     play = Playbook(pod())
     play.runs(box(), running())
     play.killed(KillReason.REMOVED)
     assert in_general(play) == "containers to end"
     play.stop_ended("it does not end")
-    assert [(w.what, w.reason, w.detail) for w in told(play)] == [
+    assert [(w.what, w.reason, w.detail) for w in waits_now(play)] == [
         ("containers to end", "FailedKillPod", "it does not end")
     ]
     play.passes(1)
@@ -148,10 +148,10 @@ def test_an_end_that_fails_says_what_is_tried_again() -> None:
     play.stop_ended()
     assert in_general(play) == "clean-up"
     play.clean_ended("busy")
-    assert [(w.what, w.reason, w.detail) for w in told(play)] == [("clean-up", "FailedCleanUp", "busy")]
+    assert [(w.what, w.reason, w.detail) for w in waits_now(play)] == [("clean-up", "FailedCleanUp", "busy")]
 
 
-def test_work_and_looks_are_waited_for_in_general() -> None:
+def test_work_and_reads_are_waited_for_in_general() -> None:
     play = Playbook(pod())
     play.sees()
     assert in_general(play) == "sync"
@@ -162,13 +162,13 @@ def test_work_and_looks_are_waited_for_in_general() -> None:
     assert in_general(play) == ""
 
 
-async def test_short_waits_are_not_told_and_long_ones_keep_their_beginning() -> None:
-    clock, told_of = ManualClock(wall=WALL), Sink[object]()
-    book = WaitBook(clock, told_of)
+async def test_short_waits_are_not_shown_and_long_ones_keep_their_beginning() -> None:
+    clock, changes = ManualClock(wall=WALL), Sink[object]()
+    book = WaitBook(clock, changes)
     play = Playbook(pod(), now=clock.monotonic())
     play.sees()
     assert book.snapshot(play.state) == ()
-    clock.advance(TELL_AFTER_S)
+    clock.advance(SHOW_AFTER_S)
     (wait,) = book.snapshot(play.state)
     assert (wait.what, wait.since) == ("sync", clock.wall())
     clock.advance(5)
@@ -182,18 +182,18 @@ async def test_short_waits_are_not_told_and_long_ones_keep_their_beginning() -> 
     book.close()
 
 
-async def test_the_end_of_a_wait_is_told_together_with_the_next_one() -> None:
-    told_of: Mailbox[WaitsChanged] = Mailbox("told")
-    book, play = WaitBook(SystemClock(), told_of), Playbook(pod())
+async def test_the_end_of_a_wait_is_reported_together_with_the_next_one() -> None:
+    changes: Mailbox[WaitsChanged] = Mailbox("waits")
+    book, play = WaitBook(SystemClock(), changes), Playbook(pod())
 
-    async def told_next() -> list[str]:
+    async def next_waits() -> list[str]:
         async with asyncio.timeout(5):
-            assert len(await told_of.get_all()) == 1
-        return [wait.what for wait in book.snapshot(play.state) if wait.owner == "x"]
+            assert len(await changes.get_all()) == 1
+        return [wait.what for wait in book.snapshot(play.state) if wait.owner == Owner.CONTAINER]
 
-    with book.waiting(Wait("sandbox", "x", 0.0)):
-        assert await told_next() == ["sandbox"]
-    with book.waiting(Wait("container start", "x", 0.0)):
-        assert await told_next() == ["container start"]
-    assert await told_next() == []
+    with book.waiting(Wait("sandbox", Owner.CONTAINER, 0.0)):
+        assert await next_waits() == ["sandbox"]
+    with book.waiting(Wait("container start", Owner.CONTAINER, 0.0)):
+        assert await next_waits() == ["container start"]
+    assert await next_waits() == []
     book.close()

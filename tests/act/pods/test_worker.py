@@ -18,7 +18,7 @@ from pykubelet.act.pods.model import (
     CleanEnded,
     CleanUp,
     KillRequested,
-    PodState,
+    PodWorkerState,
     RuntimeChanged,
     SpecChanged,
     StopPod,
@@ -75,7 +75,7 @@ class Work:
         self.log.append("stopped")
         return ""
 
-    async def wait_ends_told(self, waits: WaitBook) -> None:
+    async def wait_ends_reported(self, waits: WaitBook) -> None:
         return None
 
     async def clean(self, command: CleanUp, waits: WaitBook) -> CleanEnded:
@@ -88,7 +88,7 @@ async def worker(work: Work, of: Pod | None = None, since: float = 0.0) -> Async
     lifecycles: Sink[PodLifecycle | WorkerCrashed] = Sink()
     touched: Sink[PodTouched] = Sink()
     async with Supervisor("test") as supervisor:
-        state = PodState(REF, of or pod(), Stage.SYNCING, WALL, since)
+        state = PodWorkerState(REF, of or pod(), Stage.SYNCING, WALL, since)
         made = PodWorker(state, lambda: RULES, cast(PodExecution, work), lifecycles, touched, supervisor)
         task = supervisor.start_root("worker", made.run())
         yield made
@@ -161,7 +161,7 @@ async def test_a_shorter_grace_hurries_the_stop() -> None:
         assert work.log == ["stop 30", "stop 1", "stopped", "clean and remove"]
 
 
-async def test_news_between_a_decision_and_its_first_step_is_not_lost() -> None:
+async def test_an_event_between_a_decision_and_its_first_step_is_not_lost() -> None:
     work = Work()
     async with worker(work) as it:
         it.mailbox.post(look(ago=1.0))
@@ -189,7 +189,7 @@ async def test_an_interruption_is_over_with_the_sync_it_was_meant_for() -> None:
         assert work.log == ["sync", "synced", "sync", "synced"]
 
 
-async def test_of_several_looks_the_newest_counts_whatever_their_order() -> None:
+async def test_of_several_views_the_newest_counts_whatever_their_order() -> None:
     work = Work()
     async with worker(work) as it:
         it.mailbox.post(look(box(), running()))
@@ -211,7 +211,7 @@ async def test_an_abandoned_sync_is_followed_by_one_for_the_new_manifest() -> No
         assert work.log == ["sync", "sync"]
 
 
-async def test_the_story_tells_what_was_done_and_why() -> None:
+async def test_the_timeline_reports_what_was_done_and_why() -> None:
     work = Work()
     work.sync_gate.set()
     work.stop_gate.set()

@@ -18,7 +18,7 @@ from pykubelet.base.api.core import (
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.node import NodeView
-from pykubelet.base.model.observed import ContainerState, ContainerView, Observed, PodView, SandboxView
+from pykubelet.base.model.observed import ContainerView, Observed, ObservedState, PodView, SandboxView
 from pykubelet.base.model.roster import Rejection, Roster, RosterPod, pod_ref
 
 NODE = NodeView("node", "node", allocatable={"cpu": 2000, "memory": 1 << 30, "ephemeral-storage": 10 << 30})
@@ -71,7 +71,7 @@ def running(*uids: str) -> Observed:
     pods = {}
     for uid in uids:
         box = SandboxView(SandboxID("s" + uid), 0, True, 1)
-        container = ContainerView(ContainerID("c" + uid), "main", box.id, ContainerState.RUNNING, 0, 1)
+        container = ContainerView(ContainerID("c" + uid), "main", box.id, ObservedState.RUNNING, 0, 1)
         pods[PodUID(uid)] = PodView(PodRef("shop", "web", PodUID(uid)), (box,), (container,))
     return Observed(pods, listed_at=1.0)
 

@@ -13,7 +13,7 @@ from pykubelet.act.volumes.model import (
     Command,
     Inputs,
     InputsChanged,
-    MakeTree,
+    MakePodDirectory,
     RecordEvent,
     Result,
     SetUp,
@@ -41,6 +41,7 @@ from pykubelet.base.model.content import (
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.mounts import PodMounts
 from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.waits import Owner
 
 PATHS = Paths("/k", "/logs")
 UID = PodUID("u1")
@@ -273,7 +274,7 @@ def written(commands: list[Command]) -> list[dict[str, bytes]]:
 def test_a_pod_waits_by_name_and_is_set_up_by_the_answer() -> None:
     driver = Driver(MAP_VOLUME)
     assert driver.knows(Content(True)) == []
-    assert driver.waits() == [("configMap", "shop/m", "edges/content")]
+    assert driver.waits() == [("configMap", "shop/m", Owner.OBJECT_CACHE)]
     assert written(driver.knows(known(m=config_map(a="1")))) == [{"a": b"1"}]
     driver.ended()
     assert driver.mounts.ready and driver.mounts.waits == ()
@@ -288,7 +289,7 @@ def test_the_directory_of_a_pod_comes_with_the_volume_whose_content_is_awaited()
 
     assert kinds(Content(True)) == []
     assert kinds(known(m=config_map(**{"ca.crt": "CA"}), t=Present(Token("t", 9.0)))) == [SetUp]
-    assert kinds(known(m=Absent("no such"), t=Present(Token("t", 9.0)))) == [RecordEvent, MakeTree]
+    assert kinds(known(m=Absent("no such"), t=Present(Token("t", 9.0)))) == [RecordEvent, MakePodDirectory]
 
 
 def test_a_missing_object_is_reported_once_and_the_volume_made_as_soon_as_it_comes() -> None:
@@ -314,12 +315,12 @@ def test_new_content_is_written_into_the_running_pods_volume_and_other_objects_m
     assert driver.ended() == [] and driver.mounts.ready
 
 
-def test_a_volume_in_place_stays_when_its_object_goes_and_says_so_once() -> None:
+def test_a_volume_in_place_stays_when_its_object_goes_with_one_event() -> None:
     driver = Driver(MAP_VOLUME)
     driver.knows(known(m=config_map(a="1")))
     driver.ended()
-    said = ['MountVolume.SetUp failed for volume "v" : configmap "m" not found']
-    assert texts(driver.knows(known(m=Absent('configmap "m" not found')))) == said
+    expected = ['MountVolume.SetUp failed for volume "v" : configmap "m" not found']
+    assert texts(driver.knows(known(m=Absent('configmap "m" not found')))) == expected
     assert driver.mounts.ready and driver.mounts.waits[0].detail == 'configmap "m" not found'
     assert driver.knows(known(m=Absent('configmap "m" not found'))) == []
     assert driver.knows(known(m=config_map(a="1"))) == []  # the same again: nothing to write

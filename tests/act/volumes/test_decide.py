@@ -13,7 +13,7 @@ from pykubelet.act.volumes.model import (
     FoundPod,
     FoundVolume,
     InputsChanged,
-    MakeTree,
+    MakePodDirectory,
     RecordEvent,
     RemoveTree,
     Result,
@@ -46,6 +46,7 @@ from pykubelet.base.model.mounts import MountedVolume, PodMounts
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.roster import Roster
+from pykubelet.base.model.waits import Owner
 
 PATHS = Paths("/k", "/logs")
 UID = PodUID("u1")
@@ -98,7 +99,7 @@ def mounted_driver(pod: object = None) -> Driver:
 
 def test_a_pod_without_volumes_is_ready_in_the_same_step() -> None:
     driver = Driver()
-    assert driver.see(InputsChanged(inputs(roster(make_pod())))) == [MakeTree(UID, "changed")]
+    assert driver.see(InputsChanged(inputs(roster(make_pod())))) == [MakePodDirectory(UID, "changed")]
     assert driver.up() == PodMounts(ready=True)
 
 
@@ -118,7 +119,7 @@ def test_an_empty_dir_is_set_up_and_then_ready() -> None:
     commands = driver.see(InputsChanged(inputs(roster(make_pod(empty_dir(), fs_group=2000)))))
     assert commands == [SetUp(UID, "data", EmptyDirPlan(MOUNTED, PRIVATE, fs_group=2000), "changed")]
     assert not driver.up().ready
-    assert [(w.what, w.owner, w.subject) for w in driver.up().waits] == [("volume", "act/volumes", "data")]
+    assert [(w.what, w.owner, w.subject) for w in driver.up().waits] == [("volume", Owner.VOLUME_MANAGER, "data")]
     assert driver.see(SetUpEnded(UID, "data", Result.DONE), after=0.001) == []
     assert driver.up().ready
     assert driver.up().volumes["data"].host_path == DIR
@@ -128,7 +129,7 @@ def test_an_empty_dir_is_set_up_and_then_ready() -> None:
 def test_volumes_no_container_uses_are_not_set_up() -> None:
     driver = Driver()
     pod = make_pod(empty_dir(), Volume(name="keys", secret=SecretVolumeSource(secretName="s")), unused=("data", "keys"))
-    assert driver.see(InputsChanged(inputs(roster(pod)))) == [MakeTree(UID, "changed")]
+    assert driver.see(InputsChanged(inputs(roster(pod)))) == [MakePodDirectory(UID, "changed")]
     assert driver.up().ready
 
 
@@ -148,14 +149,14 @@ def test_failures_are_reported_and_tried_again_later_and_later() -> None:
         delays.append(delay)
         assert not [c for c in driver.see(TimerFired(), after=delay - 0.1) if isinstance(c, SetUp)]
         again = driver.see(TimerFired(), after=0.11)
-        assert [type(c) for c in again if not isinstance(c, (RecordEvent, MakeTree))] == [SetUp]
+        assert [type(c) for c in again if not isinstance(c, (RecordEvent, MakePodDirectory))] == [SetUp]
     assert [round(d, 3) for d in delays] == [0.5, 1, 2, 4, 8, 16, 32, 64, 122, 122]
     driver.see(SetUpEnded(UID, "data", Result.DONE))
     assert driver.up().ready
     assert driver.up().waits == ()
 
 
-def test_a_pod_that_waits_too_long_says_so_like_the_reference() -> None:
+def test_a_pod_that_waits_too_long_gets_the_event_of_the_reference() -> None:
     driver = Driver()
     driver.see(InputsChanged(inputs(roster(make_pod(empty_dir("logs"), empty_dir("data"))))))
     assert driver.wake() == pytest.approx(123)
@@ -288,7 +289,7 @@ def test_making_the_directory_fails() -> None:
         "error making pod data directories: mkdir /k: read-only file system"
     ]
     assert not driver.up().ready
-    assert [type(c) for c in driver.see(TimerFired(), after=0.5)] == [MakeTree]
+    assert [type(c) for c in driver.see(TimerFired(), after=0.5)] == [MakePodDirectory]
     driver.see(TreeMade(UID, Result.DONE))
     assert driver.up().ready
 

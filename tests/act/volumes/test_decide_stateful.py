@@ -15,7 +15,7 @@ from pykubelet.act.volumes.model import (
     FoundVolume,
     Inputs,
     InputsChanged,
-    MakeTree,
+    MakePodDirectory,
     RecordEvent,
     RemoveTree,
     Result,
@@ -103,7 +103,7 @@ class VolumesMachine(RuleBasedStateMachine):
                 if done:
                     self.there.discard((uid, name))
                 self.see(TearDownEnded(uid, key, result, error))
-            case MakeTree(uid):
+            case MakePodDirectory(uid):
                 self.see(TreeMade(uid, result, error))
             case RemoveTree(uid):
                 left = tuple(FoundVolume(PLUGIN, name) for u, name in sorted(self.there) if u == uid)

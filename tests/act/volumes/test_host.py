@@ -23,10 +23,12 @@ from pykubelet.base.model.paths import Paths
 from pykubelet.edges.host.fs import files as host_files
 from pykubelet.edges.host.fs import mounts
 from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.quotas import VolumeQuotas
 
 UID = PodUID("0f1e2d3c")
 WALL = 1_700_000_000.0
-NOW = SetUpContext(WALL)
+OFF = VolumeQuotas(is_on=False)
+NOW = SetUpContext(WALL, OFF)
 EMPTY_DIR, CONFIG_MAP = "kubernetes.io~empty-dir", "kubernetes.io~configmap"
 
 
@@ -282,7 +284,7 @@ def test_the_layout_of_written_volumes(tmp_path: Path) -> None:
 def test_a_file_where_another_volume_is_mounted_is_hidden_by_it(tmp_path: Path) -> None:
     plan = PayloadPlan(at(tmp_path / "v"), files(a="1", sub__b="2"), in_memory=False, nested=("sub",))
     for wall in (WALL, WALL + 1):
-        payload_kind.set_up(plan, SetUpContext(wall))
+        payload_kind.set_up(plan, SetUpContext(wall, OFF))
         assert (tmp_path / "v" / "a").read_text() == "1"
         assert os.listdir(tmp_path / "v" / "sub") == []
 
@@ -334,7 +336,7 @@ def test_a_config_map_lies_on_the_disk_below_directories_of_its_own_and_goes_wit
     assert mode(path) == 0o777 and mode(f"{path}/cache/deep") == 0o755
     assert Path(path, "a").read_text() == "1"
     plan = PayloadPlan(at(path), files(b="2"), in_memory=False, nested=("cache/deep",))
-    payload_kind.set_up(plan, SetUpContext(WALL + 1))
+    payload_kind.set_up(plan, SetUpContext(WALL + 1, OFF))
     assert sorted(name for name in os.listdir(path) if not name.startswith("..")) == ["b", "cache"]
     assert disk.read_volumes(paths, UID) == (FoundVolume(CONFIG_MAP, "conf"),)
     disk.tear_down(paths, UID, CONFIG_MAP, "conf")
@@ -342,7 +344,7 @@ def test_a_config_map_lies_on_the_disk_below_directories_of_its_own_and_goes_wit
 
 
 @pytest.mark.integration
-def test_a_private_file_belongs_to_its_user_before_anybody_can_see_it(paths: Paths) -> None:
+def test_a_private_file_belongs_to_its_user_before_it_is_visible(paths: Paths) -> None:
     path = paths.volume(UID, "kubernetes.io/projected", "token")
     token = PayloadFile("token", b"secret", 0o600, 1000)
     payload_kind.set_up(PayloadPlan(at(path, "projected"), (token, *files(ca="CA")), 1 << 20), NOW)
@@ -350,6 +352,6 @@ def test_a_private_file_belongs_to_its_user_before_anybody_can_see_it(paths: Pat
     assert (found.st_uid, stat.S_IMODE(found.st_mode)) == (1000, 0o600)
     assert (os.stat(f"{path}/ca").st_uid, mode(f"{path}/..data/ca")) == (0, 0o640)
     group = PayloadPlan(at(path, "projected"), (PayloadFile("token", b"new", 0o600),), 1 << 20, fs_group=2000)
-    payload_kind.set_up(group, SetUpContext(WALL + 1))
+    payload_kind.set_up(group, SetUpContext(WALL + 1, OFF))
     found = os.stat(f"{path}/token")
     assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (0, 2000, 0o640)

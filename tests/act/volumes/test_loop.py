@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from act.volumes.samples import NODE, empty_dir, lifecycles, make_pod, roster, running
+from support.quotas import FORMATS, LARGEST, MemoryQuotas, listed_in, quota_disk, volume_quotas
 
 from pykubelet.act.volumes.loop import VolumeInputs, Volumes
 from pykubelet.act.volumes.subpath import Subpaths
@@ -24,9 +25,10 @@ from pykubelet.base.api.core import (
 )
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.clock import SystemClock
-from pykubelet.base.kit.flight import Flight, Outcome, T, Uncertain
+from pykubelet.base.kit.flight import Outcome, SingleFlight, T, Uncertain
 from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent
@@ -34,8 +36,12 @@ from pykubelet.base.model.lifecycle import Lifecycles, Stage
 from pykubelet.base.model.mounts import Mounts, PodMounts
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.paths import Paths
-from pykubelet.base.model.roster import Roster
+from pykubelet.base.model.roster import Roster, pod_ref
+from pykubelet.base.model.waits import Owner
 from pykubelet.edges.host.fs import mounts as mount_table
+from pykubelet.edges.host.fs.project_files import read_projects
+from pykubelet.edges.host.fs.quotas import VolumeQuotas
+from pykubelet.observe.stats.sizes import read_pod_sizes
 
 UID = PodUID("u1")
 
@@ -63,7 +69,7 @@ def free_space(root: Path) -> None:
 class Agent:
     """`Volumes` with the cells that it reads and writes."""
 
-    def __init__(self, root: Path, flight: Flight | None = None) -> None:
+    def __init__(self, root: Path, flight: SingleFlight | None = None, quotas: VolumeQuotas | None = None) -> None:
         self.paths = Paths(str(root), str(root / "logs"))
         roster_cell, self.roster = make_cell("roster", Roster())
         life_cell, self.lifecycles = make_cell("lifecycles", Lifecycles())
@@ -72,10 +78,11 @@ class Agent:
         content_cell, self.content = make_cell("content", Content())
         self.mounts, writer = make_cell("mounts", Mounts())
         self.recorded: Sink[KubeEvent] = Sink()
-        flight = flight or Flight("test")
+        flight = flight or SingleFlight("test")
         self.subpaths = Subpaths(self.mounts, self.paths, flight)
+        quotas = quotas or VolumeQuotas(is_on=False)
         inputs = VolumeInputs(roster_cell, life_cell, seen_cell, node_cell, content_cell)
-        self.loop = Volumes(self.paths, inputs, writer, flight, SystemClock(), self.recorded)
+        self.loop = Volumes(self.paths, inputs, writer, quotas, flight, SystemClock(), self.recorded)
 
     async def wait(self, condition: Callable[[Mounts], bool], limit_s: float = 30.0) -> Mounts:
         async with asyncio.timeout(limit_s):
@@ -93,8 +100,10 @@ class Agent:
 
 
 @asynccontextmanager
-async def started(root: Path, flight: Flight | None = None) -> AsyncIterator[Agent]:
-    agent = Agent(root, flight)
+async def started(
+    root: Path, flight: SingleFlight | None = None, quotas: VolumeQuotas | None = None
+) -> AsyncIterator[Agent]:
+    agent = Agent(root, flight, quotas)
     async with Supervisor("test") as tasks:
         work = tasks.start_child("volumes", agent.loop.run())
         await agent.wait(lambda now: now.reconstructed)
@@ -150,6 +159,60 @@ async def test_a_life_with_data_through_a_restart_to_nothing(root: Path) -> None
         assert agent.recorded.events == []
 
 
+async def test_volumes_of_a_user_namespace_are_in_quota_projects_until_they_are_removed(root: Path) -> None:
+    calls, files = MemoryQuotas(), listed_in(root)
+    confined = make_pod(empty_dir(size_limit="1Mi"), empty_dir("other"), empty_dir("memory", "Memory"))
+    confined = replace(confined, spec=replace(confined.spec, hostUsers=False))
+    plain = make_pod(empty_dir(), uid="u2")
+    async with started(root, quotas=volume_quotas(root, calls)) as agent:
+        agent.observed.publish(running())
+        set_roster(agent, confined, plain)
+        volumes = (await agent.wait_ready()).volumes
+        await agent.wait_ready("u2")
+        listed = {path: number for number, path in read_projects(files)}
+        assert listed.keys() == {volumes["data"].host_path, volumes["other"].host_path}
+        assert [calls.limits[listed[volumes[name].host_path]] for name in ("data", "other")] == [LARGEST, 0]
+    left = f"{root}/pods/killed/volumes/kubernetes.io~empty-dir/data"
+    Path(files.projects).write_text(f"{Path(files.projects).read_text()}1048600:{left}\n")
+    async with started(root, quotas=volume_quotas(root, calls)) as agent:
+        await until(lambda: left not in read(files.projects))
+        set_roster(agent, confined)
+        agent.observed.publish(running())
+        await agent.wait_ready()
+        assert {path for _, path in read_projects(files)} == listed.keys()
+        await stop_pod(agent, confined)
+        await agent.wait_gone(agent.paths.pod(UID))
+        assert read(files.projects) == read(files.names) == ""
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", FORMATS)
+async def test_what_a_volume_of_a_user_namespace_uses_is_counted_by_the_kernel(tmp_path: Path, name: str) -> None:
+    pod = make_pod(empty_dir(size_limit="1Mi"), fs_group=2000)
+    pod = replace(pod, spec=replace(pod.spec, hostUsers=False))
+    with quota_disk(name, tmp_path) as disk:
+        root, files = disk / "root", listed_in(tmp_path)
+        root.mkdir()
+        quotas = VolumeQuotas(is_on=True, files=files)
+        async with started(root, quotas=quotas) as agent:
+            agent.observed.publish(running())
+            set_roster(agent, pod)
+            volumes = (await agent.wait_ready()).volumes
+            path = Path(volumes["data"].host_path)
+            with (path / "deleted").open("wb") as deleted:
+                deleted.write(b"x" * (3 << 20))
+                deleted.flush()
+                (path / "deleted").unlink()
+                os.sync()
+                sizes = read_pod_sizes(agent.paths, pod_ref(pod), None, volumes, quotas, 0.0)
+                assert sizes.volumes[0].fs.used is not None and sizes.volumes[0].fs.used >= 3 << 20
+            assert [source for source, _ in sizes.took] == ["fsquota"]
+            assert [listed for _, listed in read_projects(files)] == [str(path)]
+            await stop_pod(agent, pod)
+            await agent.wait_gone(agent.paths.pod(UID))
+            assert read_projects(files) == []
+
+
 @pytest.mark.integration
 async def test_after_a_restart_lost_pods_are_unmounted_and_removed_and_running_ones_left(root: Path) -> None:
     lost, live = (make_pod(empty_dir(medium="Memory"), uid=uid) for uid in ("lost", "live"))
@@ -196,7 +259,7 @@ async def test_a_full_disk_is_reported_and_gone_when_space_returns(root: Path) -
             return UID in now.pods and any(wait.reason == "FailedMount" for wait in now.pods[UID].waits)
 
         wait = next(w for w in (await agent.wait(failing)).pods[UID].waits if w.reason == "FailedMount")
-        assert (wait.what, wait.owner, wait.subject) == ("volume", "act/volumes", "data")
+        assert (wait.what, wait.owner, wait.subject) == ("volume", Owner.VOLUME_MANAGER, "data")
         assert "no space left on device" in wait.detail
         assert wait.next_at is not None
         free_space(root)
@@ -205,7 +268,7 @@ async def test_a_full_disk_is_reported_and_gone_when_space_returns(root: Path) -
         assert messages[0].startswith('MountVolume.SetUp failed for volume "data" : mkdir ')
 
 
-class DeadFlight(Flight):
+class DeadFlight(SingleFlight):
     """Work on one pod's volumes never comes back; the rest is done as always."""
 
     def __init__(self, dead: str) -> None:
@@ -238,7 +301,7 @@ async def test_a_path_that_hangs_holds_up_no_other_pod(root: Path) -> None:
 async def test_work_that_is_stuck_in_a_thread_is_uncertain(root: Path) -> None:
     """The real flight: a second try while the first has not come back does not begin."""
     release = threading.Event()
-    flight = Flight("test")
+    flight = SingleFlight("test")
     key = "volume/u1/data"
     async with Supervisor("stuck") as tasks:
         tasks.start_child("stuck", flight.run(key, release.wait, 60))

@@ -12,7 +12,7 @@ import pytest
 from pykubelet.act.volumes import disk
 from pykubelet.act.volumes.subpath import SubPathError, Subpaths
 from pykubelet.base.kit.cells import make_cell
-from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.mounts import MountedVolume, Mounts, PodMounts
 from pykubelet.base.model.paths import Paths
@@ -38,7 +38,7 @@ class Place:
         os.chmod(self.volume, 0o3775)
         view = PodMounts({"data": MountedVolume("data", "emptyDir", str(self.volume))}, ready=True)
         cell, _ = make_cell("mounts", Mounts({UID: view}))
-        self.subpaths = Subpaths(cell, self.paths, Flight("test"))
+        self.subpaths = Subpaths(cell, self.paths, SingleFlight("test"))
 
     async def prepare(self, sub_path: str, index: int = 0, volume: str = "data") -> str | SubPathError:
         return await self.subpaths.prepare_subpath(UID, volume, "main", index, sub_path)

@@ -1,7 +1,7 @@
-"""All credentials a pod has for an image: its pull secrets, the node's docker config file, plugins; in this order.
+"""Finds all credentials that a pod has for an image: from its pull secrets, the node's docker config file and plugins, in this order.
 
-Owns: when the node's file is read: for every pull, so that what an administrator puts there or takes away counts at once.
-The order within each kind is `keyring.py`'s.
+The node's file is read for every lookup, so that a change by an administrator takes effect at once.
+`keyring.py` defines the order within each kind.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pykubelet.act.images.keyring import (
 )
 from pykubelet.act.images.model import ImageRequest
 from pykubelet.act.images.providers import CredentialProviders
-from pykubelet.base.kit.flight import Done, Failed, Flight
+from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.edges.plugins.pull_credentials import DockerConfigFile
 
@@ -30,7 +30,7 @@ _READ_DEADLINE_S = 5.0
 
 
 def choose_node_auths(found: tuple[DockerConfigFile, ...]) -> tuple[dict[str, Auth], tuple[str, ...]]:
-    """The first usable file's credentials, and what is wrong with those before it."""
+    """The credentials of the first usable file, and the problems of the files before it."""
     problems: list[str] = []
     for file in found:
         if file.problem:
@@ -44,21 +44,21 @@ def choose_node_auths(found: tuple[DockerConfigFile, ...]) -> tuple[dict[str, Au
 
 
 class PullCredentials:
-    """`read_node_files` blocks; it is run in a thread (`edges.content.pull_credentials.read_docker_configs`). While the
-    disk does not answer, what was read last counts."""
+    """Looks up credentials. `read_node_files` (`edges.plugins.pull_credentials.read_docker_configs`) blocks and runs in a
+    thread. While the disk does not answer, the credentials that were read last are used."""
 
     def __init__(
         self, read_node_files: Callable[[], tuple[DockerConfigFile, ...]], providers: CredentialProviders | None
     ) -> None:
         self._read_node_files = read_node_files
         self._providers = providers
-        self._flight = Flight("docker-config", workers=1)
+        self._flight = SingleFlight("docker-config", workers=1)
         self._node = Keyring(())
         self._problems: tuple[str, ...] = ()
         self._reading = asyncio.Lock()
 
     async def lookup(self, request: ImageRequest, repository: str) -> tuple[Credential, ...]:
-        """In the order they are to be tried; none: pull anonymously. Raises CredentialError for a bad pull secret."""
+        """The credentials in the order they are to be tried; none: pull anonymously. CredentialError for a bad pull secret."""
         found = list(Keyring(secret_entries(request.secrets)).lookup(repository))
         found.extend((await self._node_keyring()).lookup(repository))
         if self._providers is not None:
@@ -67,6 +67,7 @@ class PullCredentials:
         return tuple(found)
 
     async def stop(self) -> None:
+        """Stop running plugins."""
         if self._providers is not None:
             await self._providers.stop()
 
@@ -80,10 +81,10 @@ class PullCredentials:
                 self._node = Keyring(node_entries(auths))
             else:
                 problems = ("the disk with the node's docker config file does not answer",)
-            self._tell(problems)
+            self._log_problems(problems)
             return self._node
 
-    def _tell(self, problems: tuple[str, ...]) -> None:
+    def _log_problems(self, problems: tuple[str, ...]) -> None:
         if problems != self._problems:
             self._problems = problems
             for problem in problems:

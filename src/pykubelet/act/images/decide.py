@@ -1,15 +1,15 @@
-"""What is to be done about an image, and in which words it is told. Pure.
+"""Decides whether an image is used or pulled; makes the texts of its Events and waiting reasons. Pure.
 
 Rules:
-1. Always pulls; IfNotPresent pulls what is absent; Never pulls nothing.
-2. A present image may be used by a pod when the verification policy does not ask for proof, when the image was once
-   pulled without credentials or with the node's own, or when the pod brings credentials that it was pulled with. Else it
+1. The policy Always pulls every time, IfNotPresent pulls an absent image, Never does not pull.
+2. A pod may use a present image if the verification policy requires no proof, if the image was once pulled without
+   credentials or with the node's own, or if the pod has credentials that the image was pulled with. Otherwise the image
    is pulled again with the pod's own credentials (policy Never: refused).
-3. Back-off is kept per pod UID and image; while it lasts the container waits with ImagePullBackOff and the reason of
-   the last failure behind it.
-4. A runtime that is away is nobody's bad image: its back-off is short.
+3. Back-off is kept for each pod UID and image. While it lasts, the container waits with ImagePullBackOff; the message
+   contains the last failure.
+4. If the runtime does not answer, the image is not at fault, and the back-off is short.
 
-Reasons, messages and Event texts are the reference's, to the letter.
+Reasons, messages and Event texts are exactly those of the reference kubelet.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_GRANTS_WHILE_MATCHING = 100
 
 
 def pull_policy(text: str) -> PullPolicy:
-    """The policy as a value; what the API would have defaulted counts as IfNotPresent."""
+    """The policy as a value; an empty or unknown text counts as IfNotPresent."""
     try:
         return PullPolicy(text)
     except ValueError:
@@ -44,14 +44,15 @@ def pull_policy(text: str) -> PullPolicy:
 
 
 def back_off_key(request: ImageRequest, spec_image: str) -> str:
+    """The key of a back-off: one for each pod and image name."""
     return f"{request.pod.uid}_{spec_image}"
 
 
 # Access to a present image
 
 
-class Access(StrEnum):
-    """GRANTED: use it. MUST_PULL: prove access by pulling. ASK_CREDENTIALS: depends on what the pod brings."""
+class AccessDecision(StrEnum):
+    """GRANTED: use the image. MUST_PULL: prove access by pulling. ASK_CREDENTIALS: it depends on the pod's credentials."""
 
     GRANTED = "granted"
     MUST_PULL = "must-pull"
@@ -59,7 +60,10 @@ class Access(StrEnum):
 
 
 def requires_verification(settings: ImageSettings, name: str, pulled_by_us: bool) -> bool:
-    """`name`: as the pod has it, without tag. `pulled_by_us`: there is a record, or a started pull, of this image."""
+    """Whether a pod must prove its access to a present image.
+
+    `name`: as in the pod, without tag. `pulled_by_us`: a record or an intent of this image exists.
+    """
     if not settings.ensure_secret_pulled:
         return False
     match settings.verification:
@@ -74,54 +78,56 @@ def requires_verification(settings: ImageSettings, name: str, pulled_by_us: bool
 
 
 def is_allowlisted(patterns: frozenset[str], name: str) -> bool:
-    """Patterns are names without tag, or prefixes ending in `/*`, spelled as the pods spell them."""
+    """Whether a pattern matches. Patterns are names as in pods, without tag, or prefixes that end in `/*`."""
     return any(name.startswith(pattern[:-1]) if pattern.endswith("/*") else name == pattern for pattern in patterns)
 
 
 def recorded_access(record: PulledRecord | None, spec_image: str) -> ImageAccess | None:
-    """What is recorded under the name that the pod gives the image, or under its complete one."""
+    """The access recorded under the image name as in the pod, or under the complete name."""
     if record is None:
         return None
     return record.access.get(bare_name(spec_image)) or record.access.get(parse_image(spec_image).repository)
 
 
-def judge_access(settings: ImageSettings, spec_image: str, record: PulledRecord | None, pulling: bool) -> Access:
-    """What the records say about a present image, before anybody is asked for credentials.
+def judge_access(
+    settings: ImageSettings, spec_image: str, record: PulledRecord | None, pulling: bool
+) -> AccessDecision:
+    """Decide from the records alone, before credentials are looked up, whether a present image may be used.
 
-    `pulling`: a pull of it was begun and its end is not recorded.
+    `pulling`: a pull of the image was begun and its result is not recorded.
     """
     try:
         name = bare_name(spec_image)
     except InvalidImage:
-        return Access.MUST_PULL
+        return AccessDecision.MUST_PULL
     if not requires_verification(settings, name, record is not None or pulling):
-        return Access.GRANTED
+        return AccessDecision.GRANTED
     access = recorded_access(record, spec_image)
     if access is None:
-        return Access.MUST_PULL
+        return AccessDecision.MUST_PULL
     if access.node_wide:
-        return Access.GRANTED
-    return Access.ASK_CREDENTIALS if access.secrets or access.accounts else Access.MUST_PULL
+        return AccessDecision.GRANTED
+    return AccessDecision.ASK_CREDENTIALS if access.secrets or access.accounts else AccessDecision.MUST_PULL
 
 
-def check_result(settings: ImageSettings, spec_image: str, access: Access, pulled_by_us: bool) -> str:
-    """What metrics call such a judgement."""
-    if access is not Access.GRANTED:
+def check_result(settings: ImageSettings, spec_image: str, access: AccessDecision, pulled_by_us: bool) -> str:
+    """The label `result` of `ACCESS_CHECKS` for a decision."""
+    if access is not AccessDecision.GRANTED:
         return "mustAuthenticate"
     is_checked = requires_verification(settings, bare_name(spec_image), pulled_by_us)
     return "credentialRecordFound" if is_checked else "credentialPolicyAllowed"
 
 
 class Granted(Value):
-    """The pod's credentials open the image; `learn` is to be added to the record."""
+    """The pod's credentials give access to the image; `learn` is to be added to the record."""
 
     learn: ImageAccess | None = None
 
 
 def match_credentials(access: ImageAccess, credentials: Sequence[Credential]) -> Granted | None:
-    """Whether one of the pod's credentials is one the image was pulled with.
+    """Whether the image was pulled with one of the pod's credentials; None: no.
 
-    A Secret that has got other content counts as long as there is room to write that down.
+    A Secret whose content has changed also counts, as long as the record has fewer than `MAX_GRANTS_WHILE_MATCHING` Secrets.
     """
     is_full = len(access.secrets) >= MAX_GRANTS_WHILE_MATCHING
     for credential in credentials:
@@ -140,7 +146,7 @@ def match_credentials(access: ImageAccess, credentials: Sequence[Credential]) ->
 
 
 def access_of(used: Credential | None) -> ImageAccess:
-    """What a pull with this credential (None: anonymous) proves."""
+    """The access that a pull with this credential (None: anonymous) proves."""
     if used is None or used.source is None:
         return ImageAccess(node_wide=True)
     if isinstance(used.source, ServiceAccountSource):
@@ -160,13 +166,13 @@ class Failure(Value):
 
 
 def joined_errors(errors: Sequence[str]) -> str:
-    """Several attempts' errors as one text: each once, in brackets when they differ."""
+    """The errors of several attempts as one text: each once, in brackets when they differ."""
     unique = tuple(dict.fromkeys(errors))
     return unique[0] if len(unique) == 1 else f"[{', '.join(unique)}]"
 
 
 def pull_failure(spec_image: str, error: str) -> Failure:
-    """The reason that a runtime's pull error stands for."""
+    """The waiting reason and message for a pull error of the runtime."""
     for reason, because in (
         (reasons.REGISTRY_UNAVAILABLE, "the registry is unavailable"),
         (reasons.SIGNATURE_VALIDATION_FAILED, "the signature validation failed"),
@@ -178,6 +184,7 @@ def pull_failure(spec_image: str, error: str) -> Failure:
 
 
 def backing_off(image: str, last: Failure | None) -> Failure:
+    """ImagePullBackOff, with the failure that led to it in the message."""
     message = f'Back-off pulling image "{image}"'
     if last is not None:
         message = f"{message}: {last.reason}: {last.message}"
@@ -187,57 +194,66 @@ def backing_off(image: str, last: Failure | None) -> Failure:
 # Events
 
 
-def tell_invalid(request: ImageRequest, error: str) -> tuple[Failure, KubeEvent]:
+def invalid_name_failure(request: ImageRequest, error: str) -> tuple[Failure, KubeEvent]:
+    """InvalidImageName, for a name that cannot be parsed, and its Event."""
     message = f'Failed to apply default image tag "{request.image}": {error}'
     event = warning(reasons.EVENT_INSPECT_FAILED, message, request.pod, request.field_path)
     return Failure(reasons.INVALID_IMAGE_NAME, message), event
 
 
-def tell_inspect_error(request: ImageRequest, spec_image: str, error: str) -> tuple[Failure, KubeEvent]:
+def inspect_failure(request: ImageRequest, spec_image: str, error: str) -> tuple[Failure, KubeEvent]:
+    """ImageInspectError, for a failed ImageStatus call, and its Event."""
     message = f'Failed to inspect image "{spec_image}": {error}'
     event = warning(reasons.EVENT_INSPECT_FAILED, message, request.pod, request.field_path)
     return Failure(reasons.IMAGE_INSPECT_ERROR, message), event
 
 
-def tell_never_pull(request: ImageRequest) -> tuple[Failure, KubeEvent]:
+def never_pull_failure(request: ImageRequest) -> tuple[Failure, KubeEvent]:
+    """ErrImageNeverPull, for an absent image with the policy Never, and its Event."""
     message = f'Container image "{request.image}" is not present with pull policy of Never'
     event = warning(EVENT_ERR_IMAGE_NEVER_PULL, message, request.pod, request.field_path)
     return Failure(reasons.ERR_IMAGE_NEVER_PULL, message), event
 
 
-def tell_present(request: ImageRequest, settings: ImageSettings) -> KubeEvent:
+def present_event(request: ImageRequest, settings: ImageSettings) -> KubeEvent:
+    """The Event for an image that is used without a pull."""
     message = f'Container image "{request.image}" already present on machine'
     if settings.ensure_secret_pulled:
         message += " and can be accessed by the pod"
     return normal(reasons.EVENT_PULLED, message, request.pod, request.field_path)
 
 
-def tell_pulling(request: ImageRequest) -> KubeEvent:
+def pulling_event(request: ImageRequest) -> KubeEvent:
+    """The Event at the beginning of a pull."""
     return normal(reasons.EVENT_PULLING, f'Pulling image "{request.image}"', request.pod, request.field_path)
 
 
-def tell_pulled(request: ImageRequest, pull_s: float, waiting_s: float, size_bytes: int) -> KubeEvent:
+def pulled_event(request: ImageRequest, pull_s: float, waiting_s: float, size_bytes: int) -> KubeEvent:
+    """The Event for a finished pull; durations in seconds, `waiting_s` with the time in the queue."""
     message = (
-        f'Successfully pulled image "{request.image}" in {_spoken(pull_s)} '
-        f"({_spoken(waiting_s)} including waiting). Image size: {size_bytes} bytes."
+        f'Successfully pulled image "{request.image}" in {_duration_text(pull_s)} '
+        f"({_duration_text(waiting_s)} including waiting). Image size: {size_bytes} bytes."
     )
     return normal(reasons.EVENT_PULLED, message, request.pod, request.field_path)
 
 
-def tell_pull_failed(request: ImageRequest, error: str) -> KubeEvent:
+def pull_failed_event(request: ImageRequest, error: str) -> KubeEvent:
+    """The Event for a failed pull, with the error of the runtime."""
     message = f'Failed to pull image "{request.image}": {error}'
     return warning(reasons.EVENT_FAILED, message, request.pod, request.field_path)
 
 
-def tell_back_off(request: ImageRequest) -> KubeEvent:
+def back_off_event(request: ImageRequest) -> KubeEvent:
+    """The Event for a container that waits for the end of a back-off."""
     message = f'Back-off pulling image "{request.image}"'
     return normal(reasons.EVENT_BACK_OFF, message, request.pod, request.field_path)
 
 
-def tell_error(request: ImageRequest, reason: str) -> KubeEvent:
+def error_event(request: ImageRequest, reason: str) -> KubeEvent:
+    """The Event with the waiting reason of the container, recorded for every failure."""
     return warning(reasons.EVENT_FAILED, f"Error: {reason}", request.pod, request.field_path)
 
 
-def _spoken(seconds: float) -> str:
-    """A Go duration, cut off at milliseconds."""
+def _duration_text(seconds: float) -> str:
+    """A duration in Go's format, truncated to milliseconds."""
     return format_duration(max(0, int(seconds * 1000)) * MILLISECOND)

@@ -1,12 +1,12 @@
-"""Which images go, and when. Pure.
+"""Decides which images are garbage-collected, and when. Pure.
 
 Rules:
-1. In use: any container, running or not, was made from it, or a pod mounts it as a volume. Such images, pinned and
-   protected ones never go.
-2. An image is as old as the agent knows it: of one that was there before, a pod may just be about to be made.
-3. By age: unused for longer than `max_age_s`, but not before the agent itself has run that long.
-4. By space: at `high_percent` of the file system, down to `low_percent`; the longest unused first, then the longest
-   known. Not those used since this round began, nor those known for less than `min_age_s`.
+1. An image is in use if any container, running or not, was made from it, or if a pod mounts it as a volume. Images in
+   use, pinned images and protected images are never removed.
+2. The age of an image counts from when the agent first saw it: a pod may be about to use an older image.
+3. By age: an image unused for longer than `max_age_s` is removed, but not before the agent itself has run that long.
+4. By space: from `high_percent` of the file system on, images are removed down to `low_percent`. The longest unused go
+   first, then the longest known. Images used since this collection began, and images known for less than `min_age_s`, stay.
 
 Times are monotonic seconds, sizes bytes. Source: the Kubernetes documentation "Garbage Collection" (images).
 """
@@ -35,20 +35,22 @@ class StoredImage(Value):
 
 
 class Sighting(Value):
-    """Since when an image is known, and when it was last seen in use; -inf: never."""
+    """When an image was first seen, and when it was last seen in use (-inf: never)."""
 
     first_seen: float
     last_used: float = NEVER
 
 
 class Sightings(Value):
-    """By image id. `begun` is False until the first look at the runtime has succeeded."""
+    """The sightings by image ID. `begun` is False until the first inventory of the runtime has succeeded."""
 
     images: Mapping[str, Sighting] = field(default_factory=dict)
     begun: bool = False
 
 
-class Candidate(Value):
+class RemovalCandidate(Value):
+    """An image that may be removed, and its sighting."""
+
     image: StoredImage
     sighting: Sighting
 
@@ -56,14 +58,14 @@ class Candidate(Value):
 def find_used(
     images: Iterable[StoredImage], container_images: Iterable[str], volume_images: Iterable[str]
 ) -> frozenset[str]:
-    """Ids of images in use. `container_images`: ids or references as the runtime tells them."""
-    told = {*container_images, *(complete_name(name) for name in volume_images)}
-    told |= {complete_name(name) for name in told if not name.startswith("sha256:")}
-    return frozenset(image.id for image in images if image.id in told or not told.isdisjoint(image.names))
+    """IDs of images in use. `container_images`: IDs or references as the runtime reports them."""
+    references = {*container_images, *(complete_name(name) for name in volume_images)}
+    references |= {complete_name(name) for name in references if not name.startswith("sha256:")}
+    return frozenset(image.id for image in images if image.id in references or not references.isdisjoint(image.names))
 
 
-def look(before: Sightings, images: Sequence[StoredImage], used: frozenset[str], now: float) -> Sightings:
-    """The sightings after a look at the runtime; images that are gone are forgotten."""
+def update_sightings(before: Sightings, images: Sequence[StoredImage], used: frozenset[str], now: float) -> Sightings:
+    """The sightings after an inventory of the runtime; images that are gone are forgotten."""
     after: dict[str, Sighting] = {}
     for image in images:
         known = before.images.get(image.id) or Sighting(now)
@@ -73,11 +75,11 @@ def look(before: Sightings, images: Sequence[StoredImage], used: frozenset[str],
 
 def rank_candidates(
     sightings: Sightings, images: Iterable[StoredImage], used: frozenset[str], protected: frozenset[str]
-) -> tuple[Candidate, ...]:
-    """Images that may go, the first to go first."""
+) -> tuple[RemovalCandidate, ...]:
+    """Images that may be removed, in the order of removal."""
     kept = {complete_name(name) for name in protected}
     candidates = [
-        Candidate(image, sightings.images[image.id])
+        RemovalCandidate(image, sightings.images[image.id])
         for image in images
         if image.id not in used and not image.pinned and image.id not in protected and kept.isdisjoint(image.names)
     ]
@@ -85,9 +87,9 @@ def rank_candidates(
 
 
 def split_by_age(
-    candidates: Sequence[Candidate], settings: ImageSettings, now: float, began: float
-) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...]]:
-    """Those too old to keep, and the rest. `began`: when the agent began to collect."""
+    candidates: Sequence[RemovalCandidate], settings: ImageSettings, now: float, began: float
+) -> tuple[tuple[RemovalCandidate, ...], tuple[RemovalCandidate, ...]]:
+    """The candidates that are too old to keep, and the rest. `began`: when the collector started."""
     if settings.max_age_s <= 0 or now - began <= settings.max_age_s:
         return (), tuple(candidates)
     old = tuple(c for c in candidates if now - c.sighting.last_used > settings.max_age_s)
@@ -95,34 +97,35 @@ def split_by_age(
 
 
 def used_percent(capacity: int, available: int) -> int:
-    """`capacity` is positive."""
+    """The used part of a file system in percent. `capacity` must be positive."""
     return 100 - min(available, capacity) * 100 // capacity
 
 
 def bytes_to_free(capacity: int, available: int, settings: ImageSettings) -> int:
-    """0 when the file system is below its high threshold. `capacity` is positive."""
+    """The bytes to free; 0 when the file system is below its high threshold. `capacity` must be positive."""
     available = min(available, capacity)
     if used_percent(capacity, available) < settings.high_percent:
         return 0
     return capacity * (100 - settings.low_percent) // 100 - available
 
 
-def may_free(candidate: Candidate, now: float, min_age_s: float) -> bool:
-    """Whether an image may go to make room in the round that began at `now`."""
+def may_free(candidate: RemovalCandidate, now: float, min_age_s: float) -> bool:
+    """Whether an image may be removed for disk space in the collection that began at `now`."""
     return candidate.sighting.last_used < now and now - candidate.sighting.first_seen >= min_age_s
 
 
 def is_enabled(settings: ImageSettings) -> bool:
+    """Whether any threshold or age of the configuration can lead to a removal."""
     return settings.high_percent < 100 or settings.max_age_s > 0
 
 
-# What is told about the node
+# Texts and Events of the node
 
 INVALID_CAPACITY = "invalid capacity 0 on image filesystem"
 
 
 def too_little_freed(capacity: int, available: int, freed: int) -> str:
-    """`available`: before anything was freed."""
+    """The message that too little space was freed. `available`: bytes before anything was freed."""
     used = f"{used_percent(capacity, available)}% of {_size_in_words(capacity)} used"
     return (
         f"Insufficient free disk space on the node's image filesystem ({used}). "
@@ -139,21 +142,26 @@ def _size_in_words(size: int) -> str:
 
 
 def age_deletion_failed(max_age_s: float, errors: str) -> str:
+    """The error of a collection by age; `max_age_s` in seconds."""
     age = format_seconds(max_age_s)
     return f"wanted to free images older than {age}, encountered errors in image deletion: {errors}"
 
 
 def deletion_failed(wanted: int, freed: int, errors: str) -> str:
+    """The error of a collection by space; `wanted` and `freed` in bytes."""
     return f"wanted to free {wanted} bytes, but freed {freed} bytes space with errors in image deletion: {errors}"
 
 
-def tell_invalid_capacity() -> KubeEvent:
+def invalid_capacity_event() -> KubeEvent:
+    """The Event for an image file system that reports no capacity."""
     return warning(reasons.EVENT_INVALID_DISK_CAPACITY, INVALID_CAPACITY)
 
 
-def tell_too_little_freed(message: str) -> KubeEvent:
+def too_little_freed_event(message: str) -> KubeEvent:
+    """The Event for a collection that could not free enough; `message` as of `too_little_freed`."""
     return warning(reasons.EVENT_FREE_DISK_SPACE_FAILED, message)
 
 
-def tell_gc_failed(error: str) -> KubeEvent:
+def gc_failed_event(error: str) -> KubeEvent:
+    """The Event for a failed collection."""
     return warning(reasons.EVENT_IMAGE_GC_FAILED, error)

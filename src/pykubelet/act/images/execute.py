@@ -1,10 +1,10 @@
-"""`ImagePuller.ensure`: from "this container needs this image" to a usable image or a reason to wait.
+"""Provides images to containers: `ImagePuller.ensure` returns a usable image or a waiting reason.
 
 Owns: the sequence (name, presence, access, back-off, credentials, pull), the back-off of each pod and image, and the
-Events. The decisions are in `decide.py`, running pulls in `pulls.py`. Reads the runtime's image service; the pods room
-calls it, once per container start, and again at the `retry_at` of an error.
+Events. `decide.py` makes the decisions, `pulls.py` runs the pulls. `act/pods` calls `ensure` once for each container
+start, and again at the `retry_at` of an error.
 
-On the hot path (image present, default policies) it costs one ImageStatus call and nothing else.
+On the hot path (image present, default policies) it costs one ImageStatus call.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Self
 
 from pykubelet.act.images import decide
 from pykubelet.act.images.credentials import PullCredentials
-from pykubelet.act.images.decide import Access, Failure
+from pykubelet.act.images.decide import AccessDecision, Failure
 from pykubelet.act.images.keyring import Credential, CredentialError
 from pykubelet.act.images.metrics import ACCESS_CHECKS, count_ensured
 from pykubelet.act.images.model import (
@@ -43,7 +43,7 @@ from pykubelet.edges.cri.errors import CriError
 
 
 class _Asked(Value):
-    """When a request came: its number, and the wall time."""
+    """When a request came: its sequence number and the wall time in seconds."""
 
     arrival: int
     at: float
@@ -55,7 +55,7 @@ class _BackingOff(Value):
 
 
 class ImagePuller:
-    """Use as `async with`; leaving it cancels all pulls. `records` must be loaded."""
+    """Provides images. Use as `async with`; leaving it cancels all pulls. `records` must be loaded."""
 
     def __init__(
         self,
@@ -92,19 +92,19 @@ class ImagePuller:
         await self._credentials.stop()
 
     def forget(self, uid: PodUID) -> None:
-        """The pod is finished: its back-offs end."""
+        """Forget the back-offs of a finished pod."""
         for key in [key for key in self._back_offs if key.startswith(f"{uid}_")]:
             del self._back_offs[key]
 
     async def ensure(self, request: ImageRequest) -> ImageReady | ImageError:
-        """Make the image usable for this container. Never raises for what can go wrong with images.
+        """Make the image usable for this container. Problems with the image are returned, not raised.
 
-        May take as long as the registry takes; cancelling it gives up this pod's wait, and with the last waiting pod
-        the pull.
+        May take as long as the registry takes. Cancelling the call ends this container's wait; the pull is cancelled when no
+        request waits for it.
         """
         outcome = await self._ensure(request, _Asked(next(self._arrivals), self._clock.wall()))
         if isinstance(outcome, ImageError):
-            self._recorder.post(decide.tell_error(request, outcome.reason))
+            self._recorder.post(decide.error_event(request, outcome.reason))
         else:
             self._records.hand_out(outcome.image_id)
         return outcome
@@ -113,7 +113,7 @@ class ImagePuller:
         try:
             spec_image = with_default_tag(request.image)
         except InvalidImage as error:
-            return self._told(*decide.tell_invalid(request, str(error)), None)
+            return self._image_error(*decide.invalid_name_failure(request, str(error)), None)
         policy = decide.pull_policy(request.policy)
         spec = _spec(request, spec_image)
         status: pb.Image | None = None
@@ -122,22 +122,22 @@ class ImagePuller:
                 status = await self._images.image_status(spec)
             except CriError as error:
                 count_ensured(policy, is_present=None, must_pull=None)
-                told = decide.tell_inspect_error(request, spec_image, str(error))
-                return self._told(*told, self._in(decide.INSPECT_RETRY_S))
+                failure = decide.inspect_failure(request, spec_image, str(error))
+                return self._image_error(*failure, self._in(decide.INSPECT_RETRY_S))
         return await self._use_or_pull(request, asked, policy, spec, status)
 
     async def _use_or_pull(
         self, request: ImageRequest, asked: _Asked, policy: PullPolicy, spec: pb.ImageSpec, status: pb.Image | None
     ) -> ImageReady | ImageError:
-        access = Access.MUST_PULL
+        access = AccessDecision.MUST_PULL
         if status is not None:
             access = self._judge(spec.image, status.id)
-            if access is Access.GRANTED:
+            if access is AccessDecision.GRANTED:
                 count_ensured(policy, is_present=True, must_pull=False)
                 return self._present(request, spec.image, status)
         elif policy is PullPolicy.NEVER:
             count_ensured(policy, is_present=False, must_pull=None)
-            return self._told(*decide.tell_never_pull(request), self._in(decide.NEVER_PULL_RETRY_S))
+            return self._image_error(*decide.never_pull_failure(request), self._in(decide.NEVER_PULL_RETRY_S))
         elif (held := self._held_back(request, spec.image)) is not None:
             return held
         try:
@@ -145,27 +145,27 @@ class ImagePuller:
         except CredentialError as error:
             return self._failed(request, spec.image, str(error), self._policy)
         if status is not None:
-            if access is Access.ASK_CREDENTIALS and await self._opens(spec.image, status.id, credentials):
+            if access is AccessDecision.ASK_CREDENTIALS and await self._opens(spec.image, status.id, credentials):
                 count_ensured(policy, is_present=True, must_pull=False)
                 return self._present(request, spec.image, status)
             if policy is PullPolicy.NEVER:
-                return self._told(*decide.tell_never_pull(request), self._in(decide.NEVER_PULL_RETRY_S))
+                return self._image_error(*decide.never_pull_failure(request), self._in(decide.NEVER_PULL_RETRY_S))
             if (held := self._held_back(request, spec.image)) is not None:
                 return held
         is_present = None if policy is PullPolicy.ALWAYS else status is not None
         count_ensured(policy, is_present=is_present, must_pull=True)
         return await self._pull(request, asked, spec, credentials)
 
-    def _judge(self, spec_image: str, image_ref: str) -> Access:
+    def _judge(self, spec_image: str, image_ref: str) -> AccessDecision:
         begun = self._records.is_pulling(spec_image) or self._records.is_unreadable(image_ref)
         record = self._records.record(image_ref)
         access = decide.judge_access(self._settings, spec_image, record, begun)
-        if self._settings.ensure_secret_pulled and access is not Access.ASK_CREDENTIALS:
+        if self._settings.ensure_secret_pulled and access is not AccessDecision.ASK_CREDENTIALS:
             ACCESS_CHECKS.inc(decide.check_result(self._settings, spec_image, access, record is not None or begun))
         return access
 
     async def _opens(self, spec_image: str, image_ref: str, credentials: tuple[Credential, ...]) -> bool:
-        """Whether the pod's credentials are some that the image was pulled with."""
+        """Whether the image was pulled with one of the pod's credentials; records newly proven access."""
         record = self._records.record(image_ref)
         known = decide.recorded_access(record, spec_image)
         granted = decide.match_credentials(known, credentials) if known is not None else None
@@ -178,13 +178,13 @@ class ImagePuller:
         self, request: ImageRequest, asked: _Asked, spec: pb.ImageSpec, credentials: tuple[Credential, ...]
     ) -> ImageReady | ImageError:
         begun = self._clock.monotonic()
-        self._recorder.post(decide.tell_pulling(request))
+        self._recorder.post(decide.pulling_event(request))
         auths = tuple(credential.auth for credential in credentials)
         order = PullOrder(spec, auths, asked.arrival, request.sandbox_config)
         waiting = WaitingPod(request.pod, request.container, asked.at)
         result = await self._runner.run(order, waiting, credentials)
         if isinstance(result, PullFailed):
-            self._recorder.post(decide.tell_pull_failed(request, result.error))
+            self._recorder.post(decide.pull_failed_event(request, result.error))
             policy = decide.RUNTIME_AWAY if result.runtime_away else self._policy
             return self._failed(request, spec.image, result.error, policy)
         return self._pulled(request, spec.image, result, self._clock.monotonic() - begun)
@@ -193,16 +193,16 @@ class ImagePuller:
         self, request: ImageRequest, spec_image: str, result: PullDone, waited_s: float
     ) -> ImageReady | ImageError:
         size = result.image.size if result.image is not None else 0
-        self._recorder.post(decide.tell_pulled(request, min(result.pull_s, waited_s), waited_s, size))
+        self._recorder.post(decide.pulled_event(request, min(result.pull_s, waited_s), waited_s, size))
         self._forget_expired()
         if result.image is None:
             error = "the image was pulled, but the runtime cannot find it"
-            told = decide.tell_inspect_error(request, spec_image, error)
-            return self._told(*told, self._in(decide.INSPECT_RETRY_S))
+            failure = decide.inspect_failure(request, spec_image, error)
+            return self._image_error(*failure, self._in(decide.INSPECT_RETRY_S))
         return _ready(result.image_ref, spec_image, result.image)
 
     def _present(self, request: ImageRequest, spec_image: str, status: pb.Image) -> ImageReady:
-        self._recorder.post(decide.tell_present(request, self._settings))
+        self._recorder.post(decide.present_event(request, self._settings))
         return _ready(status.id, spec_image, status)
 
     # Back-off
@@ -214,7 +214,7 @@ class ImagePuller:
         remaining_s = held.entry.updated_at + held.entry.delay_s - self._clock.monotonic()
         if remaining_s <= 0:
             return None
-        self._recorder.post(decide.tell_back_off(request))
+        self._recorder.post(decide.back_off_event(request))
         failure = decide.backing_off(request.image, held.last)
         return ImageError(failure.reason, failure.message, self._in(remaining_s))
 
@@ -234,7 +234,7 @@ class ImagePuller:
             k: held for k, held in self._back_offs.items() if not self._policy.is_expired(held.entry, now)
         }
 
-    def _told(self, failure: Failure, event: KubeEvent, retry_at: float | None) -> ImageError:
+    def _image_error(self, failure: Failure, event: KubeEvent, retry_at: float | None) -> ImageError:
         self._recorder.post(event)
         return ImageError(failure.reason, failure.message, retry_at)
 

@@ -1,12 +1,12 @@
-"""Registry credentials as values: reading docker config documents, and which credentials an image gets, in what order. Pure.
+"""Reads docker config documents, and selects the registry credentials for an image in the order to try them. Pure.
 
-Owns: `Auth` (what the runtime is sent), `Credential` (an `Auth` and where it comes from), the two document formats
-(`config.json` with `auths`, and the older `.dockercfg`), and `Keyring`. Files are read in desired/content, plugins are run
-in `providers.py`.
+Owns: `Auth` (what is sent to the runtime), `Credential` (an `Auth` and its source), the two document formats
+(`config.json` with `auths`, and the older `.dockercfg`), and `Keyring`. `edges/plugins` reads the files, `providers.py`
+runs plugins.
 
-Rules: image pull secrets come before the node's file, that before credential plugins. Within each of the three, the
-longest key (reverse alphabetical) comes first, and all that match are tried in turn; the credentials of
-`index.docker.io` serve unqualified images when nothing else matches.
+Rules: image pull secrets come first, then the node's file, then credential plugins. Within each of the three, keys are
+tried in reverse alphabetical order, so that a longer path comes first; all matching credentials are tried one after
+another. The credentials of `index.docker.io` are used for unqualified images when nothing else matches.
 
 Source: the Kubernetes documentation "Images" and "Configure a kubelet image credential provider".
 """
@@ -29,7 +29,7 @@ from pykubelet.act.images.names import (
     matches_key,
     sort_keys,
 )
-from pykubelet.base.kit.values import Discreet, Value
+from pykubelet.base.kit.values import RedactedValue, Value
 
 DOCKERCONFIGJSON_TYPE = "kubernetes.io/dockerconfigjson"
 DOCKERCONFIGJSON_KEY = ".dockerconfigjson"
@@ -38,11 +38,11 @@ DOCKERCFG_KEY = ".dockercfg"
 
 
 class CredentialError(ValueError):
-    """A document with credentials cannot be read. The message never holds any of its content."""
+    """A document with credentials cannot be read. The message never contains any of its content."""
 
 
-class Auth(Discreet):
-    """What a registry is shown. Secrets are kept out of `repr`."""
+class Auth(RedactedValue):
+    """The credential that a registry gets. `repr` leaves out the secrets."""
 
     hidden: ClassVar = ("password", "identity_token", "registry_token")
     username: str = ""
@@ -53,7 +53,7 @@ class Auth(Discreet):
 
     @property
     def digest(self) -> str:
-        """The SHA-256 under which pull records know this credential (hex, of the reference's JSON form)."""
+        """The SHA-256 that identifies this credential in pull records: hex, of the reference kubelet's JSON form."""
         fields = {
             "username": self.username,
             "password": self.password,
@@ -74,25 +74,29 @@ _GO_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u202
 
 
 class SecretSource(Value):
+    """The Secret that a credential comes from."""
+
     uid: str
     namespace: str
     name: str
 
 
 class ServiceAccountSource(Value):
+    """The service account whose token a plugin exchanged for a credential."""
+
     uid: str
     namespace: str
     name: str
 
 
 class Credential(Value):
-    """`source` None: the node's own (its file, or a plugin that is not tied to a service account)."""
+    """An `Auth` and its source. `source` None: the node's own (its file, or a plugin without a service account)."""
 
     auth: Auth
     source: SecretSource | ServiceAccountSource | None = None
 
 
-class PullSecret(Discreet):
+class PullSecret(RedactedValue):
     """An image pull secret of a pod: the Secret's coordinates, type, and decoded data."""
 
     hidden: ClassVar = ("data",)
@@ -133,7 +137,7 @@ def parse_dockercfg(data: bytes) -> dict[str, Auth]:
 
 
 def _without_content(error: Exception) -> str:
-    """msgspec names paths and positions, not values; other errors may quote, so they are only named."""
+    """The error without secrets: msgspec's messages contain no values, other errors may, so only their names are used."""
     return str(error) if isinstance(error, msgspec.MsgspecError) else "it is not UTF-8"
 
 
@@ -145,7 +149,7 @@ def _auth(location: str, entry: _Entry) -> Auth:
 
 
 def _decode_auth(location: str, text: str) -> tuple[str, str]:
-    """Base64 of `user:password`, padded or not."""
+    """Decode base64 of `user:password`, padded or not. CredentialError."""
     bare = text.replace("\r", "").replace("\n", "").rstrip(" \t")
     try:
         padded = bare if bare.endswith("=") else bare + "=" * (-len(bare) % 4)
@@ -181,11 +185,12 @@ def secret_entries(secrets: Iterable[PullSecret]) -> list[tuple[str, Credential]
 
 
 def node_entries(auths: Mapping[str, Auth]) -> list[tuple[str, Credential]]:
+    """The node's own credentials with their locations."""
     return [(location, Credential(auth)) for location, auth in auths.items()]
 
 
 class Keyring:
-    """Credentials of one kind (secrets, file or plugins) by key. Not changed after it is built."""
+    """The credentials of one kind (secrets, file or plugins) by key. Immutable."""
 
     __slots__ = ("_credentials", "_order")
 
@@ -198,7 +203,7 @@ class Keyring:
         self._order = sort_keys(set(self._credentials))
 
     def lookup(self, repository: str) -> tuple[Credential, ...]:
-        """All that match, in the order they are to be tried. `repository` is complete and without tag."""
+        """All matching credentials in the order they are to be tried. `repository` is complete and without tag."""
         found = [c for key in self._order if matches_key(key, repository) for c in self._credentials[key]]
         if not found and is_default_registry(repository):
             found = self._credentials.get(LEGACY_DOMAIN, [])

@@ -1,4 +1,4 @@
-"""Counts of what was done about images, for `/metrics`."""
+"""Metrics of image pulls, access checks, garbage collection and credential plugins."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ PLUGIN_ERRORS = Counter(
 
 
 def size_words(size: int) -> str:
-    """What metrics call an image of so many bytes. Pure."""
+    """The label of an image's size in bytes. Pure."""
     if size <= 0:
         return "N/A"
     place = bisect_left(_LIMITS, size)
@@ -67,7 +67,7 @@ def size_words(size: int) -> str:
 
 
 def count_ensured(policy: str, *, is_present: bool | None, must_pull: bool | None) -> None:
-    """None: it is not known, because nobody needed to know."""
+    """Count one request for an image; None: the value was not needed and is not known."""
     ENSURED.inc(_word(is_present), policy.lower(), _word(must_pull))
 
 

@@ -1,6 +1,6 @@
-"""What this room takes, answers and publishes. Pure values.
+"""The requests, answers and snapshots of image pulls. Pure values.
 
-Owns: the request and the answers of `ImagePuller.ensure`, the room's settings, and the snapshot of running pulls
+Owns: the request and the answers of `ImagePuller.ensure`, the settings of this package, and the snapshot of running pulls
 (`Pulls`, whose one writer is `ImagePuller`). Times named `at` or `since` are wall seconds.
 """
 
@@ -12,19 +12,21 @@ from enum import StrEnum
 from pykubelet.act.images.keyring import PullSecret
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import PodRef
-from pykubelet.base.model.waits import Wait
+from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.config.settings import Settings
 from pykubelet.edges.cri.cri_pb2 import PodSandboxConfig
 
 
 class PullPolicy(StrEnum):
+    """imagePullPolicy of a container."""
+
     ALWAYS = "Always"
     IF_NOT_PRESENT = "IfNotPresent"
     NEVER = "Never"
 
 
 class VerificationPolicy(StrEnum):
-    """imagePullCredentialsVerificationPolicy: whose access to a present image must be proven first."""
+    """imagePullCredentialsVerificationPolicy: for which present images a pod must prove its access."""
 
     NEVER_VERIFY = "NeverVerify"
     PRELOADED = "NeverVerifyPreloadedImages"
@@ -40,10 +42,10 @@ class PullAccount(Value):
 
 
 class ImageRequest(Value):
-    """One container of one pod needs one image.
+    """A request for the image of one container of one pod.
 
-    `image`: as the pod has it. `policy`: imagePullPolicy (empty counts as IfNotPresent). `field_path`: of the Events.
-    `sandbox_config`: what the runtime is told about the pod when it pulls. `annotations`: the pod's.
+    `image`: as in the pod. `policy`: imagePullPolicy (empty counts as IfNotPresent). `field_path`: for the Events.
+    `sandbox_config`: what the runtime gets about the pod with the pull. `annotations`: the pod's.
     """
 
     pod: PodRef
@@ -59,10 +61,10 @@ class ImageRequest(Value):
 
 
 class ImageReady(Value):
-    """The image is there and the pod may use it.
+    """The image is present and the pod may use it.
 
     `image_ref` goes into CRI `ImageSpec.image`, `spec_image` (the name with its tag) into `user_specified_image`.
-    `uid` and `username` are the image's user, for runAsNonRoot: at most one is set; none means root.
+    `uid` and `username`: the image's user, for runAsNonRoot. At most one is set; if none is set, the user is root.
     """
 
     image_ref: str
@@ -76,8 +78,8 @@ class ImageReady(Value):
 class ImageError(Value):
     """The container cannot start: a waiting reason and its message.
 
-    `retry_at`: when to call `ensure` again (monotonic seconds). After a failed pull that is soon: the next call answers
-    ImagePullBackOff with the true time of the next attempt. None: only another image name helps.
+    `retry_at`: when to call `ensure` again (monotonic seconds). After a failed pull that is soon: the next call returns
+    ImagePullBackOff with the time of the next attempt. None: a retry cannot help unless the image name changes.
     """
 
     reason: str
@@ -86,20 +88,24 @@ class ImageError(Value):
 
 
 class PullStage(StrEnum):
+    """Whether a pull waits in the queue or the runtime is pulling."""
+
     QUEUED = "queued"
     PULLING = "pulling"
 
 
 class WaitingPod(Value):
+    """A container that waits for an image; `since`: wall seconds."""
+
     pod: PodRef
     container: str
     since: float
 
 
 class ActivePull(Value):
-    """One pull and who waits for it. `position`: 0 while pulling, else its place in the queue, from 1.
+    """One pull and the containers that wait for it. `position`: 0 while pulling, else its place in the queue, from 1.
 
-    `since`: when it was asked for; `started_at`: when the runtime was told, None while queued.
+    `since`: when it was requested. `started_at`: when it was admitted to the runtime; None while queued.
     """
 
     image: str
@@ -111,11 +117,12 @@ class ActivePull(Value):
 
 
 class Pulls(Value):
-    """All pulls, in the order they were asked for."""
+    """All pulls, in the order they were begun."""
 
     active: tuple[ActivePull, ...] = ()
 
     def of_pod(self, pod: PodRef) -> tuple[ActivePull, ...]:
+        """The pulls that containers of this pod wait for."""
         return tuple(pull for pull in self.active if any(waiting.pod == pod for waiting in pull.pods))
 
 
@@ -125,7 +132,15 @@ def pull_waits(pulls: Pulls, pod: PodRef) -> list[Wait]:
     for pull in pulls.of_pod(pod):
         detail = f"{pull.stage} {pull.image}" + (f", number {pull.position} in the queue" if pull.position else "")
         waits += [
-            Wait("image pull", "act/images", waiting.since, waiting.container, "Pulling", detail, "start the container")
+            Wait(
+                "image pull",
+                Owner.IMAGE_MANAGER,
+                waiting.since,
+                waiting.container,
+                "Pulling",
+                detail,
+                "start the container",
+            )
             for waiting in pull.pods
             if waiting.pod == pod
         ]
@@ -133,9 +148,9 @@ def pull_waits(pulls: Pulls, pod: PodRef) -> list[Wait]:
 
 
 class ImageSettings(Value):
-    """Plain values of the configuration that this room needs.
+    """The values of the configuration that this package needs.
 
-    `qps` 0: no limit. `max_parallel` None: no limit; `serialize` wins over it. Durations in seconds, `max_age_s` 0: off;
+    `qps` 0: no limit. `max_parallel` None: no limit; `serialize` overrides it. Durations in seconds, `max_age_s` 0: off;
     thresholds in percent. `allowlist`: preloadedImagesVerificationAllowlist. `ensure_secret_pulled`: the gate
     KubeletEnsureSecretPulledImages. `protected`: image names never collected, beside pinned ones and the sandbox image.
     `records_dir`: where pull records are kept.
@@ -160,6 +175,7 @@ class ImageSettings(Value):
 
 
 def image_settings(settings: Settings) -> ImageSettings:
+    """The settings of this package from the configuration."""
     config = settings.config
     return ImageSettings(
         records_dir=f"{settings.root_dir}/image_manager",
@@ -178,5 +194,5 @@ def image_settings(settings: Settings) -> ImageSettings:
 
 
 def _verification(policy: str) -> VerificationPolicy:
-    """Empty while the gate KubeletEnsureSecretPulledImages is off: then nothing is verified."""
+    """The policy as a value. It is empty while the gate KubeletEnsureSecretPulledImages is off; then nothing is verified."""
     return VerificationPolicy(policy) if policy else VerificationPolicy.NEVER_VERIFY

@@ -1,8 +1,8 @@
-"""Image references and the keys of registry credentials: parsing, normalising, matching. Pure.
+"""Parses, normalizes and matches image references and the keys of registry credentials. Pure.
 
 Owns: the grammar of references (`[host[:port]/]path[:tag][@digest]`), the default tag, the Docker Hub short forms, and
-the rule which credential key fits which image. Knows nothing of policies or pulls. The messages of `InvalidImage` are
-those users of the reference kubelet see behind `InvalidImageName`.
+the rule that decides which credential key matches which image. The messages of `InvalidImage` are those that the
+reference kubelet shows with `InvalidImageName`.
 
 Source: the Kubernetes documentation "Images" (image names, glob matching of registry keys).
 """
@@ -37,7 +37,7 @@ _SCHEMES = ("https://", "http://")
 
 
 class InvalidImage(ValueError):
-    """The text is no image reference; the message says why."""
+    """The text is not an image reference; the message gives the reason."""
 
 
 class ImageName(Value):
@@ -50,7 +50,7 @@ class ImageName(Value):
 
 @lru_cache(maxsize=512)
 def parse_image(text: str) -> ImageName:
-    """Take a reference apart. Raises InvalidImage."""
+    """Parse a reference. Raises InvalidImage."""
     try:
         return _parsed(text)
     except InvalidImage as error:
@@ -80,7 +80,7 @@ def _parsed(text: str) -> ImageName:
 
 
 def _split_domain(text: str) -> tuple[str, str]:
-    """The registry and the rest, with the short forms of Docker Hub written out."""
+    """The registry and the rest, with the short forms of Docker Hub expanded."""
     head, slash, tail = text.partition("/")
     is_domain = slash and ("." in head or ":" in head or head == "localhost" or head.lower() != head)
     domain, rest = (head, tail) if is_domain else (DEFAULT_DOMAIN, text)
@@ -103,7 +103,7 @@ def _check_digest(digest: str) -> None:
 
 
 def with_default_tag(text: str) -> str:
-    """The reference as the runtime is to be asked for it: `:latest` added where neither tag nor digest is given.
+    """The reference that is sent to the runtime: with `:latest` if it has neither tag nor digest.
 
     Nothing else is changed: a short name stays short, so that the runtime applies its own search rules.
     """
@@ -112,7 +112,7 @@ def with_default_tag(text: str) -> str:
 
 
 def complete_name(text: str) -> str:
-    """The name as runtimes list it, with registry and tag (a digest makes the tag superfluous); bad ones unchanged."""
+    """The name as runtimes list it: with registry, and tag or digest. An invalid name is returned unchanged."""
     try:
         name = parse_image(text)
     except InvalidImage:
@@ -123,7 +123,7 @@ def complete_name(text: str) -> str:
 
 
 def bare_name(text: str) -> str:
-    """The reference without tag and digest, but else as it was given: `busybox` stays `busybox`. Raises InvalidImage."""
+    """The reference without tag and digest, otherwise unchanged: `busybox` stays `busybox`. Raises InvalidImage."""
     name = parse_image(text)
     without_digest = text.removesuffix(f"@{name.digest}") if name.digest else text
     return without_digest.removesuffix(f":{name.tag}") if name.tag else without_digest
@@ -152,12 +152,12 @@ def credential_key(location: str) -> str | None:
 
 
 def sort_keys(keys: set[str]) -> list[str]:
-    """In the order they are tried: reverse alphabetical, so that a longer path comes before its prefix."""
+    """The keys in the order they are tried: reverse alphabetical, so that a longer path comes before its prefix."""
     return sorted(keys, key=lambda key: key.encode(), reverse=True)
 
 
 def matches_key(key: str, repository: str) -> bool:
-    """Whether a credential key fits: ports equal, host labels matched one by one as globs, path a prefix."""
+    """Whether a credential key matches: same port, each host label matches as a glob, and the path is a prefix."""
     key_host, _, key_path = key.partition("/")
     host, _, path = repository.partition("/")
     wanted, key_port = _split_port(key_host)
@@ -171,7 +171,7 @@ def matches_key(key: str, repository: str) -> bool:
 
 
 def is_default_registry(repository: str) -> bool:
-    """Whether the credentials of `index.docker.io` are for this image."""
+    """Whether the credentials of `index.docker.io` apply to this image."""
     head, slash, _ = repository.partition("/")
     if not head:
         return False
@@ -181,7 +181,7 @@ def is_default_registry(repository: str) -> bool:
 
 
 def registry_of(repository: str) -> str:
-    """The text before the first slash."""
+    """The registry of a repository: the text before the first slash."""
     return repository.partition("/")[0]
 
 
@@ -195,7 +195,7 @@ def _split_port(host: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=512)
 def _glob(pattern: str) -> re.Pattern[str]:
-    """`*`, `?` and `[a-z]`, `[^a-z]` within one label; a pattern that is none matches nothing."""
+    """The regular expression for a glob with `*`, `?`, `[a-z]`, `[^a-z]` in one label; an invalid pattern matches nothing."""
     out = []
     at = 0
     while at < len(pattern):

@@ -1,8 +1,8 @@
-"""Credentials from plugins: which are asked for an image, and how long their answers are kept.
+"""Gets credentials from plugins: chooses the plugins for an image and caches their answers.
 
-Owns: the cache of answers (by image, registry, or for all images, as the plugin says) and the single flight of equal
-questions. The protocol is in edges/plugins/credential_provider. A plugin that fails is logged and gives nothing; the
-pull goes on with what else there is.
+Owns: the cache of answers (by image, by registry, or for all images, as the plugin chooses). Equal requests share one
+call. The protocol is in `edges/plugins/credential_provider`. A failure of a plugin is logged, and the pull continues with
+the other credentials.
 
 Source: the Kubernetes documentation "Configure a kubelet image credential provider".
 """
@@ -22,7 +22,7 @@ from pykubelet.base.api.core import ObjectMeta
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.kit.values import Discreet, Value
+from pykubelet.base.kit.values import RedactedValue, Value
 from pykubelet.base.model.ids import PodRef
 from pykubelet.edges.plugins.credential_config import ProviderConfig, TokenAttributes
 from pykubelet.edges.plugins.credential_provider import CacheKeyType, ProviderAnswer, ProviderError
@@ -34,7 +34,7 @@ _PURGE_PERIOD_S = 15 * 60.0
 
 
 class RunProvider(Protocol):
-    """`edges.plugins.credential_provider.run_provider`, or a fake."""
+    """Runs a plugin: `edges.plugins.credential_provider.run_provider`, or a double."""
 
     async def __call__(
         self, config: ProviderConfig, image: str, token: str = "", annotations: Mapping[str, str] | None = None
@@ -42,15 +42,17 @@ class RunProvider(Protocol):
 
 
 class TokenSource(Protocol):
-    """`edges.content.pull_identity.PullIdentity`, or a fake; raises ProviderError. A node that stands alone has none."""
+    """Service account tokens: `edges.plugins.pull_identity.PullIdentity`, or a double. None on a node without an API server."""
 
-    async def account(self, namespace: str, name: str) -> ObjectMeta: ...
+    async def account(self, namespace: str, name: str) -> ObjectMeta:
+        """The metadata of a service account, for the plugin's annotations and UID. Raises ProviderError."""
 
-    async def pull_token(self, pod: PodRef, account: str, account_uid: str, audience: str) -> str: ...
+    async def pull_token(self, pod: PodRef, account: str, account_uid: str, audience: str) -> str:
+        """A token of the service account, bound to the pod. Raises ProviderError."""
 
 
-class _Identity(Discreet):
-    """What a plugin is told about the pod's service account; empty for plugins that do not ask."""
+class _Identity(RedactedValue):
+    """The service account data that a plugin gets; empty for plugins that do not request it."""
 
     hidden: ClassVar = ("token",)
     token: str = ""
@@ -75,15 +77,16 @@ class CredentialProviders:
         self._clock = clock
         self._tokens = tokens
         self._tasks = Supervisor("credential-providers")
-        self._flights: dict[tuple[str, ...], asyncio.Task[Entries]] = {}
+        self._running: dict[tuple[str, ...], asyncio.Task[Entries]] = {}
         self._cache: dict[tuple[str, ...], _Kept] = {}
         self._purged_at = clock.monotonic()
 
     async def stop(self) -> None:
+        """Stop running plugins."""
         await self._tasks.stop()
 
     async def entries(self, repository: str, pod: PodRef, account: PullAccount | None) -> list[tuple[str, Credential]]:
-        """What all plugins that match say, in their configured order. Never raises for a plugin's fault."""
+        """The credentials of all matching plugins, in their configured order. Never raises when a plugin fails."""
         matching = [c for c in self._configs if any(matches_key(key, repository) for key in c.match_images)]
         answers = await asyncio.gather(*(self._ask(config, repository, pod, account) for config in matching))
         return [entry for answer in answers for entry in answer]
@@ -93,7 +96,7 @@ class CredentialProviders:
         try:
             identity = await self._identity(config.token, pod, account)
         except ProviderError as error:
-            log.error("a credential provider cannot be asked", plugin=config.name, image=repository, error=error)
+            log.error("a credential provider cannot be called", plugin=config.name, image=repository, error=error)
             return ()
         if identity is None:
             return ()
@@ -101,17 +104,17 @@ class CredentialProviders:
         if kept is not None:
             return kept
         key = (config.name, repository, *identity.cache_key)
-        flight = self._flights.get(key)
-        if flight is None:
-            flight = self._tasks.start_child(f"plugin {config.name}", self._fetch(config, repository, identity))
-            self._flights[key] = flight
-            flight.add_done_callback(lambda _: self._flights.pop(key, None))
-        return await asyncio.shield(flight)
+        task = self._running.get(key)
+        if task is None:
+            task = self._tasks.start_child(f"plugin {config.name}", self._fetch(config, repository, identity))
+            self._running[key] = task
+            task.add_done_callback(lambda _: self._running.pop(key, None))
+        return await asyncio.shield(task)
 
     async def _identity(
         self, wanted: TokenAttributes | None, pod: PodRef, account: PullAccount | None
     ) -> _Identity | None:
-        """None: the plugin is not to be asked. Raises ProviderError."""
+        """The identity for one call; None: do not call the plugin. Raises ProviderError."""
         if wanted is None:
             return _Identity()
         if account is None or not account.name:
@@ -120,7 +123,7 @@ class CredentialProviders:
             raise ProviderError("service account tokens are not available on this node")
         metadata = await self._tokens.account(account.namespace, account.name)
         missing = [key for key in wanted.required_annotations if key not in metadata.annotations]
-        if missing:  # by these a workload opts in: most lack them
+        if missing:  # not an error: service accounts opt in with these annotations
             where = f"{account.namespace}/{account.name}"
             log.debug("a service account lacks the annotations that a plugin requires", account=where, missing=missing)
             return None
@@ -180,7 +183,7 @@ def _cache_key(kind: CacheKeyType, repository: str) -> str:
 
 
 def _refuse_token_as_password(config: ProviderConfig, identity: _Identity, answer: ProviderAnswer) -> None:
-    """A token kept for all of a service account's pods would outlive the pod it is bound to."""
+    """Refuse an answer with the token as password if it is cached for a service account: the token is bound to one pod."""
     if config.token is None or config.token.cache_type != "ServiceAccount" or not identity.token:
         return
     if any(password == identity.token for _, password in answer.auth.values()):

@@ -1,8 +1,8 @@
-"""Running pulls: each image once, however many pods wait for it.
+"""Runs image pulls: one for each image and set of credentials, however many pods wait for it.
 
-Owns: the pulls in flight and in the queue, their tasks, and the `Pulls` cell. A pull is shared by all who ask for the
-same image with the same credentials; it is cancelled when the last of them has gone. Does not know policies, back-off or
-Events (`execute.py`), nor the order of admission (`line.py`). Reads nothing but the runtime's image service.
+Owns: the running and queued pulls, their tasks, and the `Pulls` cell. All requests for the same image with the same
+credentials share a pull. It is cancelled when no request waits for it any more. Policies, back-off and Events are in
+`execute.py`, the order of admission in `pull_queue.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pykubelet.act.images.decide import access_of, joined_errors
 from pykubelet.act.images.keyring import Auth, Credential
 from pykubelet.act.images.metrics import PULL_DURATIONS, size_words
 from pykubelet.act.images.model import ActivePull, ImageSettings, Pulls, PullStage, WaitingPod
-from pykubelet.act.images.pull_queue import Line
+from pykubelet.act.images.pull_queue import PullQueue
 from pykubelet.act.images.record_store import RecordStore
 from pykubelet.base.kit.bucket import TokenBucket
 from pykubelet.base.kit.cells import CellWriter
@@ -34,17 +34,19 @@ log = Log("images")
 class ImageService(Protocol):
     """The part of the CRI client that pulls need."""
 
-    async def image_status(self, image: pb.ImageSpec) -> pb.Image | None: ...
+    async def image_status(self, image: pb.ImageSpec) -> pb.Image | None:
+        """CRI ImageStatus; None when the image is absent. CriError."""
 
     async def pull_image(
         self, image: pb.ImageSpec, auth: pb.AuthConfig | None, sandbox_config: pb.PodSandboxConfig | None = None
-    ) -> str: ...
+    ) -> str:
+        """CRI PullImage; the reference of the pulled image. CriError."""
 
 
 class PullOrder(Value):
-    """What is to be pulled, and with what. `auths` are tried in turn; none means anonymously.
+    """An image to pull and the credentials for it. `auths` are tried one after another; none: the pull is anonymous.
 
-    `arrival` grows with each request for an image: who asked first is first in line.
+    `arrival`: the sequence number of the request; earlier requests come first in the queue.
     """
 
     spec: pb.ImageSpec
@@ -54,11 +56,12 @@ class PullOrder(Value):
 
     @property
     def key(self) -> tuple[str, str, tuple[Auth, ...]]:
+        """The key of the order; orders with the same key share one pull."""
         return self.spec.image, self.spec.runtime_handler, self.auths
 
 
 class PullDone(Value):
-    """`pull_s`: of the runtime's work alone. `image`: its status afterwards; None when it could not be read."""
+    """A finished pull. `pull_s`: seconds of the PullImage call. `image`: its status afterwards; None if absent or unreadable."""
 
     image_ref: str
     pull_s: float
@@ -66,7 +69,7 @@ class PullDone(Value):
 
 
 class PullFailed(Value):
-    """`runtime_away`: the runtime did not answer, so nothing is known about the image."""
+    """A failed pull. `runtime_away`: the runtime did not answer, so the result is unknown."""
 
     error: str
     runtime_away: bool
@@ -88,12 +91,12 @@ class _Pull(Struct, eq=False):
 
 
 def error_text(error: CriError) -> str:
-    """A runtime's error as users read it; a code that says nothing is left out."""
+    """An error of the runtime as text for users; the code `Unknown` is left out."""
     return error.message if error.code is CriCode.UNKNOWN else str(error)
 
 
 class PullRunner:
-    """Use within `async with`: leaving it cancels all pulls."""
+    """Runs and shares pulls until `stop` is called."""
 
     def __init__(
         self,
@@ -108,7 +111,7 @@ class PullRunner:
         self._clock = clock
         self._cell = cell
         self._bucket = TokenBucket(settings.qps, settings.burst)
-        self._line = Line(1 if settings.serialize else settings.max_parallel, self._bucket)
+        self._queue = PullQueue(1 if settings.serialize else settings.max_parallel, self._bucket)
         self._tasks = Supervisor("image-pulls")
         self._numbers = itertools.count(1)
         self._joinable: dict[tuple[str, str, tuple[Auth, ...]], _Pull] = {}
@@ -116,7 +119,7 @@ class PullRunner:
         self._timer: asyncio.TimerHandle | None = None
 
     async def stop(self) -> None:
-        """Cancel what runs; the runtime stops pulling."""
+        """Cancel all pulls, which also makes the runtime stop pulling."""
         if self._timer is not None:
             self._timer.cancel()
         await self._tasks.stop()
@@ -124,7 +127,7 @@ class PullRunner:
     async def run(
         self, order: PullOrder, pod: WaitingPod, credentials: tuple[Credential, ...]
     ) -> PullDone | PullFailed:
-        """Wait for the pull, joining one that is there. Cancelling the last one who waits cancels the pull."""
+        """Join the pull with the same key, or begin one, and wait for it. Cancelling the last waiting call cancels the pull."""
         pull = self._joinable.get(order.key) or self._begin(order)
         number = next(self._numbers)
         pull.waiters[number] = _Waiter(pod, credentials)
@@ -134,17 +137,17 @@ class PullRunner:
             return await asyncio.shield(pull.task)
         finally:
             del pull.waiters[number]
-            if not pull.waiters and pull.ticket in self._all:  # once it is retired it only writes its record
+            if not pull.waiters and pull.ticket in self._all:  # a retired pull only writes its record
                 self._retire(pull)
                 pull.task.cancel()
-                log.info("nobody waits for an image any more: its pull is cancelled", image=order.spec.image)
+                log.info("image pull cancelled: no pod waits for it any more", image=order.spec.image)
             self._publish()
 
     def _begin(self, order: PullOrder) -> _Pull:
         pull = _Pull(next(self._numbers), order, self._clock.wall())
         self._joinable[order.key] = pull
         self._all[pull.ticket] = pull
-        self._line.join(pull.ticket, order.arrival)
+        self._queue.join(pull.ticket, order.arrival)
         pull.task = self._tasks.start_child(f"pull {order.spec.image}", self._pull(pull))
         self._admit()
         return pull
@@ -189,7 +192,7 @@ class PullRunner:
         await records.pulled(image, result.image_ref, dict.fromkeys(proofs))
 
     async def _attempt_all(self, pull: _Pull) -> tuple[PullDone | PullFailed, int | None]:
-        """Try the credentials in turn; also which one was used."""
+        """Try the credentials one after another; return the result and the index of the credential used."""
         order = pull.order
         errors: list[str] = []
         away = True
@@ -219,7 +222,7 @@ class PullRunner:
             return None
 
     async def _take_token(self) -> None:
-        """A further attempt of a running pull is a pull of its own for the registry."""
+        """Wait for a token of the QPS limit: for the registry, each further attempt is a pull of its own."""
         while True:
             now = self._clock.monotonic()
             if self._bucket.take(now):
@@ -227,17 +230,17 @@ class PullRunner:
             await asyncio.sleep(self._bucket.wait_s(now))
 
     def _retire(self, pull: _Pull) -> None:
-        """From now on nobody joins it, and its place is free."""
+        """Remove the pull, so that no further request joins it, and free its slot."""
         if self._all.pop(pull.ticket, None) is None:
             return
         if self._joinable.get(pull.order.key) is pull:
             del self._joinable[pull.order.key]
-        self._line.leave(pull.ticket)
+        self._queue.leave(pull.ticket)
         self._admit()
         self._publish()
 
     def _admit(self) -> None:
-        admitted, wait_s = self._line.admit(self._clock.monotonic())
+        admitted, wait_s = self._queue.admit(self._clock.monotonic())
         for ticket in admitted:
             self._all[ticket].admitted.set()
         if self._timer is not None:
@@ -253,7 +256,7 @@ class PullRunner:
             ActivePull(
                 image=pull.order.spec.image,
                 stage=PullStage.QUEUED if pull.started_at is None else PullStage.PULLING,
-                position=self._line.position(pull.ticket),
+                position=self._queue.position(pull.ticket),
                 since=pull.since,
                 started_at=pull.started_at,
                 pods=tuple(waiter.pod for waiter in pull.waiters.values()),

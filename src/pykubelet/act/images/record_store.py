@@ -1,12 +1,11 @@
 """Keeps the pull records: in memory for decisions, on disk for the next start.
 
 Owns: `<records_dir>/pulling` (an intent for each started pull) and `<records_dir>/pulled` (one record for each image
-pulled here). Does not decide who may use what (`decide.py`). Used by `ImagePuller` and the image collector only.
+pulled here). `decide.py` decides which pod may use an image. Only image pulls and the image collector use this module.
 
-Rules: an intent is written before the runtime is asked; it goes when the pull has failed for certain, or when its
-record is written. An image that is present while its intent is still there may only be used by those who pull it
-again. A file that cannot be read is set aside and means an image that was pulled here by somebody unknown; writes that
-fail keep the intent.
+Rules: an intent is written before PullImage is called. It is removed when the pull has certainly failed, or when the
+record is written. A pod must pull an image that is present while its intent exists. An unreadable record is renamed to
+`*.corrupt`; its image counts as pulled here with unknown credentials. A failed write keeps the intent.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from pykubelet.act.images.records import (
     render_pulled,
 )
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.flight import Done, Failed, Flight
+from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.edges.host.fs import files
 from pykubelet.edges.host.fs.errors import HostError
@@ -46,24 +45,24 @@ _SET_ASIDE = ".corrupt"
 
 
 class RecordStore:
-    """Pull records of one root directory. `load` reads the disk and must come first."""
+    """The pull records of one root directory. `load` reads the disk and must be called first."""
 
     def __init__(self, directory: str, clock: Clock) -> None:
         self._pulling = f"{directory}/pulling"
         self._pulled = f"{directory}/pulled"
         self._clock = clock
-        self._flight = Flight("image-records", workers=1)
+        self._flight = SingleFlight("image-records", workers=1)
         self._records: dict[str, PulledRecord] = {}
         self._unreadable: set[str] = set()
         self._intents: set[str] = set()
         self._running: Counter[str] = Counter()
         self._unsure: set[str] = set()
         self._handed_out: dict[str, float] = {}
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._writes = itertools.count()
 
     def load(self) -> None:
-        """Read what the last run left. Never raises: what cannot be read is set aside with a warning."""
+        """Read the records of the last run. Files that cannot be read are set aside with a warning."""
         for directory in (self._pulling, self._pulled):
             try:
                 files.make_dirs(directory, _DIR_MODE)
@@ -75,59 +74,60 @@ class RecordStore:
         records, self._unreadable = self._read_all(self._pulled, parse_pulled)
         self._records = {record.image_ref: record for record in records}
         self._unsure = set(self._intents)
-        self._tell_sizes()
+        self._set_gauges()
 
-    def _tell_sizes(self) -> None:
+    def _set_gauges(self) -> None:
         INTENTS.set(len(self._intents))
         RECORDS.set(len(self._records))
 
     def record(self, image_ref: str) -> PulledRecord | None:
+        """The record of an image, by its reference; None when it was not pulled here."""
         return self._records.get(image_ref)
 
     def is_pulling(self, image: str) -> bool:
-        """A pull of this image was begun, and how it ended is not recorded."""
+        """Whether a pull of this image was begun and its result is not recorded."""
         return image in self._intents
 
     def is_unreadable(self, image_ref: str) -> bool:
-        """The image was pulled here, but its record cannot be read."""
+        """Whether the image was pulled here and its record cannot be read."""
         return file_name(image_ref) in self._unreadable
 
     def hand_out(self, image_ref: str) -> None:
-        """A container is about to be made from this image, though the runtime does not show it yet."""
+        """Note that a container is about to be made from this image, before the runtime lists the container."""
         self._handed_out[image_ref] = self._clock.monotonic()
 
     def handed_out_at(self, image_ref: str) -> float | None:
-        """When a container start last got this image (monotonic seconds); None: not since the agent started."""
+        """When `hand_out` was last called for this image (monotonic seconds); None: never."""
         return self._handed_out.get(image_ref)
 
     async def begin(self, image: str) -> str | None:
-        """Before a pull. An error text when it cannot be recorded: then nothing may be pulled."""
-        async with self._turn:
+        """Record the intent to pull. Returns an error text if that fails; then the image must not be pulled."""
+        async with self._lock:
             if image not in self._intents:
                 path = f"{self._pulling}/{file_name(image)}"
                 error = await self._write(lambda: _replace(path, render_intent(image)))
                 if error is not None:
                     return f'Failed to record image pull intent for container image "{image}": {error}'
                 self._intents.add(image)
-                self._tell_sizes()
+                self._set_gauges()
             self._running[image] += 1
             return None
 
     async def failed(self, image: str) -> None:
-        """A pull failed for certain: nothing came of it."""
-        async with self._turn:
+        """Record that a pull has certainly failed."""
+        async with self._lock:
             self._running[image] -= 1
             self._unsure.discard(image)
             await self._drop_intent(image)
 
     def unsure(self, image: str) -> None:
-        """A pull was abandoned: the runtime may have finished it all the same, so the intent stays."""
+        """Record that the result of a pull is unknown: the runtime may still have finished it, so the intent stays."""
         self._running[image] -= 1
         self._unsure.add(image)
 
     async def pulled(self, image: str, image_ref: str, access: Iterable[ImageAccess]) -> None:
-        """A pull succeeded, with what each of those waiting for it has proven."""
-        async with self._turn:
+        """Record a successful pull with the access that each waiting pod has proven."""
+        async with self._lock:
             self._running[image] -= 1
             written = [await self._add(image, image_ref, each) for each in access]
             if all(written):
@@ -135,14 +135,14 @@ class RecordStore:
                 await self._drop_intent(image)
 
     async def learn(self, image: str, image_ref: str, access: ImageAccess) -> None:
-        """A pod has shown credentials that are as good as recorded ones."""
-        async with self._turn:
+        """Add the access that a pod has proven with its credentials."""
+        async with self._lock:
             await self._add(image, image_ref, access)
 
     async def settle_leftovers(self, images: Collection[tuple[str, tuple[str, ...]]]) -> None:
-        """Heartbeat the intents of pulls that nobody follows any more into records without access, or drop them.
+        """Settle intents without a running pull: if the image is present, write a record without access; then drop the intent.
 
-        `images`: what the runtime has now, as (reference, names).
+        `images`: the runtime's images as (reference, names).
         """
         left = {image for image in self._intents if not self._running[image]}
         if not left:
@@ -150,7 +150,7 @@ class RecordStore:
         present: dict[str, str] = {}
         for image_ref, names in images:
             present.update((name, image_ref) for name in names)
-        async with self._turn:
+        async with self._lock:
             for image in sorted(left):
                 if self._running[image]:
                     continue
@@ -162,7 +162,7 @@ class RecordStore:
     async def prune(self, present: Collection[str], before: float) -> None:
         """Forget records of images that are gone; those updated at or after `before` (wall seconds) stay."""
         self._handed_out = {ref: at for ref, at in self._handed_out.items() if ref in present}
-        async with self._turn:
+        async with self._lock:
             gone = [r for r in self._records.values() if r.image_ref not in present and r.updated_at < before]
             for record in gone:
                 path = f"{self._pulled}/{file_name(record.image_ref)}"
@@ -171,7 +171,7 @@ class RecordStore:
                     del self._records[record.image_ref]
                 else:
                     log.warning("an image pull record cannot be removed", image=record.image_ref, error=error)
-            self._tell_sizes()
+            self._set_gauges()
             for name in self._unreadable - {file_name(image_ref) for image_ref in present}:
                 await self._drop_unreadable(name)
 
@@ -199,7 +199,7 @@ class RecordStore:
             log.warning("an image pull record cannot be written", image=image, error=error)
             return False
         self._records[image_ref] = new
-        self._tell_sizes()
+        self._set_gauges()
         await self._drop_unreadable(file_name(image_ref))
         return True
 
@@ -210,13 +210,13 @@ class RecordStore:
         error = await self._write(lambda: files.remove_file(path))
         if error is None:
             self._intents.discard(image)
-            self._tell_sizes()
+            self._set_gauges()
             del self._running[image]
         else:
             log.warning("an image pull intent cannot be removed", image=image, error=error)
 
     async def _write(self, work: Callable[[], object]) -> str | None:
-        # One thread keeps the order; a key of its own, or a write that was given up would refuse the next one.
+        # One thread keeps the writes in order. Each has its own key, or else a write that was given up would refuse the next one.
         outcome = await self._flight.run(f"record {next(self._writes)}", work, _WRITE_DEADLINE_S)
         if isinstance(outcome, Done):
             return None
@@ -227,7 +227,7 @@ class RecordStore:
         return "the disk does not answer"
 
     def _read_all(self, directory: str, parse: Callable[[bytes], T]) -> tuple[list[T], set[str]]:
-        """What can be read, and the names of the files that cannot."""
+        """The values of the readable files, and the names of the unreadable files."""
         found: list[T] = []
         unreadable: set[str] = set()
         for entry in files.list_dir(directory):

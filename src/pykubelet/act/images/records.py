@@ -1,7 +1,7 @@
-"""Records of who pulled which image: their values and their files' format. Pure; `record_store.py` keeps them.
+"""Records of which credentials an image was pulled with: values and file format. Pure; `record_store.py` stores them.
 
-Owns: `PulledRecord` (an image and the credentials it was pulled with) and the JSON of the kinds `ImagePullIntent` and
-`ImagePulledRecord`, so that records of another kubelet on the same root directory stay good.
+Owns: `PulledRecord` and the JSON of the kinds `ImagePullIntent` and `ImagePulledRecord`. Records that another kubelet
+wrote into the same root directory can be read.
 
 Source: the Kubernetes documentation "Kubelet Configuration (v1beta1)" and KEP-2535 (ensure secret pulled images).
 """
@@ -24,11 +24,11 @@ PULLED_KIND = "ImagePulledRecord"
 
 
 class RecordError(ValueError):
-    """A record file cannot be used; the message says why."""
+    """A record file cannot be used; the message gives the reason."""
 
 
 class SecretGrant(Value):
-    """A Secret that opened the image; `credential_hash` is `Auth.digest` of what was in it."""
+    """A Secret that the image was pulled with; `credential_hash` is `Auth.digest` of its credential."""
 
     uid: str
     namespace: str
@@ -37,14 +37,14 @@ class SecretGrant(Value):
 
 
 class ImageAccess(Value):
-    """Who may use an image. `node_wide`: every pod here. All empty: nobody without pulling again."""
+    """Which pods may use an image. `node_wide`: every pod here. All empty: no pod, until the image is pulled again."""
 
     node_wide: bool = False
     secrets: tuple[SecretGrant, ...] = ()
     accounts: tuple[ServiceAccountSource, ...] = ()
 
     def merged(self, other: ImageAccess) -> ImageAccess:
-        """Both; a secret with new content replaces its old entry. Node-wide access makes the rest superfluous."""
+        """The union of both. A secret with new content replaces its old entry. Node-wide access includes all other access."""
         if self.node_wide or other.node_wide:
             return ImageAccess(node_wide=True)
         places = {(s.uid, s.namespace, s.name): s for s in (*self.secrets, *other.secrets)}
@@ -54,14 +54,14 @@ class ImageAccess(Value):
 
 
 class PulledRecord(Value):
-    """By name (as pods give it, no tag). `updated_at`: wall seconds, whole on disk."""
+    """The access to an image, by image name as in pods, without tag. `updated_at`: wall seconds, whole seconds on disk."""
 
     image_ref: str
     updated_at: float
     access: Mapping[str, ImageAccess] = field(default_factory=dict)
 
     def with_access(self, name: str, access: ImageAccess, now: float) -> PulledRecord:
-        """The record with more access; itself when nothing is new."""
+        """The record with this access added; the same object when nothing is new."""
         known = self.access.get(name)
         merged = access if known is None else known.merged(access)
         if merged == known:
@@ -70,7 +70,7 @@ class PulledRecord(Value):
 
 
 def file_name(key: str) -> str:
-    """The name of the record of an image (intents) or an image reference (pulled records)."""
+    """The name of the file for an image (intents) or an image reference (pulled records)."""
     return f"sha256-{hashlib.sha256(key.encode()).hexdigest()}"
 
 
@@ -108,6 +108,7 @@ class _Intent(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def render_intent(image: str) -> bytes:
+    """The content of the intent file of an image."""
     return msgspec.json.encode(_Intent(INTENT_KIND, API_VERSION, image))
 
 
@@ -124,6 +125,7 @@ def parse_intent(data: bytes) -> str:
 
 
 def render_pulled(record: PulledRecord) -> bytes:
+    """The content of the file of a record."""
     mapping = {
         repository: _Credentials(
             tuple(_Secret(s.uid, s.namespace, s.name, s.credential_hash) for s in access.secrets) or None,

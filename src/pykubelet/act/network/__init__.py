@@ -1,1 +1,1 @@
-"""What the node keeps in the host's packet filter for others."""
+"""The kubelet's iptables chains on the host, which other programs expect."""

@@ -1,7 +1,7 @@
-"""What one pod's work takes from `Content`: the waits for answers, and the credentials of its pulls.
+"""Reads `Content` for one pod: waits for answers about API objects, and collects its pull secrets.
 
-Owns: which answers a step needs before it may go on, and the Event about pull secrets that cannot be had, told once.
-What the answers mean for a container or sandbox is act/runtime's business.
+Owns: which answers a step needs before it continues, and the Event about missing pull secrets, recorded once for the same
+secrets. `act/runtime` decides what the answers mean for a container or sandbox.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from pykubelet.act.runtime.render.api_objects import unanswered, waits_for_servi
 from pykubelet.base.api.core import Pod, Secret
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.mailbox import Post
-from pykubelet.base.model.content import OWNER, Content, ObjectKey, Present, wait_for_key
+from pykubelet.base.model.content import Content, ObjectKey, Present, wait_for_key
 from pykubelet.base.model.fieldpath import every_container
 from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.needs import environment_keys, pull_secret_keys, runtime_class_key
 from pykubelet.base.model.reasons import EVENT_FAILED_TO_RETRIEVE_IMAGE_PULL_SECRET
-from pykubelet.base.model.waits import Wait
+from pykubelet.base.model.waits import Owner, Wait
 
-SERVICES = Wait("services", OWNER, 0.0, detail="they have not been listed yet")
+SERVICES = Wait("services", Owner.OBJECT_CACHE, 0.0, detail="they have not been listed yet")
 
 
 def start_keys(pod: Pod) -> frozenset[ObjectKey]:
-    """The objects whose change may let a sandbox or container start that could not before."""
+    """The API objects whose change may allow a sandbox or container to start after a failure."""
     keys = {key for container in every_container(pod) for key in environment_keys(pod, container)}
     runtime_class = runtime_class_key(pod)
     return frozenset(keys if runtime_class is None else keys | {runtime_class})
 
 
 class PodContent:
-    """`Content` as one pod sees it."""
+    """The view of one pod on `Content`."""
 
     def __init__(self, cell: Cell[Content], ref: PodRef, recorder: Post[KubeEvent]) -> None:
         self._cell = cell
@@ -46,12 +46,12 @@ class PodContent:
         return self._cell.get()
 
     def wanted(self, keys: Iterable[ObjectKey]) -> tuple[ObjectKey, Wait] | None:
-        """The first key about which nothing is known, and the wait to tell."""
+        """The first key without an answer from the API server, and the wait to publish; None when all are answered."""
         key = unanswered(keys, self._cell.get())
         return None if key is None else (key, wait_for_key(key, 0.0))
 
     async def wait_answered(self, key: ObjectKey) -> None:
-        """Until something is known about `key`, if only that nobody can tell."""
+        """Wait until `key` has an answer in `Content`. An error is also an answer."""
         await self._cell.wait_for(lambda now: unanswered((key,), now) is None)
 
     def wants_services(self, pod: Pod) -> bool:
@@ -63,7 +63,7 @@ class PodContent:
         await self._cell.wait_for(lambda now: not waits_for_services(pod, now))
 
     async def pull_secrets(self, pod: Pod, waits: WaitBook) -> tuple[PullSecret, ...]:
-        """The pod's pull secrets as far as they can be had; the pull goes on without the others."""
+        """The pull secrets of the pod that can be read. The pull continues without the others."""
         keys = pull_secret_keys(pod)
         if not keys or not self._cell.get().available:
             return ()
@@ -81,10 +81,10 @@ class PodContent:
                 secrets.append(PullSecret(source, secret.type, secret.data))
             else:
                 missing.append(key.name)
-        self._tell_missing(missing)
+        self._report_missing(missing)
         return tuple(secrets)
 
-    def _tell_missing(self, missing: list[str]) -> None:
+    def _report_missing(self, missing: list[str]) -> None:
         if missing and missing != self._missing:
             text = (
                 f"Unable to retrieve some image pull secrets ({', '.join(missing)}); "

@@ -1,20 +1,22 @@
-"""One pod's life as a pure machine: `step(state, event, now)` gives the next state and the commands.
+"""The pod state machine: the pure function `step` maps a pod's state and an event to the next state and commands.
 
 Rules:
-- syncing -> terminating -> terminated -> finished; never back, except that a finished pod is cleaned again when it is
+- A pod goes from syncing to terminating, terminated and finished, never back. A finished pod is cleaned again when it is
   removed for good.
-- One thing is done to a pod at a time (`Work`). What arrives meanwhile is kept in the state and looked at afterwards;
-  a kill, and a change that a waiting sync should not miss, abandon the running sync.
-- Nothing is planned from a look at the runtime that is older than the last thing done to the pod.
-- What an event tells of a container's end is enough to start what comes next, not to end the pod.
-- A kill shortens the grace period, never lengthens it.
-- A container that ended again waits: 10 s doubling to the cap, measured from its end, forgotten after twice the cap.
-  One that was stopped because its postStart hook failed has ended, too; one that could not be started waits 10 s besides.
-  One whose end restarts all others has them removed at once, and all wait (KEP-5532).
-- A pod that has ended in the API is ended here too.
-- What is ended owes no container another start: what was killed for that has ended as it did.
-- A pod that is desired again while it is being ended keeps its containers and logs, and starts again when it has ended.
-- After a restart of the agent everything is derived again from what is observed.
+- Only one kind of work runs for a pod at a time (`Work`). Events that arrive meanwhile are kept in the state, and decided
+  on when the work has ended. A kill, a changed spec or a changed view of the runtime abandons the running sync.
+- No plan is made from a view of the runtime that was read before the last work on the pod ended.
+- An exit that is known only from a runtime event is enough to start the next container, but not to end the pod.
+- A second kill can shorten the grace period, never lengthen it.
+- A container that ends repeatedly waits in crash back-off: 10 s, doubling to the cap, counted from its end, and forgotten
+  after twice the cap. A container that was stopped because its postStart hook failed counts as ended. A container that
+  could not be started waits 10 s in addition, unless the runtime shows it as ended. If the exit of a container restarts
+  the whole pod, all containers are removed at once, and all wait for its back-off (KEP-5532).
+- A pod that has ended in the API is also ended here.
+- When a pod is terminated, a container that was killed to be restarted is not restarted: it has ended as it did.
+- A pod that is desired again while it is terminating keeps its containers and logs, and starts again when it has
+  terminated, unless its restartPolicy is Never.
+- After a restart of the agent, the state is derived again from what is observed.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ from pykubelet.act.pods.model import (
     Event,
     KillOrder,
     KillRequested,
-    PodState,
+    PodWorkerState,
     ProbesChanged,
     ReportBackOff,
     ResetHold,
@@ -66,8 +68,8 @@ from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.fieldpath import every_container
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.lifecycle import KillReason, Stage, StartError
-from pykubelet.base.model.moments import moment_of
-from pykubelet.base.model.observed import ContainerState, ContainerView, PodView
+from pykubelet.base.model.moments import wall_to_monotonic
+from pykubelet.base.model.observed import ContainerView, ObservedState, PodView
 from pykubelet.base.model.phase import pod_phase
 from pykubelet.base.model.probes import ProbeResults
 from pykubelet.base.model.reasons import (
@@ -90,7 +92,7 @@ RAN_AND_FAILED = frozenset({RUN_CONTAINER_ERROR, POST_START_HOOK_ERROR})
 
 
 class Rules(Value):
-    """What a decision needs besides state, event and time. `resync_s`: the safety net's period for one pod."""
+    """What a decision needs besides state, event and time. `resync_s`: the period of the resync of one pod, in seconds."""
 
     hash_of: HashOf
     crash: BackoffPolicy
@@ -98,17 +100,20 @@ class Rules(Value):
     probes: ProbeResults
 
 
-Result = tuple[PodState, tuple[Command, ...]]
+Result = tuple[PodWorkerState, tuple[Command, ...]]
 
 
-def step(state: PodState, event: Event, now: float, rules: Rules) -> Result:
-    """The machine. Raises ValueError for an event that cannot happen in this state (a bug)."""
+def step(state: PodWorkerState, event: Event, now: float, rules: Rules) -> Result:
+    """One step of the state machine: the next state and the commands. `now`: monotonic seconds.
+
+    Raises ValueError for an event that cannot occur in this state (a bug).
+    """
     state, commands = _step(state, event, now, rules)
     state, reports = with_progress(state, event.cause)
     return state, (*commands, *reports) if reports else commands
 
 
-def _step(state: PodState, event: Event, now: float, rules: Rules) -> Result:
+def _step(state: PodWorkerState, event: Event, now: float, rules: Rules) -> Result:
     match event:
         case SpecChanged():
             return _spec_changed(state, event, now, rules)
@@ -136,7 +141,7 @@ def _step(state: PodState, event: Event, now: float, rules: Rules) -> Result:
             assert_never(event)
 
 
-def _expect(state: PodState, work: Work, event: Event) -> None:
+def _expect(state: PodWorkerState, work: Work, event: Event) -> None:
     if state.work is not work:
         raise ValueError(f"{type(event).__name__} while {state.work} ({state.ref})")
 
@@ -144,7 +149,7 @@ def _expect(state: PodState, work: Work, event: Event) -> None:
 # Events
 
 
-def _spec_changed(state: PodState, event: SpecChanged, now: float, rules: Rules) -> Result:
+def _spec_changed(state: PodWorkerState, event: SpecChanged, now: float, rules: Rules) -> Result:
     changed = state.pod.spec != event.pod.spec
     others = changed and _lasting(state.pod.spec) != _lasting(event.pod.spec)
     if _can_renew(state):
@@ -156,7 +161,7 @@ def _spec_changed(state: PodState, event: SpecChanged, now: float, rules: Rules)
         return _kill_requested(state, order, now, rules)
     if has_ended_in_api(event.pod) and state.kill is None:
         state = replace(state, terminal=True)
-        return _kill_requested(state, KillRequested(KillReason.COMPLETED, "it has ended, says the API"), now, rules)
+        return _kill_requested(state, KillRequested(KillReason.COMPLETED, "it has ended in the API"), now, rules)
     if changed and state.stage is Stage.SYNCING:
         state = replace(state, retry_at={}, pod_failures=0, reset=None)
         if state.work is Work.SYNC:
@@ -165,7 +170,7 @@ def _spec_changed(state: PodState, event: SpecChanged, now: float, rules: Rules)
 
 
 def _lasting(spec: PodSpec) -> PodSpec:
-    """The spec without what may change and leaves the containers as they are: for that no hook is cut off."""
+    """The spec without the fields that do not affect running containers. If only those change, running hooks are not cancelled."""
     return replace(
         spec,
         initContainers=tuple(replace(c, resources=None) for c in spec.initContainers),
@@ -177,13 +182,13 @@ def _lasting(spec: PodSpec) -> PodSpec:
     )
 
 
-def _can_renew(state: PodState) -> bool:
-    """The pod is wanted again while it is being ended: what is left of it is kept, and it goes on as after a restart."""
+def _can_renew(state: PodWorkerState) -> bool:
+    """Whether a pod that is desired again while it is terminating keeps its containers and logs, and starts again."""
     is_removed = state.kill is not None and state.kill.reason is KillReason.REMOVED
     return is_removed and not state.removed and state.pod.spec.restartPolicy != NEVER
 
 
-def _runtime_changed(state: PodState, event: RuntimeChanged, now: float, rules: Rules) -> Result:
+def _runtime_changed(state: PodWorkerState, event: RuntimeChanged, now: float, rules: Rules) -> Result:
     if state.view is not None and event.view.read_at < state.view.read_at:
         return state, ()
     exits = _exits(state, event.view, now, event.wall)
@@ -192,9 +197,9 @@ def _runtime_changed(state: PodState, event: RuntimeChanged, now: float, rules: 
     present = {c.id for c in event.view.containers}
     killed = {container: why for container, why in state.killed.items() if container in present}
     newest = {found.id for c in event.view.containers if (found := event.view.newest(c.name)) is not None}
-    # what the runtime could not start and shows as ended is due when its back-off says, not after the pause
+    # If the runtime shows a container that it could not start as ended, the crash back-off replaces the start pause.
     over = {name for name, instance in state.unstarted.items() if instance in exits}
-    is_news = state.view is None or _contents(state.view) != _contents(event.view)
+    has_changed = state.view is None or _contents(state.view) != _contents(event.view)
     state = replace(
         state,
         view=event.view,
@@ -202,22 +207,22 @@ def _runtime_changed(state: PodState, event: RuntimeChanged, now: float, rules: 
         start_errors=errors,
         killed=killed,
         retry_at={name: at for name, at in state.retry_at.items() if name not in over},
-        owed=state.owed & newest,
+        to_restart=state.to_restart & newest,
         restart_without_backoff=state.restart_without_backoff & newest,
     )
-    if is_news and state.work is Work.SYNC and state.stage is Stage.SYNCING and _is_fresh(state):
+    if has_changed and state.work is Work.SYNC and state.stage is Stage.SYNCING and _is_fresh(state):
         return state, (AbandonSync(hard=False, cause=event.cause),)
     return _advance(state, now, rules, event.cause)
 
 
-def _content_changed(state: PodState, event: ContentChanged, now: float, rules: Rules) -> Result:
-    """What failed for want of an object is tried again at once, also when it is just about to fail."""
+def _content_changed(state: PodWorkerState, event: ContentChanged, now: float, rules: Rules) -> Result:
+    """Retry at once what failed because of a missing object; during a sync, after its end."""
     if state.work is Work.SYNC:
         return replace(state, content_changed=True), ()
     return _advance(replace(state, retry_at=_without_content_pauses(state)), now, rules, event.cause)
 
 
-def _without_content_pauses(state: PodState) -> dict[str, float]:
+def _without_content_pauses(state: PodWorkerState) -> dict[str, float]:
     over = {name for name, error in state.start_errors.items() if error.reason == CREATE_CONTAINER_CONFIG_ERROR}
     if state.pod_error is not None and state.pod_error.reason == CREATE_POD_SANDBOX_ERROR:
         over.add("")
@@ -228,23 +233,24 @@ def _contents(view: PodView) -> tuple[object, object]:
     return view.sandboxes, view.containers
 
 
-def _exits(state: PodState, view: PodView, now: float, wall: float) -> dict[ContainerID, float]:
-    """When each ended container ended, on the monotonic clock; the first estimate stays, whatever the wall clock does.
+def _exits(state: PodWorkerState, view: PodView, now: float, wall: float) -> dict[ContainerID, float]:
+    """When each ended container ended, in monotonic seconds. The first estimate is kept, even if the wall clock changes.
 
-    One that had not ended at the last look ended after it; dates count only for those that were found ended.
+    A container that still ran in the last view ended after that view was read. The runtime's date alone counts only for
+    containers that had already ended in the first view.
     """
     before = state.view if state.view is not None else PodView(state.ref, read_at=-inf)
-    found = {c.id for c in before.containers if c.state is ContainerState.EXITED}
+    found = {c.id for c in before.containers if c.state is ObservedState.EXITED}
     exits: dict[ContainerID, float] = {}
     for container in view.containers:
-        if container.state is ContainerState.EXITED:
+        if container.state is ObservedState.EXITED:
             not_before = -inf if container.id in found else before.read_at
-            ended = moment_of(container.finished_at / 1e9, now, wall, not_before)
+            ended = wall_to_monotonic(container.finished_at / 1e9, now, wall, not_before)
             exits[container.id] = state.exits.get(container.id, ended)
     return exits
 
 
-def _kill_requested(state: PodState, event: KillRequested, now: float, rules: Rules) -> Result:
+def _kill_requested(state: PodWorkerState, event: KillRequested, now: float, rules: Rules) -> Result:
     grace = _grace(state, event.grace_s)
     if state.kill is None:
         state = replace(state, kill=KillOrder(event.reason, grace, event.override))
@@ -260,14 +266,14 @@ def _kill_requested(state: PodState, event: KillRequested, now: float, rules: Ru
     return _advance(state, now, rules, event.cause)
 
 
-def _grace(state: PodState, override: int | None) -> int:
-    """What the API or the one who kills asks for, the shorter of both; else the pod's own."""
+def _grace(state: PodWorkerState, override: int | None) -> int:
+    """The grace period in seconds: the shorter of the API object's and the kill request's; without both, the pod's own."""
     asked = [s for s in (state.pod.metadata.deletionGracePeriodSeconds, override) if s is not None]
     own = state.pod.spec.terminationGracePeriodSeconds
     return max(MIN_GRACE_S, min(asked, default=DEFAULT_GRACE_S if own is None else own))
 
 
-def _sync_ended(state: PodState, event: SyncEnded, now: float, rules: Rules) -> Result:
+def _sync_ended(state: PodWorkerState, event: SyncEnded, now: float, rules: Rules) -> Result:
     _expect(state, Work.SYNC, event)
     state, resize_reports = resize_ended(state, event)
     errors = {name: error for name, error in state.start_errors.items() if name not in event.started}
@@ -314,15 +320,15 @@ def _sync_ended(state: PodState, event: SyncEnded, now: float, rules: Rules) -> 
     return state, (*resize_reports, *commands)
 
 
-def _counts(state: PodState, name: str, ended: SyncEnded) -> bool:
-    """Whether the sync got as far as a process of this container, or as removing all: that counts for its back-off."""
+def _counts(state: PodWorkerState, name: str, ended: SyncEnded) -> bool:
+    """Whether the sync raises the container's back-off: it tried to run the container, or it removed all containers."""
     if state.restarting_all and not (ended.pod_error or ended.unfinished or ended.started or ended.failed):
         return True
     failure = ended.failed.get(name)
     return name in ended.started or (failure is not None and failure.error.reason in RAN_AND_FAILED)
 
 
-def _stop_ended(state: PodState, event: StopEnded, now: float, rules: Rules) -> Result:
+def _stop_ended(state: PodWorkerState, event: StopEnded, now: float, rules: Rules) -> Result:
     _expect(state, Work.STOP, event)
     state = replace(state, work=Work.NONE, read_after=now)
     if event.error:
@@ -335,7 +341,7 @@ def _stop_ended(state: PodState, event: StopEnded, now: float, rules: Rules) -> 
     return _advance(state, now, rules, event.cause)
 
 
-def _clean_ended(state: PodState, event: CleanEnded, now: float, rules: Rules) -> Result:
+def _clean_ended(state: PodWorkerState, event: CleanEnded, now: float, rules: Rules) -> Result:
     _expect(state, Work.CLEAN, event)
     state = replace(state, work=Work.NONE)
     if event.error:
@@ -350,8 +356,8 @@ def _clean_ended(state: PodState, event: CleanEnded, now: float, rules: Rules) -
 # What follows
 
 
-def _advance(state: PodState, now: float, rules: Rules, cause: str) -> Result:
-    """Start whatever the state asks for, if nothing is being done."""
+def _advance(state: PodWorkerState, now: float, rules: Rules, cause: str) -> Result:
+    """Start the next work that the state requires, if none is under way."""
     if state.work is not Work.NONE:
         return state, ()
     if (pause := state.retry_at.get("", now)) > now and not (state.kill and state.stage is Stage.SYNCING):
@@ -375,56 +381,60 @@ def _advance(state: PodState, now: float, rules: Rules, cause: str) -> Result:
             assert_never(state.stage)
 
 
-def _terminate(state: PodState, cause: str) -> Result:
+def _terminate(state: PodWorkerState, cause: str) -> Result:
     assert state.kill is not None
     grace = state.kill.grace_s
-    state = replace(state, stage=Stage.TERMINATING, work=Work.STOP, restarting_all=False, reset=None, owed=frozenset())
+    state = replace(
+        state, stage=Stage.TERMINATING, work=Work.STOP, restarting_all=False, reset=None, to_restart=frozenset()
+    )
     return state, (StopPod(state.pod, grace, cause),)
 
 
-def _complete(state: PodState, cause: str) -> Result:
+def _complete(state: PodWorkerState, cause: str) -> Result:
     if state.view is not None and state.view.pending_exits:
-        return state, ()  # the runtime's last word comes in a moment
+        return state, ()  # the runtime will confirm the exits in a moment
     kill = KillOrder(KillReason.COMPLETED, _grace(state, None))
     return _terminate(replace(state, terminal=True, kill=kill), cause)
 
 
-def _is_fresh(state: PodState) -> bool:
+def _is_fresh(state: PodWorkerState) -> bool:
     return state.view is not None and state.view.read_at >= state.read_after
 
 
-def _advance_syncing(state: PodState, now: float, rules: Rules, cause: str) -> Result:
+def _advance_syncing(state: PodWorkerState, now: float, rules: Rules, cause: str) -> Result:
     view = state.view
     if view is None or not _is_fresh(state):
         return state, ()
-    if pod_phase(state.pod, view, state.start_errors, ended=False, owed=state.owed).is_terminal:
+    if pod_phase(state.pod, view, state.start_errors, ended=False, to_restart=state.to_restart).is_terminal:
         return _complete(state, "all containers have ended")
     state = with_instances(state)
-    plan = plan_pod(state.pod, view, rules.probes, rules.hash_of, state.applied, state.owed, state.outside)
+    plan = plan_pod(state.pod, view, rules.probes, rules.hash_of, state.applied, state.to_restart, state.outside)
     if plan.stop_pod and not plan.create_sandbox:
         return _complete(state, "nothing is left to run")
     if plan.create_sandbox:
-        state = replace(state, retry_at={}, start_errors={})  # what failed in the old one may work in the new one
-    wanted = plan.starts  # also those that must wait now
+        state = replace(state, retry_at={}, start_errors={})  # what failed in the old sandbox may work in the new one
+    wanted = plan.starts  # including those that are in back-off
     state, plan, wakes, reports = _hold_back(state, plan, now, rules)
     plan = without_held_resize(state, plan, now, wakes)
     if not (plan.starts or plan.restart_all):
-        plan = replace(plan, remove=())  # old instances go when the next one comes
+        plan = replace(plan, remove=())  # old instances are removed when the next one starts
     if plan.is_empty:
         return state, (*reports, WakeAt(min(wakes, default=now + rules.resync_s)))
     if plan.restart_all:
         state = _with_reset(state, plan, now, rules)
     killed = {**state.killed, **{kill.container.id: kill.cause.words for kill in plan.kills}}
-    owed = {kill.container.id for kill in plan.kills if kill.container.name in wanted}
+    to_restart = {kill.container.id for kill in plan.kills if kill.container.name in wanted}
     at_once = {kill.container.id for kill in plan.kills if kill.container.name in plan.starts}
-    state = replace(state, owed=state.owed | owed, restart_without_backoff=state.restart_without_backoff | at_once)
+    state = replace(
+        state, to_restart=state.to_restart | to_restart, restart_without_backoff=state.restart_without_backoff | at_once
+    )
     state = with_starts(state, plan)
     state = replace(state, work=Work.SYNC, restarting_all=bool(plan.restart_all) or state.restarting_all, killed=killed)
     return state, (*reports, Sync(state.pod, plan, view, cause, state.applied))
 
 
-def _with_reset(state: PodState, plan: PodPlan, now: float, rules: Rules) -> PodState:
-    """All containers are removed at once; when they start again is up to the back-off of the one that asked for it."""
+def _with_reset(state: PodWorkerState, plan: PodPlan, now: float, rules: Rules) -> PodWorkerState:
+    """Note that all containers are removed now; they start again after the back-off of the container whose exit requires it."""
     trigger = plan.restart_all
     ended = _last_ended(state, trigger)
     assert ended is not None
@@ -432,7 +442,7 @@ def _with_reset(state: PodState, plan: PodPlan, now: float, rules: Rules) -> Pod
     free_at, hold = _free_at(state, container, ended, rules)
     raised = rules.crash.raised(hold.entry if hold else None, state.exits[ended.id], now)
     reset = ResetHold(trigger, free_at, hold.entry.delay_s if hold else 0.0)
-    gone = state.reset_instances if state.restarting_all else frozenset()  # tried before, and not finished
+    gone = state.reset_instances if state.restarting_all else frozenset()  # an earlier removal was not finished
     return replace(
         state,
         pending_holds={trigger: CrashHold(back_off_key(state.pod, container), raised)},
@@ -441,8 +451,10 @@ def _with_reset(state: PodState, plan: PodPlan, now: float, rules: Rules) -> Pod
     )
 
 
-def _hold_reset(state: PodState, plan: PodPlan, reset: ResetHold) -> tuple[PodState, PodPlan, tuple[Command, ...]]:
-    """Nothing but ephemeral containers starts before all may start again."""
+def _hold_reset(
+    state: PodWorkerState, plan: PodPlan, reset: ResetHold
+) -> tuple[PodWorkerState, PodPlan, tuple[Command, ...]]:
+    """Hold back all starts except those of ephemeral containers until the back-off of the whole pod has passed."""
     error = StartError(CRASH_LOOP_BACK_OFF, back_off_message(state, reset.container, reset.delay_s))
     reports = () if reset.is_reported else (ReportBackOff(reset.container, CRASH_LOOP_BACK_OFF),)
     errors = {**state.start_errors, reset.container: error}
@@ -451,9 +463,9 @@ def _hold_reset(state: PodState, plan: PodPlan, reset: ResetHold) -> tuple[PodSt
 
 
 def _hold_back(
-    state: PodState, plan: PodPlan, now: float, rules: Rules
-) -> tuple[PodState, PodPlan, list[float], tuple[Command, ...]]:
-    """Take out of the plan the starts that must wait, and remember the restarts that go ahead. Kills never wait."""
+    state: PodWorkerState, plan: PodPlan, now: float, rules: Rules
+) -> tuple[PodWorkerState, PodPlan, list[float], tuple[Command, ...]]:
+    """Remove the starts in back-off from the plan, and raise the back-off of the other restarts. Kills never wait."""
     wakes: list[float] = []
     reports: list[Command] = []
     held: set[str] = set()
@@ -493,16 +505,16 @@ def _hold_back(
     return state, plan, wakes, tuple(reports)
 
 
-def _last_ended(state: PodState, name: str) -> ContainerView | None:
-    """The newest instance that has ended by itself; a container whose probe gave it up may run and still have one."""
+def _last_ended(state: PodWorkerState, name: str) -> ContainerView | None:
+    """The newest ended instance, except those that restart without back-off. A running container that is killed may have one."""
     instances = state.view.instances(name) if state.view is not None else ()
     return next((c for c in instances if c.id in state.exits and c.id not in state.restart_without_backoff), None)
 
 
 def _free_at(
-    state: PodState, container: Container | EphemeralContainer, ended: ContainerView | None, rules: Rules
+    state: PodWorkerState, container: Container | EphemeralContainer, ended: ContainerView | None, rules: Rules
 ) -> tuple[float, CrashHold | None]:
-    """When the crash back-off lets a container start, and the entry that holds it."""
+    """When the container's crash back-off ends (0.0: none), in monotonic seconds, and its back-off entry."""
     hold = state.holds.get(container.name)
     if hold is not None and hold.key != back_off_key(state.pod, container):
         hold = None
@@ -512,12 +524,12 @@ def _free_at(
 
 
 def back_off_key(pod: Pod, container: Container | EphemeralContainer) -> str:
-    """A change of image or resources is a new key and so a new start."""
+    """The key of a container's back-off. It changes with image and resources, so that a changed container starts without back-off."""
     meta = pod.metadata
     return f"{meta.name}_{meta.namespace}_{meta.uid}_{container.name}_{container.image}_{container.resources}"
 
 
-def back_off_message(state: PodState, container: str, delay_s: float) -> str:
+def back_off_message(state: PodWorkerState, container: str, delay_s: float) -> str:
     """The message of a container in crash back-off. `delay_s`: the whole back-off in seconds."""
     return f"back-off {format_seconds(delay_s)} restarting failed container={container} pod={state.ref}"
 

@@ -1,17 +1,17 @@
-"""What a change of a pod's size means to its machine. Pure; part of `decide`.
+"""Decisions of the pod state machine about resizes. Pure; part of `decide`.
 
 Rules:
-- What each container instance was given is remembered from its start on; who was adopted running has the pod's size, or
-  the one of before if the pod was given its size after that container was created.
-- A new size is under way until all that runs has it. A size that is given meanwhile takes its place.
-- What could not be done is tried again after a pause; every new reason is reported once, and so is the end.
+- The state keeps the resources of each container instance from its start on. A running container that was adopted has the
+  pod's size. If the pod was resized after the container was created, it has the size before the resize.
+- A resize is in progress until all running containers have the new size. A newer size replaces it.
+- A failed resize is tried again after a pause. Each new reason is reported once, and so is the completion.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pykubelet.act.pods.model import RESIZE, Command, PodState, ReportResize, SyncEnded, Work
+from pykubelet.act.pods.model import RESIZE, Command, PodWorkerState, ReportResize, SyncEnded, Work
 from pykubelet.act.runtime.plan.plan import PodPlan
 from pykubelet.act.runtime.plan.plan_resize import Applied, is_under_way
 from pykubelet.base.api.core import Pod, ResourceRequirements
@@ -21,15 +21,15 @@ from pykubelet.base.model.observed import ContainerView
 from pykubelet.base.model.sizing import ResizeProgress, same_size, size_of
 
 
-def resized_spec(state: PodState, pod: Pod) -> PodState:
-    """The state when the pod comes in another size than before; `state.pod` is still the old one."""
+def resized_spec(state: PodWorkerState, pod: Pod) -> PodWorkerState:
+    """The state after the pod's size may have changed; `state.pod` is still the old pod."""
     if same_size(size_of(state.pod), size_of(pod)):
         return state
     return replace(state, resize=ResizeProgress(pod.metadata.generation or 0))
 
 
-def with_instances(state: PodState) -> PodState:
-    """Know of each instance of the newest look what it was given."""
+def with_instances(state: PodWorkerState) -> PodWorkerState:
+    """The state with the resources of each instance in the newest view."""
     if state.view is None:
         return state
     here = {c.id: c for c in state.view.containers}
@@ -48,8 +48,8 @@ def with_instances(state: PodState) -> PodState:
     return replace(state, applied=replace(state.applied, containers=given))
 
 
-def _first_whole(state: PodState, here: Iterable[ContainerView]) -> ResourceRequirements | None:
-    """What the pod as a whole had been given before this agent started."""
+def _first_whole(state: PodWorkerState, here: Iterable[ContainerView]) -> ResourceRequirements | None:
+    """The pod-level resources that were applied before this agent started."""
     adopted = state.adopted_size
     if adopted is not None and any(container.created_at / 1e9 < adopted.at for container in here):
         return adopted.before.whole
@@ -57,7 +57,7 @@ def _first_whole(state: PodState, here: Iterable[ContainerView]) -> ResourceRequ
 
 
 def _first_given(
-    state: PodState, container: ContainerView, sizes: dict[str, ResourceRequirements]
+    state: PodWorkerState, container: ContainerView, sizes: dict[str, ResourceRequirements]
 ) -> ResourceRequirements:
     if container.name in state.starting:
         return state.starting[container.name]
@@ -67,16 +67,16 @@ def _first_given(
     return sizes[container.name]
 
 
-def with_starts(state: PodState, plan: PodPlan) -> PodState:
-    """A sync is about to begin: whatever it starts has the pod's size of this moment."""
+def with_starts(state: PodWorkerState, plan: PodPlan) -> PodWorkerState:
+    """Note, before a sync, that the containers it starts get the pod's current size."""
     sizes = size_of(state.pod).containers
     starting = {**state.starting, **{name: sizes[name] for name in plan.starts if name in sizes}}
     applied = replace(state.applied, whole=state.pod.spec.resources) if plan.create_sandbox else state.applied
     return replace(state, starting=starting, applied=applied)
 
 
-def without_held_resize(state: PodState, plan: PodPlan, now: float, wakes: list[float]) -> PodPlan:
-    """The plan without a resize that has failed just now; `wakes` gets the time of the next try."""
+def without_held_resize(state: PodWorkerState, plan: PodPlan, now: float, wakes: list[float]) -> PodPlan:
+    """The plan without a resize that is waiting for its retry. Appends the time of the retry to `wakes`."""
     again = state.retry_at.get(RESIZE, now)
     if again <= now or not plan.resize_pod:
         return plan
@@ -84,8 +84,8 @@ def without_held_resize(state: PodState, plan: PodPlan, now: float, wakes: list[
     return replace(plan, resizes=(), resize_pod=False)
 
 
-def resize_ended(state: PodState, ended: SyncEnded) -> tuple[PodState, tuple[Command, ...]]:
-    """Take over what a sync has resized, and report a new reason why it could not."""
+def resize_ended(state: PodWorkerState, ended: SyncEnded) -> tuple[PodWorkerState, tuple[Command, ...]]:
+    """Record the resources that a sync has applied, and report a new reason for a failure."""
     if ended.resized is not None:
         given = {**state.applied.containers, **ended.resized.containers}
         state = replace(state, applied=Applied(given, ended.resized.whole))
@@ -96,8 +96,8 @@ def resize_ended(state: PodState, ended: SyncEnded) -> tuple[PodState, tuple[Com
     return replace(state, resize=progress), (ReportResize(state.pod, progress, "resize failed"),)
 
 
-def with_progress(state: PodState, cause: str) -> tuple[PodState, tuple[Command, ...]]:
-    """Whether a new size is under way, after any event."""
+def with_progress(state: PodWorkerState, cause: str) -> tuple[PodWorkerState, tuple[Command, ...]]:
+    """Update the progress of a resize after any event, and report its completion."""
     if state.stage is not Stage.SYNCING:
         return (replace(state, resize=None), ()) if state.resize is not None else (state, ())
     if state.view is None:

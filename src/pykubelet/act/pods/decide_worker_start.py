@@ -1,14 +1,15 @@
-"""What a pod worker starts with, and what it is sent when its pod's roster entry changes. Pure."""
+"""The first state and events of a pod worker, and its events when the pod's roster entry changes. Pure."""
 
 from __future__ import annotations
 
 from pykubelet.act.pods.decide import MIN_GRACE_S
-from pykubelet.act.pods.model import Event, KillOrder, KillRequested, PodState, RuntimeChanged, SpecChanged
+from pykubelet.act.pods.model import Event, KillOrder, KillRequested, PodWorkerState, RuntimeChanged, SpecChanged
 from pykubelet.act.pods.orphans import orphan_pod
 from pykubelet.base.api.times import parse_time
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.evictions import PodEviction
 from pykubelet.base.model.lifecycle import KillReason, Stage, StatusOverride
-from pykubelet.base.model.moments import moment_of
+from pykubelet.base.model.moments import wall_to_monotonic
 from pykubelet.base.model.observed import PodView
 from pykubelet.base.model.phase import Phase
 from pykubelet.base.model.reasons import PREEMPTING
@@ -17,22 +18,22 @@ from pykubelet.base.model.roster import Rejection, RosterPod, has_ended_in_api, 
 ORPHAN_GRACE_S = 1
 
 #: The first state of a worker, and its first events.
-Start = tuple[PodState, tuple[Event, ...]]
+Start = tuple[PodWorkerState, tuple[Event, ...]]
 
 
 def desired_start(entry: RosterPod, view: PodView | None, at: float, wall: float) -> Start:
-    """The start of a desired pod. Its worker takes over what the runtime holds of the pod.
+    """The start of a desired pod's worker, which adopts the pod's sandboxes and containers in the runtime.
 
-    `at`, `wall`: the present on the monotonic and on the wall clock.
+    `at`, `wall`: the current time on the monotonic and the wall clock.
     """
     ref, pod = pod_ref(entry.pod), entry.pod
     dates = _earlier_starts(entry, view)
-    state = PodState(
+    state = PodWorkerState(
         ref=ref,
         pod=pod,
         stage=Stage.SYNCING,
         started_wall=min((entry.seen_at, *dates)),
-        active_since=min((moment_of(date, at, wall) for date in dates), default=at),
+        active_since=min((wall_to_monotonic(date, at, wall) for date in dates), default=at),
         view=view if view is not None else PodView(ref, read_at=at),
         adopted_size=entry.change,
     )
@@ -41,7 +42,7 @@ def desired_start(entry: RosterPod, view: PodView | None, at: float, wall: float
         kill = KillOrder(KillReason.COMPLETED, MIN_GRACE_S)
         state = replace(state, stage=Stage.TERMINATED, kill=kill, terminal=True)
     events: list[Event] = []
-    if entry.rejection is not None:  # first of all, so that no work begins
+    if entry.rejection is not None:  # the first event, so that no work begins
         events.append(_refusal(entry.rejection))
     elif pod.metadata.deletionTimestamp or has_ended:
         events.append(SpecChanged(pod, "deleted or ended in the API"))
@@ -53,8 +54,8 @@ def desired_start(entry: RosterPod, view: PodView | None, at: float, wall: float
 
 
 def orphan_start(view: PodView, wall: float) -> Start:
-    """The start of a pod that only the runtime knows: its worker kills it."""
-    state = PodState(ref=view.ref, pod=orphan_pod(view), stage=Stage.SYNCING, started_wall=wall, view=view)
+    """The start of the worker of a pod that only the runtime knows: the worker kills the pod."""
+    state = PodWorkerState(ref=view.ref, pod=orphan_pod(view), stage=Stage.SYNCING, started_wall=wall, view=view)
     return state, (KillRequested(KillReason.ORPHANED, "found running, not desired", ORPHAN_GRACE_S),)
 
 
@@ -68,18 +69,27 @@ def update_events(before: RosterPod | None, entry: RosterPod) -> tuple[Event, ..
     return (changed,)
 
 
+def eviction_event(eviction: PodEviction) -> KillRequested:
+    """The kill of a pod that the node evicts or shuts down. The pod fails, unless all its containers exit with 0, even if they
+    do so when they are stopped."""
+    override = StatusOverride(Phase.FAILED, eviction.reason, eviction.message, unless_succeeded=True)
+    reason = KillReason.EVICTED if eviction.disrupts else KillReason.REJECTED
+    reason = KillReason.SHUTDOWN if eviction.for_shutdown else reason
+    return KillRequested(reason, eviction.reason, eviction.grace_s, override)
+
+
 def _refusal(rejection: Rejection) -> KillRequested:
-    """The kill of a pod that the node refuses, or that a more important pod preempts."""
+    """The kill of a pod that the node rejects, or that a pod of higher priority preempts."""
     if rejection.reason == PREEMPTING:
-        override = StatusOverride(Phase.FAILED, rejection.reason, rejection.message, yields=True)
+        override = StatusOverride(Phase.FAILED, rejection.reason, rejection.message, unless_succeeded=True)
         return KillRequested(KillReason.EVICTED, "preempted", override=override)
     override = StatusOverride(Phase.FAILED, rejection.reason, f"Pod was rejected: {rejection.message}")
     return KillRequested(KillReason.REJECTED, "rejected by the node", override=override)
 
 
 def _earlier_starts(entry: RosterPod, view: PodView | None) -> tuple[float, ...]:
-    """Dates of the pod's start before the agent's last restart, from its status and its sandboxes: wall seconds."""
+    """The pod's start times from before the agent's restart, by its status and its sandboxes, in wall seconds."""
     start_time = entry.pod.status.startTime
     sandboxes = view.sandboxes if view is not None else ()
     dates = (parse_time(start_time),) if start_time else ()
-    return (*dates, *(sandbox.created_at / 1e9 for sandbox in sandboxes))
+    return (*dates, *(sandbox.created_at / 1e9 for sandbox in sandboxes if sandbox.created_at))

@@ -1,16 +1,16 @@
-"""Which pods have a worker, and what each worker is sent, from the desired and the observed pods.
+"""Decides from the desired and the observed pods which pods have a worker, and which events each worker gets.
 
 Rules:
-- A desired pod gets a worker once the runtime has been listed and what it holds of the pod has been read. A static pod also
-  waits until no older pod of the same full name is left. A waiting pod publishes what it waits for.
-- A pod that is no longer desired is killed. Before all sources have reported, absence from the roster kills nothing.
+- A desired pod gets a worker when the runtime has been listed and the pod has been read from it. A static pod also waits
+  until no older pod of the same full name is left. A waiting pod publishes what it waits for.
+- A pod that is no longer desired is killed, but not before all sources have reported.
 - A pod that runs but is not desired (an orphan) is killed with a grace period of one second.
-- The worker of a pod of which nothing is left ends; if the pod is desired again, a new worker starts. The worker of a pod
+- When nothing of a pod is left, its worker ends; if the pod is desired again, a new worker starts. The worker of a pod
   that was deleted in the API stays until the object is gone there, so that `finished` stays published until then.
-- A pod that has ended in the API and of which nothing runs never runs again: its worker starts as terminated.
-- After a crash of its worker, a pod pauses with back-off, then gets a new worker that starts from what is observed.
+- If a pod has ended in the API and nothing of it runs, its worker starts as terminated: it never runs again.
+- After a crash of its worker, a pod pauses with back-off. Then it gets a new worker that starts from what is observed.
 
-Times are monotonic seconds unless a name says wall. Pure.
+Times are monotonic seconds unless a name has `wall` in it. Pure.
 """
 
 from __future__ import annotations
@@ -22,52 +22,59 @@ from typing import Generic, Protocol, TypeVar
 from msgspec import Struct
 
 from pykubelet.act.pods.api_content import start_keys
-from pykubelet.act.pods.decide_worker_start import Start, desired_start, orphan_start, update_events
+from pykubelet.act.pods.decide_worker_start import (
+    Start,
+    desired_start,
+    eviction_event,
+    orphan_start,
+    update_events,
+)
 from pykubelet.act.pods.model import (
     REMOVING,
     Event,
     KillRequested,
-    PodState,
+    PodWorkerState,
     RuntimeChanged,
     Work,
 )
 from pykubelet.base.kit.backoff import Backoff, BackoffPolicy
 from pykubelet.base.kit.changes import changed_keys, missing_keys
-from pykubelet.base.kit.values import Value
+from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.content import Content, ObjectKey, changed_content
+from pykubelet.base.model.evictions import PodEviction
 from pykubelet.base.model.ids import PodRef, PodUID, SandboxID
 from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, Stage
 from pykubelet.base.model.observed import Observed, PodView
 from pykubelet.base.model.probes import ProbeResults
 from pykubelet.base.model.reasons import INTERNAL_ERROR
 from pykubelet.base.model.roster import Roster, RosterPod, is_static, pod_ref
-from pykubelet.base.model.waits import Wait
+from pykubelet.base.model.waits import Owner, Wait
 
 CRASH_PAUSE = BackoffPolicy(initial_s=1.0, cap_s=60.0)
 TAKE_UP = "take the pod up"
 
 
-class HasPodState(Protocol):
-    """The part of a running pod worker that decisions read."""
+class HasWorkerState(Protocol):
+    """The part of a pod worker that decisions read."""
 
     @property
-    def state(self) -> PodState:
+    def state(self) -> PodWorkerState:
         """The current state of the worker's pod."""
         ...
 
 
-W = TypeVar("W", bound=HasPodState)
+W = TypeVar("W", bound=HasWorkerState)
 
 
 class WorkerRecord(Struct, Generic[W]):
-    """All that the loop keeps of one pod: its worker, or why it has none. Changed by the loop alone."""
+    """What the loop knows of one pod: its worker, or why it has none. Only the loop changes it."""
 
     worker: W | None = None
     #: The roster entry that the worker was sent last; None for an orphan.
     entry: RosterPod | None = None
     #: The worker was asked to kill the pod because the pod is not desired.
     kill_sent: bool = False
-    #: When nothing of the pod was left; a view that was read earlier shows what has been removed since.
+    #: When the last of the pod was removed; views that were read earlier are outdated.
     removed_at: float | None = None
     #: The pause after a crash of the worker.
     pause: Wait | None = None
@@ -79,27 +86,28 @@ Records = Mapping[PodUID, WorkerRecord[W]]
 
 
 class PodsSnapshot(Value):
-    """What one pass decides from. `at`: monotonic seconds, `wall`: wall seconds."""
+    """The input of one pass. `at`: monotonic seconds, `wall`: wall seconds. `evictions`: pods that the node evicts or shuts down."""
 
     roster: Roster
     observed: Observed
     at: float = 0.0
     wall: float = 0.0
+    evictions: Mapping[PodUID, PodEviction] = field(default_factory=dict)
 
 
 # Actions, in the order in which they are carried out
 
 
 class StartWorker(Value):
-    """Start a worker with this state and these first events. `entry` None: the pod is an orphan, and its kill is sent."""
+    """Start a worker with this state and these first events. `entry` None: the pod is an orphan, and `events` has its kill."""
 
-    state: PodState
+    state: PodWorkerState
     events: tuple[Event, ...]
     entry: RosterPod | None = None
 
 
 class UpdateWorker(Value):
-    """The roster has a new entry for the pod."""
+    """Send a worker the pod's new roster entry."""
 
     uid: PodUID
     entry: RosterPod
@@ -107,21 +115,28 @@ class UpdateWorker(Value):
 
 
 class RequestKill(Value):
-    """The pod is no longer desired."""
+    """Kill a pod that is no longer desired."""
+
+    uid: PodUID
+    event: KillRequested
+
+
+class RequestEviction(Value):
+    """Kill a pod because of node pressure or a node shutdown."""
 
     uid: PodUID
     event: KillRequested
 
 
 class SendView(Value):
-    """The runtime shows the pod in another state."""
+    """Send a worker a changed view of its pod."""
 
     uid: PodUID
     event: RuntimeChanged
 
 
 class RequestRead(Value):
-    """Have PLEG read the pod: its worker waits for a newer view than the last relist has brought."""
+    """Have the PLEG read the pod: its worker needs a newer view than the last relist has brought."""
 
     ref: PodRef
 
@@ -132,11 +147,11 @@ class ForgetPod(Value):
     uid: PodUID
 
 
-Action = StartWorker | UpdateWorker | RequestKill | SendView | RequestRead | ForgetPod
+Action = StartWorker | UpdateWorker | RequestKill | RequestEviction | SendView | RequestRead | ForgetPod
 
 
 class Decision(Value):
-    """`shown`: changed lifecycles of pods that wait for a worker; None where a pod is to be shown no longer."""
+    """The result of one pass. `shown`: changed lifecycles of pods that wait for a worker; None removes the pod's lifecycle."""
 
     actions: tuple[Action, ...]
     shown: Mapping[PodUID, PodLifecycle | None]
@@ -147,7 +162,7 @@ def decide_workers(
 ) -> Decision:
     """One pass over all pods. `shown`: the published lifecycles; `before`: the snapshot of the previous pass.
 
-    The cost per pod that did not change is that of the C loops in `base/kit/changes.py`.
+    A pod that did not change costs only its part of the C loops in `base/kit/changes.py`.
     """
     this = _Pass(records, before, now)
     if now.observed.listed_at is not None:
@@ -156,13 +171,14 @@ def decide_workers(
         if now.roster.sources_ready:
             this.kill_undesired()
             this.start_orphans()
+        this.evict()
         this.send_views()
         this.forget_pods()
     return Decision(tuple(this.actions), this.changed_waits(shown))
 
 
 class _Pass(Generic[W]):
-    """One pass under way."""
+    """One run of `decide_workers`: collects the actions."""
 
     def __init__(self, records: Records[W], before: PodsSnapshot, now: PodsSnapshot) -> None:
         self.actions: list[Action] = []
@@ -180,7 +196,7 @@ class _Pass(Generic[W]):
                 self.actions.append(UpdateWorker(uid, entry, update_events(record.entry, entry)))
 
     def start_workers(self) -> None:
-        """Those first of which the runtime holds something."""
+        """Start the workers of desired pods; pods with containers in the runtime first."""
         unread = self._now.observed.unread
         for uid in self._without_worker:
             entry, record = self._roster[uid], self._records.get(uid)
@@ -194,6 +210,16 @@ class _Pass(Generic[W]):
             record = self._records[uid]
             if record.worker is not None and not record.kill_sent:
                 self.actions.append(RequestKill(uid, KillRequested(KillReason.REMOVED, "no longer desired")))
+
+    def evict(self) -> None:
+        """Request the evictions that are new, or whose pod has a new worker."""
+        evictions = self._now.evictions
+        new = set(changed_keys(self._before.evictions, evictions))
+        for uid, eviction in evictions.items():
+            record = self._records.get(uid)
+            is_running = record is not None and record.worker is not None
+            if uid in self._started or (is_running and uid in new):
+                self.actions.append(RequestEviction(uid, eviction_event(eviction)))
 
     def start_orphans(self) -> None:
         for uid in missing_keys(self._observed, self._roster):
@@ -228,7 +254,7 @@ class _Pass(Generic[W]):
             self.actions.append(ForgetPod(uid))
 
     def changed_waits(self, shown: Mapping[PodUID, PodLifecycle]) -> dict[PodUID, PodLifecycle | None]:
-        """What pods without a worker wait for, where it is not what is shown."""
+        """The lifecycles of pods without a worker whose waits differ from the published ones."""
         waiting = {uid: self._waiting(self._roster[uid]) for uid in self._without_worker if uid not in self._started}
         changed: dict[PodUID, PodLifecycle | None] = {
             uid: None
@@ -246,7 +272,7 @@ class _Pass(Generic[W]):
         self.actions.append(StartWorker(state, events, entry))
 
     def _is_blocked(self, uid: PodUID, record: WorkerRecord[W]) -> bool:
-        """A pause after a crash, or a removal that the runtime does not show yet."""
+        """Whether a new worker must wait: for the pause after a crash, or until the view shows the removal of the pod."""
         return record.pause is not None or self._is_removal_unseen(uid, record)
 
     def _is_removal_unseen(self, uid: PodUID, record: WorkerRecord[W]) -> bool:
@@ -254,7 +280,7 @@ class _Pass(Generic[W]):
         return record.removed_at is not None and view is not None and view.read_at < record.removed_at
 
     def _older_namesake(self, entry: RosterPod) -> PodRef | None:
-        """The other pod of a static pod's full name that must end first."""
+        """The other pod with the full name of this static pod, which must end first; None if there is none."""
         if not is_static(entry.pod):
             return None
         mine = pod_ref(entry.pod)
@@ -270,7 +296,7 @@ class _Pass(Generic[W]):
                 yield ref
 
     def _orphan_refs(self) -> Iterator[PodRef]:
-        """What an earlier run of the agent has left in the runtime."""
+        """Pods that an earlier run of the agent has left in the runtime."""
         for uid in missing_keys(self._observed, self._roster):
             view, record = self._observed[uid], self._records.get(uid)
             if view.is_alive and (record is None or not self._is_removal_unseen(uid, record)):
@@ -286,15 +312,15 @@ class _Pass(Generic[W]):
             wait = entry.held
         elif self._now.observed.listed_at is None:
             detail = "its pods have not been listed yet"
-            wait = Wait("container runtime", "observe/pleg", wall, detail=detail, next_step="list them")
+            wait = Wait("container runtime", Owner.PLEG, wall, detail=detail, next_step="list them")
         elif older := self._older_namesake(entry):
             what, detail = "older pod of the same name", f"the older pod {older} must end first"
-            wait = Wait(what, "act/pods", wall, str(older.uid), detail=detail, next_step=TAKE_UP)
+            wait = Wait(what, Owner.POD_WORKER, wall, str(older.uid), detail=detail, next_step=TAKE_UP)
         elif record is not None and record.pause is not None:
             wait = record.pause
         else:
             detail = "what it has of the pod is not known yet"
-            wait = Wait("container runtime", "observe/pleg", wall, detail=detail, next_step=TAKE_UP)
+            wait = Wait("container runtime", Owner.PLEG, wall, detail=detail, next_step=TAKE_UP)
         return PodLifecycle(ref, entry.pod, Stage.SYNCING, wall, entry.seen_at, waits=(wait,))
 
 
@@ -316,11 +342,11 @@ def crash_pause(backoff: Backoff | None, message: str, at: float, wall: float) -
     """The pause of a pod whose worker has crashed, and its back-off."""
     raised = CRASH_PAUSE.raised(backoff, at, at)
     next_at = wall + raised.delay_s
-    return raised, Wait("retry", "act/pods", wall, "pod", INTERNAL_ERROR, message, "start afresh", next_at)
+    return raised, Wait("retry", Owner.POD_WORKER, wall, "pod", INTERNAL_ERROR, message, "start afresh", next_at)
 
 
 def workers_of_probes(records: Records[W], before: ProbeResults, now: ProbeResults) -> Iterator[W]:
-    """The workers that changed probe results concern."""
+    """The workers of pods whose probe results have changed; all of them if the watched probe kinds have changed."""
     changed = {container for container, _ in changed_keys(before.results, now.results)}
     for record in records.values():
         if (worker := record.worker) is not None:
@@ -330,9 +356,9 @@ def workers_of_probes(records: Records[W], before: ProbeResults, now: ProbeResul
 
 
 def workers_of_content(records: Records[W], before: Content, now: Content) -> Iterator[W]:
-    """The workers of pods that a changed API object may let start.
+    """The workers of pods that may be able to start because an API object has changed.
 
-    The first answer for an object concerns none of them: the work that waited for it has received it.
+    The first answer for an object counts for none of them: the work that waited for it has already got it.
     """
     keys = (key for key in changed_content(before, now) if isinstance(key, ObjectKey))
     changed = {key for key in keys if key in before.objects}
@@ -343,7 +369,7 @@ def workers_of_content(records: Records[W], before: Content, now: Content) -> It
         yield worker
 
 
-def sandbox_in_use(state: PodState) -> SandboxID | None:
+def sandbox_in_use(state: PodWorkerState) -> SandboxID | None:
     """The sandbox in which containers of the pod run while no work is under way."""
     view = state.view
     if state.stage is not Stage.SYNCING or state.work is not Work.NONE or view is None or not view.running:
@@ -351,7 +377,7 @@ def sandbox_in_use(state: PodState) -> SandboxID | None:
     return view.sandboxes[0].id if view.sandboxes else None
 
 
-def _absent_view(state: PodState, observed: Observed) -> PodView | None:
+def _absent_view(state: PodWorkerState, observed: Observed) -> PodView | None:
     """An empty view, if a relist did not contain the pod and the worker does not know that yet."""
     listed_at = observed.listed_at
     if listed_at is None or state.ref in observed.unread:
@@ -361,8 +387,8 @@ def _absent_view(state: PodState, observed: Observed) -> PodView | None:
     return PodView(state.ref, read_at=listed_at) if listed_at > read_at and not is_known else None
 
 
-def _is_view_overdue(state: PodState, observed: Observed) -> bool:
-    """The worker needs a view from after its last work, and the last relist, which began later, brought none."""
+def _is_view_overdue(state: PodWorkerState, observed: Observed) -> bool:
+    """Whether the worker still needs a view from after its last work, although a relist has begun since."""
     listed_at = observed.listed_at
     if listed_at is None or state.view is None or state.work is not Work.NONE:
         return False

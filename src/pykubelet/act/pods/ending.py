@@ -1,7 +1,7 @@
-"""The end of one pod: its containers and sandboxes stopped, their ends told, and all that it had given back.
+"""Ends one pod: stops its containers and sandboxes, waits until their exits are reported, and releases its resources.
 
-Owns: the order of these steps, and what is known of the pod's traces. Reads: `Mounts`, `Observed`, `RuntimeReady`, `Statuses`.
-Every step may be repeated: what is gone already is fine.
+Owns: the order of these steps, and the list of sandboxes that are left to remove. Reads: `Mounts`, `Observed`,
+`RuntimeReady`, `Statuses`. Every step may be repeated: what is already gone is no error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pykubelet.base.model.kube_events import warning
 from pykubelet.base.model.observed import PodView
 from pykubelet.base.model.reasons import EVENT_FAILED_KILL_POD
 from pykubelet.base.model.statuses import Statuses
-from pykubelet.base.model.waits import Wait
+from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import names_in, read_link, remove_file
@@ -27,12 +27,12 @@ from pykubelet.edges.host.fs.trees import remove_tree
 
 log = Log("pods")
 LOGS_DEADLINE_S = 60.0
-#: How long a stopped pod waits to be looked at before it is removed all the same.
-TOLD_DEADLINE_S = 3.0
+#: Seconds that a stopped pod waits for a status with the exits of its containers before it is removed anyway.
+REPORTED_DEADLINE_S = 3.0
 
 
 class PodEnding:
-    """Of one pod. At most one of `stop` and `clean` runs at a time."""
+    """Ends one pod. At most one of `stop` and `clean` runs at a time."""
 
     def __init__(self, tools: PodTools, ref: PodRef) -> None:
         self._tools = tools
@@ -41,30 +41,30 @@ class PodEnding:
         self._acted_at = 0.0
 
     def acted(self) -> None:
-        """Something was done to the pod: looks from before do not count any more."""
+        """Record that the pod was changed now, so that views read earlier are outdated."""
         self._acted_at = self._tools.clock.monotonic()
 
     def _view(self) -> PodView | None:
         return self._tools.cells.observed.get().pods.get(self._ref.uid)
 
     def _fresh_view(self) -> PodView | None:
-        """The last look at the pod, if nothing was done to it since."""
+        """The last view of the pod, if the pod was not changed since it was read."""
         view = self._view()
         return view if view is not None and view.read_at > self._acted_at else None
 
     async def _runtime_back(self, waits: WaitBook) -> None:
-        """Nothing can be stopped or removed while the runtime is away."""
+        """Wait until the runtime takes calls; without it nothing can be stopped or removed."""
         cell = self._tools.cells.runtime
         if not cell.get().takes_calls:
             with waits.waiting(runtime_wait(cell.get())):
                 await cell.wait_for(lambda now: now.takes_calls)
 
     async def stop(self, command: StopPod, waits: WaitBook, *, for_good: bool = False) -> str:
-        """Stop all containers, then the sandboxes; what is still wrong, or an empty string. `for_good`: see `stop_pod`."""
+        """Stop all containers, then the sandboxes. Returns the error, or an empty string. `for_good`: see `stop_pod`."""
         await self._runtime_back(waits)
         stopper = self._tools.stopper
         next_at = self._tools.clock.wall() + command.grace_s
-        wait = Wait(ENDING, "act/runtime", 0.0, next_step="SIGKILL", next_at=next_at)
+        wait = Wait(ENDING, Owner.RUNTIME_MANAGER, 0.0, next_step="SIGKILL", next_at=next_at)
         try:
             with waits.waiting(wait):
                 self._remains = await stopper.stop_pod(
@@ -81,27 +81,27 @@ class PodEnding:
             return str(error)
         return ""
 
-    async def wait_ends_told(self, waits: WaitBook) -> None:
-        """Until the pod's status tells how its containers ended: what they leave behind is removed next."""
+    async def wait_ends_reported(self, waits: WaitBook) -> None:
+        """Wait until the pod's status shows how its containers ended, because the containers are removed next."""
         uid, cell = self._ref.uid, self._tools.cells.statuses
 
-        def are_told(now: Statuses) -> bool:
+        def are_reported(now: Statuses) -> bool:
             status = now.pods.get(uid)
             return status is None or not any(
-                told.state is not None and told.state.running is not None
-                for told in (*status.initContainerStatuses, *status.containerStatuses)
+                container.state is not None and container.state.running is not None
+                for container in (*status.initContainerStatuses, *status.containerStatuses)
             )
 
-        with waits.waiting(Wait("how the containers ended", "report/status", 0.0, next_step="remove them")):
+        with waits.waiting(Wait("how the containers ended", Owner.STATUS_MANAGER, 0.0, next_step="remove them")):
             try:
-                async with asyncio.timeout(TOLD_DEADLINE_S):
-                    await cell.wait_for(are_told)
+                async with asyncio.timeout(REPORTED_DEADLINE_S):
+                    await cell.wait_for(are_reported)
             except TimeoutError:
-                log.warning("nobody saw how the containers of a pod ended", pod=self._ref, uid=uid)
+                log.warning("a pod is removed before its status shows how its containers ended", pod=self._ref, uid=uid)
 
     async def clean(self, command: CleanUp, waits: WaitBook) -> CleanEnded:
-        """Give back volumes, cgroup and ids; with `remove`, also containers, sandboxes and logs. All side by side: no
-        process of the pod is left."""
+        """Release volumes, cgroup and user namespace; with `remove`, also remove containers, sandboxes and logs. The steps run in
+        parallel, because no process of the pod is left."""
         self._tools.images.forget(self._ref.uid)
         if command.remove:
             await self._runtime_back(waits)
@@ -114,14 +114,16 @@ class PodEnding:
         return CleanEnded(error, gone_at=self._tools.clock.monotonic() if is_gone else None)
 
     async def _release(self, waits: WaitBook) -> str:
-        """The volumes, then the cgroup that their memory counts for."""
+        """Release the volumes, then the cgroup, which is charged for their memory. Returns the error, or an empty string."""
         await self._volumes_gone(waits)
         return "" if await self._tools.cgroups.remove_pod(self._ref.uid) else "the pod's cgroup is still in use"
 
     async def _volumes_gone(self, waits: WaitBook) -> str:
         uid, cell = self._ref.uid, self._tools.cells.mounts
         if uid in cell.get().pods:
-            with waits.waiting(Wait("volumes to be unmounted", "act/volumes", 0.0, next_step="remove the cgroup")):
+            with waits.waiting(
+                Wait("volumes to be unmounted", Owner.VOLUME_MANAGER, 0.0, next_step="remove the cgroup")
+            ):
                 await cell.wait_for(lambda now: uid not in now.pods)
         return ""
 
@@ -134,7 +136,7 @@ class PodEnding:
         return ""
 
     async def _remove_logs(self) -> str:
-        """With all links to them, also those that an earlier run of the agent made for what is gone by now."""
+        """Remove the pod's logs with all links to them, including links that an earlier run of the agent has made."""
         paths = self._tools.sandboxes.paths
         directory, links, ref = paths.pod_logs(self._ref), paths.log_links, self._ref
 

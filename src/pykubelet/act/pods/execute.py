@@ -1,8 +1,8 @@
-"""Carries out the commands of the pod machine: all I/O of the room, through the rooms beside it.
+"""Carries out the commands of the pod state machine: does all I/O for one pod through the other packages of `act`.
 
-Owns: the order of the steps of one sync; of a pod's end `ending.py` does. Reads: `Mounts`, `Observed`, `NodeView`,
+Owns: the order of the steps of one sync. The steps of a pod's end are in `ending.py`. Reads: `Mounts`, `Observed`, `NodeView`,
 `RuntimeReady`, `Content`.
-Every step may be repeated: what is there already is adopted, what is gone already is fine.
+Every step may be repeated: what already exists is adopted, and what is already gone is no error.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from pykubelet.act.pods.metrics import RESIZE_DURATIONS, PullTime
 from pykubelet.act.pods.model import CleanEnded, CleanUp, StartFailed, StopPod, Sync, SyncEnded
 from pykubelet.act.pods.resize import pod_before, resize_pod
 from pykubelet.act.pods.tools import ASK_AGAIN, PodTools, pod_ip, runtime_wait
-from pykubelet.act.pods.waitbook import ENDING, OWNER, WaitBook, WaitsChanged
+from pykubelet.act.pods.waitbook import ENDING, WaitBook, WaitsChanged
 from pykubelet.act.runtime.collect.gc_files import remove_container_log
 from pykubelet.act.runtime.lifecycle.metrics import IMAGE_VOLUMES_ERRORS, IMAGE_VOLUMES_MOUNTED
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox
 from pykubelet.act.runtime.lifecycle.start import Unstarted
-from pykubelet.act.runtime.lifecycle.stop import ContainerEnd, StopTarget, restart_grace
+from pykubelet.act.runtime.lifecycle.stop import ContainerStop, StopTarget, restart_grace
 from pykubelet.act.runtime.plan.plan import ContainerKill, KillCause
 from pykubelet.act.runtime.plan.plan_resize import Applied
 from pykubelet.act.runtime.render.api_objects import environment_objects, service_environment
-from pykubelet.act.runtime.render.context import AnyContainer, ConfigError, ContainerContext, RenderSettings
+from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext, RenderFailure, RenderSettings
 from pykubelet.act.runtime.render.render_mounts import relative_sub_paths
 from pykubelet.act.volumes.subpath import SubPathError
 from pykubelet.base.api.core import Pod
@@ -55,7 +55,7 @@ from pykubelet.base.model.reasons import (
     EVENT_SANDBOX_CHANGED,
     KILL_CONTAINER_ERROR,
 )
-from pykubelet.base.model.waits import CONTAINER_START, SANDBOX, Wait
+from pykubelet.base.model.waits import CONTAINER_START, SANDBOX, Owner, Wait
 from pykubelet.edges.cri.errors import CriError
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ log = Log("pods")
 
 
 class Interrupted(Exception):
-    """Something newer is to be looked at; the sync ends here."""
+    """The sync ends here, because a newer event must be decided on first."""
 
 
 class PodExecution:
@@ -81,7 +81,7 @@ class PodExecution:
 
     @property
     def pulled(self) -> PullTime:
-        """The time that the pod's images took."""
+        """The time that the pod's image pulls took."""
         return self._images.pulled
 
     @property
@@ -99,32 +99,32 @@ class PodExecution:
         return WaitBook(self._tools.clock, mailbox)
 
     def attend(self) -> None:
-        """A sync is about to begin: interruptions from now on are meant for it."""
+        """Prepare for a sync: `interrupt` from now on ends this sync."""
         self._attention.clear()
         self._is_outdated = False
 
     def interrupt(self, *, is_outdated: bool = False) -> None:
-        """End the running sync at its next pause; `is_outdated`: before the next container, at any rate."""
+        """End the running sync when it next waits. `is_outdated`: also before it starts the next container."""
         self._attention.set()
         self._is_outdated = self._is_outdated or is_outdated
 
     async def stop(self, command: StopPod, waits: WaitBook, *, for_good: bool) -> str:
-        """Stop all containers, then the sandboxes; what is still wrong, or an empty string."""
+        """Stop all containers, then the sandboxes. Returns the error, or an empty string."""
         self._images.drop()
         return await self._ending.stop(command, waits, for_good=for_good)
 
-    async def wait_ends_told(self, waits: WaitBook) -> None:
-        """Until the pod's status tells how its containers ended."""
-        await self._ending.wait_ends_told(waits)
+    async def wait_ends_reported(self, waits: WaitBook) -> None:
+        """Wait until the pod's status shows how its containers ended."""
+        await self._ending.wait_ends_reported(waits)
 
     async def clean(self, command: CleanUp, waits: WaitBook) -> CleanEnded:
-        """Give back all that the pod had; what is still wrong is in the answer."""
+        """Release all resources of the pod. The result contains the errors."""
         return await self._ending.clean(command, waits)
 
     # Sync
 
     async def sync(self, command: Sync, waits: WaitBook) -> SyncEnded:
-        """Carry out a plan; what fails is in the answer."""
+        """Carry out a plan. The result contains the errors."""
         try:
             return await self._sync(command, waits)
         finally:
@@ -151,13 +151,13 @@ class PodExecution:
             ended = await self._start_all(command, sandbox, waits)
             return replace(ended, resized=resized, resize_error=problem)
         except Interrupted:
-            return SyncEnded(unfinished=True, cause="something newer to look at")
+            return SyncEnded(unfinished=True, cause="interrupted by a newer event")
         except BaseException:
             self._images.drop()
             raise
 
     async def _wait(self, work: Awaitable[T], wait: Wait, waits: WaitBook) -> T:
-        """Await `work`, but end the sync when something newer comes up. A task handed in goes on in that case."""
+        """Await `work`. Raises Interrupted when `interrupt` is called meanwhile; a task passed as `work` then continues."""
         attention = self._tools.supervisor.start_child(f"attention-{self._ref.uid}", self._attention.wait())
         task: asyncio.Task[T]
         task = work if isinstance(work, asyncio.Task) else self._tools.supervisor.start_child("wait", _awaited(work))
@@ -185,16 +185,16 @@ class PodExecution:
         if now.takes_calls:
             message = f"network is not ready: {now.network_error}"
             self.recorder.post(warning(EVENT_NETWORK_NOT_READY, message, self._ref))
-            wait = Wait("network", "report/node", 0.0, "", EVENT_NETWORK_NOT_READY, now.network_error, ASK_AGAIN)
+            wait = Wait("network", Owner.RUNTIME_STATUS, 0.0, "", EVENT_NETWORK_NOT_READY, now.network_error, ASK_AGAIN)
         else:
             wait = runtime_wait(now)
         await self._wait(cell.wait_for(is_ready), wait, waits)
 
     async def _clear_away(self, command: Sync, waits: WaitBook) -> StartError | None:
-        """Stop and remove what the plan wants gone."""
+        """Stop and remove the containers and sandboxes that the plan names."""
         pod, plan, stopper = command.pod, command.plan, self._tools.stopper
         grace = restart_grace(pod)
-        wait = Wait(ENDING, "act/runtime", 0.0, next_step="SIGKILL", next_at=self.clock.wall() + grace)
+        wait = Wait(ENDING, Owner.RUNTIME_MANAGER, 0.0, next_step="SIGKILL", next_at=self.clock.wall() + grace)
         try:
             if plan.stop_pod and not command.view.is_gone:
                 message = "Pod sandbox changed, it will be killed and re-created."
@@ -203,7 +203,7 @@ class PodExecution:
                     await stopper.stop_pod(pod, self._ref, grace, self._pod_ip(), waits=waits)
             elif plan.kills:
                 ends = [
-                    ContainerEnd(
+                    ContainerStop(
                         StopTarget(pod, self._ref, k.container.name, k.container.id, self._pod_ip()),
                         _kill_grace(pod, k),
                         k.message,
@@ -223,7 +223,7 @@ class PodExecution:
         return None
 
     async def _tidy_up(self, old: Iterable[ContainerView], waits: WaitBook) -> None:
-        """Remove instances with their logs. What cannot go is in nobody's way, and is tried again with the next start."""
+        """Remove instances with their logs. A failed removal blocks nothing; the next start tries it again."""
         paths = self._tools.sandboxes.paths
         for container in old:
             link = paths.log_link(self._ref, container.name, container.id)
@@ -239,7 +239,7 @@ class PodExecution:
                 log.warning("an old container cannot be removed", pod=self._ref, id=container.id, error=problem)
 
     async def _sandbox(self, command: Sync, waits: WaitBook) -> Sandbox | StartError:
-        """The pod's cgroup, then its sandbox, for which volumes may be on their way but not in trouble."""
+        """Make the pod's cgroup, then its sandbox. Some volumes may still be mounting (`PodMounts.coming`)."""
         pod, plan = command.pod, command.plan
         tools = self._tools
         size_now = pod_before(command) if plan.resize_pod else pod
@@ -257,7 +257,7 @@ class PodExecution:
         runtime_class = runtime_class_key(pod)
         await self._answers(() if runtime_class is None else (runtime_class,), waits)
         detail = "RunPodSandbox: network and pause container"
-        wait = Wait(SANDBOX, "container runtime", 0.0, detail=detail, next_step="start the containers")
+        wait = Wait(SANDBOX, Owner.CONTAINER_RUNTIME, 0.0, detail=detail, next_step="start the containers")
         with waits.waiting(wait):
             return await tools.sandboxes.create(pod, plan.attempt, parent)
 
@@ -268,26 +268,26 @@ class PodExecution:
         return self._tools.cells.mounts.get().pods.get(self._ref.uid)
 
     async def _mounted(self, waits: WaitBook, enough: Callable[[PodMounts], bool], next_step: str) -> None:
-        """Wait until enough of the volumes is there; once one is in trouble, the wait has its reason."""
+        """Wait until enough volumes are mounted. When one has failed, the published wait has its reason."""
         uid, cell = self._ref.uid, self._tools.cells.mounts
-        wait = Wait("volumes", "act/volumes", 0.0, next_step=next_step)
+        wait = Wait("volumes", Owner.VOLUME_MANAGER, 0.0, next_step=next_step)
 
         def is_enough(now: Mounts) -> bool:
             entry = now.pods.get(uid)
             return entry is not None and enough(entry)
 
         def is_decided(now: Mounts) -> bool:
-            return is_enough(now) or _trouble(now, uid) is not None
+            return is_enough(now) or _failed_volume(now, uid) is not None
 
         if not is_decided(cell.get()):
             await self._wait(cell.wait_for(is_decided), wait, waits)
         if not is_enough(cell.get()):
-            trouble = _trouble(cell.get(), uid) or wait
-            wait = replace(wait, reason=trouble.reason, detail=trouble.detail)
+            failed = _failed_volume(cell.get(), uid) or wait
+            wait = replace(wait, reason=failed.reason, detail=failed.detail)
             await self._wait(cell.wait_for(is_enough), wait, waits)
 
     async def _answers(self, keys: Iterable[ObjectKey], waits: WaitBook) -> None:
-        """Wait until the API server has said something about each of these objects."""
+        """Wait until `Content` has the API server's answer for each of these objects."""
         wanted_of = tuple(keys)
         while (wanted := self._content.wanted(wanted_of)) is not None:
             key, wait = wanted
@@ -296,7 +296,7 @@ class PodExecution:
     async def _resize(self, command: Sync, sandbox: Sandbox, waits: WaitBook) -> tuple[Applied | None, str]:
         tools = self._tools
         detail = "cgroups and UpdateContainerResources"
-        wait = Wait("resize", "container runtime", 0.0, detail=detail, next_step="start what is missing")
+        wait = Wait("resize", Owner.CONTAINER_RUNTIME, 0.0, detail=detail, next_step="start what is missing")
         with waits.waiting(wait):
             began = tools.clock.monotonic()
             done, problem = await resize_pod(command, sandbox, tools.cgroups, tools.resizer, tools.sandboxes.settings())
@@ -313,7 +313,7 @@ class PodExecution:
             try:
                 outcome = await self._start_one(command, name, sandbox, waits)
             except Interrupted:
-                return SyncEnded(tuple(started), failed, unfinished=True, cause="something newer to look at")
+                return SyncEnded(tuple(started), failed, unfinished=True, cause="interrupted by a newer event")
             if isinstance(outcome, StartFailed):
                 failed[name] = outcome
                 if name in plan.start_init and find_container(pod, name) not in _sidecars(pod):
@@ -382,14 +382,16 @@ class PodExecution:
         ctx: ContainerContext,
         waits: WaitBook,
     ) -> ContainerID | StartFailed:
-        """Create, start, and see the postStart hook through; nobody takes the container for running before."""
+        """Create and start the container, then run its postStart hook. It is reported as running after the hook has ended."""
         name, starter = container.name, self._tools.starter
         hook = container.lifecycle.postStart if container.lifecycle is not None else None
         if hook is not None:
             self.post_starting |= {name}
-            waits.tell()
+            waits.notify()
         detail = "CreateContainer and StartContainer"
-        with waits.waiting(Wait(CONTAINER_START, "container runtime", 0.0, name, detail=detail, next_step="run it")):
+        with waits.waiting(
+            Wait(CONTAINER_START, Owner.CONTAINER_RUNTIME, 0.0, name, detail=detail, next_step="run it")
+        ):
             outcome = await starter.start(pod, container, sandbox, settings, ctx)
         if ctx.image_volumes:
             counter = IMAGE_VOLUMES_MOUNTED if isinstance(outcome, str) else IMAGE_VOLUMES_ERRORS
@@ -402,18 +404,20 @@ class PodExecution:
             error = await starter.post_start(pod, container, outcome, ctx, waits)
             if error is not None:
                 step = "start again once it has ended"
-                waits.note(Wait("container start", OWNER, 0.0, name, error.reason, error.message, step), None)
-                await starter.stop_unhooked(pod, container, outcome, ctx, waits)
+                waits.note(
+                    Wait("container start", Owner.POD_WORKER, 0.0, name, error.reason, error.message, step), None
+                )
+                await starter.stop_after_failed_hook(pod, container, outcome, ctx, waits)
                 return StartFailed(error, instance=outcome)
             self.post_starting -= {name}
-            waits.tell()
+            waits.notify()
         return outcome
 
     async def _with_subpaths(
         self, pod: Pod, container: AnyContainer, settings: RenderSettings, ctx: ContainerContext
     ) -> ContainerContext | StartFailed:
         wanted = relative_sub_paths(pod, container, settings, ctx)
-        if isinstance(wanted, ConfigError):
+        if isinstance(wanted, RenderFailure):
             return StartFailed(self._tools.starter.failed(pod, container, wanted.reason, wanted.message))
         if not wanted:
             return ctx
@@ -428,14 +432,14 @@ class PodExecution:
         return replace(ctx, subpaths=paths)
 
 
-def _trouble(mounts: Mounts, uid: PodUID) -> Wait | None:
-    """Why one of the pod's volumes is not there yet, if it was tried."""
+def _failed_volume(mounts: Mounts, uid: PodUID) -> Wait | None:
+    """The wait of a volume of the pod that has failed; None if none has failed."""
     entry = mounts.pods.get(uid)
     return next((wait for wait in entry.waits if wait.reason), None) if entry is not None else None
 
 
 def _kill_grace(pod: Pod, kill: ContainerKill) -> int:
-    """None when all start again; else the pod's, or that of the probe which gave the container up."""
+    """The grace period in seconds: 0 when all containers are restarted, else that of the failed probe or the pod."""
     if kill.cause is KillCause.RESTART_ALL:
         return 0
     container = next((c for c in every_container(pod) if c.name == kill.container.name), None)
@@ -452,7 +456,7 @@ def _sidecars(pod: Pod) -> list[AnyContainer]:
 
 
 def _target(command: Sync, container: AnyContainer) -> str | None:
-    """The container whose processes an ephemeral container is to see, "" for none; None when it is not there."""
+    """The instance whose process namespace an ephemeral container shares; "": shares none; None: the instance does not exist."""
     name = getattr(container, "targetContainerName", "")
     if not name:
         return ""

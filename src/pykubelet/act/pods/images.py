@@ -1,7 +1,7 @@
-"""The images of one pod: got beside everything else, waited for where they are needed.
+"""Pulls the images of one pod while other steps of its sync run.
 
-Owns: the pulls of one pod under way. A failure is told at once, although the sync comes to it only when the sandbox is
-there. Reads: `Content`, by the pod's view of it (pull secrets).
+Owns: the running pulls of one pod. A failed pull is published at once, before the sync needs the image. Reads: `Content`,
+through `PodContent` (pull secrets).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pykubelet.act.images.model import ImageError, ImageReady, ImageRequest, Pul
 from pykubelet.act.pods.api_content import PodContent
 from pykubelet.act.pods.metrics import PullTime
 from pykubelet.act.pods.model import StartFailed
-from pykubelet.act.pods.waitbook import OWNER, WaitBook
+from pykubelet.act.pods.waitbook import WaitBook
 from pykubelet.act.resources.execute import PodCgroups
 from pykubelet.act.runtime.lifecycle.metrics import IMAGE_VOLUMES, IMAGE_VOLUMES_ERRORS
 from pykubelet.act.runtime.render.context import AnyContainer, ImageVolume
@@ -26,23 +26,23 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.fieldpath import container_field_path
 from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.lifecycle import StartError
-from pykubelet.base.model.waits import Wait
+from pykubelet.base.model.waits import Owner, Wait
 
 T = TypeVar("T")
 START_IT = "start the container"
-#: So much later than a sandbox that is to be made too: that takes longest, so it is asked for first.
+#: Seconds that pulls wait when a sandbox must be made too. The sandbox takes longest, so it is requested first.
 BEHIND_SANDBOX_S = 0.005
 Pull = asyncio.Task[ImageReady | ImageError]
 
 
 class WaitFor(Protocol):
-    """Awaits something under a named wait, and ends the sync when something newer comes up."""
+    """Awaits something under a named wait; raises Interrupted when the sync is interrupted."""
 
     def __call__(self, work: Awaitable[T], wait: Wait, waits: WaitBook) -> Awaitable[T]: ...
 
 
 class PodImages:
-    """One pod's images. Pulls that were begun go on over syncs until they are `drop`ped."""
+    """Pulls one pod's images. A pull continues after its sync is interrupted, until `drop` is called."""
 
     def __init__(
         self,
@@ -63,20 +63,20 @@ class PodImages:
         self.pulled = PullTime()
 
     def start(self, pod: Pod, containers: Iterable[AnyContainer], waits: WaitBook, pause_s: float = 0.0) -> None:
-        """Begin to get the images of all containers that are to be started, beside everything else."""
+        """Begin to pull the images of these containers; does not wait for the pulls."""
         for container in containers:
             key = (container.name, container.image)
             if key not in self._pulls:
                 image = self._ensure(pod, container, container.image, container.imagePullPolicy, waits, pause_s)
                 task = self._supervisor.start_child(f"image-{self._ref.uid}-{container.name}", image)
-                task.add_done_callback(partial(_tell_failure, container.name, waits))
+                task.add_done_callback(partial(_report_failure, container.name, waits))
                 self._pulls[key] = task
 
     async def take(self, pod: Pod, container: AnyContainer, waits: WaitBook) -> ImageReady | StartFailed:
-        """The image of one container, when it is there."""
+        """Wait for the image of one container; StartFailed when it cannot be pulled."""
         self.start(pod, (container,), waits)
         key = (container.name, container.image)
-        wait = Wait("image", "act/images", 0.0, container.name, detail=container.image, next_step=START_IT)
+        wait = Wait("image", Owner.IMAGE_MANAGER, 0.0, container.name, detail=container.image, next_step=START_IT)
         outcome = await self._wait(self._pulls[key], wait, waits)
         del self._pulls[key]
         return _failed(outcome) if isinstance(outcome, ImageError) else outcome
@@ -94,7 +94,9 @@ class PodImages:
             IMAGE_VOLUMES.inc()
             image = self._ensure(pod, container, source.reference, source.pullPolicy, waits)
             task = self._supervisor.start_child(f"image-volume-{self._ref.uid}-{mount.name}", image)
-            wait = Wait("image volume", "act/images", 0.0, mount.name, detail=source.reference, next_step=START_IT)
+            wait = Wait(
+                "image volume", Owner.IMAGE_MANAGER, 0.0, mount.name, detail=source.reference, next_step=START_IT
+            )
             outcome = await self._wait(task, wait, waits)
             if isinstance(outcome, ImageError):
                 IMAGE_VOLUMES_ERRORS.inc()
@@ -103,7 +105,7 @@ class PodImages:
         return volumes
 
     def drop(self) -> None:
-        """Give up what is under way."""
+        """Cancel the running pulls."""
         for task in self._pulls.values():
             task.cancel()
         self._pulls.clear()
@@ -136,11 +138,11 @@ def _failed(error: ImageError) -> StartFailed:
     return StartFailed(StartError(error.reason, error.message), error.retry_at)
 
 
-def _tell_failure(container: str, waits: WaitBook, task: Pull) -> None:
-    """A pull that failed is the container's trouble from now on, whatever the sync is busy with."""
+def _report_failure(container: str, waits: WaitBook, task: Pull) -> None:
+    """Publish a failed pull as a wait of its container, independent of the sync's current step."""
     if task.cancelled() or task.exception() is not None:
         return
     outcome = task.result()
     if isinstance(outcome, ImageError):
-        wait = Wait("container start", OWNER, 0.0, container, outcome.reason, outcome.message, "start again")
+        wait = Wait("container start", Owner.POD_WORKER, 0.0, container, outcome.reason, outcome.message, "start again")
         waits.note(wait, outcome.retry_at)

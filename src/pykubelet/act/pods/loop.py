@@ -1,7 +1,8 @@
 """The loop of the pod workers: starts, ends and wakes the worker of each pod.
 
-Owns: the cells `Lifecycles` and `PodsTurn`, and the workers. Reads: `Roster`, `Observed`, `ProbeResults`, `Content`.
-It only executes: `decide_workers.py` has the rules.
+Owns: the cells `Lifecycles` and `Heartbeat`, and the workers. Reads: `Roster`, `Observed`, `ProbeResults`, `Content`,
+`Evictions`, `NodeShutdown`.
+`decide_workers.py` makes the decisions; the loop carries them out.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pykubelet.act.pods.decide_workers import (
     Action,
     ForgetPod,
     PodsSnapshot,
+    RequestEviction,
     RequestKill,
     RequestRead,
     SendView,
@@ -28,16 +30,17 @@ from pykubelet.act.pods.decide_workers import (
 )
 from pykubelet.act.pods.execute import PodExecution
 from pykubelet.act.pods.metrics import ORPHANED, RESTARTED
-from pykubelet.act.pods.model import CgroupGone, ContentChanged, Event, PodState, ProbesChanged, RuntimeRestarted
+from pykubelet.act.pods.model import CgroupGone, ContentChanged, Event, PodWorkerState, ProbesChanged, RuntimeRestarted
 from pykubelet.act.pods.tools import PodTools
 from pykubelet.act.pods.worker import PodWorker, WorkerCrashed
-from pykubelet.base.kit.cells import Cell, CellWriter, ringing
+from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change
 from pykubelet.base.kit.heartbeat import Heartbeat, resync_forever
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.content import Content
+from pykubelet.base.model.evictions import Evictions
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import warning
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle
@@ -45,6 +48,7 @@ from pykubelet.base.model.observed import Observed, PodTouched
 from pykubelet.base.model.probes import ProbeResults
 from pykubelet.base.model.reasons import EVENT_FAILED_SYNC
 from pykubelet.base.model.roster import Roster, is_static
+from pykubelet.base.model.shutdown import NodeShutdown
 
 log = Log("pods")
 
@@ -56,10 +60,12 @@ class PodInputs(Value):
     observed: Cell[Observed]
     probes: Cell[ProbeResults]
     content: Cell[Content]
+    evictions: Cell[Evictions]
+    shutdown: Cell[NodeShutdown]
 
 
 class PodsLoop:
-    """`run` never returns."""
+    """Keeps one worker for each pod that is desired or observed, and publishes `Lifecycles`. `run` never returns."""
 
     def __init__(
         self,
@@ -68,14 +74,14 @@ class PodsLoop:
         tools: PodTools,
         rules: Rules,
         touched: Post[PodTouched],
-        turn: CellWriter[Heartbeat] | None = None,
+        heartbeat: CellWriter[Heartbeat] | None = None,
     ) -> None:
         self._inputs = inputs
         self._lifecycles = lifecycles
         self._tools = tools
         self._rules = rules
         self._touched = touched
-        self._turn = turn
+        self._heartbeat = heartbeat
         self._records: dict[PodUID, WorkerRecord[PodWorker]] = {}
         self._before = PodsSnapshot(Roster(), Observed())
         self._mailbox: Mailbox[PodLifecycle | WorkerCrashed] = Mailbox("lifecycles")
@@ -90,15 +96,17 @@ class PodsLoop:
             supervisor.start_root("pods-content", self._follow_content())
             supervisor.start_root("pods-runtime", self._follow_runtime())
             supervisor.start_root("pods-cgroups", self._check_cgroups())
-            if self._turn is not None:
-                supervisor.start_root("pods-turn", resync_forever(self._reconcile, self._turn, self._tools.clock))
+            if self._heartbeat is not None:
+                supervisor.start_root(
+                    "pods-heartbeat", resync_forever(self._reconcile, self._heartbeat, self._tools.clock)
+                )
             raise await supervisor.wait_failed()
 
     # Inputs
 
     async def _follow_cells(self) -> None:
-        changed = asyncio.Event()
-        with ringing(changed, self._inputs.roster, self._inputs.observed):
+        changed, inputs = asyncio.Event(), self._inputs
+        with set_on_change(changed, inputs.roster, inputs.observed, inputs.evictions, inputs.shutdown):
             while True:
                 await changed.wait()
                 changed.clear()
@@ -119,7 +127,7 @@ class PodsLoop:
             before = now
 
     async def _follow_runtime(self) -> None:
-        """A restart of the runtime ends the pauses that its absence has caused."""
+        """Report restarts of the runtime to all workers, so that they retry at once."""
         cell = self._tools.cells.runtime
         epoch = cell.get().epoch
         async for now in cell.changes():
@@ -128,7 +136,8 @@ class PodsLoop:
             epoch = now.epoch
 
     async def _check_cgroups(self) -> None:
-        """Find pods whose cgroup was removed under their containers: they start anew inside one, as in the kubelet."""
+        """Find pods whose cgroup was removed while their containers run. They start again in a new cgroup, as in the reference
+        kubelet."""
         while True:
             await asyncio.sleep(self._rules.resync_s)
             for worker in self._workers():
@@ -144,7 +153,7 @@ class PodsLoop:
         while True:
             events = await self._mailbox.get_all()
             shown = dict(self._lifecycles.get().pods)
-            is_news = has_ended = False
+            is_changed = has_ended = False
             for event in events:
                 uid = event.uid if isinstance(event, WorkerCrashed) else event.ref.uid
                 record = self._records.get(uid)
@@ -153,7 +162,7 @@ class PodsLoop:
                 if isinstance(event, WorkerCrashed):
                     self._pause_crashed(record, record.worker, event)
                     shown.pop(uid, None)
-                    is_news = True
+                    is_changed = True
                 elif is_worker_done(event, record.worker.state.removed, uid in self._inputs.roster.get().pods):
                     if event.kill_reason is KillReason.RENEWED:
                         RESTARTED.inc("true" if is_static(event.pod) else "")
@@ -162,9 +171,9 @@ class PodsLoop:
                     has_ended = True
                 else:
                     before = shown.get(uid)
-                    is_news = is_news or before is None or not before.means_the_same(event)
+                    is_changed = is_changed or before is None or not before.equals_except_diagnostics(event)
                     shown[uid] = event
-            self._lifecycles.publish(Lifecycles(shown), is_news=is_news or has_ended)
+            self._lifecycles.publish(Lifecycles(shown), wake_readers=is_changed or has_ended)
             if has_ended:
                 self._reconcile()
 
@@ -176,7 +185,8 @@ class PodsLoop:
     def _reconcile(self) -> None:
         clock = self._tools.clock
         roster, observed = self._inputs.roster.get(), self._inputs.observed.get()
-        now = PodsSnapshot(roster, observed, clock.monotonic(), clock.wall())
+        evictions = {**self._inputs.evictions.get().pods, **self._inputs.shutdown.get().pods}
+        now = PodsSnapshot(roster, observed, clock.monotonic(), clock.wall(), evictions)
         shown = self._lifecycles.get().pods
         decision = decide_workers(self._records, shown, self._before, now)
         self._before = now
@@ -193,6 +203,8 @@ class PodsLoop:
             case UpdateWorker(uid=uid, entry=entry):
                 self._records[uid].entry, self._records[uid].kill_sent = entry, False
                 self._send(uid, *action.events)
+            case RequestEviction(uid=uid):
+                self._send(uid, action.event)
             case RequestKill(uid=uid):
                 self._records[uid].kill_sent = True
                 self._send(uid, action.event)
@@ -219,7 +231,7 @@ class PodsLoop:
         record.worker = self._make_worker(action.state)
         self._send(uid, *action.events)
 
-    def _make_worker(self, state: PodState) -> PodWorker:
+    def _make_worker(self, state: PodWorkerState) -> PodWorker:
         execution = PodExecution(self._tools, state.ref)
         worker = PodWorker(state, self._current_rules, execution, self._mailbox, self._touched, self._supervisor)
         worker.start()

@@ -1,7 +1,7 @@
-"""How pods come to run, and what is done for them, for `/metrics`.
+"""Metrics of pod starts, pod worker operations and resizes.
 
-The durations to the start are counted once for a pod that this run of the agent takes up first. Those "SLI" begin with the
-pod's creation at the API server, which manifests do not have, and leave out image pulls and init containers. Source: the
+The start durations are counted once for each pod that is new to the node. The "SLI" durations begin with the pod's
+creation in the API server, so pods from manifests have none; they exclude image pulls and init containers. Source: the
 Kubernetes documentation "Kubernetes Metrics Reference".
 """
 
@@ -73,12 +73,12 @@ RESIZE_DURATIONS = Histogram(
     ("success",),
     _RESIZE_BOUNDS_MS,
 )
-#: Volumes that cost a start no more than the agent's own work; with others a pod has no SLI.
+#: Volume kinds that the agent sets up without other systems. Pods with other volumes have no start SLI.
 _STATELESS = ("secret", "configMap", "downwardAPI", "emptyDir", "projected")
 
 
 class PullTime:
-    """From the first beginning to the last end of the getting of a pod's images, in monotonic seconds."""
+    """The time from the start of a pod's first image pull to the end of its last, in monotonic seconds."""
 
     def __init__(self) -> None:
         self._span: tuple[float, float] | None = None
@@ -95,7 +95,7 @@ class PullTime:
 
 
 class StartCount:
-    """One pod's way to running. `seen_at`: wall seconds. `is_new`: nothing of it was there when it was taken up."""
+    """Counts one pod's start. `seen_at`: wall seconds. `is_new`: nothing of the pod existed when its worker started."""
 
     def __init__(self, seen_at: float, *, is_new: bool) -> None:
         self._seen_at = seen_at
@@ -103,7 +103,7 @@ class StartCount:
         self._is_over = not is_new
 
     def begins(self, pod: Pod, cause: str, wall: float) -> str:
-        """A sync is begun; what metrics call it."""
+        """Count the begin of a sync; return its operation type for metrics: create, update or sync."""
         if self._is_begun:
             return "update" if cause == "manifest changed" else "sync"
         self._is_begun = True
@@ -112,7 +112,7 @@ class StartCount:
         return "create"
 
     def saw(self, pod: Pod, view: PodView, wall: float, pulled: PullTime) -> None:
-        """A look at the runtime: it may show for the first time that all has been started."""
+        """Count the pod's start if this newer view is the first in which all containers have started."""
         if self._is_over or not has_started(pod, view):
             return
         self._is_over = True
@@ -129,19 +129,19 @@ class StartCount:
 
 
 def has_started(pod: Pod, view: PodView) -> bool:
-    """Every container proper was started at least once. Pure."""
+    """Whether every regular container was started at least once. Pure."""
     newest = (view.newest(container.name) for container in pod.spec.containers)
     return all(found is not None and found.started_at for found in newest)
 
 
 def all_run(pod: Pod, view: PodView) -> bool:
-    """Pure."""
+    """Whether the newest instance of every regular container runs. Pure."""
     newest = (view.newest(container.name) for container in pod.spec.containers)
     return all(found is not None and found.is_running for found in newest)
 
 
 def init_seconds(pod: Pod, view: PodView) -> float:
-    """How long the init containers that end took, all together. Pure."""
+    """The sum of the durations of all init containers except sidecars, in seconds. Pure."""
     newest = (view.newest(init.name) for init in pod.spec.initContainers if not is_sidecar(init))
     return sum(
         (found.finished_at - found.started_at) / 1e9
@@ -151,5 +151,5 @@ def init_seconds(pod: Pod, view: PodView) -> float:
 
 
 def is_stateless(pod: Pod) -> bool:
-    """Pure."""
+    """Whether all volumes of the pod are of the kinds that the start SLI counts. Pure."""
     return all(any(getattr(volume, kind) is not None for kind in _STATELESS) for volume in pod.spec.volumes)

@@ -1,6 +1,6 @@
 """The values of the pod state machine: one pod's state, the events that change it, the commands that follow.
 
-Times are monotonic seconds unless a name says wall.
+Times are monotonic seconds unless a name has `wall` in it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from pykubelet.base.model.observed import PodView, Started
 from pykubelet.base.model.probes import ProbeResults
 from pykubelet.base.model.sizing import ResizeProgress, SizeChange
 
-#: The key of a resize in `PodState.retry_at`; no container can have this name.
+#: The key of a resize in `PodWorkerState.retry_at`; no container can have this name.
 RESIZE = "/resize"
-#: Kills after which nothing of the pod is kept: containers, sandboxes, logs and directories go.
+#: Kills after which the pod's containers, sandboxes, logs and directories are removed.
 REMOVING = frozenset({KillReason.REMOVED, KillReason.DELETED, KillReason.ORPHANED})
 
 
 class Work(StrEnum):
-    """The work under way for the pod; never two kinds at once."""
+    """The work that is running for the pod; only one kind at a time."""
 
     NONE = "none"
     SYNC = "sync"
@@ -35,7 +35,7 @@ class Work(StrEnum):
 
 
 class KillOrder(Value):
-    """Why and how the pod is ended. `grace_s` only shrinks."""
+    """Why and how the pod is killed. `grace_s` is never raised."""
 
     reason: KillReason
     grace_s: int
@@ -43,14 +43,14 @@ class KillOrder(Value):
 
 
 class CrashHold(Value):
-    """A container held back after it ended again: its back-off entry, and the identity it counts for."""
+    """The crash back-off of one container: its entry, and the key (`back_off_key`) of the container definition it belongs to."""
 
     key: str
     entry: Backoff
 
 
 class ResetHold(Value):
-    """All containers were removed, to start again at `free_at`: `container` has asked for it, again and again."""
+    """The back-off of a pod whose containers were all removed because of the exit of `container`. They start again at `free_at`."""
 
     container: str
     free_at: float
@@ -58,7 +58,7 @@ class ResetHold(Value):
     is_reported: bool = False
 
 
-class PodState(Value):
+class PodWorkerState(Value):
     """The state of one pod. The state machine in `decide.py` maps it and an event to the next state and commands."""
 
     ref: PodRef
@@ -72,14 +72,14 @@ class PodState(Value):
     view: PodView | None = None
     work: Work = Work.NONE
     kill: KillOrder | None = None
-    #: Views whose read began earlier are not decided on: the last work may have changed the pod since.
+    #: Views whose read began earlier are not used for plans, because the last work may have changed the pod since.
     read_after: float = 0.0
     start_errors: Mapping[str, StartError] = field(default_factory=dict)
-    #: When each exited container has exited, as first seen.
+    #: When each exited container has exited, by the first estimate.
     exits: Mapping[ContainerID, float] = field(default_factory=dict)
     #: Crash back-off by container name.
     holds: Mapping[str, CrashHold] = field(default_factory=dict)
-    #: The crash back-off that holds once the starts of the running sync have been made.
+    #: The crash back-off that applies when the running sync has made its starts.
     pending_holds: Mapping[str, CrashHold] = field(default_factory=dict)
     #: When to retry, by container name; "" is the pod itself, RESIZE its resize.
     retry_at: Mapping[str, float] = field(default_factory=dict)
@@ -91,38 +91,38 @@ class PodState(Value):
     removed: bool = False
     #: As in `CleanEnded`.
     gone_at: float | None = None
-    #: From the order to remove all containers on, until the first starts again.
+    #: True from the command that removes all containers until the first one starts again.
     restarting_all: bool = False
     #: What delays that start.
     reset: ResetHold | None = None
-    #: The instances that were removed for it.
+    #: The instances that were removed for this restart of all.
     reset_instances: frozenset[ContainerID] = frozenset()
     #: Exited instances whose back-off was reported by an Event.
     reported_backoffs: frozenset[ContainerID] = frozenset()
     #: Why instances were killed one by one, as a message.
     killed: Mapping[ContainerID, str] = field(default_factory=dict)
-    #: Killed instances that must be restarted, until there is a newer instance.
-    owed: frozenset[ContainerID] = frozenset()
-    #: Those of them whose back-off had passed when they were killed.
+    #: Killed instances that must be restarted; each until a newer instance exists.
+    to_restart: frozenset[ContainerID] = frozenset()
+    #: Those of `to_restart` whose back-off had passed when they were killed.
     restart_without_backoff: frozenset[ContainerID] = frozenset()
     #: By container name, the instance that the last sync created and could not start.
     unstarted: Mapping[str, ContainerID] = field(default_factory=dict)
     #: An API object that the pod's start depends on has changed during the sync.
     content_changed: bool = False
-    #: The resources that the runtime was asked for, of the instances that are there.
+    #: The resources that were requested from the runtime for the existing instances.
     applied: Applied = field(default_factory=Applied)
-    #: By container name, the resources of those that the last sync has started.
+    #: By container name, the resources of the containers that the last syncs have started.
     starting: Mapping[str, ResourceRequirements] = field(default_factory=dict)
-    #: The size of instances that an earlier run of the agent has started, where it is not the pod's.
+    #: The size of instances that an earlier run of the agent has started, if it differs from the pod's.
     adopted_size: SizeChange | None = None
-    #: A new size that does not hold everywhere yet.
+    #: A resize that is not complete yet.
     resize: ResizeProgress | None = None
-    #: The sandbox whose containers run outside of the pod's cgroup, because that was removed under them.
+    #: The sandbox whose containers run outside of the pod's cgroup, because the cgroup was removed while they ran.
     outside: SandboxID | None = None
 
     @property
     def needs_content(self) -> bool:
-        """Whether a failure, or the sync under way, may depend on objects of the API server."""
+        """Whether a failure or the running sync may depend on API objects."""
         return self.work is Work.SYNC or self.pod_error is not None or bool(self.start_errors)
 
 
@@ -152,26 +152,26 @@ class ProbesChanged(Value):
 
 
 class ContentChanged(Value):
-    """An object of the API server that the start of the pod's sandbox or of a container depends on has changed."""
+    """An API object has changed that the start of the pod's sandbox or of a container depends on."""
 
     cause: str = "content changed"
 
 
 class RuntimeRestarted(Value):
-    """The container runtime was away and is back: what failed before may be tried at once."""
+    """The container runtime has restarted, so failed steps may be retried at once."""
 
     cause: str = "runtime restarted"
 
 
 class CgroupGone(Value):
-    """The pod's cgroup is not there any more while containers of this sandbox run."""
+    """The pod's cgroup was removed while containers of this sandbox run."""
 
     sandbox: SandboxID
     cause: str = "the pod's cgroup is gone"
 
 
 class KillRequested(Value):
-    """`grace_s` None: the pod's own."""
+    """The pod is to be killed. `grace_s`: seconds; None for the pod's own grace period."""
 
     reason: KillReason
     cause: str
@@ -186,11 +186,11 @@ class Woke(Value):
 
 
 class StartFailed(Value):
-    """A container could not be started. `retry_at` None: after the ordinary pause.
+    """A container could not be started. `retry_at` None: after `START_RETRY_S`.
 
-    `instance`: the one that did start and was stopped again, because its postStart hook failed: it has ended as any other.
-    `unstarted`: the one that was created and could not be started; once the runtime shows that it has ended, its crash
-    back-off counts instead of the pause.
+    `instance`: an instance that was started, and stopped again because its postStart hook failed; it counts as ended.
+    `unstarted`: an instance that was created but could not be started. When the runtime shows it as ended, its crash back-off
+    replaces the pause.
     """
 
     error: StartError
@@ -200,10 +200,10 @@ class StartFailed(Value):
 
 
 class SyncEnded(Value):
-    """What a sync came to. `started` and `failed` by container name; `pod_error` when it got no further than the pod.
+    """The outcome of a sync. `started`, `failed`: by container name. `pod_error`: the failure of a step for the whole pod.
 
-    `unfinished`: it stopped early because something newer must be decided on. `resized`: what the runtime has taken of a
-    new size; `resize_error`: why not all of it. `made`: the containers it has started, when it did nothing else.
+    `unfinished`: it stopped early because a newer event must be decided on. `resized`: the resources that the runtime has
+    applied; `resize_error`: why not all were applied. `made`: the started containers, if the sync only started containers.
     """
 
     started: tuple[str, ...] = ()
@@ -217,7 +217,7 @@ class SyncEnded(Value):
 
 
 class StopEnded(Value):
-    """The pod's processes are gone, or `error` says why not. `view`: the last view of its containers."""
+    """The pod's processes have ended, or `error` has the reason why not. `view`: the last view of its containers."""
 
     view: PodView | None = None
     error: str = ""
@@ -225,7 +225,8 @@ class StopEnded(Value):
 
 
 class CleanEnded(Value):
-    """`gone_at`: when the runtime had removed the last of the pod; None when that was not to be, or is not sure."""
+    """The clean-up has ended. `gone_at`: when the pod's last container and sandbox were removed, in monotonic seconds; None if
+    nothing was to be removed, or if the removal is not certain."""
 
     error: str = ""
     gone_at: float | None = None
@@ -251,7 +252,7 @@ Event = (
 
 
 class Sync(Value):
-    """Carry out `plan` for `pod`; `view` and `applied` are what it was made from."""
+    """Carry out `plan` for `pod`. `view` and `applied`: the inputs of the plan."""
 
     pod: Pod
     plan: PodPlan
@@ -261,9 +262,9 @@ class Sync(Value):
 
 
 class AbandonSync(Value):
-    """End the running sync: at the next pause (`hard` False), or now, cancelling the calls under way.
+    """End the running sync: when it next waits (`hard` False), or now, by cancelling the running calls (`hard` True).
 
-    `is_outdated`: its pod has changed, and nothing more is started by it.
+    `is_outdated`: the pod has changed, so the sync must not start another container.
     """
 
     hard: bool
@@ -272,7 +273,7 @@ class AbandonSync(Value):
 
 
 class StopPod(Value):
-    """Stop all containers within `grace_s`, then the sandboxes. Given again with a shorter grace, it hurries."""
+    """Stop all containers within `grace_s`, then the sandboxes. A second command with a shorter grace period replaces the first."""
 
     pod: Pod
     grace_s: int
@@ -293,7 +294,7 @@ class WakeAt(Value):
 
 
 class ReportResize(Value):
-    """Emit the Event that a resize has completed, or why it fails."""
+    """Record the Event that a resize has completed, or why it fails."""
 
     pod: Pod
     progress: ResizeProgress
@@ -301,7 +302,7 @@ class ReportResize(Value):
 
 
 class ReportBackOff(Value):
-    """Emit the Event that a crash-looping container is in back-off."""
+    """Record the Event that a crash-looping container is in back-off."""
 
     container: str
     cause: str

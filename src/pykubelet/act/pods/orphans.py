@@ -1,4 +1,4 @@
-"""A pod that only the runtime knows, made into an object from the labels and annotations on what is left of it. Pure."""
+"""Makes a Pod object for a pod that only the runtime knows, from the labels and annotations of its containers. Pure."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from pykubelet.base.model.restart import NEVER
 
 
 def orphan_pod(view: PodView) -> Pod:
-    """Enough of a pod to stop it: names, grace periods, preStop hooks with the ports they may name, where messages are.
+    """A pod with what is needed to stop it: names, grace periods, preStop hooks with their ports, termination message paths.
 
-    It never starts anything again.
+    None of its containers is ever started again.
     """
     newest = [container for name in dict.fromkeys(c.name for c in view.containers) if (container := view.newest(name))]
-    told = {container.name: restored_container(container.annotations) for container in newest}
+    restored = {container.name: restored_container(container.annotations) for container in newest}
     return Pod(
         metadata=ObjectMeta(
             name=view.ref.name,
             namespace=view.ref.namespace,
             uid=view.ref.uid,
-            deletionGracePeriodSeconds=_first(one.deletion_grace_s for one in told.values()),
+            deletionGracePeriodSeconds=_first(one.deletion_grace_s for one in restored.values()),
         ),
         spec=PodSpec(
-            containers=tuple(_container(name, one) for name, one in told.items()),
+            containers=tuple(_container(name, one) for name, one in restored.items()),
             restartPolicy=NEVER,
-            terminationGracePeriodSeconds=_first(one.termination_grace_s for one in told.values()),
+            terminationGracePeriodSeconds=_first(one.termination_grace_s for one in restored.values()),
         ),
     )
 
 
-def _container(name: str, told: RestoredContainer) -> Container:
+def _container(name: str, restored: RestoredContainer) -> Container:
     return Container(
         name=name,
-        ports=told.ports,
-        lifecycle=Lifecycle(preStop=told.pre_stop) if told.pre_stop is not None else None,
-        terminationMessagePath=told.termination_message_path,
-        terminationMessagePolicy=told.termination_message_policy,
+        ports=restored.ports,
+        lifecycle=Lifecycle(preStop=restored.pre_stop) if restored.pre_stop is not None else None,
+        terminationMessagePath=restored.termination_message_path,
+        terminationMessagePolicy=restored.termination_message_policy,
     )
 
 

@@ -1,6 +1,6 @@
-"""Carries out a resize in place: the pod's cgroup is widened first, then the containers follow, then it is narrowed.
+"""Carries out a resize in place: widens the pod's cgroup, resizes the containers, then narrows the cgroup.
 
-Owns: that order, so that at no moment a container may have more than its pod. The steps are those of the rooms beside.
+Owns: this order, so that a container never has a larger limit than its pod. Other packages of `act` implement the steps.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from pykubelet.base.model.sizing import PodSize, resizable, size_of, with_size
 async def resize_pod(
     command: Sync, sandbox: Sandbox, cgroups: PodCgroups, resizer: ContainerResizer, settings: RenderSettings
 ) -> tuple[Applied | None, str]:
-    """What the runtime has taken (None: nothing), and what went wrong, or an empty string."""
+    """Resize the pod's cgroup and containers. Returns the resources that the runtime has applied (None: nothing), and the
+    error, or an empty string."""
     pod, changes = command.pod, command.plan.resizes
     before = pod_before(command)
     limit = lowered_limit(before, pod)
@@ -44,7 +45,7 @@ async def resize_pod(
 
 
 def pod_before(command: Sync) -> Pod:
-    """The pod in the size that its containers have now."""
+    """The pod with the size that its containers have now."""
     applied = command.applied
     sizes = {}
     for container in resizable(command.pod):

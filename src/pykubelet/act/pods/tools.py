@@ -1,4 +1,4 @@
-"""What the work of all pods shares: the sibling rooms, the runtime's ends, and the cells it reads."""
+"""What the workers of all pods share: other packages of `act`, runtime calls, and the cells that they read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pykubelet.act.runtime.lifecycle.stop import ContainerStopper
 from pykubelet.act.volumes.subpath import Subpaths
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
@@ -21,13 +21,13 @@ from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import Observed, PodView
 from pykubelet.base.model.statuses import Statuses
-from pykubelet.base.model.waits import Wait
+from pykubelet.base.model.waits import Owner, Wait
 
 ASK_AGAIN = "ask the runtime again"
 
 
 class PodCells(Value):
-    """The cells this room's work reads."""
+    """The cells that pod workers read."""
 
     mounts: Cell[Mounts]
     observed: Cell[Observed]
@@ -38,10 +38,10 @@ class PodCells(Value):
 
 
 class PodTools(Value):
-    """Handed to the work of every pod."""
+    """The objects that every pod worker uses."""
 
     clock: Clock
-    flight: Flight
+    flight: SingleFlight
     cells: PodCells
     sandboxes: Sandboxes
     starter: ContainerStarter
@@ -55,11 +55,11 @@ class PodTools(Value):
 
 
 def runtime_wait(now: RuntimeReady) -> Wait:
-    """For a runtime that is away."""
+    """The wait for a runtime that does not answer or is not ready."""
     problem = now.runtime_error or now.answer_error
-    return Wait("container runtime", "report/node", 0.0, "", "RuntimeNotReady", problem, ASK_AGAIN)
+    return Wait("container runtime", Owner.RUNTIME_STATUS, 0.0, "", "RuntimeNotReady", problem, ASK_AGAIN)
 
 
 def pod_ip(view: PodView | None) -> str:
-    """Of one of the pod's sandboxes; empty while there is none."""
+    """The first IP address of the pod's sandboxes; empty while there is none."""
     return next((ip for s in view.sandboxes for ip in s.ips), "") if view is not None else ""

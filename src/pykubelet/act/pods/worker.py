@@ -20,7 +20,7 @@ from pykubelet.act.pods.model import (
     Command,
     Event,
     KillRequested,
-    PodState,
+    PodWorkerState,
     ReportBackOff,
     ReportResize,
     RuntimeChanged,
@@ -53,11 +53,12 @@ from pykubelet.base.model.reasons import (
     INTERNAL_ERROR,
 )
 from pykubelet.base.model.sizing import size_in_words
-from pykubelet.base.model.waits import StoryLine
+from pykubelet.base.model.steps import StepLog, WorkerStep
+from pykubelet.base.model.waits import TimelineEntry
 
 log = Log("pods")
 HISTORY_LINES = 40
-#: After these kills the exits of the containers are not read: the containers are removed next.
+#: After these kills the exits of the containers are not read, because the containers are removed next.
 REMOVED_AT_ONCE = frozenset({KillReason.REMOVED, KillReason.ORPHANED})
 DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
 
@@ -70,11 +71,11 @@ class WorkerCrashed(Value):
 
 
 class PodWorker:
-    """`mailbox` takes the pod's events; `lifecycles` gets its lifecycle after every change, and its crash."""
+    """Runs one pod. `mailbox` takes the pod's events; `lifecycles` gets its lifecycle after every change, and its crash."""
 
     def __init__(
         self,
-        state: PodState,
+        state: PodWorkerState,
         rules: Callable[[], Rules],
         execution: PodExecution,
         lifecycles: Post[PodLifecycle | WorkerCrashed],
@@ -89,7 +90,8 @@ class PodWorker:
         self._lifecycles = lifecycles
         self._touched = touched
         self._supervisor = supervisor
-        self._history: deque[StoryLine] = deque(maxlen=HISTORY_LINES)
+        self._history: deque[TimelineEntry] = deque(maxlen=HISTORY_LINES)
+        self._steps = StepLog()
         self._task: asyncio.Task[None] | None = None
         self._work: asyncio.Task[None] | None = None
         self._abandoned = False
@@ -108,14 +110,14 @@ class PodWorker:
         return self.state.ref
 
     def start(self) -> None:
-        """Run until `close`. A bug is posted as `WorkerCrashed`."""
+        """Start the worker; it runs until `close`. An unexpected exception is posted as `WorkerCrashed`."""
         uid = self.ref.uid
         self._task = self._supervisor.start_child(
             f"pod-{uid}", self.run(), lambda error: self._lifecycles.post(WorkerCrashed(uid, error))
         )
 
     async def run(self) -> None:
-        """Take events until cancelled."""
+        """Process events until cancelled."""
         self._record("taken up", "")
         self._publish()
         self._watch_deadline()
@@ -129,7 +131,9 @@ class PodWorker:
         if isinstance(event, (SyncEnded, StopEnded, CleanEnded)):
             self._work = None
         before = self.state
-        self.state, commands = step(before, event, self._clock.monotonic(), self._rules())
+        now, rules = self._clock.monotonic(), self._rules()
+        self.state, commands = step(before, event, now, rules)
+        self._steps.add(WorkerStep(now, before, event, rules, self.state, commands))
         if self.state.stage is not before.stage:
             self._stage_since = self._clock.wall()
             self._record(f"{before.stage} -> {self.state.stage}", event.cause)
@@ -158,7 +162,7 @@ class PodWorker:
                 self._record(f"stopping within {command.grace_s} s", command.cause)
                 if self._work is not None:
                     if self._work.done():
-                        return  # its StopEnded is in the mailbox already
+                        return  # its StopEnded is already in the mailbox
                     self._work.cancel()
                 self._start("stop", self._stop(command))
             case CleanUp():
@@ -190,7 +194,7 @@ class PodWorker:
         self._sync_ended(ended)
 
     def _sync_over(self, task: asyncio.Task[None]) -> None:
-        """An abandoned sync has ended too, even if it was cancelled before its first step."""
+        """Post `SyncEnded` for an abandoned sync that was cancelled before its first step: it could not post it itself."""
         if task.cancelled() and self._abandoned:
             self._sync_ended(SyncEnded(unfinished=True, cause="sync abandoned"))
 
@@ -213,7 +217,7 @@ class PodWorker:
             answer = Stopped(self._clock.monotonic()) if is_sure else None
             self._touched.post(PodTouched(self.ref, "stopped", answer=answer))
         if not error and not self._is_removed_at_once:
-            await self._execution.wait_ends_told(self._waits)
+            await self._execution.wait_ends_reported(self._waits)
         self.mailbox.post(StopEnded(error=error))
 
     async def _clean(self, command: CleanUp) -> None:
@@ -222,7 +226,7 @@ class PodWorker:
         except Exception as bug:  # noqa: BLE001 - as above
             ended = CleanEnded(error=self._report_bug("clean-up", bug).message)
         if self._abandoned:
-            ended = replace(ended, gone_at=None)  # the runtime may still create what an abandoned call has asked for
+            ended = replace(ended, gone_at=None)  # the runtime may still create what an abandoned call has requested
         self.mailbox.post(ended)
         kill = self.state.kill
         if command.remove or (kill is not None and kill.reason is KillReason.RENEWED):
@@ -244,19 +248,19 @@ class PodWorker:
         self._timer = asyncio.get_running_loop().call_later(delay, self.mailbox.post, Woke())
 
     @property
-    def history(self) -> tuple[StoryLine, ...]:
+    def history(self) -> tuple[TimelineEntry, ...]:
         """The newest transitions, oldest first."""
         return tuple(self._history)
 
     def abandon(self) -> None:
-        """Cancel the work under way. The next view shows what it has done already."""
+        """Cancel the running work. The next view shows what it has already done."""
         if self._work is not None:
             self._work.cancel()
 
     def _watch_deadline(self) -> None:
         """Request the pod's kill when `activeDeadlineSeconds` have passed since the pod became active.
 
-        A jump of the wall clock changes nothing: `active_since` is monotonic and was computed once.
+        A change of the wall clock has no effect: `active_since` is monotonic and was computed once.
         """
         if self._deadline is not None:
             self._deadline.cancel()
@@ -277,7 +281,7 @@ class PodWorker:
         self.mailbox.post(KillRequested(KillReason.DEADLINE, "active deadline passed", override=override))
 
     def close(self) -> None:
-        """End the worker and its timers. Work under way goes on unless `abandon` was called."""
+        """End the worker and its timers. Running work continues unless `abandon` was called."""
         if self._task is not None:
             self._task.cancel()
         for timer in (self._timer, self._deadline):
@@ -286,11 +290,11 @@ class PodWorker:
         self._waits.close()
 
     def _record(self, what: str, cause: str) -> None:
-        self._history.append(StoryLine(self._clock.wall(), what, cause))
+        self._history.append(TimelineEntry(self._clock.wall(), what, cause))
 
     def _publish(self) -> None:
-        """Post the lifecycle if it changed. That of a finished pod is posted after every event: whether the worker may end
-        depends on the roster too."""
+        """Post the lifecycle if it changed. The lifecycle of a finished pod is posted after every event, because the end of the
+        worker also depends on the roster."""
         state = self.state
         waits = self._waits.snapshot(state)
         lifecycle = PodLifecycle(
@@ -305,12 +309,13 @@ class PodWorker:
             terminal=state.terminal,
             restarting_all=state.restarting_all,
             reset=state.reset_instances,
-            owed=state.owed,
+            to_restart=state.to_restart,
             resize=state.resize,
             post_starting=self._execution.post_starting,
             is_held_up=state.stage is Stage.SYNCING and any(wait.reason for wait in waits),
             waits=waits,
-            story=self.history,
+            timeline=self.history,
+            steps=self._steps,
         )
         if lifecycle != self._published or state.stage is Stage.FINISHED:
             self._published = lifecycle

@@ -1,1 +1,1 @@
-"""Volumes of pods: desired, actual and uncertain mounts. Public: `loop.Volumes`, `subpath.Subpaths`."""
+"""The volume manager: mounts and unmounts the volumes of pods. Public: `loop.Volumes`, `subpath.Subpaths`."""

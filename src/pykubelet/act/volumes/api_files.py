@@ -1,7 +1,7 @@
-"""Files whose content comes from the API server: of ConfigMaps, Secrets, tokens and trust bundles. Pure.
+"""Volume files whose content comes from the API server: ConfigMaps, Secrets, tokens and trust bundles. Pure.
 
-Owns: what of an object becomes which file, in the reference's words where it cannot. Reads `Content`; a key without an
-answer is remembered in `Reader.awaited` and gives no files.
+Owns: which part of an object becomes which file, and the error texts for missing parts, which are those of the reference
+kubelet. Reads `Content`. A key without an answer gives no files; `Reader.awaited` lists it.
 Source: the Kubernetes documentation "ConfigMaps", "Secrets", "Projected Volumes".
 """
 
@@ -28,7 +28,7 @@ OWNERS_ONLY = 0o600
 
 
 def user_of_files(pod: Pod) -> int | None:
-    """The one user that all containers say they run as; None when one says nothing or two differ."""
+    """The user ID that all containers run as. None when a container states no user ID, or two containers differ."""
     of_pod = pod.spec.securityContext.runAsUser if pod.spec.securityContext is not None else None
     users = set()
     for container in every_container(pod):
@@ -38,7 +38,7 @@ def user_of_files(pod: Pod) -> int | None:
 
 
 class Reader:
-    """Makes files for one volume of one pod. `awaited`: the keys that had no answer; `default_mode` None: 0644."""
+    """Makes the files of one volume of one pod. `awaited`: the keys without an answer. `default_mode` None: 0644."""
 
     def __init__(self, pod: Pod, content: Content, default_mode: int | None) -> None:
         self._pod = pod
@@ -47,7 +47,10 @@ class Reader:
         self.awaited: list[ContentKey] = []
 
     def config_map(self, name: str, items: Sequence[KeyToPath], optional: bool | None) -> list[PayloadFile]:
-        """VolumesError when it is not there, or a key of it is not, and that is not optional."""
+        """One file for each key of the ConfigMap; no files while there is no answer.
+
+        VolumesError when the ConfigMap or a listed key is missing and `optional` is not set.
+        """
         found = self._find(config_map_key(self._pod, name), bool(optional))
         if found is None:
             return []
@@ -57,7 +60,7 @@ class Reader:
         return self._chosen(data, items, bool(optional), "configmap references non-existent config key")
 
     def secret(self, name: str, items: Sequence[KeyToPath], optional: bool | None) -> list[PayloadFile]:
-        """As `config_map`."""
+        """One file for each key of the Secret, with the same rules as `config_map`."""
         found = self._find(secret_key(self._pod, name), bool(optional))
         if found is None:
             return []
@@ -65,10 +68,12 @@ class Reader:
         return self._chosen(data, items, bool(optional), "references non-existent secret key")
 
     def token(self, source: ServiceAccountTokenProjection) -> list[PayloadFile]:
+        """The file with the service account token; no file until the token is there."""
         found = self._find(token_key(self._pod, source), False)
         return [self._private(source.path, found.token.encode())] if isinstance(found, Token) else []
 
     def trust_bundle(self, source: ClusterTrustBundleProjection) -> list[PayloadFile]:
+        """The file with the trust anchors. VolumesError when the bundle is missing and not optional."""
         key = bundle_key(source)
         if key is None:
             raise VolumesError("ClusterTrustBundle projection requires either name or signerName to be set")
@@ -78,13 +83,13 @@ class Reader:
         return [self._private(source.path, found.pem.encode() if isinstance(found, TrustBundle) else b"")]
 
     def _private(self, path: str, data: bytes) -> PayloadFile:
-        """A file for the pod's user or group alone, where it has one."""
+        """A file that only the pod's user and group can read; it has the default mode if the pod has neither."""
         user = user_of_files(self._pod)
         group = self._pod.spec.securityContext.fsGroup if self._pod.spec.securityContext is not None else None
         return PayloadFile(path, data, self._mode if user is None and group is None else OWNERS_ONLY, user)
 
     def _find(self, key: ContentKey, optional: bool) -> object | None:
-        """The object, or `Absent` when it is optional; None while there is no answer, and the key is then awaited."""
+        """The object, or `Absent` if it is missing and optional. None while there is no answer; the key is then awaited."""
         found = self._content.find(key)
         if found is None:
             if not self._content.available:

@@ -1,7 +1,8 @@
-"""A directory of files that changes as one: a reader sees all of the old content or all of the new.
+"""Writes the files of a volume atomically: a reader sees all of the old content or all of the new.
 
-Owns the layout, which is an interface: the files lie in `..2006_01_02_15_04_05.<digits>`, `..data` is a link to it that
-is replaced by a rename, and each name people see is a link to `..data/<name>`. Blocks; the caller brings the date.
+Owns the layout, which other programs rely on. The files are in a directory `..2006_01_02_15_04_05.<digits>`. `..data` is a
+symbolic link to it, and a rename replaces that link. Each visible name is a link to `..data/<name>`. Blocks; the caller
+passes the time.
 Source: the Kubernetes documentation "Secrets" and "ConfigMaps" (mounted content is updated automatically).
 """
 
@@ -23,7 +24,7 @@ _MAX_FILE = 16 << 20
 
 
 def write_payload(directory: str, payload: Sequence[PayloadFile], wall: float, fs_group: int | None) -> bool:
-    """Make `directory` show exactly `payload`; False when it did already. `wall`: seconds, for the hidden name."""
+    """Make `directory` show exactly `payload`; False when it already did. `wall`: seconds, for the name of the hidden directory."""
     current = files.read_link(f"{directory}/{DATA}")
     if current is not None and _is_same(f"{directory}/{current}", payload):
         _tidy(directory, payload, current)
@@ -64,7 +65,7 @@ def _is_same(hidden: str, payload: Sequence[PayloadFile]) -> bool:
     try:
         return all(files.read_bytes(f"{hidden}/{path}", _MAX_FILE) == data for path, data in wanted.items())
     except HostError:
-        return False  # whatever is there instead is replaced
+        return False  # an unreadable file is replaced
 
 
 def _paths_below(hidden: str, prefix: str) -> list[str] | None:
@@ -84,7 +85,7 @@ def _paths_below(hidden: str, prefix: str) -> list[str] | None:
 
 
 def _tidy(directory: str, payload: Sequence[PayloadFile], current: str) -> None:
-    """The visible links, without those of files that are gone, and without what an interrupted write has left."""
+    """Make the visible links; remove links to files that are gone and what an interrupted write has left."""
     names = {file.path.partition("/")[0] for file in payload}
     for entry in files.list_dir(directory):
         path = f"{directory}/{entry.name}"
@@ -96,6 +97,6 @@ def _tidy(directory: str, payload: Sequence[PayloadFile], current: str) -> None:
             if entry.kind is FileKind.SYMLINK:
                 files.remove_file(path)
         elif entry.kind is FileKind.DIRECTORY or files.read_link(path) == f"{DATA}/{entry.name}":
-            names.discard(entry.name)  # in a directory's place another volume is shown
+            names.discard(entry.name)  # a directory is the mount point of another volume: it needs no link
     for name in sorted(names):
         files.replace_symlink(f"{DATA}/{name}", f"{directory}/{name}")

@@ -1,11 +1,11 @@
-"""The inputs as volumes see them: who claims a pod's volumes, whether containers use them, which pods changed. Pure."""
+"""Derives from the snapshots what a pod claims of its volumes, whether containers use them, and which pods changed. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from pykubelet.act.volumes.model import Claim, Inputs, PodState, State
+from pykubelet.act.volumes.model import Claim, Inputs, PodVolumes, State
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.changes import changed_keys
 from pykubelet.base.model.content import changed_content
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def claim_of(uid: PodUID, inputs: Inputs) -> Claim:
-    """Rule 1 of the decisions: who needs a pod's volumes, and who may lose them."""
+    """The claim on the pod's volumes by rule 1 of `decide.py`: needed, kept, released or orphaned."""
     entry = inputs.roster.pods.get(uid)
     life = inputs.lifecycles.pods.get(uid)
     stage = life.stage if life is not None else None
@@ -34,7 +34,7 @@ def claim_of(uid: PodUID, inputs: Inputs) -> Claim:
 
 
 def is_running(uid: PodUID, inputs: Inputs) -> bool:
-    """Whether containers use its volumes; true also before the runtime's pods were listed, and while the pod cannot be read."""
+    """Whether containers may use the pod's volumes. Also true until the runtime's pods were listed, and while the pod is unread."""
     view = inputs.observed.pods.get(uid)
     return _is_unknown(uid, inputs) or (view is not None and view.is_running)
 
@@ -44,12 +44,13 @@ def _is_unknown(uid: PodUID, inputs: Inputs) -> bool:
 
 
 def is_alive(uid: PodUID, inputs: Inputs) -> bool:
+    """Whether the runtime may still have a sandbox or a running container of the pod."""
     view = inputs.observed.pods.get(uid)
     return _is_unknown(uid, inputs) or (view is not None and view.is_alive)
 
 
 def changed_pods(state: State, new: Inputs) -> set[PodUID]:
-    """The pods whose volumes a change of the cells may concern; most changes concern none."""
+    """The pods whose volumes may be affected by a change of the snapshots; most changes affect none."""
     old = state.inputs
     uids: set[PodUID] = set()
     concerns_all = (
@@ -67,15 +68,15 @@ def changed_pods(state: State, new: Inputs) -> set[PodUID]:
 
 
 def spec_of(uid: PodUID, inputs: Inputs) -> Pod | None:
-    """The pod that its volumes are planned for: the roster's, else the one of its life cycle."""
+    """The spec that volumes are planned from: the roster's, else that of the pod's life cycle."""
     if (entry := inputs.roster.pods.get(uid)) is not None:
         return entry.pod
     life = inputs.lifecycles.pods.get(uid)
     return life.pod if life is not None else None
 
 
-def _is_settled(pod: PodState | None, uid: PodUID, new: Inputs) -> bool:
-    """Whether its volumes are needed or kept as before, or all given up, so that a change of the pod's containers is of no concern."""
+def _is_settled(pod: PodVolumes | None, uid: PodUID, new: Inputs) -> bool:
+    """Whether a change of the pod cannot affect its volumes: claim and spec are as before, or all volumes are given up."""
     claim = claim_of(uid, new)
     if pod is None:
         return claim is not Claim.NEEDED
@@ -86,7 +87,7 @@ def _is_settled(pod: PodState | None, uid: PodUID, new: Inputs) -> bool:
 
 
 def affected(state: State, new: Inputs) -> set[PodUID]:
-    """The pods with volumes that are made from content which has changed."""
+    """The pods with volumes made from content that has changed."""
     if state.inputs.content is new.content:
         return set()
     keys = changed_content(state.inputs.content, new.content)
@@ -94,7 +95,7 @@ def affected(state: State, new: Inputs) -> set[PodUID]:
 
 
 def _changed(before: Mapping[PodUID, T], after: Mapping[PodUID, T], is_same: Callable[[T, T], bool]) -> set[PodUID]:
-    """The pods with a change that volumes depend on."""
+    """The pods that were added or removed, or that differ by `is_same`."""
     return {
         uid
         for uid in changed_keys(before, after)
@@ -103,7 +104,7 @@ def _changed(before: Mapping[PodUID, T], after: Mapping[PodUID, T], is_same: Cal
 
 
 def is_same_pod(one: Pod, other: Pod) -> bool:
-    """Whether everything that volumes are made from is the same; most changes of a pod are of its status."""
+    """Whether spec, labels and annotations are equal. Volumes depend on these only; most changes of a pod are in its status."""
     if one is other:
         return True
     mine, theirs = one.metadata, other.metadata

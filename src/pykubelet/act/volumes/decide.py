@@ -1,16 +1,17 @@
-"""What to do next with the pods' volumes: (state, event, now) -> (state, commands). Pure.
+"""Decides what to do next with the pods' volumes: (state, event, now) -> (state, commands). Pure.
 
 Rules:
- 1. A pod that is desired, admitted and not yet being stopped needs its volumes. A pod that is being stopped keeps the volumes
-    it has. A pod whose containers have ended gives up its volumes; an unknown pod gives up its directory too. No pod counts as
-    unknown before all sources are ready.
+ 1. A pod that is desired, admitted and not terminating needs its volumes. A terminating pod keeps the volumes it has. A pod
+    whose containers have ended gives up its volumes; an unknown pod gives up its directory too. Until all sources are ready,
+    no pod counts as unknown.
  2. No volume is unmounted under running containers, nor before the first list of the runtime's pods.
  3. One operation per volume at a time; the pod's directory is removed only when no volume is left, and nothing is set
     up while it is being removed.
  4. A failed operation is tried again after 500 ms, doubling to 2 min 2 s. An operation without a result leaves its volume
-    uncertain: the volume may be there, so it is set up again, or torn down, like one that is. A change of the claim is acted on at once.
- 5. A refused volume gets one Event, and is tried again only when the pod, the node or the content that the volume is made
-    from changes. A mounted volume stays as it is when its new content is refused.
+    uncertain: the volume may be mounted, so it is set up again or torn down like a mounted one. A changed claim resets the
+    back-off.
+ 5. A refused volume gets one Event. It is tried again only when the pod, the node, or the content it is made from changes.
+    A mounted volume stays as it is when its new content is refused.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from pykubelet.act.volumes.model import (
     FoundVolume,
     Inputs,
     InputsChanged,
-    MakeTree,
+    MakePodDirectory,
     Moment,
-    Phase,
-    PodState,
+    MountPhase,
+    PodVolumes,
     RecordEvent,
     RemoveTree,
     Result,
@@ -100,9 +101,9 @@ def step(state: State, event: Event, now: Moment, paths: Paths) -> tuple[State, 
 
 
 def next_timer(state: State, now: Moment) -> float | None:
-    """The next monotonic second after `now` at which `TimerFired` is wanted; None when nothing waits for time.
+    """When `TimerFired` is next due, in monotonic seconds after `now`; None when nothing waits for a time.
 
-    A retry that was due by `now` and has not begun waits for something else, such as containers that run.
+    A retry that is overdue is left out: it waits for something else, such as the end of running containers.
     """
     times = [state.scan.retry_at] if state.scan is not None else []
     for due in state.timed.values():
@@ -110,8 +111,8 @@ def next_timer(state: State, now: Moment) -> float | None:
     return min((time for time in times if time is not None and time > now.mono), default=None)
 
 
-def _times(pod: PodState) -> tuple[float, ...]:
-    """When something of the pod is due, in monotonic seconds."""
+def _times(pod: PodVolumes) -> tuple[float, ...]:
+    """When the pod's retries and its next Event about missing volumes are due, in monotonic seconds."""
     troubles = (pod.tree_trouble, *(volume.trouble for volume in pod.volumes.values()))
     times = (pod.remind_at, *(trouble.retry_at for trouble in troubles if trouble is not None))
     return tuple(time for time in times if time is not None)
@@ -124,7 +125,7 @@ def _trouble(last: Trouble | None, error: str, now: Moment) -> Trouble:
 
 
 class _Step:
-    """One step under way: the pods changed so far, and the commands so far."""
+    """One run of `step`: collects the changed pods and the commands."""
 
     def __init__(self, state: State, now: Moment, paths: Paths) -> None:
         self.state = state
@@ -190,7 +191,7 @@ class _Step:
         for one in found:
             pod = self.pods.get(one.uid)
             if pod is None:
-                self.pods[one.uid] = self._with_found(PodState(one.uid, Claim.KEPT, tree=Tree.MADE), one.volumes)
+                self.pods[one.uid] = self._with_found(PodVolumes(one.uid, Claim.KEPT, tree=Tree.MADE), one.volumes)
             elif first and pod.claim is not Claim.NEEDED and pod.tree is not Tree.REMOVING:
                 self.pods[one.uid] = self._with_found(pod, one.volumes)
             else:
@@ -198,29 +199,29 @@ class _Step:
             self.advance(one.uid, "found on disk")
 
     def set_up_ended(self, event: SetUpEnded) -> None:
-        pod, volume = self._busy_volume(event.uid, event.key, (Phase.SETTING_UP, Phase.REFRESHING))
-        refreshing, is_late = volume.phase is Phase.REFRESHING, volume.is_late
+        pod, volume = self._busy_volume(event.uid, event.key, (MountPhase.SETTING_UP, MountPhase.REFRESHING))
+        refreshing, is_late = volume.phase is MountPhase.REFRESHING, volume.is_late
         volume = replace(volume, is_late=False)
         if event.result is Result.DONE:
             assert isinstance(volume.plan, VolumePlan)
-            volume = replace(volume, phase=Phase.MOUNTED, mounted=volume.plan.mounted, trouble=None)
+            volume = replace(volume, phase=MountPhase.MOUNTED, mounted=volume.plan.mounted, trouble=None)
             if pod.tree is Tree.UNKNOWN and _makes_tree(volume):
                 pod = replace(pod, tree=Tree.MADE, tree_trouble=None)
         else:
-            failed = Phase.FAILED if event.result is Result.FAILED else Phase.UNCERTAIN
-            phase = Phase.MOUNTED if refreshing else failed
+            failed = MountPhase.FAILED if event.result is Result.FAILED else MountPhase.UNCERTAIN
+            phase = MountPhase.MOUNTED if refreshing else failed
             volume = replace(volume, phase=phase, trouble=_trouble(volume.trouble, event.error, self.now))
             self._record_failed_mount(pod, volume.name, event.error)
         self._put(pod, event.key, volume)
         self.advance(event.uid, "set up", afresh=is_late)
 
     def tear_down_ended(self, event: TearDownEnded) -> None:
-        pod, volume = self._busy_volume(event.uid, event.key, (Phase.TEARING_DOWN,))
+        pod, volume = self._busy_volume(event.uid, event.key, (MountPhase.TEARING_DOWN,))
         if event.result is Result.DONE:
             self._put(pod, event.key, None)
         else:
             trouble = None if pod.claim is Claim.NEEDED else _trouble(volume.trouble, event.error, self.now)
-            self._put(pod, event.key, replace(volume, phase=Phase.UNCERTAIN, mounted=None, trouble=trouble))
+            self._put(pod, event.key, replace(volume, phase=MountPhase.UNCERTAIN, mounted=None, trouble=trouble))
         self.advance(event.uid, "torn down")
 
     def tree_made(self, event: TreeMade) -> None:
@@ -255,12 +256,12 @@ class _Step:
     # Decisions
 
     def advance(self, uid: PodUID, cause: str, afresh: bool = False) -> None:
-        """Bring one pod closer to its claim. `afresh`: something that its content may depend on has changed."""
+        """Bring one pod closer to its claim. `afresh`: something that its plans depend on may have changed."""
         claim = claim_of(uid, self.inputs)
         known = self.pods.get(uid)
         if known is None and claim is not Claim.NEEDED:
             return
-        pod = known if known is not None else PodState(uid, claim)
+        pod = known if known is not None else PodVolumes(uid, claim)
         spec = spec_of(uid, self.inputs)
         if spec is not None and (pod.pod is None or not is_same_pod(pod.pod, spec)):
             keys = frozenset(key for volume in used_volumes(spec) for key in volume_keys(spec, volume))
@@ -280,22 +281,22 @@ class _Step:
         self.pods[uid] = pod
         self.touched.add(uid)
 
-    def _provide(self, pod: PodState, cause: str, afresh: bool) -> PodState:
+    def _provide(self, pod: PodVolumes, cause: str, afresh: bool) -> PodVolumes:
         if pod.tree is Tree.REMOVING or pod.pod is None:
             return pod
         volumes = dict(pod.volumes)
         for wanted in used_volumes(pod.pod):
-            present = volumes.get(wanted.name) or VolumeState(wanted.name, Phase.NEW, self.now.wall)
+            present = volumes.get(wanted.name) or VolumeState(wanted.name, MountPhase.NEW, self.now.wall)
             volumes[wanted.name] = self._provide_volume(pod, wanted, present, cause, afresh)
         pod = replace(pod, volumes=volumes)
         comes_with_one = any(_brings_tree(v) for v in volumes.values())
         if pod.tree is Tree.UNKNOWN and not comes_with_one and _is_due(pod.tree_trouble, self.now):
-            self.commands.append(MakeTree(pod.uid, cause))
+            self.commands.append(MakePodDirectory(pod.uid, cause))
             pod = replace(pod, tree=Tree.MAKING)
         return pod
 
     def _provide_volume(
-        self, pod: PodState, wanted: Volume, state: VolumeState, cause: str, afresh: bool
+        self, pod: PodVolumes, wanted: Volume, state: VolumeState, cause: str, afresh: bool
     ) -> VolumeState:
         assert pod.pod is not None
         if state.phase in BUSY:
@@ -304,14 +305,14 @@ class _Step:
         refused = waits_for_change or isinstance(state.plan, (RefusedPlan, UndecidedPlan))
         if not _is_due(state.trouble, self.now) and not (refused and afresh):
             return state
-        if state.phase is Phase.MOUNTED and _needs_refresh(state) is None:
+        if state.phase is MountPhase.MOUNTED and _needs_refresh(state) is None:
             return state
-        if state.phase is Phase.MOUNTED and not afresh and state.trouble is None:
+        if state.phase is MountPhase.MOUNTED and not afresh and state.trouble is None:
             return state
         plan = plan_volume(pod.pod, wanted, self.inputs.node, self.inputs.content, self.paths)
-        if state.phase is Phase.MOUNTED:
+        if state.phase is MountPhase.MOUNTED:
             return self._refresh_volume(pod, state, plan)
-        state = replace(state, plugin=kind_of(wanted).directory)  # so that a scan knows the volume, planned or not
+        state = replace(state, plugin=kind_of(wanted).directory)  # so that scans recognize it even without a plan
         match plan:
             case RefusedPlan():
                 return replace(state, plan=plan, trouble=self._refused(pod, state, plan))
@@ -319,13 +320,13 @@ class _Step:
                 return replace(state, plan=plan, trouble=None)
             case InPlacePlan():
                 plugin, mounted = _directory(plan), plan.mounted
-                return replace(state, phase=Phase.MOUNTED, plugin=plugin, plan=plan, mounted=mounted, trouble=None)
+                return replace(state, phase=MountPhase.MOUNTED, plugin=plugin, plan=plan, mounted=mounted, trouble=None)
         self.commands.append(SetUp(pod.uid, wanted.name, plan, cause))
         trouble = None if waits_for_change else state.trouble
-        return replace(state, phase=Phase.SETTING_UP, plugin=_directory(plan), plan=plan, trouble=trouble)
+        return replace(state, phase=MountPhase.SETTING_UP, plugin=_directory(plan), plan=plan, trouble=trouble)
 
-    def _refresh_volume(self, pod: PodState, state: VolumeState, plan: Plan) -> VolumeState:
-        """Set a mounted volume up again when its kind asks for that; a refusal changes nothing (rule 5)."""
+    def _refresh_volume(self, pod: PodVolumes, state: VolumeState, plan: Plan) -> VolumeState:
+        """Set a mounted volume up again if its kind asks for that. A refused plan leaves the volume mounted as it is (rule 5)."""
         match plan:
             case RefusedPlan():
                 return replace(state, trouble=self._refused(pod, state, plan))
@@ -335,28 +336,28 @@ class _Step:
                 if not failed and (needs_refresh is None or not needs_refresh(state.plan, plan)):
                     return replace(state, trouble=None)
                 self.commands.append(SetUp(pod.uid, state.name, plan, "content changed"))
-                return replace(state, phase=Phase.REFRESHING, plan=plan)
+                return replace(state, phase=MountPhase.REFRESHING, plan=plan)
         return state
 
-    def _refused(self, pod: PodState, state: VolumeState, plan: RefusedPlan) -> Trouble:
-        """The trouble of a refusal, with one Event for all tries that are refused with the same error."""
+    def _refused(self, pod: PodVolumes, state: VolumeState, plan: RefusedPlan) -> Trouble:
+        """The trouble of a refused volume. Repeated refusals with the same error record one Event."""
         if state.trouble is not None and state.trouble.error == plan.error and state.trouble.retry_at is None:
             return state.trouble
         self._record_failed_mount(pod, state.name, plan.error)
         return Trouble(plan.error, self.now.wall)
 
-    def _give_up(self, pod: PodState, cause: str) -> PodState:
+    def _give_up(self, pod: PodVolumes, cause: str) -> PodVolumes:
         if is_running(pod.uid, self.inputs):
             return pod
         volumes: dict[str, VolumeState] = {}
         for key, state in pod.volumes.items():
             if state.phase in BUSY:
                 volumes[key] = state
-            elif state.phase is Phase.NEW or not _needs_tear_down(pod, state):
+            elif state.phase is MountPhase.NEW or not _needs_tear_down(pod, state):
                 continue
             elif _is_due(state.trouble, self.now):
                 self.commands.append(TearDown(pod.uid, key, state.plugin, state.name, cause))
-                volumes[key] = replace(state, phase=Phase.TEARING_DOWN, mounted=None)
+                volumes[key] = replace(state, phase=MountPhase.TEARING_DOWN, mounted=None)
             else:
                 volumes[key] = state
         pod = replace(pod, volumes=volumes)
@@ -367,8 +368,8 @@ class _Step:
             pod = replace(pod, tree=Tree.REMOVING)
         return pod
 
-    def _with_reminder(self, uid: PodUID) -> PodState | None:
-        """The pod with the time of its next Event about a long wait; the Event that is due now is recorded."""
+    def _with_reminder(self, uid: PodUID) -> PodVolumes | None:
+        """Record the Event about missing volumes if it is due; return the pod with the time of the next one."""
         pod = self.pods.get(uid)
         if pod is None:
             return None
@@ -394,20 +395,20 @@ class _Step:
 
     # Helpers
 
-    def _record_failed_mount(self, pod: PodState, name: str, error: str) -> None:
+    def _record_failed_mount(self, pod: PodVolumes, name: str, error: str) -> None:
         text = f'MountVolume.SetUp failed for volume "{name}" : {error}'
         self.commands.append(RecordEvent(warning(reasons.EVENT_FAILED_MOUNT, text, pod.ref)))
 
-    def _with_found(self, pod: PodState, found: tuple[FoundVolume, ...]) -> PodState:
+    def _with_found(self, pod: PodVolumes, found: tuple[FoundVolume, ...]) -> PodVolumes:
         volumes = dict(pod.volumes)
         for one in found:
             key = one.name if one.name not in volumes else f"{one.plugin}/{one.name}"
             same = any(v.name == one.name and v.plugin == one.plugin for v in volumes.values())
             if not same and key not in volumes:
-                volumes[key] = VolumeState(one.name, Phase.UNCERTAIN, self.now.wall, one.plugin)
+                volumes[key] = VolumeState(one.name, MountPhase.UNCERTAIN, self.now.wall, one.plugin)
         return replace(pod, volumes=volumes)
 
-    def _put(self, pod: PodState, key: str, volume: VolumeState | None) -> None:
+    def _put(self, pod: PodVolumes, key: str, volume: VolumeState | None) -> None:
         volumes = dict(pod.volumes)
         if volume is None:
             del volumes[key]
@@ -415,14 +416,14 @@ class _Step:
             volumes[key] = volume
         self.pods[pod.uid] = replace(pod, volumes=volumes)
 
-    def _busy_volume(self, uid: PodUID, key: str, phases: tuple[Phase, ...]) -> tuple[PodState, VolumeState]:
+    def _busy_volume(self, uid: PodUID, key: str, phases: tuple[MountPhase, ...]) -> tuple[PodVolumes, VolumeState]:
         pod = self.pods.get(uid)
         volume = pod.volumes.get(key) if pod is not None else None
         if pod is None or volume is None or volume.phase not in phases:
             raise RuntimeError(f"an operation ended that was not begun: pod {uid}, volume {key}, now {pod}")
         return pod, volume
 
-    def _pod_with_tree(self, uid: PodUID, tree: Tree) -> PodState:
+    def _pod_with_tree(self, uid: PodUID, tree: Tree) -> PodVolumes:
         pod = self.pods.get(uid)
         if pod is None or pod.tree is not tree:
             raise RuntimeError(f"the directory of pod {uid} was not {tree}, now {pod}")
@@ -444,15 +445,15 @@ def _needs_refresh(volume: VolumeState) -> Callable[[VolumePlan, VolumePlan], bo
 
 
 def _makes_tree(volume: VolumeState) -> bool:
-    """Setting up a volume below the pod's directory makes that directory too."""
+    """Whether the volume's set-up also makes the pod's directory: true for volumes that are below it."""
     return volume.plugin != "" and isinstance(volume.plan, VolumePlan)
 
 
 def _brings_tree(volume: VolumeState) -> bool:
-    """Its set-up makes the tree, and is under way or begins as soon as its content is known."""
+    """Whether a set-up that makes the pod's directory runs, or begins as soon as its content is known."""
     return isinstance(volume.plan, UndecidedPlan) or (volume.phase in BUSY and _makes_tree(volume))
 
 
-def _needs_tear_down(pod: PodState, volume: VolumeState) -> bool:
+def _needs_tear_down(pod: PodVolumes, volume: VolumeState) -> bool:
     """Whether anything of the volume may be on the host."""
     return volume.plugin != "" or pod.pod is None or volume.plan is None or has_subpaths(pod.pod, volume.name)

@@ -1,7 +1,7 @@
-"""The directories of one volume on the host: making, unmounting and removing them. Blocks.
+"""Makes, unmounts and removes the directories of one volume on the host. Blocks.
 
-Nothing is deleted through a mount. A volume is unmounted first, and `delete_volume` then removes what lies in its directory;
-`release_volume` removes the directory only when it is empty, because the data may live elsewhere.
+Nothing is deleted through a mount: a volume is unmounted first. `delete_volume` then removes the directory with its content.
+`release_volume` removes the directory only when it is empty, because the data may be stored elsewhere.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _CSI_DATA = "vol_data.json"  # lies beside the mount of a CSI volume
 
 
 class VolumeDirs(Value):
-    """`path`: what containers see, below the pod's `volumes`. `private`: what the agent notes down, below its `plugins`."""
+    """A volume's directories. `path`: what containers see, below the pod's `volumes`. `private`: the agent's notes, below `plugins`."""
 
     path: str
     private: str
 
     @classmethod
     def of(cls, paths: Paths, uid: PodUID, directory: str, name: str) -> VolumeDirs:
-        """`directory`: that of the kind, `kubernetes.io~empty-dir`."""
+        """The directories of one volume. `directory`: that of its kind, such as `kubernetes.io~empty-dir`."""
         return cls(paths.volume(uid, directory, name), f"{paths.pod_plugins(uid)}/{directory}/{name}")
 
 
@@ -42,23 +42,24 @@ def list_entries(path: str) -> tuple[DirEntry, ...]:
 
 
 def list_directories(path: str) -> list[DirEntry]:
+    """The directories in a directory, with the errors of `list_entries`."""
     return [entry for entry in list_entries(path) if entry.kind is FileKind.DIRECTORY]
 
 
 def make_volume_dir(path: str) -> None:
-    """Make the directory of a volume, which every user may use, below directories that they may not."""
+    """Make the directory of a volume. Every user may use it, but not its parent directories."""
     files.make_dirs(posixpath.dirname(path), 0o750)
     if not files.make_dirs(path, 0o777) and not mounts.is_mount_point(path):
         files.change_mode(path, 0o777)
 
 
 def delete_volume(dirs: VolumeDirs) -> None:
-    """Unmount the volume and delete its data. A volume that is not there is fine."""
+    """Unmount the volume and delete its data. A missing volume is no error."""
     _tear_down(dirs, _delete)
 
 
 def release_volume(dirs: VolumeDirs) -> None:
-    """Unmount the volume and leave its data alone. A volume that is not there is fine."""
+    """Unmount the volume and keep its data. A missing volume is no error."""
     _tear_down(dirs, _release)
 
 

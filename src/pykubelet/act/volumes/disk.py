@@ -1,4 +1,4 @@
-"""The pods' directories on disk: making them, reading back what is there, tearing volumes down, removing. Blocks.
+"""The pods' directories on disk: makes, scans and removes them, and tears volumes down. Blocks.
 
 Nothing is deleted through a mount: a tree is removed only when nothing is mounted at or below it.
 """
@@ -20,15 +20,15 @@ log = Log("act.volumes")
 
 
 def make_tree(paths: Paths, uid: PodUID) -> None:
-    """The pod's directory with what the agent expects in it."""
+    """Make the pod's directory with its subdirectories `volumes` and `plugins`."""
     for path in (paths.pod(uid), paths.pod_volumes(uid), paths.pod_plugins(uid)):
         files.make_dirs(path, 0o750)
 
 
 def scan(paths: Paths) -> tuple[FoundPod, ...]:
-    """Every pod that has a directory, with its volumes. What is no pod's directory is left out.
+    """The pods that have a directory, with their volumes. Entries whose name is no pod UID are left out.
 
-    One that cannot be read counts as without volumes; nothing of it is removed before they can be read.
+    A pod whose directory cannot be read is listed without volumes. `remove_pod` removes nothing until it can be read.
     """
     uids = [PodUID(entry.name) for entry in list_directories(paths.pods) if is_pod_uid(entry.name)]
     return tuple(FoundPod(uid, _readable_volumes(paths, uid)) for uid in uids)
@@ -55,9 +55,9 @@ def read_volumes(paths: Paths, uid: PodUID) -> tuple[FoundVolume, ...]:
 
 
 def tear_down(paths: Paths, uid: PodUID, plugin: str, name: str) -> None:
-    """Unmount a volume's sub-path binds, then the volume, as its kind does. A volume that is not there is fine.
+    """Unmount a volume's sub-path binds, then tear the volume down as its kind does. A missing volume is no error.
 
-    `plugin`: its directory below `volumes`, also one of a kind that this agent does not know; "" when it has none.
+    `plugin`: its directory below `volumes`; the kind may be unknown to this agent. "" when it has no directory.
     """
     _clean_subpaths(paths, uid, name)
     if plugin:
@@ -76,9 +76,9 @@ def _clean_subpaths(paths: Paths, uid: PodUID, name: str) -> None:
 
 
 def remove_pod(paths: Paths, uid: PodUID) -> tuple[FoundVolume, ...]:
-    """Remove the pod's directory. What it returns is still there, and then nothing was removed.
+    """Remove the pod's directory, unless volumes are left in it. Returns these volumes; then nothing was removed.
 
-    Volumes are the only mount points in the directory. Another mount is kept, and then the directory too.
+    VolumesError when something else is mounted below the directory.
     """
     left = read_volumes(paths, uid)
     if left:

@@ -18,7 +18,7 @@ DEFAULT_MODE = 0o644
 
 
 def items_need_node(pod: Pod, items: Sequence[DownwardAPIVolumeFile]) -> bool:
-    """True when the content depends on what the node can allocate."""
+    """Whether the content depends on the node's allocatable resources."""
     try:
         return any(
             item.resourceFieldRef is not None and needs_allocatable(pod, item.resourceFieldRef) for item in items
@@ -30,7 +30,7 @@ def items_need_node(pod: Pod, items: Sequence[DownwardAPIVolumeFile]) -> bool:
 def plan_files(
     pod: Pod, items: Sequence[DownwardAPIVolumeFile], default_mode: int | None, allocatable: Mapping[str, int]
 ) -> list[PayloadFile]:
-    """The files of the volume; VolumesError joins what is wrong with all items."""
+    """The files of the volume. VolumesError with the errors of all items."""
     files: dict[str, PayloadFile] = {}
     errors: list[str] = []
     default = DEFAULT_MODE if default_mode is None else default_mode

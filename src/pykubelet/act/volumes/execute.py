@@ -1,7 +1,7 @@
-"""Carries out commands: each becomes blocking work in a thread, and its result an event. All I/O on volumes starts here.
+"""Carries out commands: each runs as blocking work in a thread, and its result is posted as an event. All I/O on volumes starts here.
 
-At most one piece of work runs for a volume. Work that misses its deadline ends uncertain, and so does, at once, work on the same
-volume that is commanded before the late work has returned.
+At most one piece of work runs for each volume. Work that misses its deadline ends as uncertain. Until that work has returned,
+further commands for the same volume end as uncertain at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from pykubelet.act.volumes.metrics import count_found, count_operation
 from pykubelet.act.volumes.model import (
     Command,
     Event,
-    MakeTree,
+    FoundPod,
+    MakePodDirectory,
     RecordEvent,
     RemoveTree,
     Result,
@@ -31,13 +32,14 @@ from pykubelet.act.volumes.model import (
 )
 from pykubelet.act.volumes.registry import kind_named
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.flight import Done, Failed, Flight, Outcome, Uncertain
+from pykubelet.base.kit.flight import Done, Failed, Outcome, SingleFlight, Uncertain
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.paths import Paths
 from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.quotas import VolumeQuotas
 
 log = Log("act.volumes")
 T = TypeVar("T")
@@ -49,9 +51,17 @@ class Executor:
     """Carries out commands and posts their results."""
 
     def __init__(
-        self, paths: Paths, flight: Flight, clock: Clock, tasks: Supervisor, ended: Post[Event], events: Post[KubeEvent]
+        self,
+        paths: Paths,
+        quotas: VolumeQuotas,
+        flight: SingleFlight,
+        clock: Clock,
+        tasks: Supervisor,
+        ended: Post[Event],
+        events: Post[KubeEvent],
     ) -> None:
         self._paths = paths
+        self._quotas = quotas
         self._flight = flight
         self._clock = clock
         self._tasks = tasks
@@ -65,7 +75,7 @@ class Executor:
         else:
             self._tasks.start_child(f"volumes {type(command).__name__}", self._carry_out(command))
 
-    async def _carry_out(self, command: SetUp | TearDown | MakeTree | RemoveTree | Scan) -> None:
+    async def _carry_out(self, command: SetUp | TearDown | MakePodDirectory | RemoveTree | Scan) -> None:
         paths = self._paths
         match command:
             case SetUp(uid, key):
@@ -77,19 +87,21 @@ class Executor:
 
                 def tear_down() -> None:
                     disk.tear_down(paths, uid, plugin, name)
+                    if plugin:
+                        self._quotas.release(f"{paths.pod_volumes(uid)}/{plugin}/{name}")
 
                 began = self._clock.monotonic()
                 result, error, _ = await self._fly(f"volume/{uid}/{key}", tear_down, TEAR_DOWN_S)
                 count_operation(command, result, self._clock.monotonic() - began)
                 self._ended.post(TearDownEnded(uid, key, result, error))
-            case MakeTree(uid):
+            case MakePodDirectory(uid):
                 result, error, _ = await self._fly(f"pod/{uid}", lambda: disk.make_tree(paths, uid), SET_UP_S)
                 self._ended.post(TreeMade(uid, result, error))
             case RemoveTree(uid):
                 result, error, left = await self._fly(f"pod/{uid}", lambda: disk.remove_pod(paths, uid), TEAR_DOWN_S)
                 self._ended.post(TreeRemoved(uid, result, error, left or ()))
             case Scan():
-                result, error, found = await self._fly("pods", lambda: disk.scan(paths), SET_UP_S)
+                result, error, found = await self._fly("pods", self._scan, SET_UP_S)
                 count_found(found)
                 self._ended.post(ScanFailed(error) if found is None else Scanned(found))
             case _:
@@ -116,4 +128,8 @@ class Executor:
         assert kind.set_up is not None, f"{kind.name} volumes are planned, but cannot be set up"
         if kind.has_directory:
             disk.make_tree(self._paths, command.uid)
-        kind.set_up(command.plan, SetUpContext(self._clock.wall()))
+        kind.set_up(command.plan, SetUpContext(self._clock.wall(), self._quotas))
+
+    def _scan(self) -> tuple[FoundPod, ...]:
+        self._quotas.prune(self._paths.pods)
+        return disk.scan(self._paths)

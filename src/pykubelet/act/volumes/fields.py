@@ -27,7 +27,7 @@ _UNPRINTABLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
 
 
 def quote(text: str) -> str:
-    """`text` in double quotes, escaped as the reference's language quotes strings (the all-labels file is the API)."""
+    """`text` in double quotes, escaped as Go quotes strings: users parse files of all labels or annotations."""
     return '"' + "".join(_escaped(character) for character in text) + '"'
 
 

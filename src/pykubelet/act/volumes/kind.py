@@ -1,13 +1,14 @@
-"""The interface of a volume kind: what a kind declares, what its planning gets and returns.
+"""The interface of a volume kind: what a kind declares, and the inputs and results of its planning.
 
-A kind is one module in `kinds/` that exports `KIND`, a `VolumeKind`. `registry.py` finds it; nothing else names it. How to add one:
-`docs/recipes/volume-kind.md`.
+A kind is one module in `kinds/` that exports `KIND`, a `VolumeKind`. `registry.py` finds it; no other code names it.
+`docs/recipes/volume-kind.md` explains how to add a kind.
 
 Rules:
- 1. `keys`, `plan` and `needs_refresh` are pure: they decide, and touch neither the host nor the clock.
- 2. `set_up` and `tear_down` block and run in a thread. Each may be repeated, and may be cut off at any point by the end of the agent.
- 3. `tear_down` knows only the directory, not the plan: after a restart the disk is all there is. A kind that needs more
-    writes it into the volume's directories before it mounts anything.
+ 1. `keys`, `plan` and `needs_refresh` are pure: they use neither the host nor the clock.
+ 2. `set_up` and `tear_down` block and run in a thread. Each may be repeated, and may be interrupted at any point when the
+    agent ends.
+ 3. `tear_down` gets only the directories, not the plan, because only the disk survives a restart. A kind that needs more
+    data writes it into the volume's directories before it mounts anything.
 Source: the Kubernetes documentation "Volumes".
 """
 
@@ -24,6 +25,7 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.paths import Paths
+from pykubelet.edges.host.fs.quotas import VolumeQuotas
 
 
 class VolumesError(Exception):
@@ -31,7 +33,7 @@ class VolumesError(Exception):
 
 
 class VolumePlan(Value):
-    """What `set_up` has to do, the base of every kind's own plan. `mounted`: what containers bind once it is done."""
+    """The base class of every kind's plan for `set_up`. `mounted`: what containers bind once the volume is set up."""
 
     mounted: MountedVolume
 
@@ -42,11 +44,12 @@ class VolumePlan(Value):
 
     @property
     def path(self) -> str:
+        """The host path that containers bind."""
         return self.mounted.host_path
 
 
 class InPlacePlan(VolumePlan):
-    """The volume is there already: nothing is done on the host."""
+    """A plan for a volume that needs no work on the host."""
 
 
 class RefusedPlan(Value):
@@ -56,7 +59,7 @@ class RefusedPlan(Value):
 
 
 class UndecidedPlan(Value):
-    """`missing` must be known first, or an answer about each of `awaited`."""
+    """The volume cannot be planned yet. `missing`: what must be known first, as text. `awaited`: the keys without an answer."""
 
     missing: str
     awaited: tuple[ContentKey, ...] = ()
@@ -85,13 +88,14 @@ class PlanInputs(Value):
 
     @property
     def fs_group(self) -> int | None:
+        """The pod's fsGroup; None: volumes keep their group."""
         context = self.pod.spec.securityContext
         return context.fsGroup if context is not None else None
 
     def mounted(
         self, host_path: str, *, read_only: bool = False, supports_relabel: bool = False, is_measured: bool = True
     ) -> MountedVolume:
-        """What containers bind. The flags are those of `MountedVolume`."""
+        """The `MountedVolume` for a host path; the flags are its fields."""
         return MountedVolume(
             self.volume.name,
             self.kind.name,
@@ -103,30 +107,32 @@ class PlanInputs(Value):
 
 
 class SetUpContext(Value):
-    """What `set_up` may use besides its plan. `wall`: seconds now."""
+    """What `set_up` may use besides its plan. `wall`: seconds now. `quotas`: count what a directory uses."""
 
     wall: float
+    quotas: VolumeQuotas
 
 
 def no_keys(_pod: Pod, _volume: Volume) -> Iterable[ContentKey]:
-    """The volume refers to no object of the API server."""
+    """The default of `VolumeKind.keys`: the volume refers to no object of the API server."""
     return ()
 
 
 class VolumeKind(Value, Generic[P]):
     """One kind of volume.
 
-    `name`: its field in a pod's volume, `emptyDir`.
-    `plugin`: its name in metrics, `kubernetes.io/empty-dir`; "" keeps it out of them.
-    `has_directory`: each volume has a directory, `pods/<uid>/volumes/kubernetes.io~empty-dir/<name>`, by which it is found after a restart.
+    `name`: its field in a pod's volume, such as `emptyDir`.
+    `plugin`: its name in metrics, such as `kubernetes.io/empty-dir`; "" keeps it out of them.
+    `has_directory`: each volume has a directory such as `pods/<uid>/volumes/kubernetes.io~empty-dir/<name>`; a restarted agent
+    finds the volume by it.
     `keys`: the objects of the API server that the plan reads from `Content`.
-    `plan`: VolumesError or QuantityError refuse the volume with their text. None: no volume of this kind is set up, but one that another
-    kubelet has left on disk is removed.
-    `set_up`: carries the plan out; harmless when that was done before. HostError and VolumesError are failures, tried again later.
+    `plan`: a VolumesError or QuantityError refuses the volume with its text. None: no volume of this kind is set up, but one
+    that another kubelet has left on disk is removed.
+    `set_up`: carries out the plan; repeating it does no harm. After a HostError or VolumesError it is tried again later.
     None: every plan is an `InPlacePlan`.
-    `needs_refresh`: whether a volume set up by the first plan is to be set up again by the second. None: it stays as it is.
-    `holds_sandbox`: the pod's sandbox is made after the volume is set up; False where that takes a moment only.
-    `tear_down`: unmounts and removes the volume. `delete_volume` deletes its data with the pod; the default leaves data alone.
+    `needs_refresh`: whether a volume set up by the first plan must be set up again by the second. None: never.
+    `delays_sandbox`: whether the pod's sandbox waits until the volume is set up. False for kinds that are set up in a moment.
+    `tear_down`: unmounts and removes the volume. `delete_volume` deletes its data with the pod; the default keeps the data.
     """
 
     name: str
@@ -136,7 +142,7 @@ class VolumeKind(Value, Generic[P]):
     plan: Callable[[PlanInputs], P | InPlacePlan | RefusedPlan | UndecidedPlan] | None = None
     set_up: Callable[[P, SetUpContext], None] | None = None
     needs_refresh: Callable[[P, P], bool] | None = None
-    holds_sandbox: bool = True
+    delays_sandbox: bool = True
     tear_down: Callable[[VolumeDirs], None] = release_volume
 
     @property

@@ -1,6 +1,6 @@
-"""The loop of the volumes: waits for events, decides, publishes `Mounts`, carries out commands. Owns the cell `Mounts`.
+"""The loop of the volume manager: waits for events, calls `decide`, publishes `Mounts`, runs commands. Owns the cell `Mounts`.
 
-Reads `Roster`, `Lifecycles`, `Observed`, `NodeView` and `Content`. Nothing here decides or blocks.
+Reads `Roster`, `Lifecycles`, `Observed`, `NodeView` and `Content`. Makes no decisions and does not block.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pykubelet.act.volumes.model import (
     TimerFired,
     TreeRemoved,
 )
-from pykubelet.base.kit.cells import Cell, CellWriter, ringing
+from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
@@ -36,6 +36,7 @@ from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.roster import Roster
+from pykubelet.edges.host.fs.quotas import VolumeQuotas
 
 log = Log("act.volumes")
 SCAN_PERIOD_S = 120.0
@@ -51,31 +52,32 @@ class VolumeInputs(Value):
     content: Cell[Content]
 
     def read(self) -> Inputs:
+        """The current snapshots of all cells."""
         return Inputs(
             self.roster.get(), self.lifecycles.get(), self.observed.get(), self.node.get(), self.content.get()
         )
 
 
 class Volumes:
-    """Public: `run` for as long as the agent lives. Stopping it unmounts nothing."""
+    """Public: the volume manager; `run` lasts as long as the agent. Stopping it unmounts nothing."""
 
     def __init__(
         self,
         paths: Paths,
         inputs: VolumeInputs,
         mounts: CellWriter[Mounts],
-        flight: Flight,
+        quotas: VolumeQuotas,
+        flight: SingleFlight,
         clock: Clock,
         recorder: Post[KubeEvent],
-        scan_period_s: float = SCAN_PERIOD_S,
     ) -> None:
         self._paths = paths
         self._inputs = inputs
         self._mounts = mounts
+        self._quotas = quotas
         self._flight = flight
         self._clock = clock
         self._recorder = recorder
-        self._scan_period_s = scan_period_s
         self._state = State(mounts=mounts.get())
         self._wake = asyncio.Event()
         self._mailbox: Mailbox[Event] = Mailbox("volumes", self._wake)
@@ -83,11 +85,15 @@ class Volumes:
         self._timer_at: float | None = None
 
     async def run(self) -> None:
+        """Scan the disk, then follow the cells. Never returns."""
         async with Supervisor("act.volumes") as tasks:
-            executor = Executor(self._paths, self._flight, self._clock, tasks, self._mailbox, self._recorder)
+            paths, quotas, flight, clock = self._paths, self._quotas, self._flight, self._clock
+            executor = Executor(paths, quotas, flight, clock, tasks, self._mailbox, self._recorder)
             cells = self._inputs
             try:
-                with ringing(self._wake, cells.roster, cells.lifecycles, cells.observed, cells.node, cells.content):
+                with set_on_change(
+                    self._wake, cells.roster, cells.lifecycles, cells.observed, cells.node, cells.content
+                ):
                     scan = tasks.start_root("volumes scan", self._scan_again())
                     await asyncio.gather(tasks.start_root("volumes loop", self._run_steps(executor)), scan)
             finally:
@@ -97,7 +103,7 @@ class Volumes:
     async def _scan_again(self) -> None:
         while True:
             self._mailbox.post(TimerFired(scan=True))
-            await asyncio.sleep(self._scan_period_s)
+            await asyncio.sleep(SCAN_PERIOD_S)
 
     async def _run_steps(self, executor: Executor) -> None:
         while True:

@@ -1,4 +1,4 @@
-"""How large a volume in memory may be. Pure.
+"""The maximum size of a volume in memory. Pure.
 
 Source: KEP-1967 (size of memory backed volumes).
 """
@@ -13,7 +13,7 @@ from pykubelet.base.model.requests import is_limited, pod_limits
 
 
 def memory_size(pod: Pod, size_limit: Quantity | None, node: NodeView) -> int:
-    """Bytes: the least of the volume's limit, the pod's memory limit and the node's allocatable memory; 0 when none is known."""
+    """The least of the volume's limit, the pod's memory limit and the node's allocatable memory, in bytes; 0 when none is known."""
     sizes = [node.allocatable.get("memory", 0), _pod_memory_limit(pod)]
     if size_limit is not None:
         sizes.append(parse(size_limit).value())
@@ -21,5 +21,5 @@ def memory_size(pod: Pod, size_limit: Quantity | None, node: NodeView) -> int:
 
 
 def _pod_memory_limit(pod: Pod) -> int:
-    """Bytes; 0 when the pod as a whole has none and not every container has one."""
+    """The pod's memory limit in bytes; 0 when the pod has none and not every container has one."""
     return in_units(pod_limits(pod, overhead=False)).get("memory", 0) if is_limited(pod, "memory") else 0

@@ -24,7 +24,7 @@ NOT_FOUND = Counter(
 
 
 def count_found(found: tuple[FoundPod, ...] | None) -> None:
-    """Count the first scan of the disk, which finds what an earlier life of the agent has left. None: it failed."""
+    """Count the volumes that the first scan after a start has found. None: the scan failed."""
     if FOUND.value() or NOT_FOUND.value():
         return
     if found is None:
@@ -33,13 +33,14 @@ def count_found(found: tuple[FoundPod, ...] | None) -> None:
 
 
 def count_operation(command: SetUp | TearDown, result: Result, took_s: float) -> None:
+    """Count a mount or unmount that took `took_s` seconds."""
     operation = "volume_mount" if isinstance(command, SetUp) else "volume_unmount"
     status = "success" if result is Result.DONE else "fail-unknown"
     OPERATIONS.observe(took_s, plugin_of(command), operation, status, "false")
 
 
 def plugin_of(command: SetUp | TearDown) -> str:
-    """The plugin's name at Kubernetes: `kubernetes.io/empty-dir`. Pure."""
+    """The Kubernetes name of the volume plugin, such as `kubernetes.io/empty-dir`. Pure."""
     if isinstance(command, SetUp):
         return kind_named(command.plan.kind).plugin
     return command.plugin.replace("~", "/")

@@ -1,6 +1,6 @@
 """The values of this package: states of volumes, the events that change them and the commands that follow.
 
-Owns no decision and no I/O. Times are monotonic seconds unless another unit is given.
+Contains no decisions and no I/O. Times are monotonic seconds unless another unit is given.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from pykubelet.base.model.roster import Roster
 
 
 class Moment(Value):
-    """The time of a step: `mono` seconds for decisions, `wall` seconds for texts."""
+    """The time of a step: `mono`, in seconds, for decisions; `wall`, in seconds, for texts."""
 
     mono: float
     wall: float
 
 
-class Phase(StrEnum):
-    """new: not tried; failed: the last set-up failed, parts may be there; uncertain: it is unknown whether the volume is there."""
+class MountPhase(StrEnum):
+    """The phase of a mount. new: not tried. failed: set-up failed and may have left parts. uncertain: it may or may not be mounted."""
 
     NEW = "new"
     SETTING_UP = "setting up"
@@ -40,13 +40,13 @@ class Phase(StrEnum):
     TEARING_DOWN = "tearing down"
 
 
-BUSY = frozenset({Phase.SETTING_UP, Phase.REFRESHING, Phase.TEARING_DOWN})
+BUSY = frozenset({MountPhase.SETTING_UP, MountPhase.REFRESHING, MountPhase.TEARING_DOWN})
 
 
 class Trouble(Value):
-    """The last failure: since when (wall) it fails, and when it is tried again (monotonic and wall).
+    """The last failure. `since`: the first failure in a row (wall). `retry_at`, `retry_wall`: the next try (monotonic, wall).
 
-    `delay_s`: the back-off that led to `retry_at`. `retry_at` None: only a change from outside leads to another try.
+    `delay_s`: the back-off that led to `retry_at`. `retry_at` None: only a change of the pod, the node or content leads to another try.
     """
 
     error: str
@@ -57,13 +57,13 @@ class Trouble(Value):
 
 
 class VolumeState(Value):
-    """One volume of one pod. `plugin`: its directory below `volumes`, "" when it has none. `since`: wall.
+    """One volume of one pod. `plugin`: its directory below `volumes`, "" when it has none. `since`: wall seconds.
 
-    `is_late`: something its content may depend on has changed since the operation under way was planned.
+    `is_late`: something that its plan depends on may have changed since the running operation was planned.
     """
 
     name: str
-    phase: Phase
+    phase: MountPhase
     since: float
     plugin: str = ""
     plan: Plan | None = None
@@ -73,7 +73,7 @@ class VolumeState(Value):
 
 
 class Tree(StrEnum):
-    """The pod's directory: unknown (the first operation makes it), being made, there, being removed."""
+    """The state of the pod's directory: unknown (the first operation makes it), being made, made, being removed."""
 
     UNKNOWN = "unknown"
     MAKING = "making"
@@ -82,7 +82,7 @@ class Tree(StrEnum):
 
 
 class Claim(StrEnum):
-    """needed: set up what is missing; kept: change nothing; released: give up; orphaned: and remove the directory."""
+    """needed: set up missing volumes. kept: change nothing. released: unmount all. orphaned: also remove the pod's directory."""
 
     NEEDED = "needed"
     KEPT = "kept"
@@ -90,10 +90,10 @@ class Claim(StrEnum):
     ORPHANED = "orphaned"
 
 
-class PodState(Value):
-    """All volumes of one pod. `pod` is None when it is only known from the disk. `remind_at`: monotonic.
+class PodVolumes(Value):
+    """All volumes of one pod. `pod` is None when it is only known from the disk. `remind_at`: when the next Event is due.
 
-    `keys`: what of `Content` its volumes are made from.
+    `keys`: the keys of `Content` that its volumes are made from.
     """
 
     uid: PodUID
@@ -108,7 +108,7 @@ class PodState(Value):
 
 
 class Inputs(Value):
-    """The snapshots of other components, read together."""
+    """The snapshots of other components, read at one time."""
 
     roster: Roster = field(default_factory=Roster)
     lifecycles: Lifecycles = field(default_factory=Lifecycles)
@@ -123,9 +123,9 @@ class Inputs(Value):
 
 
 class State(Value):
-    """The whole state. `timed`: for each pod that waits for a time, the monotonic seconds it waits for."""
+    """The state of the volume manager. `timed`: for each pod that waits for times, these times in monotonic seconds."""
 
-    pods: Mapping[PodUID, PodState] = field(default_factory=dict)
+    pods: Mapping[PodUID, PodVolumes] = field(default_factory=dict)
     inputs: Inputs = field(default_factory=Inputs)
     mounts: Mounts = field(default_factory=Mounts)
     scan: Trouble | None = None
@@ -143,12 +143,16 @@ class InputsChanged(Value):
 
 
 class Result(StrEnum):
+    """How an operation ended; uncertain: it missed its deadline and may still run."""
+
     DONE = "done"
     FAILED = "failed"
     UNCERTAIN = "uncertain"
 
 
 class SetUpEnded(Value):
+    """A set-up or refresh has ended."""
+
     uid: PodUID
     key: str
     result: Result
@@ -156,6 +160,8 @@ class SetUpEnded(Value):
 
 
 class TearDownEnded(Value):
+    """A tear-down has ended."""
+
     uid: PodUID
     key: str
     result: Result
@@ -163,25 +169,29 @@ class TearDownEnded(Value):
 
 
 class TreeMade(Value):
+    """Making the pod's directory has ended."""
+
     uid: PodUID
     result: Result
     error: str = ""
 
 
 class FoundVolume(Value):
-    """On disk or mounted: `plugin` directory ("" when only sub-path binds are left) and volume name."""
+    """A volume on disk: its `plugin` directory ("" when only sub-path binds are left) and its name."""
 
     plugin: str
     name: str
 
 
 class FoundPod(Value):
+    """A pod with a directory on disk, and the volumes in it."""
+
     uid: PodUID
     volumes: tuple[FoundVolume, ...] = ()
 
 
 class TreeRemoved(Value):
-    """`left`: volumes that were still there, so that nothing was removed."""
+    """Removing the pod's directory has ended. `left`: volumes that were still in it; then nothing was removed."""
 
     uid: PodUID
     result: Result
@@ -196,11 +206,13 @@ class Scanned(Value):
 
 
 class ScanFailed(Value):
+    """The `pods` directory could not be read."""
+
     error: str
 
 
 class TimerFired(Value):
-    """A time that `next_timer` gave has come. `scan`: the periodic scan of the disk is due."""
+    """A time returned by `next_timer` has come. `scan`: the periodic scan of the disk is due."""
 
     scan: bool = False
 
@@ -212,7 +224,7 @@ Event = InputsChanged | SetUpEnded | TearDownEnded | TreeMade | TreeRemoved | Sc
 
 
 class SetUp(Value):
-    """Make the volume as planned; must do no harm to one that is already there."""
+    """Set the volume up as planned. Does no harm to a volume that is already set up."""
 
     uid: PodUID
     key: str
@@ -221,7 +233,7 @@ class SetUp(Value):
 
 
 class TearDown(Value):
-    """Unmount the sub-path binds, then the volume, and remove what belongs to it."""
+    """Unmount the volume's sub-path binds, then the volume, and remove its directories."""
 
     uid: PodUID
     key: str
@@ -230,17 +242,23 @@ class TearDown(Value):
     cause: str
 
 
-class MakeTree(Value):
+class MakePodDirectory(Value):
+    """Make the pod's directory."""
+
     uid: PodUID
     cause: str
 
 
 class RemoveTree(Value):
+    """Remove the pod's directory, unless volumes are left in it."""
+
     uid: PodUID
     cause: str
 
 
 class Scan(Value):
+    """Read the `pods` directory."""
+
     cause: str
 
 
@@ -250,4 +268,4 @@ class RecordEvent(Value):
     kube_event: KubeEvent
 
 
-Command = SetUp | TearDown | MakeTree | RemoveTree | Scan | RecordEvent
+Command = SetUp | TearDown | MakePodDirectory | RemoveTree | Scan | RecordEvent

@@ -1,4 +1,4 @@
-"""Volumes of files that the agent writes: which files, where, and which of them are refused. Pure; `payload_kind.py` writes them.
+"""Plans volumes of files that the agent writes: the files, their paths, and refused paths. Pure; `payload_kind.py` writes them.
 
 Source: the Kubernetes documentation "ConfigMaps", "Secrets", "Projected Volumes", "Downward API".
 """
@@ -12,12 +12,12 @@ from typing import ClassVar
 from pykubelet.act.volumes.kind import PlanInputs, UndecidedPlan, VolumePlan, VolumesError
 from pykubelet.act.volumes.memory import memory_size
 from pykubelet.base.api.core import Pod
-from pykubelet.base.kit.values import Discreet, replace
-from pykubelet.base.model.content import ContentKey, spoken_key
+from pykubelet.base.kit.values import RedactedValue, replace
+from pykubelet.base.model.content import ContentKey, wait_label
 from pykubelet.base.model.fieldpath import every_container
 
 
-class PayloadFile(Discreet):
+class PayloadFile(RedactedValue):
     """One file. `owner`: the user ID that owns it; None leaves it to root."""
 
     hidden: ClassVar = ("data",)
@@ -43,15 +43,15 @@ class PayloadPlan(VolumePlan):
 def plan_payload(
     inputs: PlanInputs, files: Iterable[PayloadFile], awaited: Iterable[ContentKey] = (), *, in_memory: bool = True
 ) -> PayloadPlan | UndecidedPlan:
-    """The plan for these files; of two with one path, the later one. Undecided while an answer about `awaited` is missing."""
+    """The plan for these files; of two files with the same path, the later one. Undecided unless `awaited` is empty."""
     keys = tuple(awaited)
     if keys:
-        whats = dict.fromkeys(" ".join(spoken_key(key)) for key in keys)
+        whats = dict.fromkeys(" ".join(wait_label(key)) for key in keys)
         return UndecidedPlan(f"no answer about {', '.join(whats)} yet", keys)
     by_path: dict[str, PayloadFile] = {}
     for file in files:
         _check_path(file.path)
-        path = posixpath.normpath(file.path)  # `./a//b/` is `a/b`: the name under which the file is found again
+        path = posixpath.normpath(file.path)  # `./a//b/` is `a/b`: later comparisons find the file by this name
         by_path[path] = file if path == file.path else replace(file, path=path)
     return PayloadPlan(
         inputs.mounted(inputs.dirs.path, read_only=True, supports_relabel=True),
@@ -64,9 +64,9 @@ def plan_payload(
 
 
 def nested_mount_points(pod: Pod, name: str) -> tuple[str, ...]:
-    """Directories of the volume on which a container mounts another volume; those below one of them are left out.
+    """The directories of the volume on which a container mounts another volume, without directories nested in them.
 
-    The volume is read-only to the runtime, which therefore cannot make them itself.
+    The runtime cannot make them itself, because the volume is read-only to it.
     """
     found: dict[str, None] = {}
     for container in every_container(pod):
@@ -83,7 +83,7 @@ def nested_mount_points(pod: Pod, name: str) -> tuple[str, ...]:
 
 
 def _check_path(path: str) -> None:
-    """The atomic writer's own names begin with `..`, and no path may lead out of the volume."""
+    """Refuse paths that lead out of the volume or begin with `..`, like the atomic writer's own names. VolumesError."""
     parts = path.split("/")
     if path in ("", "."):
         raise VolumesError('invalid path: must not be empty: ""')

@@ -1,6 +1,6 @@
-"""What the kinds have in common whose files the agent writes: set-up, refresh and tear-down. Blocks.
+"""Set-up, refresh and tear-down shared by the volume kinds whose files the agent writes. Blocks.
 
-No content but that of configMaps reaches a disk. Setting up a volume that is there refreshes it.
+Only the content of configMaps is written to a disk. Setting up a volume that is already set up refreshes it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def payload_kind(
     plan: Callable[[PlanInputs], PayloadPlan | RefusedPlan | UndecidedPlan],
     keys: Callable[[Pod, Volume], Iterable[ContentKey]] = no_keys,
 ) -> VolumeKind[PayloadPlan]:
-    """A kind that plans files. Writing them takes a moment only, so no sandbox waits for it."""
+    """A volume kind whose plans are files. Writing them takes only a moment, so sandboxes do not wait for it."""
     return VolumeKind(
         name=name,
         plugin=plugin,
@@ -49,6 +49,6 @@ def payload_kind(
         plan=plan,
         set_up=set_up,
         needs_refresh=needs_refresh,
-        holds_sandbox=False,
+        delays_sandbox=False,
         tear_down=delete_volume,
     )

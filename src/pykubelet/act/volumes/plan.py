@@ -1,7 +1,8 @@
-"""From a pod's spec to what has to be done for each of its volumes. Pure.
+"""Plans each volume of a pod from the pod's spec. Pure.
 
-Rules: what depends on the node's allocatable resources, or on objects of the API server, waits until they are known.
-A volume that cannot be provided is refused in the reference's words, a kind without a module in `kinds/` by name.
+Rules: a plan that depends on the node's allocatable resources or on API objects is undecided until they are known.
+A volume that cannot be provided is refused with the error text of the reference kubelet. A kind without a module in
+`kinds/` is refused by name.
 Source: the Kubernetes documentation "Volumes".
 """
 
@@ -17,7 +18,7 @@ from pykubelet.base.model.content import Content
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.paths import Paths
 
-#: Kinds that are still to come. A kind that has a module is not refused.
+#: Kinds that are not implemented yet.
 _NOT_YET = (
     "persistentVolumeClaim",
     "ephemeral",
@@ -33,7 +34,7 @@ _NOT_YET = (
 
 
 def plan_volume(pod: Pod, volume: Volume, node: NodeView, content: Content, paths: Paths) -> Plan:
-    """What has to be done for one volume of the pod on this node, with what is known of the API's objects."""
+    """The plan for one volume of the pod on this node, from the API objects that are known."""
     kind = kind_of(volume)
     if kind.plan is None:
         words = "is not supported yet" if kind.name in _NOT_YET else "is not supported"
@@ -46,7 +47,7 @@ def plan_volume(pod: Pod, volume: Volume, node: NodeView, content: Content, path
 
 
 def has_subpaths(pod: Pod, name: str) -> bool:
-    """Whether any container mounts a part of the volume, so that binds of parts may be there."""
+    """Whether any container mounts the volume with a subPath, so that sub-path binds may exist."""
     return any(
         mount.name == name and (mount.subPath or mount.subPathExpr)
         for container in _containers(pod)

@@ -1,6 +1,7 @@
-"""The volume kinds that there are: one for each module in `kinds/`.
+"""The registry of volume kinds: one for each module in `kinds/`.
 
-A kind that no module provides is a `VolumeKind` too: it plans nothing, and its volumes on disk are released, their data left alone.
+A kind without a module is represented by a `VolumeKind` that plans nothing. Its volumes on disk are unmounted; their data
+are kept.
 """
 
 from __future__ import annotations
@@ -26,21 +27,22 @@ def _load() -> Iterable[AnyKind]:
 
 KINDS: Final[Mapping[str, AnyKind]] = {kind.name: kind for kind in _load()}
 _BY_DIRECTORY: Final[Mapping[str, AnyKind]] = {kind.directory: kind for kind in KINDS.values() if kind.directory}
-#: By kind: the plugin's name in metrics, `kubernetes.io/empty-dir`.
+#: The plugin's name in metrics, such as `kubernetes.io/empty-dir`, by the name of the kind.
 PLUGINS: Final[Mapping[str, str]] = {k.name: k.plugin for k in KINDS.values() if k.plugin and k.plan is not None}
 
 
 def kind_named(name: str) -> AnyKind:
+    """The kind with this name; without a module, a kind that plans nothing."""
     return KINDS.get(name) or VolumeKind(name)
 
 
 def kind_in(directory: str) -> AnyKind:
-    """The kind with this directory below a pod's `volumes`: `kubernetes.io~empty-dir`."""
+    """The kind with this directory below a pod's `volumes`, such as `kubernetes.io~empty-dir`."""
     return _BY_DIRECTORY.get(directory) or VolumeKind("", directory.replace("~", "/"))
 
 
 def kind_of(volume: Volume) -> AnyKind:
-    """By the field of the volume that is set. A volume without a source is an emptyDir."""
+    """The kind of a volume, by the field that is set. A volume without a source is an emptyDir."""
     fields = (name for name in volume.__struct_fields__ if name != "name")
     return kind_named(next((name for name in fields if getattr(volume, name) is not None), "emptyDir"))
 

@@ -1,7 +1,7 @@
-"""Parts of volumes for containers (`subPath`): the way `act/pods` gets a host path that cannot lead out of the volume.
+"""Sub-paths of volumes (`subPath`): gives `act/pods` host paths that cannot lead out of the volume.
 
-Owns: the bind mounts below `pods/<uid>/volume-subpaths`; they go with their volume (`disk.tear_down`). Reads `Mounts`.
-An error inside the volume is logged and not shown to the pod, because it could reveal what the host has.
+Owns: the bind mounts below `pods/<uid>/volume-subpaths`; `disk.tear_down` removes them with their volume. Reads `Mounts`.
+An error inside the volume is logged and not shown to the pod, because it could reveal what exists on the host.
 Source: the Kubernetes documentation "Volumes", subPath.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pykubelet.act.volumes.kind import VolumesError
 from pykubelet.base.kit.cells import Cell
-from pykubelet.base.kit.flight import Done, Failed, Flight, Uncertain
+from pykubelet.base.kit.flight import Done, Failed, SingleFlight, Uncertain
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.mounts import Mounts
@@ -24,13 +24,13 @@ _MODE_BITS = 0o7777
 
 
 class SubPathError(VolumesError):
-    """The part cannot be given to the container; the text is the container's waiting message."""
+    """The sub-path cannot be mounted into the container; the text is the container's waiting message."""
 
 
 class Subpaths:
-    """Public: prepares parts of mounted volumes, one piece of work at a time per container mount."""
+    """Public: prepares sub-paths of mounted volumes, one piece of work at a time for each container mount."""
 
-    def __init__(self, mounts: Cell[Mounts], paths: Paths, flight: Flight) -> None:
+    def __init__(self, mounts: Cell[Mounts], paths: Paths, flight: SingleFlight) -> None:
         self._mounts = mounts
         self._paths = paths
         self._flight = flight
@@ -81,7 +81,7 @@ class _Stopped(VolumesError):
 
 
 def _make_missing(root: str, sub_path: str, mode: int | None) -> None:
-    """Directories made by others later would have a mode that the pod's group cannot use."""
+    """Make the directories that are missing. Made later by other programs, they would have a mode that the pod's group cannot use."""
     try:
         if files.stat_file(f"{root}/{sub_path}") is not None:
             return

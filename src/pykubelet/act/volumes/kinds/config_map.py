@@ -17,11 +17,13 @@ from pykubelet.base.model.needs import config_map_key
 
 
 def keys(pod: Pod, volume: Volume) -> Iterable[ContentKey]:
+    """The ConfigMap of the volume."""
     if volume.configMap is not None and volume.configMap.name:
         yield config_map_key(pod, volume.configMap.name)
 
 
 def plan(inputs: PlanInputs) -> PayloadPlan | UndecidedPlan:
+    """The keys of the ConfigMap as files on disk. VolumesError for a missing object or key."""
     source = inputs.volume.configMap
     assert source is not None
     reader = Reader(inputs.pod, inputs.content, source.defaultMode)

@@ -12,6 +12,7 @@ from pykubelet.act.volumes.payload_kind import payload_kind
 
 
 def plan(inputs: PlanInputs) -> PayloadPlan | UndecidedPlan:
+    """The fields as files; undecided while they need allocatable resources that are not known yet. VolumesError."""
     source, allocatable = inputs.volume.downwardAPI, inputs.node.allocatable
     assert source is not None
     if not allocatable and items_need_node(inputs.pod, source.items):

@@ -1,7 +1,7 @@
 """emptyDir volumes: a directory of the pod's own, on disk, in memory or in huge pages.
 
-A volume that was set up once keeps its content when that is done again: the agent may restart at any moment.
-Source: the Kubernetes documentation "Volumes", emptyDir; KEP-1967; KEP-2400 (tmpfs without swap).
+Setting up a volume again keeps its content, because the agent may restart at any moment.
+Source: the Kubernetes documentation "Volumes", emptyDir; KEP-1967; KEP-2400 (tmpfs without swap); KEP-1029 (quotas).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pykubelet.base.api.core import EmptyDirVolumeSource, Pod
 from pykubelet.base.api.huge_pages import page_size
 from pykubelet.base.api.quantity import parse
 from pykubelet.base.model.node import NodeView
+from pykubelet.base.model.requests import pod_limits
 from pykubelet.edges.host.fs import files, mounts, trees
 
 MEMORY = "Memory"
@@ -29,21 +30,29 @@ READY = "ready"
 
 
 class EmptyDirPlan(VolumePlan):
-    """`private`: the directory of the marker of a finished set-up. `size`: bytes, 0 for no limit. `page_size`: bytes of a huge page."""
+    """The plan of an emptyDir volume.
+
+    `private`: the directory with the marker of a finished set-up. `size`: bytes, 0 for no limit. `page_size`: bytes of a huge page.
+    `is_confined`: no process of the pod can change which project a file is in. `is_limited`: what it may hold has a limit.
+    """
 
     private: str
     medium: str = ""
     size: int = 0
     page_size: int = 0
     fs_group: int | None = None
+    is_confined: bool = False
+    is_limited: bool = False
 
 
 def plan(inputs: PlanInputs) -> EmptyDirPlan | UndecidedPlan:
+    """A directory, a tmpfs or huge pages, depending on the medium. VolumesError for a medium that cannot be provided."""
     source, node, dirs = inputs.volume.emptyDir or EmptyDirVolumeSource(), inputs.node, inputs.dirs
     mounted = inputs.mounted(dirs.path, supports_relabel=True)
     group = inputs.fs_group
     if source.medium == "":
-        return EmptyDirPlan(mounted, dirs.private, fs_group=group)
+        confined, limited = inputs.pod.spec.hostUsers is False, _is_limited(inputs.pod, source)
+        return EmptyDirPlan(mounted, dirs.private, fs_group=group, is_confined=confined, is_limited=limited)
     if source.medium == MEMORY:
         if not node.allocatable:
             return NODE_UNKNOWN
@@ -57,8 +66,17 @@ def plan(inputs: PlanInputs) -> EmptyDirPlan | UndecidedPlan:
     raise VolumesError(f'unknown storage medium "{source.medium}"')
 
 
+def _is_limited(pod: Pod, source: EmptyDirVolumeSource) -> bool:
+    """Whether the volume or the pod's local storage has a limit."""
+    stated = (
+        pod_limits(pod).get("ephemeral-storage"),
+        parse(source.sizeLimit) if source.sizeLimit is not None else None,
+    )
+    return any(limit is not None and limit.nano > 0 for limit in stated)
+
+
 def _page_size(pod: Pod, medium: str, node: NodeView) -> int:
-    """Bytes of a huge page, as the medium names it or the containers request it."""
+    """The size of a huge page in bytes, as named by the medium or requested by the containers."""
     requested = _huge_page_sizes(pod)
     if medium == HUGE_PAGES:
         if len(requested) > 1:
@@ -76,15 +94,21 @@ def _page_size(pod: Pod, medium: str, node: NodeView) -> int:
 
 
 def _huge_page_sizes(pod: Pod) -> set[int]:
-    """Bytes of each page size that the pod or a container names."""
+    """The page sizes, in bytes, in the resources of the pod and its containers."""
     containers = (*pod.spec.containers, *pod.spec.initContainers)
     every = (pod.spec.resources, *(container.resources for container in containers))
     names = {name for each in every if each is not None for name in (*each.requests, *each.limits)}
     return {size for name in names if (size := page_size(name)) is not None}
 
 
-def set_up(plan: EmptyDirPlan, _context: SetUpContext) -> None:
-    """Make the volume, then mark it as finished. HostError when the host refuses."""
+def set_up(plan: EmptyDirPlan, context: SetUpContext) -> None:
+    """Make the volume, mark it as finished, and have its use counted. HostError when the host refuses."""
+    _make(plan)
+    if plan.is_confined:
+        context.quotas.assign(plan.path, is_limited=plan.is_limited)
+
+
+def _make(plan: EmptyDirPlan) -> None:
     finished = files.stat_file(f"{plan.private}/{READY}") is not None
     mounted = plan.medium != "" and mounts.is_mount_point(plan.path)
     if finished and (mounted or (plan.medium == "" and _is_dir(plan.path))):

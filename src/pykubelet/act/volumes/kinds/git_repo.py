@@ -1,4 +1,4 @@
-"""gitRepo volumes: no longer supported. Another kubelet may have left some on disk; their data belong to the pod.
+"""gitRepo volumes: no longer supported. Those that another kubelet has left on disk are deleted with their data.
 
 Source: the Kubernetes documentation "Volumes", gitRepo (deprecated).
 """

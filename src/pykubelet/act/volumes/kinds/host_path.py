@@ -22,12 +22,13 @@ _TYPES = {
 
 
 class HostPathPlan(VolumePlan):
-    """The path must be of `type` before it is used."""
+    """A plan to check that the path has the type `type`."""
 
     type: str
 
 
 def plan(inputs: PlanInputs) -> HostPathPlan | InPlacePlan:
+    """The path without further work, or with a check of its type. VolumesError for a path with `..`."""
     source = inputs.volume.hostPath
     assert source is not None
     if ".." in source.path.split("/"):
@@ -37,7 +38,7 @@ def plan(inputs: PlanInputs) -> HostPathPlan | InPlacePlan:
 
 
 def set_up(plan: HostPathPlan, _context: SetUpContext) -> None:
-    """Check the path, or make it where the type says so. Blocks, for ever on a dead file system."""
+    """Check the path, or make it if the type allows that. Blocks; never returns if the file system is dead."""
     if plan.type not in _TYPES:
         raise VolumesError(f"{plan.type} is an invalid volume type")
     kind, words = _TYPES[plan.type]

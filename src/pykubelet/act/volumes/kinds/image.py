@@ -1,4 +1,4 @@
-"""image volumes: the files of an OCI image. The runtime mounts them; nothing is done on the host and nothing counted.
+"""image volumes: the files of an OCI image. The runtime mounts them; the agent does no work on the host and counts none.
 
 Source: KEP-4639.
 """
@@ -9,6 +9,7 @@ from pykubelet.act.volumes.kind import InPlacePlan, PlanInputs, VolumeKind
 
 
 def plan(inputs: PlanInputs) -> InPlacePlan:
+    """A read-only volume without a host path."""
     return InPlacePlan(inputs.mounted("", read_only=True, is_measured=False))
 
 

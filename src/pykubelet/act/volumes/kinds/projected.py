@@ -18,6 +18,7 @@ from pykubelet.base.model.needs import bundle_key, config_map_key, secret_key, t
 
 
 def keys(pod: Pod, volume: Volume) -> Iterable[ContentKey]:
+    """The API objects of all sources of the volume."""
     for source in volume.projected.sources if volume.projected is not None else ():
         yield from _source_keys(pod, source)
 
@@ -36,6 +37,7 @@ def _source_keys(pod: Pod, source: VolumeProjection) -> Iterable[ContentKey]:
 
 
 def plan(inputs: PlanInputs) -> PayloadPlan | UndecidedPlan:
+    """The files of all sources; undecided while the node is unknown or an object is awaited. VolumesError."""
     source, allocatable = inputs.volume.projected, inputs.node.allocatable
     assert source is not None
     if not allocatable and _sources_need_node(inputs.pod, source):
@@ -52,9 +54,9 @@ def _sources_need_node(pod: Pod, source: ProjectedVolumeSource) -> bool:
 def _plan_sources(
     pod: Pod, source: ProjectedVolumeSource, reader: Reader, allocatable: Mapping[str, int]
 ) -> list[PayloadFile]:
-    """The files of all sources, of two with one path the later; VolumesError joins the errors of all sources.
+    """The files of all sources; of two files with the same path, the later one. VolumesError with the errors of all sources.
 
-    They are complete only when `reader` awaits nothing.
+    The files are complete only if `reader.awaited` is empty.
     """
     files: dict[str, PayloadFile] = {}
     errors: dict[str, None] = {}

@@ -17,11 +17,13 @@ from pykubelet.base.model.needs import secret_key
 
 
 def keys(pod: Pod, volume: Volume) -> Iterable[ContentKey]:
+    """The Secret of the volume."""
     if volume.secret is not None and volume.secret.secretName:
         yield secret_key(pod, volume.secret.secretName)
 
 
 def plan(inputs: PlanInputs) -> PayloadPlan | UndecidedPlan:
+    """The keys of the Secret as files in memory. VolumesError for a missing object or key."""
     source = inputs.volume.secret
     assert source is not None
     reader = Reader(inputs.pod, inputs.content, source.defaultMode)
