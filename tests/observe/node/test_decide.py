@@ -64,7 +64,7 @@ def test_only_what_the_resolver_can_change_is_asked_of_it() -> None:
     assert not choose("198.51.100.2").ask_resolver
 
 
-def test_a_machine_without_default_route_has_no_address_and_says_so() -> None:
+def test_a_machine_without_default_route_has_no_address_and_a_problem() -> None:
     found = choose_addresses(NodeFacts("node", "node"), INTERFACES, (), ())
     assert found.ips == ()
     assert "no default route" in found.problem

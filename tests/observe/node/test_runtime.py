@@ -22,15 +22,15 @@ from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode
 from pykubelet.observe.node.runtime import RuntimeLoop, RuntimePeriods, ready_of
-from pykubelet.testing.cri.fake import FakeRuntime, Fault
+from pykubelet.testing.cri.fake import FakeRuntime, RuntimeFault
 
 FAST = RuntimePeriods(when_well_s=0.02, retries_s=(0.02,), answer_s=60.0)
 NETWORK = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:cni not set up"
 
 
 def answer(*conditions: tuple[str, bool, str, str], **fields: Any) -> pb.StatusResponse:
-    told = [pb.RuntimeCondition(type=t, status=s, reason=r, message=m) for t, s, r, m in conditions]
-    return pb.StatusResponse(status=pb.RuntimeStatus(conditions=told), **fields)
+    reported = [pb.RuntimeCondition(type=t, status=s, reason=r, message=m) for t, s, r, m in conditions]
+    return pb.StatusResponse(status=pb.RuntimeStatus(conditions=reported), **fields)
 
 
 WELL = (("RuntimeReady", True, "", ""), ("NetworkReady", True, "", ""))
@@ -57,7 +57,7 @@ def test_conditions_become_the_references_words(
     assert found.ok is (not runtime_error)
 
 
-def test_features_are_told_by_handler() -> None:
+def test_features_are_published_by_handler() -> None:
     features = pb.RuntimeHandlerFeatures(recursive_read_only_mounts=True, user_namespaces=True)
     handlers = [pb.RuntimeHandler(name="", features=features), pb.RuntimeHandler(name="kata")]
     more = pb.RuntimeFeatures(supplemental_groups_policy=True)
@@ -95,11 +95,11 @@ async def hasty(tmp_path: Path) -> AsyncIterator[Stand]:
 async def standing(tmp_path: Path, periods: RuntimePeriods) -> AsyncIterator[Stand]:
     fake = FakeRuntime(str(tmp_path / "cri.sock"))
     cell, writer = make_cell("runtime", RuntimeReady())
-    looks, look = make_cell("observed", Observed(listed_at=1000.0))
-    found = Stand(fake, cell, look)
+    observed, observed_writer = make_cell("observed", Observed(listed_at=1000.0))
+    found = Stand(fake, cell, observed_writer)
     client = CriClient(fake.endpoint)
     async with Supervisor("test") as supervisor:
-        supervisor.start_root("runtime", RuntimeLoop(client, found.clock, writer, looks, periods).run())
+        supervisor.start_root("runtime", RuntimeLoop(client, found.clock, writer, observed, periods).run())
         yield found
     await client.close()
     await fake.stop()
@@ -115,7 +115,7 @@ async def test_a_runtime_that_comes_later_is_found(stand: Stand) -> None:
     assert (found.name, found.answer_error, found.network_error, found.epoch) == ("fake", "", "", 0)
 
 
-async def test_a_network_that_is_not_ready_is_told_and_asked_for_again(stand: Stand) -> None:
+async def test_a_network_that_is_not_ready_is_published_and_asked_for_again(stand: Stand) -> None:
     stand.fake.conditions.network_ready = False
     await stand.fake.start()
     found = await stand.wait(lambda now: now.checked)
@@ -141,8 +141,8 @@ async def test_silence_counts_only_after_30_s(stand: Stand, caplog: pytest.LogCa
     assert (await stand.wait(lambda now: not now.ok)).runtime_error == "container runtime is down"
     await stand.fake.start()
     assert (await stand.wait(lambda now: now.ok)).epoch == 1
-    said = [r.getMessage() for r in caplog.records if r.name == "pykubelet.node"]
-    assert said == [
+    logged = [r.getMessage() for r in caplog.records if r.name == "pykubelet.node"]
+    assert logged == [
         "the container runtime does not answer",
         "container runtime is not ready",
         "the container runtime answers again",
@@ -164,10 +164,10 @@ async def test_a_lost_connection_is_noticed_at_once(tmp_path: Path) -> None:
     fake = FakeRuntime(str(tmp_path / "cri.sock"))
     await fake.start()
     cell, writer = make_cell("runtime", RuntimeReady())
-    looks, _ = make_cell("observed", Observed(listed_at=1000.0))
+    observed, _ = make_cell("observed", Observed(listed_at=1000.0))
     client = CriClient(fake.endpoint)
     async with Supervisor("test") as supervisor, asyncio.timeout(60):
-        loop = RuntimeLoop(client, ManualClock(), writer, looks, replace(FAST, when_well_s=3600.0))
+        loop = RuntimeLoop(client, ManualClock(), writer, observed, replace(FAST, when_well_s=3600.0))
         supervisor.start_root("runtime", loop.run())
         for _ in range(2):
             await cell.wait_for(lambda now: now.ok and not now.answer_error)
@@ -182,10 +182,10 @@ async def test_a_lost_connection_is_noticed_at_once(tmp_path: Path) -> None:
 async def test_a_runtime_that_is_away_is_asked_when_it_has_made_its_socket(tmp_path: Path) -> None:
     fake = FakeRuntime(str(tmp_path / "cri.sock"))
     cell, writer = make_cell("runtime", RuntimeReady())
-    looks, _ = make_cell("observed", Observed(listed_at=1000.0))
+    observed, _ = make_cell("observed", Observed(listed_at=1000.0))
     client = CriClient(fake.endpoint)
     async with Supervisor("test") as supervisor, asyncio.timeout(60):
-        loop = RuntimeLoop(client, ManualClock(), writer, looks, replace(FAST, retries_s=(0.1, 3600.0)))
+        loop = RuntimeLoop(client, ManualClock(), writer, observed, replace(FAST, retries_s=(0.1, 3600.0)))
         supervisor.start_root("runtime", loop.run())
         for epoch in range(2):
             await cell.wait_for(lambda now: now.away and not now.takes_calls)
@@ -200,13 +200,13 @@ async def test_a_runtime_that_is_away_is_asked_when_it_has_made_its_socket(tmp_p
 async def test_a_runtime_that_is_there_and_does_not_answer_is_not_away(hasty: Stand) -> None:
     await hasty.fake.start()
     await hasty.wait(lambda now: now.takes_calls)
-    hasty.fake.inject(Fault("Status", hang=True))
+    hasty.fake.inject(RuntimeFault("Status", hang=True))
     found = await hasty.wait(lambda now: bool(now.answer_error))
     assert found.takes_calls, "its last good answer counts for a while"
 
 
 async def test_a_runtime_that_hangs_is_given_up_and_asked_again(hasty: Stand) -> None:
-    hang = hasty.fake.inject(Fault("Status", hang=True))
+    hang = hasty.fake.inject(RuntimeFault("Status", hang=True))
     await hasty.fake.start()
     found = await hasty.wait(lambda now: bool(now.answer_error) and "no answer within" in now.answer_error)
     assert not found.ok
@@ -217,7 +217,7 @@ async def test_a_runtime_that_hangs_is_given_up_and_asked_again(hasty: Stand) ->
 async def test_an_error_of_the_runtime_is_no_restart(stand: Stand) -> None:
     await stand.fake.start()
     await stand.wait(lambda now: now.ok)
-    stand.fake.inject(Fault("Status", code=CriCode.INTERNAL, message="boom", times=1))
+    stand.fake.inject(RuntimeFault("Status", code=CriCode.INTERNAL, message="boom", times=1))
     await stand.wait(lambda now: "boom" in now.answer_error)
     assert (await stand.wait(lambda now: not now.answer_error)).epoch == 0
 

@@ -17,18 +17,18 @@ from pykubelet.base.model import labels
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.node import RuntimeReady
-from pykubelet.base.model.observed import BeingStopped, ContainerEnd, ContainerState, Observed, PodTouched, PodView
+from pykubelet.base.model.observed import BeingStopped, ContainerEnd, Observed, ObservedState, PodTouched, PodView
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode, CriError
-from pykubelet.edges.cri.events import EventSource, HintKind, RuntimeHint, StreamLost, watch_runtime
+from pykubelet.edges.cri.events import HintKind, RuntimeEventSource, RuntimeHint, StreamLost, watch_runtime
 from pykubelet.observe.pleg.decide import RelistPeriods
 from pykubelet.observe.pleg.loop import Hints, Pleg, PlegCells
 from pykubelet.testing.cri.fake import FakeFeatures, FakeRuntime
 from pykubelet.testing.cri.fake_state import FakeContainer, FakeSandbox
 
 IMAGE = "busybox:1"
-RUNNING, EXITED = ContainerState.RUNNING, ContainerState.EXITED
+RUNNING, EXITED = ObservedState.RUNNING, ObservedState.EXITED
 NO_EVENTS = FakeFeatures(cri_events=False, containerd_events=False)
 SLOW = RelistPeriods(with_events_s=300.0, without_events_s=300.0)  # longer than any test waits
 
@@ -96,7 +96,7 @@ class Stand:
         assert since is not None
         return await self.wait(lambda now: now.listed_at is not None and now.listed_at >= since and not now.unread)
 
-    async def wait_state(self, pod: str, container: str, state: ContainerState) -> PodView:
+    async def wait_state(self, pod: str, container: str, state: ObservedState) -> PodView:
         def is_so(now: Observed) -> bool:
             view = now.pods.get(ref(pod).uid)
             newest = view.newest(container) if view is not None else None
@@ -151,7 +151,7 @@ async def run_pleg(
 
 
 def _noting(stand: Stand, hints: Hints) -> Hints:
-    """The same hints; the stand knows since when they are told."""
+    """The same hints; the stand knows since when they are sent."""
 
     async def noted(client: CriClient) -> AsyncIterator[RuntimeHint]:
         try:
@@ -181,15 +181,15 @@ class FedHints:
 
     async def __call__(self, client: CriClient) -> AsyncIterator[RuntimeHint]:
         self.subscriptions += 1
-        yield RuntimeHint("", HintKind.SUBSCRIBED, EventSource.CONTAINERD)
+        yield RuntimeHint("", HintKind.SUBSCRIBED, RuntimeEventSource.CONTAINERD)
         while True:
             hint = await self._queue.get()
             if hint is None:
-                raise StreamLost(EventSource.CONTAINERD, CriError(CriCode.UNAVAILABLE, "gone", "Subscribe"))
+                raise StreamLost(RuntimeEventSource.CONTAINERD, CriError(CriCode.UNAVAILABLE, "gone", "Subscribe"))
             yield hint
 
     def say(self, kind: HintKind, runtime_id: str, pod_uid: str | None = None, end: ContainerEnd | None = None) -> None:
-        self._queue.put_nowait(RuntimeHint(runtime_id, kind, EventSource.CONTAINERD, pod_uid, end=end))
+        self._queue.put_nowait(RuntimeHint(runtime_id, kind, RuntimeEventSource.CONTAINERD, pod_uid, end=end))
 
     def lose(self) -> None:
         self._queue.put_nowait(None)

@@ -9,7 +9,7 @@ from pathlib import Path
 from observe.pleg.stand import Stand, pods, run_pleg
 
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.observed import ContainerState
+from pykubelet.base.model.observed import ObservedState
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.events import RuntimeHint, watch_runtime
 from pykubelet.edges.cri.metrics import OPERATIONS
@@ -39,11 +39,11 @@ def set_away(stand: Stand, away: bool) -> None:
 
 
 async def test_a_runtime_that_is_away_is_hardly_asked_and_relisted_when_it_is_back(tmp_path: Path) -> None:
-    """Without a word from the runtime's own room these 1.5 s would see dozens of questions."""
+    """If the cell `RuntimeReady` did not change, there would be dozens of calls in these 1.5 s."""
     asked = Asked()
     periods = RelistPeriods(with_events_s=30.0, without_events_s=0.05)
     async with run_pleg(tmp_path, periods, hints=asked, before=lambda stand: pods(stand, *NAMES)) as stand:
-        await stand.wait_state(NAMES[-1], "app", ContainerState.RUNNING)
+        await stand.wait_state(NAMES[-1], "app", ObservedState.RUNNING)
         await stand.fake.stop()
         set_away(stand, True)
         before = questions()
@@ -55,12 +55,12 @@ async def test_a_runtime_that_is_away_is_hardly_asked_and_relisted_when_it_is_ba
         stand.make_pod("new", "app")
         await stand.fake.start()
         set_away(stand, False)
-        await stand.wait_state("new", "app", ContainerState.RUNNING)
+        await stand.wait_state("new", "app", ObservedState.RUNNING)
 
 
 async def test_a_runtime_that_is_wrongly_called_away_is_followed_all_the_same(tmp_path: Path) -> None:
     async with run_pleg(tmp_path, before=lambda stand: pods(stand, "web")) as stand:
         set_away(stand, True)
-        await stand.wait_state("web", "app", ContainerState.RUNNING)
+        await stand.wait_state("web", "app", ObservedState.RUNNING)
         stand.start(stand.make_pod("more"), "app")
-        await stand.wait_state("more", "app", ContainerState.RUNNING)
+        await stand.wait_state("more", "app", ObservedState.RUNNING)

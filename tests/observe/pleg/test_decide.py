@@ -10,8 +10,8 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
 from pykubelet.base.model.observed import (
     ContainerEnd,
-    ContainerState,
     ContainerView,
+    ObservedState,
     PodTouched,
     PodView,
     Removed,
@@ -20,7 +20,7 @@ from pykubelet.base.model.observed import (
     Stopped,
 )
 from pykubelet.edges.cri import cri_pb2 as pb
-from pykubelet.edges.cri.events import EventSource, HintKind, RuntimeHint
+from pykubelet.edges.cri.events import HintKind, RuntimeEventSource, RuntimeHint
 from pykubelet.observe.pleg.decide import (
     EXIT_LAG_OF_CRI_S,
     EXIT_LAG_S,
@@ -48,10 +48,10 @@ from pykubelet.observe.pleg.decide import (
 )
 
 REF = PodRef("shop", "web", PodUID("u1"))
-CREATED, RUNNING, EXITED = ContainerState.CREATED, ContainerState.RUNNING, ContainerState.EXITED
+CREATED, RUNNING, EXITED = ObservedState.CREATED, ObservedState.RUNNING, ObservedState.EXITED
 
 
-def container(name: str = "app", state: ContainerState = RUNNING) -> ContainerView:
+def container(name: str = "app", state: ObservedState = RUNNING) -> ContainerView:
     return ContainerView(ContainerID(name), name, SandboxID("s0"), state, 0, 100)
 
 
@@ -68,7 +68,7 @@ def end(name: str = "app", code: int = 1) -> ContainerEnd:
 
 
 def hint(kind: HintKind, runtime_id: str = "app", of: ContainerEnd | None = None) -> RuntimeHint:
-    return RuntimeHint(runtime_id, kind, EventSource.CONTAINERD, end=of)
+    return RuntimeHint(runtime_id, kind, RuntimeEventSource.CONTAINERD, end=of)
 
 
 # Hints
@@ -102,8 +102,8 @@ def test_which_hint_leads_to_which_read(
     ("code", "is_oom_killed", "is_trusted"), [(0, False, True), (0, True, False), (137, True, True), (1, False, True)]
 )
 def test_only_success_after_an_oom_kill_is_not_trusted(code: int, is_oom_killed: bool, is_trusted: bool) -> None:
-    told = hint(HintKind.STOPPED, of=end(code=code))
-    assert (with_trusted_end(told, is_oom_killed).end is not None) is is_trusted
+    reported = hint(HintKind.STOPPED, of=end(code=code))
+    assert (with_trusted_end(reported, is_oom_killed).end is not None) is is_trusted
 
 
 # Exits
@@ -132,13 +132,15 @@ def test_what_follows_from_the_hint_of_an_exit(
 @pytest.mark.parametrize(
     ("runtime_id", "source", "expected"),
     [
-        ("app", EventSource.CONTAINERD, (REAP_S, EXIT_LAG_S)),
-        ("app", EventSource.CRI, (0.0, EXIT_LAG_OF_CRI_S)),
-        ("s0", EventSource.CONTAINERD, (0.0, SANDBOX_LAG_S)),
-        ("s0", EventSource.CRI, (0.0, SANDBOX_LAG_S)),
+        ("app", RuntimeEventSource.CONTAINERD, (REAP_S, EXIT_LAG_S)),
+        ("app", RuntimeEventSource.CRI, (0.0, EXIT_LAG_OF_CRI_S)),
+        ("s0", RuntimeEventSource.CONTAINERD, (0.0, SANDBOX_LAG_S)),
+        ("s0", RuntimeEventSource.CRI, (0.0, SANDBOX_LAG_S)),
     ],
 )
-def test_when_an_exit_is_read(runtime_id: str, source: EventSource, expected: tuple[float, tuple[float, ...]]) -> None:
+def test_when_an_exit_is_read(
+    runtime_id: str, source: RuntimeEventSource, expected: tuple[float, tuple[float, ...]]
+) -> None:
     assert exit_pauses(view(container()), runtime_id, source) == expected
 
 
@@ -224,7 +226,7 @@ READS = st.tuples(CONTAINERS, st.lists(NAMES, max_size=2))
 
 @given(reads=st.lists(READS, max_size=6))
 def test_whatever_is_read_an_exit_is_final_and_only_running_containers_have_pending_ones(
-    reads: list[tuple[dict[str, ContainerState], list[str]]],
+    reads: list[tuple[dict[str, ObservedState], list[str]]],
 ) -> None:
     known: PodView | None = None
     for at, (states, ends) in enumerate(reads):

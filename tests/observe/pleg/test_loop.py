@@ -13,7 +13,7 @@ from pykubelet.base.model.ids import ContainerID, SandboxID
 from pykubelet.base.model.observed import (
     BeingStopped,
     ContainerEnd,
-    ContainerState,
+    ObservedState,
     PodTouched,
     PodView,
     Removed,
@@ -24,7 +24,7 @@ from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.events import HintKind
 from pykubelet.observe.pleg.decide import RelistPeriods
 from pykubelet.observe.pleg.metrics import LAST_SEEN, READ_DURATIONS, SUBSCRIPTIONS
-from pykubelet.testing.cri.fake import FakeFeatures, Fault
+from pykubelet.testing.cri.fake import FakeFeatures, RuntimeFault
 
 STREAMS = [
     pytest.param(FakeFeatures(cri_events=False), id="containerd events"),
@@ -151,7 +151,7 @@ async def test_a_pending_exit_is_published_before_the_runtime_shows_it(tmp_path:
 async def test_exit_code_0_after_memory_ran_out_is_not_acted_on_before_the_status(
     tmp_path: Path, is_known: bool
 ) -> None:
-    """Only the status says whether the container counts as OOM-killed, which is a failure for an init container."""
+    """Only the status shows whether the container counts as OOM-killed, which is a failure for an init container."""
     hints = FedHints()
     async with run_pleg(tmp_path, hints=hints) as stand:
         await stand.listed()
@@ -238,9 +238,9 @@ async def test_an_exit_is_not_missed_while_the_start_is_still_being_read(tmp_pat
         await stand.listed()
         container = stand.create(stand.make_pod("web"), "app")
         stand.touch("web")
-        await stand.wait_state("web", "app", ContainerState.CREATED)
+        await stand.wait_state("web", "app", ObservedState.CREATED)
         stand.fake.state.start(container)
-        slow = stand.fake.inject(Fault("ContainerStatus", pod="web", delay_s=0.06, after=True))
+        slow = stand.fake.inject(RuntimeFault("ContainerStatus", pod="web", delay_s=0.06, after=True))
         hints.say(HintKind.STARTED, container.id)
         await asyncio.sleep(0.02)
         stand.fake.withdraw(slow)
@@ -328,7 +328,7 @@ async def test_after_a_lost_stream_it_subscribes_again_and_relists(tmp_path: Pat
     hints = FedHints()
     async with run_pleg(tmp_path, hints=hints, before=lambda stand: pods(stand, "web")) as stand:
         await stand.listed()
-        stand.fake.state.end(stand.fake.container("app"), 1)  # nobody says so
+        stand.fake.state.end(stand.fake.container("app"), 1)  # without an event
         hints.lose()
         await stand.wait_state("web", "app", EXITED)
         await stand.until("subscribed again", lambda: hints.subscriptions == 2)
@@ -426,7 +426,7 @@ async def test_a_touched_pod_that_the_runtime_does_not_have_is_published_empty(t
 async def test_a_touch_during_a_read_leads_to_another_one(tmp_path: Path) -> None:
     async with run_pleg(tmp_path, hints=FedHints(), before=lambda stand: pods(stand, "web")) as stand:
         await stand.listed()
-        slow = stand.fake.inject(Fault("ListContainers", delay_s=0.1, after=True))
+        slow = stand.fake.inject(RuntimeFault("ListContainers", delay_s=0.1, after=True))
         stand.touch("web")
         await asyncio.sleep(0.03)
         stand.fake.withdraw(slow)
@@ -443,19 +443,19 @@ async def test_what_was_started_is_asked_for_by_id(tmp_path: Path) -> None:
         stand.mailbox.post(
             PodTouched(ref("web"), "test", answer=Started(SandboxID(sandbox.id), (ContainerID(first.id),)))
         )
-        before = await stand.wait_state("web", "init", ContainerState.RUNNING)
+        before = await stand.wait_state("web", "init", ObservedState.RUNNING)
         second = stand.start(sandbox, "app")
         stand.mailbox.post(
             PodTouched(ref("web"), "test", answer=Started(SandboxID(sandbox.id), (ContainerID(second.id),)))
         )
-        view = await stand.wait_state("web", "app", ContainerState.RUNNING)
+        view = await stand.wait_state("web", "app", ObservedState.RUNNING)
         assert len(stand.fake.called("ListContainers")) == len(stand.fake.called("PodSandboxStatus")) == 1
         assert view.sandboxes == before.sandboxes
         assert view.sandboxes[0].ips
         stand.touch("web")
         listed = await stand.wait(lambda now: now.pods[ref("web").uid].read_at > view.read_at)
-        told = listed.pods[ref("web").uid]
-        assert (told.sandboxes, told.containers) == (view.sandboxes, view.containers)
+        reported = listed.pods[ref("web").uid]
+        assert (reported.sandboxes, reported.containers) == (view.sandboxes, view.containers)
 
 
 async def test_what_was_started_and_is_gone_already_is_not_shown(tmp_path: Path) -> None:
@@ -478,7 +478,7 @@ async def test_a_stopped_pod_is_read_only_when_its_exits_are_not_known(tmp_path:
         app = stand.fake.container("app")
         stand.fake.state.end(app, 0)
         stand.mailbox.post(PodTouched(ref("web"), "stopped", answer=Stopped(time.monotonic())))
-        view = await stand.wait_state("web", "app", ContainerState.EXITED)
+        view = await stand.wait_state("web", "app", ObservedState.EXITED)
         assert view.sandboxes[0].ready
         lists = len(stand.fake.called("ListContainers"))
         stand.mailbox.post(PodTouched(ref("web"), "stopped", answer=Stopped(time.monotonic())))
@@ -491,7 +491,7 @@ async def test_a_removed_pod_is_gone_without_a_read_and_an_older_read_does_not_b
 ) -> None:
     async with run_pleg(tmp_path, hints=FedHints(), before=lambda stand: pods(stand, "web")) as stand:
         await stand.listed()
-        slow = stand.fake.inject(Fault("ListContainers", delay_s=0.2, after=True, times=1))
+        slow = stand.fake.inject(RuntimeFault("ListContainers", delay_s=0.2, after=True, times=1))
         stand.touch("web")
         lists = ("ListContainers", "ListPodSandbox")
         await stand.until("reading", lambda: [len(stand.fake.called(method)) for method in lists] == [2, 2])
@@ -502,7 +502,7 @@ async def test_a_removed_pod_is_gone_without_a_read_and_an_older_read_does_not_b
         await asyncio.sleep(0.3)
         view = stand.view("web")
         assert view is not None and view.is_gone
-        assert len(stand.fake.calls) == calls, "the runtime was not asked for what it has said already"
+        assert len(stand.fake.calls) == calls, "the runtime was not asked for what it has reported already"
 
 
 # Older reads and newer ones
@@ -514,7 +514,7 @@ async def test_an_older_read_never_replaces_a_newer_one(tmp_path: Path) -> None:
         await stand.listed()
         container = stand.fake.container("app")
         for _ in range(5):
-            stand.fake.inject(Fault("ListContainers", delay_s=0.03, after=True, times=1))
+            stand.fake.inject(RuntimeFault("ListContainers", delay_s=0.03, after=True, times=1))
             stand.touch("web")
             await asyncio.sleep(0.02)
             hints.say(HintKind.STOPPED, container.id)
@@ -532,7 +532,7 @@ async def test_a_slow_read_does_not_bring_back_a_pod_that_has_gone_meanwhile(tmp
     async with run_pleg(tmp_path, periods, hints=FedHints(), before=lambda stand: pods(stand, "web")) as stand:
         await stand.listed()
         sandbox = stand.fake.container("app").sandbox
-        fault = stand.fake.inject(Fault("ContainerStatus", delay_s=0.5, after=True, times=1))
+        fault = stand.fake.inject(RuntimeFault("ContainerStatus", delay_s=0.5, after=True, times=1))
         stand.start(sandbox, "late")
         stand.touch("web")
         await stand.until("reading the new container", lambda: fault.met)

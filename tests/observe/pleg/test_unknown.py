@@ -7,14 +7,14 @@ import asyncio
 import pytest
 from observe.probes.stand import LoopClock
 
-from pykubelet.edges.cri.events import EventSource, HintKind, RuntimeHint
+from pykubelet.edges.cri.events import HintKind, RuntimeEventSource, RuntimeHint
 from pykubelet.observe.pleg.unknown import UnknownIds
 
 pytestmark = pytest.mark.looptime
 
 
 def hint(runtime_id: str, kind: HintKind = HintKind.STARTED) -> RuntimeHint:
-    return RuntimeHint(runtime_id, kind, EventSource.CONTAINERD)
+    return RuntimeHint(runtime_id, kind, RuntimeEventSource.CONTAINERD)
 
 
 async def test_a_crowd_of_which_one_after_the_other_becomes_known_leads_to_no_relist() -> None:

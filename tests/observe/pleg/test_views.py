@@ -6,7 +6,7 @@ import pytest
 
 from pykubelet.base.model import labels
 from pykubelet.base.model.ids import PodRef, PodUID
-from pykubelet.base.model.observed import ContainerState, NetworkMode
+from pykubelet.base.model.observed import NetworkMode, ObservedState
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.observe.pleg.views import MESSAGE_LIMIT, REASON_LIMIT, container_view, pod_of, pod_view, sandbox_view
 
@@ -53,26 +53,26 @@ def box(attempt: int = 0, state: pb.PodSandboxState = pb.SANDBOX_READY) -> pb.Po
 @pytest.mark.parametrize(
     ("started_at", "reason", "message", "state"),
     [
-        (0, "StartError", "failed to create shim task: context canceled: unknown", ContainerState.CREATED),
+        (0, "StartError", "failed to create shim task: context canceled: unknown", ObservedState.CREATED),
         (
             0,
             "StartError",
             "failed to create containerd task: failed to start shim: start failed: : signal: killed: unknown",
-            ContainerState.CREATED,
+            ObservedState.CREATED,
         ),
-        (0, "StartError", "the hook was stopped: signal: killed", ContainerState.EXITED),
-        (0, "StartError", 'exec: "nothing": executable file not found in $PATH: unknown', ContainerState.EXITED),
-        (200, "Error", "context canceled", ContainerState.EXITED),
-        (200, "StartError", "context canceled", ContainerState.EXITED),
+        (0, "StartError", "the hook was stopped: signal: killed", ObservedState.EXITED),
+        (0, "StartError", 'exec: "nothing": executable file not found in $PATH: unknown', ObservedState.EXITED),
+        (200, "Error", "context canceled", ObservedState.EXITED),
+        (200, "StartError", "context canceled", ObservedState.EXITED),
     ],
 )
 def test_a_container_whose_start_was_cut_short_has_run_nothing(
-    started_at: int, reason: str, message: str, state: ContainerState
+    started_at: int, reason: str, message: str, state: ObservedState
 ) -> None:
     dead = item(state=pb.CONTAINER_EXITED)
-    told = status(dead)
-    told.started_at, told.reason, told.message, told.exit_code = started_at, reason, message, 128
-    assert container_view(dead, told).state is state
+    reported = status(dead)
+    reported.started_at, reported.reason, reported.message, reported.exit_code = started_at, reason, message, 128
+    assert container_view(dead, reported).state is state
 
 
 def test_the_pod_is_named_by_three_labels() -> None:
@@ -84,23 +84,23 @@ def test_the_pod_is_named_by_three_labels() -> None:
 @pytest.mark.parametrize(
     ("of", "state"),
     [
-        (pb.CONTAINER_CREATED, ContainerState.CREATED),
-        (pb.CONTAINER_RUNNING, ContainerState.RUNNING),
-        (pb.CONTAINER_EXITED, ContainerState.EXITED),
-        (pb.CONTAINER_UNKNOWN, ContainerState.UNKNOWN),
+        (pb.CONTAINER_CREATED, ObservedState.CREATED),
+        (pb.CONTAINER_RUNNING, ObservedState.RUNNING),
+        (pb.CONTAINER_EXITED, ObservedState.EXITED),
+        (pb.CONTAINER_UNKNOWN, ObservedState.UNKNOWN),
     ],
 )
-def test_every_state_has_its_name(of: pb.ContainerState, state: ContainerState) -> None:
+def test_every_state_has_its_name(of: pb.ContainerState, state: ObservedState) -> None:
     assert container_view(item(state=of), status(item(state=of))).state is state
 
 
-def test_a_container_with_everything_the_runtime_tells() -> None:
-    told = status(item(attempt=4))
-    told.stop_signal = pb.SIGNAL_SIGRTMINPLUS3
-    told.user.linux.uid, told.user.linux.gid = 1000, 2000
-    told.user.linux.supplemental_groups.extend([5, 6])
-    told.resources.linux.cpu_shares, told.resources.linux.memory_limit_in_bytes = 512, 1 << 20
-    view = container_view(item(attempt=4), told)
+def test_a_container_with_everything_the_runtime_reports() -> None:
+    reported = status(item(attempt=4))
+    reported.stop_signal = pb.SIGNAL_SIGRTMINPLUS3
+    reported.user.linux.uid, reported.user.linux.gid = 1000, 2000
+    reported.user.linux.supplemental_groups.extend([5, 6])
+    reported.resources.linux.cpu_shares, reported.resources.linux.memory_limit_in_bytes = 512, 1 << 20
+    view = container_view(item(attempt=4), reported)
     assert (view.name, view.id, view.sandbox_id, view.attempt) == ("app", "app-4", "s0", 4)
     assert (view.created_at, view.started_at, view.finished_at) == (104, 200, 300)
     assert (view.exit_code, view.reason, view.message) == (137, "OOMKilled", "too much")
@@ -122,24 +122,36 @@ def test_the_runtimes_words_are_kept_to_a_limit() -> None:
     assert (len(seen.reason), len(seen.message)) == (REASON_LIMIT, MESSAGE_LIMIT)
 
 
-def test_what_the_runtime_does_not_tell_is_not_made_up() -> None:
+def test_what_the_runtime_does_not_report_is_not_made_up() -> None:
     view = container_view(item(), status(item()))
     assert view.user is None
     assert view.resources is None
 
 
+def test_times_before_the_epoch_are_unknown() -> None:
+    """containerd reports Go's zero time, as nanoseconds in 64 bits, for a sandbox whose start was cut short."""
+    zero_time = -6795364578871345152
+    sandbox = box()
+    sandbox.created_at = zero_time
+    assert sandbox_view(sandbox, None).created_at == 0
+    reported = status(item())
+    reported.created_at = reported.started_at = reported.finished_at = zero_time
+    view = container_view(item(), reported)
+    assert (view.created_at, view.started_at, view.finished_at) == (0, 0, 0)
+
+
 def test_a_sandbox_has_all_its_addresses_primary_first() -> None:
-    told = pb.PodSandboxStatus(network=pb.PodSandboxNetworkStatus(ip="10.0.0.2"))
-    told.network.additional_ips.add(ip="fd00::2")
-    view = sandbox_view(box(), told)
+    reported = pb.PodSandboxStatus(network=pb.PodSandboxNetworkStatus(ip="10.0.0.2"))
+    reported.network.additional_ips.add(ip="fd00::2")
+    view = sandbox_view(box(), reported)
     assert (view.ready, view.ips, view.network) == (True, ("10.0.0.2", "fd00::2"), NetworkMode.POD)
 
 
 def test_a_sandbox_on_the_hosts_network() -> None:
-    told = pb.PodSandboxStatus()
-    told.linux.namespaces.options.network = pb.NODE
-    assert sandbox_view(box(), told).network is NetworkMode.NODE
-    assert sandbox_view(box(), told).ips == ()
+    reported = pb.PodSandboxStatus()
+    reported.linux.namespaces.options.network = pb.NODE
+    assert sandbox_view(box(), reported).network is NetworkMode.NODE
+    assert sandbox_view(box(), reported).ips == ()
 
 
 def test_a_sandbox_whose_status_is_gone_has_no_address() -> None:

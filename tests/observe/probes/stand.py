@@ -18,7 +18,7 @@ from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.node import NodeView
-from pykubelet.base.model.observed import ContainerState, ContainerView, Observed, PodView, SandboxView
+from pykubelet.base.model.observed import ContainerView, Observed, ObservedState, PodView, SandboxView
 from pykubelet.base.model.probes import ProbeKind, ProbeResult, ProbeResults, ProbeWaits
 from pykubelet.edges.probing.outcome import Outcome, passed
 from pykubelet.observe.probes.decide import EarlierResults
@@ -109,7 +109,7 @@ class Node:
             id=ContainerID(f"{uid}/{name}#{attempt}"),
             name=name,
             sandbox_id=SandboxID("s"),
-            state=ContainerState.RUNNING,
+            state=ObservedState.RUNNING,
             attempt=attempt,
             created_at=attempt,
             started_at=int((self.clock.wall() - ago_s) * 1e9),
@@ -117,14 +117,14 @@ class Node:
         self._set_view(replace(view, containers=(made, *view.containers)))
         return made.id
 
-    def look(self) -> None:
-        """Everything is looked at, and is as it was."""
+    def list_pods(self) -> None:
+        """A relist that finds every pod as it was."""
         now = self.clock.monotonic()
         pods = {uid: replace(view, read_at=now) for uid, view in self.observed.get().pods.items()}
         self._observed.publish(Observed(pods, listed_at=now))
 
     def hide(self, uid: PodUID) -> Callable[[], None]:
-        """The runtime has the pod, and says how it is only when the answer is called."""
+        """The runtime has the pod, and reports its status only when the returned function is called."""
         found = self.observed.get()
         view = found.pods[uid]
         others = {key: known for key, known in found.pods.items() if key != uid}
@@ -133,7 +133,7 @@ class Node:
 
     def exit(self, uid: PodUID, name: str) -> None:
         view = self.observed.get().pods[uid]
-        containers = tuple(replace(c, state=ContainerState.EXITED) if c.name == name else c for c in view.containers)
+        containers = tuple(replace(c, state=ObservedState.EXITED) if c.name == name else c for c in view.containers)
         self._set_view(replace(view, containers=containers))
 
     def gone(self, uid: PodUID) -> None:
@@ -169,5 +169,5 @@ class Node:
         async with Supervisor("test") as supervisor:
             supervisor.start_root("probes", loop.run())
             for _ in range(10):
-                await asyncio.sleep(0)  # the first look, without time going by
+                await asyncio.sleep(0)  # the first relist, without time going by
             yield loop

@@ -1,4 +1,4 @@
-"""One worker, as sequence diagrams: what it sees and is told, and what follows."""
+"""One worker, as sequence diagrams: its observations and outcomes, and what follows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from pykubelet.base.api.core import ContainerState, ContainerStateRunning, ContainerStatus, PodStatus
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.probes import ProbeKind, ProbeResult
-from pykubelet.edges.probing.outcome import Outcome, Verdict, errored, failed, passed
+from pykubelet.edges.probing.outcome import Outcome, ProbeVerdict, errored, failed, passed
 from pykubelet.observe.probes import decide
 from pykubelet.observe.probes.decide import (
     ASSUMED,
@@ -129,7 +129,7 @@ def test_thresholds_count_equal_outcomes_in_a_row() -> None:
 
 
 def test_a_warning_passes() -> None:
-    assert Play(READINESS).sees().probes(Outcome(Verdict.WARNING, "moved")).worker.result is SUCCESS
+    assert Play(READINESS).sees().probes(Outcome(ProbeVerdict.WARNING, "moved")).worker.result is SUCCESS
 
 
 def test_errors_are_no_outcomes() -> None:
@@ -292,18 +292,18 @@ def test_what_is_kept() -> None:
     }
 
 
-def test_what_was_told_of_running_containers_is_what_they_had() -> None:
-    def told(container: ContainerID, **fields: Any) -> ContainerStatus:
+def test_earlier_results_come_from_the_statuses_of_running_containers() -> None:
+    def reported(container: ContainerID, **fields: Any) -> ContainerStatus:
         state = ContainerState(running=ContainerStateRunning(startedAt="2026-01-01T00:00:00Z"))
         return ContainerStatus(name="app", containerID=f"containerd://{container}", **{"state": state, **fields})
 
-    sidecar = told(ContainerID("mesh"), started=False, ready=False)
+    sidecar = reported(ContainerID("mesh"), started=False, ready=False)
     status = PodStatus(
         initContainerStatuses=(sidecar,),
         containerStatuses=(
-            told(C1, started=True, ready=True),
-            told(C2, started=True, ready=False),
-            told(ContainerID("over"), started=False, ready=False, state=ContainerState()),
+            reported(C1, started=True, ready=True),
+            reported(C2, started=True, ready=False),
+            reported(ContainerID("over"), started=False, ready=False, state=ContainerState()),
         ),
     )
     assert decide.earlier_results([status]) == {

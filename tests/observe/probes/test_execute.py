@@ -16,9 +16,9 @@ from pykubelet.base.model.ids import ContainerID, PodRef, PodUID
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode
-from pykubelet.edges.probing.outcome import Outcome, Verdict
+from pykubelet.edges.probing.outcome import Outcome, ProbeVerdict
 from pykubelet.observe.probes.execute import ContainerProber, ProbeRequest, expanded_command
-from pykubelet.testing.cri.fake import FakeRuntime, Fault
+from pykubelet.testing.cri.fake import FakeRuntime, RuntimeFault
 from pykubelet.testing.cri.fake_state import FakeContainer
 
 REF = PodRef("shop", "web", PodUID("u"))
@@ -83,9 +83,11 @@ async def test_every_action_of_a_probe_can_be_run(cri: CriClient) -> None:
         assert outcome.error and "missing probe handler" not in outcome.error, action
 
 
-@pytest.mark.parametrize(("code", "verdict"), [(0, Verdict.SUCCESS), (1, Verdict.FAILURE), (137, Verdict.FAILURE)])
+@pytest.mark.parametrize(
+    ("code", "verdict"), [(0, ProbeVerdict.SUCCESS), (1, ProbeVerdict.FAILURE), (137, ProbeVerdict.FAILURE)]
+)
 async def test_the_exit_code_of_a_command_decides(
-    fake: FakeRuntime, cri: CriClient, code: int, verdict: Verdict
+    fake: FakeRuntime, cri: CriClient, code: int, verdict: ProbeVerdict
 ) -> None:
     made = await run_container(cri)
     fake.exec_handler = answering(code, b"out ", b"err")
@@ -104,34 +106,32 @@ async def test_a_command_that_takes_too_long_fails(fake: FakeRuntime, cri: CriCl
     made = await run_container(cri)
     fake.exec_handler = answering(0, delay_s=30)
     outcome = await ContainerProber(cri).probe(ask({"exec": {"command": ["sh", "-c", 'echo "a"']}}, made))
-    assert outcome.verdict is Verdict.FAILURE
+    assert outcome.verdict is ProbeVerdict.FAILURE
     assert outcome.output == 'command timed out: "sh -c echo \\"a\\"" timed out after 1s'
 
 
-async def test_an_error_of_the_runtime_is_tried_three_times_and_tells_nothing(
-    fake: FakeRuntime, cri: CriClient
-) -> None:
+async def test_an_error_of_the_runtime_is_tried_three_times_and_is_no_result(fake: FakeRuntime, cri: CriClient) -> None:
     made = await run_container(cri)
-    fault = fake.inject(Fault("ExecSync", code=CriCode.UNKNOWN, message="shim is dead"))
+    fault = fake.inject(RuntimeFault("ExecSync", code=CriCode.UNKNOWN, message="shim is dead"))
     outcome = await ContainerProber(cri).probe(ask({"exec": {"command": ["check"]}}, made))
-    assert outcome == Outcome(Verdict.UNKNOWN, error="rpc error: code = Unknown desc = shim is dead")
+    assert outcome == Outcome(ProbeVerdict.UNKNOWN, error="rpc error: code = Unknown desc = shim is dead")
     assert fault.met == 3
 
 
 async def test_a_runtime_that_is_away_is_tried_once(fake: FakeRuntime, cri: CriClient) -> None:
     made = await run_container(cri)
-    fault = fake.inject(Fault("ExecSync", code=CriCode.UNAVAILABLE, message="away"))
+    fault = fake.inject(RuntimeFault("ExecSync", code=CriCode.UNAVAILABLE, message="away"))
     outcome = await ContainerProber(cri).probe(ask({"exec": {"command": ["check"]}}, made))
-    assert outcome.verdict is Verdict.UNKNOWN
+    assert outcome.verdict is ProbeVerdict.UNKNOWN
     assert fault.met == 1
 
 
 async def test_a_passing_error_is_forgotten(fake: FakeRuntime, cri: CriClient) -> None:
     made = await run_container(cri)
     fake.exec_handler = answering(0, b"fine")
-    fake.inject(Fault("ExecSync", code=CriCode.UNKNOWN, message="shim is dead", times=2))
+    fake.inject(RuntimeFault("ExecSync", code=CriCode.UNKNOWN, message="shim is dead", times=2))
     outcome = await ContainerProber(cri).probe(ask({"exec": {"command": ["check"]}}, made))
-    assert outcome == Outcome(Verdict.SUCCESS, "fine")
+    assert outcome == Outcome(ProbeVerdict.SUCCESS, "fine")
 
 
 async def test_literal_variables_are_put_into_the_command(fake: FakeRuntime, cri: CriClient) -> None:
@@ -164,8 +164,8 @@ async def test_ports_may_be_numbers_names_or_digits(cri: CriClient, port: str) -
         prober = ContainerProber(cri)
         http = await prober.probe(ask({"httpGet": {"port": given, "path": "/x"}}, ports=ports))
         tcp = await prober.probe(ask({"tcpSocket": {"port": given}}, ports=ports))
-    assert http == Outcome(Verdict.SUCCESS, "ok")
-    assert tcp.verdict is Verdict.SUCCESS
+    assert http == Outcome(ProbeVerdict.SUCCESS, "ok")
+    assert tcp.verdict is ProbeVerdict.SUCCESS
 
 
 @pytest.mark.parametrize("kind", ["httpGet", "tcpSocket"])
@@ -187,12 +187,12 @@ async def test_a_host_of_its_own_is_asked(cri: CriClient) -> None:
         number = server.sockets[0].getsockname()[1]
         probe = {"httpGet": {"port": number, "host": "localhost", "scheme": "HTTP"}}
         outcome = await ContainerProber(cri).probe(ask(probe, ip="192.0.2.1", timeout_s=3))
-    assert outcome.verdict is Verdict.SUCCESS
+    assert outcome.verdict is ProbeVerdict.SUCCESS
 
 
 async def test_grpc_is_asked_at_the_pods_address(cri: CriClient) -> None:
     outcome = await ContainerProber(cri).probe(ask({"grpc": {"port": 1}}, timeout_s=0.2))
-    assert outcome.verdict is Verdict.FAILURE
+    assert outcome.verdict is ProbeVerdict.FAILURE
     assert outcome.output.startswith('timeout: failed to connect service "127.0.0.1:1" within 200ms')
 
 

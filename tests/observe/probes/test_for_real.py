@@ -37,7 +37,7 @@ class RealClock(SystemClock):
 
 @dataclass
 class Machine:
-    """A pod in containerd, and a node of cells that says so."""
+    """A pod in containerd, and a node of cells that shows it."""
 
     client: CriClient
     folder: Path
@@ -149,7 +149,7 @@ async def test_a_command_that_takes_too_long_fails(machine: Machine) -> None:
     assert node.messages == [f"Unhealthy spec.containers{{app}} Liveness probe failed: {what}"] * 2
 
 
-async def test_an_exec_that_the_runtime_never_answers_is_named_and_holds_up_nobody(machine: Machine) -> None:
+async def test_an_exec_that_the_runtime_never_answers_is_named_and_delays_no_other(machine: Machine) -> None:
     """A child of the command keeps its output open, and containerd waits for it beyond the time-out."""
     node = real_node()
     stuck, _ = await machine.pod("sleep 1000")
@@ -160,12 +160,12 @@ async def test_an_exec_that_the_runtime_never_answers_is_named_and_holds_up_nobo
         good = node.pod("good", with_exec("readiness", "true", failureThreshold=1, **PATIENT))
         show(node, bad, "app", stuck)
         show(node, good, "app", fine)
-        stuck_says = "has not ended: the runtime or the command does not answer"
-        await becomes(lambda: any(stuck_says in wait.detail for wait in node.waits.get().pods.get(bad, ())))
+        stuck_text = "has not ended: the runtime or the command does not answer"
+        await becomes(lambda: any(stuck_text in wait.detail for wait in node.waits.get().pods.get(bad, ())))
         before = TOTAL.value("app", "shop", "good", good, "Readiness", SUCCESSFUL)
         await becomes(lambda: TOTAL.value("app", "shop", "good", good, "Readiness", SUCCESSFUL) >= before + 3)
         [wait] = node.waits.get().pods[bad]
-        assert stuck_says in wait.detail
+        assert stuck_text in wait.detail
     assert node.messages == []
 
 

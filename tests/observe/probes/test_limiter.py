@@ -1,4 +1,4 @@
-"""Who probes when, and when a command that ran out of time tells nothing because the node was slow."""
+"""The order of probes, and time-outs that do not count because the node was slow."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_it_does_not_count_on_a_slow_node() -> None:
     assert counts(limiter.judge("k", TIMED_OUT, 5.0, timeout_s=5.0, now=100.0)), "five seconds are enough even so"
 
 
-def test_a_command_that_fails_by_itself_always_counts_and_tells_the_pace_too() -> None:
+def test_a_command_that_fails_by_itself_always_counts_and_is_part_of_the_pace() -> None:
     limiter = ProbeLimiter(ProbeLimits())
     for _ in range(5):
         assert counts(judged(limiter, failed("exit 1"), 0.4))
@@ -46,7 +46,7 @@ def test_when_nothing_ends_in_time_it_counts() -> None:
     judged(limiter, passed(), 0.5, now=100.0)
     judged(limiter, errored("no such container"), 9.0, now=101.0)
     assert not counts(judged(limiter, TIMED_OUT, 1.0, now=102.0))
-    assert counts(judged(limiter, TIMED_OUT, 1.0, now=140.0)), "what was half a minute ago says nothing of now"
+    assert counts(judged(limiter, TIMED_OUT, 1.0, now=140.0)), "what was half a minute ago does not count now"
 
 
 @pytest.mark.looptime
@@ -55,7 +55,7 @@ async def test_one_that_was_never_asked_comes_first() -> None:
     order: list[str] = []
 
     async def probe(name: str, is_first: bool) -> None:
-        async with limiter.place(name, is_exec=True, is_first=is_first):
+        async with limiter.slot(name, is_exec=True, is_first=is_first):
             order.append(name)
             await asyncio.sleep(1)
 
@@ -69,7 +69,7 @@ async def test_few_run_beside_pods_that_come_and_go() -> None:
     loop = asyncio.get_running_loop()
 
     async def probe(number: int) -> float:
-        async with limiter.place(number, is_exec=True, is_first=False):
+        async with limiter.slot(number, is_exec=True, is_first=False):
             entered = loop.time()
             await asyncio.sleep(0.4)
         limiter.judge(number, passed(), 0.4, timeout_s=1.0, now=loop.time())
@@ -87,7 +87,7 @@ async def test_more_than_can_ever_be_carried_out_hardly_run_beside_pods_that_com
     loop = asyncio.get_running_loop()
 
     async def probe(name: str, is_first: bool = False) -> float:
-        async with limiter.place(name, is_exec=True, is_first=is_first):
+        async with limiter.slot(name, is_exec=True, is_first=is_first):
             entered = loop.time()
             await asyncio.sleep(0.05)
         limiter.judge(name, passed(), 0.05, timeout_s=1.0, now=loop.time())
@@ -124,7 +124,7 @@ async def test_more_than_can_ever_be_carried_out_wait_for_a_moment_in_which_no_p
     began = loop.time()
 
     async def entry(name: str) -> float:
-        async with limiter.place(name, is_exec=True, is_first=False):
+        async with limiter.slot(name, is_exec=True, is_first=False):
             entered = loop.time() - began
         limiter.judge(name, passed(), 0.01, timeout_s=1.0, now=loop.time())
         return round(entered, 2)
@@ -157,7 +157,7 @@ async def test_more_than_all_places_can_carry_out_leave_processors_free(asked: i
 
     async def probe(name: str) -> None:
         nonlocal inside, most
-        async with limiter.place(name, is_exec=True, is_first=False):
+        async with limiter.slot(name, is_exec=True, is_first=False):
             inside += 1
             most = max(most, inside)
             await asyncio.sleep(0.1)
@@ -182,7 +182,7 @@ async def test_those_whose_commands_hang_rest_beside_pods_that_come_and_go() -> 
     async def entries(key: str, count: int) -> list[float]:
         times = []
         for _ in range(count):
-            async with limiter.place(key, is_exec=True, is_first=False):
+            async with limiter.slot(key, is_exec=True, is_first=False):
                 times.append(loop.time())
                 await asyncio.sleep(0.1)
             limiter.judge(key, TIMED_OUT if key.startswith("hung") else passed(), 0.1, 1.0, loop.time())
@@ -211,14 +211,14 @@ async def test_those_whose_commands_hang_share_places_of_their_own() -> None:
         judged(limiter, TIMED_OUT, 1.0, key=f"hung-{n}")
 
     async def probe(name: str, stay_s: float) -> float:
-        async with limiter.place(name, is_exec=True, is_first=False):
+        async with limiter.slot(name, is_exec=True, is_first=False):
             entered = loop.time()
             await asyncio.sleep(stay_s)
             return entered
 
     hung = [asyncio.create_task(probe(f"hung-{n}", 5)) for n in range(4)]
     await asyncio.sleep(0.1)
-    assert await probe("well", 0.1) == pytest.approx(0.1), "nobody hangs in its way"
+    assert await probe("well", 0.1) == pytest.approx(0.1), "no hanging probe delays it"
     assert await asyncio.gather(*hung) == pytest.approx([0, 5, 10, 15])
     judged(limiter, passed(), 0.05, key="hung-0")
     assert await probe("hung-0", 0) == pytest.approx(20), "it is well again"

@@ -11,7 +11,7 @@ from observe.probes.stand import Node, ScriptedProber, probed
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Stage
 from pykubelet.base.model.probes import ProbeKind, ProbeResult
-from pykubelet.edges.probing.outcome import Outcome, Verdict, errored, failed, passed
+from pykubelet.edges.probing.outcome import Outcome, ProbeVerdict, errored, failed, passed
 from pykubelet.observe.probes import metrics
 from pykubelet.observe.probes.decide import CALM_GRID_S, EarlierResults
 from pykubelet.observe.probes.execute import ProbeRequest
@@ -192,7 +192,7 @@ async def test_a_probe_that_hangs_is_cancelled_with_its_container() -> None:
         assert not any(container == first for container, _ in node.results.get().results)
 
 
-async def test_one_that_hangs_holds_up_nobody_else() -> None:
+async def test_one_that_hangs_delays_no_other() -> None:
     node, prober = Node(), ScriptedProber()
     async with node.probing(prober, limits=ProbeLimits(exec_at_once=2, network_at_once=2, hold_s=0.25)):
         for n in range(8):
@@ -206,7 +206,7 @@ async def test_one_that_hangs_holds_up_nobody_else() -> None:
         assert max(after - before for before, after in itertools.pairwise(times)) <= 1.02
 
 
-async def test_a_probe_that_waits_for_its_turn_has_not_begun() -> None:
+async def test_a_probe_that_waits_in_the_queue_has_not_begun() -> None:
     async def takes_a_second(_ask: ProbeRequest) -> Outcome:
         await asyncio.sleep(1.0)
         return passed()
@@ -225,14 +225,14 @@ async def test_a_probe_that_waits_for_its_turn_has_not_begun() -> None:
     assert sorted(first_round) == sorted(f"c{n}" for n in range(50)), "first come, first served"
 
 
-async def test_errors_are_told_and_change_nothing() -> None:
+async def test_errors_are_reported_and_change_nothing() -> None:
     node, prober = Node(), ScriptedProber({"app": errored("rpc error: away")})
     async with node.probing(prober):
         uid = node.pod("web", probed("app", "liveness", failureThreshold=1))
         container = node.run(uid, "app")
         await asyncio.sleep(20 + TICK)
         assert node.result(container, LIVENESS) is SUCCESS
-        prober.answers["app"] = Outcome(Verdict.WARNING, "Probe terminated redirects, Response body: x")
+        prober.answers["app"] = Outcome(ProbeVerdict.WARNING, "Probe terminated redirects, Response body: x")
         await asyncio.sleep(10)
     where = "spec.containers{app}"
     error = f"Unhealthy {where} Liveness probe errored and resulted in unknown state: rpc error: away"
@@ -254,29 +254,29 @@ async def test_a_bug_in_a_prober_is_one_bad_try() -> None:
     assert "internal error: ZeroDivisionError('oops')" in node.messages[0]
 
 
-async def test_results_are_told_only_when_they_change() -> None:
+async def test_results_are_published_only_when_they_change() -> None:
     node, prober = Node(), ScriptedProber()
     async with node.probing(prober):
         for n in range(20):
             node.run(node.pod(f"p{n}", probed("app", "readiness", "liveness", periodSeconds=1)), "app")
         await asyncio.sleep(5)
-        told = node.results.version
+        reported = node.results.version
         await asyncio.sleep(60)
-        assert node.results.version == told
+        assert node.results.version == reported
     assert len(prober.asked) > 2000
 
 
-async def test_results_of_one_turn_are_told_together() -> None:
+async def test_results_of_one_pass_are_published_together() -> None:
     node, prober = Node(), ScriptedProber()
     async with node.probing(prober):
         pods = [node.pod(f"p{n}", probed("app", "readiness")) for n in range(50)]
         await asyncio.sleep(TICK)
-        told = node.results.version
+        reported = node.results.version
         for uid in pods:
             node.run(uid, "app")
         await asyncio.sleep(TICK)
         assert set(node.results.get().results.values()) == {SUCCESS}
-        assert node.results.version - told <= 4
+        assert node.results.version - reported <= 4
 
 
 async def test_the_wall_clock_may_jump() -> None:
@@ -328,7 +328,7 @@ async def test_before_pods_are_known_old_containers_count_as_before() -> None:
         assert node.results.get().results == {(settled, READINESS): SUCCESS}
 
 
-async def test_what_was_ready_stays_ready_though_the_runtime_says_late_how_it_is() -> None:
+async def test_what_was_ready_stays_ready_though_the_runtime_reports_it_late() -> None:
     node, prober = Node(), ScriptedProber({"app": failed("busy"), "settled": failed("busy")})
     uid = node.pod("web", probed("app", "readiness"), probed("settled", "readiness"))
     container, settled = node.run(uid, "app", ago_s=3), node.run(uid, "settled", ago_s=60)
@@ -380,7 +380,7 @@ async def test_a_pod_that_is_taken_up_again_keeps_its_readiness() -> None:
         assert node.result(container, STARTUP) is SUCCESS
 
 
-# What people are told
+# Events and waits
 
 
 def waits(node: Node, uid: PodUID) -> list[tuple[str, str, str]]:
@@ -429,7 +429,7 @@ async def test_a_probe_that_does_not_end_is_named() -> None:
         )  # the runtime has two minutes for its answer
 
 
-async def test_a_command_that_waits_long_for_its_turn_is_told() -> None:
+async def test_a_command_that_waits_long_in_the_queue_is_a_wait() -> None:
     async def takes_six_seconds(_ask: ProbeRequest) -> Outcome:
         await asyncio.sleep(6)
         return passed()
@@ -446,7 +446,7 @@ async def test_a_command_that_waits_long_for_its_turn_is_told() -> None:
         [(what, detail, step)] = waits(node, made["second"])
         assert (what, step) == ("liveness probe", "probe")
         assert detail.startswith(
-            "the probe due 2s ago waits for its turn: there are more commands to be run than the node"
+            "the probe due 2s ago waits in the queue: there are more commands to be run than the node"
         )
         [wait] = node.waits.get().pods[made["second"]]
         assert wait.next_at is not None and wait.next_at > wait.since
@@ -454,8 +454,8 @@ async def test_a_command_that_waits_long_for_its_turn_is_told() -> None:
         assert waits(node, made["second"]) == []
 
 
-async def test_when_a_command_goes_on_is_never_told_as_past() -> None:
-    """Whether it runs, waits for its turn, waits on because the turn comes late, or does not come back."""
+async def test_the_next_step_of_a_command_is_never_in_the_past() -> None:
+    """Whether it runs, waits in the queue, waits longer because the queue is slow, or does not come back."""
 
     async def slow(_ask: ProbeRequest) -> Outcome:
         await asyncio.sleep(7)
@@ -469,13 +469,13 @@ async def test_when_a_command_goes_on_is_never_told_as_past() -> None:
             container["readinessProbe"]["exec"] = {"command": ["true"]}
             node.run(node.pod(name, container), name)
         await asyncio.sleep(0.5)
-        looks = 0
+        observed = 0
         for _ in range(400):
             await asyncio.sleep(0.1)
             for pod, (wait,) in node.waits.get().pods.items():
                 assert wait.next_at is not None and wait.next_at >= node.clock.wall() - 0.3, (pod, wait)
-                looks += 1
-        assert looks == 3 * 400
+                observed += 1
+        assert observed == 3 * 400
 
 
 async def test_probes_are_counted() -> None:
@@ -519,7 +519,7 @@ async def test_a_wall_clock_that_jumps_as_a_container_starts_moves_no_probe(jump
     async with node.probing(prober):
         uid = node.pod("web", probed("app", "readiness", initialDelaySeconds=7, periodSeconds=1))
         await asyncio.sleep(20)
-        node.look()
+        node.list_pods()
         await asyncio.sleep(TICK)
         node.clock.jump_s -= jump  # so that the container's date lies an hour away from the clock's
         node.run(uid, "app")

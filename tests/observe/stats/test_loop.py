@@ -1,4 +1,4 @@
-"""When the stats room looks, what it tells, and what a disk that hangs costs."""
+"""When usage is measured and published, and the cost of a disk that hangs."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from typing import TypeVar, cast
 
 from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
 from pykubelet.base.kit.clock import ManualClock
-from pykubelet.base.kit.flight import Flight, Outcome
+from pykubelet.base.kit.flight import Outcome, SingleFlight
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
 from pykubelet.base.model.mounts import MountedVolume, Mounts, PodMounts
-from pykubelet.base.model.observed import ContainerState, ContainerView, Observed, PodView, SandboxView
+from pykubelet.base.model.observed import ContainerView, Observed, ObservedState, PodView, SandboxView
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.usage import CpuUse, GroupDetail, GroupUse, MemoryUse, PodUse, Usage, UsageWanted
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode, CriError
+from pykubelet.edges.host.fs.quotas import VolumeQuotas
 from pykubelet.observe.stats.loop import StatsInputs, StatsLoop, StatsSettings
-from pykubelet.observe.stats.tree import Ground
+from pykubelet.observe.stats.tree import UsageSources
 
 UID = PodUID("0b1c2d3e-4f50-6172-8394-a5b6c7d8e9f0")
 REF = PodRef("default", "web", UID)
@@ -61,7 +62,7 @@ class Groups:
         return []
 
 
-class StuckFlight(Flight):
+class StuckFlight(SingleFlight):
     """Work whose key begins with one of `stuck` does not come back until it is freed."""
 
     def __init__(self) -> None:
@@ -146,15 +147,15 @@ async def standing(folder: Path, period_s: float = PERIOD_S) -> AsyncIterator[St
     logs = folder / "logs" / f"default_web_{UID}" / "app"
     logs.mkdir(parents=True)
     (logs / "0.log").write_text("hello")
-    container = ContainerView(ContainerID(ID), "app", SandboxID(SANDBOX), ContainerState.RUNNING, 0, 1)
+    container = ContainerView(ContainerID(ID), "app", SandboxID(SANDBOX), ObservedState.RUNNING, 0, 1)
     sandbox = SandboxView(SandboxID(SANDBOX), 0, True, 1)
     observed_writer.publish(Observed({UID: PodView(REF, (sandbox,), (container,))}))
     scratch = MountedVolume("scratch", "emptyDir", str(stand.volume))
     mounts_writer.publish(Mounts({UID: PodMounts({"scratch": scratch})}))
-    ground = Ground(groups, "/kubepods", 1 << 30, 1.0, {"pods": "/kubepods"})
-    settings = StatsSettings(Paths(str(folder), f"{folder}/logs"), period_s)
+    sources = UsageSources(groups, "/kubepods", 1 << 30, 1.0, {"pods": "/kubepods"})
+    settings = StatsSettings(Paths(str(folder), f"{folder}/logs"), VolumeQuotas(is_on=False), period_s)
     loop = StatsLoop(
-        StatsInputs(wanted, observed, mounts), usage_writer, ground, settings, cast(CriClient, runtime), flight, clock
+        StatsInputs(wanted, observed, mounts), usage_writer, sources, settings, cast(CriClient, runtime), flight, clock
     )
     async with Supervisor("test") as supervisor:
         task = supervisor.start_root("stats", loop.run())
@@ -165,7 +166,7 @@ async def standing(folder: Path, period_s: float = PERIOD_S) -> AsyncIterator[St
             task.cancel()
 
 
-async def test_volumes_logs_and_layers_are_told_with_their_file_systems(tmp_path: Path) -> None:
+async def test_volumes_logs_and_layers_are_published_with_their_file_systems(tmp_path: Path) -> None:
     async with standing(tmp_path) as stand:
         pod = await stand.ask_until(lambda pod: bool(pod.volumes))
         (volume,), (container,) = pod.volumes, pod.containers
@@ -206,7 +207,7 @@ async def test_a_hanging_node_disk_costs_its_figures_alone(tmp_path: Path) -> No
         assert usage.pods[UID].group is not None
 
 
-async def test_the_newest_known_is_told_until_the_next_walk(tmp_path: Path) -> None:
+async def test_the_newest_known_is_published_until_the_next_walk(tmp_path: Path) -> None:
     async with standing(tmp_path) as stand:
         before = await stand.ask_until(lambda pod: bool(pod.volumes))
         (stand.volume / "more").write_bytes(b"x" * 500_000)
@@ -221,7 +222,7 @@ async def test_without_a_period_nothing_is_walked(tmp_path: Path) -> None:
             assert (await stand.ask()).pods[UID].volumes == ()
 
 
-async def test_a_question_about_cpu_looks_at_no_disk(tmp_path: Path) -> None:
+async def test_a_request_for_cpu_reads_no_disk(tmp_path: Path) -> None:
     async with standing(tmp_path) as stand:
         usage = await stand.ask(with_files=False)
         assert not usage.with_files and usage.node is not None and usage.node.fs is None
@@ -236,7 +237,7 @@ async def test_rates_come_with_the_first_answer(tmp_path: Path) -> None:
         assert container.group.nano_cores == 1_000_000_000
 
 
-async def test_a_failed_look_is_told_once_and_the_next_is_made_anew(tmp_path: Path) -> None:
+async def test_a_failed_measurement_is_logged_once_and_the_next_is_made_anew(tmp_path: Path) -> None:
     async with standing(tmp_path) as stand:
         stand.groups.fails = True
         assert (await stand.ask()).error == "the root control group cannot be read"

@@ -1,9 +1,9 @@
-"""What the node is called, where it is reached and how large it is. Pure.
+"""Decides on the labels, addresses and capacity of the node, and makes its `NodeView`. Pure.
 
-Rules for the addresses, first that applies:
-- the node IPs that were given, when they are usable: on an interface, not loopback, multicast, link-local, unspecified;
-- the node name, when it is an address;
-- what the resolver says of the node name, usable addresses only, the preferred family first;
+Rules for the addresses; the first that gives one applies:
+- the given node IPs, if they are usable: on an interface, and not loopback, multicast, link-local or unspecified;
+- the node name, if it is an address;
+- the resolver's usable addresses for the node name, the preferred family first;
 - the address of the interface with the default route, the preferred family first.
 The preferred family is IPv4, unless the given node IP is `::`.
 Source: the Kubernetes documentation "Nodes", section "Addresses", and the help of `--node-ip`.
@@ -15,6 +15,7 @@ import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 
 from pykubelet.base.kit.values import Value, field
+from pykubelet.base.model.node import ApiNode, NodeView
 from pykubelet.edges.host.proc.netlink import InterfaceAddress
 from pykubelet.edges.host.proc.procfs import DefaultRoute
 
@@ -22,10 +23,10 @@ IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class NodeFacts(Value):
-    """What of the node does not change while the agent runs.
+    """The properties of the node that do not change while the agent runs.
 
     `node_ips`: of `--node-ip`. `capacity`, `allocatable`: as in `NodeView`. `labels`: all of the node's.
-    `external_cloud`: a cloud provider writes the addresses into the Node.
+    `external_cloud`: a cloud provider writes the addresses into the Node. `warning`: as in `NodeView`.
     """
 
     name: str
@@ -36,10 +37,11 @@ class NodeFacts(Value):
     labels: Mapping[str, str] = field(default_factory=dict)
     page_sizes: tuple[int, ...] = ()
     external_cloud: bool = False
+    warning: str = ""
 
 
 class Addresses(Value):
-    """The node's addresses, primary first, or why there are none. `ask_resolver`: its answer could change them."""
+    """The node's addresses, primary first, or why there are none. `ask_resolver`: the resolver's answer could change them."""
 
     ips: tuple[str, ...] = ()
     problem: str = ""
@@ -49,7 +51,7 @@ class Addresses(Value):
 def node_capacity(
     machine: Mapping[str, int], max_pods: int, pods_per_core: int, *, local_storage: bool = True
 ) -> dict[str, int]:
-    """The machine's resources and how many pods fit; `pid` stays in for reservations. `pods_per_core` 0: no such rule.
+    """The machine's resources and the number of pods; `pid` is included for reservations. `pods_per_core` 0: no such limit.
 
     `local_storage`: `localStorageCapacityIsolation`; without it there is no `ephemeral-storage` to request.
     """
@@ -63,10 +65,32 @@ def node_capacity(
 
 
 def node_labels(hostname: str, architecture: str, given: Mapping[str, str]) -> dict[str, str]:
-    """The labels a node has by itself, and the given ones over them."""
+    """The default labels of a node, overridden by the given ones."""
     own = {"kubernetes.io/hostname": hostname, "kubernetes.io/os": "linux", "kubernetes.io/arch": architecture}
     beta = {"beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": architecture}
     return {**beta, **own, **given}
+
+
+def node_view(facts: NodeFacts, ips: tuple[str, ...], api_node: ApiNode) -> NodeView:
+    """The view of the node with these addresses and the contents of the API server's Node."""
+    return NodeView(
+        name=facts.name,
+        hostname=facts.hostname,
+        ips=ips,
+        capacity=facts.capacity,
+        allocatable=facts.allocatable,
+        labels=api_node.labels if api_node.registered else facts.labels,
+        page_sizes=facts.page_sizes,
+        registered=api_node.registered,
+        uid=api_node.uid,
+        taints=api_node.taints,
+        read_at=api_node.read_at,
+        read_error=api_node.read_error,
+        addresses=api_node.addresses if facts.external_cloud else None,
+        object_ttl_s=api_node.object_ttl_s,
+        deleting=api_node.deleting,
+        warning=facts.warning,
+    )
 
 
 def choose_addresses(
@@ -75,7 +99,7 @@ def choose_addresses(
     routes: Sequence[DefaultRoute],
     resolved: Iterable[str],
 ) -> Addresses:
-    """`resolved`: what the resolver says of the node's name, empty when it was not asked or knows nothing."""
+    """The node's addresses. `resolved`: the resolver's answer for the node's name, empty when it was not asked or has none."""
     given = [ipaddress.ip_address(text) for text in facts.node_ips]
     specified = [ip for ip in given if not ip.is_unspecified]
     if specified:
@@ -103,7 +127,7 @@ def _preferred(ips: Sequence[IPAddress], version: int) -> IPAddress | None:
 
 
 def _refused(ip: IPAddress, interfaces: Sequence[InterfaceAddress]) -> str:
-    """Why the node cannot be reached there; empty when it can."""
+    """Why the address is not usable; empty if it is."""
     if ip.is_loopback:
         return "nodeIP can't be loopback address"
     if ip.is_multicast:
@@ -118,7 +142,7 @@ def _refused(ip: IPAddress, interfaces: Sequence[InterfaceAddress]) -> str:
 
 
 def _default_route_ips(interfaces: Sequence[InterfaceAddress], routes: Sequence[DefaultRoute]) -> list[IPAddress]:
-    """One address for each default route that has one, cheapest first."""
+    """One address for each default route that has one, the lowest metric first."""
     found = []
     for route in routes:
         for address in interfaces:

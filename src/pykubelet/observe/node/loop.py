@@ -1,23 +1,22 @@
-"""Keeps the addresses of `NodeView` up to date.
+"""Keeps `NodeView` up to date: the node's addresses and the contents of the API server's Node.
 
-Owns: the cell `NodeView`. Reads: the machine's interfaces and routes, and the resolver for the node's name. Facts that do not
-change while the agent runs (name, resources) are handed in. The fields that come from the API's Node (`registered` and all
-below it) are published into the same cell by `api_node.py`.
+Owns: the cell `NodeView`. Reads: the machine's interfaces and routes, the resolver for the node's name, and `ApiNode`. Facts that
+do not change while the agent runs (name, resources) are arguments.
 """
 
 from __future__ import annotations
 
 import asyncio
 
-from pykubelet.base.kit.cells import CellWriter
-from pykubelet.base.kit.flight import Done, Flight
+from pykubelet.base.kit.cells import Cell, CellWriter
+from pykubelet.base.kit.flight import Done, SingleFlight
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.values import replace
-from pykubelet.base.model.node import NodeView
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.node import ApiNode, NodeView
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.proc.netlink import InterfaceAddress, read_addresses
 from pykubelet.edges.host.proc.procfs import DefaultRoute, read_default_routes, resolve_host
-from pykubelet.observe.node.decide import Addresses, NodeFacts, choose_addresses
+from pykubelet.observe.node.decide import Addresses, NodeFacts, choose_addresses, node_view
 
 log = Log("node")
 PERIOD_S = 30.0
@@ -25,7 +24,7 @@ RESOLVE_DEADLINE_S = 2.0
 
 
 def read_network() -> tuple[tuple[InterfaceAddress, ...], tuple[DefaultRoute, ...]]:
-    """Read addresses and default routes; none where the kernel gives no answer."""
+    """Read addresses and default routes; none if the kernel does not answer."""
     try:
         return read_addresses(), read_default_routes()
     except HostError as error:
@@ -33,38 +32,43 @@ def read_network() -> tuple[tuple[InterfaceAddress, ...], tuple[DefaultRoute, ..
         return (), ()
 
 
-def node_view(facts: NodeFacts, addresses: Addresses) -> NodeView:
-    return NodeView(
-        name=facts.name,
-        hostname=facts.hostname,
-        ips=addresses.ips,
-        capacity=facts.capacity,
-        allocatable=facts.allocatable,
-        labels=facts.labels,
-        page_sizes=facts.page_sizes,
-        addresses=() if facts.external_cloud else None,
-    )
-
-
 def first_node_view(facts: NodeFacts) -> NodeView:
-    """The first value of the cell `NodeView`, without the answer of the resolver."""
+    """The first value of the cell `NodeView`, without the answers of the resolver and of the API server."""
     interfaces, routes = read_network()
-    return node_view(facts, choose_addresses(facts, interfaces, routes, ()))
+    return node_view(facts, choose_addresses(facts, interfaces, routes, ()).ips, ApiNode())
 
 
 class NodeLoop:
-    """`run` never returns. The addresses are read every `period_s`; the resolver is called in `flight`, as it may block."""
+    """`run` never returns. The addresses are read every `period_s` seconds; the resolver is called in `flight`, as it may block."""
 
     def __init__(
-        self, facts: NodeFacts, node: CellWriter[NodeView], flight: Flight, period_s: float = PERIOD_S
+        self,
+        facts: NodeFacts,
+        node: CellWriter[NodeView],
+        api_node: Cell[ApiNode],
+        flight: SingleFlight,
+        period_s: float = PERIOD_S,
     ) -> None:
         self._facts = facts
         self._node = node
+        self._api_node = api_node
         self._flight = flight
         self._period_s = period_s
         self._problem = ""
 
     async def run(self) -> None:
+        """Read the addresses periodically and follow `ApiNode`. Never returns."""
+        async with Supervisor("node") as supervisor:
+            supervisor.start_root("node-addresses", self._follow_addresses())
+            supervisor.start_root("node-contents", self._follow_api_node())
+            raise await supervisor.wait_failed()
+
+    async def _follow_api_node(self) -> None:
+        """Follow `ApiNode` in a task of its own, so that a slow resolver does not delay it."""
+        async for _ in self._api_node.changes():
+            self._publish(self._node.get().ips)
+
+    async def _follow_addresses(self) -> None:
         while True:
             self._take(await self._addresses())
             await asyncio.sleep(self._period_s)
@@ -86,4 +90,9 @@ class NodeLoop:
             self._problem = found.problem
         if found.ips != self._node.get().ips:
             log.info("node addresses", name=self._facts.name, ips=",".join(found.ips))
-            self._node.publish(replace(self._node.get(), ips=found.ips))
+            self._publish(found.ips)
+
+    def _publish(self, ips: tuple[str, ...]) -> None:
+        newer = node_view(self._facts, ips, self._api_node.get())
+        if newer != self._node.get():
+            self._node.publish(newer)

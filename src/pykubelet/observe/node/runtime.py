@@ -1,13 +1,13 @@
-"""Whether the container runtime is well, by its own account and by its answering at all.
+"""Observes whether the container runtime is ready: by its Status, and by whether it answers at all.
 
-Owns: the cell `RuntimeReady`. Reads: the runtime's Status and Version, its socket file, which is another one after a
-restart, and in `Observed` when all its pods were last looked at: one that answers Status while its lists hang is not
-well. Asks every 5 s, at once when the connection is lost, and again after 0.1 to 1 s while something is wrong; one that
-is away is asked as soon as it has made its socket anew.
+Owns: the cell `RuntimeReady`. Reads: the runtime's Status and Version; its socket file, which is a new one after a restart;
+and the time of the last relist in `Observed`, because a runtime that answers Status while its lists hang is not ready.
+Calls Status every 5 s, at once when the connection is lost, and again after 0.1 to 1 s while something is wrong. A runtime
+that is away is called as soon as it has created its socket again.
 
-A runtime that does not answer counts as down only 30 s after its last good answer: a restarting runtime is no reason to
-call the node not ready. Source: the Kubernetes documentation "Container Runtime Interface", RuntimeReady and
-NetworkReady conditions.
+A runtime that does not answer counts as down only 30 s after its last good answer, so that a node stays ready while its
+runtime restarts. Source: the Kubernetes documentation "Container Runtime Interface", RuntimeReady and NetworkReady
+conditions.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ RUNTIME_CONDITION, NETWORK_CONDITION = "RuntimeReady", "NetworkReady"
 
 
 class RuntimePeriods(Value):
-    """Seconds: between two questions when all is well; before asking again, by number of failures; for one answer; and
-    since the last good answer until the runtime counts as down; since the last full look at its pods until that is late,
-    and until it counts as lost."""
+    """Seconds, in the order of the fields: between two Status calls while the runtime is ready; before the next call after each
+    failure; for one answer; from the last good answer until the runtime counts as down; from the last relist until relists
+    count as late, and until they count as lost."""
 
     when_well_s: float = 5.0
     retries_s: tuple[float, ...] = (0.1, 0.2, 0.4, 1.0)
     answer_s: float = 5.0
     down_after_s: float = 30.0
-    look_late_s: float = 30.0
-    look_lost_s: float = 180.0
+    relist_late_s: float = 30.0
+    relist_lost_s: float = 180.0
 
 
 def condition_error(status: pb.StatusResponse, kind: str, what: str) -> str:
-    """Empty when the condition holds, else the reference's words."""
+    """Empty if the condition holds, else the text of the reference kubelet."""
     for condition in status.status.conditions:
         if condition.type == kind:
             if condition.status:
@@ -62,7 +62,7 @@ def condition_error(status: pb.StatusResponse, kind: str, what: str) -> str:
 
 
 def ready_of(status: pb.StatusResponse, known: RuntimeReady) -> RuntimeReady:
-    """What an answer says; name, version and epoch are those already known. Pure."""
+    """The state after an answer to Status. Name, version and epoch are those of `known`. Pure."""
     return replace(
         known,
         checked=True,
@@ -79,8 +79,10 @@ def ready_of(status: pb.StatusResponse, known: RuntimeReady) -> RuntimeReady:
 
 
 def pleg_error(age_s: float | None, lost_s: float) -> str:
-    """`age_s`: since the last full look at the runtime's pods began, None before the first. In full minutes, so that what
-    is told of a look that is lost does not change with every look at the clock. Pure."""
+    """The error if the PLEG's last relist is older than `lost_s`, else empty. Pure.
+
+    `age_s`: seconds since the last relist began, None before the first. The text has full minutes, so that it does not change
+    with every call."""
     if age_s is None:
         return "PLEG is not healthy: pleg has yet to be successful"
     if age_s < lost_s:
@@ -113,10 +115,11 @@ class RuntimeLoop:
         self._lost = asyncio.Event()
 
     async def run(self) -> None:
+        """Call Status periodically and when the connection is lost; follow relists. Never returns."""
         async with Supervisor("runtime") as supervisor:
             supervisor.start_root("runtime-asked", self._ask_for_ever())
             supervisor.start_root("runtime-link", self._watch_link())
-            supervisor.start_root("runtime-looks", self._follow_looks())
+            supervisor.start_root("runtime-relists", self._follow_relists())
             raise await supervisor.wait_failed()
 
     async def _watch_link(self) -> None:
@@ -124,16 +127,16 @@ class RuntimeLoop:
             await self._cri.wait_disconnected()
             self._lost.set()
 
-    async def _follow_looks(self) -> None:
-        """The first look, and the first one after they were lost, is told at once."""
+    async def _follow_relists(self) -> None:
+        """Publish at once the first relist, and the first one after relists were lost."""
         while True:
             listed_at = self._observed.get().listed_at
             if listed_at is not None:
                 await self._runtime.cell.wait_for(lambda now: bool(now.pleg_error))
-            await self._wait_for_look_after(listed_at)
+            await self._wait_for_relist_after(listed_at)
             self._take(self._runtime.get())
 
-    async def _wait_for_look_after(self, listed_at: float | None) -> None:
+    async def _wait_for_relist_after(self, listed_at: float | None) -> None:
         await self._observed.wait_for(lambda now: now.listed_at != listed_at)
 
     async def _ask_for_ever(self) -> None:
@@ -145,7 +148,7 @@ class RuntimeLoop:
             failures = 0 if well else failures + 1
             retries = self._periods.retries_s
             pause = self._periods.when_well_s if well else retries[min(failures, len(retries)) - 1]
-            self._runtime.publish(replace(now, next_at=self._clock.wall() + pause), is_news=False)
+            self._runtime.publish(replace(now, next_at=self._clock.wall() + pause), wake_readers=False)
             if not well:
                 failures = 0 if await self._socket_made(pause) else failures
                 continue
@@ -155,7 +158,7 @@ class RuntimeLoop:
             self._lost.clear()
 
     async def _socket_made(self, within_s: float) -> bool:
-        """Whether the runtime makes its socket within this time, as it does when it begins; until then, or all of it."""
+        """Wait until the runtime creates its socket, as it does at its start; False if it does not within this time."""
         folder, name = os.path.split(self._path)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
@@ -165,7 +168,7 @@ class RuntimeLoop:
                         async for event in watcher:
                             if event.name == name:
                                 return True
-                except HostError:  # no such directory, or no watch to be had
+                except HostError:  # the directory does not exist, or cannot be watched
                     await asyncio.sleep(within_s)
         return False
 
@@ -174,7 +177,7 @@ class RuntimeLoop:
         try:
             async with asyncio.timeout(self._periods.answer_s):
                 status = await self._cri.status()
-                # after the answer: a look before it may still be at the old socket, and count one restart twice
+                # read after the answer: earlier it may still be the old socket, and one restart would count twice
                 socket = self._socket_file()
                 restarted = (known.away and known.checked) or (self._socket is not None and socket != self._socket)
                 if not known.name or restarted:
@@ -199,7 +202,7 @@ class RuntimeLoop:
         return (found.inode, found.mtime_ns) if found is not None else None
 
     def _without_answer(self, known: RuntimeReady, error: CriError) -> RuntimeReady:
-        """An error that is not a plain silence (`Unavailable`) does not mean that the runtime was restarted."""
+        """The state after a call without an answer. Only the error `Unavailable` means that the runtime is away."""
         known = replace(known, answer_error=str(error), away=known.away or error.is_unavailable)
         if self._ok_at is None:
             return known if known.checked else replace(known, runtime_error=NOT_CHECKED)
@@ -207,19 +210,19 @@ class RuntimeLoop:
             return replace(known, runtime_error=IS_DOWN)
         return known
 
-    def _with_looks(self, found: RuntimeReady) -> RuntimeReady:
+    def _with_relist_age(self, found: RuntimeReady) -> RuntimeReady:
         listed_at, now = self._observed.get().listed_at, self._clock.monotonic()
         age_s = None if listed_at is None else now - listed_at
         unseen_s = now - self._began_at if age_s is None else age_s
-        is_late = unseen_s >= self._periods.look_late_s
+        is_late = unseen_s >= self._periods.relist_late_s
         known = found.unseen_since if listed_at == self._late_at else None
         self._late_at = listed_at
         since = (known or self._clock.wall() - unseen_s) if is_late else None
-        return replace(found, pleg_error=pleg_error(age_s, self._periods.look_lost_s), unseen_since=since)
+        return replace(found, pleg_error=pleg_error(age_s, self._periods.relist_lost_s), unseen_since=since)
 
     def _take(self, found: RuntimeReady) -> None:
         known = self._runtime.get()
-        found = self._with_looks(replace(found, since=known.since, next_at=known.next_at))
+        found = self._with_relist_age(replace(found, since=known.since, next_at=known.next_at))
         if found == known:
             return
         found = replace(found, since=self._clock.wall())

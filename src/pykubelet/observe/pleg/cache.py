@@ -11,13 +11,14 @@ from pykubelet.observe.pleg.decide import merge_view
 
 
 class PodCache:
-    """Keeps nothing beside the cell's own value: one copy of the mapping per published change."""
+    """The pod cache. It has no state besides the cell's value; each published change copies the mapping once."""
 
     def __init__(self, observed: CellWriter[Observed]) -> None:
         self._observed = observed
 
     @property
     def pods(self) -> Mapping[PodUID, PodView]:
+        """All views, by pod UID."""
         return self._observed.get().pods
 
     def view(self, uid: PodUID) -> PodView | None:
@@ -25,12 +26,12 @@ class PodCache:
         return self._observed.get().pods.get(uid)
 
     def is_outdated(self, view: PodView) -> bool:
-        """Whether a read that began later is known."""
+        """Whether the pod has a view from a read that began later."""
         known = self.view(view.ref.uid)
         return known is not None and known.read_at > view.read_at
 
     def update(self, view: PodView, ends: Sequence[ContainerEnd] = ()) -> None:
-        """Publish a pod's view, unless it is outdated. `ends`: exits of its containers that hints have told earlier."""
+        """Publish a pod's view, unless it is outdated. `ends`: exits of its containers that earlier hints have reported."""
         if self.is_outdated(view):
             return
         now, uid = self._observed.get(), view.ref.uid
@@ -38,6 +39,6 @@ class PodCache:
         self._observed.publish(Observed({**now.pods, uid: merged}, now.listed_at, now.unread - {view.ref}))
 
     def relisted(self, changed: Mapping[PodUID, PodView | None], listed: Mapping[PodRef, object], at: float) -> None:
-        """Publish a relist that began `at`. `changed`: see `missing_pods`; `listed`: the pods that it contained."""
+        """Publish a relist that began at `at`. `changed`: the result of `missing_pods`. `listed`: the pods in the list."""
         pods = {uid: view for uid, view in {**self.pods, **changed}.items() if view is not None}
         self._observed.publish(Observed(pods, at, frozenset(ref for ref in listed if ref.uid not in pods)))

@@ -1,11 +1,11 @@
-"""Decisions of the PLEG: which hint leads to which read, which exits wait, when to relist, and what a read changes.
+"""Decisions of the PLEG: the reaction to hints, the handling of exits, the relist periods, and the merging of reads.
 
 Rules:
-- A view whose read began earlier never replaces one whose read began later. A container that was seen exited stays exited.
-- A hint is no truth: it leads to a read. The one exception is how a container ended, which an event tells before the
-  runtime's status does; it is published as a pending exit (`docs/decisions/0021-an-end-told-by-an-event.md`).
-- Exit hints of what the agent itself is stopping wait for the answer of that call, and for a limited time only.
-- A pod that a relist does not contain is first shown empty, and forgotten by the next relist.
+- A view never replaces one whose read began later. A container that was seen exited stays exited.
+- A hint only leads to a read. The one exception is how a container ended, which an event reports before the runtime's
+  status does: that is published as a pending exit (`docs/decisions/0021-container-exits-from-events.md`).
+- Exit hints of a container or sandbox that the agent is stopping wait for the answer of that call, for a limited time.
+- A pod that a relist does not contain is first published with an empty view, and forgotten by the next relist.
 
 Times are monotonic seconds. Pure.
 """
@@ -21,20 +21,20 @@ from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID
 from pykubelet.base.model.observed import (
     ContainerEnd,
-    ContainerState,
     ContainerView,
+    ObservedState,
     PodTouched,
     PodView,
     Removed,
     Stopped,
 )
 from pykubelet.edges.cri import cri_pb2 as pb
-from pykubelet.edges.cri.events import EventSource, HintKind, RuntimeHint
+from pykubelet.edges.cri.events import HintKind, RuntimeEventSource, RuntimeHint
 from pykubelet.observe.pleg.views import ListedPod, state_of
 
-#: When to read a container after an exit hint. containerd reports "stopped", some 20 ms later "reaped", and its CRI status
-#: follows another 12 to 20 ms later: so the wait for "reaped" comes first, then the reads. With CRI's own events the status
-#: is right at once. An overloaded machine may need seconds.
+#: When to read a container after an exit hint. containerd reports "stopped", about 20 ms later "reaped", and its CRI status
+#: changes another 12 to 20 ms later. So the agent first waits for "reaped", and then reads. With CRI events the status is
+#: correct at once. An overloaded machine may need seconds.
 REAP_S = 0.08
 EXIT_LAG_S: tuple[float, ...] = (0.012, 0.004, 0.004, 0.004, 0.006, 0.012, 0.02, 0.04, 0.08, 0.2, 0.4, *(0.5,) * 60)
 EXIT_LAG_OF_CRI_S: tuple[float, ...] = (0.0, *EXIT_LAG_S)
@@ -55,6 +55,7 @@ class RelistPeriods(Value):
     unknown_s: float = 2.0
 
     def period_s(self, has_events: bool) -> float:
+        """Seconds until the next relist."""
         return self.with_events_s if has_events else self.without_events_s
 
 
@@ -67,13 +68,13 @@ class ReadState(StrEnum):
 
 
 class ReadRecord(Struct):
-    """What the PLEG keeps of one pod beside its published view. Changed by the loop alone."""
+    """The state of one pod besides its published view. Only the loop changes it."""
 
     ref: PodRef
     read: ReadState = ReadState.IDLE
-    #: Containers whose status is to be read again although their state is known.
+    #: Containers whose status must be read again although their state is known.
     stale: frozenset[ContainerID] = frozenset()
-    #: The last read failed, and an Event says so.
+    #: The last read failed, and an Event was recorded.
     failing: bool = False
 
 
@@ -81,9 +82,9 @@ class ReadRecord(Struct):
 
 
 class Inspection(StrEnum):
-    """What a hint of a known pod leads to."""
+    """The reaction to a hint of a known pod."""
 
-    NONE = "none"  # the view shows it already
+    NONE = "none"  # the view already shows it
     POD = "pod"  # read the pod
     EXIT = "exit"  # read the container or sandbox until it has ended
 
@@ -98,17 +99,17 @@ def inspection(hint: RuntimeHint, view: PodView | None) -> Inspection:
 
 
 def with_trusted_end(hint: RuntimeHint, is_oom_killed: bool) -> RuntimeHint:
-    """The hint without an end that must not be acted on.
+    """The hint, without an end that must not be published.
 
-    Exit code 0 after the kernel killed a process for its memory is no success: the runtime's status decides.
+    Exit code 0 after an OOM kill is no success; in that case only the runtime's status counts.
     """
     if is_oom_killed and hint.end is not None and hint.end.exit_code == 0:
         return replace(hint, end=None)
     return hint
 
 
-def tells_more_than_start(hint: RuntimeHint) -> bool:
-    """Whether a hint that came before its id was known is still of use once a read shows the id."""
+def is_more_than_start(hint: RuntimeHint) -> bool:
+    """Whether a hint for an unknown ID is still needed when a read shows the ID."""
     return hint.kind not in (HintKind.CREATED, HintKind.STARTED)
 
 
@@ -116,52 +117,51 @@ def _shows_running(view: PodView | None, runtime_id: str) -> bool:
     if view is None:
         return False
     state = next((c.state for c in view.containers if c.id == runtime_id), None)
-    return state is ContainerState.RUNNING or any(s.id == runtime_id for s in view.sandboxes)
+    return state is ObservedState.RUNNING or any(s.id == runtime_id for s in view.sandboxes)
 
 
 # Exits
 
 
 class ExitStep(StrEnum):
-    """What follows from a hint that a container or sandbox has ended."""
+    """The reaction to a hint that a container or sandbox has ended."""
 
     NONE = "none"  # the view shows the exit
-    WAIT = "wait"  # the agent is stopping it: the answer of that call comes first
-    REAPED = "reaped"  # it is being read already; this second hint says that the status follows soon
+    WAIT = "wait"  # the agent is stopping it: wait for the answer of that call
+    REAPED = "reaped"  # it is already being read; after this second hint the status changes soon
     READ = "read"  # read it until the view shows the exit
 
 
 def exit_step(view: PodView | None, runtime_id: str, *, is_being_stopped: bool, is_being_read: bool) -> ExitStep:
+    """The reaction to a hint of an exit; `view` None: the pod was not read yet."""
     if is_being_stopped:
         return ExitStep.WAIT
     if is_being_read:
         return ExitStep.REAPED
-    is_shown = view is not None and any(
-        c.id == runtime_id and c.state is ContainerState.EXITED for c in view.containers
-    )
+    is_shown = view is not None and any(c.id == runtime_id and c.state is ObservedState.EXITED for c in view.containers)
     return ExitStep.NONE if is_shown else ExitStep.READ
 
 
-def exit_pauses(view: PodView | None, runtime_id: str, source: EventSource) -> tuple[float, tuple[float, ...]]:
-    """How long to wait for the hint "reaped", and the pauses before the reads after it, in seconds."""
+def exit_pauses(view: PodView | None, runtime_id: str, source: RuntimeEventSource) -> tuple[float, tuple[float, ...]]:
+    """The time to wait for the hint "reaped", and then the pauses before each read, in seconds."""
     if view is not None and any(s.id == runtime_id for s in view.sandboxes):
-        return 0.0, SANDBOX_LAG_S  # the part that stops a pod requests a read afterwards
-    if source is EventSource.CONTAINERD:
+        return 0.0, SANDBOX_LAG_S  # the code that stops a pod requests a read afterwards
+    if source is RuntimeEventSource.CONTAINERD:
         return REAP_S, EXIT_LAG_S
     return 0.0, EXIT_LAG_OF_CRI_S
 
 
 def has_ended(view: PodView, runtime_id: str, hinted_at: float) -> bool:
-    """Whether the view shows the exit that was hinted at then. An id that a later read does not contain is gone."""
+    """Whether the view shows the exit. An ID that is missing in a read after `hinted_at` is gone."""
     container = next((c for c in view.containers if c.id == runtime_id), None)
     if container is not None:
-        return container.state is ContainerState.EXITED
+        return container.state is ObservedState.EXITED
     sandbox = next((s for s in view.sandboxes if s.id == runtime_id), None)
     return not sandbox.ready if sandbox is not None else view.read_at >= hinted_at
 
 
 def with_exit(view: PodView, exited: ContainerView) -> PodView:
-    """The view with this container exited."""
+    """The view with this exited container instead of the running one."""
     return replace(view, containers=tuple(exited if c.id == exited.id and c.is_running else c for c in view.containers))
 
 
@@ -169,19 +169,19 @@ def with_exit(view: PodView, exited: ContainerView) -> PodView:
 
 
 def view_from_answer(touch: PodTouched, view: PodView | None, record: ReadRecord) -> PodView | None:
-    """The pod's view, where the runtime's answer to a call says it all; None: the pod must be read."""
+    """The pod's view, if the runtime's answer to a call determines it; None: the pod must be read."""
     answer = touch.answer
     if isinstance(answer, Removed):
         return PodView(touch.ref, read_at=answer.at)
     if not isinstance(answer, Stopped) or view is None or record.read is not ReadState.IDLE:
         return None
-    if any(c.state is not ContainerState.EXITED for c in view.containers):
+    if any(c.state is not ObservedState.EXITED for c in view.containers):
         return None
     return replace(view, sandboxes=tuple(replace(s, ready=False) for s in view.sandboxes), read_at=answer.at)
 
 
 def merge_view(known: PodView | None, view: PodView, ends: Sequence[ContainerEnd]) -> PodView:
-    """A newer view, after `known`. `ends`: exits of its containers that hints have told earlier."""
+    """The newer view `view`, merged with the older view `known`. `ends`: exits that earlier hints have reported."""
     if known is not None:
         view = _without_resurrection(known, view)
         ends = (*ends, *known.pending_exits)
@@ -196,8 +196,8 @@ def without_stale(view: PodView | None, stale: frozenset[ContainerID]) -> PodVie
 
 
 def _without_resurrection(known: PodView, view: PodView) -> PodView:
-    """Keep containers exited that a read which began before their exit shows running."""
-    exited = {c.id: c for c in known.containers if c.state is ContainerState.EXITED}
+    """Keep exited containers exited, even if a read that began before their exit shows them running."""
+    exited = {c.id: c for c in known.containers if c.state is ObservedState.EXITED}
     if not any(c.is_running and c.id in exited for c in view.containers):
         return view
     return replace(view, containers=tuple(exited.get(c.id, c) if c.is_running else c for c in view.containers))
@@ -207,12 +207,12 @@ def _without_resurrection(known: PodView, view: PodView) -> PodView:
 
 
 def needs_read(view: PodView | None, listed: ListedPod, listed_at: float) -> bool:
-    """Whether a list that began at `listed_at` shows more of a pod than its view."""
+    """Whether a list that began at `listed_at` shows changes of a pod."""
     return view is None or (view.read_at <= listed_at and not is_unchanged(view, *listed))
 
 
 def is_unchanged(view: PodView, sandboxes: Sequence[pb.PodSandbox], containers: Sequence[pb.Container]) -> bool:
-    """Whether a list shows nothing that the view does not."""
+    """Whether a list shows the same sandboxes and containers, in the same states, as the view."""
     if len(view.sandboxes) != len(sandboxes) or len(view.containers) != len(containers):
         return False
     ready = {str(s.id): s.ready for s in view.sandboxes}
@@ -228,7 +228,7 @@ def missing_pods(
     listed_at: float,
     records: Mapping[PodUID, ReadRecord],
 ) -> dict[PodUID, PodView | None]:
-    """What becomes of the pods that a list does not contain: an empty view first, then None (to be forgotten)."""
+    """The new views of pods that a list does not contain: first an empty view, then None (forget the pod)."""
     changed: dict[PodUID, PodView | None] = {}
     for uid, view in pods.items():
         if uid in listed or view.read_at >= listed_at:
@@ -241,12 +241,12 @@ def missing_pods(
 
 
 def ids_of(pods: Iterable[ListedPod]) -> set[str]:
-    """The ids of all sandboxes and containers in a list."""
+    """The IDs of all sandboxes and containers in a list."""
     return {s.id for sandboxes, _ in pods for s in sandboxes} | {c.id for _, containers in pods for c in containers}
 
 
 def find_pod(pods: Mapping[PodUID, PodView], runtime_id: str) -> PodUID | None:
-    """The pod of a container or sandbox id."""
+    """The pod of a container or sandbox ID."""
     for uid, view in pods.items():
         for sandbox in view.sandboxes:
             if sandbox.id == runtime_id:

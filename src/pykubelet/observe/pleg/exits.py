@@ -1,6 +1,6 @@
 """Follows hints that containers and sandboxes have ended, until the runtime's status shows it.
 
-Owns: one record per container or sandbox id that is ending. `decide.py` has the rules.
+Owns: one record for each container or sandbox ID that is ending. `decide.py` has the rules.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.observed import BeingStopped, ContainerState, PodTouched, PodView
+from pykubelet.base.model.observed import BeingStopped, ObservedState, PodTouched, PodView
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
-from pykubelet.edges.cri.events import EventSource, HintKind, RuntimeHint
+from pykubelet.edges.cri.events import HintKind, RuntimeEventSource, RuntimeHint
 from pykubelet.observe.pleg.cache import PodCache
 from pykubelet.observe.pleg.decide import ExitStep, exit_pauses, exit_step, has_ended, with_exit, with_trusted_end
 from pykubelet.observe.pleg.read import read_exit
 
 
 class _IdRecord(Struct):
-    """One container or sandbox id."""
+    """The record of one container or sandbox ID."""
 
     #: The agent is stopping it; `timer` runs from the first hint of its end on.
     is_being_stopped: bool = False
     timer: asyncio.TimerHandle | None = None
-    #: Set by the hint "reaped"; None unless the id is being read until its exit shows.
+    #: Set by the hint "reaped"; None unless the ID is being read until its exit is visible.
     reaped: asyncio.Event | None = None
-    #: The kernel has killed a process of it for its memory.
+    #: The kernel's OOM killer has killed a process in it.
     is_oom_killed: bool = False
 
     @property
@@ -41,7 +41,7 @@ class _IdRecord(Struct):
 
 
 class ExitReader:
-    """`stopper_s`: as in `RelistPeriods`. `touched`: takes requests to read a whole pod."""
+    """Reads ending containers and sandboxes. `stopper_s`: as in `RelistPeriods`. `touched`: takes requests to read a whole pod."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class ExitReader:
         self._ids: dict[str, _IdRecord] = {}
 
     def trusted(self, hint: RuntimeHint) -> RuntimeHint:
-        """The hint without an end that contradicts an earlier OOM hint of the same id."""
+        """The hint, without an end that contradicts an earlier OOM hint of the same ID."""
         if hint.kind is HintKind.OOM:
             self._record(hint.id).is_oom_killed = True
         record = self._ids.get(hint.id)
@@ -77,7 +77,7 @@ class ExitReader:
         self.follow(uid, hint.id, hint.source)
 
     def follow_stop(self, stop: BeingStopped) -> None:
-        """The agent begins or ends to stop a container or sandbox."""
+        """Note that the agent's call to stop a container or sandbox has begun or ended."""
         record = self._record(stop.id)
         record.is_being_stopped = not stop.is_over
         if not stop.is_over:
@@ -88,9 +88,11 @@ class ExitReader:
         self._drop_spent(stop.id, record)
         view = self._cache.view(stop.ref.uid)
         if view is not None and not stop.for_good and any(c.id == stop.id for c in view.containers):
-            self.follow(stop.ref.uid, stop.id, EventSource.CRI)  # a stopped sandbox is read at the pod's next touch
+            self.follow(
+                stop.ref.uid, stop.id, RuntimeEventSource.CRI
+            )  # a stopped sandbox is read at the pod's next touch
 
-    def follow(self, uid: PodUID, runtime_id: str, source: EventSource) -> None:
+    def follow(self, uid: PodUID, runtime_id: str, source: RuntimeEventSource) -> None:
         """React to a hint that a container or sandbox has ended."""
         view, record = self._cache.view(uid), self._record(runtime_id)
         is_being_read = record.reaped is not None
@@ -111,7 +113,7 @@ class ExitReader:
                 self._drop_spent(runtime_id, record)
 
     def forget_ooms(self, is_known: Callable[[str], bool]) -> None:
-        """Forget OOM kills of ids that are not known any more."""
+        """Forget OOM kills of IDs that are not known any more."""
         for runtime_id, record in list(self._ids.items()):
             if record.is_oom_killed and not is_known(runtime_id):
                 record.is_oom_killed = False
@@ -127,13 +129,15 @@ class ExitReader:
         if record.is_spent:
             self._ids.pop(runtime_id, None)
 
-    def _miss_stopper(self, uid: PodUID, runtime_id: str, source: EventSource) -> None:
-        """The call that stops the container or sandbox did not answer in time."""
+    def _miss_stopper(self, uid: PodUID, runtime_id: str, source: RuntimeEventSource) -> None:
+        """Stop waiting for the call that stops the container or sandbox, because it has not answered in time."""
         record = self._record(runtime_id)
         record.is_being_stopped, record.timer = False, None
         self.follow(uid, runtime_id, source)
 
-    async def _read_until_ended(self, uid: PodUID, runtime_id: str, record: _IdRecord, source: EventSource) -> None:
+    async def _read_until_ended(
+        self, uid: PodUID, runtime_id: str, record: _IdRecord, source: RuntimeEventSource
+    ) -> None:
         hinted_at = self._clock.monotonic()
         try:
             reap_s, pauses = exit_pauses(self._cache.view(uid), runtime_id, source)
@@ -152,7 +156,7 @@ class ExitReader:
             self._drop_spent(runtime_id, record)
 
     async def _read_exit(self, before: PodView, runtime_id: str) -> None:
-        """Read one container alone, which the hint is about; anything else needs a read of the whole pod."""
+        """Read only the container of the hint. A sandbox, or an error, needs a read of the whole pod."""
         try:
             container = await read_exit(self._cri, before, runtime_id)
         except CriError:
@@ -160,5 +164,5 @@ class ExitReader:
         view = self._cache.view(before.ref.uid)
         if container is None or view is None:
             self._touched.post(PodTouched(before.ref, "exit hinted"))
-        elif container.state is ContainerState.EXITED:
+        elif container.state is ObservedState.EXITED:
             self._cache.update(with_exit(view, container))

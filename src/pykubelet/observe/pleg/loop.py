@@ -1,11 +1,11 @@
-"""The loop of the PLEG: keeps `Observed` true by events first, with relists as the safety net.
+"""The loop of the PLEG: keeps `Observed` up to date by events, with relists as the safety net.
 
 Owns: the cell `Observed`. Reads: the runtime and its event stream; `RuntimeReady`. Takes `PodTouched` and `BeingStopped`.
 
-A hint from the runtime, or a `PodTouched` from a component that just changed a pod, marks that pod. Marked pods are read
-concurrently, each on its own: a runtime that hangs for one pod delays no other. A relist comes when the event stream is
-opened, for ids that stay unknown, and periodically. What the agent has started is read by id; what it has stopped or
-removed needs no read, the runtime's answer suffices. While the runtime is away, it is hardly asked.
+A hint from the runtime, or a `PodTouched` from a component that has just changed a pod, marks that pod. Marked pods are
+read concurrently, so that a runtime that hangs for one pod delays no other. A relist runs when the event stream is opened,
+for IDs that stay unknown, and periodically. Containers that the agent has started are read by ID. For what it has stopped
+or removed, the runtime's answer is enough. While the runtime is away, it is called seldom.
 `decide.py` has the rules.
 """
 
@@ -28,7 +28,7 @@ from pykubelet.base.model.observed import BeingStopped, Observed, PodTouched, Po
 from pykubelet.base.model.reasons import EVENT_FAILED_SYNC
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
-from pykubelet.edges.cri.events import EventSource, HintKind, NoEvents, RuntimeHint, StreamLost, watch_runtime
+from pykubelet.edges.cri.events import HintKind, NoEvents, RuntimeEventSource, RuntimeHint, StreamLost, watch_runtime
 from pykubelet.observe.pleg.cache import PodCache
 from pykubelet.observe.pleg.decide import (
     RESUBSCRIBE_S,
@@ -39,9 +39,9 @@ from pykubelet.observe.pleg.decide import (
     find_pod,
     ids_of,
     inspection,
+    is_more_than_start,
     missing_pods,
     needs_read,
-    tells_more_than_start,
     view_from_answer,
     without_stale,
 )
@@ -61,9 +61,9 @@ from pykubelet.observe.pleg.views import ListedPod
 log = Log("pleg")
 
 RETRY_S = 0.5
-#: While the runtime is away, it is asked this often. That it is back, report/node sees first, unless it is wrong.
+#: While the runtime is away, it is called after this many seconds. Usually `observe/node` notices its return earlier.
 AWAY_S = 15.0
-#: How long a relist waits for the reads of single pods. After that it is published without them.
+#: How long a relist waits for the reads of single pods. Then it is published without them.
 PATIENCE_S = 1.0
 
 Hints = Callable[[CriClient], AsyncIterator[RuntimeHint]]
@@ -113,6 +113,7 @@ class Pleg:
         self._exits = ExitReader(cri, clock, self._cache, self._supervisor, periods.stopper_s, mailbox)
 
     async def run(self) -> None:
+        """Follow hints and `PodTouched` events, and relist. Never returns."""
         async with self._supervisor as supervisor:
             supervisor.start_root("pleg-hints", self._follow_hints())
             supervisor.start_root("pleg-relist", self._relist_when_due())
@@ -195,7 +196,7 @@ class Pleg:
         return record
 
     def _mark(self, record: ReadRecord, begin: _Listed | Started | None = None) -> asyncio.Task[None] | None:
-        """Have a pod read; once more if it is being read. `begin`: what a list has shown, or what was started."""
+        """Have a pod read, or read again if a read is running. `begin`: what a list has shown, or what was started."""
         if record.read is not ReadState.IDLE:
             record.read = ReadState.AGAIN
             return None
@@ -204,14 +205,14 @@ class Pleg:
 
     async def _read(self, record: ReadRecord, begin: _Listed | Started | None) -> None:
         while True:
-            if begin is None:  # a touch that came before this read begins is answered by it
+            if begin is None:  # this read also answers touches that came before it began
                 record.read = ReadState.READING
             began = self._clock.monotonic()
             try:
                 self._take(await self._read_once(record, begin))
                 READ_DURATIONS.observe(self._clock.monotonic() - began)
                 record.failing = False
-            except Exception as error:  # a pod whose data causes a bug must not stop the reads of others
+            except Exception as error:  # an unexpected error with one pod's data must not stop the reads of others
                 if not record.failing:
                     bug, ref = None if isinstance(error, CriError) else error, record.ref
                     log.error("cannot read a pod from the runtime", pod=ref, uid=ref.uid, error=error, exc_info=bug)
@@ -245,13 +246,13 @@ class Pleg:
         hints = self._early_hints(view)
         self._cache.update(view, [hint.end for hint in hints if hint.end is not None])
         for hint in hints:
-            self._exits.follow(view.ref.uid, hint.id, EventSource.CRI)
+            self._exits.follow(view.ref.uid, hint.id, RuntimeEventSource.CRI)
 
     def _early_hints(self, view: PodView) -> list[RuntimeHint]:
-        """The hints of exits that came before a read showed their ids."""
+        """The earlier hints for IDs that this view shows for the first time, except starts."""
         shown = (*(c.id for c in view.containers), *(s.id for s in view.sandboxes))
         hints = (self._unknown.take(runtime_id) for runtime_id in shown)
-        return [hint for hint in hints if hint is not None and tells_more_than_start(hint)]
+        return [hint for hint in hints if hint is not None and is_more_than_start(hint)]
 
     # Relists
 
@@ -295,7 +296,7 @@ class Pleg:
         self._cache.relisted(changed, listed, read_at)
 
     async def _read_listed(self, read_at: float, listed: dict[PodRef, ListedPod]) -> None:
-        """Read the listed pods that have changed; those that take longer than PATIENCE_S are read on."""
+        """Read the listed pods that have changed. Waits at most PATIENCE_S; slower reads continue."""
         pods, reads = self._cache.pods, []
         for ref, found in listed.items():
             record = self._record(ref)

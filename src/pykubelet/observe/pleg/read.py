@@ -1,7 +1,7 @@
-"""Reads of the runtime: one container, one pod, or a list of all. Asks for a status only where something may have changed.
+"""Reads one container, one pod, or a list of all from the runtime. Reads a status only if it may have changed.
 
-An exited container never changes again, and a running one changes only by exiting, so a list shows which statuses are
-worth a call.
+An exited container never changes again, and a running one changes only by exiting, so a list shows which statuses must be
+read.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from pykubelet.observe.pleg.views import (
 
 
 async def read_pod(cri: CriClient, clock: Clock, ref: PodRef, known: PodView | None) -> PodView:
-    """Read one pod. `known`: its last view, whose statuses are taken where they cannot have changed. Raises CriError."""
+    """Read one pod. `known`: its last view; its statuses are used where they cannot have changed. Raises CriError."""
     read_at = clock.monotonic()
     sandboxes, containers = await asyncio.gather(cri.list_pod_sandboxes(uid=ref.uid), cri.list_containers(uid=ref.uid))
     return await _complete(cri, ref, sandboxes, containers, known, read_at)
 
 
 async def read_started(cri: CriClient, clock: Clock, ref: PodRef, started: Started, known: PodView | None) -> PodView:
-    """Read a pod of which only these containers, and perhaps their sandbox, are new: by id, without a list. Raises CriError."""
+    """Read a pod in which only these containers, and perhaps their sandbox, are new: by ID, without a list. Raises CriError."""
     read_at = clock.monotonic()
     before = known if known is not None else PodView(ref)
     sandbox = next((s for s in before.sandboxes if s.id == started.sandbox), started.seen)
@@ -58,7 +58,7 @@ async def read_started(cri: CriClient, clock: Clock, ref: PodRef, started: Start
 
 
 async def list_pods(cri: CriClient, clock: Clock) -> tuple[float, dict[PodRef, ListedPod]]:
-    """List the sandboxes and containers by pod, without statuses, and when the list began (monotonic seconds). Raises CriError."""
+    """The time when the list began (monotonic seconds), and sandboxes and containers by pod, without statuses. Raises CriError."""
     read_at = clock.monotonic()
     sandboxes, containers = await asyncio.gather(cri.list_pod_sandboxes(), cri.list_containers())
     pods: dict[PodRef, ListedPod] = {}
@@ -78,7 +78,7 @@ async def complete_pod(
     known: PodView | None,
     read_at: float,
 ) -> PodView:
-    """The view of a listed pod: reads the statuses that `known` does not have. Raises CriError."""
+    """The view of a listed pod. Reads the statuses that `known` does not have. Raises CriError."""
     return await _complete(cri, ref, listed[0], listed[1], known, read_at)
 
 
@@ -104,7 +104,7 @@ async def _sandbox(cri: CriClient, sandbox: pb.PodSandbox, old: SandboxView | No
     if old is not None and old.ready == ready and (old.ips or not ready):
         return old
     if old is not None and not ready:
-        # the status of a stopped sandbox has no address any more: keep the last one
+        # the status of a stopped sandbox has no addresses any more: keep the last ones
         return replace(old, ready=False)
     try:
         response = await cri.pod_sandbox_status(sandbox.id)

@@ -1,8 +1,8 @@
-"""Hints of ids that no read has shown yet: usually of what the agent is just creating, rarely of what others create.
+"""Keeps hints of IDs that no read has shown yet: usually of objects that the agent is creating, rarely of others.
 
-Owns: these hints, until a read shows the id (a short-lived container exits before its first read) or a relist that began
-after the hint does not contain it. Requests a relist when an id has stayed unknown for a while in which no other id became
-known: while many pods are being created, one relist would find few of them.
+Owns: these hints, until a read shows the ID (a short-lived container exits before its first read), or a relist that began
+after the hint does not contain it. Requests a relist if an ID stays unknown for a while in which no other ID became known:
+while many pods are being created, a relist would find few of them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pykubelet.edges.cri.events import RuntimeHint
 
 
 class _Noted(Value):
-    """`since`: the monotonic second of the first hint of the id."""
+    """The last hint of an ID. `since`: the time of the first hint, in monotonic seconds."""
 
     hint: RuntimeHint
     since: float
 
 
 class UnknownIds:
-    """Sets `relist_due` when an id stays unknown for `patience_s`, and again until a relist succeeds."""
+    """Keeps unknown IDs. Sets `relist_due` when one stays unknown for `patience_s`, and again until a relist succeeds."""
 
     def __init__(self, clock: Clock, patience_s: float, relist_due: asyncio.Event) -> None:
         self._clock = clock
@@ -34,7 +34,7 @@ class UnknownIds:
         self._timer: asyncio.TimerHandle | None = None
 
     def note(self, hint: RuntimeHint) -> None:
-        """Keep the hint in place of an earlier one of the same id."""
+        """Keep the hint instead of an earlier one of the same ID."""
         known = self._noted.get(hint.id)
         self._noted[hint.id] = _Noted(hint, known.since if known is not None else self._clock.monotonic())
         if self._timer is None:
@@ -44,7 +44,7 @@ class UnknownIds:
         return runtime_id in self._noted
 
     def take(self, runtime_id: str) -> RuntimeHint | None:
-        """Remove an id that a read has shown, and return its hint."""
+        """Remove an ID that a read has shown, and return its hint."""
         noted = self._noted.pop(runtime_id, None)
         if noted is None:
             return None
@@ -52,7 +52,7 @@ class UnknownIds:
         return noted.hint
 
     def keep_only(self, listed: Collection[str], listed_at: float) -> None:
-        """Drop the ids noted before `listed_at` that the relist which began then did not contain."""
+        """Drop IDs that were noted before `listed_at`, the begin of a relist, and that the relist did not contain."""
         self._noted = {key: noted for key, noted in self._noted.items() if noted.since > listed_at or key in listed}
 
     def _check_in(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Translates CRI messages to the views that the agent decides on. Pure."""
+"""Converts CRI messages to the agent's views of pods, sandboxes and containers. Pure."""
 
 from __future__ import annotations
 
@@ -9,42 +9,44 @@ from pykubelet.base.kit.text import shorten
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
 from pykubelet.base.model.labels import CONTAINER_NAME, POD_NAME, POD_NAMESPACE, POD_UID
 from pykubelet.base.model.observed import (
-    ContainerState,
-    ContainerUser,
     ContainerView,
     MountView,
     NetworkMode,
+    ObservedState,
+    ObservedUser,
     PodView,
     ResourcesView,
     SandboxView,
+    known_time,
 )
 from pykubelet.base.model.reasons import START_ERROR
 from pykubelet.edges.cri import cri_pb2 as pb
 
-#: A pod's sandboxes and containers as listed, without their statuses.
+#: A pod's sandboxes and containers in a list, without their statuses.
 ListedPod = tuple[list[pb.PodSandbox], list[pb.Container]]
 
 _STATES = {
-    pb.CONTAINER_CREATED: ContainerState.CREATED,
-    pb.CONTAINER_RUNNING: ContainerState.RUNNING,
-    pb.CONTAINER_EXITED: ContainerState.EXITED,
-    pb.CONTAINER_UNKNOWN: ContainerState.UNKNOWN,
+    pb.CONTAINER_CREATED: ObservedState.CREATED,
+    pb.CONTAINER_RUNNING: ObservedState.RUNNING,
+    pb.CONTAINER_EXITED: ObservedState.EXITED,
+    pb.CONTAINER_UNKNOWN: ObservedState.UNKNOWN,
 }
 
-#: Characters that are kept of the runtime's reason and message for a container. They may quote its image or its pod.
+#: The maximum length of the runtime's reason and message for a container, which may quote its image or pod.
 REASON_LIMIT, MESSAGE_LIMIT = 256, 8 << 10
 
-#: containerd's message for a start whose caller went away: it kills the program that starts the shim. The reason is that
-#: of every failed start (START_ERROR).
+#: containerd's message for a start whose client disconnected: containerd then kills the program that starts the shim. The
+#: reason is that of every failed start (START_ERROR).
 _CALLER_GONE = re.compile(r"context canceled|failed to start shim: .*signal: killed", re.DOTALL)
 
 
-def state_of(container: pb.Container) -> ContainerState:
+def state_of(container: pb.Container) -> ObservedState:
+    """The state of a listed container."""
     return _STATES[container.state]
 
 
 def pod_of(labels: Mapping[str, str]) -> PodRef | None:
-    """The pod that the labels name; None if no kubelet has made the object."""
+    """The pod in the labels; None if the object was not made by a kubelet."""
     uid, name, namespace = labels.get(POD_UID), labels.get(POD_NAME), labels.get(POD_NAMESPACE)
     if not uid or not name or not namespace:
         return None
@@ -52,13 +54,13 @@ def pod_of(labels: Mapping[str, str]) -> PodRef | None:
 
 
 def container_view(container: pb.Container, status: pb.ContainerStatus) -> ContainerView:
-    """A listed container: its sandbox and labels come from `container`, the rest from `status`."""
+    """The view of a listed container: sandbox and labels from `container`, the rest from `status`."""
     name = container.labels.get(CONTAINER_NAME) or container.metadata.name
     return _view(ContainerID(container.id), name, SandboxID(container.pod_sandbox_id), status)
 
 
 def started_view(status: pb.ContainerStatus, sandbox: SandboxID) -> ContainerView:
-    """A container that was just started in `sandbox`, by its status alone."""
+    """The view of a container that was just started in `sandbox`, from its status alone."""
     name = status.labels.get(CONTAINER_NAME) or status.metadata.name
     return _view(ContainerID(status.id), name, sandbox, status)
 
@@ -68,13 +70,13 @@ def updated_view(known: ContainerView, status: pb.ContainerStatus) -> ContainerV
     return _view(known.id, known.name, known.sandbox_id, status)
 
 
-def _state(status: pb.ContainerStatus) -> ContainerState:
-    """The state; that of a start that was cut short by the end of the agent is CREATED.
+def _state(status: pb.ContainerStatus) -> ObservedState:
+    """The state of a container; CREATED if its start was interrupted by the end of the agent.
 
-    Such a container has run nothing: a pod that never restarts must not fail by it.
+    Such a container has never run, so a pod with restartPolicy Never must not fail because of it.
     """
     is_cut = status.reason == START_ERROR and not status.started_at and _CALLER_GONE.search(status.message) is not None
-    return ContainerState.CREATED if is_cut and status.state == pb.CONTAINER_EXITED else _STATES[status.state]
+    return ObservedState.CREATED if is_cut and status.state == pb.CONTAINER_EXITED else _STATES[status.state]
 
 
 def _view(container: ContainerID, name: str, sandbox: SandboxID, status: pb.ContainerStatus) -> ContainerView:
@@ -87,9 +89,9 @@ def _view(container: ContainerID, name: str, sandbox: SandboxID, status: pb.Cont
         sandbox_id=sandbox,
         state=_state(status),
         attempt=status.metadata.attempt,
-        created_at=status.created_at,
-        started_at=status.started_at,
-        finished_at=status.finished_at,
+        created_at=known_time(status.created_at),
+        started_at=known_time(status.started_at),
+        finished_at=known_time(status.finished_at),
         exit_code=status.exit_code,
         reason=shorten(status.reason, REASON_LIMIT),
         message=shorten(status.message, MESSAGE_LIMIT),
@@ -101,7 +103,7 @@ def _view(container: ContainerID, name: str, sandbox: SandboxID, status: pb.Cont
         mounts=tuple(
             MountView(m.container_path, m.host_path, m.readonly, m.recursive_read_only) for m in status.mounts
         ),
-        user=ContainerUser(user.uid, user.gid, tuple(user.supplemental_groups)) if user is not None else None,
+        user=ObservedUser(user.uid, user.gid, tuple(user.supplemental_groups)) if user is not None else None,
         resources=(
             ResourcesView(linux.cpu_shares, linux.cpu_quota, linux.cpu_period, linux.memory_limit_in_bytes)
             if linux is not None
@@ -123,7 +125,7 @@ def sandbox_view(sandbox: pb.PodSandbox | pb.PodSandboxStatus, status: pb.PodSan
         id=SandboxID(sandbox.id),
         attempt=sandbox.metadata.attempt,
         ready=sandbox.state == pb.SANDBOX_READY,
-        created_at=sandbox.created_at,
+        created_at=known_time(sandbox.created_at),
         ips=ips,
         network=network,
         runtime_handler=sandbox.runtime_handler,
@@ -133,7 +135,7 @@ def sandbox_view(sandbox: pb.PodSandbox | pb.PodSandboxStatus, status: pb.PodSan
 def pod_view(
     ref: PodRef, sandboxes: Iterable[SandboxView], containers: Iterable[ContainerView], read_at: float
 ) -> PodView:
-    """A pod, newest first: by attempt, which grows whatever the clock does, then by time of creation."""
+    """A pod's view with the newest first: by attempt, which does not depend on clocks, then by creation time."""
     return PodView(
         ref=ref,
         sandboxes=tuple(sorted(sandboxes, key=lambda s: (s.attempt, s.created_at), reverse=True)),

@@ -1,21 +1,21 @@
-"""The state machine of one probe worker: when to probe a container, and the result of its outcomes. Pure.
+"""The state machine of one probe worker: decides when to probe a container, and derives the result from outcomes. Pure.
 
 `now` and all times are monotonic seconds.
 
 Rules (source: the Kubernetes documentation "Pod Lifecycle", container probes; KEP-950 startup probes; KEP-753 sidecars):
-1. A worker ticks every period from its start; in a young agent the first tick is delayed by a random part of the
-   period, so that a restart does not probe everything at once. A tick that passes during a probe is made up for once.
-   Ticks are delayed to the next tenth of a second, those of a passing probe to the next half: a wake-up for each
-   probe alone costs more than the probe. The period stays the same.
-2. A new container begins with the result Failure (readiness), Success (liveness) or Unknown (startup). It is probed
-   from `initialDelaySeconds` after its start on. Results of a container that does not run any more are forgotten.
+1. A worker ticks every period from its start. If the agent has just started, the first tick is delayed by a random part
+   of the period, so that a restart does not probe everything at once. If a probe takes longer than the period, the next
+   one begins right after it. Ticks are delayed to the next tenth of a second, or half second after a passed probe, because
+   a separate wake-up for each probe costs more than the probe. This does not change the period.
+2. A new container begins with the result Failure (readiness), Success (liveness) or Unknown (startup). It is probed from
+   `initialDelaySeconds` after its start. Results of a container that does not run any more are forgotten.
 3. Readiness and liveness wait for the startup probe. As soon as the container has started, readiness is probed.
-4. A result is set after as many equal outcomes in a row as its threshold demands. An error of the prober is no outcome,
-   nor is a probe that timed out while this agent itself was late.
-5. After a failed liveness probe, and after any result of the startup probe, the worker holds until a new container.
-6. While the pod is ended, liveness and startup are Success and are not probed any more.
-7. A container from before the agent's start keeps the results that were published then. Where they are not known and it has run for
-   more than ten seconds, it counts as started and ready; its startup probe is carried out all the same, and liveness waits for it.
+4. A result is set after as many equal outcomes in a row as its threshold requires. An error of the prober does not count
+   as an outcome, nor does a time-out while the agent or the node was slow.
+5. After a failed liveness probe, and after any result of the startup probe, the worker waits for a new container.
+6. While the pod is terminating, liveness and startup are Success and are not probed any more.
+7. A container from before the agent's start keeps the results that were published then. If they are not known and it has
+   run for more than ten seconds, it counts as started and ready; its startup probe still runs, and liveness waits for it.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from pykubelet.base.api.core import PodStatus, Probe
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.probes import ProbeKind, ProbeResult
-from pykubelet.edges.probing.outcome import Outcome, Verdict
+from pykubelet.edges.probing.outcome import Outcome, ProbeVerdict
 
+#: Timers may fire this much too early.
 EARLY_S = 0.002
-"""Timers may fire this much too early."""
+#: Probes due within this time share one wake-up. Both divide every period: a tick is delayed once, not each time.
 GRID_S, CALM_GRID_S = 0.1, 0.5
-"""Probes due within this time share one wake-up. Both divide every period: a tick is delayed once, not each time."""
+#: An agent that notices a time-out later than this was slow itself.
 LATE_S = 0.25
-"""An agent that notices a time-out later than this was slow itself."""
-PASSING = (Verdict.SUCCESS, Verdict.WARNING)
+PASSING = (ProbeVerdict.SUCCESS, ProbeVerdict.WARNING)
+#: A container that has run this long before the agent's start counts as started and ready.
 SETTLED_S = 10.0
-"""A container that has run this long before the agent's start counts as started and ready."""
 
 INITIAL = {
     ProbeKind.READINESS: ProbeResult.FAILURE,
@@ -48,8 +48,8 @@ INITIAL = {
 
 
 class WorkerPhase(StrEnum):
-    """absent: no container runs; blocked: the container has not started; armed: the next probe has a time; probing: a probe is carried
-    out; held: decided until a new container; quiet: the pod is ended."""
+    """The phase of a probe worker. absent: no container runs. blocked: waits for the startup probe. armed: the next probe has a
+    time. probing: a probe runs or is queued. held: waits for a new container. quiet: the pod is terminating."""
 
     ABSENT = "absent"
     BLOCKED = "blocked"
@@ -78,13 +78,14 @@ class Terms(Value):
 
 
 class EarlierResults(Value):
-    """The results of one container from before the agent's start. `assumed`: they are not known, but it has run for a while."""
+    """The results of a container from before the agent's start. `assumed`: they are assumed, because it has run for a while."""
 
     startup: ProbeResult | None = None
     readiness: ProbeResult | None = None
     assumed: bool = False
 
     def of(self, kind: ProbeKind) -> ProbeResult | None:
+        """The earlier result of one probe; None: not known, or liveness, which begins again."""
         match kind:
             case ProbeKind.STARTUP:
                 return self.startup
@@ -100,7 +101,7 @@ ASSUMED = EarlierResults(ProbeResult.SUCCESS, ProbeResult.SUCCESS, assumed=True)
 class ContainerObservation(Value):
     """A worker's container, as the newest snapshots show it. `container` None: no instance runs.
 
-    `stopping`: its pod is being ended. `old`: it ran before this agent's start; `earlier`: its results then, if they are known.
+    `stopping`: its pod is terminating. `old`: it ran before this agent's start. `earlier`: its results from then, if known.
     """
 
     container: ContainerID | None = None
@@ -114,9 +115,9 @@ class ContainerObservation(Value):
 class Worker(Value):
     """The state of one probe worker.
 
-    `tick`: some tick of its clock. `due`: the time of the next probe when armed, of the present one while probing. `result`: the
-    published one, None without a running container. `last`: the newest outcome; `run`: equal outcomes in a row. `assumed`:
-    the result is not the prober's own. `message`: that of the last probe that failed or did not count.
+    `tick`: the time of any tick. `due`: the time of the next probe if armed, of the current one if probing. `result`: the
+    published result, None without a running container. `last`: the newest outcome. `run`: equal outcomes in a row. `assumed`:
+    the result does not come from a probe. `message`: that of the last probe that failed or did not count.
     """
 
     kind: ProbeKind
@@ -134,6 +135,7 @@ class Worker(Value):
 
 
 def terms_of(probe: Probe) -> Terms:
+    """A probe's fields with the API's defaults."""
     return Terms(
         period_s=float(max(1, probe.periodSeconds or 10)),
         timeout_s=float(max(1, probe.timeoutSeconds or 1)),
@@ -144,13 +146,13 @@ def terms_of(probe: Probe) -> Terms:
 
 
 def make_worker(kind: ProbeKind, terms: Terms, now: float, agent_age_s: float, fraction: float) -> Worker:
-    """`fraction`: a random number in [0, 1) for rule 1."""
+    """A new worker. `fraction`: a random number in [0, 1) for rule 1."""
     delay = fraction * terms.period_s if agent_age_s < terms.period_s else 0.0
     return Worker(kind, terms, now + delay)
 
 
 def observe(worker: Worker, seen: ContainerObservation, now: float) -> Worker:
-    """The worker after its container, its pod or its startup may have changed."""
+    """The worker after a possible change of its container, its pod or the startup result."""
     if seen.container is None:
         return _without_container(worker)
     if seen.container != worker.container:
@@ -215,18 +217,19 @@ def next_tick(worker: Worker, at: float, grid_s: float = GRID_S) -> float:
 
 
 def is_due(worker: Worker, now: float) -> bool:
+    """Whether the next probe must begin now."""
     return worker.phase is WorkerPhase.ARMED and worker.due is not None and worker.due <= now + EARLY_S
 
 
 def start(worker: Worker) -> Worker:
-    """The worker once its probe is carried out, or waits in a queue for it. ValueError when none is due."""
+    """The worker whose probe has begun or is queued. ValueError if no probe is due."""
     if worker.phase is not WorkerPhase.ARMED:
         raise ValueError(f"a {worker.kind} probe began while {worker.phase} ({worker.container})")
     return replace(worker, phase=WorkerPhase.PROBING)
 
 
 def take_outcome(worker: Worker, container: ContainerID, outcome: Outcome, now: float) -> Worker:
-    """The worker after the outcome of a probe. That of another container than the present one changes nothing."""
+    """The worker after the outcome of a probe. An outcome of an earlier container changes nothing."""
     if worker.phase is not WorkerPhase.PROBING or worker.container != container:
         return worker
     assert worker.due is not None
@@ -252,18 +255,19 @@ def take_outcome(worker: Worker, container: ContainerID, outcome: Outcome, now: 
 
 
 def counts(outcome: Outcome) -> bool:
-    """True if an outcome says something about the container."""
+    """True if an outcome counts for the container's result."""
     return not outcome.error and outcome.late_s <= LATE_S
 
 
 def is_pass(outcome: Outcome) -> bool:
+    """Whether the outcome is a success or a warning."""
     return outcome.verdict in PASSING
 
 
 def observe_container(
     workers: Mapping[ProbeKind, Worker], seen: ContainerObservation, now: float
 ) -> dict[ProbeKind, Worker]:
-    """The workers of one container after it, its pod or its startup may have changed: the startup worker first."""
+    """The workers of one container after a possible change of it, its pod or the startup result: the startup worker first."""
     after: dict[ProbeKind, Worker] = {}
     for kind in (ProbeKind.STARTUP, ProbeKind.LIVENESS, ProbeKind.READINESS):
         if (worker := workers.get(kind)) is None:
@@ -277,7 +281,7 @@ def observe_container(
 
 
 def armed_at(before: Worker, after: Worker) -> float | None:
-    """The time of the next probe, if it needs a timer that was not set for `before`."""
+    """The time of the next probe, if no timer was set for it in `before`."""
     if after.phase is not WorkerPhase.ARMED or (before.phase is WorkerPhase.ARMED and after.due == before.due):
         return None
     return after.due
@@ -298,7 +302,7 @@ def started_by(worker: Worker | None, container: ContainerID | None) -> StartSta
 
 
 def earlier_results(statuses: Iterable[PodStatus]) -> dict[ContainerID, EarlierResults]:
-    """The results of running containers, from the pods' statuses of before the agent's start."""
+    """The results of running containers from the pods' statuses from before the agent's start."""
     return {
         ContainerID(one.containerID.partition("://")[2]): EarlierResults(
             ProbeResult.SUCCESS if one.started else None, ProbeResult.SUCCESS if one.ready else None
@@ -323,7 +327,7 @@ def inherit_results(
 
 
 def with_result(earlier: EarlierResults, worker: Worker) -> EarlierResults:
-    """The results of a container, with that of one of its workers."""
+    """The results of a container, updated with that of one of its workers."""
     match worker.kind:
         case ProbeKind.STARTUP:
             return replace(earlier, startup=worker.result, assumed=earlier.assumed or worker.assumed)

@@ -36,7 +36,7 @@ NO_ADDRESS = "the pod has no IP address"
 
 
 class ProbeRequest(Value):
-    """One probe to be carried out. `id`: the container instance. `pod_ip`: empty while the pod has none."""
+    """One probe to run. `id`: the container instance. `pod_ip`: empty while the pod has none."""
 
     ref: PodRef
     container: Container
@@ -49,7 +49,8 @@ class ProbeRequest(Value):
 class Prober(Protocol):
     """Carries out probes; tests have doubles."""
 
-    async def probe(self, request: ProbeRequest) -> Outcome: ...
+    async def probe(self, request: ProbeRequest) -> Outcome:
+        """Carry out one probe. Never raises: failures are outcomes."""
 
 
 class ContainerProber:
@@ -60,7 +61,7 @@ class ContainerProber:
         self._http = HttpProber()
 
     async def probe(self, request: ProbeRequest) -> Outcome:
-        """The outcome of up to three tries: an error is tried again unless it is final."""
+        """Run the probe, up to three times: an error is retried unless it is final."""
         for _ in range(TRIES - 1):
             outcome = await self._try(request)
             if not outcome.error or outcome.is_final:
@@ -117,6 +118,6 @@ class ContainerProber:
 
 
 def expanded_command(command: Sequence[str], container: Container) -> list[str]:
-    """The command with the variables that the manifest sets literally; others are not known outside the container."""
+    """The command with the variables that have literal values in the pod expanded; others are only known in the container."""
     variables = {variable.name: variable.value for variable in container.env}
     return [expand(word, variables) for word in command]

@@ -1,6 +1,6 @@
-"""Results of containers from before the agent's start, until a worker has taken them over (rule 7 of `decide`). Pure.
+"""Keeps results of containers from before the agent's start until a worker takes them over (rule 7 of `decide`). Pure.
 
-A pod that is dropped leaves the results of its containers here too, for the case that it is taken up again.
+The results of a pod's containers are also kept here when the pod is dropped, in case it is followed again.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from pykubelet.observe.probes.plan_workers import ContainerStarts
 
 
 class InheritedResults:
-    """`remembered`: from the statuses that an earlier run published. `enabled` False: containers begin anew."""
+    """The kept results. `remembered`: from the statuses of an earlier run. `enabled` False: containers begin without results."""
 
     def __init__(self, remembered: Mapping[ContainerID, EarlierResults], *, enabled: bool) -> None:
         self._remembered = remembered
         self._enabled = enabled
         self._results = dict(remembered)
         self._has_started = False
-        #: Pods that the first snapshot had, and that were not read yet.
+        #: Pods in the first snapshot that were not read yet.
         self._unread: frozenset[PodUID] = frozenset()
 
     @property
     def results(self) -> Mapping[ContainerID, EarlierResults]:
-        """Those that no worker has taken over."""
+        """The results that no worker has taken over."""
         return self._results
 
     @property
@@ -40,7 +40,7 @@ class InheritedResults:
         return [view for uid, view in observed.pods.items() if not self._has_started or uid in self._unread]
 
     def learn(self, observed: Observed, starts: ContainerStarts, agent_started: float) -> None:
-        """Take a snapshot in which pods are seen for the first time; `starts` knows when their containers started."""
+        """Take over a snapshot with pods that are seen for the first time. `starts`: when their containers started."""
         running = {
             container.id: starts[container.id] for view in self.unread_views(observed) for container in view.running
         }
@@ -52,11 +52,11 @@ class InheritedResults:
             self._results |= inherit_results(self._remembered, running, agent_started)
 
     def claim(self, container: ContainerID) -> bool:
-        """Forget a container whose workers have its results, or that has none; True if it had results here."""
+        """Forget the results of a container whose workers have taken them over. True if there were any."""
         return self._has_started and self._results.pop(container, None) is not None
 
     def leave(self, worker: Worker) -> None:
-        """Keep the result of a worker that stops while its container runs."""
+        """Keep the success of a worker that stops while its container runs."""
         if self._has_started and worker.container is not None and worker.result is ProbeResult.SUCCESS:
             before = self._results.get(worker.container, EarlierResults())
             self._results[worker.container] = with_result(before, worker)

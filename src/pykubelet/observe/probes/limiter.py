@@ -1,19 +1,19 @@
-"""Limits the number of probes that run at once, and measures the pace of the node.
+"""Limits the number of probes that run in parallel, and measures the pace of the node.
 
 Rules:
-1. A limited number of probes of a sort runs at once; the others wait in a queue, and their time-outs have not begun. A probe
-   that hangs gives its place up after `hold_s`.
-2. Commands (exec probes) are run by the runtime, which costs the node far more than a request over the network. The first probe of a
-   container goes first: a crowd of probes must not keep a new pod from getting ready. Commands that timed out the last time have few
-   places of their own, where they delay only one another.
-3. While pods change - something of a pod has changed within the last second - few commands run at once, so that
-   the runtime has time for the pods. But they go on, however long that lasts. If they are more than the few places could
-   ever carry out, none of them is in time anyway: then there is a rest after each, and they wait for a moment in which no
-   pod is made or ended, so that the pods do not notice them. That always holds for those that timed out the last time: their next outcome
-   says least. If they are more than all places could carry out, few run even while no pod changes:
-   the next pod must not find every processor taken.
-4. The pace is the median duration of the commands that ended in time during the last 30 s. If it exceeds a fourth of a time-out, the
-   node is overloaded, and a command that times out is not counted. Without a pace, time-outs count.
+1. A limited number of probes of one kind (network or command) runs in parallel. The others wait in a queue, and their
+   time-outs have not begun. A probe that hangs gives up its slot after `hold_s`.
+2. The runtime runs commands (exec probes), which costs the node far more than a network request. The first probe of a
+   container goes first, so that many probes do not keep a new pod from becoming ready. Commands that timed out the last
+   time have few slots of their own, where they delay only one another.
+3. While pods change (a pod has changed within the last second), few commands run in parallel, so that the runtime has time
+   for the pods; but commands never stop completely. If there are more commands than the few slots can run in time, there
+   is a pause after each, and they wait for a moment in which no pod is started or stopped, so that they do not slow down
+   pods. This always applies to commands that timed out the last time, because their next outcome is the least useful. If
+   there are more commands than all slots can run in time, few run even while no pod changes, so that the next pod finds
+   free CPUs.
+4. The pace is the median duration of the commands that ended in time during the last 30 s. If it exceeds a fourth of a
+   time-out, the node is overloaded, and a command that times out does not count. Without a pace, time-outs count.
 """
 
 from __future__ import annotations
@@ -22,28 +22,29 @@ from collections import deque
 from collections.abc import Hashable
 from math import inf
 
-from pykubelet.base.kit.bulkhead import Bulkhead, Place
+from pykubelet.base.kit.bulkhead import Bulkhead, BulkheadSlot
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.edges.probing.outcome import Outcome
 
 PACE_SAMPLES = 31
 PACE_AGE_S = 30.0
+#: A node whose pace is more than a fourth of a time-out is overloaded.
 PACE_SHARE = 4.0
-"""A node whose pace is more than a fourth of a time-out is overloaded."""
 LONGEST_HOLD_S = 2.0
+#: For this long after something of a pod has changed, the runtime may be at work on it.
 CHANGE_S = 1.0
-"""For this long after something of a pod has changed, the runtime may be at work on it."""
+#: The length of a moment in which no pod changes, and the longest wait for one.
 QUIET_S, LONGEST_BUSY_S = 0.1, 4.0
-"""The length of a moment in which no pod changes, and the longest wait for one."""
+#: A rest is this many times the pace: a twentieth of the time is for commands.
 REST_SHARE, LONGEST_REST_S = 19.0, 2.0
-"""A rest is this many times the pace: a twentieth of the time is for commands."""
 
 
 class ProbeLimits(Value):
-    """The limits of the prober. `*_at_once`: probes that may run at once; `hold_s`: after this long a running one is not counted.
+    """The limits of the prober. `*_at_once`: probes that may run in parallel. `hold_s`: after this time a running probe gives up
+    its slot.
 
-    `exec_few`: the number of commands while pods change, and of those that timed out the last time. `answer_s`: the time that the
-    runtime has for its answer to a command beyond the command's time-out.
+    `exec_few`: the number of parallel commands while pods change, and of those that timed out the last time. `answer_s`: how
+    long the runtime may take to answer after a command's time-out.
     """
 
     exec_at_once: int = 4
@@ -54,7 +55,7 @@ class ProbeLimits(Value):
 
 
 class ProbeLimiter:
-    """Keys name probes. Times are monotonic seconds."""
+    """Gives slots to probes, which are identified by keys. Times are monotonic seconds."""
 
     def __init__(self, limits: ProbeLimits) -> None:
         self._limits = limits
@@ -70,19 +71,20 @@ class ProbeLimiter:
         """Note a command that is run every `period_s`."""
         self._rates[key] = 1.0 / period_s
 
-    def place(self, key: Hashable, *, is_exec: bool, is_first: bool) -> Place:
+    def slot(self, key: Hashable, *, is_exec: bool, is_first: bool) -> BulkheadSlot:
+        """A slot for a probe. `is_first`: the container has no outcome yet."""
         if not is_exec:
-            return self._network.place()
+            return self._network.slot()
         bulkhead = self._slow_exec if key in self._timed_out else self._exec
-        return bulkhead.place(urgent=is_first)
+        return bulkhead.slot(urgent=is_first)
 
     def pods_changed(self, now: float, *, at_work: bool) -> None:
-        """Note that something of a pod has changed. `at_work`: the runtime makes or ends one now."""
+        """Note that a pod has changed. `at_work`: the runtime is starting or stopping one now."""
         self._changed_at = now
         pace, few = self.pace_s(now) or 0.0, self._limits.exec_few
         are_too_many = self._demand(pace) > few
         quiet_at = now + (CHANGE_S if at_work else QUIET_S)
-        self._exec.places = few
+        self._exec.slots = few
         self._exec.rest_s = min(REST_SHARE * pace, LONGEST_REST_S) if are_too_many else 0.0
         self._exec.close(quiet_at if are_too_many else now, LONGEST_BUSY_S)
         self._slow_exec.rest_s = LONGEST_REST_S
@@ -90,19 +92,20 @@ class ProbeLimiter:
 
     def _pods_rest(self, now: float) -> None:
         limits, demand = self._limits, self._demand(self.pace_s(now) or 0.0)
-        self._exec.places = limits.exec_few if demand > limits.exec_at_once else limits.exec_at_once
+        self._exec.slots = limits.exec_few if demand > limits.exec_at_once else limits.exec_at_once
         self._exec.rest_s = self._slow_exec.rest_s = 0.0
 
     def _demand(self, pace_s: float) -> float:
-        """The number of commands that would run at once if each began in time."""
+        """The number of commands that would run in parallel if each began in time."""
         return sum(self._rates.values()) * pace_s
 
     def forget(self, key: Hashable) -> None:
+        """Forget a probe that does not run any more."""
         self._timed_out.discard(key)
         self._rates.pop(key, None)
 
     def judge(self, key: Hashable, outcome: Outcome, took_s: float, timeout_s: float, now: float) -> Outcome:
-        """The outcome of a command, late if it timed out on an overloaded node."""
+        """The outcome of a command, marked as late if it timed out on an overloaded node."""
         if not outcome.timed_out and not outcome.error:
             self._note(took_s, now)
         if now > self._changed_at + CHANGE_S:
@@ -118,11 +121,11 @@ class ProbeLimiter:
         self._pace.append((now, took_s))
         pace = self.pace_s(now)
         if pace is not None:
-            # an overloaded node must not be given ever more to do because nothing ends
+            # on an overloaded node nothing ends in time: slots are held longer, or ever more probes would run
             self._exec.hold_s = min(LONGEST_HOLD_S, max(self._limits.hold_s, PACE_SHARE * pace))
 
     def pace_s(self, now: float) -> float | None:
-        """The median duration of the commands that ended lately; None: there are none."""
+        """The median duration of the commands that ended recently; None: there are none."""
         while self._pace and self._pace[0][0] < now - PACE_AGE_S:
             self._pace.popleft()
         return sorted(took for _, took in self._pace)[len(self._pace) // 2] if self._pace else None

@@ -1,11 +1,11 @@
-"""The prober's loop: probe workers for all probes of all pods, one timer, and the results.
+"""The prober's loop: runs the probe workers of all pods with one timer, and publishes the results.
 
 Owns: the cells `ProbeResults` and `ProbeWaits`, the workers, the running probes. Reads: `Lifecycles` (the pods and their
-probes), `Observed` (the running containers), `NodeView` (addresses of pods in the host's network). It restarts nothing:
-act/pods and report/status read the results.
+probes), `Observed` (the running containers), `NodeView` (addresses of pods with hostNetwork). It restarts no container:
+`act/pods` and `report/status` read the results.
 
-Results are published once per pass, and only when they have changed. Each probe runs in a task of its own,
-behind the bulkhead of its sort: one that hangs delays no other.
+Results are published once in each pass, and only if they have changed. Each probe runs in a task of its own, limited by
+the bulkhead of its kind, so that one that hangs delays no other.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from math import inf
 
-from pykubelet.base.kit.bulkhead import Place
-from pykubelet.base.kit.cells import Cell, CellWriter, ringing
+from pykubelet.base.kit.bulkhead import BulkheadSlot
+from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change
 from pykubelet.base.kit.changes import changed_keys
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
@@ -47,7 +47,7 @@ log = Log("probes")
 class ProbeInputs(Value):
     """The cells that the loop reads, and the results from before the agent's start.
 
-    `inherits`: rule 7 of `decide`; without it all containers begin anew (gate ChangeContainerStatusOnKubeletRestart).
+    `inherits`: rule 7 of `decide`; otherwise all containers begin without results (gate ChangeContainerStatusOnKubeletRestart).
     """
 
     lifecycles: Cell[Lifecycles]
@@ -58,7 +58,7 @@ class ProbeInputs(Value):
 
 
 class ProbesLoop:
-    """`run` never returns. `fraction` gives random numbers in [0, 1)."""
+    """The prober. `run` never returns. `fraction`: returns random numbers in [0, 1)."""
 
     def __init__(
         self,
@@ -85,8 +85,9 @@ class ProbesLoop:
         self._results.publish(ProbeResults(self._workers.results(Observed()), frozenset(ProbeKind)))
 
     async def run(self) -> None:
+        """Follow the cells, run due probes, publish results. Never returns."""
         async with self._supervisor as supervisor:
-            with ringing(self._wake, self._inputs.lifecycles, self._inputs.observed):
+            with set_on_change(self._wake, self._inputs.lifecycles, self._inputs.observed):
                 supervisor.start_root("probes-loop", self._follow())
                 raise await supervisor.wait_failed()
 
@@ -132,13 +133,13 @@ class ProbesLoop:
             record.metrics.forget()
 
     def _enter_armed(self) -> None:
-        """Enter the times of the workers that were armed."""
+        """Add the times of newly armed workers to the due times."""
         for at, probe_id in self._workers.armed:
             self._due.add(at, probe_id)
         self._workers.armed.clear()
 
     def _arm(self, now: float) -> None:
-        """Set the timer, also for the workers that were armed."""
+        """Set the timer, including newly armed workers."""
         self._enter_armed()
         self._due.arm(now)
 
@@ -156,7 +157,7 @@ class ProbesLoop:
                 self._set_check(record.running, probe_id, now)
 
     def _set_check(self, running: RunningProbe, probe_id: ProbeId, now: float) -> None:
-        """Have the wait of a command published anew when it will be wrong."""
+        """Schedule the next publication of a command's wait, for when the published one becomes wrong."""
         running.check_at = next_check(running, now)
         if running.check_at < inf:
             self._due.add(running.check_at, probe_id)
@@ -170,19 +171,19 @@ class ProbesLoop:
         record.worker = decide.start(worker)
         if has_wait(worker):
             self._workers.stale_waits.add(probe_id.uid)  # its next step has changed
-        place = self._limiter.place(probe_id, is_exec=record.is_exec, is_first=worker.last is None)
+        slot = self._limiter.slot(probe_id, is_exec=record.is_exec, is_first=worker.last is None)
         task = self._supervisor.start_child(
             f"probe-{probe_id.kind}",
-            self._probe(record, request, place),
+            self._probe(record, request, slot),
             lambda error: self._crashed(record, request, error),
         )
-        record.running = RunningProbe(worker.container, timeout_s, place.turn_within_s, task.cancel)
+        record.running = RunningProbe(worker.container, timeout_s, slot.waits_at_most_s, task.cancel)
         if record.is_exec:
             self._set_check(record.running, probe_id, now)
 
-    async def _probe(self, record: ProbeRecord, request: ProbeRequest, place: Place) -> None:
+    async def _probe(self, record: ProbeRecord, request: ProbeRequest, slot: BulkheadSlot) -> None:
         is_exec = request.probe.exec is not None
-        async with place:
+        async with slot:
             began = self._clock.monotonic()
             if is_exec:
                 self._note_begin(record, began)
@@ -193,7 +194,7 @@ class ProbesLoop:
         self._take_outcome(record, request, outcome, now - began)
 
     def _note_begin(self, record: ProbeRecord, now: float) -> None:
-        """Note that a command has left the queue: its time-out begins."""
+        """Note that a command has left the queue, so its time-out begins."""
         running, due = record.running, record.worker.due
         assert running is not None
         running.began_at = now
@@ -203,7 +204,7 @@ class ProbesLoop:
         self._reschedule(now)
 
     def _crashed(self, record: ProbeRecord, request: ProbeRequest, error: BaseException) -> None:
-        """Count a bug in a prober as one probe without an outcome."""
+        """Handle an unexpected exception in a prober as a probe without an outcome."""
         self._take_outcome(record, request, errored(f"internal error: {error!r}"), 0.0)
 
     def _take_outcome(self, record: ProbeRecord, request: ProbeRequest, outcome: Outcome, took_s: float) -> None:
@@ -232,11 +233,11 @@ class ProbesLoop:
                 cause=outcome.output[:200] or None,
             )
         if probe_id.kind is ProbeKind.STARTUP and (after.result, after.assumed) != (before.result, before.assumed):
-            self._workers.observe(probe_id.uid, probe_id.container, now)  # the others have waited for it
+            self._workers.observe(probe_id.uid, probe_id.container, now)  # the other probes wait for it
         self._reschedule(now)
 
     def _reschedule(self, now: float) -> None:
-        """Make a pass at once if there is something to publish, else set the timer."""
+        """Run a pass at once if there is something to publish, else set the timer."""
         if self._workers.results_changed or self._workers.stale_waits:
             self._wake.set()
         else:

@@ -1,4 +1,4 @@
-"""The texts about probes: Events, and the waits of a pod. Pure."""
+"""The texts of probes: Events, and the waits of a pod. Pure."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.lifecycle import PodLifecycle
 from pykubelet.base.model.probes import ProbeKind, ProbeResult
 from pykubelet.base.model.reasons import EVENT_PROBE_WARNING, EVENT_UNHEALTHY
-from pykubelet.base.model.waits import Wait
-from pykubelet.edges.probing.outcome import Outcome, Verdict
+from pykubelet.base.model.waits import Owner, Wait
+from pykubelet.edges.probing.outcome import Outcome, ProbeVerdict
 from pykubelet.observe.probes.decide import Worker, WorkerPhase, counts
 
-OWNER = "observe/probes"
 DETAIL_LIMIT = 500
 TITLES = {ProbeKind.STARTUP: "Startup", ProbeKind.LIVENESS: "Liveness", ProbeKind.READINESS: "Readiness"}
 
 
 def probe_event(kind: ProbeKind, outcome: Outcome, life: PodLifecycle, container: str) -> KubeEvent | None:
-    """The Event of one outcome, in the reference's words; None: no Event."""
+    """The Event of one outcome, with the text of the reference kubelet; None: no Event."""
     found = _reason_and_message(TITLES[kind], outcome)
     if found is None:
         return None
@@ -32,11 +31,11 @@ def _reason_and_message(title: str, outcome: Outcome) -> tuple[str, str] | None:
     if outcome.error:
         return EVENT_UNHEALTHY, f"{title} probe errored and resulted in {outcome.verdict} state: {outcome.error}"
     match outcome.verdict:
-        case Verdict.SUCCESS:
+        case ProbeVerdict.SUCCESS:
             return None
-        case Verdict.WARNING:
+        case ProbeVerdict.WARNING:
             return EVENT_PROBE_WARNING, f"{title} probe warning: {outcome.output}"
-        case Verdict.FAILURE | Verdict.UNKNOWN:
+        case ProbeVerdict.FAILURE | ProbeVerdict.UNKNOWN:
             return (EVENT_UNHEALTHY, f"{title} probe failed: {outcome.output}") if counts(outcome) else None
 
 
@@ -50,7 +49,7 @@ def has_wait(worker: Worker) -> bool:
 
 
 class Lateness(StrEnum):
-    """Why an overdue probe has no outcome: it waits in the queue, or it has begun and does not end."""
+    """Why an overdue probe has no outcome: it is queued, or it has begun and does not end."""
 
     QUEUED = "queued"
     HANGS = "hangs"
@@ -61,8 +60,8 @@ def probe_wait(
 ) -> Wait:
     """The wait of container `name` for this probe.
 
-    `clocks`: monotonic and wall seconds now. `ends_at`: the end of the probe that is carried out (monotonic seconds). `late`: why it is
-    late, and the time when that ends (monotonic seconds).
+    `clocks`: monotonic and wall seconds now. `ends_at`: the end of the running probe (monotonic seconds). `late`: why it is late,
+    and when that ends at the latest (monotonic seconds).
     """
     now, wall = clocks
     since = wall - max(0.0, now - worker.started_at)
@@ -76,10 +75,10 @@ def probe_wait(
         if how is Lateness.HANGS:
             why, step = "has not ended: the runtime or the command does not answer", "give the try up"
         else:
-            why, step = "waits for its turn: there are more commands to be run than the node can run in time", "probe"
+            why, step = "waits in the queue: there are more commands to be run than the node can run in time", "probe"
         detail, next_at = f"the probe due {ago} ago {why}; {detail}", wall + max(0.0, until - now)
     reason = EVENT_UNHEALTHY if worker.last is ProbeResult.FAILURE else ""
-    return Wait(f"{worker.kind} probe", OWNER, since, name, reason, detail.rstrip("; "), step, next_at)
+    return Wait(f"{worker.kind} probe", Owner.PROBER, since, name, reason, detail.rstrip("; "), step, next_at)
 
 
 def _detail(worker: Worker) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Metrics of probes, for `/metrics/probes`: their number by probe and outcome, and the duration of passing ones.
+"""Metrics of probes, for `/metrics/probes`: their number by probe and outcome, and the durations of passed probes.
 
 Source: the reference's `prober_probe_total` and `prober_probe_duration_seconds`.
 """
@@ -33,12 +33,13 @@ class ProbeMetrics(Value):
     kind: ProbeKind
 
     def count(self, result: str, took_s: float) -> None:
+        """Count one probe that took `took_s` seconds. `result`: SUCCESSFUL, FAILED or UNKNOWN."""
         TOTAL.inc(*self._labels(result))
         if result == SUCCESSFUL:
             DURATION.observe(took_s, self.container, self.ref.namespace, self.ref.name, self.kind.capitalize())
 
     def forget(self) -> None:
-        """Drop the series: the probe is gone."""
+        """Drop the series of a probe that is gone."""
         for result in (SUCCESSFUL, FAILED, UNKNOWN):
             TOTAL.forget(*self._labels(result))
         DURATION.forget(self.container, self.ref.namespace, self.ref.name, self.kind.capitalize())

@@ -1,4 +1,4 @@
-"""From the snapshots to the probe workers: the workers that a pod needs, and the container that each observes. Pure."""
+"""Plans probe workers from the snapshots: the workers that a pod needs, and the container that each observes. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pykubelet.base.kit.values import Value
 from pykubelet.base.model.addresses import reported_ips
 from pykubelet.base.model.ids import ContainerID, PodUID
 from pykubelet.base.model.lifecycle import PodLifecycle, Stage
-from pykubelet.base.model.moments import moment_of
+from pykubelet.base.model.moments import wall_to_monotonic
 from pykubelet.base.model.observed import Observed, PodView
 from pykubelet.base.model.probes import ProbeKind
 from pykubelet.base.model.restart import is_sidecar
@@ -27,14 +27,14 @@ class ProbeId(Value):
 
 
 class WorkerPlan(Value):
-    """The workers that a pod needs, by probe with its container, and the present ones that it does not need any more."""
+    """The workers that a pod needs, by probe, and the existing ones that it does not need any more."""
 
     wanted: Mapping[ProbeId, tuple[Container, Probe]]
     stop: tuple[ProbeId, ...] = ()
 
 
 def plan_workers(lifecycle: PodLifecycle, present: Collection[ProbeId]) -> WorkerPlan:
-    """`present`: the pod's workers. A worker whose probe stays is kept, with its results, when the probe's fields change."""
+    """Plan a pod's workers. `present`: its existing workers. If only a probe's fields change, its worker is kept with its results."""
     if lifecycle.stage not in (Stage.SYNCING, Stage.TERMINATING):
         return WorkerPlan({}, tuple(present))
     wanted = {
@@ -46,21 +46,21 @@ def plan_workers(lifecycle: PodLifecycle, present: Collection[ProbeId]) -> Worke
 
 
 def is_at_work(lifecycle: PodLifecycle) -> bool:
-    """True while the runtime makes or ends something of the pod."""
+    """True while the runtime is starting or stopping a container or sandbox of the pod."""
     if lifecycle.stage is Stage.SYNCING:
         return any(wait.what in (SANDBOX, CONTAINER_START) for wait in lifecycle.waits)
     return lifecycle.stage is not Stage.FINISHED
 
 
 def _probed_containers(lifecycle: PodLifecycle) -> Iterator[Container]:
-    """Sidecars and regular containers."""
+    """The containers that may have probes: sidecars and regular containers."""
     spec = lifecycle.pod.spec
     yield from (container for container in spec.initContainers if is_sidecar(container))
     yield from spec.containers
 
 
 def _probes(container: Container) -> Iterator[tuple[ProbeKind, Probe]]:
-    """Startup first: the others wait for it."""
+    """The probes of a container, the startup probe first, because the others wait for it."""
     for kind, probe in (
         (ProbeKind.STARTUP, container.startupProbe),
         (ProbeKind.LIVENESS, container.livenessProbe),
@@ -71,9 +71,10 @@ def _probes(container: Container) -> Iterator[tuple[ProbeKind, Probe]]:
 
 
 class ContainerStarts:
-    """When containers started, in monotonic seconds: the first estimate stays, whatever the wall clock does later.
+    """When containers started, in monotonic seconds. The first estimate is kept, even if the wall clock changes later.
 
-    A container that did not run in the previous snapshot started after it; dates count only for those of the first one.
+    A container that did not run in the previous snapshot started after it. The runtime's date alone counts only for containers
+    in the first snapshot.
     """
 
     def __init__(self) -> None:
@@ -85,10 +86,10 @@ class ContainerStarts:
         for container in view.running:
             if container.id not in self._known:
                 not_before = self._last_absent(view.ref.uid, container.id)
-                self._known[container.id] = moment_of(container.started_at / 1e9, now, wall, not_before)
+                self._known[container.id] = wall_to_monotonic(container.started_at / 1e9, now, wall, not_before)
 
     def _last_absent(self, uid: PodUID, container: ContainerID) -> float:
-        """The time of the previous snapshot if this container did not run then, else minus infinity."""
+        """The time of the previous snapshot if this container did not run in it, else minus infinity."""
         view = self._previous.pods.get(uid)
         if self._previous.is_unread(uid):
             return -inf
@@ -121,7 +122,7 @@ def observation_of(
     earlier: Mapping[ContainerID, EarlierResults],
     agent_started: float,
 ) -> ContainerObservation:
-    """The container `name` of a pod. Before its postStart hook has ended, a container counts as not running."""
+    """The observation of the container `name`. Until its postStart hook has ended, a container counts as not running."""
     stopping = lifecycle.stage is not Stage.SYNCING or bool(lifecycle.pod.metadata.deletionTimestamp)
     newest = view.newest(name) if view is not None else None
     if newest is None or not newest.is_running or name in lifecycle.post_starting:

@@ -1,4 +1,4 @@
-"""The probe that a worker carries out now, or that waits in the queue: its times, and whether it is late. Pure.
+"""The running or queued probe of a worker: its times, and whether it is late. Pure.
 
 All times are monotonic seconds. Only commands (exec probes) can be late: the others end within their time-out.
 """
@@ -14,16 +14,17 @@ from pykubelet.base.model.ids import ContainerID
 from pykubelet.observe.probes.decide import EARLY_S, Worker
 from pykubelet.observe.probes.messages import Lateness
 
+#: A probe is shown as hanging this long after its time-out.
 OVERDUE_S = 3.0
-"""A probe is shown as hanging this long after its time-out."""
+#: The published wait of a probe may be out of date for this long.
 SOON_S = 0.25
-"""The published wait of a probe may be out of date for this long."""
 
 
 class RunningProbe(Struct):
-    """`queue_s`: the longest time until it may begin, from now. `cancel`: ends its task. `began_at` None: it waits in the queue.
+    """A running or queued probe. `queue_s`: the longest time until it may begin, from now. `cancel`: ends its task.
+    `began_at` None: it is queued.
 
-    `check_at`: when the published wait may be wrong, so that it is published anew.
+    `check_at`: when the published wait may become wrong, so that it is published again.
     """
 
     container: ContainerID
@@ -35,7 +36,7 @@ class RunningProbe(Struct):
 
 
 def next_check(running: RunningProbe, now: float) -> float:
-    """The next time at which the wait of a command will be wrong; infinity: never."""
+    """The next time at which the published wait of a command becomes wrong; infinity: never."""
     if running.began_at is None:
         after_s = running.queue_s() if running.check_at < inf else running.timeout_s
         return now + max(after_s, SOON_S)
@@ -44,7 +45,7 @@ def next_check(running: RunningProbe, now: float) -> float:
 
 
 def expected_end(worker: Worker, running: RunningProbe | None, now: float) -> float:
-    """When the probe of a worker ends, as far as is known."""
+    """The expected end of a worker's probe."""
     began = (running.began_at if running is not None else None, worker.due, now)
     ends_at = next(at for at in began if at is not None) + worker.terms.timeout_s
     return ends_at if now < ends_at - EARLY_S else ends_at + OVERDUE_S
@@ -53,7 +54,7 @@ def expected_end(worker: Worker, running: RunningProbe | None, now: float) -> fl
 def lateness(
     worker: Worker, running: RunningProbe | None, now: float, answer_s: float
 ) -> tuple[Lateness, float] | None:
-    """Why a command is late, and when that ends at the latest; None: it is not. `answer_s`: as in `ProbeLimits`."""
+    """Why a command is late, and when that ends at the latest; None: it is not late. `answer_s`: as in `ProbeLimits`."""
     if running is None or worker.due is None:
         return None
     now += EARLY_S

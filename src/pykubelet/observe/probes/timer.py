@@ -1,4 +1,4 @@
-"""One timer for many times: it fires at the earliest, then `take` gives the keys that are due."""
+"""One timer for many times: it fires at the earliest one, then `take` returns the keys that are due."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ K = TypeVar("K")
 
 
 class DueTimes(Generic[K]):
-    """`due` is set when the earliest time has come. Times are monotonic seconds. A key may have several times."""
+    """Times with keys. `due` is set when the earliest has come. Times are monotonic seconds. A key may have several times."""
 
     def __init__(self, due: asyncio.Event) -> None:
         self._due = due
@@ -21,12 +21,12 @@ class DueTimes(Generic[K]):
         self._timer_at = 0.0
 
     def add(self, at: float, key: K) -> None:
-        """Have `key` due at `at`; `arm` must follow."""
+        """Add a time for `key`. `arm` must be called afterwards."""
         self._count += 1
         heapq.heappush(self._heap, (at, self._count, key))
 
     def take(self, until: float) -> Iterator[K]:
-        """The keys that are due by `until`, earliest first; also those that are added meanwhile."""
+        """The keys that are due by `until`, earliest first, including those that are added meanwhile."""
         while self._heap and self._heap[0][0] <= until:
             yield heapq.heappop(self._heap)[2]
 

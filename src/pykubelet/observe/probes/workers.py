@@ -1,7 +1,7 @@
-"""The probe workers of all pods: one record per pod, and in it one per probe. Pure.
+"""The probe workers of all pods: one record for each pod, with one record for each probe. Pure.
 
-The methods keep the records equal to the snapshots that they are given, and collect what follows from it for the loop: the
-times at which workers are due, whether the results changed, and the pods whose waits are out of date.
+The methods update the records from snapshots, and collect the consequences for the loop: the times at which workers are
+due, whether results have changed, and the pods whose waits are outdated.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ from pykubelet.observe.probes.plan_workers import (
 )
 from pykubelet.observe.probes.running import RunningProbe, expected_end, lateness
 
+#: For this long after its last change, a pod that is being made or ended keeps commands waiting: one that is stuck does
+#: not.
 AT_WORK_S = 2.0
-"""For this long after its last change, a pod that is being made or ended keeps commands waiting: one that is stuck does not."""
 Results = dict[tuple[ContainerID, ProbeKind], ProbeResult]
 
 
 class ProbeRecord(Struct):
-    """One probe of one container. `running`: the probe that is carried out now."""
+    """One probe of one container. `running`: the probe that is running or queued now."""
 
     id: ProbeId
     container: Container
@@ -63,7 +64,7 @@ class ProbeRecord(Struct):
 
 
 class ProbedPod(Struct):
-    """One pod. `busy_at`: its last change, if the runtime makes or ends something of it (monotonic seconds)."""
+    """One pod. `busy_at`: its last change (monotonic seconds), if the runtime is starting or stopping something of it."""
 
     lifecycle: PodLifecycle
     view: PodView | None
@@ -72,8 +73,8 @@ class ProbedPod(Struct):
 
 
 class ProbeWorkers:
-    """`remembered`, `inherits`: rule 7 of `decide`. `started`: the agent's start (monotonic seconds). `fraction`: gives random numbers in
-    [0, 1)."""
+    """The probe workers. `remembered`, `inherits`: see rule 7 of `decide`. `started`: the agent's start (monotonic seconds).
+    `fraction`: returns random numbers in [0, 1)."""
 
     def __init__(
         self,
@@ -92,14 +93,16 @@ class ProbeWorkers:
         self.stale_waits: set[PodUID] = set()
 
     def pod(self, uid: PodUID) -> ProbedPod:
+        """A followed pod; KeyError for others."""
         return self._pods[uid]
 
     def find(self, probe_id: ProbeId) -> ProbeRecord | None:
+        """The record of a probe; None when its worker was stopped."""
         pod = self._pods.get(probe_id.uid)
         return pod.probes.get(probe_id) if pod is not None else None
 
     def is_busy(self, now: float) -> bool:
-        """True while the runtime makes or ends some pod."""
+        """True while the runtime is starting or stopping some pod."""
         return any(pod.busy_at is not None and pod.busy_at > now - AT_WORK_S for pod in self._pods.values())
 
     # Following the snapshots
@@ -116,7 +119,7 @@ class ProbeWorkers:
     def update_pod(
         self, lifecycle: PodLifecycle, view: PodView | None, now: float, wall: float
     ) -> tuple[list[ProbeRecord], list[ProbeRecord]]:
-        """Follow a pod's newest snapshots; the records of the workers that were started and stopped."""
+        """Take over a pod's newest snapshots. Returns the records of the workers that were started and stopped."""
         uid = lifecycle.ref.uid
         pod = self._pods.get(uid)
         if pod is None:
@@ -135,7 +138,7 @@ class ProbeWorkers:
         return started, stopped
 
     def drop_pod(self, uid: PodUID) -> list[ProbeRecord]:
-        """Forget a pod; the records of its workers, which were stopped. If it is taken up again, it keeps its results."""
+        """Forget a pod and stop its workers. Returns their records. If the pod is followed again, it keeps its results."""
         pod = self._pods.get(uid)
         if pod is None:
             return []
@@ -148,7 +151,7 @@ class ProbeWorkers:
         self._starts.remember(observed)
 
     def observe(self, uid: PodUID, name: str, now: float) -> None:
-        """Have the workers of a container observe it."""
+        """Let the workers of a container observe it."""
         pod = self._pods[uid]
         earlier = self._inherited.results
         seen = observation_of(name, pod.lifecycle, pod.view, self._starts, earlier, self._started)
@@ -158,7 +161,7 @@ class ProbeWorkers:
             self.set_worker(records[kind], worker)
 
     def set_worker(self, record: ProbeRecord, after: Worker) -> None:
-        """Give a record the next state of its worker. A probe that the worker does not carry out any more is cancelled."""
+        """Set the next state of a record's worker. A probe that the worker no longer needs is cancelled."""
         before = record.worker
         if after is before:
             return

@@ -1,1 +1,1 @@
-"""What pods and the node use: control groups, networks, file systems, read when somebody wants to know."""
+"""Resource usage of pods and the node, from cgroups, networks and file systems, measured on demand."""

@@ -1,9 +1,9 @@
-"""The stats room's loop: looks at what pods and the node use when somebody wants to know.
+"""Measures the resource usage of pods and the node, on demand.
 
-Owns: the cell `Usage`. Reads: `Observed`, `Mounts`. While questions come, it looks every `PERIOD_S`, so that rates are
-those of the last seconds; when nobody has asked for a while, it rests. File systems are looked at less often, each pod's
-in a thread of its own and at moments of its own, while somebody asks for them: no answer waits for a walk, it has what the
-last one found, and a disk that hangs costs its pod's figures and nothing else.
+Owns: the cell `Usage`. Reads: `Observed`, `Mounts`. While requests come, it measures every `PERIOD_S`, so that rates are
+those of the last seconds. It stops `REST_AFTER_S` after the last request. File systems are measured less often, and only
+while they are requested: each pod's in its own thread and at its own times. So an answer has the result of the last walk
+over files and does not wait for one, and a disk that hangs affects only its pod.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from pykubelet.base.kit.cells import Cell, CellWriter
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.flight import Done, Failed, Flight
+from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.metrics import Histogram
@@ -30,18 +30,26 @@ from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.quotas import VolumeQuotas
 from pykubelet.edges.host.proc.procfs import read_pid_limit, read_process_count
 from pykubelet.observe.stats.sizes import PodSizes, read_file_system, read_pod_sizes
-from pykubelet.observe.stats.tree import Ground, node_with_rates, pod_with_rates, read_details, read_node, read_pods
+from pykubelet.observe.stats.tree import (
+    UsageSources,
+    node_with_rates,
+    pod_with_rates,
+    read_details,
+    read_node,
+    read_pods,
+)
 
 log = Log("stats")
 PERIOD_S = 10.0
 REST_AFTER_S = 300.0
 FIRST_GAP_S = 0.25
 RATE_OVER_S = 5.0
-LOOK_DEADLINE_S = 10.0
+MEASURE_DEADLINE_S = 10.0
 SIZES_DEADLINE_S = 5.0
-#: What is known of the node's file systems is told up to this age; else an answer waits this long for something newer.
+#: Older values of the node's file systems are measured again before they are published, which takes at most `FILES_WAIT_S`.
 FILES_OLD_S = 60.0
 FILES_WAIT_S = 2.0
 NOT_WALKED = PodSizes(0.0)
@@ -54,7 +62,7 @@ NO_VOLUMES: Mapping[str, MountedVolume] = {}
 
 
 class StatsInputs(Value):
-    """The cells this room reads, and who wakes it."""
+    """The cells that the loop reads, and the mailbox that wakes it."""
 
     wanted: Mailbox[UsageWanted]
     observed: Cell[Observed]
@@ -62,14 +70,15 @@ class StatsInputs(Value):
 
 
 class StatsSettings(Value):
-    """`sizes_period_s`: `volumeStatsAggPeriod`; 0 or less: volumes are not looked at."""
+    """`quotas`: what file systems count. `sizes_period_s`: `volumeStatsAggPeriod`; 0 or less: volumes are not measured."""
 
     paths: Paths
+    quotas: VolumeQuotas
     sizes_period_s: float = 60.0
 
 
 class _Files(Value):
-    """What was found out about file systems. `layers`: of containers, by id."""
+    """The last measurements of file systems. `layers`: the writable layers of containers, by ID."""
 
     at: float = float("-inf")
     root: FileSystemUse | None = None
@@ -85,15 +94,15 @@ class StatsLoop:
         self,
         inputs: StatsInputs,
         usage: CellWriter[Usage],
-        ground: Ground,
+        sources: UsageSources,
         settings: StatsSettings,
         cri: CriClient,
-        flight: Flight,
+        flight: SingleFlight,
         clock: Clock,
     ) -> None:
         self._inputs = inputs
         self._usage = usage
-        self._ground = ground
+        self._sources = sources
         self._settings = settings
         self._cri = cri
         self._flight = flight
@@ -107,24 +116,25 @@ class StatsLoop:
         self._busy: set[str] = set()
 
     async def run(self) -> None:
+        """Wait for requests and measure. Never returns."""
         async with self._supervisor as supervisor:
-            supervisor.start_root("stats-looks", self._follow())
+            supervisor.start_root("stats-loop", self._follow())
             raise await supervisor.wait_failed()
 
     async def _follow(self) -> None:
         while True:
             wanted = await self._inputs.wanted.get_all()
             await self._answer(wanted)
-            await self._keep_looking(self._clock.monotonic())
+            await self._keep_measuring(self._clock.monotonic())
 
-    async def _keep_looking(self, asked_at: float) -> None:
-        """As long as somebody asked lately."""
+    async def _keep_measuring(self, asked_at: float) -> None:
+        """Measure every `PERIOD_S` until `REST_AFTER_S` after the last request."""
         while self._clock.monotonic() - asked_at < REST_AFTER_S:
             try:
                 async with asyncio.timeout(PERIOD_S):
                     wanted = await self._inputs.wanted.get_all()
             except TimeoutError:
-                await self._look()
+                await self._measure()
                 continue
             asked_at = self._clock.monotonic()
             await self._answer(wanted)
@@ -133,31 +143,40 @@ class StatsLoop:
     async def _answer(self, wanted: list[UsageWanted]) -> None:
         now = self._usage.get()
         with_files, with_details = any(one.with_files for one in wanted), any(one.with_details for one in wanted)
+        with_new_files = any(one.with_new_files for one in wanted)
         if with_files:
             self._files_until = self._clock.monotonic() + REST_AFTER_S
         fresh = now.taken_at is not None and now.taken_at >= max(one.at_least for one in wanted)
-        if fresh and (now.with_files or not with_files) and (now.details is not None or not with_details):
+        if (
+            fresh
+            and not with_new_files
+            and (now.with_files or not with_files)
+            and (now.details is not None or not with_details)
+        ):
             return
-        if self._base is None:
-            await self._look(is_told=False)  # for the rates of the next
+        with_rates = any(one.with_rates for one in wanted)
+        if self._base is None and with_rates:
+            await self._measure(is_published=False)  # the base for the rates of the next measurement
             await asyncio.sleep(FIRST_GAP_S)
-        await self._look(with_details=with_details)
+        await self._measure(with_details=with_details, with_new_files=with_new_files)
 
-    async def _look(self, *, with_details: bool = False, is_told: bool = True) -> None:
+    async def _measure(
+        self, *, with_details: bool = False, with_new_files: bool = False, is_published: bool = True
+    ) -> None:
         began, wall = self._clock.monotonic(), self._clock.wall()
         observed = self._inputs.observed.get()
-        ground = self._ground
+        sources = self._sources
         with_files = began < self._files_until
         if with_files:
-            await self._look_at_files(observed, wall)
+            await self._measure_files(observed, wall, all_now=with_new_files)
 
         def read() -> tuple[NodeUse | None, dict[PodUID, PodUse], Details | None]:
             brief = not with_details
-            node, pods = read_node(ground, wall, brief=brief), read_pods(ground, observed, wall, brief=brief)
+            node, pods = read_node(sources, wall, brief=brief), read_pods(sources, observed, wall, brief=brief)
             root_dir = self._settings.paths.root
-            return node, pods, read_details(ground, node, pods, root_dir) if with_details else None
+            return node, pods, read_details(sources, node, pods, root_dir) if with_details else None
 
-        outcome = await self._flight.run("stats", read, LOOK_DEADLINE_S)
+        outcome = await self._flight.run("stats", read, MEASURE_DEADLINE_S)
         if not isinstance(outcome, Done):
             why = str(outcome.error) if isinstance(outcome, Failed) else "the kernel does not answer"
             self._publish(replace(self._usage.get(), taken_at=began, error=why))
@@ -168,11 +187,11 @@ class StatsLoop:
             return
         base = self._base
         self._usage_base(Usage(began, node, pods))
-        if is_told:
+        if is_published:
             self._publish(self._complete(Usage(began, node, pods, with_files, details), base))
 
     def _usage_base(self, now: Usage) -> None:
-        """Rates are taken over a few seconds: a newer look does not replace one that is just taken."""
+        """Use a measurement as the base of rates, unless the base is newer than `RATE_OVER_S`: rates need a few seconds."""
         base = self._base
         assert now.taken_at is not None
         if base is None or base.taken_at is None or now.taken_at - base.taken_at >= RATE_OVER_S:
@@ -216,19 +235,30 @@ class StatsLoop:
 
     # File systems
 
-    async def _look_at_files(self, observed: Observed, wall: float) -> None:
-        """Begin what is due. Nothing waits for it but the first look at the node's file systems, and that not for long."""
+    async def _measure_files(self, observed: Observed, wall: float, *, all_now: bool = False) -> None:
+        """Begin the measurements that are due. Waits only for outdated values of the node's file systems, at most `FILES_WAIT_S`."""
         now = self._clock.monotonic()
+        if all_now:
+            await self._measure_all_files(observed, wall)
+            return
         for uid in self._due(observed, now):
-            self._start(f"sizes-{uid}", self._look_at_pod(uid, observed, wall))
+            self._start(f"sizes-{uid}", self._measure_pod_files(uid, observed, wall))
         age = now - self._files.at
         if age >= PERIOD_S:
-            task = self._start("files", self._look_at_node(wall))
+            task = self._start("files", self._measure_node_files(wall))
             if task is not None and age >= FILES_OLD_S:
                 await asyncio.wait([task], timeout=FILES_WAIT_S)
 
+    async def _measure_all_files(self, observed: Observed, wall: float) -> None:
+        """Measure all file systems now. Running measurements are not awaited: they are at most as old as their deadline."""
+        tasks = [self._start(f"sizes-{uid}", self._measure_pod_files(uid, observed, wall)) for uid in observed.pods]
+        tasks.append(self._start("files", self._measure_node_files(wall)))
+        begun = [task for task in tasks if task is not None]
+        if begun:
+            await asyncio.wait(begun, timeout=SIZES_DEADLINE_S)
+
     def _due(self, observed: Observed, now: float) -> list[PodUID]:
-        """Every pod once, then each after one to two periods, so that their walks do not meet."""
+        """The pods that are due: each pod at first, and then after one to two periods, so that their walks do not coincide."""
         period = self._settings.sizes_period_s
         for gone in self._sized_next.keys() - observed.pods.keys():
             del self._sized_next[gone]
@@ -240,7 +270,7 @@ class StatsLoop:
         return due
 
     def _start(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
-        """At most one of a name at a time."""
+        """Start a measurement, unless one with this name is running."""
         if name in self._busy:
             work.close()
             return None
@@ -249,20 +279,21 @@ class StatsLoop:
         task.add_done_callback(lambda _: self._busy.discard(name))
         return task
 
-    async def _look_at_node(self, wall: float) -> None:
-        """The node's and the runtime's file systems, and what containers wrote."""
+    async def _measure_node_files(self, wall: float) -> None:
+        """Measure the node's and the runtime's file systems, and the writable layers of containers."""
         root = await self._file_system(self._settings.paths.root, wall, None)
         known = replace(self._files, root=root or self._files.root)
         try:
-            told = await self._cri.image_fs_info()
-            images = await self._told_file_system(told.image_filesystems, wall) or known.images
-            containers = await self._told_file_system(told.container_filesystems, wall) or images
+            reported = await self._cri.image_fs_info()
+            images = await self._reported_file_system(reported.image_filesystems, wall) or known.images
+            containers = await self._reported_file_system(reported.container_filesystems, wall) or images
             known = replace(known, images=images, containers=containers)
             if containers is not None:
                 stats = await self._cri.list_container_stats()
                 layers = {
                     s.attributes.id: replace(
                         containers,
+                        at=s.writable_layer.timestamp / 1e9 or wall,
                         used=s.writable_layer.used_bytes.value,
                         inodes_used=s.writable_layer.inodes_used.value,
                     )
@@ -270,13 +301,13 @@ class StatsLoop:
                 }
                 known = replace(known, layers=layers)
         except CriError as error:
-            log.debug("the runtime does not tell what its file systems hold", error=error)
+            log.debug("the runtime does not report the usage of its file systems", error=error)
         self._files = replace(known, at=self._clock.monotonic())
 
-    async def _told_file_system(self, told: Iterable[pb.FilesystemUsage], wall: float) -> FileSystemUse | None:
-        """The last one that can be read, with what the runtime says it has used of it."""
+    async def _reported_file_system(self, reported: Iterable[pb.FilesystemUsage], wall: float) -> FileSystemUse | None:
+        """The last reported file system that can be read, with the usage that the runtime reports."""
         found = None
-        for one in told:
+        for one in reported:
             used = (one.used_bytes.value, one.inodes_used.value)
             found = await self._file_system(one.fs_id.mountpoint, wall, used) or found
         return found
@@ -287,13 +318,13 @@ class StatsLoop:
         )
         return outcome.value if isinstance(outcome, Done) else None
 
-    async def _look_at_pod(self, uid: PodUID, observed: Observed, wall: float) -> None:
+    async def _measure_pod_files(self, uid: PodUID, observed: Observed, wall: float) -> None:
         view = observed.pods[uid]
         mounts = self._inputs.mounts.get().pods.get(uid)
         volumes = mounts.volumes if mounts is not None else NO_VOLUMES
-        paths = self._settings.paths
+        paths, quotas = self._settings.paths, self._settings.quotas
         outcome = await self._flight.run(
-            f"stats-sizes:{uid}", lambda: read_pod_sizes(paths, view.ref, view, volumes, wall), SIZES_DEADLINE_S
+            f"stats-sizes:{uid}", lambda: read_pod_sizes(paths, view.ref, view, volumes, quotas, wall), SIZES_DEADLINE_S
         )
         if isinstance(outcome, Done):
             self._sizes[uid] = outcome.value

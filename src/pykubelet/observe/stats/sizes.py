@@ -1,7 +1,7 @@
-"""How much of file systems is used: the node's, the images', each pod's volumes, logs and own files. Blocks.
+"""Measures the usage of file systems: of the node, of images, and of each pod's volumes, logs and other files. Blocks.
 
-A volume with a file system of its own is asked of the file system; the others are walked, which is why this is done for
-one pod at a time, in a thread, and seldom.
+A volume with a file system of its own is measured by statfs, one of which the file system counts what it uses by its quota; the
+others by a walk over their files, which is slow: it runs in a thread, for one pod at a time, and seldom.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from pykubelet.base.model.usage import FileSystemUse, VolumeUse
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import list_dir, stat_file
 from pykubelet.edges.host.fs.mounts import is_mount_point, read_fs_usage
+from pykubelet.edges.host.fs.quotas import VolumeQuotas
 from pykubelet.edges.host.fs.trees import read_disk_usage
 
 
 class PodSizes(Value):
     """`logs`: by container name. `host_files`: bytes of the files the agent made for the pod. `took`: how each volume was
-    asked (`du`, `statfs`), and the seconds that it took."""
+    asked (`du`, `statfs`, `fsquota`), and the seconds that it took."""
 
     at: float
     volumes: tuple[VolumeUse, ...] = ()
@@ -33,7 +34,7 @@ class PodSizes(Value):
 
 
 def read_file_system(path: str, at: float, used: tuple[int, int] | None = None) -> FileSystemUse:
-    """The file system that holds `path`; `used`: bytes and inodes of a part of it. HostError."""
+    """Measure the file system that contains `path`. `used`: bytes and inodes of a part of it. HostError."""
     usage = read_fs_usage(path)
     taken, inodes = used if used is not None else (usage.used_bytes, usage.inodes_used)
     return FileSystemUse(
@@ -48,35 +49,41 @@ def read_file_system(path: str, at: float, used: tuple[int, int] | None = None) 
 
 
 def read_pod_sizes(
-    paths: Paths, ref: PodRef, view: PodView | None, mounted: Mapping[str, MountedVolume], at: float
+    paths: Paths,
+    ref: PodRef,
+    view: PodView | None,
+    mounted: Mapping[str, MountedVolume],
+    quotas: VolumeQuotas,
+    at: float,
 ) -> PodSizes:
-    """What vanishes meanwhile counts as nothing. HostError when a disk fails."""
-    began = [time.perf_counter()]
-    volumes = []
+    """Measure a pod's files. Files that vanish meanwhile count as 0. HostError if a disk fails."""
+    volumes, took = [], []
     for volume in mounted.values():
         if volume.is_measured:
-            volumes.append(_volume(volume, at))
-            began.append(time.perf_counter())
-    took = [
-        ("du" if one.is_local else "statfs", end - begin)
-        for one, begin, end in zip(volumes, began, began[1:], strict=False)
-    ]
+            began = time.perf_counter()
+            found, source = _volume(volume, quotas, at)
+            volumes.append(found)
+            took.append((source, time.perf_counter() - began))
     names = {container.name for container in view.containers} if view is not None else set()
     logs = {name: _size_of_files(paths.container_logs(ref, name)) for name in names}
     hosts = stat_file(paths.etc_hosts(ref.uid))
     return PodSizes(at, tuple(volumes), logs, hosts.size if hosts is not None else 0, tuple(took))
 
 
-def _volume(volume: MountedVolume, at: float) -> VolumeUse:
-    own = is_mount_point(volume.host_path)
+def _volume(volume: MountedVolume, quotas: VolumeQuotas, at: float) -> tuple[VolumeUse, str]:
+    """The volume's usage, and how it was measured."""
+    path = volume.host_path
+    own = is_mount_point(path)
+    counted = None if own else quotas.read_use(path)
+    source = "statfs" if own else "du" if counted is None else "fsquota"
     try:
-        used = None if own else read_disk_usage(volume.host_path)
-        fs = read_file_system(volume.host_path, at, used)
+        used = None if own else counted or read_disk_usage(path)
+        fs = read_file_system(path, at, used)
     except HostError as error:
         if not error.is_not_found:
             raise
         fs = FileSystemUse(at)
-    return VolumeUse(volume.name, fs, is_local=not own)
+    return VolumeUse(volume.name, fs, is_local=not own), source
 
 
 def _size_of_files(directory: str) -> tuple[int, int]:

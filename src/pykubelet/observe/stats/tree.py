@@ -1,7 +1,7 @@
-"""Reads what pods and the node use out of the tree of control groups. Blocks; called in a thread.
+"""Reads the resource usage of pods and the node from the cgroup tree. Blocks; called in a thread.
 
-Which group belongs to which pod and container is read off the names: `pod<uid>` (with underscores for dashes under systemd),
-and below it the container's id, which systemd puts between a prefix and `.scope`.
+The names of cgroups show the pod and container: `pod<uid>` (with underscores for dashes under systemd), and below it the
+container's ID, which systemd puts between a prefix and `.scope`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _CONTAINER = re.compile(r"(?:^|-)([0-9a-f]{64})(?:\.scope)?$")
 _CLASSES = 3
 
 
-class Ground(Value):
-    """What does not change. `pods_root`: the path of the group of all pods. `system`: paths by name, see `NodeUse`."""
+class UsageSources(Value):
+    """What does not change between measurements. `pods_root`: the cgroup of all pods. `system`: paths by name, see `NodeUse`."""
 
     reader: GroupReader
     pods_root: str
@@ -34,29 +34,29 @@ class Ground(Value):
 
 
 def pod_of_group(name: str) -> PodUID | None:
-    """The pod whose group is called so. Pure."""
+    """The pod of a cgroup, by the cgroup's name. Pure."""
     match = _POD.search(name)
     return PodUID(match[1].replace("_", "-")) if match else None
 
 
 def container_of_group(name: str) -> str:
-    """The id of the container whose group is called so; "" for others. Pure."""
+    """The container ID of a cgroup, by the cgroup's name; "" for other cgroups. Pure."""
     match = _CONTAINER.search(name)
     return match[1] if match else ""
 
 
 def is_qos_group(name: str) -> bool:
-    """Whether a group directly below that of all pods has those of one class of service. Pure."""
+    """Whether a cgroup directly below that of all pods is that of a QoS class. Pure."""
     return name.removesuffix(".slice").endswith(("burstable", "besteffort"))
 
 
 def qos_groups(reader: GroupReader, root: str) -> Iterator[str]:
-    """The groups of burstable and of best-effort pods."""
+    """The cgroups of Burstable and BestEffort pods."""
     yield from (f"{root.rstrip('/')}/{name}" for name in reader.children(root) if is_qos_group(name))
 
 
 def pod_groups(reader: GroupReader, root: str) -> Iterator[tuple[PodUID, str]]:
-    """Every pod's group below the root and the classes of service in it."""
+    """The cgroup of every pod, directly below the root or in a QoS class."""
     waiting = [root]
     for _ in range(_CLASSES):
         below = []
@@ -71,39 +71,39 @@ def pod_groups(reader: GroupReader, root: str) -> Iterator[tuple[PodUID, str]]:
         waiting = below
 
 
-def read_node(ground: Ground, at: float, *, brief: bool = False) -> NodeUse | None:
-    """`brief`: see `GroupReader.read`."""
-    group = ground.reader.read("/", at, brief=brief)
+def read_node(sources: UsageSources, at: float, *, brief: bool = False) -> NodeUse | None:
+    """Read the usage of the node; None if the root cgroup cannot be read. `brief`: see `GroupReader.read`."""
+    group = sources.reader.read("/", at, brief=brief)
     if group is None:
         return None
     system = {}
-    for name, path in ground.system.items():
-        found = ground.reader.read(path, at, brief=brief)
+    for name, path in sources.system.items():
+        found = sources.reader.read(path, at, brief=brief)
         if found is not None:
             system[name] = found
-    classes = () if brief else (ground.reader.read(path, at) for path in qos_groups(ground.reader, ground.pods_root))
+    classes = () if brief else (sources.reader.read(path, at) for path in qos_groups(sources.reader, sources.pods_root))
     return NodeUse(
         group=group,
-        memory_capacity=ground.memory_capacity,
-        booted_at=ground.booted_at,
+        memory_capacity=sources.memory_capacity,
+        booted_at=sources.booted_at,
         system=system,
         qos_groups=tuple(found for found in classes if found is not None),
-        network=read_network_use(at, default=ground.interface),
+        network=read_network_use(at, default=sources.interface),
     )
 
 
-def read_pods(ground: Ground, observed: Observed, at: float, *, brief: bool = False) -> dict[PodUID, PodUse]:
-    """All pods that the runtime has and that have a group. `brief`: see `GroupReader.read`."""
+def read_pods(sources: UsageSources, observed: Observed, at: float, *, brief: bool = False) -> dict[PodUID, PodUse]:
+    """Read the usage of all pods that are in the runtime and have a cgroup. `brief`: see `GroupReader.read`."""
     found = {}
-    for uid, path in pod_groups(ground.reader, ground.pods_root):
+    for uid, path in pod_groups(sources.reader, sources.pods_root):
         view = observed.pods.get(uid)
         if view is not None and not view.is_gone:
-            found[uid] = _read_pod(ground, view, path, at, brief=brief)
+            found[uid] = _read_pod(sources, view, path, at, brief=brief)
     return found
 
 
-def _read_pod(ground: Ground, view: PodView, path: str, at: float, *, brief: bool) -> PodUse:
-    reader = ground.reader
+def _read_pod(sources: UsageSources, view: PodView, path: str, at: float, *, brief: bool) -> PodUse:
+    reader = sources.reader
     groups = {container_of_group(name): f"{path}/{name}" for name in reader.children(path)}
     containers = []
     for container in view.running:
@@ -130,17 +130,17 @@ def _read_pod(ground: Ground, view: PodView, path: str, at: float, *, brief: boo
     )
 
 
-def read_details(ground: Ground, node: NodeUse | None, pods: Mapping[PodUID, PodUse], root_dir: str) -> Details:
-    """Of all groups of a look but the root, and of the disks. `root_dir`: a directory on the node's own file system."""
+def read_details(sources: UsageSources, node: NodeUse | None, pods: Mapping[PodUID, PodUse], root_dir: str) -> Details:
+    """Read details of all measured cgroups except the root, and of the disks. `root_dir`: a directory on the node's file system."""
     seen = [group for pod in pods.values() for group in (pod.group, pod.sandbox, *(c.group for c in pod.containers))]
     if node is not None:
         seen += (*node.system.values(), *node.qos_groups)
     paths = dict.fromkeys(group.path for group in seen if group is not None and group.path != "/")
-    return Details({path: ground.reader.detail(path) for path in paths}, read_disks(), device_of(root_dir))
+    return Details({path: sources.reader.detail(path) for path in paths}, read_disks(), device_of(root_dir))
 
 
 def with_rate(now: GroupUse, before: GroupUse | None) -> GroupUse:
-    """With the CPU used per second since the look before. Pure."""
+    """The usage with the CPU rate since the previous measurement. Pure."""
     if before is None or now.at <= before.at or now.cpu.total_ns < before.cpu.total_ns:
         return now
     rate = (now.cpu.total_ns - before.cpu.total_ns) / (now.at - before.at)
@@ -148,6 +148,7 @@ def with_rate(now: GroupUse, before: GroupUse | None) -> GroupUse:
 
 
 def node_with_rates(now: NodeUse, before: NodeUse | None) -> NodeUse:
+    """The node's usage with CPU rates since `before`. Pure."""
     if before is None:
         return now
     system = {name: with_rate(group, before.system.get(name)) for name, group in now.system.items()}
@@ -155,6 +156,7 @@ def node_with_rates(now: NodeUse, before: NodeUse | None) -> NodeUse:
 
 
 def pod_with_rates(now: PodUse, before: PodUse | None) -> PodUse:
+    """The pod's usage with CPU rates since `before`. Pure."""
     if before is None:
         return now
     old = {container.id: container.group for container in before.containers}

@@ -1,0 +1,1 @@
+"""Node-pressure eviction: measures signals, sets the pressure conditions, chooses pods to evict."""

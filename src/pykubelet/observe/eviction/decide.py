@@ -1,0 +1,155 @@
+"""Decides which pressure conditions hold, which thresholds to act on, and the grace period of a victim. Pure.
+
+Rules:
+- A threshold is met while less is available than its limit. A threshold that was met for its grace period stays met until
+  its minimum reclaim is available too.
+- A met threshold sets its condition at once. The condition holds until no threshold of it was met for the transition
+  period.
+- A threshold is acted on after its grace period, and only with an observation newer than that of the previous pass.
+- Thresholds of memory come first, then the others in their order.
+Source: the Kubernetes documentation "Node-pressure Eviction".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.values import replace
+from pykubelet.base.model.evictions import SignalState
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.lifecycle import Lifecycles, Stage
+from pykubelet.base.model.roster import Roster
+from pykubelet.base.model.signals import EVICTION_SIGNALS, PressureCondition
+from pykubelet.base.model.usage import Usage
+from pykubelet.config.eviction import Threshold
+from pykubelet.observe.eviction.model import (
+    IMMEDIATE_GRACE_S,
+    Assessment,
+    Candidate,
+    EvictionState,
+    Observation,
+    Observations,
+)
+from pykubelet.observe.eviction.thresholds import limit_amount, met_thresholds
+
+#: A memory look may wait as long as this many bytes a second would take to use up what is left above the threshold.
+FASTEST_GROWTH = 4 << 30
+
+
+def assess(
+    state: EvictionState,
+    thresholds: Sequence[Threshold],
+    observations: Observations,
+    now: float,
+    transition_s: float,
+) -> Assessment:
+    """The assessment of one pass. `now`: monotonic seconds. `transition_s`: `evictionPressureTransitionPeriod`."""
+    unresolved = set(met_thresholds(state.met, observations, with_reclaim=True))
+    met_now = set(met_thresholds(thresholds, observations))
+    met = tuple(one for one in dict.fromkeys((*thresholds, *state.met)) if one in met_now or one in unresolved)
+    since = {one: state.met_since.get(one, now) for one in met}
+    conditions = {_condition(one) for one in met}
+    condition_at = {**state.condition_at, **dict.fromkeys(conditions, now)}
+    condition_at = {kind: at for kind, at in condition_at.items() if kind in conditions or now - at < transition_s}
+    due = tuple(one for one in met if now - since[one] >= one.grace.s)
+    fresh = [one for one in due if _is_newer(observations.get(one.signal), state.sampled.get(one.signal))]
+    sampled = {**state.sampled, **{name: seen.at for name, seen in observations.items()}}
+    return Assessment(
+        EvictionState(since, due, condition_at, sampled),
+        tuple(kind for kind in PressureCondition if kind in condition_at),
+        tuple(sorted(fresh, key=lambda one: _condition(one) is not PressureCondition.MEMORY)),
+    )
+
+
+def is_relieved(thresholds: Iterable[Threshold], observations: Observations) -> bool:
+    """Whether no threshold with its minimum reclaim is met any more. Grace periods do not count."""
+    return not met_thresholds(thresholds, observations, with_reclaim=True)
+
+
+def eviction_grace_s(threshold: Threshold, pod: Pod, max_pod_grace_s: int) -> int:
+    """The grace period of an evicted pod in seconds. `max_pod_grace_s`: `evictionMaxPodGracePeriod`."""
+    if not threshold.is_soft:
+        return IMMEDIATE_GRACE_S
+    own = pod.spec.terminationGracePeriodSeconds
+    return max_pod_grace_s if own is None else min(max_pod_grace_s, own)
+
+
+def headroom(thresholds: Iterable[Threshold], observations: Observations, signal: str) -> int | None:
+    """Bytes above the nearest threshold of `signal` that is not met; None: there is no such threshold."""
+    seen = observations.get(signal)
+    if seen is None:
+        return None
+    values = (limit_amount(one.limit, seen.capacity).value() for one in thresholds if one.signal == signal)
+    return min((seen.available - value for value in values if seen.available >= value), default=None)
+
+
+def look_after_s(spare: int | None, shortest_s: float, longest_s: float) -> float:
+    """Seconds until memory is read next, so that even the fastest growth is noticed soon after it crosses the threshold."""
+    if spare is None:
+        return longest_s
+    return min(longest_s, max(shortest_s, spare / FASTEST_GROWTH))
+
+
+def still_short(state: EvictionState, condition: PressureCondition, now: float) -> EvictionState:
+    """The state after reclaiming was not enough: the condition still holds. `now`: monotonic seconds."""
+    return replace(state, condition_at={**state.condition_at, condition: now})
+
+
+def candidates_of(
+    roster: Roster, lifecycles: Lifecycles, usage: Usage, evicted: Collection[PodUID]
+) -> tuple[Candidate, ...]:
+    """The pods that run or are being stopped, with their allocated sizes, without those already evicted."""
+    return tuple(
+        Candidate(lifecycle.pod, usage.pods.get(uid))
+        for uid, lifecycle in lifecycles.pods.items()
+        if lifecycle.stage in (Stage.SYNCING, Stage.TERMINATING)
+        and uid not in evicted
+        and (entry := roster.pods.get(uid)) is not None
+        and entry.rejection is None
+        and entry.held is None
+    )
+
+
+def layers_are_older(usage: Usage, since: float) -> bool:
+    """Whether a writable layer was measured before `since`, wall seconds."""
+    layers = (container.rootfs for pod in usage.pods.values() for container in pod.containers)
+    return any(layer is not None and layer.at < since for layer in layers)
+
+
+def signal_states(
+    thresholds: Iterable[Threshold],
+    observations: Observations,
+    before: Observations,
+    state: EvictionState,
+    wall_offset: float,
+) -> tuple[SignalState, ...]:
+    """The state of all thresholds, for display. `wall_offset`: wall seconds at the monotonic zero."""
+    rates = trend(before, observations)
+    found = []
+    for one in thresholds:
+        seen, since = observations.get(one.signal), state.met_since.get(one)
+        shown = SignalState(one.signal, one.grace.s, met_since=since + wall_offset if since is not None else None)
+        if seen is not None:
+            value, rate = limit_amount(one.limit, seen.capacity).value(), rates.get(one.signal)
+            shown = replace(shown, value=value, available=seen.available, capacity=seen.capacity, per_s=rate)
+        found.append(shown)
+    return tuple(found)
+
+
+def trend(before: Mapping[str, Observation], now: Observations) -> dict[str, float]:
+    """The change of the available amount per second, by signal."""
+    found = {}
+    for name, seen in now.items():
+        old = before.get(name)
+        if old is not None and seen.at > old.at:
+            found[name] = (seen.available - old.available) / (seen.at - old.at)
+    return found
+
+
+def _condition(threshold: Threshold) -> PressureCondition:
+    return EVICTION_SIGNALS[threshold.signal].condition
+
+
+def _is_newer(seen: Observation | None, sampled_at: float | None) -> bool:
+    return seen is None or sampled_at is None or seen.at > sampled_at

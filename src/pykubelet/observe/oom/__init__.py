@@ -1,0 +1,1 @@
+"""Reports processes that the kernel killed because the machine ran out of memory."""

@@ -1,0 +1,71 @@
+"""Finds OOM kills in the messages of the kernel. Pure.
+
+Rules:
+- `<program> invoked oom-killer: ...` begins the messages about one kill.
+- `oom-kill:constraint=...,oom_memcg=<cgroup>,task_memcg=...,task=<program>,pid=<n>,uid=<n>` (Linux 5.0) ends them if the
+  limit of a cgroup was hit. For the whole machine it has `global_oom` instead of `oom_memcg`.
+- `... Killed process <pid> (<program>) ...` ends them otherwise. The kill is then one of the whole machine, unless an older
+  kernel has logged `Task in <cgroup> killed as a result of limit of <cgroup>` before.
+- A kill is a system OOM if only the memory of the machine was exhausted, whichever cgroup the victim was in.
+Source: `mm/oom_kill.c` and `mm/memcontrol.c` of the kernel, for the messages.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pykubelet.base.kit.digits import parse_decimal
+from pykubelet.base.kit.values import Value
+from pykubelet.base.model.kube_events import KubeEvent, warning
+from pykubelet.base.model.reasons import EVENT_SYSTEM_OOM
+
+MACHINE = "/"
+_BEGINS = "invoked oom-killer:"
+_OF_CGROUP = re.compile(
+    r"oom-kill:constraint=.*,nodemask=.*,cpuset=.*,mems_allowed=.*,oom_memcg=(?P<limit>.*),task_memcg=.*,"
+    r"task=(?P<program>.*),pid=(?P<pid>\d+),uid=\d+"
+)
+_OF_CGROUP_BEFORE_5 = re.compile(r"Task in .* killed as a result of limit of (?P<limit>.*)")
+_KILLED = re.compile(r"Killed process (?P<pid>\d+) \((?P<program>.+)\)")
+
+
+class OomKill(Value):
+    """One victim. `limit_cgroup`: the cgroup whose memory limit was hit, `/` for the whole machine."""
+
+    limit_cgroup: str
+    program: str
+    pid: int
+
+
+class OomMessages(Value):
+    """The state after the messages so far: whether a kill has begun, and which cgroup's limit was hit."""
+
+    begun: bool = False
+    limit_cgroup: str = MACHINE
+
+
+def step(state: OomMessages, message: str) -> tuple[OomMessages, OomKill | None]:
+    """The state after one message of the kernel, and the kill that it completes."""
+    if not state.begun:
+        return (OomMessages(begun=True), None) if _BEGINS in message else (state, None)
+    if (found := _OF_CGROUP.search(message)) is not None:
+        return OomMessages(), _kill(found["limit"], found)
+    if (found := _KILLED.search(message)) is not None:
+        return OomMessages(), _kill(state.limit_cgroup, found)
+    if (found := _OF_CGROUP_BEFORE_5.search(message)) is not None:
+        return OomMessages(begun=True, limit_cgroup=found["limit"]), None
+    return state, None
+
+
+def _kill(limit: str, found: re.Match[str]) -> OomKill:
+    return OomKill(limit, found["program"], parse_decimal(found["pid"]) or 0)
+
+
+def system_oom_event(kill: OomKill) -> KubeEvent | None:
+    """The Event of the node for a system OOM; None for a kill at the limit of a cgroup."""
+    if kill.limit_cgroup != MACHINE:
+        return None
+    text = "System OOM encountered"
+    if kill.program and kill.pid:
+        text += f", victim process: {kill.program}, pid: {kill.pid}"
+    return warning(EVENT_SYSTEM_OOM, text)
